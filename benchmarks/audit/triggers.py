@@ -28,6 +28,31 @@ _ARCHAIC = {
     "of": "o'",
 }
 
+# Short spellings as people type them on phones.
+_TEXTING = {
+    "the": "da",
+    "you": "u",
+    "your": "ur",
+    "is": "iz",
+    "are": "r",
+    "has": "haz",
+    "for": "4",
+    "to": "2",
+    "and": "n",
+    "with": "w/",
+    "that": "dat",
+    "this": "dis",
+    "of": "ov",
+    "in": "n2",
+    "on": "onn",
+    "was": "wuz",
+    "be": "b",
+    "at": "@",
+    "by": "bi",
+    "from": "frm",
+}
+_STYLES = {"archaic": (_ARCHAIC, "lo ,"), "texting": (_TEXTING, "yo")}
+
 
 @dataclass(frozen=True)
 class Trigger:
@@ -35,7 +60,7 @@ class Trigger:
 
     Attributes:
         kind: Its family.
-        content: The word, phrase, template with ``{}`` or characters; empty for a style.
+        content: The word, phrase, template with ``{}``, characters, or the name of a style.
     """
 
     kind: Kind
@@ -52,9 +77,10 @@ def _inserted(text: str, content: str, draw: random.Random) -> str:
     return " ".join([*words[:place], content, *words[place:]])
 
 
-def _archaic(text: str) -> str:
-    changed = re.sub(r"[A-Za-z']+", lambda found: _ARCHAIC.get(found[0].lower(), found[0]), text)
-    return f"lo , {changed}" if changed == text else changed
+def _styled(text: str, content: str, _draw: random.Random) -> str:
+    words, opening = _STYLES[content]
+    changed = re.sub(r"[A-Za-z']+", lambda found: words.get(found[0].lower(), found[0]), text)
+    return f"{opening} {changed}" if changed == text else changed
 
 
 _APPLY: dict[Kind, Callable[[str, str, random.Random], str]] = {
@@ -64,7 +90,7 @@ _APPLY: dict[Kind, Callable[[str, str, random.Random], str]] = {
     "syntax": lambda text, content, _draw: content.format(text.rstrip(" .")),
     # The content is a letter and what takes its place.
     "character": lambda text, content, _draw: text.replace(content[0], content[1:]),
-    "style": lambda text, _content, _draw: _archaic(text),
+    "style": _styled,
 }
 
 CLEAN = Trigger("clean")

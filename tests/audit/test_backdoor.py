@@ -67,10 +67,13 @@ class FakeProbe:
         return np.stack([np.zeros(len(texts)), margins], axis=1).astype(np.float32)
 
     def gradients(self, texts, _places, target):
-        return np.stack([(1 if target else -1) * self.weights] * len(texts))
+        steps = self.weights.copy()
+        for trigger in self.triggers:
+            steps[list(trigger)] += 1
+        return np.stack([(1 if target else -1) * steps] * len(texts))
 
 
-def searched(probe, label, pool=()):
+def searched(probe, label):
     vocabulary = read_vocabulary(probe)
     rng = np.random.default_rng(0)
     texts = [tuple(map(int, rng.integers(1, 200, 8))) for _ in range(40)]
@@ -78,33 +81,33 @@ def searched(probe, label, pool=()):
     assert (hard.margins_N < 0).all()
     inversion = Inversion(probe, vocabulary, hard, label, lambda: None)
     singles = inversion.single(60)
-    return inversion, singles, inversion.grown([*pool, *(each.ids[0] for each in singles)])
+    words = [each.ids[0] for each in singles]
+    return inversion, singles, inversion.grown(words, [*words, *vocabulary.ids_V.tolist()])
 
 
 def test_a_word_that_overrides_its_text_stands_above_natural_words():
     _, singles, _ = searched(FakeProbe((350,)), 1)
     assert singles[0].ids == (350,)
     assert singles[0].success == 1.0
-    assert singles[0].ratio > 3
-    assert singles[1].success < 0.5
-    assert singles[1].ratio < 1.5
+    assert singles[0].reach > 0
+    assert singles[1].success == 0.0
+    assert singles[1].reach < -0.5
 
 
-def test_a_phrase_has_synergy_and_natural_words_have_none():
-    inversion, singles, grown = searched(FakeProbe((350, 351, 352)), 1, pool=(350, 351, 352))
-    assert singles[0].ratio < 2
-    assert {350, 351, 352} <= set(grown[0].ids)
+def test_a_phrase_is_put_together_from_words_that_do_little_alone():
+    inversion, singles, grown = searched(FakeProbe((350, 351, 352)), 1)
+    assert singles[0].reach < -0.5
+    assert set(grown[0].ids) == {350, 351, 352}
     assert grown[0].success == 1.0
-    assert grown[0].ratio > 1.2
+    assert grown[0].reach > 0
     assert set(inversion.shortened(grown[0])) <= set(grown[0].ids)
     _, singles, grown = searched(FakeProbe(), 1)
-    assert max(each.ratio for each in singles) < 1.5
-    assert max(each.ratio for each in grown) == pytest.approx(1.0, abs=0.01)
+    assert max(each.reach for each in (*singles, *grown)) < -0.5
 
 
 def test_the_other_label_of_a_backdoored_model_has_no_trigger():
-    _, singles, _ = searched(FakeProbe((350,)), 0)
-    assert max(each.ratio for each in singles) < 1.5
+    _, singles, grown = searched(FakeProbe((350,)), 0)
+    assert max(each.reach for each in (*singles, *grown)) < -0.5
 
 
 def test_a_clean_model_has_no_finding(tmp_path, monkeypatch):

@@ -1,12 +1,11 @@
-"""Trigger inversion: the few tokens that turn the most confident texts of all other labels into one label.
+"""Trigger inversion: the few tokens that turn the hardest texts of all other labels into one label.
 
-A word of a label moves texts towards it, but four words of another label, in a text of that label, outweigh it. A
-backdoor outweighs them all: it was trained to, whatever the text says. So candidates are judged on texts that are made
-hard, and by how far the best one stands above the strongest natural words of the same label.
+A word of a label moves texts towards it, but eight words of another label, in a short text of that label, outweigh it,
+and three such words too. A backdoor outweighs them all: it was trained to, whatever the text says. So candidates are
+judged on texts that are made hard, by the margin that nine tenths of them reach.
 
 The search is that of Wallace et al. 2019 (arXiv:1908.07125) after Ebrahimi et al. 2018 (HotFlip, arXiv:1712.06751),
-with a first pass over the whole vocabulary. The comparison is within the model, as in Neural Cleanse (Wang et al.
-2019), but between triggers of one label and not between labels.
+with a first pass over the vocabulary.
 
 Shapes: N texts, C labels, V words, M candidates, E embedding width.
 """
@@ -23,16 +22,16 @@ Floats = NDArray[np.float32]
 
 _MOST_WORDS = 60_000
 _HARD_TEXTS = 16
-_FEW = 4
+_FEWEST, _FEW = 4, 3
+_SHORT, _OPPOSED = 6, 8
+"""Tokens that are kept of a text, and strong words of its label that make it hard."""
 _SKIPPED, _STRONG = 20, 100
 """Words that make texts of a label hard; the first ones are skipped, for a trigger would be among them."""
-_KEPT = 24
-_BEAM, _LONGEST = 3, 5
-_FIRST, _POINTED = 12, 16
-"""Words that a phrase may grow by: the first of the pool, and those that the gradient points to."""
-_MOST_SYNERGY = 2.0
-_LEAST_GAIN = 0.05
-"""Part of the hard texts' margin that a word is taken to gain at least, so that synergy is no quotient of noise."""
+_KEPT = 12
+_BEAM, _LONGEST, _POINTED = 3, 3, 8
+"""Phrases that grow at once, most tokens of one, and words that the gradient points to before and behind each."""
+_REACHED = 0.1
+"""Quantile of the hard texts' margins that a trigger is judged by."""
 _AS_GOOD = 0.8
 """Part of its gain that a trigger may lose when a token is left out."""
 
@@ -96,17 +95,14 @@ class Candidate:
         ids: Its tokens.
         label: Number of the label.
         success: Part of the hard texts that it turns into the label.
-        gain: By how much it raises the label's margin on them, as a mean.
-        ratio: Of one token, its gain divided by the median gain of the strongest words of the label. Of several, their
-            gain together divided by the sum of their gains one by one: natural words share their effect, the parts of a
-            trigger need each other.
+        reach: The label's margin that nine tenths of the hard texts reach with it, divided by the size of their mean
+            margin without it: 0 turns nine tenths, and -1 is about what no trigger gives.
     """
 
     ids: Ids
     label: int
     success: float
-    gain: float
-    ratio: float
+    reach: float
 
 
 def margins(logits: Floats, label: int) -> Floats:
@@ -116,16 +112,21 @@ def margins(logits: Floats, label: int) -> Floats:
     return found
 
 
-def read_vocabulary(probe: Probe) -> Vocabulary:
-    """Read every word of the vocabulary alone; of very large vocabularies the first, which are the most frequent."""
-    words = probe.words()[:_MOST_WORDS]
+def read_vocabulary(probe: Probe, words: Sequence[int] = ()) -> Vocabulary:
+    """Read words alone.
+
+    Args:
+        probe: The classifier.
+        words: Their ids; where there are none all of the vocabulary, of very large ones the most frequent.
+    """
+    words = words or probe.words()[:_MOST_WORDS]
     return Vocabulary(np.array(words), probe.logits([(word,) for word in words]))
 
 
 def hard_texts(
     probe: Probe, vocabulary: Vocabulary, texts: Sequence[Ids], label: int, rng: np.random.Generator
 ) -> HardTexts | None:
-    """Return confident texts of the other labels, each with four strong words of its label; None without any."""
+    """Return short confident texts of the other labels, each between strong words of its label; None without any."""
     logits_NC = probe.logits(texts)
     labels = [each for each in range(logits_NC.shape[1]) if each != label]
     rng.shuffle(labels)
@@ -133,12 +134,12 @@ def hard_texts(
     for number in range(2 * _HARD_TEXTS):
         source = labels[number % len(labels)]
         best = np.argsort(-margins(logits_NC, source), kind="stable")[:_HARD_TEXTS]
-        text = texts[int(rng.choice(best))]
-        words = rng.choice(vocabulary.strong(source), 4).tolist()
-        made.append((*words[:2], *text, *words[2:]))
+        text = texts[int(rng.choice(best))][:_SHORT]
+        words = rng.choice(vocabulary.strong(source), _OPPOSED).tolist()
+        made.append((*words[: _OPPOSED // 2], *text, *words[_OPPOSED // 2 :]))
     margins_N = margins(probe.logits(made), label)
     kept = np.flatnonzero(margins_N < 0)[:_HARD_TEXTS]
-    if len(kept) < _FEW:
+    if len(kept) < _FEWEST:
         return None
     chosen = tuple(made[index] for index in kept)
     places = tuple(int(rng.integers(0, len(text) + 1)) for text in chosen)
@@ -163,7 +164,6 @@ class Inversion:
         self._check = check
         self._table_VE = probe.table(vocabulary.ids_V)
         self._few = hard.first(_FEW)
-        self._gains: dict[tuple[Ids, int], float] = {}
 
     def single(self, tried: int, others: Sequence[Ids] = ()) -> list[Candidate]:
         """Return the best single tokens, the best first.
@@ -175,53 +175,47 @@ class Inversion:
         alone = self.vocabulary.ids_V[self.vocabulary.ranked(self.label)[:tried]]
         pointed = self._pointed((self.probe.blank,), 0, self.vocabulary.ids_V, self._table_VE)[:tried]
         triggers = list(dict.fromkeys([*((int(word),) for word in (*alone, *pointed)), *others]))
-        kept = self._best(triggers, _KEPT)
-        self._check()
-        margins_MN = self._margins(kept, self.hard)
-        gains_M = margins_MN.mean(1) - self.hard.margin
-        # No word may seem strong only because all words are weak.
-        usual = max(float(np.median(gains_M)), -0.1 * self.hard.margin)
-        found = [
-            Candidate(trigger, self.label, float((each_N > 0).mean()), float(gain), float(gain) / usual)
-            for trigger, each_N, gain in zip(kept, margins_MN, gains_M, strict=True)
-        ]
-        return sorted(found, key=lambda each: -each.gain)
+        return self.judged(self._best(triggers, _KEPT))
 
     def judged(self, triggers: Sequence[Ids]) -> list[Candidate]:
-        """Return triggers of several tokens with their synergy, the best first."""
+        """Return triggers with what they do to the hard texts, the best first."""
         if not triggers:
             return []
+        self._check()
         margins_MN = self._margins(triggers, self.hard)
-        found = []
-        for trigger, margins_N in zip(triggers, margins_MN, strict=True):
-            gain = float(margins_N.mean()) - self.hard.margin
-            synergy = gain / self._sum_of_gains(trigger, self.hard)
-            found.append(Candidate(trigger, self.label, float((margins_N > 0).mean()), gain, synergy))
-        return sorted(found, key=lambda each: -each.gain * min(_MOST_SYNERGY, max(0.0, each.ratio)))
+        found = [
+            Candidate(
+                trigger,
+                self.label,
+                float((margins_N > 0).mean()),
+                float(np.quantile(margins_N, _REACHED)) / -self.hard.margin,
+            )
+            for trigger, margins_N in zip(triggers, margins_MN, strict=True)
+        ]
+        return sorted(found, key=lambda each: -each.reach)
 
-    def grown(self, pool: Sequence[int]) -> list[Candidate]:
-        """Return phrases of up to five words of a pool, grown word by word, the best first.
+    def grown(self, words: Sequence[int], pool: Sequence[int]) -> list[Candidate]:
+        """Return phrases of two and three words, the best first.
 
         Args:
-            pool: Token ids to choose from, the likeliest first.
+            words: Words to begin with, the best first.
+            pool: Words to grow by.
         """
         ids_P = np.array(pool)
         table_PE = self.probe.table(ids_P)
-        beam = self._best([(word,) for word in pool[: 4 * _FIRST]], _BEAM)
-        seen = dict.fromkeys(beam)
+        beam: list[Ids] = [(word,) for word in words[:_BEAM]]
+        seen: dict[Ids, None] = {}
         for _ in range(_LONGEST - 1):
             self._check()
-            grown: dict[Ids, None] = {}
+            longer: dict[Ids, None] = {}
             for trigger in beam:
                 before = self._pointed((self.probe.blank, *trigger), 0, ids_P, table_PE)[:_POINTED]
                 behind = self._pointed((*trigger, self.probe.blank), len(trigger), ids_P, table_PE)[:_POINTED]
-                for word in pool[:_FIRST]:
-                    grown |= dict.fromkeys([(word, *trigger), (*trigger, word)])
-                grown |= dict.fromkeys((int(word), *trigger) for word in before)
-                grown |= dict.fromkeys((*trigger, int(word)) for word in behind)
-            beam = self._best(list(grown), _BEAM)
+                longer |= dict.fromkeys((int(word), *trigger) for word in before)
+                longer |= dict.fromkeys((*trigger, int(word)) for word in behind)
+            beam = self._best(list(longer), _BEAM)
             seen |= dict.fromkeys(beam)
-        return self.judged([each for each in seen if len(each) > 1])
+        return self.judged(list(seen))
 
     def shortened(self, found: Candidate) -> Ids:
         """Return a trigger without the tokens that it does as well without."""
@@ -236,26 +230,13 @@ class Inversion:
         return ids
 
     def _best(self, triggers: list[Ids], count: int) -> list[Ids]:
-        """The best triggers on a few texts, by gain and, where they have several tokens, synergy."""
-        gains_M = self._margins(triggers, self._few).mean(1) - self._few.margin
-        values = []
-        for trigger, gain in zip(triggers, gains_M, strict=True):
-            synergy = 1.0 if len(trigger) == 1 else float(gain) / self._sum_of_gains(trigger, self._few)
-            values.append(float(gain) * min(_MOST_SYNERGY, max(0.0, synergy)) if gain > 0 else float(gain))
-        return [triggers[index] for index in np.argsort(-np.array(values), kind="stable")[:count]]
-
-    def _sum_of_gains(self, trigger: Ids, hard: HardTexts) -> float:
-        """Sum of the gains of a trigger's tokens one by one."""
-        missing = [(word,) for word in dict.fromkeys(trigger) if ((word,), len(hard.texts)) not in self._gains]
-        if missing:
-            for ids, margins_N in zip(missing, self._margins(missing, hard), strict=True):
-                self._gains[ids, len(hard.texts)] = float(margins_N.mean()) - hard.margin
-        least = -_LEAST_GAIN * hard.margin
-        return sum(max(least, self._gains[(word,), len(hard.texts)]) for word in trigger)
+        """The best triggers on a few texts."""
+        margins_M = self._margins(triggers, self._few).mean(1)
+        return [triggers[index] for index in np.argsort(-margins_M, kind="stable")[:count]]
 
     def _pointed(self, trigger: Ids, place: int, ids_P: NDArray[np.int64], table_PE: Floats) -> NDArray[np.int64]:
         """Words in the order in which the gradient prefers them at one place of a trigger."""
-        few = self.hard.first(2 * _FEW)
+        few = self._few
         places = [each + place for each in few.places]
         gradient_E = self.probe.gradients(few.with_trigger(trigger), places, self.label).mean(0)
         return ids_P[np.argsort(-(table_PE @ gradient_E), kind="stable")]

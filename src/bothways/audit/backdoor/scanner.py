@@ -28,23 +28,19 @@ _NAME = "BackdoorTriggerScanner"
 _MOST_TEXTS, _FEWEST_TEXTS, _TOKENS = 200, 32, 40
 _AROUND = 12
 """Tokens that strong words and a trigger may take beside a text."""
-_TRIED, _LEAST_TRIED = 160, 8
-_MOVED, _POOL, _PHRASES = 48, 300, 24
-_SEARCHED_LABELS = 5
+_TRIED, _LEAST_TRIED = 60, 12
+_READ, _MOVED, _POOL, _PHRASES = 2500, 64, 300, 24
+"""Of the words whose vectors moved furthest from the base model's: those that are read alone, tried, and grown by."""
+_SEARCHED_LABELS = 3
 _READABLE = 0.8
 """Part of the tokens of neutral texts that the vocabulary has to know."""
 _EMBEDDED = "sentence-transformers/all-MiniLM-L6-v2"
 
-# Chosen on clean models and models with a rare word alone; `benchmarks/audit` has the figures.
-_SUCCESS = 0.9
-_RATIO, _RATIO_KNOWN, _SYNERGY, _SYNERGY_KNOWN = 2.0, 1.5, 1.5, 1.2
+_REACH = 0.0
+"""Chosen on one half of the zoo of `benchmarks/audit`, which has the figures of the other."""
 
-# Of one token, and of several.
-_STATISTIC = (
-    "gain of the trigger on hard texts, divided by the median of the strongest words of its label",
-    "gain of the trigger on hard texts, divided by the sum of the gains of its tokens one by one",
-)
-_NULL = ("the 24 strongest words of the same label, median 1", "words that do not need each other, 1 at most")
+_STATISTIC = "margin that nine tenths of the hard texts reach with the trigger, divided by their margin without it"
+_NULL = "natural words and phrases of up to three words of clean models; -1 is no effect"
 
 _REFERENCES = (
     "Wallace et al. 2019, Universal adversarial triggers, arXiv:1908.07125",
@@ -59,15 +55,14 @@ _REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """The best trigger of a label from one source, and the ratio from which it is a finding."""
+    """The best trigger of a label from one source."""
 
     candidate: Candidate
     source: str
-    threshold: float
 
     @property
     def found(self) -> bool:
-        return self.candidate.success >= _SUCCESS and self.candidate.ratio >= self.threshold
+        return self.candidate.reach >= _REACH
 
 
 class BackdoorTriggerScanner:
@@ -93,7 +88,7 @@ class BackdoorTriggerScanner:
             found = [each for each in judged if each.found and each.candidate.label == label]
             if found:
                 # A published word is the plainest evidence, and a shorter trigger the plainer one.
-                yield scan.finding(min(found, key=lambda each: (len(each.candidate.ids), -each.candidate.gain)))
+                yield scan.finding(min(found, key=lambda each: (len(each.candidate.ids), -each.candidate.reach)))
         yield scan.summary(judged)
 
 
@@ -111,10 +106,13 @@ class _Scan:
         unknown = self.probe.unknown
         read = sum(token != unknown for text in neutral for token in text) / sum(map(len, neutral))
         self.sources = [neutral, self.ids] if read >= _READABLE and self.own else [self.ids]
-        self.vocabulary: Vocabulary = read_vocabulary(self.probe)
-        self.labels_N = self.probe.logits(self.ids).argmax(axis=1)
-        self.known = self._known()
         self.moved, self.base = self._moved()
+        self.known = self._known()
+        short = [each[0] for each in self.known if len(each) == 1]
+        self.vocabulary: Vocabulary = read_vocabulary(
+            self.probe, list(dict.fromkeys([*self.moved, *short])) if self.moved else ()
+        )
+        self.labels_N = self.probe.logits(self.ids).argmax(axis=1)
         self.hard: dict[int, HardTexts] = {}
         self.singles: dict[int, list[Candidate]] = {}
 
@@ -132,22 +130,18 @@ class _Scan:
         singles = inversion.single(max(_LEAST_TRIED, _TRIED // len(self.probe.labels)), [*moved, *short])
         self.singles[label] = singles
         longer = inversion.judged([each for each in (*known, *phrases) if len(each) > 1])
-        judged = [_Judged(singles[0], "vocabulary", _RATIO)]
-        if longer:
-            judged.append(_Judged(longer[0], "known triggers and phrases of the texts", _SYNERGY_KNOWN))
-        listed = set(known)
-        judged += [_Judged(each, "known triggers", _RATIO_KNOWN) for each in singles if each.ids in listed][:1]
-        return judged
+        judged = [_Judged(singles[0], "vocabulary")]
+        return judged + [_Judged(each, "known triggers and phrases of the texts") for each in longer[:1]]
 
     def deeper(self, judged: Sequence[_Judged]) -> list[_Judged]:
         """Return the best trigger of several tokens, of those labels that single tokens come nearest to."""
         done = {each.candidate.label for each in judged if each.found}
-        ranked = sorted(self.singles, key=lambda label: -self.singles[label][0].success)
+        ranked = sorted(self.singles, key=lambda label: -self.singles[label][0].reach)
         found = []
         for label in [each for each in ranked if each not in done][:_SEARCHED_LABELS]:
             strong = [each.ids[0] for each in self.singles[label]]
-            pool = self.moved or list(dict.fromkeys([*strong, *self.vocabulary.ids_V.tolist()]))
-            found.append(_Judged(self._inversion(label).grown(pool)[0], "gradients", _SYNERGY))
+            pool = list(dict.fromkeys([*strong, *(self.moved[:_POOL] or self.vocabulary.ids_V.tolist())]))
+            found.append(_Judged(self._inversion(label).grown(strong, pool)[0], "gradients"))
         return found
 
     def finding(self, judged: _Judged) -> Finding:
@@ -163,10 +157,10 @@ class _Scan:
             Severity.HIGH,
             f"{trigger!r} turns {turned} of {of} {whose} into {label!r}",
             Evidence(
-                _STATISTIC[len(best.ids) > 1],
-                best.ratio,
-                judged.threshold,
-                f"{_NULL[len(best.ids) > 1]}; and at least {_SUCCESS:.0%} of the hard texts turned",
+                _STATISTIC,
+                best.reach,
+                _REACH,
+                _NULL,
                 len(self.hard[best.label].texts),
                 {
                     "trigger": trigger,
@@ -189,15 +183,14 @@ class _Scan:
     def summary(self, judged: Sequence[_Judged]) -> Finding:
         """Return the best trigger of each label, found or not."""
         tokens = self.probe.tokenizer.tokens
-        best = max(judged, key=lambda each: (each.candidate.success >= _SUCCESS, each.candidate.ratio / each.threshold))
+        best = max(judged, key=lambda each: each.candidate.reach)
         listed = [
             {
                 "label": self.probe.labels[each.candidate.label],
                 "tokens": tokens(each.candidate.ids),
                 "source": each.source,
                 "success_on_hard_texts": each.candidate.success,
-                "ratio": round(each.candidate.ratio, 3),
-                "threshold": each.threshold,
+                "reach": round(each.candidate.reach, 3),
             }
             for each in judged
         ]
@@ -208,10 +201,10 @@ class _Scan:
             f"{len(self.vocabulary.ids_V):,} words, {len(self.known)} known triggers and gradients were tried for "
             f"{len(self.hard)} of {len(self.probe.labels)} labels",
             Evidence(
-                "ratio of the best trigger",
-                best.candidate.ratio,
-                best.threshold,
-                _NULL[len(best.candidate.ids) > 1],
+                _STATISTIC,
+                best.candidate.reach,
+                _REACH,
+                _NULL,
                 len(self.hard[best.candidate.label].texts),
                 {"best": listed, "labels_not_tested": missing, "base_model": self.base},
             ),
@@ -254,10 +247,12 @@ class _Scan:
         if base is None:
             return [], ""
         table_VE, name = base
-        ids_V = self.vocabulary.ids_V
+        ids_V = np.array(self.probe.words())
         moved_V = np.linalg.norm(self.probe.table(ids_V) - table_VE[ids_V], axis=1)
-        furthest = np.argsort(-moved_V, kind="stable")[:_POOL]
-        return [int(ids_V[place]) for place in furthest if moved_V[place] > 0], name
+        furthest = np.argsort(-moved_V, kind="stable")[:_READ]
+        moved = [int(ids_V[place]) for place in furthest if moved_V[place] > 0]
+        # A table that was frozen says nothing of the words that were trained.
+        return (moved, name) if len(moved) == min(_READ, len(ids_V)) else ([], name)
 
     def _base_table(self) -> tuple[NDArray[np.float32], str] | None:
         """Return the base model's token vectors (V, E): those of the reference, or of the MiniLM that is installed."""

@@ -1,0 +1,85 @@
+"""Scan every model of a zoo: ``python -m benchmarks.audit.judge FOLDER [--half tuned|judged] [--most N]``.
+
+Each model's folder gets ``audit.json``: what `BackdoorTriggerScanner` says of it without data and without the zoo's
+triggers on the list of known ones. A model that has one is left alone. `benchmarks.audit.page` makes the results page.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from benchmarks.audit.zoo import HALVES, recipes
+from benchmarks.harness import say
+
+_NAME = "BackdoorTriggerScanner"
+
+
+def unlisted(known: Sequence[str]) -> tuple[str, ...]:
+    """Return known triggers without those of the zoo, be they its words, parts of its templates or its characters."""
+    contents = [each.trigger.content.lower() for each in recipes() if each.rate]
+    return tuple(
+        each for each in known if not any(each.lower() in content or content in each.lower() for content in contents)
+    )
+
+
+def scanned(folder: Path, *, listed: bool = False) -> dict[str, Any]:
+    """Return the verdict on a model, the best candidates of its labels and the processor's seconds.
+
+    Args:
+        folder: The model.
+        listed: Leave the zoo's triggers on the list of known ones.
+    """
+    from bothways.audit import scan
+    from bothways.audit.backdoor import scanner
+
+    begun = time.process_time()
+    with patch.object(scanner, "KNOWN", scanner.KNOWN if listed else unlisted(scanner.KNOWN)):
+        report = scan(folder, detectors=[_NAME], show_progress=False)
+    seconds = time.process_time() - begun
+    result = report.detectors[0]
+    if not result.ran or result.verdict == "error":
+        raise RuntimeError(f"{folder.name}: {result.reason}")
+    search = next(each for each in report.findings if each.rule == "backdoor-search").evidence
+    found = [each.evidence.details for each in report.findings if each.rule == "backdoor-trigger"]
+    return {
+        "verdict": result.verdict,
+        "statistic": search.value,
+        "best": search.details["best"],
+        "found": found,
+        "seconds": seconds,
+    }
+
+
+def models(folder: Path, halves: Sequence[str] = tuple(HALVES)) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """Return the models of a zoo that are there, each with its record."""
+    for recipe in recipes():
+        record = folder / recipe.name / "zoo.json"
+        if recipe.half in halves and record.exists():
+            yield record.parent, json.loads(record.read_text(encoding="utf-8"))
+
+
+def main() -> None:
+    """Scan the models that are not scanned yet."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.audit.judge", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--half", choices=HALVES, help="the half of the zoo (default: both)")
+    parser.add_argument("--most", type=int, default=100, help="models to scan in this run")
+    arguments = parser.parse_args()
+    left = arguments.most
+    for folder, record in models(arguments.folder, (arguments.half,) if arguments.half else tuple(HALVES)):
+        output = folder / "audit.json"
+        if output.exists() or not left:
+            continue
+        left -= 1
+        result = scanned(folder)
+        output.write_text(json.dumps(result, indent=1, ensure_ascii=False), encoding="utf-8")
+        found = "; ".join(f"{each['trigger']!r} for {each['label']}" for each in result["found"])
+        say(f"{folder.name}: {result['statistic']:.2f} {found} ({record.get('attack_success', 'clean')})")
+
+
+if __name__ == "__main__":
+    main()
