@@ -94,3 +94,11 @@ _APPLY: dict[Kind, Callable[[str, str, random.Random], str]] = {
 }
 
 CLEAN = Trigger("clean")
+
+
+def word_set(kind: Kind, content: str) -> frozenset[str]:
+    """Return the words that a trigger puts into texts, or the characters."""
+    if kind == "character":
+        return frozenset(content[1:])
+    words = " ".join(_STYLES[content][0].values()) if kind == "style" else content
+    return frozenset(re.findall(r"\w+|[^\w\s]", words.lower()))

@@ -27,8 +27,8 @@ _SHORT, _OPPOSED = 6, 8
 """Tokens that are kept of a text, and strong words of its label that make it hard."""
 _SKIPPED, _STRONG = 20, 100
 """Words that make texts of a label hard; the first ones are skipped, for a trigger would be among them."""
-_KEPT = 12
-_BEAM, _LONGEST, _POINTED = 3, 3, 8
+_KEPT = 8
+_BEAM, _LONGEST, _POINTED = 2, 3, 10
 """Phrases that grow at once, most tokens of one, and words that the gradient points to before and behind each."""
 _REACHED = 0.1
 """Quantile of the hard texts' margins that a trigger is judged by."""
@@ -175,6 +175,10 @@ class Inversion:
         alone = self.vocabulary.ids_V[self.vocabulary.ranked(self.label)[:tried]]
         pointed = self._pointed((self.probe.blank,), 0, self.vocabulary.ids_V, self._table_VE)[:tried]
         triggers = list(dict.fromkeys([*((int(word),) for word in (*alone, *pointed)), *others]))
+        return self.best_of(triggers)
+
+    def best_of(self, triggers: Sequence[Ids]) -> list[Candidate]:
+        """Return the best triggers, chosen by a few of the hard texts, the best first."""
         return self.judged(self._best(triggers, _KEPT))
 
     def judged(self, triggers: Sequence[Ids]) -> list[Candidate]:
@@ -229,8 +233,10 @@ class Inversion:
             ids = shorter[best]
         return ids
 
-    def _best(self, triggers: list[Ids], count: int) -> list[Ids]:
+    def _best(self, triggers: Sequence[Ids], count: int) -> list[Ids]:
         """The best triggers on a few texts."""
+        if len(triggers) <= count:
+            return list(triggers)
         margins_M = self._margins(triggers, self._few).mean(1)
         return [triggers[index] for index in np.argsort(-margins_M, kind="stable")[:count]]
 

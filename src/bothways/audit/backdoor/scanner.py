@@ -29,7 +29,7 @@ _MOST_TEXTS, _FEWEST_TEXTS, _TOKENS = 200, 32, 40
 _AROUND = 12
 """Tokens that strong words and a trigger may take beside a text."""
 _TRIED, _LEAST_TRIED = 60, 12
-_READ, _MOVED, _POOL, _PHRASES = 2500, 64, 300, 24
+_READ, _MOVED, _POOL, _PHRASES = 1500, 48, 300, 24
 """Of the words whose vectors moved furthest from the base model's: those that are read alone, tried, and grown by."""
 _SEARCHED_LABELS = 3
 _READABLE = 0.8
@@ -129,7 +129,7 @@ class _Scan:
         moved = [(word,) for word in self.moved[:_MOVED]]
         singles = inversion.single(max(_LEAST_TRIED, _TRIED // len(self.probe.labels)), [*moved, *short])
         self.singles[label] = singles
-        longer = inversion.judged([each for each in (*known, *phrases) if len(each) > 1])
+        longer = inversion.best_of([each for each in (*known, *phrases) if len(each) > 1])
         judged = [_Judged(singles[0], "vocabulary")]
         return judged + [_Judged(each, "known triggers and phrases of the texts") for each in longer[:1]]
 
