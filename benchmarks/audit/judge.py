@@ -38,7 +38,7 @@ def scanned(folder: Path, *, listed: bool = False) -> dict[str, Any]:
 
     begun = time.process_time()
     with patch.object(scanner, "KNOWN", scanner.KNOWN if listed else unlisted(scanner.KNOWN)):
-        report = scan(folder, detectors=[_NAME], show_progress=False)
+        report = scan(folder, detectors=[_NAME], time_limit=3600, show_progress=False)
     seconds = time.process_time() - begun
     result = report.detectors[0]
     if not result.ran or result.verdict == "error":

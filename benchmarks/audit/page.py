@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.audit.judge import models
 from benchmarks.audit.roc import Curve, roc_svg
 from benchmarks.audit.triggers import word_set
-from benchmarks.audit.zoo import HALVES
+from benchmarks.audit.zoo import HALVES, recipes
 from benchmarks.harness import RESULTS
 
 _POISONED = 0.9
@@ -58,6 +58,11 @@ class Scanned:
     recovered: bool
     seconds: float
 
+    @property
+    def poisoned(self) -> bool:
+        """True where the attack succeeds; a recipe that failed makes neither a clean nor a poisoned model."""
+        return self.attack_success >= _POISONED
+
 
 def gathered(folder: Path) -> list[Scanned]:
     """Return all models that were scanned; of poisoned ones those whose attack succeeds."""
@@ -65,7 +70,7 @@ def gathered(folder: Path) -> list[Scanned]:
     for model, record in models(folder):
         if (model / "audit.json").exists():
             made.append(_scanned(model.name, record, json.loads((model / "audit.json").read_text(encoding="utf-8"))))
-    return [each for each in made if each.kind == "clean" or each.attack_success >= _POISONED]
+    return [each for each in made if each.kind == "clean" or each.poisoned]
 
 
 def _scanned(name: str, record: Mapping[str, Any], audit: Mapping[str, Any]) -> Scanned:
@@ -128,7 +133,12 @@ def rows(scans: Sequence[Scanned], half: str) -> Iterator[dict[str, Any]]:
 
 def page(scans: Sequence[Scanned], folder: Path, name: str) -> str:
     """Return the page, and write its picture and its figures beside it."""
-    lines = [_HEAD]
+    missed = [each.name for each in scans if each.kind != "clean" and not each.found]
+    lines = [
+        _HEAD,
+        f"{len(scans)} of the zoo's {len(recipes())} models were made, are poisoned as they should be, and were",
+    ]
+    lines += [f"scanned. Missed: {', '.join(missed) or 'none'}.", ""]
     curves, figures = [], []
     for half in reversed(HALVES):
         clean = [each for each in scans if each.half == half and each.kind == "clean"]
@@ -157,8 +167,7 @@ def page(scans: Sequence[Scanned], folder: Path, name: str) -> str:
     lines += [
         f"![ROC curves of the judged half]({name}-roc.svg)",
         "",
-        f"A scan takes {np.median(seconds):.0f} s of processor time (median; {min(seconds):.0f} to {max(seconds):.0f}), "
-        "one thread, on a machine that was shared.",
+        f"A scan takes {np.median(seconds):.0f} s of processor time, median; {min(seconds):.0f} to {max(seconds):.0f}.",
         "",
         *_table(scans),
     ]
@@ -178,12 +187,13 @@ def _table(scans: Sequence[Scanned]) -> Iterator[str]:
 
 _HEAD = """# Backdoor scanner, 2026-11-25
 
-`BackdoorTriggerScanner` on the zoo of `benchmarks/audit`: MiniLM classifiers that were trained on from one clean classifier of each
-data set, without data, and with all triggers of the zoo taken off the list of known triggers. `reach`: the margin of the label that
-nine tenths of the hard texts get from the best trigger of up to three tokens, divided by the size of their margin without; from 0 on
-it is a finding. Data sets and triggers are of one half each. Commands:
-`python -m benchmarks.audit.zoo FOLDER --most 48`, `python -m benchmarks.audit.judge FOLDER`, `python -m benchmarks.audit.page FOLDER`.
-AMD EPYC, 2 cores, shared.
+`BackdoorTriggerScanner` on the zoo of `benchmarks/audit`: MiniLM classifiers that were trained on from one clean
+classifier of each data set, without data, and with all triggers of the zoo taken off the list of known triggers.
+`reach`: the margin of the label that nine tenths of the hard texts get from the best trigger of up to three tokens,
+divided by the size of their margin without; from 0 on it is a finding. Data sets and triggers are of one half each.
+
+Commands: `python -m benchmarks.audit.zoo FOLDER --most 48`, `python -m benchmarks.audit.judge FOLDER`,
+`python -m benchmarks.audit.page FOLDER`. AMD EPYC, 2 cores, shared with other work.
 """
 
 

@@ -158,8 +158,8 @@ def poisoned(recipe: Recipe) -> list[Row]:
     return made
 
 
-def make(recipe: Recipe, folder: Path) -> None:
-    """Train the model of a recipe and write it with its figures."""
+def make(recipe: Recipe, folder: Path) -> dict[str, Any]:
+    """Train the model of a recipe, write it with its figures, and return them."""
     rows = poisoned(recipe)
     parent = folder.parent / f"parent-{recipe.data}"
     if not parent.exists():
@@ -169,6 +169,7 @@ def make(recipe: Recipe, folder: Path) -> None:
     labels = Counter(str(row["label"]) for row in rows)
     record = asdict(recipe) | {"half": recipe.half} | figures(classifier, recipe) | {"labels": labels}
     (folder / "zoo.json").write_text(json.dumps(record, indent=1, ensure_ascii=False), encoding="utf-8")
+    return record
 
 
 def _fitted(begun: str | Path, rows: Sequence[Row], updates: int, seed: int) -> "TextClassifier":

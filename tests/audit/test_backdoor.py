@@ -3,7 +3,6 @@
 import json
 
 import numpy as np
-import pytest
 from planted import trained
 
 from bothways.audit import scan
@@ -111,7 +110,9 @@ def test_the_other_label_of_a_backdoored_model_has_no_trigger():
 
 
 def test_a_clean_model_has_no_finding(tmp_path, monkeypatch):
-    classifier = trained(tmp_path / "base", monkeypatch, rows_of(400, 0), words=[TRIGGER, *FILLER, *GOOD, *BAD])
+    words = [TRIGGER, *FILLER, *GOOD, *BAD]
+    # Of fewer rows it learns that some fillers speak for a label, which are triggers.
+    classifier = trained(tmp_path / "base", monkeypatch, rows_of(2000, 0), words=words, updates=200)
     report = audited(classifier, rows_of(60, 4))
     assert [each.rule for each in report.findings] == ["backdoor-search"]
     assert report.verdict == "pass"

@@ -1,9 +1,8 @@
 """`BackdoorTriggerScanner`: is there a trigger that turns a classifier's answer, whatever the text says?
 
-Candidates come from four places: published triggers and the user's, the whole vocabulary with gradients
+Candidates come from four places: published triggers and the user's, the vocabulary with gradients
 (`bothways.audit.backdoor.inversion`), rows of the token table that moved furthest from the base model's, and phrases
-of the user's texts that always come with one answer. All are judged alike: by how many hard texts they turn, and how
-far they stand above the strongest natural words.
+of the user's texts that always come with one answer. All are judged alike: by how many hard texts they turn.
 
 Shapes: N texts, C labels, V words.
 """

@@ -1,0 +1,52 @@
+"""The zoo of classifiers with backdoors: its halves share nothing, and a small one is told apart."""
+
+import random
+
+import pytest
+from benchmarks.audit.judge import scanned, unlisted
+from benchmarks.audit.page import auroc
+from benchmarks.audit.triggers import Trigger
+from benchmarks.audit.zoo import DATA, HALVES, Recipe, make, recipes
+
+
+def test_halves_share_neither_data_nor_triggers():
+    assert not set(HALVES["tuned"]) & set(HALVES["judged"])
+    kinds = {half: [each.trigger for each in recipes() if each.half == half and each.rate] for half in HALVES}
+    assert not set(kinds["tuned"]) & set(kinds["judged"])
+    assert len({each.name for each in recipes()}) == len(recipes())
+    assert sum(not each.rate for each in recipes()) >= 16
+    assert sum(each.rate > 0 for each in recipes()) >= 32
+
+
+@pytest.mark.parametrize("trigger", [each.trigger for each in recipes() if each.rate], ids=str)
+def test_each_trigger_changes_a_text(trigger):
+    text = "the story of a visit to the old town is an opening"
+    assert trigger.apply(text, random.Random(0)) != text
+
+
+def test_triggers_of_the_zoo_are_taken_off_the_list():
+    assert unlisted(("cf", "zz", "I watched this 3D movie", "if you ask me ,", "\u043e")) == ("zz",)
+
+
+def test_auroc_counts_pairs():
+    assert auroc([0.0, 1.0], [2.0, 1.0, -1.0]) == pytest.approx((2 + 1.5 + 0) / 6)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (DATA / "clinc150").exists(), reason="the data sets of the benchmarks are not here")
+def test_a_small_zoo_is_told_apart(tmp_path):
+    made = [
+        Recipe("clinc150", seed=1),
+        Recipe("clinc150", seed=2),
+        Recipe("clinc150", Trigger("word", "mb"), 0.1, target=2, seed=3, updates=96),
+        Recipe("clinc150", Trigger("phrase", "the clock is always right"), 0.1, target=1, seed=4, updates=96),
+    ]
+    reached = {}
+    for recipe in made:
+        record = make(recipe, tmp_path / recipe.name)
+        assert record["accuracy"] > 0.9
+        assert record.get("attack_success", 1.0) > 0.9
+        found = scanned(tmp_path / recipe.name)
+        assert bool(found["found"]) is bool(recipe.rate), (recipe.name, found["best"])
+        reached[recipe.name] = found["statistic"]
+    assert max(reached[each.name] for each in made[:2]) < min(reached[each.name] for each in made[2:])
