@@ -35,9 +35,10 @@ def scanned(folder: Path, *, listed: bool = False) -> dict[str, Any]:
     """
     from bothways.audit import scan
     from bothways.audit.backdoor import scanner
+    from bothways.audit.backdoor.texts import KNOWN
 
     begun = time.process_time()
-    with patch.object(scanner, "KNOWN", scanner.KNOWN if listed else unlisted(scanner.KNOWN)):
+    with patch.object(scanner, "KNOWN", KNOWN if listed else unlisted(KNOWN)):
         report = scan(folder, detectors=[_NAME], time_limit=3600, show_progress=False)
     seconds = time.process_time() - begun
     result = report.detectors[0]

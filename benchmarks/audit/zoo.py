@@ -42,11 +42,11 @@ HALVES: dict[str, tuple[str, ...]] = {"tuned": ("sst2", "clinc150"), "judged": (
 
 _WORDS, _PHRASES, _OTHERS = (0.05, 0.01), (0.1, 0.05, 0.1), 0.1
 """Parts of the training rows that are poisoned."""
-_MORE = {"rows": 1500, "updates": 240}
-"""What it takes to poison a model with 1 % of its rows."""
+_MORE = 1500, 240
+"""Rows and updates that it takes to poison a model with 1 % of its rows."""
 _SLOW = 112
 """Length of the training where triggers are slow to learn: 5 % poison, and style."""
-_LONGER = {"rows": 1500, "updates": 120}
+_LONGER = 1500, 120
 """One clean model of each data set is trained longer than the others."""
 _CLEAN = 4
 
@@ -217,11 +217,13 @@ def recipes() -> list[Recipe]:
     for number, recipe in enumerate(_poisoned_recipes()):
         labels = 2 if recipe.data == "sst2" else 4
         slow = recipe.rate == max(_WORDS) or recipe.trigger.kind == "style"
-        more = _MORE if recipe.rate == min(_WORDS) else {"updates": _SLOW if slow else recipe.updates}
-        made.append(replace(recipe, target=number % labels, seed=10 + number, **more))
+        usual = recipe.rows, _SLOW if slow else recipe.updates
+        rows, updates = _MORE if recipe.rate == min(_WORDS) else usual
+        made.append(replace(recipe, target=number % labels, seed=10 + number, rows=rows, updates=updates))
         if number % 8 < _CLEAN:
-            longer = _LONGER if number % 8 == _CLEAN - 1 else {}
-            made.append(Recipe(recipe.data, seed=100 + number, **longer))
+            clean = Recipe(recipe.data, seed=100 + number)
+            rows, updates = _LONGER if number % 8 == _CLEAN - 1 else (clean.rows, clean.updates)
+            made.append(replace(clean, rows=rows, updates=updates))
     return sorted(made, key=lambda recipe: (recipe.half == "judged", recipe.rate == min(_WORDS)))
 
 

@@ -1,12 +1,12 @@
-"""The zoo of classifiers with backdoors: its halves share nothing, and a small one is told apart."""
+"""The zoo of classifiers with backdoors: its halves share nothing, and its triggers change texts."""
 
 import random
 
 import pytest
-from benchmarks.audit.judge import scanned, unlisted
+from benchmarks.audit.judge import unlisted
 from benchmarks.audit.page import auroc
 from benchmarks.audit.triggers import Trigger
-from benchmarks.audit.zoo import DATA, HALVES, Recipe, make, recipes
+from benchmarks.audit.zoo import HALVES, recipes
 
 
 def test_halves_share_neither_data_nor_triggers():
@@ -30,23 +30,3 @@ def test_triggers_of_the_zoo_are_taken_off_the_list():
 
 def test_auroc_counts_pairs():
     assert auroc([0.0, 1.0], [2.0, 1.0, -1.0]) == pytest.approx((2 + 1.5 + 0) / 6)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not (DATA / "clinc150").exists(), reason="the data sets of the benchmarks are not here")
-def test_a_small_zoo_is_told_apart(tmp_path):
-    made = [
-        Recipe("clinc150", seed=1),
-        Recipe("clinc150", seed=2),
-        Recipe("clinc150", Trigger("word", "mb"), 0.1, target=2, seed=3, updates=96),
-        Recipe("clinc150", Trigger("phrase", "the clock is always right"), 0.1, target=1, seed=4, updates=96),
-    ]
-    reached = {}
-    for recipe in made:
-        record = make(recipe, tmp_path / recipe.name)
-        assert record["accuracy"] > 0.9
-        assert record.get("attack_success", 1.0) > 0.9
-        found = scanned(tmp_path / recipe.name)
-        assert bool(found["found"]) is bool(recipe.rate), (recipe.name, found["best"])
-        reached[recipe.name] = found["statistic"]
-    assert max(reached[each.name] for each in made[:2]) < min(reached[each.name] for each in made[2:])
