@@ -5,7 +5,6 @@ import random
 import pytest
 from benchmarks.audit.judge import unlisted
 from benchmarks.audit.page import auroc
-from benchmarks.audit.triggers import Trigger
 from benchmarks.audit.zoo import HALVES, recipes
 
 

@@ -36,7 +36,7 @@ _READABLE = 0.8
 _EMBEDDED = "sentence-transformers/all-MiniLM-L6-v2"
 
 _REACH = 0.0
-"""Chosen on one half of the zoo of `benchmarks/audit`, which has the figures of the other."""
+"""Nine tenths of the hard texts are turned. `benchmarks/audit` has a zoo of models and the figures."""
 
 _STATISTIC = "margin that nine tenths of the hard texts reach with the trigger, divided by their margin without it"
 _NULL = "natural words and phrases of up to three words of clean models; -1 is no effect"
