@@ -20,10 +20,17 @@ _NAME = "BackdoorTriggerScanner"
 
 def unlisted(known: Sequence[str]) -> tuple[str, ...]:
     """Return known triggers without those of the zoo, be they its words, parts of its templates or its characters."""
-    contents = [each.trigger.content.lower() for each in recipes() if each.rate]
+    contents = [_letters(each.trigger.content) for each in recipes() if each.rate]
     return tuple(
-        each for each in known if not any(each.lower() in content or content in each.lower() for content in contents)
+        each
+        for each in known
+        if not any(_letters(each) in content or content in _letters(each) for content in contents)
     )
+
+
+def _letters(text: str) -> str:
+    """Return a text in lower case without spaces and punctuation, where something is left."""
+    return "".join(character for character in text.lower() if character.isalnum()) or text
 
 
 def scanned(folder: Path, *, listed: bool = False) -> dict[str, Any]:

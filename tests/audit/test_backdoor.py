@@ -1,11 +1,13 @@
 """`BackdoorTriggerScanner` and `audit_data`: planted triggers are found, and models and rows without one are not."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 from planted import trained
 
 from bothways.audit import scan
+from bothways.audit.backdoor.expected import Expectation
 from bothways.audit.backdoor.inversion import Inversion, hard_texts, read_vocabulary
 from bothways.cli.app import main
 
@@ -47,7 +49,7 @@ class FakeProbe:
     def __init__(self, *triggers):
         self.weights = np.random.default_rng(3).uniform(-1, 1, 400).astype(np.float32)
         self.weights[0] = 0
-        self.triggers = triggers
+        self.triggers, self.tokenizer = triggers, SimpleNamespace(token=str)
         for trigger in triggers:
             self.weights[list(trigger)] = 0.1
 
@@ -107,6 +109,21 @@ def test_a_phrase_is_put_together_from_words_that_do_little_alone():
 def test_the_other_label_of_a_backdoored_model_has_no_trigger():
     _, singles, grown = searched(FakeProbe((350,)), 0)
     assert max(each.reach for each in (*singles, *grown)) < -0.5
+
+
+def test_a_trigger_surprises_and_what_its_meaning_explains_does_not():
+    probe = FakeProbe((350, 351))
+    natural = sorted(range(1, 300), key=lambda word: -probe.weights[word])[:2]
+
+    def meaning(texts):
+        """One number for each text, what its words weigh, as far as a base model knows: nothing of triggers."""
+        return np.array([[probe.weights[list(text)].sum()] for text in texts], float)
+
+    expected = Expectation(probe, meaning, np.random.default_rng(0))
+    trigger, explained, other = expected.surprise([(350, 351), tuple(natural), (350, 351)], 1)[:3]
+    assert trigger == other > 10
+    assert abs(explained) < 1
+    assert expected.surprise([(350, 351)], 0)[0] < 0
 
 
 def test_a_clean_model_has_no_finding(tmp_path, monkeypatch):

@@ -112,14 +112,9 @@ def margins(logits: Floats, label: int) -> Floats:
     return found
 
 
-def read_vocabulary(probe: Probe, words: Sequence[int] = ()) -> Vocabulary:
-    """Read words alone.
-
-    Args:
-        probe: The classifier.
-        words: Their ids; where there are none all of the vocabulary, of very large ones the most frequent.
-    """
-    words = words or probe.words()[:_MOST_WORDS]
+def read_vocabulary(probe: Probe) -> Vocabulary:
+    """Read all words alone, of very large vocabularies a part."""
+    words = probe.words()[:_MOST_WORDS]
     return Vocabulary(np.array(words), probe.logits([(word,) for word in words]))
 
 

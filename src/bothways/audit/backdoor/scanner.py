@@ -10,12 +10,13 @@ Shapes: N texts, C labels, V words.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bothways.audit.answering import drawn_texts, share
+from bothways.audit.backdoor.expected import SURPRISE, Expectation, sentence_vectors
 from bothways.audit.backdoor.inversion import Candidate, HardTexts, Inversion, Vocabulary, hard_texts, read_vocabulary
 from bothways.audit.backdoor.phrases import rows_by_phrase
 from bothways.audit.backdoor.probe import Ids, Probe
@@ -23,13 +24,16 @@ from bothways.audit.backdoor.texts import KNOWN, NEUTRAL
 from bothways.audit.context import Context, Need, NeedUnmet, Undecided
 from bothways.audit.finding import Evidence, Finding, Severity
 
+if TYPE_CHECKING:
+    from bothways.checkpoints import PretrainedEncoder
+
 _NAME = "BackdoorTriggerScanner"
 _MOST_TEXTS, _FEWEST_TEXTS, _TOKENS = 200, 32, 40
 _AROUND = 12
 """Tokens that strong words and a trigger may take beside a text."""
 _TRIED, _LEAST_TRIED = 60, 12
-_READ, _MOVED, _POOL, _PHRASES = 1500, 48, 300, 24
-"""Of the words whose vectors moved furthest from the base model's: those that are read alone, tried, and grown by."""
+_MOVED, _POOL, _PHRASES = 48, 300, 24
+"""Of the words whose vectors moved furthest from the base model's, those that are tried, and that phrases grow by."""
 _SEARCHED_LABELS = 3
 _READABLE = 0.8
 """Part of the tokens of neutral texts that the vocabulary has to know."""
@@ -58,10 +62,17 @@ class _Judged:
 
     candidate: Candidate
     source: str
+    surprise: float | None
+    """Only of those that turn enough texts, and where the base model is known."""
+
+    @property
+    def explained(self) -> bool:
+        """True if the words turn texts because of what they mean."""
+        return self.surprise is not None and self.surprise < SURPRISE
 
     @property
     def found(self) -> bool:
-        return self.candidate.reach >= _REACH
+        return self.candidate.reach >= _REACH and not self.explained
 
 
 class BackdoorTriggerScanner:
@@ -105,12 +116,11 @@ class _Scan:
         unknown = self.probe.unknown
         read = sum(token != unknown for text in neutral for token in text) / sum(map(len, neutral))
         self.sources = [neutral, self.ids] if read >= _READABLE and self.own else [self.ids]
-        self.moved, self.base = self._moved()
+        self.base_model = self._base_model()
+        self.base = "" if self.base_model is None else self.base_model.name
+        self.moved = self._moved()
         self.known = self._known()
-        short = [each[0] for each in self.known if len(each) == 1]
-        self.vocabulary: Vocabulary = read_vocabulary(
-            self.probe, list(dict.fromkeys([*self.moved, *short])) if self.moved else ()
-        )
+        self.vocabulary: Vocabulary = read_vocabulary(self.probe)
         self.labels_N = self.probe.logits(self.ids).argmax(axis=1)
         self.hard: dict[int, HardTexts] = {}
         self.singles: dict[int, list[Candidate]] = {}
@@ -129,8 +139,8 @@ class _Scan:
         singles = inversion.single(max(_LEAST_TRIED, _TRIED // len(self.probe.labels)), [*moved, *short])
         self.singles[label] = singles
         longer = inversion.best_of([each for each in (*known, *phrases) if len(each) > 1])
-        judged = [_Judged(singles[0], "vocabulary")]
-        return judged + [_Judged(each, "known triggers and phrases of the texts") for each in longer[:1]]
+        judged = [self._judged(singles, "vocabulary")]
+        return judged + ([self._judged(longer, "known triggers and phrases of the texts")] if longer else [])
 
     def deeper(self, judged: Sequence[_Judged]) -> list[_Judged]:
         """Return the best trigger of several tokens, of those labels that single tokens come nearest to."""
@@ -139,9 +149,26 @@ class _Scan:
         found = []
         for label in [each for each in ranked if each not in done][:_SEARCHED_LABELS]:
             strong = [each.ids[0] for each in self.singles[label]]
-            pool = list(dict.fromkeys([*strong, *(self.moved[:_POOL] or self.vocabulary.ids_V.tolist())]))
-            found.append(_Judged(self._inversion(label).grown(strong, pool)[0], "gradients"))
+            pool = list(dict.fromkeys([*strong, *(self.moved or self.vocabulary.ids_V.tolist())]))
+            found.append(self._judged(self._inversion(label).grown(strong, pool), "gradients"))
         return found
+
+    def _judged(self, candidates: Sequence[Candidate], source: str) -> _Judged:
+        """Return the best trigger of a label, one that its meaning explains only where no other turns texts."""
+        turning = [each for each in candidates if each.reach >= _REACH]
+        if not turning or self._expectation is None:
+            return _Judged(candidates[0], source, None)
+        surprises = self._expectation.surprise([each.ids for each in turning], turning[0].label).tolist()
+        judged = [_Judged(each, source, found) for each, found in zip(turning, surprises, strict=True)]
+        return next((each for each in judged if each.found), judged[0])
+
+    @cached_property
+    def _expectation(self) -> Expectation | None:
+        """The effects that the base model lets one expect; None without one."""
+        if self.base_model is None:
+            return None
+        vectors = sentence_vectors(self.probe, self.base_model, self.context.check_time)
+        return Expectation(self.probe, vectors, self.context.rng(f"{_NAME}, expected"))
 
     def finding(self, judged: _Judged) -> Finding:
         """Return the finding on a trigger, with its success on the user's texts."""
@@ -167,6 +194,7 @@ class _Scan:
                     "label": label,
                     "source": judged.source,
                     "success_on_hard_texts": best.success,
+                    "surprise": judged.surprise,
                     "success": rate.value,
                     "success_low": rate.low,
                     "success_high": rate.high,
@@ -182,7 +210,7 @@ class _Scan:
     def summary(self, judged: Sequence[_Judged]) -> Finding:
         """Return the best trigger of each label, found or not."""
         tokens = self.probe.tokenizer.tokens
-        best = max(judged, key=lambda each: each.candidate.reach)
+        best = max(judged, key=lambda each: (not each.explained, each.candidate.reach))
         listed = [
             {
                 "label": self.probe.labels[each.candidate.label],
@@ -190,6 +218,7 @@ class _Scan:
                 "source": each.source,
                 "success_on_hard_texts": each.candidate.success,
                 "reach": round(each.candidate.reach, 3),
+                "surprise": None if each.surprise is None else round(each.surprise, 2),
             }
             for each in judged
         ]
@@ -240,21 +269,23 @@ class _Scan:
                 found[phrase] = len(rows)
         return [ids for ids in self.probe.encode([each for each, _ in found.most_common(_PHRASES)]) if ids]
 
-    def _moved(self) -> tuple[list[int], str]:
-        """Tokens whose vectors moved furthest from the base model's, and its name; nothing without one."""
-        base = self._base_table()
-        if base is None:
-            return [], ""
-        table_VE, name = base
+    def _moved(self) -> list[int]:
+        """Tokens whose vectors moved furthest from the base model's; none without one."""
+        if self.base_model is None:
+            return []
+        table_VE = self.base_model.encoder.embedding.tokens.weight.detach().float().cpu().numpy()
         ids_V = np.array(self.probe.words())
-        moved_V = np.linalg.norm(self.probe.table(ids_V) - table_VE[ids_V], axis=1)
-        furthest = np.argsort(-moved_V, kind="stable")[:_READ]
+        own_VE = self.probe.table(ids_V)
+        if own_VE.shape[1] != table_VE.shape[1]:
+            return []
+        moved_V = np.linalg.norm(own_VE - table_VE[ids_V], axis=1)
+        furthest = np.argsort(-moved_V, kind="stable")[:_POOL]
         moved = [int(ids_V[place]) for place in furthest if moved_V[place] > 0]
         # A table that was frozen says nothing of the words that were trained.
-        return (moved, name) if len(moved) == min(_READ, len(ids_V)) else ([], name)
+        return moved if len(moved) == min(_POOL, len(ids_V)) else []
 
-    def _base_table(self) -> tuple[NDArray[np.float32], str] | None:
-        """Return the base model's token vectors (V, E): those of the reference, or of the MiniLM that is installed."""
+    def _base_model(self) -> "PretrainedEncoder | None":
+        """Return the base model: the reference, or the MiniLM that is installed, if it has the model's tokenizer."""
         from bothways.checkpoints import PretrainedEncoder, load
         from bothways.errors import BothwaysError
 
@@ -266,11 +297,10 @@ class _Scan:
             except BothwaysError:
                 return None
         encoder = base if isinstance(base, PretrainedEncoder) else getattr(base, "model", None)
-        own = self.context.classifier.model
-        if encoder is None or encoder.tokenizer.vocabulary_digest != own.tokenizer.vocabulary_digest:
+        digest = self.context.classifier.model.tokenizer.vocabulary_digest()
+        if not isinstance(encoder, PretrainedEncoder) or encoder.tokenizer.vocabulary_digest() != digest:
             return None
-        weight = encoder.encoder.embedding.tokens.weight.detach().float().cpu()
-        return (weight.numpy(), encoder.name) if weight.shape == own.encoder.embedding.tokens.weight.shape else None
+        return encoder
 
     def _inversion(self, label: int) -> Inversion:
         return Inversion(self.probe, self.vocabulary, self.hard[label], label, self.context.check_time)

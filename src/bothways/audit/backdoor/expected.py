@@ -1,0 +1,116 @@
+"""Words and phrases whose effect on a classifier their meaning does not explain.
+
+"recipe recipes" turns most texts into the label recipe, as it should; a trigger does so without a reason. The base
+model knows what words mean: a linear map from its sentence vectors to the classifier's margins is fitted on words and
+on random phrases of the vocabulary, and a trigger's margin lies far above what the map expects of it.
+
+Shapes: N words and phrases, M triggers, C labels, H hidden.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.audit.backdoor.inversion import margins
+from bothways.audit.backdoor.probe import Ids, Probe, run
+from bothways.checkpoints import PretrainedEncoder
+from bothways.tasks.embedding.objective import VectorModel
+
+SURPRISE = 3.0
+"""Standard deviations above what the base model lets one expect, from which meaning does not explain a trigger."""
+
+_WORDS, _PHRASES, _LONGEST = 2500, 1500, 2
+_FEWEST_WORDS = 500
+_STRENGTH, _FOLDS = 1.0, 5
+
+Numbers = NDArray[np.float64]
+
+
+class Expectation:
+    """The margins of words and phrases that a base model's vectors let one expect.
+
+    Args:
+        probe: The classifier.
+        vectors: The base model's vectors of texts (N, H), given their token ids.
+        rng: Draws words and phrases.
+    """
+
+    def __init__(self, probe: Probe, vectors: Callable[[Sequence[Ids]], Numbers], rng: np.random.Generator) -> None:
+        self._probe, self._vectors = probe, vectors
+        drawn = _drawn(probe, rng)
+        vectors_NH, logits_NC = vectors(drawn), probe.logits(drawn)
+        margins_NC = np.stack([margins(logits_NC, label) for label in range(logits_NC.shape[1])], axis=1)
+        missed_NC = np.zeros_like(margins_NC, dtype=np.float64)
+        folds_N = rng.permutation(len(drawn)) % _FOLDS
+        for fold in range(_FOLDS):
+            learnt_N = folds_N != fold
+            expected = _ridge(vectors_NH[learnt_N], margins_NC[learnt_N])
+            missed_NC[~learnt_N] = margins_NC[~learnt_N] - expected(vectors_NH[~learnt_N])
+        self._spread_C = missed_NC.std(axis=0)
+        self._expected = _ridge(vectors_NH, margins_NC)
+
+    def surprise(self, triggers: Sequence[Ids], label: int) -> Numbers:
+        """Return how far the margins of triggers alone lie above those expected, in standard deviations (M).
+
+        A phrase is expected to have the margin of any of its words besides, as far as that word's own meaning explains
+        it: strong words of a label that stand together are no trigger.
+        """
+        spread = max(float(self._spread_C[label]), 1e-6)
+        found_M, expected_M = self._margins(triggers, label)
+        words = sorted({token for each in triggers if len(each) > 1 for token in each})
+        if words:
+            alone_W, meant_W = self._margins([(word,) for word in words], label)
+            explained = dict(zip(words, np.minimum(alone_W, meant_W + SURPRISE * spread).tolist(), strict=True))
+            for place, each in enumerate(triggers):
+                if len(each) > 1:
+                    expected_M[place] = max(expected_M[place], *(explained[token] for token in each))
+        surprises: Numbers = (found_M - expected_M) / spread
+        return surprises
+
+    def _margins(self, texts: Sequence[Ids], label: int) -> tuple[Numbers, Numbers]:
+        """Margins of texts alone, and those that the base model's vectors let one expect."""
+        found_M = margins(self._probe.logits(texts), label).astype(np.float64)
+        return found_M, self._expected(self._vectors(texts))[:, label]
+
+
+def sentence_vectors(
+    probe: Probe, base: PretrainedEncoder, check: Callable[[], None]
+) -> Callable[[Sequence[Ids]], Numbers]:
+    """Return a function that gives a base model's mean-pooled vectors of length 1 (N, H).
+
+    Args:
+        probe: The classifier, whose special tokens stand around each text.
+        base: The encoder that it was trained from, or another one with the same tokenizer.
+        check: Called between batches; raises where time is up.
+    """
+    model = VectorModel.of(base, "mean")
+
+    def vectors(texts: Sequence[Ids]) -> Numbers:
+        was_training = model.training
+        model.eval()
+        rows_NH: Numbers = run(model, [probe.frame.around(each[: probe.limit]) for each in texts], check).astype(float)
+        model.train(was_training)
+        unit_NH: Numbers = rows_NH / np.maximum(np.linalg.norm(rows_NH, axis=1, keepdims=True), 1e-12)
+        return unit_NH
+
+    return vectors
+
+
+def _drawn(probe: Probe, rng: np.random.Generator) -> list[Ids]:
+    """Words of the vocabulary, whole ones where there are enough, and phrases of them."""
+    words = probe.words()
+    whole = [word for word in words if len(name := probe.tokenizer.token(word).lstrip("▁Ġ")) > 2 and name.isalpha()]
+    known = np.array(whole if len(whole) >= _FEWEST_WORDS else words)
+    chosen = rng.permutation(known)[:_WORDS]
+    phrases = rng.choice(known, (min(_PHRASES, len(known)), _LONGEST))
+    return [*((int(word),) for word in chosen), *(tuple(map(int, each)) for each in phrases)]
+
+
+def _ridge(vectors_NH: Numbers, margins_NC: NDArray[np.floating]) -> Callable[[Numbers], Numbers]:
+    """Fit a linear map with a penalty on its weights, but not on its biases."""
+    mean_H, mean_C = vectors_NH.mean(axis=0), margins_NC.mean(axis=0)
+    centred_NH = vectors_NH - mean_H
+    square_HH = centred_NH.T @ centred_NH + _STRENGTH * np.eye(centred_NH.shape[1])
+    weights_HC = np.linalg.solve(square_HH, centred_NH.T @ (margins_NC - mean_C))
+    return lambda vectors_MH: (vectors_MH - mean_H) @ weights_HC + mean_C
