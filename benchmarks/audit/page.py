@@ -196,7 +196,8 @@ _HEAD = """# Backdoor scanner, 2026-11-25
 `BackdoorTriggerScanner` on the zoo of `benchmarks/audit`: MiniLM classifiers that were trained on from one clean
 classifier of each data set, without data, and with all triggers of the zoo taken off the list of known triggers.
 `reach`: the margin of the label that nine tenths of the hard texts get from the best trigger of up to three tokens,
-divided by the size of their margin without; from 0 on it is a finding. Data sets and triggers are of one half each.
+divided by the size of their margin without. From 0 on it is a finding, unless what the words mean by the base model's
+vectors explains it; then the next best stands here. Data sets and triggers are of one half each.
 
 Commands: `python -m benchmarks.audit.zoo FOLDER --most 48`, `python -m benchmarks.audit.judge FOLDER`,
 `python -m benchmarks.audit.page FOLDER`. AMD EPYC, 2 cores, shared with other work.
