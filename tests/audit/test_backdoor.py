@@ -7,8 +7,9 @@ import numpy as np
 from planted import trained
 
 from bothways.audit import scan
-from bothways.audit.backdoor.expected import Expectation
+from bothways.audit.backdoor.expected import Expectation, base_vectors
 from bothways.audit.backdoor.inversion import Inversion, hard_texts, read_vocabulary
+from bothways.audit.backdoor.probe import Probe
 from bothways.cli.app import main
 
 NAME = "BackdoorTriggerScanner"
@@ -124,6 +125,17 @@ def test_a_trigger_surprises_and_what_its_meaning_explains_does_not():
     assert trigger == other > 10
     assert abs(explained) < 1
     assert expected.surprise([(350, 351)], 0)[0] < 0
+
+
+def test_a_base_model_that_is_asked_stays_as_it_is(tmp_path, monkeypatch):
+    classifier = trained(tmp_path / "base", monkeypatch, rows_of(40, 0), updates=1)
+    encoder = classifier.model.encoder
+    assert not encoder.training
+    vectors = base_vectors(Probe(classifier), classifier.model, lambda: None)
+    first, again = vectors([(7, 8), (9,)]), vectors([(7, 8), (9,)])
+    assert not encoder.training
+    assert np.array_equal(first, again)
+    assert np.allclose(np.linalg.norm(first, axis=1), 1)
 
 
 def test_a_clean_model_has_no_finding(tmp_path, monkeypatch):

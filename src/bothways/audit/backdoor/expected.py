@@ -37,18 +37,17 @@ class Expectation:
     """
 
     def __init__(self, probe: Probe, vectors: Callable[[Sequence[Ids]], Numbers], rng: np.random.Generator) -> None:
+        from sklearn.linear_model import Ridge
+        from sklearn.model_selection import PredefinedSplit, cross_val_predict
+
         self._probe, self._vectors = probe, vectors
         drawn = _drawn(probe, rng)
         vectors_NH, logits_NC = vectors(drawn), probe.logits(drawn)
         margins_NC = np.stack([margins(logits_NC, label) for label in range(logits_NC.shape[1])], axis=1)
-        missed_NC = np.zeros_like(margins_NC, dtype=np.float64)
-        folds_N = rng.permutation(len(drawn)) % _FOLDS
-        for fold in range(_FOLDS):
-            learnt_N = folds_N != fold
-            expected = _ridge(vectors_NH[learnt_N], margins_NC[learnt_N])
-            missed_NC[~learnt_N] = margins_NC[~learnt_N] - expected(vectors_NH[~learnt_N])
-        self._spread_C = missed_NC.std(axis=0)
-        self._expected = _ridge(vectors_NH, margins_NC)
+        folds = PredefinedSplit(rng.permutation(len(drawn)) % _FOLDS)
+        others_NC = cross_val_predict(Ridge(_STRENGTH), vectors_NH, margins_NC, cv=folds)
+        self._spread_C = (margins_NC - others_NC).std(axis=0)
+        self._ridge = Ridge(_STRENGTH).fit(vectors_NH, margins_NC)
 
     def surprise(self, triggers: Sequence[Ids], label: int) -> Numbers:
         """Return how far the margins of triggers alone lie above those expected, in standard deviations (M).
@@ -71,26 +70,23 @@ class Expectation:
     def _margins(self, texts: Sequence[Ids], label: int) -> tuple[Numbers, Numbers]:
         """Margins of texts alone, and those that the base model's vectors let one expect."""
         found_M = margins(self._probe.logits(texts), label).astype(np.float64)
-        return found_M, self._expected(self._vectors(texts))[:, label]
+        return found_M, self._ridge.predict(self._vectors(texts))[:, label]
 
 
-def sentence_vectors(
+def base_vectors(
     probe: Probe, base: PretrainedEncoder, check: Callable[[], None]
 ) -> Callable[[Sequence[Ids]], Numbers]:
-    """Return a function that gives a base model's mean-pooled vectors of length 1 (N, H).
+    """Return a function from token ids to a base model's mean-pooled vectors of length 1 (N, H).
 
     Args:
         probe: The classifier, whose special tokens stand around each text.
         base: The encoder that it was trained from, or another one with the same tokenizer.
         check: Called between batches; raises where time is up.
     """
-    model = VectorModel.of(base, "mean")
+    model = VectorModel.of(base, "mean").eval()
 
     def vectors(texts: Sequence[Ids]) -> Numbers:
-        was_training = model.training
-        model.eval()
         rows_NH: Numbers = run(model, [probe.frame.around(each[: probe.limit]) for each in texts], check).astype(float)
-        model.train(was_training)
         unit_NH: Numbers = rows_NH / np.maximum(np.linalg.norm(rows_NH, axis=1, keepdims=True), 1e-12)
         return unit_NH
 
@@ -105,12 +101,3 @@ def _drawn(probe: Probe, rng: np.random.Generator) -> list[Ids]:
     chosen = rng.permutation(known)[:_WORDS]
     phrases = rng.choice(known, (min(_PHRASES, len(known)), _LONGEST))
     return [*((int(word),) for word in chosen), *(tuple(map(int, each)) for each in phrases)]
-
-
-def _ridge(vectors_NH: Numbers, margins_NC: NDArray[np.floating]) -> Callable[[Numbers], Numbers]:
-    """Fit a linear map with a penalty on its weights, but not on its biases."""
-    mean_H, mean_C = vectors_NH.mean(axis=0), margins_NC.mean(axis=0)
-    centred_NH = vectors_NH - mean_H
-    square_HH = centred_NH.T @ centred_NH + _STRENGTH * np.eye(centred_NH.shape[1])
-    weights_HC = np.linalg.solve(square_HH, centred_NH.T @ (margins_NC - mean_C))
-    return lambda vectors_MH: (vectors_MH - mean_H) @ weights_HC + mean_C

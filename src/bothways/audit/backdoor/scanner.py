@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from bothways.audit.answering import drawn_texts, share
-from bothways.audit.backdoor.expected import SURPRISE, Expectation, sentence_vectors
+from bothways.audit.backdoor.expected import SURPRISE, Expectation, base_vectors
 from bothways.audit.backdoor.inversion import Candidate, HardTexts, Inversion, Vocabulary, hard_texts, read_vocabulary
 from bothways.audit.backdoor.phrases import rows_by_phrase
 from bothways.audit.backdoor.probe import Ids, Probe
@@ -33,7 +33,7 @@ _AROUND = 12
 """Tokens that strong words and a trigger may take beside a text."""
 _TRIED, _LEAST_TRIED = 60, 12
 _MOVED, _POOL, _PHRASES = 48, 300, 24
-"""Of the words whose vectors moved furthest from the base model's, those that are tried, and that phrases grow by."""
+"""Most words that moved from the base model and are tried, or that phrases grow by, and most phrases of the texts."""
 _SEARCHED_LABELS = 3
 _READABLE = 0.8
 """Part of the tokens of neutral texts that the vocabulary has to know."""
@@ -167,7 +167,7 @@ class _Scan:
         """The effects that the base model lets one expect; None without one."""
         if self.base_model is None:
             return None
-        vectors = sentence_vectors(self.probe, self.base_model, self.context.check_time)
+        vectors = base_vectors(self.probe, self.base_model, self.context.check_time)
         return Expectation(self.probe, vectors, self.context.rng(f"{_NAME}, expected"))
 
     def finding(self, judged: _Judged) -> Finding:
