@@ -38,12 +38,12 @@ def shown(value: object, most: int = 80) -> str:
         return f"a very large {type(value).__name__}"
 
 
-def nearest(wanted: str, names: Iterable[str]) -> str | None:
-    """Return the most similar of some names, whatever the case; None where none is similar."""
+def nearest(wanted: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the most similar of some names, whatever the case; None where none is as similar as ``cutoff``, 0 to 1."""
     from difflib import get_close_matches
 
     by_lower = {name.lower(): name for name in names}
-    near = get_close_matches(wanted.lower(), by_lower, n=1)
+    near = get_close_matches(wanted.lower(), by_lower, n=1, cutoff=cutoff)
     return by_lower[near[0]] if near else None
 
 

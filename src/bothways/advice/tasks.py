@@ -1,10 +1,9 @@
 """Kinds of model for a task: an encoder, a decoder, or both."""
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Literal
 
-from bothways.errors import InvalidInput
+from bothways.errors import InvalidInput, nearest
 
 Architecture = Literal["encoder", "decoder", "encoder-decoder"]
 
@@ -186,9 +185,9 @@ def find_task(name: str) -> TaskAdvice:
     names = {each: task for task in TASKS for each in (task.name, *task.also)}
     if wanted in names:
         return names[wanted]
-    near = get_close_matches(wanted, names, n=1, cutoff=0.7)
+    near = nearest(wanted, names, cutoff=0.7)
     raise InvalidInput(
         f"{name!r} is not a task that is known here. "
-        + (f"Did you mean {near[0]!r}? " if near else "")
+        + (f"Did you mean {near!r}? " if near else "")
         + f"Known: {', '.join(task.name for task in TASKS)}."
     )

@@ -1,11 +1,10 @@
 """Every detector by its name. A detector's module is imported when it is asked for: that of files needs no torch."""
 
-import difflib
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 
 from bothways.audit.detector import Detector
-from bothways.errors import InvalidInput
+from bothways.errors import InvalidInput, nearest
 
 # In the order of a report: files first, then what is quick.
 _HOMES: Mapping[str, str] = {
@@ -30,9 +29,9 @@ def detector_named(name: str) -> Detector:
     """
     home = _HOMES.get(name)
     if home is None:
-        near = difflib.get_close_matches(name, DETECTORS, 1, cutoff=0.3)
-        nearest = f" Did you mean {near[0]}?" if near else ""
-        raise InvalidInput(f"expected a detector of {', '.join(DETECTORS)}, got {name!r}.{nearest}")
+        near = nearest(name, DETECTORS, cutoff=0.3)
+        hint = "" if near is None else f" Did you mean {near}?"
+        raise InvalidInput(f"expected a detector of {', '.join(DETECTORS)}, got {name!r}.{hint}")
     made: Detector = getattr(import_module(home), name)()
     return made
 

@@ -26,6 +26,8 @@ def write_next(found: "Ranking", path: Path, columns: TripleColumns, *, quiet: b
 
 def show_score(found: "SystemScore", judge: "Judge") -> None:
     """Print a success rate by all methods, and how well the judge agrees with the labels."""
+    from bothways.judging.scoring import labels_worth
+
     print(f"{judge.dimension.question} {found.rows:,} rows of {found.system}, {found.estimate.labels:,} labelled")
     table = plain_table()
     table.add_column("method", no_wrap=True)
@@ -33,7 +35,7 @@ def show_score(found: "SystemScore", judge: "Judge") -> None:
         table.add_column(heading, justify="right", no_wrap=True)
     for name, each in found.estimates.items():
         interval = f"{each.low:.4f} to {each.high:.4f}"
-        table.add_row(name, f"{each.value:.4f}", interval, f"{each.high - each.low:.4f}", _worth(each.effective_labels))
+        table.add_row(name, f"{each.value:.4f}", interval, f"{each.high - each.low:.4f}", labels_worth(each))
     print_table(table)
     print(f"judge alone {found.judged:.4f}; on the labelled rows:")
     print(found.quality.summary())
@@ -43,6 +45,8 @@ def show_score(found: "SystemScore", judge: "Judge") -> None:
 
 def show_ranking(found: "Ranking", judge: "Judge") -> None:
     """Print the systems in order, and how sure the order is."""
+    from bothways.judging.scoring import labels_worth
+
     print(judge.dimension.question)
     table = plain_table()
     table.add_column("system", no_wrap=True)
@@ -54,7 +58,7 @@ def show_ranking(found: "Ranking", judge: "Judge") -> None:
         sure = f"{found.probability(each.system, below[0].system):.3f}" if below else ""
         cells = [f"{estimate.value:.4f}", f"{estimate.low:.4f} to {estimate.high:.4f}"]
         cells += [f"{found.truth[each.system]:.4f}"] if found.truth else []
-        cells += [str(estimate.labels), _worth(estimate.effective_labels), f"{each.judged:.4f}", sure]
+        cells += [str(estimate.labels), labels_worth(estimate), f"{each.judged:.4f}", sure]
         table.add_row(shortened(each.system, _LONGEST_NAME), *cells)
     print_table(table)
     if len(found.systems) > 1:
@@ -66,7 +70,7 @@ def show_ranking(found: "Ranking", judge: "Judge") -> None:
 
 
 def _separation(found: "Ranking") -> str:
-    """How sure the order of the first two is."""
+    """Return the probability that the first is better than the second, and the labels that would separate them."""
     first = found.comparisons[0]
     gap = first.difference
     said = (
@@ -81,7 +85,3 @@ def _separation(found: "Ranking") -> str:
         f"{said}\nAbout {found.separating_labels:,} more labels of each, drawn at random, would separate them, if the "
         "difference is as it looks now."
     )
-
-
-def _worth(labels: float) -> str:
-    return "all" if labels == float("inf") else f"{labels:,.0f}"

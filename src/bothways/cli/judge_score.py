@@ -21,7 +21,7 @@ from bothways.cli.training import check_piped
 from bothways.judging.triples import TripleColumns
 
 if TYPE_CHECKING:
-    from bothways.judging import Judge
+    from bothways.judging import Judge, Ranking, SystemScore
 
 Level = Annotated[float, Parameter(validator=Number(gt=0, lt=1))]
 
@@ -99,16 +99,7 @@ def score(
         format=format,
         show_progress=False if quiet else None,
     )
-    if report is not None:
-        from bothways.report.judging import score_page
-        from bothways.report.page import write
-
-        write(score_page(found, judge=_judge_facts(opened), command=_command()), report)
-    if json:
-        print_json({"judge": str(judge), **found.to_dict()})
-    else:
-        show_score(found, opened)
-    _note_report(report)
+    _tell(found, opened, str(judge), report, json=json)
 
 
 @taking(columns=COLUMNS)
@@ -179,22 +170,33 @@ def rank(
     )
     if next is not None:
         write_next(found, next, named, quiet=quiet)
-    if report is not None:
-        from bothways.report.judging import ranking_page
-        from bothways.report.page import write
-
-        write(ranking_page(found, judge=_judge_facts(opened), command=_command()), report)
-    if json:
-        print_json({"judge": str(judge), **found.to_dict()})
-    else:
-        show_ranking(found, opened)
-    _note_report(report)
+    _tell(found, opened, str(judge), report, json=json)
 
 
 def _opened(judge: Path, dimension: JudgeDimension | None, reading: ReadingOptions, model: ModelOptions) -> "Judge":
     from bothways.judging import Judge
 
     return Judge.open(judge, dimension, **open_options(reading, model))
+
+
+def _tell(found: "SystemScore | Ranking", judge: "Judge", folder: str, report: Path | None, *, json: bool) -> None:
+    """Write the page, if one is wanted, and print what was found."""
+    from bothways.judging import Ranking
+
+    if report is not None:
+        from bothways.report.judging import ranking_page, score_page
+        from bothways.report.page import write
+
+        given: dict[str, Any] = {"judge": _judge_facts(judge), "command": shlex.join(["bothways", *sys.argv[1:]])}
+        write(ranking_page(found, **given) if isinstance(found, Ranking) else score_page(found, **given), report)
+    if json:
+        print_json({"judge": folder, **found.to_dict()})
+    elif isinstance(found, Ranking):
+        show_ranking(found, judge)
+    else:
+        show_score(found, judge)
+    if report is not None:
+        note(f"page: {report}")
 
 
 def _judge_facts(judge: "Judge") -> dict[str, str]:
@@ -209,10 +211,6 @@ def _judge_facts(judge: "Judge") -> dict[str, str]:
     }
     made = card.get("judge", {}).get("made_negatives") if isinstance(card.get("judge"), dict) else None
     return {name: value for name, value in facts.items() if value} | ({"made negatives": f"{made:,}"} if made else {})
-
-
-def _command() -> str:
-    return shlex.join(["bothways", *sys.argv[1:]])
 
 
 def _system_name(path: str) -> str:
@@ -253,8 +251,3 @@ def _truth(
     if truth == "labels":
         return truth_in_labels(sources, judge.dimension, columns, format=format_)
     return read_truth(truth, format=format_)
-
-
-def _note_report(report: Path | None) -> None:
-    if report is not None:
-        note(f"page: {report}")

@@ -229,6 +229,11 @@ def scored(
     )
 
 
+def labels_worth(estimate: PoweredEstimate) -> str:
+    """Return how many labels an interval from labels alone would need to be as narrow, in digits or as "all"."""
+    return "all" if estimate.effective_labels == float("inf") else f"{estimate.effective_labels:,.0f}"
+
+
 def _plain(estimate: PoweredEstimate) -> dict[str, object]:
     """Return JSON values: an infinite number is null."""
     found = asdict(replace(estimate, warnings=()))

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from bothways.judging import JudgeReport, Ranking, SystemScore
+from bothways.judging.scoring import labels_worth
 from bothways.report.bars import Bar, bars
 from bothways.report.curves import reliability_panel
 from bothways.report.drawing import short_label
@@ -45,7 +46,7 @@ def score_page(score: SystemScore, *, judge: Mapping[str, str], command: str) ->
     figures = (
         KeyFigure("Success rate", f"{estimate.value:.3f}", _interval(estimate.low, estimate.high, estimate.level)),
         KeyFigure("Human labels", f"{estimate.labels:,}", f"of {score.rows:,} rows"),
-        KeyFigure("Labels they are worth", _worth(estimate.effective_labels), "to an interval from labels alone"),
+        KeyFigure("Labels they are worth", labels_worth(estimate), "to an interval from labels alone"),
         KeyFigure("Judge alone", f"{score.judged:.3f}", "corrected by nothing"),
     )
     drawn = [Bar(name, each.value, (each.low, each.high)) for name, each in score.estimates.items()]
@@ -121,7 +122,7 @@ def _systems(ranking: Ranking) -> list[Block]:
             f"{each.estimate.low:.4f} to {each.estimate.high:.4f}",
             *((f"{ranking.truth[each.system]:.4f}",) if ranking.truth else ()),
             f"{each.estimate.labels:,} of {each.rows:,}",
-            _worth(each.estimate.effective_labels),
+            labels_worth(each.estimate),
             f"{each.judged:.4f}",
         )
         for each in ranking.systems
@@ -236,7 +237,3 @@ def _warnings(warnings: Sequence[str]) -> list[Block]:
 
 def _interval(low: float, high: float, level: float) -> str:
     return f"{level:.0%} interval {low:.3f} to {high:.3f}"
-
-
-def _worth(labels: float) -> str:
-    return "all" if labels == float("inf") else f"{labels:,.0f}"

@@ -24,6 +24,7 @@ from bothways.audit.backdoor.inversion import margins
 from bothways.audit.backdoor.probe import Probe
 from bothways.audit.backdoor.texts import NEUTRAL
 from bothways.errors import InvalidInput
+from bothways.evaluation import softmax
 from bothways.tasks import TextClassifier
 
 Floats = NDArray[np.float32]
@@ -137,8 +138,7 @@ class _Search:
     def _signs(
         self, row: int, label: int, tried: Sequence[str], logits_KSC: Floats, words: Sequence[str]
     ) -> SuspiciousInput:
-        exponents = np.exp(logits_KSC - logits_KSC.max(axis=2, keepdims=True))
-        probabilities = exponents / exponents.sum(axis=2, keepdims=True)
+        probabilities = softmax(logits_KSC)
         means_S = probabilities[:, :, label].mean(axis=0)
         best = int(means_S[:-1].argmax())
         mixed_KC = probabilities[:, -1]

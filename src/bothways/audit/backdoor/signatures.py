@@ -37,6 +37,8 @@ def clusters(states_NH: NDArray[np.floating], labels_N: NDArray[np.int64]) -> Fl
 
     Source: Chen et al. 2018, arXiv:1811.03728, with principal instead of independent components.
     """
+    from sklearn.metrics import silhouette_samples
+
     found_N = np.zeros(len(labels_N))
     for label in np.unique(labels_N):
         rows = np.flatnonzero(labels_N == label)
@@ -48,37 +50,18 @@ def clusters(states_NH: NDArray[np.floating], labels_N: NDArray[np.int64]) -> Fl
         smaller = _two_means(points)
         if not 0 < smaller.sum() <= _MINORITY * len(rows):
             continue
-        silhouette = _silhouette(points, smaller)
+        silhouette = silhouette_samples(points, smaller)[smaller]
         if silhouette.mean() >= _SEPARATED:
             found_N[rows[smaller]] = np.maximum(silhouette, 1e-6)
     return found_N
 
 
 def _two_means(points: Floats) -> NDArray[np.bool_]:
-    """Return which points are in the smaller of two clusters."""
-    rng = np.random.default_rng(0)
-    best, least = np.zeros(len(points), dtype=bool), np.inf
-    for _ in range(_STARTS):
-        centres = points[rng.choice(len(points), 2, replace=False)]
-        for _ in range(_ROUNDS):
-            distances = ((points[:, None] - centres[None]) ** 2).sum(axis=2)
-            second = distances[:, 1] < distances[:, 0]
-            if second.all() or not second.any():
-                break
-            moved = np.stack([points[~second].mean(axis=0), points[second].mean(axis=0)])
-            if np.allclose(moved, centres):
-                break
-            centres = moved
-        spread = float(distances.min(axis=1).sum())
-        if spread < least:
-            best, least = second, spread
-    return ~best if best.sum() > len(best) / 2 else best
+    """Return which points are in the smaller of two clusters; none where all points are the same."""
+    from sklearn.cluster import KMeans
 
-
-def _silhouette(points: Floats, smaller: NDArray[np.bool_]) -> Floats:
-    """Return the silhouette of the smaller cluster's points (Rousseeuw 1987)."""
-    inside, outside = points[smaller], points[~smaller]
-    own = np.array([np.linalg.norm(inside - point, axis=1).sum() / max(1, len(inside) - 1) for point in inside])
-    other = np.array([np.linalg.norm(outside - point, axis=1).mean() for point in inside])
-    found: Floats = (other - own) / np.maximum(np.maximum(own, other), 1e-12)
-    return found
+    if np.ptp(points, axis=0).max() == 0:
+        return np.zeros(len(points), dtype=bool)
+    means = KMeans(2, init="random", n_init=_STARTS, max_iter=_ROUNDS, random_state=0)
+    second: NDArray[np.bool_] = means.fit_predict(points).astype(bool)
+    return ~second if second.sum() > len(second) / 2 else second

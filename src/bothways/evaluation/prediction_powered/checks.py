@@ -1,4 +1,4 @@
-"""What makes a prediction-powered interval doubtful, in sentences."""
+"""Warnings, in sentences, of what makes a prediction-powered interval doubtful."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from bothways.evaluation.prediction_powered.samples import Sample
 
 FEW_LABELS = 30
 LARGE_BIAS = 0.1
-"""Of the judge, on the scale of labels from 0 to 1."""
+"""Bias of the judge that is called large, on the scale of labels from 0 to 1."""
 
 SHIFT_LEVEL = 0.01
 """Two-sample tests below this p-value warn: one in a hundred random samples does."""

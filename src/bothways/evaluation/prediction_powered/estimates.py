@@ -224,7 +224,7 @@ def check_method(method: PpiMethod, sample: Sample) -> None:
 
 
 def gain(classical: float, variance: float) -> float:
-    """How many times the labels a classical interval would need; 1 if neither has any variance."""
+    """Return the factor by which a classical interval would need more labels; 1 if neither has any variance."""
     return classical / variance if variance > 0 else 1.0
 
 

@@ -35,7 +35,7 @@ _FITTED = 2
 """Numbers that PPI++ estimates from the labels: a mean and lambda."""
 
 PAIRED_WEIGHT = 0.5
-"""Of a pseudo-row of paired differences, which are -1, 0 or 1, as in Agresti and Min (2005); 1 is wider than needed."""
+"""Weight of a pseudo-row of paired differences (-1, 0 or 1), as in Agresti and Min (2005); 1 is wider than needed."""
 
 
 def shared_weight(samples: int) -> float:
