@@ -2,7 +2,9 @@
 
 ``python -m benchmarks judging`` trains a judge of context relevance; ``--contestants FOLDER...`` takes judges of any
 dimension that ``bothways judge train`` wrote instead, and ``--kept`` none. Beside them stands MiniLM as it comes: the
-cosine of query and passage, made a probability by logistic regression on 200 training pairs.
+cosine of query and passage, made a probability by logistic regression on 200 training pairs. Unless ``--kept`` says
+otherwise, a judge of faithfulness is trained on SICK's entailment alone (premise: passage; hypothesis: answer) and
+reads these answers, too.
 
 Mock systems: rows are drawn with replacement from the relevant test rows with probability r, else from the others, so
 that r is the success rate of the population that they are drawn from. Some of them are labelled. An interval covers
@@ -21,6 +23,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from benchmarks.harness import DATA, MODEL, Options, say, table, write_results
+from benchmarks.texts import read_rows
 from bothways.choices import PpiMethod
 from bothways.evaluation.prediction_powered import Sample, estimate_mean, kendall_tau
 from bothways.judging import DIMENSIONS, Dimension, Judge, JudgeReport, Triple, TripleColumns, read_triples
@@ -42,10 +45,10 @@ LABELS = (50, 150, 300)
 ROWS = 900
 """Rows of a mock system."""
 
-DRAWS = 50
+DRAWS = 500
 METHODS: tuple[PpiMethod, ...] = ("ppi++", "ppi", "classical")
 CALIBRATING = 200
-WINDOWS = (None, 128)
+WINDOWS = (None, 128, 512)
 
 Stated = NDArray[np.float64]
 
@@ -67,6 +70,8 @@ def run(options: Options) -> Path:
                 found["judges"][name] = _figures(judge_report(rows, values))
                 if judge.dimension == CONTEXT and window is None:
                     stated[name] = values
+        if not options.kept:
+            found["judges"] |= _from_entailment(options)
     say("judging: mock systems")
     draws = 5 if options.quick else DRAWS
     found["ranking"] = {name: _ranked(test, values, draws) for name, values in stated.items()}
@@ -86,6 +91,36 @@ def _trained(scratch: str, options: Options) -> str:
     )
     judge.save(folder)
     return folder
+
+
+def _from_entailment(options: Options) -> dict[str, dict[str, float]]:
+    """Return how well a judge of faithfulness does that has seen nothing but SICK, on SICK's test rows and on these."""
+    say("judging: faithfulness from SICK")
+    parts = {part: _entailment(part) for part in ("train", "validation", "test")}
+    epochs = {"epochs": 1} if options.quick else {}
+    judge = Judge.train(MODEL, parts["train"], "answer_faithfulness", validation=parts["validation"], **epochs)
+    tests = {
+        "SICK": read_triples(parts["test"], judge.dimension).labelled,
+        "ares_nq": _read("test", judge.dimension),
+    }
+    return {
+        f"trained on SICK's entailment, {judge.dimension.title} of {name}": _figures(
+            judge_report(rows, judge.probabilities(rows, show_progress=False))
+        )
+        for name, rows in tests.items()
+    }
+
+
+def _entailment(part: str) -> list[dict[str, object]]:
+    return [
+        {
+            "query": "What happens?",
+            "passage": row["text_a"],
+            "answer": row["text_b"],
+            "answer_faithfulness": int(row["label"] == "entailment"),
+        }
+        for row in read_rows(DATA / "sick" / f"{part}.jsonl.gz")
+    ]
 
 
 def _cosine(test: Sequence[Triple]) -> Stated:

@@ -33,7 +33,7 @@ GUIDES = (
     "moving",
     "encoder",
 )
-LONGER_GUIDES = ("auditing", "explaining", "judging", "several-machines")
+LONGER_GUIDES = ("auditing", "explaining", "several-machines")
 BACKGROUND = ("what-works", "architecture", "glossary", "benchmarks", "LOG")
 # Packages whose names users import; the tasks are documented as names of `bothways` itself.
 PACKAGES = (

@@ -89,6 +89,34 @@ def answered():
     return [{"anchor": f"w{5 + n}", "positive": row["text"]} for n, row in enumerate(documents(30))]
 
 
+def triples(count=48):
+    """Queries with an answer that repeats a word of theirs, or does not."""
+    return [
+        {
+            "id": f"a{n}",
+            "query": f"w{5 + n} w{10 + n % 40}",
+            "passage": f"w{5 + n} w{20 + n % 40}",
+            "answer": f"w{5 + n if n % 2 else 60}",
+            "answer_relevance": n % 2,
+        }
+        for n in range(count)
+    ]
+
+
+def answers():
+    return [{name: value for name, value in row.items() if name != "answer_relevance"} for row in triples()]
+
+
+def gold(*systems):
+    """Labels of every third answer, for each system where there are several."""
+    named = [{"system": system} for system in systems] or [{}]
+    return [
+        {"id": row["id"], **name, "answer_relevance": row["answer_relevance"]}
+        for row in triples()[::3]
+        for name in named
+    ]
+
+
 _CLASSIFIED = {"train.csv": labelled, "test.csv": labelled}
 _TAGGED = {"train.jsonl": tagged, "validation.jsonl": tagged, "test.jsonl": tagged}
 FILES = {
@@ -109,6 +137,13 @@ FILES = {
         "qrels.tsv": judged,
         "answered.jsonl": answered,
         "sts.jsonl": scored,
+    },
+    "judging.md": {
+        "triples.jsonl": triples,
+        "a.jsonl": answers,
+        "b.jsonl": answers,
+        "gold.jsonl": lambda: gold("a", "b"),
+        "gold_a.jsonl": gold,
     },
     "long-texts.md": {"train.jsonl": pages, "test.jsonl": pages},
     "confidence.md": {"test.csv": labelled, "others.csv": unlabelled},
