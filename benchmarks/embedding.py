@@ -38,6 +38,10 @@ PRODUCTS = "matrix products"
 Rounds = Mapping[str, list[dict[str, float]]]
 
 
+TRIED = 8
+"""One text of so many is read to choose a batch: all of them would take longer than the measurement."""
+
+
 def run(options: Options) -> Path:
     """Compare, time and write the results."""
     figures: dict[str, Any] = {"absent": {}, "workloads": {}}
@@ -99,13 +103,14 @@ def _trials(options: Options, graph: Path, loads: list[Workload]) -> dict[str, d
     for name in options.chosen(TUNED):
         with suppress(AbsentPeerError), Worker(contestants.build, name, options.threads, graph) as worker:
             for load in loads:
-                worker.call("keep", load.name, load.texts)
+                sample = load.texts[::TRIED]
+                worker.call("keep", load.name, sample)
                 worker.call("embed", load.name, BATCH)
 
                 def seconds_at(batch: int, worker: Worker = worker, workload: str = load.name) -> float:
                     return worker.timed("embed", workload, batch)[_clock(options)]
 
-                trial = found[load.name][name] = Trial.of(seconds_at, len(load.texts))
+                trial = found[load.name][name] = Trial.of(seconds_at, len(sample))
                 say(f"{load.name}: {name}: batches of {trial.batch}")
     return found
 
@@ -128,7 +133,8 @@ def _deviations(
             say(f"{load.name}: reference vectors in float64")
             expected = reference.call("vectors", load.texts)
             for name, worker in workers.items():
-                worker.call("keep", load.name, load.texts)
+                sample = load.texts[::TRIED]
+                worker.call("keep", load.name, sample)
                 vectors = worker.call("vectors", load.name, *_batch(name, trials[load.name]))
                 deviation = Deviation.between(vectors, expected, load)
                 found[load.name][name] = deviation

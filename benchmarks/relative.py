@@ -7,7 +7,7 @@ has a process of its own for inference and one for training, so that peak memory
 Mixed lengths are those of the passages of the embedding benchmark, up to 512 tokens. "Given order" and "sorted" are
 how transformers' batches are made, of as many sequences as a short trial in another process finds the fastest; in
 training its gradients of the batches add up to those of all sequences at once. Ours are made by the inference engine's
-rules either way, and all at once in training.
+rules either way, and all at once in training. ``--contestants`` takes names of scenarios and of sides.
 """
 
 from collections.abc import Callable
@@ -152,7 +152,8 @@ def run(options: Options) -> Path:
     """Measure every scenario and write the results."""
     figures: dict[str, Any] = {"scenarios": {}}
     rows = []
-    for scenario in scenarios(quick=options.quick):
+    made = {each.name: each for each in scenarios(quick=options.quick)}
+    for scenario in [made[name] for name in options.chosen([*made])] or made.values():
         say(scenario.name)
         entry = _measure(scenario, options)
         figures["scenarios"][scenario.name] = entry
@@ -180,7 +181,7 @@ def _trial(scenario: Scenario, options: Options) -> Trial:
 
 
 def _measure(scenario: Scenario, options: Options) -> dict[str, Any]:
-    names = options.chosen((OURS, THEIRS, BERT))
+    names = options.chosen((OURS, THEIRS, BERT)) or [OURS, THEIRS, BERT]
     trial = _trial(scenario, options) if THEIRS in names and len(scenario.lengths) > 1 else Trial(1, {})
     with ExitStack() as stack:
         workers = {

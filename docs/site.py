@@ -25,6 +25,7 @@ GUIDES = (
     "tag-and-extract",
     "questions",
     "search",
+    "judging",
     "long-texts",
     "confidence",
     "choose-a-model",
