@@ -20,7 +20,7 @@ from benchmarks.onnx_graph import GraphExporter
 from benchmarks.reference import Deviation, MatrixProducts, Reference, floating_point_operations
 from benchmarks.runtimes import BATCH
 from benchmarks.texts import Workload, texts_of_length, workloads
-from benchmarks.trials import Trial
+from benchmarks.trials import BATCHES, Trial
 from benchmarks.workers import AbsentPeerError, Worker
 
 LATENCY_NAMES = (
@@ -35,11 +35,10 @@ LATENCY_NAMES = (
 LATENCY_TOKENS, LATENCY_CALLS, LATENCY_BLOCK = 16, 200, 20
 PRODUCTS = "matrix products"
 
+RUN = max(BATCHES)
+"""Neighbours in length of which a batch is chosen; all texts would take longer than the measurement."""
+
 Rounds = Mapping[str, list[dict[str, float]]]
-
-
-TRIED = 8
-"""One text of so many is read to choose a batch: all of them would take longer than the measurement."""
 
 
 def run(options: Options) -> Path:
@@ -93,6 +92,13 @@ def _start(options: Options, graph: Path, stack: ExitStack, absent: dict[str, st
     return workers
 
 
+def _sample(load: Workload) -> tuple[str, ...]:
+    """Return a quarter of the texts, in runs of neighbours in length, so that batches are padded as with all."""
+    order = sorted(range(len(load.texts)), key=load.tokens.__getitem__)
+    runs = [order[start : start + RUN] for start in range(0, len(order), 4 * RUN)]
+    return tuple(load.texts[place] for run in runs for place in run)
+
+
 def _clock(options: Options) -> str:
     return "cpu" if options.threads == 1 else "wall"
 
@@ -103,7 +109,7 @@ def _trials(options: Options, graph: Path, loads: list[Workload]) -> dict[str, d
     for name in options.chosen(TUNED):
         with suppress(AbsentPeerError), Worker(contestants.build, name, options.threads, graph) as worker:
             for load in loads:
-                sample = load.texts[::TRIED]
+                sample = _sample(load)
                 worker.call("keep", load.name, sample)
                 worker.call("embed", load.name, BATCH)
 
@@ -133,8 +139,7 @@ def _deviations(
             say(f"{load.name}: reference vectors in float64")
             expected = reference.call("vectors", load.texts)
             for name, worker in workers.items():
-                sample = load.texts[::TRIED]
-                worker.call("keep", load.name, sample)
+                worker.call("keep", load.name, load.texts)
                 vectors = worker.call("vectors", load.name, *_batch(name, trials[load.name]))
                 deviation = Deviation.between(vectors, expected, load)
                 found[load.name][name] = deviation
