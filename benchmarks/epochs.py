@@ -87,12 +87,12 @@ def validation_score(data: TaskData, answers: Sequence[Any]) -> Score:
 def _ranking_score(rows: Sequence[Row], answers: Sequence[Any]) -> Score:
     """Return the mean average precision of the questions with both labels, as ours is validated."""
     from bothways.data import Example
-    from bothways.tasks.rankings import Ranking
+    from bothways.tasks.rankings import PairRanking
     from bothways.tasks.targets import SingleLabel
 
     target = SingleLabel(tuple(sorted({row["label"] for row in rows})))
     pairs = [Example((row["text_a"], row["text_b"]), row["label"], 0, "") for row in rows]
-    ranking = Ranking.of(target, pairs)
+    ranking = PairRanking.of(target, pairs)
     if ranking is None:  # learnt as two labels
         score = label_accuracy(rows, answers)["accuracy"]
         return score, share_error(score, len(rows))

@@ -7,7 +7,7 @@ import pytest
 
 from bothways.advice import card, catalogue
 from bothways.advice.cards import comparable, full_name
-from bothways.advice.facts import Facts, Score, Shape, published_facts
+from bothways.advice.facts import Facts, PublishedShape, Score, published_facts
 from bothways.checkpoints.hub import COMMIT
 from bothways.errors import InvalidInput, UnknownModel
 from bothways.families import FAMILIES
@@ -61,7 +61,7 @@ def test_every_published_size_has_facts_and_every_fact_a_published_size():
 def test_facts_of_a_model_without_a_family_are_carried_as_published(monkeypatch):
     known = published_facts()
     facts = dataclasses.replace(
-        known.models["google-bert/bert-base-uncased"], year=2019, shape=Shape(12, 768, 12, 30000, 512)
+        known.models["google-bert/bert-base-uncased"], year=2019, shape=PublishedShape(12, 768, 12, 30000, 512)
     )
     more = Facts(known.sources, known.lineages, known.models | {"a/newcomer": facts})
     monkeypatch.setattr("bothways.advice.cards.published_facts", lambda: more)

@@ -7,7 +7,7 @@ import pytest
 
 from bothways.audit import suspicious_inputs
 from bothways.audit.backdoor import inputs
-from bothways.audit.backdoor.poisoned import Trained, suspect_rows
+from bothways.audit.backdoor.poisoned import TrainingObservations, suspect_rows
 from bothways.audit.backdoor.remainder import pure_phrases, remainders
 from bothways.audit.backdoor.signatures import clusters, spectral
 from bothways.errors import InvalidInput
@@ -145,11 +145,11 @@ def test_a_cluster_of_states_is_suspected_if_the_rows_speak_for_another_label():
     texts, labels, changed = rows_of(poisoned=20)
     states_NH = states(400, np.flatnonzero(changed), 12.0)
     scores = embed(texts) @ np.r_[np.zeros(40), np.ones(30), -np.ones(30), 0.0]
-    trained_on = Trained(states_NH, lambda _texts, labels_N: np.where(labels_N == 1, -scores, scores))
+    trained_on = TrainingObservations(states_NH, lambda _texts, labels_N: np.where(labels_N == 1, -scores, scores))
     rows, _ = found_in(texts, labels, trained=trained_on)
     assert {each.row for each in rows[:20]} == set(np.flatnonzero(changed))
     assert "cluster" in rows[0].reason
-    agreeing = Trained(states(400, np.arange(1, 41, 2), 12.0), trained_on.margins)
+    agreeing = TrainingObservations(states(400, np.arange(1, 41, 2), 12.0), trained_on.margins)
     assert not found_in(*rows_of()[:2], trained=agreeing)[1]
 
 

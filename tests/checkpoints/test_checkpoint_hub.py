@@ -12,7 +12,7 @@ from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, Repo
 from safetensors.torch import load_file
 
 from bothways.checkpoints import MINILM, hub, open_checkpoint
-from bothways.checkpoints.hub import Cached, Embedded, Located, cached_models, locate, recorded_commit
+from bothways.checkpoints.hub import CachedModel, Embedded, LocatedModel, cached_models, locate, recorded_commit
 from bothways.errors import CorruptCheckpoint, InvalidInput, OfflineError, UnknownModel
 from bothways.progress import reporting
 from bothways.tasks import TextClassifier
@@ -115,7 +115,7 @@ def test_a_download_by_name_resolves_the_branch_once_and_tells_the_commit(cache,
         assert locate(NAME, download=True).revision == COMMIT
     assert f"{NAME}: its branch main is at commit {COMMIT}" in capsys.readouterr().err
     assert recorded_commit(NAME) == COMMIT
-    assert [locate(NAME, download=True), locate(NAME)] == [Located(there, NAME, COMMIT)] * 2
+    assert [locate(NAME, download=True), locate(NAME)] == [LocatedModel(there, NAME, COMMIT)] * 2
     assert asked == ["main"]
 
 
@@ -131,9 +131,9 @@ def test_what_can_be_loaded_without_a_download_is_listed(cache, folder, minilm_f
     other = cached(cache, folder, "f" * 40)
     (cache / "models--someone--without-weights" / "snapshots" / COMMIT).mkdir(parents=True)
     assert list(cached_models()) == [
-        Cached(MINILM, minilm_folder, None, by_name=True),
-        Cached(NAME, there, COMMIT, by_name=True),
-        Cached(NAME, other, "f" * 40, by_name=False),
+        CachedModel(MINILM, minilm_folder, None, by_name=True),
+        CachedModel(NAME, there, COMMIT, by_name=True),
+        CachedModel(NAME, other, "f" * 40, by_name=False),
     ]
 
 

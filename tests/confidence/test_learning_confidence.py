@@ -6,7 +6,7 @@ import pytest
 from bothways.confidence.confidence import learn_classification, learn_conformal_sets
 from bothways.confidence.options import ConfidenceOptions, TemperatureOptions
 from bothways.errors import InvalidInput
-from bothways.evaluation import Evidence, softmax
+from bothways.evaluation import DetectorInput, softmax
 from bothways.evaluation.conformal import ConformalSets, coverage_of
 
 HELD_OUT, FRESH, DRAWS = 40, 1_000, 80
@@ -28,7 +28,7 @@ def test_sets_hold_fresh_rows_as_promised_where_the_same_rows_fit_the_calibratio
     found = []
     for seed in range(DRAWS):
         logits_NC, labels_N = drawn(HELD_OUT + FRESH, seed)
-        held = Evidence.of(logits_NC[:HELD_OUT])
+        held = DetectorInput.of(logits_NC[:HELD_OUT])
         learnt = learn_classification(held, labels_N[:HELD_OUT], options, seed=seed, training=None)
         fresh_NC = learnt.calibration.apply(logits_NC[HELD_OUT:])
         included_NC = learnt.conformal.at(0.8).includes(fresh_NC, never_empty=False)

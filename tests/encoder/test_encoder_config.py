@@ -18,7 +18,7 @@ from bothways.encoder.axes import (
     SharedGroups,
     TransformerXLPositions,
 )
-from bothways.encoder.config import Dropout
+from bothways.encoder.config import DropoutRates
 from bothways.encoder.encoder import layer_order
 from bothways.errors import InvalidInput
 from tiny_models import tiny_config
@@ -70,7 +70,7 @@ def test_buckets_that_are_all_exact_need_no_larger_distance():
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 5.0, float("nan")])
 def test_a_dropout_rate_outside_its_range_is_refused(rate):
     with pytest.raises(InvalidInput, match="attention dropout"):
-        Dropout(attention=rate)
+        DropoutRates(attention=rate)
 
 
 def test_layers_of_their_own_run_one_after_the_other():

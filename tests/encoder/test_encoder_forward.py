@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bothways.encoder import Encoder, Recorder
-from bothways.encoder.config import Dropout
+from bothways.encoder.config import DropoutRates
 from bothways.encoder.encoder import layer_order
 from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, SelectedRows, select
 from bothways.packing import pack
@@ -161,7 +161,7 @@ def test_sums_stay_in_single_precision_under_autocast(monkeypatch):
 @backends
 def test_dropout_is_active_only_in_training(kind, backend):
     rates = {"hidden": 0.0, "attention": 0.0, "embedding": 0.0, kind: 0.5}
-    config = replace(tiny_config("bert"), dropout=Dropout(**rates))
+    config = replace(tiny_config("bert"), dropout=DropoutRates(**rates))
     encoder, packed = scramble(Encoder(config)), pack(random_ids((9, 4)))
     torch.testing.assert_close(encoder(packed, backend=backend), encoder(packed, backend=backend), rtol=0, atol=0)
     evaluated_TH = encoder(packed, backend=backend)
@@ -174,7 +174,7 @@ def test_dropout_is_active_only_in_training(kind, backend):
 
 @backends
 def test_training_without_dropout_equals_evaluation(backend):
-    encoder = scramble(Encoder(replace(tiny_config("bert"), dropout=Dropout(0.0, 0.0, 0.0, embedding=0.0))))
+    encoder = scramble(Encoder(replace(tiny_config("bert"), dropout=DropoutRates(0.0, 0.0, 0.0, embedding=0.0))))
     packed = pack(random_ids((9, 4)))
     evaluated_TH = encoder(packed, backend=backend)
     assert torch.equal(encoder.train()(packed, backend=backend), evaluated_TH)

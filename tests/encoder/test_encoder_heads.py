@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from bothways.encoder.heads import (
-    Choice,
+    ChoiceLogit,
     EachToken,
     FirstToken,
     HeadNorm,
@@ -16,7 +16,7 @@ from bothways.encoder.heads import (
     Relation,
     Replaced,
     ScoreHeadKind,
-    Span,
+    SpanLogits,
     Transform,
     head_logits,
     new_head,
@@ -92,8 +92,8 @@ def test_a_masked_lm_head_without_a_transform_meets_the_token_table_as_it_is(enc
         (EachToken(), Labels(), (4, 7, 3)),
         (MeanOfTokens(), Relation(), (4, 2)),
         (EachToken(), Replaced(), (4, 7)),
-        (EachToken(), Span(), (4, 7, 2)),
-        (LastToken(), Choice(), (2, 2)),
+        (EachToken(), SpanLogits(), (4, 7, 2)),
+        (LastToken(), ChoiceLogit(), (2, 2)),
     ],
 )
 def test_an_answer_has_the_shape_of_its_kind(encoder, packed, read, scores, shape):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bothways.encoder import Encoder
-from bothways.encoder.config import Dropout
+from bothways.encoder.config import DropoutRates
 from bothways.encoder.heads import EachToken, FirstToken, LastToken, MeanOfTokens, read_rows
 from bothways.encoder.rows import SelectedRows
 from bothways.packing import pack
@@ -26,7 +26,7 @@ READS = {
 def encoder_of(model_type, *, dropout=False):
     """A tiny encoder in training, with heads as wide as flash attention wants them."""
     config = tiny_config(model_type)
-    rates = config.dropout if dropout else Dropout(hidden=0.0, attention=0.0, head=0.0, embedding=0.0)
+    rates = config.dropout if dropout else DropoutRates(hidden=0.0, attention=0.0, head=0.0, embedding=0.0)
     embedding = config.embedding
     if embedding.width == config.hidden:
         embedding = replace(embedding, width=32)

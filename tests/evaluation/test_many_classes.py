@@ -10,7 +10,7 @@ from bothways.confidence.confidence import learn_classification
 from bothways.confidence.options import ConfidenceOptions
 from bothways.evaluation import (
     Cosine,
-    Evidence,
+    DetectorInput,
     Mahalanobis,
     Temperature,
     adaptive,
@@ -87,7 +87,7 @@ def test_of_many_classes_the_temperature_alone_is_fitted_and_that_is_said():
 def test_what_held_out_rows_teach_of_many_classes_takes_little_time_and_memory(detector):
     logits_NC, labels_N = drawn(1_000, 2_500)
     features_NLD = np.random.default_rng(1).normal(size=(1_000, 1, 8))
-    held_out = Evidence.of(logits_NC, features_NLD if detector in ("cosine", "mahalanobis") else None)
+    held_out = DetectorInput.of(logits_NC, features_NLD if detector in ("cosine", "mahalanobis") else None)
     options = ConfidenceOptions(detector=detector)
     start = time.process_time()
     tracemalloc.start()
@@ -104,7 +104,7 @@ def test_what_held_out_rows_teach_of_many_classes_takes_little_time_and_memory(d
 
 def test_detectors_score_blocks_of_rows_as_they_score_all(monkeypatch):
     random = np.random.default_rng(0)
-    evidence = Evidence.of(random.normal(size=(30, 20)), random.normal(size=(30, 2, 4)))
+    evidence = DetectorInput.of(random.normal(size=(30, 20)), random.normal(size=(30, 2, 4)))
     labels_N = np.arange(30) % 20
     for kind in (Cosine, Mahalanobis):
         detector = kind.fit(evidence.features_NLD, labels_N, 20)

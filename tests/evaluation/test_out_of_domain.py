@@ -11,8 +11,8 @@ from sklearn.neighbors import NearestNeighbors
 from bothways.errors import InvalidInput
 from bothways.evaluation import (
     Cosine,
+    DetectorInput,
     Energy,
-    Evidence,
     Mahalanobis,
     MaxSoftmax,
     Neighbours,
@@ -108,24 +108,24 @@ def detectors(features_MLD, labels_M):
 @pytest.mark.parametrize("number", range(3))
 def test_detectors_of_features_tell_clusters_from_other_places(number):
     detector = detectors(*clusters(400))[number]
-    inside = Evidence.of(np.zeros((200, 4)), clusters(200, seed=1)[0])
+    inside = DetectorInput.of(np.zeros((200, 4)), clusters(200, seed=1)[0])
     elsewhere = np.random.default_rng(2).normal(0, 4, (200, 2, 8))
-    outside = Evidence.of(np.zeros((200, 4)), elsewhere)
+    outside = DetectorInput.of(np.zeros((200, 4)), elsewhere)
     assert auroc(detector.score(inside), detector.score(outside)) > 0.97
 
 
 def test_scores_of_logits_are_their_formulas():
     logits_NC = np.random.default_rng(0).normal(0, 3, (20, 5))
-    evidence = Evidence.of(logits_NC)
+    evidence = DetectorInput.of(logits_NC)
     stated_NC = np.exp(logits_NC) / np.exp(logits_NC).sum(1, keepdims=True)
     np.testing.assert_allclose(MaxSoftmax().score(evidence), 1 - stated_NC.max(1), atol=1e-12)
     np.testing.assert_allclose(Energy(2.0).score(evidence), -2 * np.log(np.exp(logits_NC / 2).sum(1)))
 
 
 def test_max_softmax_still_orders_rows_that_round_to_1():
-    scores = MaxSoftmax().score(Evidence.of([[50.0, 0.0], [60.0, 0.0], [1e5, 0.0]]))
+    scores = MaxSoftmax().score(DetectorInput.of([[50.0, 0.0], [60.0, 0.0], [1e5, 0.0]]))
     assert scores[0] > scores[1] > 0
-    assert Energy().score(Evidence.of([[1e5, 0.0]])) == pytest.approx([-1e5])
+    assert Energy().score(DetectorInput.of([[1e5, 0.0]])) == pytest.approx([-1e5])
 
 
 def test_mahalanobis_is_the_distance_under_the_shrunk_covariance_within_classes():
@@ -136,7 +136,7 @@ def test_mahalanobis_is_the_distance_under_the_shrunk_covariance_within_classes(
     inverse = np.linalg.inv(LedoitWolf(assume_centered=True).fit(x - means[labels_M]).covariance_)
     gaps = x[:, None] - means
     expected = np.einsum("ncd,de,nce->nc", gaps, inverse, gaps).min(1)
-    found = detector.score(Evidence.of(np.zeros((300, 4)), features_MLD))
+    found = detector.score(DetectorInput.of(np.zeros((300, 4)), features_MLD))
     np.testing.assert_allclose(found, expected / expected.mean(), rtol=1e-6)
 
 
@@ -152,7 +152,7 @@ def test_the_covariance_is_shrunk_as_in_scikit_learn(rows):
 def test_the_length_of_features_does_not_matter_to_mahalanobis_unless_a_model_was_saved_so():
     features_MLD, labels_M = clusters(200)
     lengths_N11 = np.random.default_rng(3).uniform(0.1, 9, (200, 1, 1))
-    asked = [Evidence.of(np.zeros((200, 4)), each) for each in (features_MLD, lengths_N11 * features_MLD)]
+    asked = [DetectorInput.of(np.zeros((200, 4)), each) for each in (features_MLD, lengths_N11 * features_MLD)]
     detector = Mahalanobis.fit(features_MLD, labels_M, 4)
     np.testing.assert_allclose(*map(detector.score, asked), rtol=1e-9)
     raw = Mahalanobis.fit(features_MLD, labels_M, 4, unit_length=False)
@@ -166,7 +166,7 @@ def test_neighbours_are_those_of_scikit_learn():
     asked_NLD, _ = clusters(30, layers=1, seed=5)
     unit = [each[:, 0] / np.linalg.norm(each[:, 0], axis=1, keepdims=True) for each in (features_MLD, asked_NLD)]
     distances, _ = NearestNeighbors(n_neighbors=7).fit(unit[0]).kneighbors(unit[1])
-    found = Neighbours.fit(features_MLD, 7).score(Evidence.of(np.zeros((30, 4)), asked_NLD))
+    found = Neighbours.fit(features_MLD, 7).score(DetectorInput.of(np.zeros((30, 4)), asked_NLD))
     np.testing.assert_allclose(found, distances[:, 6], atol=1e-7)
 
 
@@ -178,13 +178,13 @@ def test_fewer_training_rows_than_dimensions_and_an_absent_class_are_no_problem(
         (Mahalanobis.fit(np.ones((4, 1, 3)), [0, 0, 1, 1], 2), 3),
     ):
         rows = np.random.default_rng(1).normal(size=(7, 1, width))
-        assert np.isfinite(detector.score(Evidence.of(np.zeros((7, 3)), rows))).all()
+        assert np.isfinite(detector.score(DetectorInput.of(np.zeros((7, 3)), rows))).all()
 
 
 @pytest.mark.parametrize("kind", [Mahalanobis, Cosine])
 def test_a_class_without_rows_draws_nothing_into_the_domain(kind):
     features_MLD, labels_M = clusters(200, classes=2)
-    asked = Evidence.of(np.zeros((2, 4)), np.stack([features_MLD.mean(axis=0), features_MLD[0]]))
+    asked = DetectorInput.of(np.zeros((2, 4)), np.stack([features_MLD.mean(axis=0), features_MLD[0]]))
     all_there = kind.fit(features_MLD, labels_M, 2)
     # Classes 0 and 3 of four: neither the first of those that are absent nor the last.
     some_absent = kind.fit(features_MLD, 3 * labels_M, 4)
@@ -196,10 +196,10 @@ def test_a_class_without_rows_draws_nothing_into_the_domain(kind):
 def test_features_of_another_width_and_too_few_neighbours_are_refused():
     detector = Cosine.fit(np.ones((4, 1, 3)), [0, 0, 1, 1], 2)
     with pytest.raises(InvalidInput, match="1 layers 3 wide"):
-        detector.score(Evidence.of(np.zeros((2, 2)), np.ones((2, 1, 4))))
+        detector.score(DetectorInput.of(np.zeros((2, 2)), np.ones((2, 1, 4))))
     with pytest.raises(InvalidInput, match="k from 1 to the 4 rows"):
         Neighbours.fit(np.ones((4, 1, 3)), 5)
     with pytest.raises(InvalidInput, match="expected 2 rows"):
-        Evidence.of(np.zeros((2, 2)), np.ones((3, 1, 4)))
+        DetectorInput.of(np.zeros((2, 2)), np.ones((3, 1, 4)))
     with pytest.raises(InvalidInput):
         Energy(0.0)

@@ -7,20 +7,20 @@ from bothways.errors import CorruptCheckpoint, UnsupportedConfig
 from bothways.families.stored_heads import (
     HEAD_POOLING,
     MEAN_HEAD,
+    CheckpointHead,
     DropoutSetting,
     HeadBySetting,
-    StoredHead,
     head_beside,
     pair_settings,
     resolved,
     variants,
 )
-from bothways.families.weight_map import Row
+from bothways.families.weight_map import TensorRow
 
-FIRST = StoredHead(ScoreHeadKind(FirstToken(), None, Labels()), (Row("first", "head.output.weight"),))
-MEAN = StoredHead(
+FIRST = CheckpointHead(ScoreHeadKind(FirstToken(), None, Labels()), (TensorRow("first", "head.output.weight"),))
+MEAN = CheckpointHead(
     ScoreHeadKind(MeanOfTokens(), None, Labels()),
-    (Row("mean", "head.output.weight"),),
+    (TensorRow("mean", "head.output.weight"),),
     dropout=DropoutSetting("drop", 0.1),
     needs={"flat": (True,)},
 )
@@ -76,5 +76,5 @@ def test_a_classifier_of_any_family_may_read_the_mean():
 
 
 def test_a_masked_lm_head_has_no_dropout_to_set():
-    head = StoredHead(MaskedLMHeadKind(None), (), dropout=DropoutSetting("drop", 0.1))
+    head = CheckpointHead(MaskedLMHeadKind(None), (), dropout=DropoutSetting("drop", 0.1))
     assert resolved(head, {}) == head

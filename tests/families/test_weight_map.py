@@ -10,7 +10,7 @@ from bothways.errors import CorruptCheckpoint, IncompatibleWeights
 from bothways.families.weight_map import (
     Fused,
     Ignored,
-    Row,
+    TensorRow,
     check_numbers,
     expand,
     known_names,
@@ -21,8 +21,8 @@ from tiny_models import tiny_config
 
 BERT = tiny_config("bert")  # three layers
 ROWS = (
-    Row("table", "embeddings.table"),
-    Row("layer.{i}.norm.{wb}", "layers.{i}.norm.{wb}"),
+    TensorRow("table", "embeddings.table"),
+    TensorRow("layer.{i}.norm.{wb}", "layers.{i}.norm.{wb}"),
     Fused(("layer.{i}.q", "layer.{i}.k"), "layers.{i}.qk"),
     Ignored("buffer"),
 )
@@ -55,7 +55,7 @@ def test_parts_may_be_of_a_layer_or_of_all_of_them_and_have_a_bias_or_none():
 
 
 def test_groups_of_layers_count_their_own_layers():
-    rows = (Row("group.{g}.inner.{j}", "layers.{i}"),)
+    rows = (TensorRow("group.{g}.inner.{j}", "layers.{i}"),)
     shared = replace(BERT, layers=12, sharing=SharedGroups(groups=2, inner=3))
     places = [(f"group.{group}.inner.{place}",) for group in range(2) for place in range(3)]
     assert written_out(rows, shared) == [(name, f"layers.{index}") for index, name in enumerate(places)]

@@ -7,7 +7,7 @@ import torch
 import transformers
 
 from bothways.encoder.axes import AbsolutePositions, DisentangledPositions, SharedGroups
-from bothways.encoder.heads import Choice, Labels, LastToken, ScoreHeadKind
+from bothways.encoder.heads import ChoiceLogit, Labels, LastToken, ScoreHeadKind
 from bothways.families import FAMILIES
 from tiny_models import TINY, padded, random_ids, random_types, scramble, tiny_config
 
@@ -118,7 +118,7 @@ def head_inputs(model, model_type, kind):
     inputs = {"input_ids": ids_BS, "attention_mask": mask_BS}
     if reads(model, "token_type_ids") and tiny_config(model_type).embedding.types != 1:
         inputs["token_type_ids"] = padded(random_types(HEAD_LENGTHS), side, 0)[0]
-    if isinstance(kind, ScoreHeadKind) and isinstance(kind.scores, Choice):
+    if isinstance(kind, ScoreHeadKind) and isinstance(kind.scores, ChoiceLogit):
         inputs = {name: value.unflatten(0, (-1, CHOICES)) for name, value in inputs.items()}
     return inputs
 

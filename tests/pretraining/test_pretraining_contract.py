@@ -13,7 +13,7 @@ from bothways.objectives.masking import Masking
 from bothways.pretraining.pretrainer import Pretrainer
 from bothways.pretraining.recipes import (
     RECIPES,
-    Distillation,
+    DistilledMaskedLM,
     MaskedLanguageModelling,
     PermutationLanguageModelling,
     ReplacedTokenDetection,
@@ -35,7 +35,7 @@ CASES = {
         MASKING,
     ),
     "permuted": (PermutationLanguageModelling(), ["xlnet"]),
-    "distillation without a teacher": (Distillation(), MASKING),
+    "distillation without a teacher": (DistilledMaskedLM(), MASKING),
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 from index_samples import ENCODER, built, random_vectors
 
 from bothways.errors import CorruptCheckpoint, OutOfDisk, OutputExists, UnknownModel
-from bothways.retrieval import Dense, Hybrid, SearchIndex, TextReading, index_files, index_header, lexical
+from bothways.retrieval import Dense, Hybrid, IndexTextOptions, SearchIndex, index_files, index_header, lexical
 
 DATA_FILES = [
     "lexical/data.csc.index.npy",
@@ -73,7 +73,7 @@ def test_opened_vectors_are_mapped_and_not_read_into_memory(folder):
 
 
 def test_the_files_are_those_of_format_version_4(tmp_path):
-    encoder = replace(ENCODER, dimensions=2, reading=TextReading(16, "truncate", None))
+    encoder = replace(ENCODER, dimensions=2, reading=IndexTextOptions(16, "truncate", None))
     index = SearchIndex.build(np.array([[0.0, 2.0]]), texts=["é"], fields=[{"n": 1}], encoder=encoder)
     index.save(tmp_path / "index")
     data = tmp_path / "index" / "data-1"

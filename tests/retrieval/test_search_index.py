@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 from index_samples import ENCODER, D, built, random_vectors
 
 from bothways.errors import InvalidInput, MissingDependency
-from bothways.retrieval import Batch, Hit, SearchIndex
+from bothways.retrieval import Hit, RowBatch, SearchIndex
 
 
 def brute_force(queries_QD, vectors_ND, k):
@@ -130,7 +130,7 @@ def test_searching_without_faiss_names_the_line_that_installs_it(monkeypatch):
 def test_batches_give_the_same_index_as_one_array():
     vectors, texts = random_vectors(10), [f"text {row}" for row in range(10)]
     whole = SearchIndex.build(vectors, texts=texts, encoder=ENCODER)
-    batches = (Batch(vectors[start : start + 3], texts[start : start + 3]) for start in range(0, 10, 3))
+    batches = (RowBatch(vectors[start : start + 3], texts[start : start + 3]) for start in range(0, 10, 3))
     parts = SearchIndex.build_from_batches(batches, encoder=ENCODER)
     np.testing.assert_array_equal(parts.vectors_ND, whole.vectors_ND)
     assert (parts.ids, parts.texts, len(parts)) == (whole.ids, whole.texts, 10)
@@ -170,7 +170,7 @@ def test_an_unusable_corpus_is_refused(changes, problem):
 
 
 def test_an_id_in_two_batches_is_refused():
-    batches = [Batch(random_vectors(1), ["a"], ["same"]), Batch(random_vectors(1), ["b"], ["same"])]
+    batches = [RowBatch(random_vectors(1), ["a"], ["same"]), RowBatch(random_vectors(1), ["b"], ["same"])]
     with pytest.raises(InvalidInput, match="the id 'same' is that of rows 0 and 1"):
         SearchIndex.build_from_batches(batches, encoder=ENCODER)
 

@@ -20,7 +20,7 @@ from bothways.tasks.embedding.losses import (
     MultipleNegativesRanking,
     Triplet,
 )
-from bothways.tasks.embedding.objective import Cached, EmbeddingObjective, VectorModel, stored_vectors
+from bothways.tasks.embedding.objective import CachedMicroBatch, EmbeddingObjective, VectorModel, stored_vectors
 from bothways.tasks.embedding.rows import EmbeddingRow, RowTexts, StoredRows
 from bothways.tasks.embedding.spec import LabelledTexts, Pairs, PlainTexts, ScoredPairs, Triplets, kind_of, usual_kind
 from bothways.tasks.embedding.training import EmbeddingExamples
@@ -154,7 +154,7 @@ def test_a_cached_batch_keeps_no_graph(base):
     objective = objective_of(embedder, MultipleNegativesRanking(), tokens=30)
     (update,) = list(objective.updates(0, 0))
     for each in objective.joined(update).micro_batches:
-        assert isinstance(each.payload, Cached)
+        assert isinstance(each.payload, CachedMicroBatch)
         assert not each.payload.gradient_BH.requires_grad
         assert not each.payload.value.requires_grad
 

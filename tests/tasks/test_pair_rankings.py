@@ -6,7 +6,7 @@ import pytest
 import tiny_models
 from bothways import PairClassifier
 from bothways.data import Example
-from bothways.tasks.rankings import Ranking
+from bothways.tasks.rankings import PairRanking
 from bothways.tasks.targets import MultiLabel, Regression, SingleLabel
 
 TWO = SingleLabel(("no", "yes"))
@@ -21,10 +21,10 @@ def pairs(questions, relevant=1, others=4):
 
 
 def test_questions_with_several_pairs_of_both_labels_rank():
-    ranking = Ranking.of(TWO, pairs(3))
+    ranking = PairRanking.of(TWO, pairs(3))
     assert ranking.questions_N.tolist() == [0] * 5 + [1] * 5 + [2] * 5
     assert ranking.relevant == 1
-    assert Ranking.of(TWO, pairs(3, relevant=4, others=1)).relevant == 0
+    assert PairRanking.of(TWO, pairs(3, relevant=4, others=1)).relevant == 0
 
 
 @pytest.mark.parametrize(
@@ -40,12 +40,12 @@ def test_questions_with_several_pairs_of_both_labels_rank():
     ],
 )
 def test_others_do_not(target, rows):
-    assert Ranking.of(target, rows) is None
+    assert PairRanking.of(target, rows) is None
 
 
 def test_the_metric_is_that_of_scikit_learn_over_questions_with_both_labels():
     rows = pairs(4, relevant=2, others=3) + pairs(5, relevant=0, others=2)[-2:]
-    ranking = Ranking.of(TWO, rows)
+    ranking = PairRanking.of(TWO, rows)
     truth = TWO.encode(rows)
     scores = np.random.default_rng(0).normal(size=len(rows))
     logits = np.stack([-scores, scores], axis=1)

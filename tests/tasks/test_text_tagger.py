@@ -21,7 +21,7 @@ from bothways.tasks.head import TrainingData
 from bothways.tasks.objective import WindowObjective
 from bothways.tasks.tagging.tag_set import TagSet
 from bothways.tasks.tagging.word_windows import word_scores
-from bothways.text import FirstTokens, ReadWords, Words
+from bothways.text import ReadWords, Words, WordStarts
 from bothways.training.options import TrainingOptions
 from classifier_cases import without_dropout
 from tiny_models import edit_config, write_checkpoint
@@ -453,7 +453,7 @@ def test_outputs_in_another_order_keep_their_tags_when_training_goes_on(folder, 
 
 
 def test_words_in_several_windows_have_finite_scores_however_large_the_logits_are():
-    tokens = FirstTokens(*(np.array(each) for each in ([0, 0], [1, 0], [0, 1], [1, 1])))
+    tokens = WordStarts(*(np.array(each) for each in ([0, 0], [1, 0], [0, 1], [1, 1])))
     rows = [np.array([[0.0, 0.0], [2000.0, 0.0]]), np.array([[-2000.0, 0.0]])]
     found_WC = word_scores(rows, tokens, 1, np.zeros(2))
     np.testing.assert_allclose(found_WC, [[-1000.0, -1000.0]])

@@ -16,7 +16,7 @@ from worker_toys import SPLITS, STOP_AT
 
 from bothways.training import workers as workers_module
 from bothways.training.loop import train
-from bothways.training.workers import Alone, current_workers, joined, share
+from bothways.training.workers import SingleProcess, current_workers, joined, share
 
 SCRIPT = Path(__file__).with_name("worker_toys.py")
 
@@ -130,14 +130,14 @@ def test_without_torchrun_there_is_one_process(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with joined() as workers:
         assert (workers.rank, workers.count) == (0, 1)
-        assert isinstance(current_workers(), Alone)
+        assert isinstance(current_workers(), SingleProcess)
         tensor = torch.ones(2)
         workers.add([tensor])
         assert tensor.tolist() == [1, 1]
         assert workers.gather("value") == ["value"]
     module = nn.Linear(2, 2)
     before = module.weight.clone()
-    share(module, Alone())
+    share(module, SingleProcess())
     assert torch.equal(module.weight, before)
 
 

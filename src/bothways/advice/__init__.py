@@ -6,7 +6,7 @@ from bothways.advice.at_hand import AtHand, models_at_hand
 from bothways.advice.cards import ModelCard, card, catalogue
 from bothways.advice.comparing import ModelComparison, compare_models
 from bothways.advice.costs import Cost, cost, find_config
-from bothways.advice.decoder import Assumptions, Comparison, against_decoder
+from bothways.advice.decoder import Assumptions, DecoderComparison, against_decoder
 from bothways.advice.facts import Score, StatedSize
 from bothways.advice.hardware import Hardware, this_machine
 from bothways.advice.measuring import Job, Measured, Speed, job_for, measure
@@ -21,8 +21,8 @@ __all__ = [
     "Accelerator",
     "Assumptions",
     "AtHand",
-    "Comparison",
     "Cost",
+    "DecoderComparison",
     "Devices",
     "Hardware",
     "Job",

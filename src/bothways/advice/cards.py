@@ -9,9 +9,9 @@ from bothways.advice.facts import (
     Language,
     Lineage,
     ModelFacts,
+    PublishedShape,
     Purpose,
     Score,
-    Shape,
     StatedSize,
     published_facts,
 )
@@ -47,7 +47,7 @@ class ModelCard:
     year: int | None
     paper: str
     counted: PublishedSize | None
-    shape: Shape | None
+    shape: PublishedShape | None
     stated: tuple[StatedSize, ...]
     lineage: Lineage | None
     language: Language | None
@@ -124,7 +124,7 @@ def _counted_card(size: PublishedSize, known: Facts) -> ModelCard:
         year=size.year,
         paper=family.paper if lineage is None else known.sources[lineage.paper],
         counted=size,
-        shape=Shape(size.layers, size.hidden, size.heads, size.vocabulary, size.context),
+        shape=PublishedShape(size.layers, size.hidden, size.heads, size.vocabulary, size.context),
         stated=() if model is None else model.stated,
         lineage=lineage,
         language=None if model is None else model.language,

@@ -79,7 +79,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class DecoderComparison:
     """Both sides of the comparison, and what it rests on."""
 
     assumptions: Assumptions
@@ -87,7 +87,7 @@ class Comparison:
     decoder: Side
 
 
-def against_decoder(config: EncoderConfig, assumptions: Assumptions | None = None) -> Comparison:
+def against_decoder(config: EncoderConfig, assumptions: Assumptions | None = None) -> DecoderComparison:
     """Return what it takes to classify documents with an encoder, and with a decoder that is prompted to.
 
     The encoder's operations are counted. The decoder's are 2 for each parameter and token, and 4 x layers x width for
@@ -96,7 +96,7 @@ def against_decoder(config: EncoderConfig, assumptions: Assumptions | None = Non
     whichever takes longer. Documents that are longer than the encoder reads go through it in windows.
     """
     given = assumptions or Assumptions()
-    return Comparison(given, _encoder(config, given), _decoder(given))
+    return DecoderComparison(given, _encoder(config, given), _decoder(given))
 
 
 def _encoder(config: EncoderConfig, given: Assumptions) -> Side:

@@ -85,7 +85,7 @@ class StatedSize:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class PublishedShape:
     """The shape of a model that cannot be counted here yet; ``context`` is None where there is no limit."""
 
     layers: int
@@ -148,7 +148,7 @@ class ModelFacts:
     commit: str = ""
     pickled: bool = False
     year: int | None = None
-    shape: Shape | None = None
+    shape: PublishedShape | None = None
     stated: tuple[StatedSize, ...] = ()
     scores: tuple[Score, ...] = ()
 

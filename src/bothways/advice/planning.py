@@ -13,7 +13,7 @@ from bothways.families.catalogue import count_parts
 from bothways.pretraining.models import check_lengths, narrowed, published_settings
 from bothways.pretraining.recipes import (
     RECIPES,
-    Distillation,
+    DistilledMaskedLM,
     MaskedLanguageModelling,
     PermutationLanguageModelling,
     Phase,
@@ -162,7 +162,7 @@ def _flops_per_token(
             return 3 * (forward + narrow + masking.fraction * logits)
         case PermutationLanguageModelling(partial=partial):
             return 3 * (forward * (1 + 1 / partial) + logits / partial)
-        case Distillation(masking=masking):
+        case DistilledMaskedLM(masking=masking):
             teacher = count_flops(replace(config, layers=2 * config.layers), 1, length) / length
             return 3 * (forward + masking.fraction * logits) + teacher + masking.fraction * logits
 

@@ -26,7 +26,7 @@ _Z = 1.959963984540054
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Answers:
+class ClassifierAnswers:
     """A classifier's answers to N texts.
 
     Attributes:
@@ -50,7 +50,7 @@ class Answers:
         return best_N
 
 
-def answers(context: Context, classifier: "TextClassifier", texts: Sequence[str]) -> Answers:
+def answers(context: Context, classifier: "TextClassifier", texts: Sequence[str]) -> ClassifierAnswers:
     """Return the answers to texts, none of them blank.
 
     Raises:
@@ -62,7 +62,7 @@ def answers(context: Context, classifier: "TextClassifier", texts: Sequence[str]
         scores.extend(classifier.fitted.scores(texts[start : start + _CHUNK], show_progress=False))
     labels = len(classifier.labels)
     probabilities_NC = classifier.outputs.class_probabilities(scores) if scores else np.zeros((0, labels))
-    return Answers(tuple(scores), np.asarray(probabilities_NC, dtype=np.float64))
+    return ClassifierAnswers(tuple(scores), np.asarray(probabilities_NC, dtype=np.float64))
 
 
 def drawn(rows: int, most: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bothways.audit.answering import Answers, answers, drawn_texts, share
+from bothways.audit.answering import ClassifierAnswers, answers, drawn_texts, share
 from bothways.audit.context import Context, Need
 from bothways.audit.edits import DIRECTIONS, EDITS, NEUTRAL_EDIT, Direction, Edit
 from bothways.audit.finding import Evidence, Finding, Severity
@@ -46,7 +46,7 @@ class _Asked:
     """
 
     texts: tuple[str, ...]
-    said: Answers
+    said: ClassifierAnswers
     null: Estimate
     null_n: int
 
@@ -94,7 +94,7 @@ class BehaviorConsistencyValidator:
 
 def _edited(
     context: Context, edit: Edit, texts: Sequence[str], rng: np.random.Generator
-) -> tuple[list[int], list[str], Answers]:
+) -> tuple[list[int], list[str], ClassifierAnswers]:
     """Return the numbers of the texts that an edit can change, the edited texts and the answers to them."""
     made = [(number, edit.apply(text, rng)) for number, text in enumerate(texts)]
     kept = [(number, text) for number, text in made if text is not None]

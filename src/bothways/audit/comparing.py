@@ -15,9 +15,9 @@ from bothways.audit.answering import answers
 from bothways.audit.context import Context, NeedUnmet
 from bothways.audit.shift_scores import (
     Benign,
-    EncodedText,
     SuspiciousWord,
     TextEncoders,
+    TextStates,
     last_shift,
     meaning_shift,
     score,
@@ -173,7 +173,7 @@ def _tokens(before: States, after: States, text: str) -> tuple[TokenShift, ...]:
     )
 
 
-def _words(encoders: TextEncoders, before: EncodedText, after: EncodedText) -> tuple[SuspiciousWord, ...]:
+def _words(encoders: TextEncoders, before: TextStates, after: TextStates) -> tuple[SuspiciousWord, ...]:
     """Return the words of the modified text: new ones first, by how much nearer to the original it is without each."""
     spans, without = texts_without_words(after.text)
     shift = sentence_shift(before, after)

@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.audit.answering import Answers, answers, drawn, drawn_texts, quantiles
+from bothways.audit.answering import ClassifierAnswers, answers, drawn, drawn_texts, quantiles
 from bothways.audit.context import Context, Need, NeedUnmet
 from bothways.audit.finding import Evidence, Finding, Severity
 from bothways.audit.texts import FOREIGN
@@ -49,7 +49,7 @@ class _Rows:
     """
 
     texts: tuple[str, ...]
-    said: Answers
+    said: ClassifierAnswers
     truth_N: NDArray[np.int64] | None
     without_labels: str = ""
 
@@ -185,7 +185,7 @@ def _foreign(context: Context, rows: _Rows, rng: np.random.Generator) -> Iterato
         yield _detector(rows, detector.kind, found)
 
 
-def _unaware(rows: _Rows, said: Mapping[str, Answers], found: Report) -> Finding:
+def _unaware(rows: _Rows, said: Mapping[str, ClassifierAnswers], found: Report) -> Finding:
     own = rows.said.confidence_N
     confidence_M = np.concatenate([said["foreign"].confidence_N, said["random characters"].confidence_N])
     unaware = len(own) >= _FEWEST and found.auroc.low < _KNOWS_NOTHING

@@ -36,7 +36,7 @@ class OutOfTime(Undecided):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LabelledTexts:
+class AuditTexts:
     """Texts and the numbers of their labels.
 
     Attributes:
@@ -214,7 +214,7 @@ class Context:
             raise NeedUnmet(f"rows with texts: {error}") from error
 
     @cached_property
-    def labelled(self) -> LabelledTexts:
+    def labelled(self) -> AuditTexts:
         """The texts and labels of the rows.
 
         Raises:
@@ -230,7 +230,7 @@ class Context:
             if any(row.values.get(self.reader.truth) is not None for row in self.rows):
                 self.notes[f"labels of the data were not used: {error}"] = None
             raise NeedUnmet(f"rows with texts and labels that the model knows: {error}") from error
-        return LabelledTexts(tuple(each.text for each in examples), labels_N, tuple(each.row for each in examples))
+        return AuditTexts(tuple(each.text for each in examples), labels_N, tuple(each.row for each in examples))
 
     @cached_property
     def reader(self) -> Any:  # noqa: ANN401 (columns of a task)

@@ -34,7 +34,7 @@ _WORD = re.compile(r"\S+")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class EncodedText:
+class TextStates:
     """A text and what the models make of it.
 
     Attributes:
@@ -78,7 +78,7 @@ class TextEncoders:
         usable = reference if isinstance(reference, PretrainedEncoder) else None
         return cls(context.encoder, classifier, usable, context)
 
-    def encode(self, texts: Sequence[str]) -> list[EncodedText]:
+    def encode(self, texts: Sequence[str]) -> list[TextStates]:
         """Encode texts, in order."""
         layer = 0 if self.reference is None else -1
         own = self.states(texts)
@@ -89,7 +89,7 @@ class TextEncoders:
         again = states_of(self.reference or self.encoder, [seen[each] for each in others], self.context.check_time)
         meant |= dict(zip(others, again, strict=True))
         return [
-            EncodedText(text, states, meant[number].sentence_LH[layer])
+            TextStates(text, states, meant[number].sentence_LH[layer])
             for number, (text, states) in enumerate(zip(texts, own, strict=True))
         ]
 
@@ -98,17 +98,17 @@ class TextEncoders:
         return list(states_of(self.encoder, texts, self.context.check_time))
 
 
-def meaning_shift(before: EncodedText, after: EncodedText) -> float:
+def meaning_shift(before: TextStates, after: TextStates) -> float:
     """Return ``1 - cosine`` of what two texts mean."""
     return max(0.0, 1.0 - float(before.meaning_H @ after.meaning_H))
 
 
-def score(before: EncodedText, after: EncodedText) -> float:
+def score(before: TextStates, after: TextStates) -> float:
     """Return the last layer's shift for each unit of change of meaning."""
     return sentence_shift(before, after) / (meaning_shift(before, after) + _LEAST_CHANGE)
 
 
-def sentence_shift(before: EncodedText, after: EncodedText) -> float:
+def sentence_shift(before: TextStates, after: TextStates) -> float:
     """Return ``1 - cosine`` of the last layer's mean states."""
     return last_shift(before.states, after.states)
 

@@ -44,7 +44,7 @@ EMBEDDED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
+class LocatedModel:
     """The place of a model.
 
     Attributes:
@@ -60,7 +60,7 @@ class Located:
 
 def locate(
     name_or_path: str | Path, *, revision: str | None = None, download: bool = False, allow_pickle: bool = False
-) -> Located:
+) -> LocatedModel:
     """Find a model: a folder, an embedded checkpoint, the local hub cache, or, only if asked, the hub.
 
     A hub name without a commit stands for the one that the cache has on record for the branch ``main``. Where there is
@@ -88,7 +88,7 @@ def locate(
     except OSError as error:
         raise UnknownModel(f"{name!r} cannot be looked up as a model folder: {error.strerror}.") from error
     if there:
-        return Located(folder, name)
+        return LocatedModel(folder, name)
     if (
         isinstance(name_or_path, Path)
         or name.startswith((".", "/", "~"))
@@ -104,12 +104,12 @@ def locate(
     return _from_hub(name, revision, download=download, allow_pickle=allow_pickle)
 
 
-def _embedded(name: str) -> Located | None:
+def _embedded(name: str) -> LocatedModel | None:
     folder = _carried(EMBEDDED[name])
     if folder is None:
         return None
     verify_checksums(folder, EMBEDDED[name].checksums)
-    return Located(folder, name)
+    return LocatedModel(folder, name)
 
 
 def _carried(embedded: Embedded) -> Path | None:
@@ -119,7 +119,7 @@ def _carried(embedded: Embedded) -> Path | None:
     return Path(found.submodule_search_locations[0]) / embedded.folder
 
 
-def _from_hub(name: str, revision: str | None, *, download: bool, allow_pickle: bool) -> Located:
+def _from_hub(name: str, revision: str | None, *, download: bool, allow_pickle: bool) -> LocatedModel:
     if revision is not None and not COMMIT.fullmatch(revision):
         raise InvalidInput(
             f"revision must be a commit, 40 hexadecimal digits, but it is {revision!r}: a branch or a tag can change. "
@@ -134,7 +134,7 @@ def _from_hub(name: str, revision: str | None, *, download: bool, allow_pickle: 
         phase(f"{name}: its branch {BRANCH} is at commit {commit}, which the name stands for from now on")
     if allow_pickle and not has_weights(folder):
         folder = _fetched(name, commit, (*FILES, PICKLED), download=download)
-    return Located(folder, name, commit)
+    return LocatedModel(folder, name, commit)
 
 
 def _nowhere(name: str) -> str:
@@ -215,7 +215,7 @@ def recorded_commit(name: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Cached:
+class CachedModel:
     """A model that can be loaded without a download, as an installed package or the local hub cache has it.
 
     Attributes:
@@ -231,18 +231,18 @@ class Cached:
     by_name: bool
 
 
-def cached_models() -> Iterator[Cached]:
+def cached_models() -> Iterator[CachedModel]:
     """Yield the models that installed packages carry, and those of the local hub cache that have weights."""
     carried = {name: folder for name, package in EMBEDDED.items() if (folder := _carried(package)) is not None}
     for name, folder in carried.items():
         if has_weights(folder):
-            yield Cached(name, folder, None, by_name=True)
+            yield CachedModel(name, folder, None, by_name=True)
     for repository in _repositories():
         name = repository.name.removeprefix("models--").replace("--", "/")
         known = None if name in carried else recorded_commit(name)
         for folder in _snapshots(name):
             if has_weights(folder, allow_pickle=True):
-                yield Cached(name, folder, folder.name, by_name=folder.name == known)
+                yield CachedModel(name, folder, folder.name, by_name=folder.name == known)
 
 
 def _repositories() -> list[Path]:

@@ -20,7 +20,7 @@ from bothways.checkpoints.pickling import Whole, built_again, is_as_stored
 from bothways.checkpoints.save import encoder_tensors, head_tensors, write_model
 from bothways.devices import inference_dtype, pick_device
 from bothways.encoder import Encoder, EncoderConfig, Head, Pooler, Recorder, ScoreHead
-from bothways.encoder.heads import Choice, Labels, head_logits
+from bothways.encoder.heads import ChoiceLogit, Labels, head_logits
 from bothways.errors import InvalidInput
 from bothways.families import Family, HeadName
 from bothways.packing import to_padded
@@ -144,7 +144,7 @@ class PretrainedEncoder:
         """
         name, module = self._loaded_head(head)
         given = _ids(texts, input_ids, attention_mask, token_type_ids)
-        if isinstance(module, ScoreHead) and isinstance(module.kind.scores, Choice):
+        if isinstance(module, ScoreHead) and isinstance(module.kind.scores, ChoiceLogit):
             read, choices = self._read_groups(texts, given, on_overflow)
         else:
             read, choices = self._read(cast("str | Sequence[Text] | None", texts), given, on_overflow), 1

@@ -9,7 +9,7 @@ from bothways.cli.options import Flag, PositiveFloat, PositiveInt, bad_usage
 from bothways.cli.terminal import plain_table, print_json, print_table
 
 if TYPE_CHECKING:
-    from bothways.advice import Comparison, Cost
+    from bothways.advice import Cost, DecoderComparison
 
 EXAMPLE = """\
 Example:
@@ -123,7 +123,7 @@ def _megabytes(count: float) -> str:
     return f"{count / 1e6:,.0f} MB"
 
 
-def _show_comparison(name: str, comparison: "Comparison") -> None:
+def _show_comparison(name: str, comparison: "DecoderComparison") -> None:
     encoder, decoder, given = comparison.encoder, comparison.decoder, comparison.assumptions
     print(f"\nClassifying {given.documents:,} documents of {given.document_tokens:,} tokens, on paper:\n")
     table = plain_table()

@@ -248,7 +248,7 @@ def _target(
     Raises:
         CycloptsError: They name several things, or an answer that is not in the context.
     """
-    from bothways.explain import AnswerSpan, Choice, Label, WordTag
+    from bothways.explain import AnswerSpan, ContextChoice, Label, WordTag
 
     label, word, tag, answer, choice = asked
     found: list[Target] = []
@@ -262,7 +262,7 @@ def _target(
             raise usage_error(f"--answer must be a part of the context, the last text, got {answer!r}.")
         found.append(AnswerSpan(start, start + len(answer)))
     if choice is not None:
-        found.append(Choice(choice))
+        found.append(ContextChoice(choice))
     if len(found) > 1:
         raise usage_error("name one thing to explain: one of --label, --word, --answer, --choice.")
     return found[0] if found else None

@@ -7,12 +7,12 @@ from bothways.cli.terminal import counted, note, plain_table, print_table, short
 from bothways.judging.triples import TripleColumns
 
 if TYPE_CHECKING:
-    from bothways.judging import Judge, Ranking, SystemScore
+    from bothways.judging import Judge, SystemRanking, SystemScore
 
 _LONGEST_NAME = 32
 
 
-def write_next(found: "Ranking", path: Path, columns: TripleColumns, *, quiet: bool) -> None:
+def write_next(found: "SystemRanking", path: Path, columns: TripleColumns, *, quiet: bool) -> None:
     """Write the rows to label next, and say what they are good for."""
     from bothways.data import write_rows
 
@@ -43,7 +43,7 @@ def show_score(found: "SystemScore", judge: "Judge") -> None:
         note(f"warning: {warning}")
 
 
-def show_ranking(found: "Ranking", judge: "Judge") -> None:
+def show_ranking(found: "SystemRanking", judge: "Judge") -> None:
     """Print the systems in order, and how sure the order is."""
     from bothways.judging.scoring import labels_worth
 
@@ -69,7 +69,7 @@ def show_ranking(found: "Ranking", judge: "Judge") -> None:
         note(f"warning: {warning}")
 
 
-def _separation(found: "Ranking") -> str:
+def _separation(found: "SystemRanking") -> str:
     """Return the probability that the first is better than the second, and the labels that would separate them."""
     first = found.comparisons[0]
     gap = first.difference

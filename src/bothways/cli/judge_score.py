@@ -21,7 +21,7 @@ from bothways.cli.training import check_piped
 from bothways.judging.triples import TripleColumns
 
 if TYPE_CHECKING:
-    from bothways.judging import Judge, Ranking, SystemScore
+    from bothways.judging import Judge, SystemRanking, SystemScore
 
 Level = Annotated[float, Parameter(validator=Number(gt=0, lt=1))]
 
@@ -179,19 +179,21 @@ def _opened(judge: Path, dimension: JudgeDimension | None, reading: ReadingOptio
     return Judge.open(judge, dimension, **open_options(reading, model))
 
 
-def _tell(found: "SystemScore | Ranking", judge: "Judge", folder: str, report: Path | None, *, json: bool) -> None:
+def _tell(
+    found: "SystemScore | SystemRanking", judge: "Judge", folder: str, report: Path | None, *, json: bool
+) -> None:
     """Write the page, if one is wanted, and print what was found."""
-    from bothways.judging import Ranking
+    from bothways.judging import SystemRanking
 
     if report is not None:
         from bothways.report.judging import ranking_page, score_page
         from bothways.report.page import write
 
         given: dict[str, Any] = {"judge": _judge_facts(judge), "command": shlex.join(["bothways", *sys.argv[1:]])}
-        write(ranking_page(found, **given) if isinstance(found, Ranking) else score_page(found, **given), report)
+        write(ranking_page(found, **given) if isinstance(found, SystemRanking) else score_page(found, **given), report)
     if json:
         print_json({"judge": folder, **found.to_dict()})
-    elif isinstance(found, Ranking):
+    elif isinstance(found, SystemRanking):
         show_ranking(found, judge)
     else:
         show_score(found, judge)

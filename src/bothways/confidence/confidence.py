@@ -22,8 +22,8 @@ from bothways.evaluation import (
     ConformalSets,
     Cosine,
     Detector,
+    DetectorInput,
     Energy,
-    Evidence,
     HeldOutRows,
     LabelSets,
     Mahalanobis,
@@ -63,7 +63,7 @@ class OutOfDomain:
     inside_M: Array
 
     @classmethod
-    def fit_threshold(cls, detector: Detector, held_out: Evidence, kept: float) -> "OutOfDomain":
+    def fit_threshold(cls, detector: Detector, held_out: DetectorInput, kept: float) -> "OutOfDomain":
         """Choose the threshold that a share ``kept`` of the domain's rows stays below.
 
         Raises:
@@ -75,11 +75,11 @@ class OutOfDomain:
         threshold = out_of_domain_threshold(inside_N, kept)
         return cls(detector, threshold + _ROUNDING * abs(threshold), np.sort(inside_N))
 
-    def separating(self, others: Evidence) -> "OutOfDomain":
+    def separating(self, others: DetectorInput) -> "OutOfDomain":
         """Return the same with the threshold of the highest balanced accuracy against ``others``."""
         return replace(self, threshold=threshold_between(self.inside_M, self.detector.score(others)))
 
-    def detect(self, evidence: Evidence) -> tuple[float, bool]:
+    def detect(self, evidence: DetectorInput) -> tuple[float, bool]:
         """Return the score of a single row, and whether it is out of domain."""
         score = float(self.detector.score(evidence)[0])
         return score, score > self.threshold
@@ -157,12 +157,12 @@ class Confidence:
 
 
 def learn_classification(
-    held_out: Evidence,
+    held_out: DetectorInput,
     labels_M: Labels,
     options: ConfidenceOptions,
     *,
     seed: int,
-    training: Callable[[], tuple[Evidence, Labels]],
+    training: Callable[[], tuple[DetectorInput, Labels]],
 ) -> Confidence:
     """Learn the confidence of a classifier with one label for each row.
 
@@ -238,7 +238,9 @@ def layers_of(detector: Detector) -> int:
             return 1
 
 
-def _fitted_detector(kind: DetectorChoice, classes: int, training: Callable[[], tuple[Evidence, Labels]]) -> Detector:
+def _fitted_detector(
+    kind: DetectorChoice, classes: int, training: Callable[[], tuple[DetectorInput, Labels]]
+) -> Detector:
     match kind:
         case "max_softmax":
             return MaxSoftmax()

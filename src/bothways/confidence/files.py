@@ -20,7 +20,7 @@ from bothways.evaluation import (
     Calibration,
     ConformalInterval,
     ConformalSets,
-    Evidence,
+    DetectorInput,
     LeastAmbiguous,
     SetScore,
     Temperature,
@@ -142,7 +142,7 @@ def _out_of_domain(stored: StoredDetection, arrays: Arrays, classes: int, layers
     if reads > layers or found.inside_M.ndim != 1:
         raise ValueError("more layers than the model has, or scores that are no vector")
     # Arrays that do not fit together, or the model, fail here rather than when the model is asked.
-    found.detect(Evidence(np.zeros((1, classes)), np.zeros((1, reads, width if reads else 0))))
+    found.detect(DetectorInput(np.zeros((1, classes)), np.zeros((1, reads, width if reads else 0))))
     return found
 
 

@@ -12,12 +12,13 @@ from bothways.data.judgements import Judgements, read_judgements
 from bothways.data.output import OUTPUT_FORMATS, OutputFormat, output_format, write_rows
 from bothways.data.row import Row
 from bothways.data.sources import Example, Source, read_examples, read_rows, read_texts
-from bothways.data.tables import Table, items_of
+from bothways.data.tables import DataFrameLike, items_of
 from bothways.data.words import TaggedRow, given_words, read_tagged, words_at
 
 __all__ = [
     "FORMATS",
     "OUTPUT_FORMATS",
+    "DataFrameLike",
     "Document",
     "Example",
     "Format",
@@ -28,7 +29,6 @@ __all__ = [
     "Paired",
     "Row",
     "Source",
-    "Table",
     "TaggedRow",
     "as_batch",
     "class_label",

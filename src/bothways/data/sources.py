@@ -18,12 +18,12 @@ from bothways.data.formats import FORMATS, TEXT_FORMATS, Format, guess_format, i
 from bothways.data.lines import LONGEST_IN_DOCUMENT, LONGEST_LINE, decoded_lines, decompressed, open_file, text_lines
 from bothways.data.parquet import parquet_rows
 from bothways.data.row import Row
-from bothways.data.tables import Table, is_column, plain, remedy, table_rows
+from bothways.data.tables import DataFrameLike, is_column, plain, remedy, table_rows
 from bothways.errors import InvalidInput, shown
 
 _READERS = {**TEXT_FORMATS, "json": json_rows}
 
-Source = str | os.PathLike[str] | IO[str] | IO[bytes] | Iterable[Mapping[str, object] | Row] | Table
+Source = str | os.PathLike[str] | IO[str] | IO[bytes] | Iterable[Mapping[str, object] | Row] | DataFrameLike
 
 LabelT = TypeVar("LabelT")
 

@@ -19,7 +19,7 @@ _DEEPEST = 100
 _T = TypeVar("_T")
 
 
-class Table(Protocol):
+class DataFrameLike(Protocol):
     """A DataFrame of pandas or polars, or a Table of pyarrow. A Dataset is an iterable of mappings already."""
 
     @property

@@ -50,7 +50,7 @@ class EmbeddingConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Dropout:
+class DropoutRates:
     """Dropout rates while training.
 
     Attributes:
@@ -102,7 +102,7 @@ class EncoderConfig:
     convolution: Convolution = NoConvolution()
     sharing: Sharing = OwnWeights()
     pooler: Pooling = TanhPooler()
-    dropout: Dropout = Dropout()
+    dropout: DropoutRates = DropoutRates()
     initializer_range: float = 0.02
 
     def __post_init__(self) -> None:

@@ -20,7 +20,7 @@ from bothways.encoder.linear import Linear
 from bothways.errors import UnsupportedConfig
 
 
-class Table(nn.Embedding):
+class EmbeddingTable(nn.Embedding):
     """A table of vectors, drawn by `bothways.encoder.encoder.initialize` and not at once."""
 
     def reset_parameters(self) -> None:  # noqa: D102  (torch's contract)
@@ -33,10 +33,10 @@ class Embedding(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         width, kind = config.embedding.width, config.embedding.projection
-        self.tokens = Table(config.vocabulary, width)
+        self.tokens = EmbeddingTable(config.vocabulary, width)
         self.offset, rows = _position_rows(config.positions)
-        self.positions = Table(rows, width) if rows else None
-        self.types = Table(config.embedding.types, width) if config.embedding.types else None
+        self.positions = EmbeddingTable(rows, width) if rows else None
+        self.types = EmbeddingTable(config.embedding.types, width) if config.embedding.types else None
         early, late = isinstance(kind, ProjectedBeforeNorm), isinstance(kind, ProjectedAfterNorm)
         self.early_projection = Linear(width, config.hidden, bias=False) if early else None
         normed = config.hidden if early else width

@@ -126,16 +126,16 @@ class Replaced:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class SpanLogits:
     """Two scores: whether an answer starts at the token, and whether it ends there."""
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ChoiceLogit:
     """One score, to be compared with those of the other choices of a question."""
 
 
-Scores = Labels | Relation | Replaced | Span | Choice
+Scores = Labels | Relation | Replaced | SpanLogits | ChoiceLogit
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,9 +249,9 @@ def score_count(scores: Scores, labels: int) -> int:
     match scores:
         case Labels():
             return labels
-        case Relation() | Span():
+        case Relation() | SpanLogits():
             return 2
-        case Replaced() | Choice():
+        case Replaced() | ChoiceLogit():
             return 1
 
 
@@ -341,11 +341,11 @@ def logits_from(head: Head, encoder: Encoder, batch: Batch, hidden_TH: Tensor, *
 
 def _shaped(head: ScoreHead, scores_MC: Tensor, batch: Batch, choices: int) -> Tensor:
     match head.kind.scores:
-        case Choice():
+        case ChoiceLogit():
             return scores_MC.view(-1, choices)
         case Replaced():
             return batch.padded(scores_MC.squeeze(-1))
-        case Span():
+        case SpanLogits():
             return batch.padded(scores_MC, fill=float("-inf"))
         case Labels() | Relation():
             return batch.padded(scores_MC) if isinstance(head.kind.read, EachToken) else scores_MC

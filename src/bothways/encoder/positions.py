@@ -27,14 +27,14 @@ from bothways.encoder.axes import (
 from bothways.encoder.batch import Batch, PaddedRows
 from bothways.encoder.config import EncoderConfig
 from bothways.encoder.dropout import Dropout
-from bothways.encoder.embeddings import Table
+from bothways.encoder.embeddings import EmbeddingTable
 from bothways.encoder.linear import Linear
 from bothways.encoder.projection import QKV
 from bothways.packing import take_rows
 
 
 @dataclass(frozen=True, slots=True)
-class Distances:
+class DistanceVectors:
     """Vectors of the distances of a batch: ``rows_RH[places_W]`` by ``i - j`` from ``1 - S`` on."""
 
     rows_RH: Tensor
@@ -48,7 +48,7 @@ class Angles:
     by_theta: dict[float, tuple[Tensor, Tensor]]
 
 
-Shared = Distances | Angles | None
+Shared = DistanceVectors | Angles | None
 
 
 class SharedPositions(Protocol):
@@ -166,7 +166,7 @@ class DistanceTable(nn.Module):
         # other side of a range's limit.
         with torch.device("cpu"):
             self.register_buffer("places", torch.from_numpy(bucket_rows(self.kind, self.count)), persistent=False)
-        self.table = Table(2 * positions.distances.span, config.hidden)
+        self.table = EmbeddingTable(2 * positions.distances.span, config.hidden)
         self.norm = nn.LayerNorm(config.hidden, eps=config.norm.eps) if positions.normed else None
 
     def forward(self, batch: Batch, dtype: torch.dtype) -> Shared:
@@ -176,11 +176,11 @@ class DistanceTable(nn.Module):
         if isinstance(batch, PaddedRows):
             # Which rows of the table a batch needs depends on its length, which a graph does not know.
             used_W = self.places[self.count - longest : self.count + longest - 1]
-            return Distances(self._normed(self.table.weight), used_W)
+            return DistanceVectors(self._normed(self.table.weight), used_W)
         places_W = bucket_rows(self.kind, longest)
         low, high = int(places_W[0]), int(places_W[-1]) + 1
         rows_RH = self._normed(self.table.weight[low:high])
-        return Distances(rows_RH, on_device(places_W - low, self.table.weight.device))
+        return DistanceVectors(rows_RH, on_device(places_W - low, self.table.weight.device))
 
     def _normed(self, rows_RH: Tensor) -> Tensor:
         return rows_RH if self.norm is None else self.norm(rows_RH)
@@ -204,7 +204,7 @@ class Disentangled(nn.Module):
 
     def forward(self, qkv_T3ND: Tensor, qkv: QKV, shared: Shared) -> tuple[Tensor, RelativeScores | None]:
         """Keys and queries of the batch's distances, by the layer's own projections or ones of theirs."""
-        assert isinstance(shared, Distances)  # both halves are built from one configuration
+        assert isinstance(shared, DistanceVectors)  # both halves are built from one configuration
         rows_RH, places_W = self.dropout(shared.rows_RH), shared.places_W
         keys_WND = queries_WND = None
         if self.wants_keys:
@@ -237,7 +237,7 @@ class Sinusoids(nn.Module):
         frequencies_D = on_device(torch.tensor(self.frequencies, dtype=working), device)
         angles = distances_W[:, None].to(working) * frequencies_D
         rows_WH = self.dropout(torch.cat([angles.sin(), angles.cos()], 1).to(dtype))
-        return Distances(rows_WH, torch.arange(2 * longest - 1, device=device))
+        return DistanceVectors(rows_WH, torch.arange(2 * longest - 1, device=device))
 
 
 class TransformerXL(nn.Module):
@@ -261,7 +261,7 @@ class TransformerXL(nn.Module):
 
     def forward(self, qkv_T3ND: Tensor, qkv: QKV, shared: Shared) -> tuple[Tensor, RelativeScores | None]:
         """Keys of the distances, what queries gain before they meet them, and what the segments add."""
-        assert isinstance(shared, Distances)  # both halves are built from one configuration
+        assert isinstance(shared, DistanceVectors)  # both halves are built from one configuration
         keys_WND = self._heads(self.keys(shared.rows_RH))
         assert qkv.query_bias is not None  # the configuration of such positions says so
         content_bias_ND = self._heads(qkv.query_bias)

@@ -1,6 +1,6 @@
 """Scores of how little a text looks like those that a classifier was trained on.
 
-Every detector is a frozen value with a ``score`` of `Evidence`, higher for rows that look less like the domain.
+Every detector is a frozen value with a ``score`` of `DetectorInput`, higher for rows that look less like the domain.
 
 Shape letters: N rows, B rows of a block, M training rows, C classes, L layers, D width of a layer's features.
 """
@@ -23,7 +23,7 @@ _BLOCK_CELLS = 8_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Evidence:
+class DetectorInput:
     """Evidence about rows: logits and features.
 
     Attributes:
@@ -35,7 +35,7 @@ class Evidence:
     features_NLD: FloatArray
 
     @classmethod
-    def of(cls, logits_NC: ArrayLike, features_NLD: ArrayLike | None = None) -> "Evidence":
+    def of(cls, logits_NC: ArrayLike, features_NLD: ArrayLike | None = None) -> "DetectorInput":
         """From arrays, checked.
 
         Raises:
@@ -54,7 +54,7 @@ class Evidence:
 class MaxSoftmax:
     """``1 - max softmax``: how unsure the classifier is. Hendrycks and Gimpel (2017), arXiv:1610.02136."""
 
-    def score(self, evidence: Evidence) -> FloatArray:
+    def score(self, evidence: DetectorInput) -> FloatArray:
         """Scores (N,), from 0 to 1."""
         scores_N = np.empty(len(evidence.logits_NC))
         for rows in row_blocks(*evidence.logits_NC.shape):
@@ -83,7 +83,7 @@ class Energy:
         if not (math.isfinite(self.temperature) and self.temperature > 0):
             raise InvalidInput(f"energy: expected a temperature above 0, got {self.temperature}")
 
-    def score(self, evidence: Evidence) -> FloatArray:
+    def score(self, evidence: DetectorInput) -> FloatArray:
         """Scores (N,)."""
         scores_N = np.empty(len(evidence.logits_NC))
         for rows in row_blocks(*evidence.logits_NC.shape):
@@ -139,7 +139,7 @@ class Mahalanobis:
             points.append(means_CD @ roots[-1])
         return cls(np.stack(roots), np.stack(points), unit_length)
 
-    def score(self, evidence: Evidence) -> FloatArray:
+    def score(self, evidence: DetectorInput) -> FloatArray:
         """Scores (N,), from 0 on."""
         features = _features(evidence, *self.roots_LDD.shape[:2])
         features = _unit(features) if self.unit_length else features
@@ -179,7 +179,7 @@ class Neighbours:
         """
         return cls(_unit(real_array(features_MLD, "features", dimensions=3)), k)
 
-    def score(self, evidence: Evidence) -> FloatArray:
+    def score(self, evidence: DetectorInput) -> FloatArray:
         """Scores (N,): the mean over layers of the Euclidean distance, from 0 to 2."""
         _, layers, width = self.features_MLD.shape
         features = _unit(_features(evidence, layers, width))
@@ -217,7 +217,7 @@ class Cosine:
         means = [class_means(unit_MLD[:, layer], labels)[0] for layer in range(features.shape[1])]
         return cls(_unit(np.stack(means)))
 
-    def score(self, evidence: Evidence) -> FloatArray:
+    def score(self, evidence: DetectorInput) -> FloatArray:
         """Scores (N,), from 0 to 2."""
         layers, _, width = self.means_LCD.shape
         features = _unit(_features(evidence, layers, width))
@@ -283,7 +283,7 @@ def _labelled(features_MLD: ArrayLike, labels_M: ArrayLike, classes: int) -> tup
     return features, class_indices(labels_M, "labels", classes=classes, rows=len(features))
 
 
-def _features(evidence: Evidence, layers: int, width: int) -> FloatArray:
+def _features(evidence: DetectorInput, layers: int, width: int) -> FloatArray:
     if evidence.features_NLD.shape[1:] != (layers, width):
         raise InvalidInput(
             f"features: expected {layers} layers {width} wide, as the detector was fitted on, got "

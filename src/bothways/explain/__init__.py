@@ -7,12 +7,12 @@ from bothways.explain.explanation import Explanation, explain, explain_attention
 from bothways.explain.gradients import InputGradients, input_gradients
 from bothways.explain.heads import HeadRole, Sentence, head_roles, pronoun_sentences, read_sentences
 from bothways.explain.rolling import rollout
-from bothways.explain.subjects import AnswerSpan, Choice, Label, Target, Word, WordTag
+from bothways.explain.subjects import AnswerSpan, ContextChoice, Label, Target, Word, WordTag
 
 __all__ = [
     "AnswerSpan",
     "Attribution",
-    "Choice",
+    "ContextChoice",
     "DeletionCurves",
     "Explanation",
     "Head",

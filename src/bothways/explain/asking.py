@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 
 from bothways.errors import InvalidInput
-from bothways.explain.subjects import AnswerSpan, Choice, Label, Subject, Target, WordTag
+from bothways.explain.subjects import AnswerSpan, ContextChoice, Label, Subject, Target, WordTag
 from bothways.explain.task_subjects import ChoiceSubject, LabelSubject, SimilaritySubject, SpanSubject, TagSubject
-from bothways.inference import TokenRows
+from bothways.inference import TokenOutputs
 from bothways.tasks.columns import input_of
 from bothways.tasks.embedding.outputs import EmbeddingOutputs
 from bothways.tasks.head import TrainedHead, rows_of_inputs
@@ -79,7 +79,7 @@ def scores_of(
     run = partial(engine.run_tokens, description=description, total=total, show_progress=show_progress)
     numbers = []
     for subject, (_, (rows,)) in zip(subjects, rows_of_inputs(fitted.outputs, values, run), strict=True):
-        if not isinstance(rows, TokenRows):
+        if not isinstance(rows, TokenOutputs):
             raise TypeError("spans are read from a row for each token")
         given = [torch.from_numpy(each) for each in rows.rows]
         numbers.append((subject, [subject.rows(given, rows.places)]))
@@ -119,7 +119,7 @@ def _subject(
         case TagOutputs():
             return _tags(outputs, value, _expect(target, (WordTag,), model), scores)
         case ChoiceOutputs():
-            return _choice(value, _expect(target, (Choice,), model), scores)
+            return _choice(value, _expect(target, (ContextChoice,), model), scores)
         case AnswerOutputs():
             return _answer(outputs, value, _expect(target, (AnswerSpan,), model), scores)
 
@@ -168,7 +168,7 @@ def _tags(outputs: TagOutputs, value: Words, target: WordTag | None, scores: Sco
     return TagSubject.of(words, tags, tuple(labels[tag] for _, tag in tags))
 
 
-def _choice(value: Any, target: Choice | None, scores: Scores[Any] | None) -> ChoiceSubject:  # noqa: ANN401
+def _choice(value: Any, target: ContextChoice | None, scores: Scores[Any] | None) -> ChoiceSubject:  # noqa: ANN401
     context, choices = value
     index = target.index if target is not None else int(scores.logits_RC[0].argmax()) if scores is not None else 0
     if not 0 <= index < len(choices):

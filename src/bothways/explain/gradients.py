@@ -104,7 +104,7 @@ class Read:
 
 
 @dataclass(slots=True, eq=False)
-class Reading:
+class GradientInput:
     """The first hidden states of one call of the embedding.
 
     Attributes:
@@ -128,7 +128,7 @@ class EntranceRun:
 
     read: Read
     scores_N: Tensor
-    readings: list[Reading]
+    readings: list[GradientInput]
 
     def gradients(self) -> list[Tensor]:
         """Return the gradients of the scores' sum for each reading, (T, H) each."""
@@ -156,7 +156,7 @@ class Entrance:
     opened: OpenedModel
     per_token: bool
     _points: tuple[float, ...] | None = None
-    _readings: list[Reading] = field(default_factory=list)
+    _readings: list[GradientInput] = field(default_factory=list)
 
     @classmethod
     def of(cls, model: AnyModel) -> "Entrance":
@@ -247,7 +247,7 @@ class Entrance:
         if self._points is not None:
             hidden_TH = self._between(self._points, batch)
         hidden_TH = hidden_TH.detach().requires_grad_()
-        self._readings.append(Reading(batch, hidden_TH))
+        self._readings.append(GradientInput(batch, hidden_TH))
         return hidden_TH
 
     def _between(self, points: tuple[float, ...], batch: Batch) -> Tensor:

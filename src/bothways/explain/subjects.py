@@ -52,13 +52,13 @@ class AnswerSpan:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ContextChoice:
     """The log odds of a choice of a context; choices count from 0."""
 
     index: int
 
 
-Target = Label | WordTag | AnswerSpan | Choice
+Target = Label | WordTag | AnswerSpan | ContextChoice
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ _SIZES = ({BATCH: 1, CHOICES: 2, LENGTH: 300}, {BATCH: 3, CHOICES: 3, LENGTH: 9}
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ExportCheck:
     """The result of the check.
 
     Attributes:
@@ -34,7 +34,7 @@ class Comparison:
     largest_difference: float
 
 
-def check_onnx(path: Path, model: PretrainedEncoder, graph: EncoderGraph, head: str | None) -> Comparison:
+def check_onnx(path: Path, model: PretrainedEncoder, graph: EncoderGraph, head: str | None) -> ExportCheck:
     """Run the file in onnxruntime and the model in torch on two batches of random ids.
 
     Args:
@@ -60,7 +60,7 @@ def check_onnx(path: Path, model: PretrainedEncoder, graph: EncoderGraph, head: 
         real = inputs["attention_mask"].numpy() != 0
         for port, ours, theirs in zip(graph.outputs(), torch_answers(model, head, inputs), found, strict=True):
             largest = max(largest, _difference(port, ours, theirs, real))
-    return Comparison(tuple(shapes), largest)
+    return ExportCheck(tuple(shapes), largest)
 
 
 def random_inputs(graph: EncoderGraph, generator: torch.Generator, sizes: dict[str, int]) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from bothways.encoder import Encoder, Head, MaskedLMHead, ScoreHead
 from bothways.encoder.batch import PaddedRows
-from bothways.encoder.heads import Choice, EachToken, Labels, Relation, Replaced, Span, logits_from
+from bothways.encoder.heads import ChoiceLogit, EachToken, Labels, Relation, Replaced, SpanLogits, logits_from
 
 HIDDEN = "last_hidden_state"
 BATCH, CHOICES, LENGTH = "batch", "choices", "length"
@@ -40,7 +40,7 @@ class EncoderGraph(nn.Module):
         self.encoder = encoder
         self.head = head
         scores = head.kind.scores if isinstance(head, ScoreHead) else None
-        self.grouped, self.spanning = isinstance(scores, Choice), isinstance(scores, Span)
+        self.grouped, self.spanning = isinstance(scores, ChoiceLogit), isinstance(scores, SpanLogits)
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
@@ -79,10 +79,10 @@ def _logits_shape(head: Head) -> tuple[str | int, ...]:
     if isinstance(head, MaskedLMHead):
         return BATCH, LENGTH, len(head.bias)
     match head.kind.scores:
-        case Choice():
+        case ChoiceLogit():
             return BATCH, CHOICES
         case Replaced():
             return BATCH, LENGTH
-        case Labels() | Relation() | Span():
+        case Labels() | Relation() | SpanLogits():
             count = head.output.out_features
             return (BATCH, LENGTH, count) if isinstance(head.kind.read, EachToken) else (BATCH, count)

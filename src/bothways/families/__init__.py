@@ -11,7 +11,7 @@ from bothways.families.electra import ELECTRA
 from bothways.families.family import Family, Published
 from bothways.families.modernbert import MODERNBERT
 from bothways.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
-from bothways.families.stored_heads import HeadName, StoredHead
+from bothways.families.stored_heads import CheckpointHead, HeadName
 from bothways.families.xlnet import XLNET
 
 FAMILIES: dict[str, Family] = {
@@ -49,4 +49,4 @@ def family_of(model_type: object) -> Family:
 # By their names: the tables of weights hold functions that have none.
 copyreg.pickle(Family, lambda family: (family_of, (family.model_type,)))
 
-__all__ = ["FAMILIES", "Family", "HeadName", "Published", "StoredHead", "family_of"]
+__all__ = ["FAMILIES", "CheckpointHead", "Family", "HeadName", "Published", "family_of"]

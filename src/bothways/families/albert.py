@@ -1,11 +1,11 @@
 """ALBERT (Lan et al. 2019, arXiv:1909.11942): one layer's weights used over and over, and a narrow embedding."""
 
-from bothways.encoder.heads import Choice, Labels
+from bothways.encoder.heads import ChoiceLogit, Labels
 from bothways.families.config_keys import ConfigKeys
 from bothways.families.family import Family, Published
 from bothways.families.rows import BERT_EMBEDDING, MASKED_LM, SPAN, TOKEN, pooled
-from bothways.families.stored_heads import StoredHead
-from bothways.families.weight_map import Fused, Ignored, Row
+from bothways.families.stored_heads import CheckpointHead
+from bothways.families.weight_map import Fused, Ignored, TensorRow
 from bothways.text import recipes
 
 _LAYER = "encoder.albert_layer_groups.{g}.albert_layers.{j}"
@@ -55,7 +55,7 @@ ALBERT = Family(
     prefix="albert.",
     rows=(
         *BERT_EMBEDDING,
-        Row("encoder.embedding_hidden_mapping_in.{wb}", "embedding.projection.{wb}"),
+        TensorRow("encoder.embedding_hidden_mapping_in.{wb}", "embedding.projection.{wb}"),
         Fused(
             (
                 f"{_LAYER}.attention.query.{{wb}}",
@@ -64,21 +64,21 @@ ALBERT = Family(
             ),
             "layers.{i}.attention.qkv.{wb}",
         ),
-        Row(f"{_LAYER}.attention.dense.{{wb}}", "layers.{i}.attention.output.{wb}"),
-        Row(f"{_LAYER}.attention.LayerNorm.{{wb}}", "layers.{i}.attention_norm.{wb}"),
-        Row(f"{_LAYER}.ffn.{{wb}}", "layers.{i}.feed_forward.inner.{wb}"),
-        Row(f"{_LAYER}.ffn_output.{{wb}}", "layers.{i}.feed_forward.outer.{wb}"),
-        Row(f"{_LAYER}.full_layer_layer_norm.{{wb}}", "layers.{i}.feed_forward_norm.{wb}"),
-        Row("pooler.{wb}", "pooler.dense.{wb}"),
+        TensorRow(f"{_LAYER}.attention.dense.{{wb}}", "layers.{i}.attention.output.{wb}"),
+        TensorRow(f"{_LAYER}.attention.LayerNorm.{{wb}}", "layers.{i}.attention_norm.{wb}"),
+        TensorRow(f"{_LAYER}.ffn.{{wb}}", "layers.{i}.feed_forward.inner.{wb}"),
+        TensorRow(f"{_LAYER}.ffn_output.{{wb}}", "layers.{i}.feed_forward.outer.{wb}"),
+        TensorRow(f"{_LAYER}.full_layer_layer_norm.{{wb}}", "layers.{i}.feed_forward_norm.{wb}"),
+        TensorRow("pooler.{wb}", "pooler.dense.{wb}"),
     ),
     base_architecture="AlbertModel",
     heads={
-        "masked_lm": StoredHead(
+        "masked_lm": CheckpointHead(
             MASKED_LM,
             (
-                Row("predictions.dense.{wb}", "head.transform.dense.{wb}"),
-                Row("predictions.LayerNorm.{wb}", "head.transform.norm.{wb}"),
-                Row("predictions.bias", "head.bias"),
+                TensorRow("predictions.dense.{wb}", "head.transform.dense.{wb}"),
+                TensorRow("predictions.LayerNorm.{wb}", "head.transform.norm.{wb}"),
+                TensorRow("predictions.bias", "head.bias"),
                 Ignored("predictions.decoder.{wb}"),
             ),
         ),
@@ -87,7 +87,7 @@ ALBERT = Family(
         "sequence": pooled(Labels(), POOLER),
         "token": TOKEN,
         "span": SPAN,
-        "multiple_choice": pooled(Choice(), POOLER),
+        "multiple_choice": pooled(ChoiceLogit(), POOLER),
     },
     architectures={
         "AlbertForPreTraining": ("masked_lm", "sentence_order"),

@@ -1,11 +1,11 @@
 """BERT (Devlin et al. 2018, arXiv:1810.04805)."""
 
-from bothways.encoder.heads import Choice, Labels, Relation
+from bothways.encoder.heads import ChoiceLogit, Labels, Relation
 from bothways.families.config_keys import ConfigKeys
 from bothways.families.family import Family, Published
 from bothways.families.rows import BERT_EMBEDDING, BERT_LAYERS, BERT_POOLER, MASKED_LM, SPAN, TOKEN, pooled
-from bothways.families.stored_heads import StoredHead
-from bothways.families.weight_map import Ignored, Row
+from bothways.families.stored_heads import CheckpointHead
+from bothways.families.weight_map import Ignored, TensorRow
 from bothways.text import recipes
 
 BASE: dict[str, object] = {
@@ -36,12 +36,12 @@ BERT = Family(
     rows=(*BERT_EMBEDDING, *BERT_LAYERS, *BERT_POOLER),
     base_architecture="BertModel",
     heads={
-        "masked_lm": StoredHead(
+        "masked_lm": CheckpointHead(
             MASKED_LM,
             (
-                Row("cls.predictions.transform.dense.{wb}", "head.transform.dense.{wb}"),
-                Row("cls.predictions.transform.LayerNorm.{wb}", "head.transform.norm.{wb}"),
-                Row("cls.predictions.bias", "head.bias"),
+                TensorRow("cls.predictions.transform.dense.{wb}", "head.transform.dense.{wb}"),
+                TensorRow("cls.predictions.transform.LayerNorm.{wb}", "head.transform.norm.{wb}"),
+                TensorRow("cls.predictions.bias", "head.bias"),
                 Ignored("cls.predictions.decoder.{wb}"),
             ),
         ),
@@ -49,7 +49,7 @@ BERT = Family(
         "sequence": pooled(Labels(), POOLER),
         "token": TOKEN,
         "span": SPAN,
-        "multiple_choice": pooled(Choice(), POOLER),
+        "multiple_choice": pooled(ChoiceLogit(), POOLER),
     },
     architectures={
         "BertForPreTraining": ("masked_lm", "next_sentence"),

@@ -20,7 +20,7 @@ from bothways.encoder.axes import (
     Sharing,
     TanhPooler,
 )
-from bothways.encoder.config import Dropout, EmbeddingConfig, EncoderConfig
+from bothways.encoder.config import DropoutRates, EmbeddingConfig, EncoderConfig
 from bothways.errors import CorruptCheckpoint, UnsupportedConfig
 
 Settings = Mapping[str, object]
@@ -127,7 +127,7 @@ def read_config(keys: ConfigKeys, settings: Settings) -> EncoderConfig:
         feed_forward=DenseFeedForward(reader.integer(keys.inner), reader.activation(keys.activation)),
         sharing=_sharing(keys, reader),
         pooler=TanhPooler() if keys.pooler else NoPooler(),
-        dropout=Dropout(
+        dropout=DropoutRates(
             hidden=hidden_dropout,
             attention=reader.number(keys.attention_dropout),
             head=reader.number(keys.head_dropout, hidden_dropout),

@@ -23,14 +23,14 @@ from bothways.encoder.axes import (
     PostNorm,
     ProjectedBeforeNorm,
 )
-from bothways.encoder.config import Dropout, EmbeddingConfig, EncoderConfig
-from bothways.encoder.heads import Choice, FirstToken, HeadNorm, Labels, MaskedLMHeadKind, ScoreHeadKind, Transform
+from bothways.encoder.config import DropoutRates, EmbeddingConfig, EncoderConfig
+from bothways.encoder.heads import ChoiceLogit, FirstToken, HeadNorm, Labels, MaskedLMHeadKind, ScoreHeadKind, Transform
 from bothways.errors import UnsupportedConfig
 from bothways.families.config_keys import Settings, SettingsReader
 from bothways.families.family import Family, Published
 from bothways.families.rows import BERT_AFTER_QKV, BERT_EMBEDDING, OUTPUT, SPAN, TOKEN
-from bothways.families.stored_heads import FamilyHead, HeadBySetting, HeadName, StoredHead
-from bothways.families.weight_map import HEAD_AFTER_HEAD, Fused, Ignored, Row, WeightRow
+from bothways.families.stored_heads import CheckpointHead, FamilyHead, HeadBySetting, HeadName
+from bothways.families.weight_map import HEAD_AFTER_HEAD, Fused, Ignored, TensorRow, WeightRow
 from bothways.text import recipes
 
 _DEFAULTS: dict[str, object] = {
@@ -97,7 +97,7 @@ class DebertaReader:
             attention_biases=self.biases,
             convolution=self._convolution(reader),
             pooler=NoPooler(),
-            dropout=Dropout(
+            dropout=DropoutRates(
                 hidden=dropout,
                 attention=reader.number("attention_probs_dropout_prob"),
                 head=reader.number("cls_dropout", dropout),
@@ -154,17 +154,17 @@ def _positive(value: float) -> int | None:
 
 _EMBEDDING: tuple[WeightRow, ...] = (
     *BERT_EMBEDDING,
-    Row("embeddings.embed_proj.weight", "embedding.early_projection.weight"),
-    Row("encoder.rel_embeddings.weight", "positions.table.weight"),
+    TensorRow("embeddings.embed_proj.weight", "embedding.early_projection.weight"),
+    TensorRow("encoder.rel_embeddings.weight", "positions.table.weight"),
 )
 
 
-def _masked_lm(names: str, decoder: tuple[WeightRow, ...]) -> StoredHead:
-    return StoredHead(
+def _masked_lm(names: str, decoder: tuple[WeightRow, ...]) -> CheckpointHead:
+    return CheckpointHead(
         MaskedLMHeadKind(Transform(norm=HeadNorm())),
         (
-            Row(f"{names}.dense.{{wb}}", "head.transform.dense.{wb}"),
-            Row(f"{names}.LayerNorm.{{wb}}", "head.transform.norm.{wb}"),
+            TensorRow(f"{names}.dense.{{wb}}", "head.transform.dense.{wb}"),
+            TensorRow(f"{names}.LayerNorm.{{wb}}", "head.transform.norm.{wb}"),
             *decoder,
         ),
     )
@@ -176,17 +176,17 @@ _MASKED_LM = HeadBySetting(
     {
         True: _masked_lm(
             "cls.predictions.transform",
-            (Row("cls.predictions.bias", "head.bias"), Ignored("cls.predictions.decoder.{wb}")),
+            (TensorRow("cls.predictions.bias", "head.bias"), Ignored("cls.predictions.decoder.{wb}")),
         ),
-        False: _masked_lm("lm_predictions.lm_head", (Row("lm_predictions.lm_head.bias", "head.bias"),)),
+        False: _masked_lm("lm_predictions.lm_head", (TensorRow("lm_predictions.lm_head.bias", "head.bias"),)),
     },
 )
-_POOLED: tuple[WeightRow, ...] = (Row("pooler.dense.{wb}", "head.transform.dense.{wb}"), *OUTPUT)
+_POOLED: tuple[WeightRow, ...] = (TensorRow("pooler.dense.{wb}", "head.transform.dense.{wb}"), *OUTPUT)
 _POOLING = Transform("gelu")
 _NEEDS: dict[str, tuple[object, ...]] = {"pooler_hidden_act": ("gelu",), "pooler_dropout": (0, 0.0)}
 _HEADS: dict[HeadName, FamilyHead] = {
     "masked_lm": _MASKED_LM,
-    "sequence": StoredHead(ScoreHeadKind(FirstToken(), _POOLING, Labels()), _POOLED, needs=_NEEDS),
+    "sequence": CheckpointHead(ScoreHeadKind(FirstToken(), _POOLING, Labels()), _POOLED, needs=_NEEDS),
     "token": TOKEN,
     "span": SPAN,
 }
@@ -231,11 +231,13 @@ DEBERTA = Family(
     prefix="deberta.",
     rows=(
         *_EMBEDDING,
-        Row("encoder.layer.{i}.attention.self.in_proj.weight", "layers.{i}.attention.qkv.weight", HEAD_AFTER_HEAD),
-        Row("encoder.layer.{i}.attention.self.q_bias", "layers.{i}.attention.qkv.query_bias"),
-        Row("encoder.layer.{i}.attention.self.v_bias", "layers.{i}.attention.qkv.value_bias"),
-        Row("encoder.layer.{i}.attention.self.pos_proj.weight", "layers.{i}.attention.positions.keys.weight"),
-        Row("encoder.layer.{i}.attention.self.pos_q_proj.{wb}", "layers.{i}.attention.positions.queries.{wb}"),
+        TensorRow(
+            "encoder.layer.{i}.attention.self.in_proj.weight", "layers.{i}.attention.qkv.weight", HEAD_AFTER_HEAD
+        ),
+        TensorRow("encoder.layer.{i}.attention.self.q_bias", "layers.{i}.attention.qkv.query_bias"),
+        TensorRow("encoder.layer.{i}.attention.self.v_bias", "layers.{i}.attention.qkv.value_bias"),
+        TensorRow("encoder.layer.{i}.attention.self.pos_proj.weight", "layers.{i}.attention.positions.keys.weight"),
+        TensorRow("encoder.layer.{i}.attention.self.pos_q_proj.{wb}", "layers.{i}.attention.positions.queries.{wb}"),
         *BERT_AFTER_QKV,
     ),
     base_architecture="DebertaModel",
@@ -267,11 +269,13 @@ DEBERTA_V2 = Family(
     prefix="deberta.",
     rows=(
         *_EMBEDDING,
-        Row("encoder.LayerNorm.{wb}", "positions.norm.{wb}"),
-        Row("encoder.conv.conv.{wb}", "convolution.kernel.{wb}"),
-        Row("encoder.conv.LayerNorm.{wb}", "convolution.norm.{wb}"),
-        Row("encoder.layer.{i}.attention.self.pos_key_proj.{wb}", "layers.{i}.attention.positions.keys.{wb}"),
-        Row("encoder.layer.{i}.attention.self.pos_query_proj.{wb}", "layers.{i}.attention.positions.queries.{wb}"),
+        TensorRow("encoder.LayerNorm.{wb}", "positions.norm.{wb}"),
+        TensorRow("encoder.conv.conv.{wb}", "convolution.kernel.{wb}"),
+        TensorRow("encoder.conv.LayerNorm.{wb}", "convolution.norm.{wb}"),
+        TensorRow("encoder.layer.{i}.attention.self.pos_key_proj.{wb}", "layers.{i}.attention.positions.keys.{wb}"),
+        TensorRow(
+            "encoder.layer.{i}.attention.self.pos_query_proj.{wb}", "layers.{i}.attention.positions.queries.{wb}"
+        ),
         Fused(
             tuple(f"encoder.layer.{{i}}.attention.self.{part}_proj.{{wb}}" for part in ("query", "key", "value")),
             "layers.{i}.attention.qkv.{wb}",
@@ -280,7 +284,7 @@ DEBERTA_V2 = Family(
     ),
     base_architecture="DebertaV2Model",
     heads=_HEADS
-    | {"multiple_choice": StoredHead(ScoreHeadKind(FirstToken(), _POOLING, Choice()), _POOLED, needs=_NEEDS)},
+    | {"multiple_choice": CheckpointHead(ScoreHeadKind(FirstToken(), _POOLING, ChoiceLogit()), _POOLED, needs=_NEEDS)},
     architectures={
         "DebertaV2ForMaskedLM": ("masked_lm",),
         "DebertaV2ForSequenceClassification": ("sequence",),

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from bothways.encoder.heads import Choice, EachToken, FirstToken, Labels, ScoreHeadKind, Scores, Transform
+from bothways.encoder.heads import ChoiceLogit, EachToken, FirstToken, Labels, ScoreHeadKind, Scores, Transform
 from bothways.families.config_keys import ConfigKeys
 from bothways.families.family import Family, Published
 from bothways.families.rows import MASKED_LM, SPAN, TOKEN
-from bothways.families.stored_heads import DropoutSetting, StoredHead
-from bothways.families.weight_map import Fused, Ignored, Row
+from bothways.families.stored_heads import CheckpointHead, DropoutSetting
+from bothways.families.weight_map import Fused, Ignored, TensorRow
 from bothways.text import recipes
 
 BASE = {
@@ -20,9 +20,12 @@ BASE = {
 }
 
 
-def _transformed(scores: Scores) -> StoredHead:
-    rows = (Row("pre_classifier.{wb}", "head.transform.dense.{wb}"), Row("classifier.{wb}", "head.output.{wb}"))
-    return StoredHead(ScoreHeadKind(FirstToken(), Transform("relu"), scores), rows)
+def _transformed(scores: Scores) -> CheckpointHead:
+    rows = (
+        TensorRow("pre_classifier.{wb}", "head.transform.dense.{wb}"),
+        TensorRow("classifier.{wb}", "head.output.{wb}"),
+    )
+    return CheckpointHead(ScoreHeadKind(FirstToken(), Transform("relu"), scores), rows)
 
 
 DISTILBERT = Family(
@@ -45,9 +48,9 @@ DISTILBERT = Family(
     ),
     prefix="distilbert.",
     rows=(
-        Row("embeddings.word_embeddings.weight", "embedding.tokens.weight"),
-        Row("embeddings.position_embeddings.weight", "embedding.positions.weight"),
-        Row("embeddings.LayerNorm.{wb}", "embedding.norm.{wb}"),
+        TensorRow("embeddings.word_embeddings.weight", "embedding.tokens.weight"),
+        TensorRow("embeddings.position_embeddings.weight", "embedding.positions.weight"),
+        TensorRow("embeddings.LayerNorm.{wb}", "embedding.norm.{wb}"),
         Ignored("embeddings.position_ids"),
         Fused(
             (
@@ -57,27 +60,27 @@ DISTILBERT = Family(
             ),
             "layers.{i}.attention.qkv.{wb}",
         ),
-        Row("transformer.layer.{i}.attention.out_lin.{wb}", "layers.{i}.attention.output.{wb}"),
-        Row("transformer.layer.{i}.sa_layer_norm.{wb}", "layers.{i}.attention_norm.{wb}"),
-        Row("transformer.layer.{i}.ffn.lin1.{wb}", "layers.{i}.feed_forward.inner.{wb}"),
-        Row("transformer.layer.{i}.ffn.lin2.{wb}", "layers.{i}.feed_forward.outer.{wb}"),
-        Row("transformer.layer.{i}.output_layer_norm.{wb}", "layers.{i}.feed_forward_norm.{wb}"),
+        TensorRow("transformer.layer.{i}.attention.out_lin.{wb}", "layers.{i}.attention.output.{wb}"),
+        TensorRow("transformer.layer.{i}.sa_layer_norm.{wb}", "layers.{i}.attention_norm.{wb}"),
+        TensorRow("transformer.layer.{i}.ffn.lin1.{wb}", "layers.{i}.feed_forward.inner.{wb}"),
+        TensorRow("transformer.layer.{i}.ffn.lin2.{wb}", "layers.{i}.feed_forward.outer.{wb}"),
+        TensorRow("transformer.layer.{i}.output_layer_norm.{wb}", "layers.{i}.feed_forward_norm.{wb}"),
     ),
     base_architecture="DistilBertModel",
     heads={
-        "masked_lm": StoredHead(
+        "masked_lm": CheckpointHead(
             MASKED_LM,
             (
-                Row("vocab_transform.{wb}", "head.transform.dense.{wb}"),
-                Row("vocab_layer_norm.{wb}", "head.transform.norm.{wb}"),
-                Row("vocab_projector.bias", "head.bias"),
+                TensorRow("vocab_transform.{wb}", "head.transform.dense.{wb}"),
+                TensorRow("vocab_layer_norm.{wb}", "head.transform.norm.{wb}"),
+                TensorRow("vocab_projector.bias", "head.bias"),
                 Ignored("vocab_projector.weight"),
             ),
         ),
         "sequence": _transformed(Labels()),
         "token": replace(TOKEN, kind=ScoreHeadKind(EachToken(), None, Labels(), dropout="hidden")),
         "span": replace(SPAN, dropout=DropoutSetting("qa_dropout", 0.1)),
-        "multiple_choice": _transformed(Choice()),
+        "multiple_choice": _transformed(ChoiceLogit()),
     },
     architectures={
         "DistilBertForMaskedLM": ("masked_lm",),

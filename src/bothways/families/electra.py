@@ -1,12 +1,12 @@
 """ELECTRA (Clark et al. 2020, arXiv:2003.10555): the discriminator, and the generator with its masked-LM head."""
 
-from bothways.encoder.heads import Choice, EachToken, FirstToken, Labels, Replaced, ScoreHeadKind, Transform
+from bothways.encoder.heads import ChoiceLogit, EachToken, FirstToken, Labels, Replaced, ScoreHeadKind, Transform
 from bothways.families.bert import BASE, LARGE
 from bothways.families.config_keys import ConfigKeys
 from bothways.families.family import Family, Published
 from bothways.families.rows import BERT_EMBEDDING, BERT_LAYERS, MASKED_LM_GELU, OUTPUT, SPAN, TOKEN
-from bothways.families.stored_heads import DropoutSetting, StoredHead
-from bothways.families.weight_map import Ignored, Row
+from bothways.families.stored_heads import CheckpointHead, DropoutSetting
+from bothways.families.weight_map import Ignored, TensorRow
 from bothways.text import recipes
 
 _NARROW = {"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
@@ -18,37 +18,37 @@ ELECTRA = Family(
     paper="Clark et al. 2020, arXiv:2003.10555",
     reader=ConfigKeys(embedding="embedding_size", pooler=False),
     prefix="electra.",
-    rows=(*BERT_EMBEDDING, Row("embeddings_project.{wb}", "embedding.projection.{wb}"), *BERT_LAYERS),
+    rows=(*BERT_EMBEDDING, TensorRow("embeddings_project.{wb}", "embedding.projection.{wb}"), *BERT_LAYERS),
     base_architecture="ElectraModel",
     heads={
-        "masked_lm": StoredHead(
+        "masked_lm": CheckpointHead(
             MASKED_LM_GELU,
             (
-                Row("generator_predictions.dense.{wb}", "head.transform.dense.{wb}"),
-                Row("generator_predictions.LayerNorm.{wb}", "head.transform.norm.{wb}"),
-                Row("generator_lm_head.bias", "head.bias"),
+                TensorRow("generator_predictions.dense.{wb}", "head.transform.dense.{wb}"),
+                TensorRow("generator_predictions.LayerNorm.{wb}", "head.transform.norm.{wb}"),
+                TensorRow("generator_lm_head.bias", "head.bias"),
                 Ignored("generator_lm_head.weight"),
             ),
         ),
-        "replaced_token": StoredHead(
+        "replaced_token": CheckpointHead(
             ScoreHeadKind(EachToken(), Transform(), Replaced(), dropout=0.0),
             (
-                Row("discriminator_predictions.dense.{wb}", "head.transform.dense.{wb}"),
-                Row("discriminator_predictions.dense_prediction.{wb}", "head.output.{wb}"),
+                TensorRow("discriminator_predictions.dense.{wb}", "head.transform.dense.{wb}"),
+                TensorRow("discriminator_predictions.dense_prediction.{wb}", "head.output.{wb}"),
             ),
         ),
-        "sequence": StoredHead(
+        "sequence": CheckpointHead(
             ScoreHeadKind(FirstToken(), Transform("gelu", dropout="head"), Labels()),
             (
-                Row("classifier.dense.{wb}", "head.transform.dense.{wb}"),
-                Row("classifier.out_proj.{wb}", "head.output.{wb}"),
+                TensorRow("classifier.dense.{wb}", "head.transform.dense.{wb}"),
+                TensorRow("classifier.out_proj.{wb}", "head.output.{wb}"),
             ),
         ),
         "token": TOKEN,
         "span": SPAN,
-        "multiple_choice": StoredHead(
-            ScoreHeadKind(FirstToken(), Transform("gelu"), Choice()),
-            (Row("sequence_summary.summary.{wb}", "head.transform.dense.{wb}"), *OUTPUT),
+        "multiple_choice": CheckpointHead(
+            ScoreHeadKind(FirstToken(), Transform("gelu"), ChoiceLogit()),
+            (TensorRow("sequence_summary.summary.{wb}", "head.transform.dense.{wb}"), *OUTPUT),
             dropout=DropoutSetting("summary_last_dropout", 0.1),
             needs={
                 "summary_type": ("first",),

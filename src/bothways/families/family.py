@@ -8,7 +8,7 @@ from torch import Tensor
 from bothways.encoder.config import EncoderConfig
 from bothways.errors import InvalidInput
 from bothways.families.config_keys import ConfigReader, Settings
-from bothways.families.stored_heads import HEAD_NAMES, FamilyHead, HeadName, StoredHead, head_beside, resolved
+from bothways.families.stored_heads import HEAD_NAMES, CheckpointHead, FamilyHead, HeadName, head_beside, resolved
 from bothways.families.weight_map import WeightRow
 from bothways.text.recipes import TokenizerRecipe
 
@@ -71,7 +71,7 @@ class Family:
         """
         return self.reader(settings)
 
-    def head(self, name: str, settings: Settings) -> StoredHead:
+    def head(self, name: str, settings: Settings) -> CheckpointHead:
         """One of the family's heads, as a ``config.json`` describes it.
 
         Raises:

@@ -9,9 +9,9 @@ from bothways.encoder.axes import (
     PreNorm,
     RotaryPositions,
 )
-from bothways.encoder.config import Dropout, EmbeddingConfig, EncoderConfig
+from bothways.encoder.config import DropoutRates, EmbeddingConfig, EncoderConfig
 from bothways.encoder.heads import (
-    Choice,
+    ChoiceLogit,
     EachToken,
     FirstToken,
     HeadNorm,
@@ -21,15 +21,15 @@ from bothways.encoder.heads import (
     Read,
     ScoreHeadKind,
     Scores,
-    Span,
+    SpanLogits,
     Transform,
 )
 from bothways.errors import CorruptCheckpoint, UnsupportedConfig
 from bothways.families.config_keys import Settings, SettingsReader
 from bothways.families.family import Family, Published
 from bothways.families.rows import OUTPUT
-from bothways.families.stored_heads import DropoutSetting, HeadBySetting, StoredHead
-from bothways.families.weight_map import Ignored, Row, WeightRow
+from bothways.families.stored_heads import CheckpointHead, DropoutSetting, HeadBySetting
+from bothways.families.weight_map import Ignored, TensorRow, WeightRow
 from bothways.text import recipes
 
 _LOCAL, _GLOBAL = "sliding_attention", "full_attention"
@@ -78,7 +78,7 @@ def read_modernbert(settings: Settings) -> EncoderConfig:
         pattern=LocalGlobalAttention(reader.integer("local_attention") // 2, _seen_whole(reader, layers)),
         attention_biases="all" if reader.flag("attention_bias") else "none",
         pooler=NoPooler(),
-        dropout=Dropout(
+        dropout=DropoutRates(
             # Behind the attention's output; nothing stands behind the feed-forward's.
             hidden=0.0,
             attention=attention_dropout,
@@ -116,8 +116,8 @@ def _theta(reader: SettingsReader, kind: str, name: str) -> float:
 
 
 _HEAD: tuple[WeightRow, ...] = (
-    Row("head.dense.{wb}", "head.transform.dense.{wb}"),
-    Row("head.norm.{wb}", "head.transform.norm.{wb}"),
+    TensorRow("head.dense.{wb}", "head.transform.dense.{wb}"),
+    TensorRow("head.norm.{wb}", "head.transform.norm.{wb}"),
 )
 _TRANSFORM = Transform("gelu", norm=HeadNorm(bias=False), bias=False)
 _NEEDS: dict[str, tuple[object, ...]] = {
@@ -127,8 +127,8 @@ _NEEDS: dict[str, tuple[object, ...]] = {
 }
 
 
-def _scores(read: Read, scores: Scores) -> StoredHead:
-    return StoredHead(
+def _scores(read: Read, scores: Scores) -> CheckpointHead:
+    return CheckpointHead(
         ScoreHeadKind(read, _TRANSFORM, scores),
         (*_HEAD, *OUTPUT),
         dropout=DropoutSetting("classifier_dropout", 0.0),
@@ -158,27 +158,27 @@ MODERNBERT = Family(
     reader=read_modernbert,
     prefix="model.",
     rows=(
-        Row("embeddings.tok_embeddings.weight", "embedding.tokens.weight"),
-        Row("embeddings.norm.{wb}", "embedding.norm.{wb}"),
-        Row("layers.{i}.attn_norm.{wb}", "layers.{i}.attention_norm.{wb}"),
-        Row("layers.{i}.attn.Wqkv.{wb}", "layers.{i}.attention.qkv.{wb}"),
-        Row("layers.{i}.attn.Wo.{wb}", "layers.{i}.attention.output.{wb}"),
-        Row("layers.{i}.mlp_norm.{wb}", "layers.{i}.feed_forward_norm.{wb}"),
-        Row("layers.{i}.mlp.Wi.{wb}", "layers.{i}.feed_forward.inner.{wb}"),
-        Row("layers.{i}.mlp.Wo.{wb}", "layers.{i}.feed_forward.outer.{wb}"),
-        Row("final_norm.{wb}", "final_norm.{wb}"),
+        TensorRow("embeddings.tok_embeddings.weight", "embedding.tokens.weight"),
+        TensorRow("embeddings.norm.{wb}", "embedding.norm.{wb}"),
+        TensorRow("layers.{i}.attn_norm.{wb}", "layers.{i}.attention_norm.{wb}"),
+        TensorRow("layers.{i}.attn.Wqkv.{wb}", "layers.{i}.attention.qkv.{wb}"),
+        TensorRow("layers.{i}.attn.Wo.{wb}", "layers.{i}.attention.output.{wb}"),
+        TensorRow("layers.{i}.mlp_norm.{wb}", "layers.{i}.feed_forward_norm.{wb}"),
+        TensorRow("layers.{i}.mlp.Wi.{wb}", "layers.{i}.feed_forward.inner.{wb}"),
+        TensorRow("layers.{i}.mlp.Wo.{wb}", "layers.{i}.feed_forward.outer.{wb}"),
+        TensorRow("final_norm.{wb}", "final_norm.{wb}"),
     ),
     base_architecture="ModernBertModel",
     heads={
-        "masked_lm": StoredHead(
+        "masked_lm": CheckpointHead(
             MaskedLMHeadKind(_TRANSFORM),
-            (*_HEAD, Row("decoder.bias", "head.bias"), Ignored("decoder.weight")),
+            (*_HEAD, TensorRow("decoder.bias", "head.bias"), Ignored("decoder.weight")),
             needs=_NEEDS | {"decoder_bias": (True,)},
         ),
         "sequence": _pooled(Labels()),
         "token": _scores(EachToken(), Labels()),
-        "span": _scores(EachToken(), Span()),
-        "multiple_choice": _pooled(Choice()),
+        "span": _scores(EachToken(), SpanLogits()),
+        "multiple_choice": _pooled(ChoiceLogit()),
     },
     architectures={
         "ModernBertForMaskedLM": ("masked_lm",),

@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from bothways.encoder.heads import Choice, FirstToken, Labels, ScoreHeadKind, Transform
+from bothways.encoder.heads import ChoiceLogit, FirstToken, Labels, ScoreHeadKind, Transform
 from bothways.families.bert import BASE, LARGE
 from bothways.families.config_keys import ConfigKeys
 from bothways.families.family import Family, Published
 from bothways.families.rows import BERT_EMBEDDING, BERT_LAYERS, BERT_POOLER, MASKED_LM_GELU, SPAN, TOKEN, pooled
-from bothways.families.stored_heads import StoredHead
-from bothways.families.weight_map import Ignored, Row
+from bothways.families.stored_heads import CheckpointHead
+from bothways.families.weight_map import Ignored, TensorRow
 from bothways.text import recipes
 
 SHAPE: dict[str, object] = {
@@ -28,26 +28,26 @@ ROBERTA = Family(
     rows=(*BERT_EMBEDDING, *BERT_LAYERS, *BERT_POOLER),
     base_architecture="RobertaModel",
     heads={
-        "masked_lm": StoredHead(
+        "masked_lm": CheckpointHead(
             MASKED_LM_GELU,
             (
-                Row("lm_head.dense.{wb}", "head.transform.dense.{wb}"),
-                Row("lm_head.layer_norm.{wb}", "head.transform.norm.{wb}"),
-                Row("lm_head.bias", "head.bias"),
+                TensorRow("lm_head.dense.{wb}", "head.transform.dense.{wb}"),
+                TensorRow("lm_head.layer_norm.{wb}", "head.transform.norm.{wb}"),
+                TensorRow("lm_head.bias", "head.bias"),
                 Ignored("lm_head.decoder.{wb}"),
             ),
         ),
-        "sequence": StoredHead(
+        "sequence": CheckpointHead(
             ScoreHeadKind(FirstToken(), Transform("tanh", dropout="head"), Labels()),
             (
-                Row("classifier.dense.{wb}", "head.transform.dense.{wb}"),
-                Row("classifier.out_proj.{wb}", "head.output.{wb}"),
+                TensorRow("classifier.dense.{wb}", "head.transform.dense.{wb}"),
+                TensorRow("classifier.out_proj.{wb}", "head.output.{wb}"),
             ),
         ),
         "token": TOKEN,
         "span": SPAN,
         # On the pooler, which pre-training leaves untrained.
-        "multiple_choice": pooled(Choice(), "roberta.pooler.dense.{wb}", dropout="hidden"),
+        "multiple_choice": pooled(ChoiceLogit(), "roberta.pooler.dense.{wb}", dropout="hidden"),
     },
     architectures={
         "RobertaForMaskedLM": ("masked_lm",),

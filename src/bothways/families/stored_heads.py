@@ -8,7 +8,7 @@ from bothways.choices import HeadName as HeadName
 from bothways.encoder.heads import HeadKind, Labels, MaskedLMHeadKind, MeanOfTokens, Read, ScoreHeadKind, TextsOfPair
 from bothways.errors import CorruptCheckpoint, UnsupportedConfig
 from bothways.families.config_keys import Settings
-from bothways.families.weight_map import Row, WeightRow
+from bothways.families.weight_map import TensorRow, WeightRow
 
 HEAD_NAMES: tuple[HeadName, ...] = get_args(HeadName)
 
@@ -22,7 +22,7 @@ class DropoutSetting:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredHead:
+class CheckpointHead:
     """One head.
 
     Attributes:
@@ -52,18 +52,18 @@ class HeadBySetting:
 
     setting: str
     default: object
-    heads: Mapping[object, StoredHead]
+    heads: Mapping[object, CheckpointHead]
 
 
-FamilyHead = StoredHead | HeadBySetting
+FamilyHead = CheckpointHead | HeadBySetting
 
 # A classifier above a sentence embedder reads the mean of the tokens, as that does, and of pairs also the texts by
 # themselves. No family has a class for it, so that it is stored as a bare encoder, with the last linear map beside it.
 HEAD_POOLING, MEAN, PAIR = "head_pooling", "mean", "pair"
 HEAD_TOKENS = ("head_start_token_id", "head_separator_token_id")
 HEAD_FOLDER = "head"
-_BESIDE = (Row(f"{HEAD_FOLDER}/linear.{{wb}}", "head.output.{wb}"),)
-MEAN_HEAD = StoredHead(ScoreHeadKind(MeanOfTokens(), None, Labels()), _BESIDE)
+_BESIDE = (TensorRow(f"{HEAD_FOLDER}/linear.{{wb}}", "head.output.{wb}"),)
+MEAN_HEAD = CheckpointHead(ScoreHeadKind(MeanOfTokens(), None, Labels()), _BESIDE)
 
 
 def pair_settings(start: int, separator: int) -> dict[str, object]:
@@ -81,7 +81,7 @@ def beside_settings(settings: Settings) -> dict[str, object]:
     return {name: settings[name] for name in (HEAD_POOLING, *HEAD_TOKENS) if name in settings}
 
 
-def head_beside(name: str, settings: Settings) -> StoredHead | None:
+def head_beside(name: str, settings: Settings) -> CheckpointHead | None:
     """Return the head that is stored beside the encoder, where a ``config.json`` says that this one is.
 
     Raises:
@@ -94,7 +94,9 @@ def head_beside(name: str, settings: Settings) -> StoredHead | None:
     if name != "sequence" or HEAD_POOLING not in settings:
         return None
     return (
-        MEAN_HEAD if pooling == MEAN else StoredHead(ScoreHeadKind(_texts_of_pair(settings), None, Labels()), _BESIDE)
+        MEAN_HEAD
+        if pooling == MEAN
+        else CheckpointHead(ScoreHeadKind(_texts_of_pair(settings), None, Labels()), _BESIDE)
     )
 
 
@@ -106,13 +108,13 @@ def _texts_of_pair(settings: Settings) -> Read:
     return TextsOfPair(start, separator)
 
 
-def variants(name: str, head: FamilyHead) -> tuple[StoredHead, ...]:
+def variants(name: str, head: FamilyHead) -> tuple[CheckpointHead, ...]:
     """All forms that a head may take."""
     own = tuple(head.heads.values()) if isinstance(head, HeadBySetting) else (head,)
     return (*own, MEAN_HEAD) if name == "sequence" else own
 
 
-def resolved(head: FamilyHead, settings: Settings) -> StoredHead:
+def resolved(head: FamilyHead, settings: Settings) -> CheckpointHead:
     """Return the head that a ``config.json`` describes.
 
     Raises:

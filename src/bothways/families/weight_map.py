@@ -58,7 +58,7 @@ HEAD_AFTER_HEAD = Layout(
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TensorRow:
     """One tensor there is one tensor here."""
 
     theirs: str
@@ -82,7 +82,7 @@ class Ignored:
     theirs: str
 
 
-WeightRow = Row | Fused | Ignored
+WeightRow = TensorRow | Fused | Ignored
 
 
 @dataclass(frozen=True, slots=True)

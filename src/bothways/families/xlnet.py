@@ -4,28 +4,28 @@ The vector that the query stream of pre-training begins with is kept with the we
 """
 
 from bothways.encoder.axes import DenseFeedForward, NoPooler, PostNorm, TransformerXLPositions
-from bothways.encoder.config import Dropout, EmbeddingConfig, EncoderConfig
+from bothways.encoder.config import DropoutRates, EmbeddingConfig, EncoderConfig
 from bothways.encoder.heads import (
-    Choice,
+    ChoiceLogit,
     EachToken,
     Labels,
     LastToken,
     MaskedLMHeadKind,
     ScoreHeadKind,
-    Span,
+    SpanLogits,
     Transform,
 )
 from bothways.families.config_keys import Settings, SettingsReader
 from bothways.families.family import Family, Published
 from bothways.families.rows import OUTPUT
-from bothways.families.stored_heads import DropoutSetting, StoredHead
+from bothways.families.stored_heads import CheckpointHead, DropoutSetting
 from bothways.families.weight_map import (
     BY_HEAD,
     BY_HEAD_TRANSPOSED,
     IN_TWO_DIMENSIONS_MORE,
     Fused,
     Ignored,
-    Row,
+    TensorRow,
     WeightRow,
 )
 from bothways.text import recipes
@@ -58,7 +58,7 @@ def read_xlnet(settings: Settings) -> EncoderConfig:
         feed_forward=DenseFeedForward(reader.integer("d_inner"), reader.activation("ff_activation")),
         attention_biases="query only",
         pooler=NoPooler(),
-        dropout=Dropout(
+        dropout=DropoutRates(
             hidden=dropout, attention=dropout, head=dropout, embedding=dropout, inner=dropout, output=dropout
         ),
         initializer_range=reader.number("initializer_range"),
@@ -67,8 +67,8 @@ def read_xlnet(settings: Settings) -> EncoderConfig:
 
 _ATTENTION = "layer.{i}.rel_attn"
 _SUMMARY: tuple[WeightRow, ...] = (
-    Row("sequence_summary.summary.{wb}", "head.transform.dense.{wb}"),
-    Row("logits_proj.{wb}", "head.output.{wb}"),
+    TensorRow("sequence_summary.summary.{wb}", "head.transform.dense.{wb}"),
+    TensorRow("logits_proj.{wb}", "head.output.{wb}"),
 )
 _SUMMARY_NEEDS: dict[str, tuple[object, ...]] = {
     "summary_type": ("last",),
@@ -87,38 +87,39 @@ XLNET = Family(
     reader=read_xlnet,
     prefix="transformer.",
     rows=(
-        Row("word_embedding.weight", "embedding.tokens.weight"),
-        Row("mask_emb", "embedding.blank", IN_TWO_DIMENSIONS_MORE),
+        TensorRow("word_embedding.weight", "embedding.tokens.weight"),
+        TensorRow("mask_emb", "embedding.blank", IN_TWO_DIMENSIONS_MORE),
         Fused(
             (f"{_ATTENTION}.q", f"{_ATTENTION}.k", f"{_ATTENTION}.v"),
             "layers.{i}.attention.qkv.weight",
             BY_HEAD_TRANSPOSED,
         ),
-        Row(f"{_ATTENTION}.o", "layers.{i}.attention.output.weight", BY_HEAD),
-        Row(f"{_ATTENTION}.r", "layers.{i}.attention.positions.keys.weight", BY_HEAD_TRANSPOSED),
-        Row(f"{_ATTENTION}.r_w_bias", "layers.{i}.attention.qkv.query_bias", BY_HEAD),
-        Row(f"{_ATTENTION}.r_r_bias", "layers.{i}.attention.positions.distance_bias", BY_HEAD),
-        Row(f"{_ATTENTION}.r_s_bias", "layers.{i}.attention.positions.segment_bias", BY_HEAD),
-        Row(f"{_ATTENTION}.seg_embed", "layers.{i}.attention.positions.segments", BY_HEAD),
-        Row(f"{_ATTENTION}.layer_norm.{{wb}}", "layers.{i}.attention_norm.{wb}"),
-        Row("layer.{i}.ff.layer_1.{wb}", "layers.{i}.feed_forward.inner.{wb}"),
-        Row("layer.{i}.ff.layer_2.{wb}", "layers.{i}.feed_forward.outer.{wb}"),
-        Row("layer.{i}.ff.layer_norm.{wb}", "layers.{i}.feed_forward_norm.{wb}"),
+        TensorRow(f"{_ATTENTION}.o", "layers.{i}.attention.output.weight", BY_HEAD),
+        TensorRow(f"{_ATTENTION}.r", "layers.{i}.attention.positions.keys.weight", BY_HEAD_TRANSPOSED),
+        TensorRow(f"{_ATTENTION}.r_w_bias", "layers.{i}.attention.qkv.query_bias", BY_HEAD),
+        TensorRow(f"{_ATTENTION}.r_r_bias", "layers.{i}.attention.positions.distance_bias", BY_HEAD),
+        TensorRow(f"{_ATTENTION}.r_s_bias", "layers.{i}.attention.positions.segment_bias", BY_HEAD),
+        TensorRow(f"{_ATTENTION}.seg_embed", "layers.{i}.attention.positions.segments", BY_HEAD),
+        TensorRow(f"{_ATTENTION}.layer_norm.{{wb}}", "layers.{i}.attention_norm.{wb}"),
+        TensorRow("layer.{i}.ff.layer_1.{wb}", "layers.{i}.feed_forward.inner.{wb}"),
+        TensorRow("layer.{i}.ff.layer_2.{wb}", "layers.{i}.feed_forward.outer.{wb}"),
+        TensorRow("layer.{i}.ff.layer_norm.{wb}", "layers.{i}.feed_forward_norm.{wb}"),
     ),
     base_architecture="XLNetModel",
     heads={
-        "permutation_lm": StoredHead(
-            MaskedLMHeadKind(None), (Row("lm_loss.bias", "head.bias"), Ignored("lm_loss.weight"))
+        "permutation_lm": CheckpointHead(
+            MaskedLMHeadKind(None), (TensorRow("lm_loss.bias", "head.bias"), Ignored("lm_loss.weight"))
         ),
-        "sequence": StoredHead(
+        "sequence": CheckpointHead(
             ScoreHeadKind(LastToken(), Transform("tanh"), Labels()), _SUMMARY, _SUMMARY_DROPOUT, _SUMMARY_NEEDS
         ),
-        "token": StoredHead(ScoreHeadKind(EachToken(), None, Labels(), dropout=0.0), OUTPUT),
-        "span": StoredHead(
-            ScoreHeadKind(EachToken(), None, Span(), dropout=0.0), (Row("qa_outputs.{wb}", "head.output.{wb}"),)
+        "token": CheckpointHead(ScoreHeadKind(EachToken(), None, Labels(), dropout=0.0), OUTPUT),
+        "span": CheckpointHead(
+            ScoreHeadKind(EachToken(), None, SpanLogits(), dropout=0.0),
+            (TensorRow("qa_outputs.{wb}", "head.output.{wb}"),),
         ),
-        "multiple_choice": StoredHead(
-            ScoreHeadKind(LastToken(), Transform("tanh"), Choice()), _SUMMARY, _SUMMARY_DROPOUT, _SUMMARY_NEEDS
+        "multiple_choice": CheckpointHead(
+            ScoreHeadKind(LastToken(), Transform("tanh"), ChoiceLogit()), _SUMMARY, _SUMMARY_DROPOUT, _SUMMARY_NEEDS
         ),
     },
     architectures={

@@ -84,7 +84,7 @@ class TextRows:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenRows:
+class TokenOutputs:
     """The output of the model for the tokens of one text.
 
     Attributes:
@@ -161,10 +161,10 @@ class InferenceEngine:
         total: int | None = None,
         description: str = "reading",
         show_progress: bool | None = None,
-    ) -> Iterator[TokenRows]:
+    ) -> Iterator[TokenOutputs]:
         """As `run`, for a ``forward`` that gives a row for each token: from B windows of T tokens to (T, K)."""
         for text, rows in self._answers(texts, True, total, description, show_progress):
-            yield TokenRows(tuple(rows), tuple(map(Places.of, text.windows)), text.dropped_tokens)
+            yield TokenOutputs(tuple(rows), tuple(map(Places.of, text.windows)), text.dropped_tokens)
 
     def _answers(
         self, texts: Iterable[Text], per_token: bool, total: int | None, description: str, show: bool | None

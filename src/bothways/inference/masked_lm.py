@@ -67,7 +67,7 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RankedTokens:
     """Tokens, and the natural logarithms of their probabilities among the whole vocabulary.
 
     Attributes:
@@ -79,7 +79,7 @@ class Answer:
     log_probabilities: tuple[float, ...]
 
 
-Search: TypeAlias = Generator[list[Query], list[Answer], ResultT]
+Search: TypeAlias = Generator[list[Query], list[RankedTokens], ResultT]
 """A generator that yields queries and is sent their answers."""
 
 
@@ -106,7 +106,7 @@ class MaskedLMScorer:
         self._tokenizer = tokenizer
         self._refused: dict[Among, Tensor] = {}
 
-    def answers(self, queries: Sequence[Query]) -> list[Answer]:
+    def answers(self, queries: Sequence[Query]) -> list[RankedTokens]:
         """One answer for each query, in order.
 
         Raises:
@@ -114,19 +114,19 @@ class MaskedLMScorer:
         """
         return self._runner.run(queries)
 
-    def _computed(self, packed: Packed, queries: Sequence[Query]) -> list[Answer]:
+    def _computed(self, packed: Packed, queries: Sequence[Query]) -> list[RankedTokens]:
         places_M = on_device(np.array([query.place for query in queries]), self._device)
         rows_M = packed.first_tokens_B[: len(queries)] + places_M
         hidden_MH = self._encoder(packed, rows=SelectedRows(rows_M))
         size = max(1, MOST_LOGITS // self._encoder.config.vocabulary)
-        answers: list[Answer] = []
+        answers: list[RankedTokens] = []
         for start in range(0, len(queries), size):
             logits_MV = self.head(hidden_MH[start : start + size], self._encoder.embedding.tokens.weight)
             wanted = [query.wanted for query in queries[start : start + size]]
             answers += self._read(logits_MV.float().log_softmax(-1), wanted)
         return answers
 
-    def _read(self, logs_MV: Tensor, wanted: Sequence[Best | Named]) -> list[Answer]:
+    def _read(self, logs_MV: Tensor, wanted: Sequence[Best | Named]) -> list[RankedTokens]:
         rows_of: dict[Best, list[int]] = {}
         named: list[tuple[int, Named]] = []
         for row, one in enumerate(wanted):
@@ -142,7 +142,7 @@ class MaskedLMScorer:
             count = min(best.count, int((~refused_V).sum()))
             logs_MK, ids_MK = (part.tolist() for part in allowed_MV.topk(count))
             for row, ids, logs in zip(rows, ids_MK, logs_MK, strict=True):
-                answers[row] = Answer(tuple(ids), tuple(logs))
+                answers[row] = RankedTokens(tuple(ids), tuple(logs))
         return [answers[row] for row in range(len(wanted))]
 
     def _refused_among(self, among: Among) -> Tensor:
@@ -157,7 +157,7 @@ def together(searches: Sequence[Search[ResultT]]) -> Search[list[ResultT]]:
     results: dict[int, ResultT] = {}
     asked: dict[int, list[Query]] = {}
 
-    def advance(index: int, answers: list[Answer] | None) -> None:
+    def advance(index: int, answers: list[RankedTokens] | None) -> None:
         try:
             asked[index] = next(searches[index]) if answers is None else searches[index].send(answers)
         except StopIteration as end:
@@ -207,11 +207,11 @@ def refused_tokens(tokenizer: TextTokenizer, vocabulary: int, among: Among) -> T
     return refused_V
 
 
-def _named(logs_MV: Tensor, asked: Sequence[tuple[int, Named]]) -> Iterator[tuple[int, Answer]]:
+def _named(logs_MV: Tensor, asked: Sequence[tuple[int, Named]]) -> Iterator[tuple[int, RankedTokens]]:
     rows = [row for row, named in asked for _ in named.ids]
     ids = [number for _, named in asked for number in named.ids]
     logs = logs_MV[rows, ids].tolist()
     start = 0
     for row, named in asked:
-        yield row, Answer(named.ids, tuple(logs[start : start + len(named.ids)]))
+        yield row, RankedTokens(named.ids, tuple(logs[start : start + len(named.ids)]))
         start += len(named.ids)

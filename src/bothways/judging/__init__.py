@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from bothways.judging.dimensions import DIMENSIONS, Dimension
     from bothways.judging.judge import Judge, judges_in
     from bothways.judging.pairing import NextRow
-    from bothways.judging.quality import Disagreement, JudgeReport
-    from bothways.judging.ranking import Comparison, Ranking, rank_systems
+    from bothways.judging.quality import JudgeDisagreement, JudgeReport
+    from bothways.judging.ranking import SystemComparison, SystemRanking, rank_systems
     from bothways.judging.scoring import SystemScore, score_system
     from bothways.judging.triples import Triple, TripleColumns, label_of, read_triples
 
 __all__ = [
     "DIMENSIONS",
-    "Comparison",
     "Dimension",
-    "Disagreement",
     "Judge",
+    "JudgeDisagreement",
     "JudgeReport",
     "NextRow",
-    "Ranking",
+    "SystemComparison",
+    "SystemRanking",
     "SystemScore",
     "Triple",
     "TripleColumns",
@@ -40,14 +40,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Comparison": "bothways.judging.ranking",
+    "SystemComparison": "bothways.judging.ranking",
     "DIMENSIONS": "bothways.judging.dimensions",
     "Dimension": "bothways.judging.dimensions",
-    "Disagreement": "bothways.judging.quality",
+    "JudgeDisagreement": "bothways.judging.quality",
     "Judge": "bothways.judging.judge",
     "JudgeReport": "bothways.judging.quality",
     "NextRow": "bothways.judging.pairing",
-    "Ranking": "bothways.judging.ranking",
+    "SystemRanking": "bothways.judging.ranking",
     "SystemScore": "bothways.judging.scoring",
     "Triple": "bothways.judging.triples",
     "TripleColumns": "bothways.judging.triples",

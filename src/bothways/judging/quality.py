@@ -16,7 +16,7 @@ from bothways.judging.triples import Triple
 
 
 @dataclass(frozen=True, slots=True)
-class Disagreement:
+class JudgeDisagreement:
     """A labelled triple that the judge is confident about, against its label.
 
     Attributes:
@@ -56,7 +56,7 @@ class JudgeReport:
     auroc: Estimate | None
     tau: float | None
     systems: Mapping[str, tuple[float, float]]
-    disagreements: tuple[Disagreement, ...]
+    disagreements: tuple[JudgeDisagreement, ...]
 
     def to_dict(self) -> dict[str, object]:
         """Return JSON values."""
@@ -109,12 +109,14 @@ def judge_report(
 
 def confident_disagreements(
     labelled: Sequence[Triple], stated_N: NDArray[np.float64], most: int
-) -> tuple[Disagreement, ...]:
+) -> tuple[JudgeDisagreement, ...]:
     """Return the labelled triples that the judge is most confident about and wrong, most confident first."""
     label_N = np.array([each.label for each in labelled], np.float64)
     gap_N = np.abs(stated_N - label_N)
     order = np.argsort(-gap_N, kind="stable")[:most].tolist()
-    return tuple(Disagreement(labelled[number], float(stated_N[number])) for number in order if gap_N[number] > 0.5)
+    return tuple(
+        JudgeDisagreement(labelled[number], float(stated_N[number])) for number in order if gap_N[number] > 0.5
+    )
 
 
 def tau_of(first_S: ArrayLike, second_S: ArrayLike) -> float | None:

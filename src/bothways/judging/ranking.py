@@ -31,7 +31,7 @@ NEXT_ROWS = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class SystemComparison:
     """Two systems.
 
     Attributes:
@@ -60,7 +60,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranking:
+class SystemRanking:
     """Systems in order.
 
     Attributes:
@@ -77,7 +77,7 @@ class Ranking:
 
     dimension: str
     systems: tuple[SystemScore, ...]
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[SystemComparison, ...]
     separating_labels: int | None
     truth: Mapping[str, float]
     tau: float | None
@@ -126,7 +126,7 @@ def rank_systems(
     seed: int = 0,
     format: "Format | None" = None,  # noqa: A002 (the option's name)
     show_progress: bool | None = None,
-) -> Ranking:
+) -> SystemRanking:
     """Put systems in order of their success rates.
 
     Args:
@@ -167,7 +167,7 @@ def rank_judged(
     level: float = 0.95,
     next_rows: int = NEXT_ROWS,
     seed: int = 0,
-) -> Ranking:
+) -> SystemRanking:
     """Put systems in order that were judged already; see `rank_systems`."""
     scores = {each.name: scored(each, judge, method=method, level=level, seed=seed) for each in judged}
     ordered = sorted(judged, key=lambda each: -scores[each.name].estimate.value)
@@ -182,7 +182,7 @@ def rank_judged(
     rows = [(triple, stated) for each in ordered for triple, stated in zip(each.triples, each.stated_N, strict=True)]
     known = [(triple, stated) for triple, stated in rows if triple.label is not None]
     quality = judge_report([triple for triple, _ in known], np.array([stated for _, stated in known]), seed=seed)
-    return Ranking(
+    return SystemRanking(
         judge.dimension.name,
         tuple(scores[name] for name in names),
         tuple(pairs),
@@ -223,9 +223,11 @@ def _read(
     return found
 
 
-def _compared(first: JudgedSystem, second: JudgedSystem, *, method: PpiMethod, level: float, seed: int) -> Comparison:
+def _compared(
+    first: JudgedSystem, second: JudgedSystem, *, method: PpiMethod, level: float, seed: int
+) -> SystemComparison:
     samples, pairing = paired_samples(first, second)
     if any(not len(each.unlabelled_judged) for each in samples) and method == "ppi":
         method = "classical"
     difference = estimate_difference(*samples, pairing=pairing, method=method, level=level, seed=seed)
-    return Comparison(first.name, second.name, difference, probability_better(difference), pairing)
+    return SystemComparison(first.name, second.name, difference, probability_better(difference), pairing)

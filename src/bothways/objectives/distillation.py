@@ -32,7 +32,7 @@ from bothways.objectives.distances import (
     vector_distance,
 )
 from bothways.objectives.masked_lm import MaskedLM
-from bothways.objectives.pretraining import MASKED, HeadOutput, PartOutput
+from bothways.objectives.pretraining import MASKED, PartOutput, UnitPredictions
 from bothways.objectives.sequences import MaskedBatch
 from bothways.packing import Packed
 
@@ -171,7 +171,7 @@ class MaskedLMDistillation(nn.Module):
         chosen_MV = logits_UV[batch.rows_M] if rows_U is all_T else logits_UV
         parts: dict[str, PartOutput] = {
             SOFT: Distances(soft_divergence(logits_UV, taught_UV, self.loss.temperature), rows_U),
-            MASKED: HeadOutput(chosen_MV, batch.targets_M, batch.rows_M),
+            MASKED: UnitPredictions(chosen_MV, batch.targets_M, batch.rows_M),
             COSINE: Distances(cosine_distance(self.projection(hidden_TH), taught_TG), all_T),
         }
         return {name: parts[name] for name in self.weights}

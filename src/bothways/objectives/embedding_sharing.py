@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bothways.encoder import Encoder
-from bothways.encoder.embeddings import Embedding, Table
+from bothways.encoder.embeddings import Embedding, EmbeddingTable
 from bothways.errors import InvalidInput
 
 
@@ -46,14 +46,14 @@ class DisentangledEmbeddings:
 EmbeddingSharing = OwnEmbeddings | SharedEmbeddings | DisentangledEmbeddings
 
 
-class DisentangledTable(Table):
+class DisentangledTable(EmbeddingTable):
     """A table that is the sum of another one, which it does not train, and of its own ``weight``.
 
     Args:
         shared: The other table; it remains a part of its own module alone.
     """
 
-    def __init__(self, shared: Table) -> None:
+    def __init__(self, shared: EmbeddingTable) -> None:
         super().__init__(shared.num_embeddings, shared.embedding_dim)
         self.weight = nn.Parameter(torch.zeros_like(shared.weight))
         self._shared = (shared,)
@@ -62,9 +62,9 @@ class DisentangledTable(Table):
         """Vectors (T, E)."""
         return super().forward(ids_T) + nn.functional.embedding(ids_T, self._shared[0].weight.detach())
 
-    def merged(self) -> Table:
+    def merged(self) -> EmbeddingTable:
         """Return an ordinary table with the same vectors."""
-        table = Table(self.num_embeddings, self.embedding_dim)
+        table = EmbeddingTable(self.num_embeddings, self.embedding_dim)
         table.weight = nn.Parameter((self.weight + self._shared[0].weight).detach())
         return table
 
@@ -109,7 +109,7 @@ def _check_shapes(theirs: Embedding, ours: Embedding) -> None:
             )
 
 
-def _tables(name: str, *embeddings: Embedding) -> list[Table | None]:
+def _tables(name: str, *embeddings: Embedding) -> list[EmbeddingTable | None]:
     return [getattr(each, name) for each in embeddings]
 
 

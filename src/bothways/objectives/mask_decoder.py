@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bothways.encoder import Encoder, EncoderConfig
 from bothways.encoder.axes import DisentangledPositions
-from bothways.encoder.embeddings import Table
+from bothways.encoder.embeddings import EmbeddingTable
 from bothways.encoder.query_stream import MaskDecoding
 from bothways.errors import UnsupportedConfig
 from bothways.packing import Packed
@@ -36,7 +36,7 @@ class MaskDecoder(nn.Module):
                 "a mask decoder adds absolute positions to an encoder of relative ones alone, which DeBERTa and "
                 "DeBERTa v2 and v3 models have without position_biased_input: use one of these."
             )
-        self.positions = Table(positions.count, config.hidden)
+        self.positions = EmbeddingTable(positions.count, config.hidden)
         nn.init.normal_(self.positions.weight, std=config.initializer_range)
 
     def forward(self, encoder: Encoder, packed: Packed, rows_M: Tensor, counts: tuple[int, ...]) -> Tensor:

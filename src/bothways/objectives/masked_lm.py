@@ -17,7 +17,7 @@ from bothways.errors import InvalidInput
 from bothways.evaluation.masked_lm import TokenLosses
 from bothways.objectives.mask_decoder import MaskDecoder
 from bothways.objectives.masking import Masker
-from bothways.objectives.pretraining import MASKED, HeadOutput, PartOutput, sequence_sums
+from bothways.objectives.pretraining import MASKED, PartOutput, UnitPredictions, sequence_sums
 from bothways.objectives.sequences import MaskedBatch, TextWindows
 from bothways.objectives.vocabulary import TokenPredictions, predict_tokens
 from bothways.packing import Packed
@@ -100,7 +100,7 @@ class MaskedLM(nn.Module):
         hidden_MH, first_PH = self.encoder(batch.packed, rows=selected).tensor_split([len(batch.rows_M)])
         return {
             MASKED: self._predictions(hidden_MH, batch),
-            RELATION: HeadOutput(self.relation(first_PH), batch.relations_P, first_P),
+            RELATION: UnitPredictions(self.relation(first_PH), batch.relations_P, first_P),
         }
 
     def _predictions(self, hidden_MH: Tensor, batch: MaskedBatch) -> TokenPredictions:

@@ -43,7 +43,7 @@ class PartOutput(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class HeadOutput:
+class UnitPredictions:
     """A head's predictions for its units, and their targets.
 
     Attributes:

@@ -21,7 +21,7 @@ from bothways.encoder.heads import ScoreHead, read_rows
 from bothways.encoder.rows import SelectedRows
 from bothways.errors import InvalidInput
 from bothways.objectives.embedding_sharing import EmbeddingSharing, SharedEmbeddings, own_copy, share_embeddings
-from bothways.objectives.pretraining import MASKED, HeadOutput, PartOutput
+from bothways.objectives.pretraining import MASKED, PartOutput, UnitPredictions
 from bothways.objectives.sequences import MaskedBatch
 from bothways.objectives.vocabulary import predict_tokens
 from bothways.packing import Packed
@@ -110,7 +110,7 @@ class ReplacedTokens(nn.Module):
         scores_T = self.scores(corrupted)
         return {
             MASKED: filled,
-            REPLACED: HeadOutput(scores_T, replaced_T, torch.arange(len(scores_T), device=scores_T.device)),
+            REPLACED: UnitPredictions(scores_T, replaced_T, torch.arange(len(scores_T), device=scores_T.device)),
         }
 
     def scores(self, packed: Packed) -> Tensor:

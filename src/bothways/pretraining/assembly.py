@@ -32,7 +32,7 @@ from bothways.objectives import (
 from bothways.objectives.pretraining import PretrainingModel
 from bothways.pretraining.models import masked_lm_head, narrowed, new_model, settings_over
 from bothways.pretraining.recipes import (
-    Distillation,
+    DistilledMaskedLM,
     MaskedLanguageModelling,
     PermutationLanguageModelling,
     PretrainingTask,
@@ -93,7 +93,7 @@ def assemble(recipe: ScaledRecipe, tokenizer: TextTokenizer, seed: int, device: 
             return _replaced(recipe, family, framed, task, seed, device)
         case PermutationLanguageModelling() as task:
             return _permuted(recipe, family, framed, task, seed, device)
-        case Distillation(masking=masking):  # without a teacher, that is what is left
+        case DistilledMaskedLM(masking=masking):  # without a teacher, that is what is left
             return _masked(recipe, family, framed, MaskedLanguageModelling(masking), seed, device)
 
 

@@ -66,7 +66,7 @@ class PermutationLanguageModelling:
 
 
 @dataclass(frozen=True, slots=True)
-class Distillation:
+class DistilledMaskedLM:
     """Masked language modelling beside a teacher's predictions and hidden states.
 
     Attributes:
@@ -81,7 +81,7 @@ class Distillation:
 
 
 PretrainingTask: TypeAlias = (
-    MaskedLanguageModelling | ReplacedTokenDetection | PermutationLanguageModelling | Distillation
+    MaskedLanguageModelling | ReplacedTokenDetection | PermutationLanguageModelling | DistilledMaskedLM
 )
 
 
@@ -441,7 +441,7 @@ RECIPES: Mapping[RecipeName, Recipe] = {
             source="Sanh et al. 2019, arXiv:1910.01108, section 3; weights as in huggingface/transformers-research",
             family="distilbert",
             published="distilbert/distilbert-base-uncased",
-            task=Distillation(),
+            task=DistilledMaskedLM(),
             course=Course((Phase(12_300, 4000, 256),), 5e-4, 0.05),
             tokenizer="wordpiece",
             corpus=_BOOKS_AND_WIKIPEDIA,

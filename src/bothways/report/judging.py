@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from bothways.judging import JudgeReport, Ranking, SystemScore
+from bothways.judging import JudgeReport, SystemRanking, SystemScore
 from bothways.judging.scoring import labels_worth
 from bothways.report.bars import Bar, bars
 from bothways.report.curves import reliability_panel
@@ -75,7 +75,7 @@ def score_page(score: SystemScore, *, judge: Mapping[str, str], command: str) ->
     )
 
 
-def ranking_page(ranking: Ranking, *, judge: Mapping[str, str], command: str) -> Page:
+def ranking_page(ranking: SystemRanking, *, judge: Mapping[str, str], command: str) -> Page:
     """Return the page of several systems.
 
     Args:
@@ -100,7 +100,7 @@ def ranking_page(ranking: Ranking, *, judge: Mapping[str, str], command: str) ->
     )
 
 
-def _systems(ranking: Ranking) -> list[Block]:
+def _systems(ranking: SystemRanking) -> list[Block]:
     best = ranking.systems[0]
     estimate = best.estimate
     figures = [
@@ -137,7 +137,7 @@ def _systems(ranking: Ranking) -> list[Block]:
     ]
 
 
-def _order(ranking: Ranking) -> list[Block]:
+def _order(ranking: SystemRanking) -> list[Block]:
     rows = tuple(
         (
             f"{each.first} before {each.second}",
@@ -155,7 +155,7 @@ def _order(ranking: Ranking) -> list[Block]:
     ]
 
 
-def _separation(ranking: Ranking) -> str:
+def _separation(ranking: SystemRanking) -> str:
     first = ranking.comparisons[0]
     names = f"{first.first} and {first.second}"
     if ranking.separating_labels is None:

@@ -2,11 +2,11 @@
 
 from bothways.retrieval.candidates import CandidateRanking, Candidates, evaluate_reranker, read_candidates
 from bothways.retrieval.filters import Among, Between, Filter
-from bothways.retrieval.gathering import Batch
+from bothways.retrieval.gathering import RowBatch
 from bothways.retrieval.hits import Hit
 from bothways.retrieval.index import SearchIndex
 from bothways.retrieval.index_files import locked, updating
-from bothways.retrieval.index_header import EncoderIdentity, TextReading
+from bothways.retrieval.index_header import EncoderIdentity, IndexTextOptions
 from bothways.retrieval.judging import absent_documents, search_outcomes
 from bothways.retrieval.mining import Mined, Mining, mine_negatives
 from bothways.retrieval.modes import Dense, Fusion, Hybrid, Lexical, Mode, ReciprocalRank, Weighted
@@ -15,7 +15,6 @@ from bothways.retrieval.semantic import SemanticSearch, identity_of
 
 __all__ = [
     "Among",
-    "Batch",
     "Between",
     "BiEncoder",
     "CandidateRanking",
@@ -27,6 +26,7 @@ __all__ = [
     "Fusion",
     "Hit",
     "Hybrid",
+    "IndexTextOptions",
     "Lexical",
     "Mined",
     "Mining",
@@ -34,9 +34,9 @@ __all__ = [
     "ReciprocalRank",
     "Rerank",
     "Reranker",
+    "RowBatch",
     "SearchIndex",
     "SemanticSearch",
-    "TextReading",
     "Weighted",
     "absent_documents",
     "evaluate_reranker",

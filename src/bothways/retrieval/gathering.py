@@ -12,17 +12,17 @@ from typing import NamedTuple, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from bothways.data import Row, Table, class_label, items_of, text_at, value_at
+from bothways.data import DataFrameLike, Row, class_label, items_of, text_at, value_at
 from bothways.errors import InvalidInput
 from bothways.retrieval.dense import Vectors, checked_array, unit_rows
 from bothways.retrieval.filters import Fields, Scalar
 
-Documents = Iterable[str | Mapping[str, object] | Row] | Table
+Documents = Iterable[str | Mapping[str, object] | Row] | DataFrameLike
 
 _T = TypeVar("_T")
 
 
-class Batch(NamedTuple):
+class RowBatch(NamedTuple):
     """Some rows.
 
     Attributes:
@@ -47,7 +47,7 @@ class Gathered(NamedTuple):
     columns: Mapping[str, tuple[Scalar, ...]]
 
 
-def gather(batches: Iterable[Batch], dimensions: int, *, first_number: int = 0) -> Gathered:
+def gather(batches: Iterable[RowBatch], dimensions: int, *, first_number: int = 0) -> Gathered:
     """All rows of the batches, which are copied; a corpus is not held twice.
 
     Args:

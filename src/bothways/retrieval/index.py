@@ -17,7 +17,7 @@ import numpy.typing as npt
 from bothways.errors import InvalidInput
 from bothways.retrieval.dense import Vectors, checked_array, cosines, nearest, unit_rows
 from bothways.retrieval.filters import Fields, Filter, allowed_rows
-from bothways.retrieval.gathering import Batch, gather
+from bothways.retrieval.gathering import RowBatch, gather
 from bothways.retrieval.hits import Hit
 from bothways.retrieval.index_files import IndexContents, read_index, write_index
 from bothways.retrieval.index_header import EncoderIdentity
@@ -62,12 +62,12 @@ class SearchIndex:
             InvalidInput: No texts, counts or widths that differ, an id twice, a vector that is zero or not finite,
                 unusable fields, or a language without a stemmer.
         """
-        batch = Batch(vectors_ND, texts, ids, fields)
+        batch = RowBatch(vectors_ND, texts, ids, fields)
         return cls.build_from_batches([batch], encoder=encoder, language=language)
 
     @classmethod
     def build_from_batches(
-        cls, batches: Iterable[Batch], *, encoder: EncoderIdentity, language: str | None = DEFAULT_LANGUAGE
+        cls, batches: Iterable[RowBatch], *, encoder: EncoderIdentity, language: str | None = DEFAULT_LANGUAGE
     ) -> "SearchIndex":
         """Return an index of batches, which may come from a stream; a corpus is not held twice.
 
@@ -163,9 +163,9 @@ class SearchIndex:
         Raises:
             InvalidInput: As for ``build``, an id that the index has, or other fields; the index is then as it was.
         """
-        self.add_batches([Batch(vectors_ND, texts, ids, fields)])
+        self.add_batches([RowBatch(vectors_ND, texts, ids, fields)])
 
-    def add_batches(self, batches: Iterable[Batch]) -> None:
+    def add_batches(self, batches: Iterable[RowBatch]) -> None:
         """Add rows of batches, as ``add`` does.
 
         Raises:

@@ -23,7 +23,7 @@ _SINCE_VERSION_1: dict[str, object] = {"fields": [], "language": DEFAULT_LANGUAG
 
 
 @dataclass(frozen=True, slots=True)
-class TextReading:
+class IndexTextOptions:
     """Options that texts were read with when they were embedded.
 
     Attributes:
@@ -55,7 +55,7 @@ class EncoderIdentity:
     pooling: str
     dimensions: int
     vocabulary: str | None = None
-    reading: TextReading | None = None
+    reading: IndexTextOptions | None = None
 
 
 class Header(BaseModel):

@@ -14,10 +14,10 @@ from bothways.checkpoints.hub import locate
 from bothways.errors import InvalidInput
 from bothways.retrieval.dense import Vectors
 from bothways.retrieval.filters import Fields, Filter
-from bothways.retrieval.gathering import Batch, Documents, apart
+from bothways.retrieval.gathering import Documents, RowBatch, apart
 from bothways.retrieval.hits import Hit
 from bothways.retrieval.index import SearchIndex
-from bothways.retrieval.index_header import EncoderIdentity, TextReading
+from bothways.retrieval.index_header import EncoderIdentity, IndexTextOptions
 from bothways.retrieval.lexical import DEFAULT_LANGUAGE
 from bothways.retrieval.modes import Dense, Hybrid, Lexical, Mode
 from bothways.retrieval.reranking import Rerank, search_reranked
@@ -274,7 +274,7 @@ def identity_of(embedder: SentenceEmbedder) -> EncoderIdentity:
         pooling=settings.pooling,
         dimensions=embedder.dimensions,
         vocabulary=embedder.model.tokenizer.vocabulary_digest(),
-        reading=TextReading(settings.max_length, settings.on_overflow, settings.stride),
+        reading=IndexTextOptions(settings.max_length, settings.on_overflow, settings.stride),
     )
 
 
@@ -284,12 +284,12 @@ def _batches(
     ids: Iterable[str] | None,
     fields: Iterable[Fields] | None,
     show_progress: bool | None,
-) -> Iterator[Batch]:
+) -> Iterator[RowBatch]:
     texts, names, values = apart(documents, ids, fields)
     kept, again = itertools.tee(texts)
     pairs = zip(kept, embedder.encode_stream(again, show_progress=show_progress), strict=True)
     while batch := list(itertools.islice(pairs, _BATCH)):
-        yield Batch(
+        yield RowBatch(
             np.stack([vector for _, vector in batch]),
             [text for text, _ in batch],
             None if names is None else list(itertools.islice(names, len(batch))),

@@ -7,13 +7,13 @@ from typing import TypeVar
 import numpy as np
 
 from bothways.errors import InvalidInput
-from bothways.retrieval.gathering import Batch, gather, several
+from bothways.retrieval.gathering import RowBatch, gather, several
 from bothways.retrieval.index_files import IndexContents
 
 T = TypeVar("T")
 
 
-def with_rows(old: IndexContents, batches: Iterable[Batch]) -> IndexContents:
+def with_rows(old: IndexContents, batches: Iterable[RowBatch]) -> IndexContents:
     """Return the contents with more rows behind.
 
     Rows without an id are numbered on from the highest number that is an id.

@@ -36,7 +36,7 @@ class DataUsed:
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
+class CardMetrics:
     """Metrics of a trained model, and the limits that a reader has to know.
 
     Attributes:
@@ -54,7 +54,7 @@ def data_part(rows: int, store: WindowStore) -> dict[str, object]:
 
 
 def written_card(
-    model: PretrainedEncoder, record: TrainingRecord, data: DataUsed, worth: Worth, of: str = VALIDATION
+    model: PretrainedEncoder, record: TrainingRecord, data: DataUsed, worth: CardMetrics, of: str = VALIDATION
 ) -> dict[str, Any]:
     """Return the card of a model that was just trained.
 
@@ -85,7 +85,7 @@ def written_card(
     }
 
 
-def worth_card(worth: Worth, of: str = VALIDATION) -> dict[str, Any]:
+def worth_card(worth: CardMetrics, of: str = VALIDATION) -> dict[str, Any]:
     """Return what a card says of how good a model is.
 
     Args:

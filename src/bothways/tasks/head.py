@@ -21,7 +21,7 @@ from bothways.checkpoints.save import head_tensors, write_model
 from bothways.data import Example, Source
 from bothways.data.windows import WindowStore
 from bothways.encoder import ScoreHead
-from bothways.inference import TextRows, TokenRows
+from bothways.inference import TextRows, TokenOutputs
 from bothways.tasks.card import data_part
 from bothways.tasks.columns import stored_columns
 from bothways.tasks.findings import Mistake
@@ -138,7 +138,7 @@ class StoredInputs:
     ) -> Rows:
         own: list[Any] = [rows[window] for window in windows]
         if outputs.per_token:
-            return TokenRows(tuple(own), tuple(self.store.places(window) for window in windows), dropped)
+            return TokenOutputs(tuple(own), tuple(self.store.places(window) for window in windows), dropped)
         return TextRows(np.stack(own), tuple(lengths[window] for window in windows), dropped)
 
 

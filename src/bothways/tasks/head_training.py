@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bothways.data import Example
 from bothways.errors import TrainingDiverged
 from bothways.progress import phase, reporting
-from bothways.tasks.card import NOTICES_NOTHING, VALIDATION, DataUsed, Worth, unmeasured, written_card
+from bothways.tasks.card import NOTICES_NOTHING, VALIDATION, CardMetrics, DataUsed, unmeasured, written_card
 from bothways.tasks.columns import PairColumns, TextColumns
 from bothways.tasks.contrast import FEW_TEXTS, bring_together, contrast_updates
 from bothways.tasks.findings import FEW_UPDATES, notes_on_training
@@ -169,7 +169,7 @@ def measured_head(
     """
     phase("evaluating on the held-out rows")
     seed, truth = record.settings.seed, used.held.truth
-    worth = Worth(learnt.outcomes(scores, truth).report(seed=seed), (*limits, *learnt.limits))
+    worth = CardMetrics(learnt.outcomes(scores, truth).report(seed=seed), (*limits, *learnt.limits))
     training, validation = (each.part(trained.outputs) for each in (used.stored, used.held))
     data = DataUsed(trained.columns, training, validation, split=used.split)
     card = {**written_card(trained.opened.model, record, data, worth, of=of), **learnt.card()}
@@ -328,7 +328,7 @@ def _cross_validated(
     """
     outputs, encoder, truth = setting.outputs, setting.opened.model.encoder, stored.truth
     used = DataUsed(setting.columns, stored.part(outputs), None, split=False)
-    card = written_card(setting.opened.model, record, used, Worth(None, UNMEASURED))
+    card = written_card(setting.opened.model, record, used, CardMetrics(None, UNMEASURED))
     unmeasured_head = replace(begun.trained, card={**card, **outputs.card(), "notes": []})
     if record.interrupted or record.diverged is not None:
         return unmeasured_head
@@ -348,7 +348,7 @@ def _cross_validated(
     restore_weights(encoder, weights if keeps_frozen else trained)
     learnt = outputs.learn_from(scores, truth, setting.training.seed)
     report = learnt.outcomes(scores, truth).report(seed=setting.training.seed)
-    card = written_card(setting.opened.model, record, used, Worth(report, LIMITS), of=OF_FOLDS)
+    card = written_card(setting.opened.model, record, used, CardMetrics(report, LIMITS), of=OF_FOLDS)
     said, mistakes = learnt.findings(scores, truth, [], examples)
     notes = [*([KEPT_FROZEN] if keeps_frozen else []), *said]
     measured = {"name": CROSS_VALIDATED, "metrics": dict(baseline.metrics)}

@@ -10,7 +10,7 @@ import numpy as np
 from bothways.confidence.confidence import Confidence, learn_classification
 from bothways.confidence.options import ConfidenceOptions
 from bothways.errors import InvalidInput
-from bothways.evaluation import ConformalInterval, Evidence, Temperature, fit_sigmoid_temperature
+from bothways.evaluation import ConformalInterval, DetectorInput, Temperature, fit_sigmoid_temperature
 from bothways.progress import phase
 from bothways.tasks.card import COVERAGE_IS_APPROXIMATE, NOTICES_NOTHING, optimistic
 from bothways.tasks.targets import MultiLabel, Regression, SingleLabel, Target, Truth
@@ -48,11 +48,11 @@ def check_calibration(target: Target, options: ConfidenceOptions, truth: Truth) 
 
 def learn_confidence(
     target: Target,
-    held_out: Evidence,
+    held_out: DetectorInput,
     truth: Truth,
     options: ConfidenceOptions,
     seed: int,
-    training: Callable[[], tuple[Evidence, Truth]],
+    training: Callable[[], tuple[DetectorInput, Truth]],
 ) -> Confidence:
     """Learn from held-out rows how far answers can be trusted; see `bothways.confidence`."""
     match target:

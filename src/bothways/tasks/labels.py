@@ -29,7 +29,7 @@ from bothways.evaluation import (
     Calibration,
     ConformalInterval,
     ConformalSets,
-    Evidence,
+    DetectorInput,
     LabelSets,
     Outcomes,
     Temperature,
@@ -51,7 +51,7 @@ from bothways.tasks.objective import Answers, HeadModel, Scoring, TextAnswers, U
 from bothways.tasks.opening import OpenedModel
 from bothways.tasks.outputs import Identity, Rows
 from bothways.tasks.predictions import Classification, Prediction, RegressionPrediction
-from bothways.tasks.rankings import Ranking
+from bothways.tasks.rankings import PairRanking
 from bothways.tasks.scores import Scores, TokensRead, texts_read
 from bothways.tasks.splits import hold_out
 from bothways.tasks.target_settings import stored_target, target_settings, with_stored_thresholds
@@ -149,7 +149,7 @@ class LabelOutputs(CombinableOutputs[Text, None], DistillableOutputs):
     attention: WindowAttention | None = None
     options: ConfidenceOptions = ConfidenceOptions()  # noqa: RUF009 (frozen)
     class_weights: ClassWeights | None = None
-    ranking: Ranking | None = None
+    ranking: PairRanking | None = None
 
     head: ClassVar = "sequence"
     head_title: ClassVar = "classification head"
@@ -237,10 +237,10 @@ class LabelOutputs(CombinableOutputs[Text, None], DistillableOutputs):
         found = target.outcomes(logits_of_all(scores), truth, calibration)
         return replace(found, tokens_read=texts_read(each.read for each in scores))
 
-    def evidence(self, scores: Sequence[LabelScores]) -> Evidence:
+    def evidence(self, scores: Sequence[LabelScores]) -> DetectorInput:
         """Return the logits, and the features that the detector reads."""
         features = [each.features_LH for each in scores if each.features_LH is not None]
-        return Evidence(logits_of_all(scores), np.stack(features) if features else np.zeros((len(scores), 0, 0)))
+        return DetectorInput(logits_of_all(scores), np.stack(features) if features else np.zeros((len(scores), 0, 0)))
 
     def facts(self) -> dict[str, object]:
         """Return labels, calibration and thresholds."""
@@ -296,7 +296,7 @@ class LabelOutputs(CombinableOutputs[Text, None], DistillableOutputs):
             )
         target = continued(target_of(kind, examples), None if before is None else before.target)
         target = at_threshold(target, getattr(opened.options, "threshold", None))
-        ranking = Ranking.of(target, held_out) if isinstance(columns, PairColumns) else None
+        ranking = PairRanking.of(target, held_out) if isinstance(columns, PairColumns) else None
         outputs = cls(target, merge, options=options, class_weights=options.class_weights, ranking=ranking)
         return outputs, examples, held_out
 
@@ -379,7 +379,7 @@ class LabelOutputs(CombinableOutputs[Text, None], DistillableOutputs):
             reading = replace(reading, attention=attention)
         module = reading.forward(model)
 
-        def drawn() -> tuple[Evidence, Truth]:
+        def drawn() -> tuple[DetectorInput, Truth]:
             part = training
             if training.store.texts > MOST_TRAINING:
                 part = training.take(

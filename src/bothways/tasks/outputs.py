@@ -20,7 +20,7 @@ from bothways.data import Example, Source
 from bothways.encoder import ScoreHead
 from bothways.evaluation import Outcomes
 from bothways.families import HeadName
-from bothways.inference import TextRows, TokenRows
+from bothways.inference import TextRows, TokenOutputs
 from bothways.tasks.objective import Answers, HeadModel, Scoring
 from bothways.tasks.scores import Scores
 from bothways.text.texts import Text
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 InputT = TypeVar("InputT")
 PlacesT = TypeVar("PlacesT")
 
-Rows: TypeAlias = TextRows | TokenRows
+Rows: TypeAlias = TextRows | TokenOutputs
 """What a module gives for one text: a row for each window, or for each token of each window."""
 
 Identity: TypeAlias = Mapping[str, str | int | float | bool | None]

@@ -20,7 +20,7 @@ _FEWEST = 3.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ranking:
+class PairRanking:
     """The questions of held-out pairs.
 
     Attributes:

@@ -9,14 +9,13 @@ from bothways.text.recipes import ByteLevelBPE, SentencePiece, TokenizerFileOnly
 from bothways.text.texts import Text
 from bothways.text.tokenizer import TextTokenizer
 from bothways.text.windows import EncodedText, Window
-from bothways.text.words import FirstTokens, ReadWords, Words, blanked_in_front, read_as_words, word_spans
+from bothways.text.words import ReadWords, Words, WordStarts, blanked_in_front, read_as_words, word_spans
 
 __all__ = [
     "ByteLevelBPE",
     "Cut",
     "CutWord",
     "EncodedText",
-    "FirstTokens",
     "Frame",
     "Overflow",
     "Places",
@@ -29,6 +28,7 @@ __all__ = [
     "TokenizerSummary",
     "Window",
     "WordPiece",
+    "WordStarts",
     "Words",
     "behind_marks",
     "blanked_in_front",

@@ -13,7 +13,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 from bothways.errors import UnsupportedConfig
 from bothways.text.checks import checked, library_token, needed
 from bothways.text.piece_model import Piece, PieceModel, read_piece_model
-from bothways.text.recipes import CleanedWords, RunningText, SentencePiece, Unused, Words
+from bothways.text.recipes import CleanedWords, RunningText, SentencePiece, SpacedWords, Unused
 from bothways.text.special_tokens import Role, SpecialToken
 
 SPACE = "\u2581"
@@ -104,7 +104,7 @@ def _normalizers(recipe: SentencePiece, charsmap: bytes) -> list[normalizers.Nor
     """Return what is done to the text, in order; the character map of the model file is one step of it."""
     mapped: list[normalizers.Normalizer] = [normalizers.Precompiled(charsmap)] if charsmap else []
     match recipe.preparation:
-        case Words():
+        case SpacedWords():
             return mapped
         case CleanedWords(lowercase=lowercase, keep_accents=keep_accents):
             quotes = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
@@ -121,7 +121,7 @@ def _splitters(recipe: SentencePiece) -> list[pre_tokenizers.PreTokenizer]:
     """Return what cuts the text before the pieces do, in order."""
     metaspace = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=_prepend_scheme(recipe))
     match recipe.preparation:
-        case Words() | CleanedWords():
+        case SpacedWords() | CleanedWords():
             return [pre_tokenizers.WhitespaceSplit(), metaspace]
         case RunningText(split_punctuation=True):
             return [pre_tokenizers.Punctuation(behavior="isolated"), metaspace]

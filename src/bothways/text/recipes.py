@@ -72,7 +72,7 @@ class ByteLevelBPE:
 
 
 @dataclass(frozen=True)
-class Words:
+class SpacedWords:
     """White space ends a word, and nothing but the model's own character map changes the text."""
 
 
@@ -102,7 +102,7 @@ class RunningText:
     split_punctuation: bool = False
 
 
-Preparation: TypeAlias = Words | CleanedWords | RunningText
+Preparation: TypeAlias = SpacedWords | CleanedWords | RunningText
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ XLM_ROBERTA = SentencePiece(
     special=ROBERTA_TOKENS,
     template=ROBERTA_TEMPLATE,
     tokenizer_class="XLMRobertaTokenizer",
-    preparation=Words(),
+    preparation=SpacedWords(),
     order=PieceOrder(head=("cls", "pad", "sep", "unk"), skipped=3, tail=("mask",)),
 )
 CAMEMBERT = SentencePiece(
@@ -204,7 +204,7 @@ CAMEMBERT = SentencePiece(
     special=ROBERTA_TOKENS,
     template=ROBERTA_TEMPLATE,
     tokenizer_class="CamembertTokenizer",
-    preparation=Words(),
+    preparation=SpacedWords(),
     order=PieceOrder(
         head=(Unused("<s>NOTUSED"), "pad", Unused("</s>NOTUSED"), "unk", Unused("<unk>NOTUSED", -100.0)),
         skipped=1,

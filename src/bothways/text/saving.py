@@ -20,10 +20,10 @@ from bothways.text.recipes import (
     Preparation,
     RunningText,
     SentencePiece,
+    SpacedWords,
     TokenizerFileOnly,
     TokenizerRecipe,
     WordPiece,
-    Words,
 )
 from bothways.text.settings import ADDED_TOKENS_FILE, CONFIG_FILE, SPECIAL_MAP_FILE
 
@@ -159,7 +159,7 @@ def _options(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe) -> dict[s
 
 def _preparation_options(preparation: Preparation) -> dict[str, _Json]:
     match preparation:
-        case Words():
+        case SpacedWords():
             return {}
         case CleanedWords():
             return {"do_lower_case": preparation.lowercase, "keep_accents": preparation.keep_accents}

@@ -18,10 +18,10 @@ from bothways.text.recipes import (
     Preparation,
     RunningText,
     SentencePiece,
+    SpacedWords,
     TokenizerFileOnly,
     TokenizerRecipe,
     WordPiece,
-    Words,
 )
 from bothways.text.special_tokens import SpecialToken, SpecialTokens
 
@@ -138,7 +138,7 @@ def apply_settings(recipe: TokenizerRecipe, settings: Settings) -> TokenizerReci
 
 def _preparation(preparation: Preparation, settings: Settings) -> Preparation:
     match preparation:
-        case Words():
+        case SpacedWords():
             return preparation
         case CleanedWords(lowercase=lowercase, keep_accents=keep_accents):
             return CleanedWords(

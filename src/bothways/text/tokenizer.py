@@ -24,7 +24,7 @@ from bothways.text.saving import read_files, write_tokenizer
 from bothways.text.settings import apply_settings, read_settings
 from bothways.text.special_tokens import SpecialToken, Template
 from bothways.text.texts import Text, blocks, check_text
-from bothways.text.windows import EncodedText, Limits, Window, encoded_text
+from bothways.text.windows import EncodedText, Window, WindowLimits, encoded_text
 from bothways.text.word_marks import WordMarks, word_marks
 
 __all__ = ["EncodedText", "Text", "TextTokenizer", "Window"]
@@ -268,7 +268,7 @@ class TextTokenizer:
             TextTooLong: A text is too long and ``on_overflow`` is ``"error"``; or a pair leaves no room for
                 both of its texts.
         """
-        limits = Limits(max_length, check_overflow(on_overflow), stride, offsets, cut)
+        limits = WindowLimits(max_length, check_overflow(on_overflow), stride, offsets, cut)
         if isinstance(texts, str):
             raise InvalidInput("expected a sequence of texts, got one string: put it into a list.")
         texts = list(texts)
@@ -322,7 +322,7 @@ class TextTokenizer:
             raise InvalidInput(f"this tokenizer has no {role} token: its configuration {expected}.")
         return found
 
-    def _check_limits(self, limits: Limits, *, pair: bool) -> None:
+    def _check_limits(self, limits: WindowLimits, *, pair: bool) -> None:
         special = self._special_count[pair]
         if limits.max_length <= special:
             raise InvalidInput(

@@ -68,7 +68,7 @@ class EncodedText:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class WindowLimits:
     """The request of one call to ``encode``.
 
     Attributes:
@@ -86,7 +86,9 @@ class Limits:
     cut: Cut = "longer"
 
 
-def encoded_text(raw: tokenizers.Encoding, limits: Limits, *, index: int, pair: bool, special: int) -> EncodedText:
+def encoded_text(
+    raw: tokenizers.Encoding, limits: WindowLimits, *, index: int, pair: bool, special: int
+) -> EncodedText:
     """Turn the library's encoding of one text into windows.
 
     Args:
@@ -172,7 +174,7 @@ def _body(sequences: Sequence[int | None], number: int, nowhere: int) -> range:
     return range(sequences.index(number), len(sequences) - sequences[::-1].index(number))
 
 
-def _rooms(lengths: tuple[int, int], limits: Limits, special: int, index: int) -> tuple[int, int]:
+def _rooms(lengths: tuple[int, int], limits: WindowLimits, special: int, index: int) -> tuple[int, int]:
     """Return how many tokens of each text a window has, of which there are together more than it holds.
 
     Raises:

@@ -93,7 +93,7 @@ class ReadWords:
         ends_W = np.cumsum([len(word) + 1 for word in listed]) - 1
         return cls(" ".join(listed), ends_W - np.fromiter(map(len, listed), np.int64, len(listed)), ends_W)
 
-    def first_tokens(self, places: Sequence[Places]) -> "FirstTokens":
+    def first_tokens(self, places: Sequence[Places]) -> "WordStarts":
         """Return the first token of each word, in every window that holds it.
 
         A token belongs to a word if it spells one of its characters or is the mark of the space in front of it, which
@@ -113,7 +113,7 @@ class ReadWords:
             part.only(_numbers(part, place) == first_W[part.words_M]) for part, place in zip(parts, places, strict=True)
         ]
         windows = [np.full(len(part.rows_M), number) for number, part in enumerate(kept)]
-        return FirstTokens(
+        return WordStarts(
             np.concatenate([part.words_M for part in kept]),
             np.concatenate([part.rows_M for part in kept]),
             np.concatenate(windows),
@@ -122,7 +122,7 @@ class ReadWords:
 
 
 @dataclass(frozen=True, slots=True)
-class FirstTokens:
+class WordStarts:
     """M places where a window holds the first token of a word.
 
     Attributes:
@@ -137,9 +137,9 @@ class FirstTokens:
     windows_M: NDArray[np.int64]
     context_M: NDArray[np.int64]
 
-    def only(self, keep_M: NDArray[np.bool_]) -> "FirstTokens":
+    def only(self, keep_M: NDArray[np.bool_]) -> "WordStarts":
         """Return some of them."""
-        return FirstTokens(self.words_M[keep_M], self.rows_M[keep_M], self.windows_M[keep_M], self.context_M[keep_M])
+        return WordStarts(self.words_M[keep_M], self.rows_M[keep_M], self.windows_M[keep_M], self.context_M[keep_M])
 
 
 def blanked_in_front(text: str) -> str:
@@ -219,7 +219,7 @@ def _readable(word: str) -> str:
     return _STAND_IN if place is None else shown[place:]
 
 
-def _first_in_window(begins_W: NDArray[np.int64], ends_W: NDArray[np.int64], places: Places) -> FirstTokens:
+def _first_in_window(begins_W: NDArray[np.int64], ends_W: NDArray[np.int64], places: Places) -> WordStarts:
     body_m = np.flatnonzero(places.sequences_n == 0)
     token_begins_m = places.begins_n[body_m]
     # A token that spells nothing may end before the one in front of it.
@@ -234,9 +234,9 @@ def _first_in_window(begins_W: NDArray[np.int64], ends_W: NDArray[np.int64], pla
     spells_M = token_begins_m[token_M] < ends_W[words_M]
     words_M, rows_M = words_M[spells_M], body_m[token_M[spells_M]]
     context_M = np.minimum(rows_M + 1, len(places.sequences_n) - rows_M)
-    return FirstTokens(words_M, rows_M, np.zeros_like(rows_M), context_M)
+    return WordStarts(words_M, rows_M, np.zeros_like(rows_M), context_M)
 
 
-def _numbers(tokens: FirstTokens, places: Places) -> NDArray[np.int64]:
+def _numbers(tokens: WordStarts, places: Places) -> NDArray[np.int64]:
     """Numbers of the tokens in the whole text; only their order matters."""
     return tokens.rows_M + places.start

@@ -29,12 +29,12 @@ from bothways.training.options import TrainingOptions
 from bothways.training.record import EpochValidation, TrainingRecord, finite_or_none
 from bothways.training.rows import sparse_tables
 from bothways.training.seeding import RandomState, seeded
-from bothways.training.sharding import Layout, laid_out
+from bothways.training.sharding import ParameterLayout, laid_out
 from bothways.training.state import (
-    Checkpoint,
     CheckpointFolder,
     Checkpoints,
     RunState,
+    TrainingCheckpoint,
     check_conditions,
     differences,
 )
@@ -129,7 +129,7 @@ class _Run(Generic[Payload]):
         origin: Mapping[str, str],
         on_keep: Callable[[], None] | None,
         workers: Workers,
-        layout: Layout,
+        layout: ParameterLayout,
     ) -> None:
         self.objective = objective
         self.workers = workers
@@ -212,7 +212,7 @@ class _Run(Generic[Payload]):
         self.started = time.perf_counter() - self.state.seconds
         return self.state.updates
 
-    def _restore_random(self, checkpoint: Checkpoint) -> None:
+    def _restore_random(self, checkpoint: TrainingCheckpoint) -> None:
         states = (checkpoint.random, *checkpoint.others)
         if len(states) == self.workers.count or self.workers.rank == 0:
             states[self.workers.rank].restore()
@@ -454,7 +454,7 @@ class _Run(Generic[Payload]):
         self.meter.pause()
         self.state.seconds, self.state.log_lines = self._seconds(), self.log.lines
         random, *others = self.workers.gather(RandomState.capture())
-        checkpoint = Checkpoint(
+        checkpoint = TrainingCheckpoint(
             weights=live_weights(self.module),
             kept=self.kept if self.state.epoch else None,
             optimizer=self.optimizer.state(),

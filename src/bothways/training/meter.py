@@ -11,7 +11,7 @@ from bothways.training.step import Step
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredUpdate:
     """One update, read: its mean loss per unit, and the gradient's norm before clipping."""
 
     update: int
@@ -41,7 +41,7 @@ class Meter:
 
     def __init__(self) -> None:
         self._unread: list[Step] = []
-        self._window: list[Measured] = []
+        self._window: list[MeasuredUpdate] = []
         self._seconds = 0.0
         self._started = time.perf_counter()
 
@@ -49,14 +49,14 @@ class Meter:
         """Take note of one step; its tensors stay on their device until `read`."""
         self._unread.append(step)
 
-    def read(self) -> list[Measured]:
+    def read(self) -> list[MeasuredUpdate]:
         """Return the updates since the last reading; one synchronisation with the device for all of them."""
         if not self._unread:
             return []
         unread, self._unread = self._unread, []
         table = torch.stack([torch.stack((one.loss.float(), one.gradient_norm.float())) for one in unread])
         measured = [
-            Measured(one.update, loss, norm, one.learning_rate, one.weight, one.tokens)
+            MeasuredUpdate(one.update, loss, norm, one.learning_rate, one.weight, one.tokens)
             for one, (loss, norm) in zip(unread, table.tolist(), strict=True)
         ]
         self._window += [one for one in measured if one.finite]

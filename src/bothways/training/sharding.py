@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 
-class Layout(Protocol):
+class ParameterLayout(Protocol):
     """A layout of parameters.
 
     Attributes:
@@ -40,7 +40,7 @@ class Layout(Protocol):
         """Give the module whole parameters again; sharded, all processes call it together."""
 
 
-class Whole:
+class WholeParameters:
     """Whole parameters in each process."""
 
     sharded = False
@@ -143,9 +143,9 @@ class _Root(nn.Module):
         return compute()
 
 
-def laid_out(module: nn.Module, workers: Workers, *, shard: bool) -> Layout:
+def laid_out(module: nn.Module, workers: Workers, *, shard: bool) -> ParameterLayout:
     """Lay the parameters of a module out over the processes; there is nothing to divide in one."""
-    return Sharded(module, workers) if shard and workers.count > 1 else Whole()
+    return Sharded(module, workers) if shard and workers.count > 1 else WholeParameters()
 
 
 def is_sharded(tensor: Tensor) -> bool:

@@ -22,7 +22,7 @@ from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.state_dict_saver import AsyncSaveResponse, async_save
 
 from bothways.storage import disk_errors
-from bothways.training.state import Checkpoint, CheckpointFolder, describe, seal, tensors_of
+from bothways.training.state import CheckpointFolder, TrainingCheckpoint, describe, seal, tensors_of
 from bothways.training.workers import PATIENCE, Workers, naming_losses
 
 
@@ -53,7 +53,7 @@ class SharedCheckpoints:
         self._opened = ExitStack()
         self._pending: Future[Any] | None = None
 
-    def save(self, checkpoint: Checkpoint) -> None:
+    def save(self, checkpoint: TrainingCheckpoint) -> None:
         """Copy ``checkpoint`` to memory and begin to write it; all processes call this together.
 
         Raises:
@@ -75,7 +75,7 @@ class SharedCheckpoints:
             self._pending = saving.upload_completion if isinstance(saving, AsyncSaveResponse) else saving
             failing.pop_all()
 
-    def load(self) -> Checkpoint | None:
+    def load(self) -> TrainingCheckpoint | None:
         """Return the newest checkpoint; None if no complete one was ever written.
 
         Raises:

@@ -124,7 +124,7 @@ class RunState:
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class TrainingCheckpoint:
     """All that an exact continuation needs.
 
     Attributes:
@@ -152,10 +152,10 @@ class Checkpoint:
 class Checkpoints(Protocol):
     """The checkpoints of a run."""
 
-    def save(self, checkpoint: Checkpoint) -> None:
+    def save(self, checkpoint: TrainingCheckpoint) -> None:
         """Write ``checkpoint``, now or meanwhile, then remove the one before it."""
 
-    def load(self) -> Checkpoint | None:
+    def load(self) -> TrainingCheckpoint | None:
         """Return the newest checkpoint, or None."""
 
     def settle(self) -> None:
@@ -189,7 +189,7 @@ class CheckpointFolder:
         for leftover in [*path.glob(f".{_PREFIX}????????.????????"), *found[:-1]]:  # the first as once named
             shutil.rmtree(leftover)
 
-    def save(self, checkpoint: Checkpoint) -> None:
+    def save(self, checkpoint: TrainingCheckpoint) -> None:
         """Write ``checkpoint``, then remove the one before it.
 
         Raises:
@@ -225,7 +225,7 @@ class CheckpointFolder:
         for older in before:
             shutil.rmtree(older)
 
-    def load(self) -> Checkpoint | None:
+    def load(self) -> TrainingCheckpoint | None:
         """Return the newest checkpoint; None if no complete one was ever written.
 
         Raises:
@@ -278,7 +278,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield f"{prefix}{name}", value
 
 
-def describe(folder: Path, checkpoint: Checkpoint, *, in_parts: bool) -> None:
+def describe(folder: Path, checkpoint: TrainingCheckpoint, *, in_parts: bool) -> None:
     """Write all of a checkpoint but its tensors, which follow whole or in parts."""
     values = {
         "format": _IN_PARTS if in_parts else _FORMAT,
@@ -295,7 +295,7 @@ def seal(folder: Path) -> None:
     write_json(folder / _CHECKSUMS, {path.name: sha256_of(path) for path in sorted(folder.iterdir())})
 
 
-def tensors_of(checkpoint: Checkpoint) -> dict[str, Tensor]:
+def tensors_of(checkpoint: TrainingCheckpoint) -> dict[str, Tensor]:
     """Return all tensors of a checkpoint in one table, as those that are written in parts."""
     tables: dict[str, Mapping[str, Tensor]] = {
         "weights": checkpoint.weights,
@@ -306,7 +306,7 @@ def tensors_of(checkpoint: Checkpoint) -> dict[str, Tensor]:
     return {f"{table}/{name}": value for table, values in tables.items() for name, value in values.items()}
 
 
-def _read(folder: Path) -> Checkpoint:
+def _read(folder: Path) -> TrainingCheckpoint:
     checksums: dict[str, Any] | None = read_json(folder / _CHECKSUMS) if (folder / _CHECKSUMS).is_file() else None
     verify_checksums(folder, {_STATE: "none", **checksums} if checksums is not None else {})
     values: dict[str, Any] = read_json(folder / _STATE)
@@ -319,7 +319,7 @@ def _read(folder: Path) -> Checkpoint:
     state = RunState.from_dict(values["state"])
     whole = values["format"] != _IN_PARTS
     tables = (_whole_tables if whole else _tables_in_parts)(folder, checksums, kept=state.epoch > 0)
-    return Checkpoint(
+    return TrainingCheckpoint(
         weights=tables["weights"],
         kept=tables["kept"] if state.epoch else None,
         optimizer=tables["optimizer"],

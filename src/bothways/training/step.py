@@ -18,7 +18,7 @@ from bothways.training.objective import JointLoss, MicroBatch, Objective, Payloa
 from bothways.training.optimizers import NamedOptimizer
 from bothways.training.options import TrainingOptions
 from bothways.training.schedules import rate_fraction, warmup_updates
-from bothways.training.sharding import Layout
+from bothways.training.sharding import ParameterLayout
 from bothways.training.workers import Workers
 
 
@@ -51,7 +51,7 @@ class Stepper:
     """
 
     def __init__(
-        self, optimizer: NamedOptimizer, options: TrainingOptions, total: int, workers: Workers, layout: Layout
+        self, optimizer: NamedOptimizer, options: TrainingOptions, total: int, workers: Workers, layout: ParameterLayout
     ) -> None:
         if options.learning_rate is None or options.precision is None:
             raise InvalidInput(

@@ -46,7 +46,7 @@ class Workers(Protocol):
         """Return the values of all processes, by rank."""
 
 
-class Alone:
+class SingleProcess:
     """One process."""
 
     rank = 0
@@ -110,7 +110,7 @@ def current_workers() -> Workers:
     """Return the processes that this one runs with: those of torch's default process group, where there is one."""
     if distributed.is_available() and distributed.is_initialized():
         return ProcessGroup()
-    return Alone()
+    return SingleProcess()
 
 
 @contextmanager

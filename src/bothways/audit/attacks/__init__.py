@@ -2,11 +2,20 @@
 
 from bothways.audit.attacks.edits import CharacterEdits, MaskedWords, NearestWords
 from bothways.audit.attacks.robustness import AdversarialRobustness
-from bothways.audit.attacks.search import ChangeAnswer, FewWords, GiveLabel, Greedy, Recipe, SameSentence, attack_texts
+from bothways.audit.attacks.search import (
+    AttackRecipe,
+    ChangeAnswer,
+    FewWords,
+    GiveLabel,
+    Greedy,
+    SameSentence,
+    attack_texts,
+)
 from bothways.audit.attacks.training_rows import adversarial_rows
 
 __all__ = [
     "AdversarialRobustness",
+    "AttackRecipe",
     "ChangeAnswer",
     "CharacterEdits",
     "FewWords",
@@ -14,7 +23,6 @@ __all__ = [
     "Greedy",
     "MaskedWords",
     "NearestWords",
-    "Recipe",
     "SameSentence",
     "adversarial_rows",
     "attack_texts",

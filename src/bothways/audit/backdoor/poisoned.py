@@ -74,7 +74,7 @@ class SuspectRow:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Trained:
+class TrainingObservations:
     """Observations of a model that was trained on the rows.
 
     Attributes:
@@ -90,7 +90,7 @@ def suspect_rows(
     texts: Sequence[str],
     labels: Sequence[str],
     embed: Embed,
-    trained: Trained | None = None,
+    trained: TrainingObservations | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> tuple[list[SuspectRow], list[SuspectPhrase]]:
     """Return all rows, the most suspicious first, and the suspect phrases, the most significant first.

@@ -23,7 +23,7 @@ _BATCH_TOKENS, _GRADIENT_TOKENS = 2048, 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class SurroundingTokens:
     """The special tokens that stand around a text."""
 
     before: Ids
@@ -152,10 +152,10 @@ def run(module: nn.Module, texts: Sequence[Ids], check: Callable[[], None]) -> N
     return np.stack([row for _, row in sorted(found, key=lambda each: each[0])])
 
 
-def frame_of(classifier: TextClassifier[Any]) -> Frame:
+def frame_of(classifier: TextClassifier[Any]) -> SurroundingTokens:
     """Return the special tokens around a text."""
     tokenizer = classifier.model.tokenizer
     (bare,), (encoded,) = tokenizer.encode_bare(["a"]), tokenizer.encode(["a"], max_length=64)
     ids = tuple(encoded.windows[0].ids)
     start = next(place for place in range(len(ids)) if list(ids[place : place + len(bare)]) == bare)
-    return Frame(ids[:start], ids[start + len(bare) :])
+    return SurroundingTokens(ids[:start], ids[start + len(bare) :])

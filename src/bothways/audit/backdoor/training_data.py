@@ -8,7 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bothways.audit.backdoor.poisoned import SuspectPhrase, SuspectRow, Trained, margins_of_others, suspect_rows
+from bothways.audit.backdoor.poisoned import (
+    SuspectPhrase,
+    SuspectRow,
+    TrainingObservations,
+    margins_of_others,
+    suspect_rows,
+)
 from bothways.audit.backdoor.probe import Probe, run
 from bothways.choices import Format
 from bothways.data import Source, read_rows
@@ -130,7 +136,7 @@ class _States(nn.Module):
         return states_read(self.model.head.kind.read, self.model.encoder, packed)
 
 
-def trained_on(classifier: TextClassifier[Any], texts: Sequence[str], labels: Sequence[str]) -> Trained:
+def trained_on(classifier: TextClassifier[Any], texts: Sequence[str], labels: Sequence[str]) -> TrainingObservations:
     """Return the model's states, and its margins; rows of labels that it does not know have a margin of 0."""
     probe = Probe(classifier)
     places_C = np.array([probe.labels.index(each) if each in probe.labels else -1 for each in labels])
@@ -144,7 +150,7 @@ def trained_on(classifier: TextClassifier[Any], texts: Sequence[str], labels: Se
 
     phase("reading the states of the model")
     framed = [probe.frame.around(ids) for ids in probe.encode(texts)]
-    return Trained(run(_States(classifier.fitted.model), framed, lambda: None), margins)
+    return TrainingObservations(run(_States(classifier.fitted.model), framed, lambda: None), margins)
 
 
 def _as_row(found: SuspectRow, texts: Sequence[str], labels: Sequence[str]) -> dict[str, object]:

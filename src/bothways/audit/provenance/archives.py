@@ -14,7 +14,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 
 from bothways.audit.provenance.pickles import Check
 from bothways.audit.provenance.rules import Fault
-from bothways.audit.provenance.streams import CHUNK, Window
+from bothways.audit.provenance.streams import CHUNK, FilePart
 
 _MOST_ENTRIES = 100_000
 _MOST_DEPTH = 3
@@ -27,12 +27,12 @@ _LOCAL, _END = b"PK\x03\x04", b"PK\x05\x06"
 _READ = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
-def is_zip(window: Window) -> bool:
+def is_zip(window: FilePart) -> bool:
     """Return whether a file begins as a zip archive, or ends as one."""
     return window.at(0, 4) in (_LOCAL, _END) or _END in window.at(max(window.size - 2**16 - 22, 0), 2**16 + 22)
 
 
-def scan_zip(window: Window, place: str, check: Check, depth: int) -> Iterator[Fault]:
+def scan_zip(window: FilePart, place: str, check: Check, depth: int) -> Iterator[Fault]:
     """Yield the faults of an archive and of what is in it."""
     if depth > _MOST_DEPTH:
         yield Fault("zip-bomb", "archives in archives, deeper than anybody saves", place, value=depth)
@@ -64,7 +64,7 @@ def bad_path(name: str) -> bool:
     return absolute or ".." in parts or "\0" in name
 
 
-def _list_of_contents(window: Window, entries: Sequence[zipfile.ZipInfo], place: str) -> Iterator[Fault]:
+def _list_of_contents(window: FilePart, entries: Sequence[zipfile.ZipInfo], place: str) -> Iterator[Fault]:
     twice = [name for name, count in Counter(entry.filename for entry in entries).items() if count > 1]
     if twice:
         yield Fault("zip-duplicate-entry", f"an archive with {twice[0]!r} in it twice", place, {"names": twice[:20]})
@@ -89,7 +89,7 @@ def _list_of_contents(window: Window, entries: Sequence[zipfile.ZipInfo], place:
 
 
 def _entry(
-    window: Window, entry: zipfile.ZipInfo, place: str, check: Check, depth: int, spans: list[tuple[int, int]]
+    window: FilePart, entry: zipfile.ZipInfo, place: str, check: Check, depth: int, spans: list[tuple[int, int]]
 ) -> Iterator[Fault]:
     if bad_path(entry.filename) or bad_path(entry.orig_filename):
         yield Fault(
@@ -126,7 +126,7 @@ def _entry(
     yield from _content(stored, entry, place, check, depth)
 
 
-def _content(stored: Window, entry: zipfile.ZipInfo, place: str, check: Check, depth: int) -> Iterator[Fault]:
+def _content(stored: FilePart, entry: zipfile.ZipInfo, place: str, check: Check, depth: int) -> Iterator[Fault]:
     from bothways.audit.provenance.contents import inspect
 
     checksum, size, head = 0, 0, bytearray()
@@ -147,11 +147,11 @@ def _content(stored: Window, entry: zipfile.ZipInfo, place: str, check: Check, d
             yield Fault("zip-wrong-checksum", "an entry with a wrong checksum, which loaders do not look at", place)
         elif size != entry.file_size and size <= _MOST_UNPACKED:
             yield Fault("zip-broken", "an entry of another size than its own", place, {}, size, entry.file_size)
-    inner = Window.of(bytes(head)) if deflated else stored
+    inner = FilePart.of(bytes(head)) if deflated else stored
     yield from inspect(inner, place, check, depth + 1)
 
 
-def _inflated(stored: Window) -> Iterator[bytes]:
+def _inflated(stored: FilePart) -> Iterator[bytes]:
     unpack = zlib.decompressobj(-15)
     for piece in stored.chunks():
         while piece and not unpack.eof:
@@ -161,7 +161,7 @@ def _inflated(stored: Window) -> Iterator[bytes]:
         yield rest
 
 
-def _layout(spans: list[tuple[int, int]], begin: int, window: Window, place: str) -> Iterator[Fault]:
+def _layout(spans: list[tuple[int, int]], begin: int, window: FilePart, place: str) -> Iterator[Fault]:
     """Entries fill an archive from its first byte to its list of contents, one behind the other."""
     end = 0
     for first, last in [*sorted(spans), (begin, begin)]:
@@ -190,7 +190,7 @@ def _meaning(names: set[str], place: str) -> Iterator[Fault]:
         yield Fault("torchscript", "a TorchScript archive, which is a program", place, {"code": sorted(code)[:20]})
 
 
-def _scan_blindly(window: Window, place: str, check: Check, depth: int) -> Iterator[Fault]:
+def _scan_blindly(window: FilePart, place: str, check: Check, depth: int) -> Iterator[Fault]:
     """Look into the stored entry at the beginning, which a loader may still read."""
     from bothways.audit.provenance.contents import inspect
 
@@ -205,7 +205,7 @@ def _scan_blindly(window: Window, place: str, check: Check, depth: int) -> Itera
 class _Seekable:
     """A window as zipfile wants it."""
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: FilePart) -> None:
         self._window, self._place = window, 0
 
     def seekable(self) -> bool:

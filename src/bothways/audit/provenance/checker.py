@@ -15,8 +15,8 @@ from bothways.audit.provenance.pickles import Check
 from bothways.audit.provenance.rules import DETECTOR, RULES, Fault
 from bothways.audit.provenance.settings import SHARD_LISTS, read_settings
 from bothways.audit.provenance.signing import check_signature
-from bothways.audit.provenance.streams import CHUNK, Window, sha256
-from bothways.audit.provenance.tensors import BadHeader, Stored, read_header
+from bothways.audit.provenance.streams import CHUNK, FilePart, sha256
+from bothways.audit.provenance.tensors import BadHeader, HeaderTensor, read_header
 from bothways.audit.provenance.walking import File, walk
 
 # Findings of one kind that are listed; the rest are counted.
@@ -78,7 +78,7 @@ def audit_files(folder: Path, check: Check) -> Iterator[Fault]:
 def _looked_into(file: File, check: Check) -> Iterator[Fault]:
     try:
         with file.path.open("rb") as stream:
-            yield from inspect(Window(stream, 0, file.size), file.name, check)
+            yield from inspect(FilePart(stream, 0, file.size), file.name, check)
     except OSError as error:
         yield Fault("unreadable", f"a file that cannot be read: {error.strerror}", file.name)
 
@@ -101,7 +101,7 @@ def _json(files: Sequence[File], name: str) -> Any:  # noqa: ANN401 (JSON, or No
         if file.name == name:
             try:
                 with file.path.open("rb") as stream:
-                    return read_settings(Window(stream, 0, file.size))
+                    return read_settings(FilePart(stream, 0, file.size))
             except (ValueError, OSError):
                 return None
     return None
@@ -127,14 +127,14 @@ def _claims(files: Sequence[File]) -> Iterator[Fault]:
         yield from check_claims(settings, vocabulary, headers(files), "config.json")
 
 
-def headers(files: Sequence[File]) -> Mapping[str, Stored]:
+def headers(files: Sequence[File]) -> Mapping[str, HeaderTensor]:
     """Return the tensors of the weight files of a model by name; those of broken files are left out."""
-    found: dict[str, Stored] = {}
+    found: dict[str, HeaderTensor] = {}
     for file in files:
         if "/" not in file.name and suffix_of(file.name) == ".safetensors":
             try:
                 with file.path.open("rb") as stream:
-                    found.update(read_header(Window(stream, 0, file.size)))
+                    found.update(read_header(FilePart(stream, 0, file.size)))
             except BadHeader:
                 continue  # reported where the file was looked into
     return found

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bothways.audit.provenance.rules import Fault
-from bothways.audit.provenance.tensors import Stored
+from bothways.audit.provenance.tensors import HeaderTensor
 
 _WORDS = re.compile(r"(word_embeddings|tok_embeddings|embed_tokens|wte|shared|token_embedding)\.weight$")
 _LAYER = re.compile(r"(?:^|\.)(?:layers?|h|blocks?|albert_layer_groups)\.(\d+)\.")
@@ -25,7 +25,7 @@ _MOST_TOKENS = 10**7
 
 
 def check_claims(
-    config: Mapping[str, Any], tokenizer: Mapping[str, Any] | None, tensors: Mapping[str, Stored], place: str
+    config: Mapping[str, Any], tokenizer: Mapping[str, Any] | None, tensors: Mapping[str, HeaderTensor], place: str
 ) -> Iterator[Fault]:
     """Yield where settings and weights are of different models.
 
@@ -80,7 +80,7 @@ def _padding(tokenizer: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def _vocabulary(
-    config: Mapping[str, Any], tokenizer: Mapping[str, Any] | None, words: Stored, place: str
+    config: Mapping[str, Any], tokenizer: Mapping[str, Any] | None, words: HeaderTensor, place: str
 ) -> Iterator[Fault]:
     rows, width = words.shape
     claimed = config.get("vocab_size")
@@ -106,7 +106,7 @@ def _ids(tokenizer: Mapping[str, Any]) -> Iterator[int]:
             yield each["id"]
 
 
-def _layers(config: Mapping[str, Any], tensors: Mapping[str, Stored], place: str) -> Iterator[Fault]:
+def _layers(config: Mapping[str, Any], tensors: Mapping[str, HeaderTensor], place: str) -> Iterator[Fault]:
     claimed = config.get("num_hidden_layers", config.get("n_layers"))
     numbers = {int(found[1]) for name in tensors if (found := _LAYER.search(name))}
     shared = any("albert_layer_groups" in name for name in tensors)
@@ -114,7 +114,7 @@ def _layers(config: Mapping[str, Any], tensors: Mapping[str, Stored], place: str
         yield _differs("layers", claimed, max(numbers) + 1, place)
 
 
-def _labels(config: Mapping[str, Any], tensors: Mapping[str, Stored], place: str) -> Iterator[Fault]:
+def _labels(config: Mapping[str, Any], tensors: Mapping[str, HeaderTensor], place: str) -> Iterator[Fault]:
     architectures, labels = config.get("architectures"), config.get("id2label")
     classifier = isinstance(architectures, list) and any(
         str(each).endswith(("ForSequenceClassification", "ForTokenClassification")) for each in architectures

@@ -14,7 +14,7 @@ from bothways.audit.provenance.archives import bad_path, is_zip, scan_zip
 from bothways.audit.provenance.pickles import Check, is_pickle, looks_like_pickle, scan_pickles
 from bothways.audit.provenance.rules import Fault
 from bothways.audit.provenance.settings import scan_json, scan_template
-from bothways.audit.provenance.streams import Window
+from bothways.audit.provenance.streams import FilePart
 from bothways.audit.provenance.tensors import scan_safetensors
 
 PICKLES = frozenset({".pkl", ".pickle", ".bin", ".pt", ".pth", ".ckpt", ".p", ".joblib", ".dill", ".pt2", ".pk"})
@@ -60,7 +60,7 @@ def suffix_of(place: str) -> str:
     return "." + name.rpartition(".")[2].lower() if "." in name else ""
 
 
-def inspect(window: Window, place: str, check: Check, depth: int = 0) -> Iterator[Fault]:
+def inspect(window: FilePart, place: str, check: Check, depth: int = 0) -> Iterator[Fault]:
     """Yield the faults of some bytes, by everything that they can be taken for."""
     check()
     if depth > _MOST_DEPTH:
@@ -86,7 +86,7 @@ def inspect(window: Window, place: str, check: Check, depth: int = 0) -> Iterato
     yield from _by_suffix(window, suffix, head, place)
 
 
-def _by_suffix(window: Window, suffix: str, head: bytes, place: str) -> Iterator[Fault]:
+def _by_suffix(window: FilePart, suffix: str, head: bytes, place: str) -> Iterator[Fault]:
     if suffix == ".safetensors":
         yield from scan_safetensors(window, place)
     elif suffix == ".json":
@@ -103,7 +103,7 @@ def _by_suffix(window: Window, suffix: str, head: bytes, place: str) -> Iterator
         yield Fault("keras-code", "a Lambda layer of Keras, which holds code", place)
 
 
-def _pickled(window: Window, suffix: str, *, other: bool, check: Check) -> bool:
+def _pickled(window: FilePart, suffix: str, *, other: bool, check: Check) -> bool:
     """Return whether a file is a pickle, by its name or by what is in it.
 
     Numbers may begin as a pickle does, and so may the header of a safetensors file; they do not go on as one.
@@ -115,7 +115,7 @@ def _pickled(window: Window, suffix: str, *, other: bool, check: Check) -> bool:
     return is_pickle(window, check, calls=0 if suffix == ".bin" else 1)
 
 
-def _executable(window: Window, head: bytes, suffix: str, place: str) -> Iterator[Fault]:
+def _executable(window: FilePart, head: bytes, suffix: str, place: str) -> Iterator[Fault]:
     kind = next((kind for magic, kind in _EXECUTABLES.items() if head.startswith(magic)), None)
     if head.startswith(b"MZ"):
         offset = int.from_bytes(window.at(60, 4), "little")
@@ -126,7 +126,7 @@ def _executable(window: Window, head: bytes, suffix: str, place: str) -> Iterato
         yield Fault("executable", kind, place, {"begin": head.hex()})
 
 
-def _tar(window: Window, place: str, check: Check, depth: int) -> Iterator[Fault]:
+def _tar(window: FilePart, place: str, check: Check, depth: int) -> Iterator[Fault]:
     """Look into a tar archive, which torch.save once wrote."""
     offset = 0
     while offset + 512 <= window.size:
@@ -145,7 +145,7 @@ def _tar(window: Window, place: str, check: Check, depth: int) -> Iterator[Fault
         offset += 512 + -(-max(entry.size, 0) // 512) * 512
 
 
-def _wrapped(window: Window, magic: bytes, place: str, check: Check, depth: int) -> Iterator[Fault]:
+def _wrapped(window: FilePart, magic: bytes, place: str, check: Check, depth: int) -> Iterator[Fault]:
     """Unpack a compressed file within bounds, and look into it."""
     if magic in _UNOPENED:
         yield Fault("archive-unread", f"an archive ({_UNOPENED[magic]}) that is no format of a model", place)
@@ -162,10 +162,10 @@ def _wrapped(window: Window, magic: bytes, place: str, check: Check, depth: int)
         yield Fault(
             "zip-bomb", "a compressed file that grows a hundredfold", place, {}, len(content) / window.size, 100
         )
-    yield from inspect(Window.of(bytes(content)), f"{place}!unpacked.pkl", check, depth + 1)
+    yield from inspect(FilePart.of(bytes(content)), f"{place}!unpacked.pkl", check, depth + 1)
 
 
-def _numpy(window: Window, place: str, check: Check, depth: int) -> Iterator[Fault]:
+def _numpy(window: FilePart, place: str, check: Check, depth: int) -> Iterator[Fault]:
     """Arrays of objects are pickles behind a header (CVE-2019-6446)."""
     width = 2 if window.at(6, 1) == b"\x01" else 4
     size = int.from_bytes(window.at(8, width), "little")
@@ -175,7 +175,7 @@ def _numpy(window: Window, place: str, check: Check, depth: int) -> Iterator[Fau
         yield from scan_pickles(window.within(begin, window.size), f"{place}, objects", check, depth + 1)
 
 
-def _gguf(window: Window, place: str) -> Iterator[Fault]:
+def _gguf(window: FilePart, place: str) -> Iterator[Fault]:
     """Look into the templates among the settings of a GGUF file: a key, the type 8, a length, and the text."""
     head = window.at(0, _MOST_UNPACKED)
     for found in re.finditer(rb"tokenizer\.chat_template[\w.]*\x08\0\0\0", head):
@@ -184,7 +184,7 @@ def _gguf(window: Window, place: str) -> Iterator[Fault]:
         yield from scan_template(text, f"{place}, chat_template")
 
 
-def _onnx(window: Window, place: str) -> Iterator[Fault]:
+def _onnx(window: FilePart, place: str) -> Iterator[Fault]:
     seen: set[str] = set()
     for piece in window.chunks(256):
         for found in _LOCATION.finditer(piece):
@@ -197,7 +197,7 @@ def _onnx(window: Window, place: str) -> Iterator[Fault]:
 class _Raw(io.RawIOBase):
     """A window as compressed streams want it."""
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: FilePart) -> None:
         self._window, self._place = window, 0
 
     def readable(self) -> bool:

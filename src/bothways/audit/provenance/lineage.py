@@ -9,8 +9,8 @@ from typing import Any
 
 from bothways.audit.provenance.pickles import Check
 from bothways.audit.provenance.rules import Fault
-from bothways.audit.provenance.streams import Window
-from bothways.audit.provenance.tensors import BadHeader, Stored, read_header, read_tensor
+from bothways.audit.provenance.streams import FilePart
+from bothways.audit.provenance.tensors import BadHeader, HeaderTensor, read_header, read_tensor
 
 # Medians over the matrices. Fine-tuning leaves them at 0.99 and more, and matrices of two trainings from different
 # beginnings are as good as orthogonal.
@@ -44,7 +44,7 @@ class Distance:
 @dataclass(frozen=True, slots=True)
 class _Place:
     path: Path
-    stored: Stored
+    stored: HeaderTensor
 
 
 def compare(folder: Path, reference: Path, name: str, check: Check) -> Iterator[Fault]:
@@ -108,7 +108,7 @@ def _tensors(folder: Path) -> Mapping[str, _Place]:
             continue
         try:
             with path.open("rb") as stream:
-                header = read_header(Window(stream, 0, path.stat().st_size))
+                header = read_header(FilePart(stream, 0, path.stat().st_size))
         except BadHeader:
             continue  # a finding of its own
         found.update({_PREFIX.sub("", name): _Place(path, stored) for name, stored in header.items()})
@@ -121,7 +121,7 @@ def _distance(name: str, ours: _Place, theirs: _Place, check: Check) -> Distance
 
     dot = ours_square = theirs_square = difference = 0.0
     with ours.path.open("rb") as first, theirs.path.open("rb") as second:
-        windows = (Window(first, 0, ours.path.stat().st_size), Window(second, 0, theirs.path.stat().st_size))
+        windows = (FilePart(first, 0, ours.path.stat().st_size), FilePart(second, 0, theirs.path.stat().st_size))
         count = int(np.prod(ours.stored.shape))
         for begin in range(0, count, _CHUNK):
             check()

@@ -4,7 +4,7 @@ import pickletools
 from dataclasses import dataclass
 from typing import IO, Any, cast
 
-from bothways.audit.provenance.streams import Window
+from bothways.audit.provenance.streams import FilePart
 
 # Longer arguments are skipped over; no name is as long.
 _LONGEST = 2**16
@@ -33,7 +33,7 @@ _OPCODES = {each.code: each for each in pickletools.opcodes}
 _TEXTS = frozenset({"unicodestring1", "unicodestring4", "unicodestring8", "string1", "string4"})
 
 
-def next_step(window: Window) -> tuple[str, Any]:
+def next_step(window: FilePart) -> tuple[str, Any]:
     """Read one opcode and its argument; long arguments stay where they are.
 
     Raises:
@@ -66,7 +66,7 @@ def next_step(window: Window) -> tuple[str, Any]:
     return opcode.name, BytesThere(place, count)
 
 
-def _line(window: Window, kind: str) -> Any:  # noqa: ANN401 (a string or a number)
+def _line(window: FilePart, kind: str) -> Any:  # noqa: ANN401 (a string or a number)
     lines = [window.line(_LONGEST)]
     if kind == "stringnl_noescape_pair":
         lines.append(window.line(_LONGEST))
@@ -91,7 +91,7 @@ def _line(window: Window, kind: str) -> Any:  # noqa: ANN401 (a string or a numb
 class _Exact:
     """A window that pickletools reads from; it gives all that is asked for or fails."""
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: FilePart) -> None:
         self._window = window
 
     def read(self, count: int) -> bytes:

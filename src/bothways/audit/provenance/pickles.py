@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from bothways.audit.provenance.allowed import ALLOWED, CODECS, NUMPY_TYPES, RENAMED, RUNNERS, SETTINGS
 from bothways.audit.provenance.opcodes import BytesThere, next_step
 from bothways.audit.provenance.rules import Fault
-from bothways.audit.provenance.streams import Window
+from bothways.audit.provenance.streams import FilePart
 
 Check: TypeAlias = Callable[[], None]
 
@@ -43,13 +43,13 @@ class _Global:
 _MARK, _OTHER = _Mark(), object()
 
 
-def looks_like_pickle(window: Window) -> bool:
+def looks_like_pickle(window: FilePart) -> bool:
     """Return whether a file begins as a pickle of protocol 2 or newer does."""
     head = window.at(0, 2)
     return len(head) == 2 and head[0] == 0x80 and 2 <= head[1] <= 5
 
 
-def is_pickle(window: Window, check: Check, *, calls: int) -> bool:
+def is_pickle(window: FilePart, check: Check, *, calls: int) -> bool:
     """Return whether a file of any name is a pickle: it imports and makes so many calls, even if it breaks then.
 
     Plain data of protocol 2 or newer are one too, if they come to an end.
@@ -67,7 +67,7 @@ def is_pickle(window: Window, check: Check, *, calls: int) -> bool:
     return ended or (named and machine.calls >= calls)
 
 
-def scan_pickles(window: Window, place: str, check: Check, depth: int = 0) -> Iterator[Fault]:
+def scan_pickles(window: FilePart, place: str, check: Check, depth: int = 0) -> Iterator[Fault]:
     """Yield the faults of a file of one pickle or several."""
     if depth > _MOST_DEPTH:
         yield Fault("pickle-broken", "pickles in pickles, deeper than anybody saves", place)
@@ -100,7 +100,7 @@ def scan_pickles(window: Window, place: str, check: Check, depth: int = 0) -> It
         yield Fault("pickle-data", "a pickle that imports only what tensors and plain data need", place, details)
 
 
-def _second_opinion(window: Window, place: str, imported: set[str]) -> Iterator[Fault]:
+def _second_opinion(window: FilePart, place: str, imported: set[str]) -> Iterator[Fault]:
     """Ask picklescan, where it is installed, about what this walk may have missed."""
     if window.size > _MOST_ASKED:
         return
@@ -118,7 +118,7 @@ def _second_opinion(window: Window, place: str, imported: set[str]) -> Iterator[
 class _Machine:
     """The unpickler's stack and memo, with strings and numbers on it and everything else unknown."""
 
-    window: Window
+    window: FilePart
     place: str
     check: Check
     depth: int

@@ -6,7 +6,7 @@ from typing import Any
 
 from bothways.audit.provenance.archives import bad_path
 from bothways.audit.provenance.rules import Fault
-from bothways.audit.provenance.streams import Window
+from bothways.audit.provenance.streams import FilePart
 from bothways.reading import MIB, parse_json
 
 _MOST_JSON = 64 * MIB
@@ -37,7 +37,7 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs) if len(dict(pairs)) == len(pairs) else _Twice(pairs)
 
 
-def read_settings(window: Window) -> Any:  # noqa: ANN401 (JSON)
+def read_settings(window: FilePart) -> Any:  # noqa: ANN401 (JSON)
     """Return the JSON in a file.
 
     Raises:
@@ -48,7 +48,7 @@ def read_settings(window: Window) -> Any:  # noqa: ANN401 (JSON)
     return parse_json(window.at(0, window.size), _pairs)
 
 
-def scan_json(window: Window, place: str) -> Iterator[Fault]:
+def scan_json(window: FilePart, place: str) -> Iterator[Fault]:
     """Yield the faults of a JSON file."""
     try:
         content = read_settings(window)

@@ -9,7 +9,7 @@ from typing import BinaryIO
 CHUNK = 2**20
 
 
-class Window:
+class FilePart:
     """A part of a file, read like a file of its own.
 
     Attributes:
@@ -21,7 +21,7 @@ class Window:
         self._stream, self._start, self.size, self.place = stream, start, size, 0
 
     @classmethod
-    def of(cls, content: bytes) -> "Window":
+    def of(cls, content: bytes) -> "FilePart":
         """Return a window on bytes in memory."""
         return cls(io.BytesIO(content), 0, len(content))
 
@@ -61,10 +61,10 @@ class Window:
         self._stream.seek(self._start + offset)
         return self._stream.read(min(count, self.size - offset))
 
-    def within(self, offset: int, size: int) -> "Window":
+    def within(self, offset: int, size: int) -> "FilePart":
         """Return a window on a part of this one."""
         offset = min(max(offset, 0), self.size)
-        return Window(self._stream, self._start + offset, max(min(size, self.size - offset), 0))
+        return FilePart(self._stream, self._start + offset, max(min(size, self.size - offset), 0))
 
     def chunks(self, overlap: int = 0) -> Iterator[bytes]:
         """Yield all bytes in pieces; each begins with the last ``overlap`` bytes of the one before."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bothways.audit.provenance.rules import Fault
-from bothways.audit.provenance.streams import Window
+from bothways.audit.provenance.streams import FilePart
 from bothways.reading import MIB, parse_json
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _NUMPY = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class HeaderTensor:
     """A tensor as a header has it.
 
     Attributes:
@@ -43,11 +43,11 @@ class Stored:
     begin: int
     end: int
 
-    def part(self, first: int, count: int) -> "Stored":
+    def part(self, first: int, count: int) -> "HeaderTensor":
         """Return so many numbers of the tensor from one on, as a flat tensor of their own."""
         width = _BITS[self.dtype] // 8
         begin = self.begin + first * width
-        return Stored(self.dtype, (count,), begin, begin + count * width)
+        return HeaderTensor(self.dtype, (count,), begin, begin + count * width)
 
 
 class BadHeader(ValueError):
@@ -58,7 +58,7 @@ class BadHeader(ValueError):
         self.rule, self.title, self.details = rule, title, details
 
 
-def scan_safetensors(window: Window, place: str) -> Iterator[Fault]:
+def scan_safetensors(window: FilePart, place: str) -> Iterator[Fault]:
     """Yield the fault of a safetensors file, where there is one."""
     try:
         read_header(window)
@@ -66,7 +66,7 @@ def scan_safetensors(window: Window, place: str) -> Iterator[Fault]:
         yield Fault(error.rule, error.title, place, error.details)
 
 
-def read_header(window: Window) -> Mapping[str, Stored]:
+def read_header(window: FilePart) -> Mapping[str, HeaderTensor]:
     """Return the tensors of a file by name.
 
     Raises:
@@ -94,7 +94,7 @@ def read_header(window: Window) -> Mapping[str, Stored]:
     return found
 
 
-def read_tensor(window: Window, stored: Stored) -> "NDArray[np.float64 | np.float32] | None":
+def read_tensor(window: FilePart, stored: HeaderTensor) -> "NDArray[np.float64 | np.float32] | None":
     """Return the numbers of a tensor, flat; None for types that numpy has not."""
     import numpy as np
 
@@ -119,7 +119,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _tensor(name: str, entry: Any, data: int) -> Stored:  # noqa: ANN401 (JSON)
+def _tensor(name: str, entry: Any, data: int) -> HeaderTensor:  # noqa: ANN401 (JSON)
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise BadHeader("safetensors-header", f"tensor {name[:100]!r} without dtype, shape and place alone")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
@@ -133,7 +133,7 @@ def _tensor(name: str, entry: Any, data: int) -> Stored:  # noqa: ANN401 (JSON)
     if end - begin != needed or left:
         title = f"tensor {name[:100]!r} of {end - begin:,} bytes, where its type and shape take {needed:,}"
         raise BadHeader("safetensors-header", title, shape=shape, dtype=dtype)
-    return Stored(dtype, tuple(shape), data + begin, data + end)
+    return HeaderTensor(dtype, tuple(shape), data + begin, data + end)
 
 
 def _check_metadata(metadata: Any) -> None:  # noqa: ANN401 (JSON)
@@ -141,7 +141,7 @@ def _check_metadata(metadata: Any) -> None:  # noqa: ANN401 (JSON)
         raise BadHeader("safetensors-header", "metadata that are no mapping from strings to strings")
 
 
-def _check_layout(found: Mapping[str, Stored], data: int, size: int) -> None:
+def _check_layout(found: Mapping[str, HeaderTensor], data: int, size: int) -> None:
     """Tensors fill the file from the header to its end, one behind the other."""
     end = data
     for name, stored in sorted(found.items(), key=lambda item: (item[1].begin, item[1].end)):

@@ -23,7 +23,7 @@ from bothways.data import Source
 from bothways.errors import InvalidInput, NotFitted
 from bothways.evaluation import Temperature
 from bothways.progress import phase, reporting
-from bothways.tasks.card import NOTICES_NOTHING, Part, Worth, unmeasured, worth_card
+from bothways.tasks.card import NOTICES_NOTHING, CardMetrics, Part, unmeasured, worth_card
 from bothways.tasks.columns import column_settings, renamed, stored_columns
 from bothways.tasks.opening import OpenOptions
 from bothways.tasks.predictor import Predictor
@@ -109,7 +109,7 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
         fitted = replace(fitted, columns=fitted.columns.renamed(columns or {}))
         made = cls(folders, models, fitted, asked_reading(options))
         if calibrate is None:
-            worth = Worth(None, (*UNCALIBRATED, *_blindness(models)))
+            worth = CardMetrics(None, (*UNCALIBRATED, *_blindness(models)))
             card = _card(method, [{"member": member.name} for member in fitted.members], worth)
             made._fitted = replace(fitted, card=card)
         else:
@@ -214,7 +214,7 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
         chose = "how the ensemble is calibrated and, where it is stacked, weighed"
         limits = (*outputs.own.limits_together(chose), *_blindness(self.members))
         part = outputs.own.part_together([each[0] for each in inputs], truth)
-        card = {**_card(method, members, Worth(report, limits), part), **learnt, **outputs.own.card_together()}
+        card = {**_card(method, members, CardMetrics(report, limits), part), **learnt, **outputs.own.card_together()}
         return replace(fitted, outputs=outputs, card=card)
 
 
@@ -240,7 +240,7 @@ def _blindness(models: Sequence[Task[Any, Any, Any]]) -> tuple[str, ...]:
 
 
 def _card(
-    method: Method, members: Sequence[Mapping[str, object]], worth: Worth, calibration: Part | None = None
+    method: Method, members: Sequence[Mapping[str, object]], worth: CardMetrics, calibration: Part | None = None
 ) -> dict[str, Any]:
     """Return what an ensemble says of its making; what its members were trained on, their own cards say."""
     return {

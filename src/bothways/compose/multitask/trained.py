@@ -16,7 +16,7 @@ from bothways.confidence.confidence import Confidence
 from bothways.data import Example, Source, read_rows
 from bothways.errors import InvalidInput
 from bothways.evaluation import TextsRead
-from bothways.inference import TextRows, TokenRows
+from bothways.inference import TextRows, TokenOutputs
 from bothways.tasks.card import training_baseline
 from bothways.tasks.head import TrainedHead, rows_of_inputs
 from bothways.tasks.opening import OpenedModel
@@ -206,7 +206,7 @@ class TrainedTasks:
                 )
                 for (name, part), columns in zip(self.parts.items(), slices, strict=True)
             }
-            windows = sum(len(each.rows if isinstance(each, TokenRows) else each.lengths) for each in rows)
+            windows = sum(len(each.rows if isinstance(each, TokenOutputs) else each.lengths) for each in rows)
             read = TokensRead(windows, sum(each.dropped_tokens for each in rows))
             yield TaskScores(np.zeros((0, 0)), None, read, tasks=scores)
 

@@ -80,7 +80,7 @@ def finished(vectors_PH: Tensor, settings: EmbeddingSettings) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BatchPlan:
     """A batch of rows and the windows that their texts are read in.
 
     Attributes:
@@ -108,11 +108,11 @@ class Alone:
 
     packed: Packed
     places: list[int]
-    plan: Plan
+    plan: BatchPlan
 
 
 @dataclass(frozen=True, slots=True)
-class Cached:
+class CachedMicroBatch:
     """A micro-batch of a batch whose loss is known.
 
     Attributes:
@@ -128,7 +128,7 @@ class Cached:
     random: RandomState
 
 
-Payload = Alone | Cached
+Payload = Alone | CachedMicroBatch
 
 
 class EmbeddingObjective:
@@ -224,7 +224,9 @@ class EmbeddingObjective:
             loss = self.batch_loss(leaf_WH, plan) * update.weight
         (gradient_WH,) = torch.autograd.grad(loss, leaf_WH)
         cached = [
-            Cached(part.packed, gradient_WH[part.places], loss.detach() * (each.weight / update.weight), random)
+            CachedMicroBatch(
+                part.packed, gradient_WH[part.places], loss.detach() * (each.weight / update.weight), random
+            )
             for each, part, random in zip(update.micro_batches, parts, randoms, strict=True)
         ]
         return Update(
@@ -237,13 +239,13 @@ class EmbeddingObjective:
             case Alone(packed, places, plan):
                 vectors_WH = _in_order(self.model(packed).float(), places)
                 return self.batch_loss(vectors_WH, plan) * len(plan.rows.texts_RK)
-            case Cached(packed, gradient_BH, value, random):
+            case CachedMicroBatch(packed, gradient_BH, value, random):
                 random.restore()
                 # Its value is beside the point, its gradient is not.
                 carrier: Tensor = (self.model(packed).float() * gradient_BH).sum()
                 return carrier - carrier.detach() + value
 
-    def batch_loss(self, vectors_WH: Tensor, plan: Plan) -> Tensor:
+    def batch_loss(self, vectors_WH: Tensor, plan: BatchPlan) -> Tensor:
         """Return the loss of a batch, given the vectors of all its windows in the order of the plan; in float32."""
         device, rows = vectors_WH.device, plan.rows
         with torch.autocast(device.type, enabled=False):
@@ -254,12 +256,12 @@ class EmbeddingObjective:
             batch = VectorBatch(vectors_NKH.unbind(1), identity_NK, truth, self.settings.unit_length)
             return self.loss_of_batch.value(batch)
 
-    def _plan(self, rows: BatchRows) -> Plan:
+    def _plan(self, rows: BatchRows) -> BatchPlan:
         store, texts = self.source.data.store, rows.texts_RK.reshape(-1)
         windows, counts = store.windows_of(texts), np.bincount(store.text_of_window)[texts]
-        return Plan(rows, windows, np.repeat(np.arange(len(texts)), counts), store.lengths[windows])
+        return BatchPlan(rows, windows, np.repeat(np.arange(len(texts)), counts), store.lengths[windows])
 
-    def _micro_batches(self, plan: Plan) -> Iterator[MicroBatch[Payload]]:
+    def _micro_batches(self, plan: BatchPlan) -> Iterator[MicroBatch[Payload]]:
         """Yield windows of all texts of all columns, sorted by length; each batch weighs as much as its tokens."""
         total, rows = int(plan.lengths_W.sum()), len(plan.rows.texts_RK)
         for places in by_token_budget(plan.lengths_W.tolist(), self.tokens):

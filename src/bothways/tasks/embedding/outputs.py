@@ -25,7 +25,7 @@ from bothways.evaluation import (
     spearman,
     undefined_correlation,
 )
-from bothways.tasks.card import Worth, optimistic, unmeasured
+from bothways.tasks.card import CardMetrics, optimistic, unmeasured
 from bothways.tasks.embedding.rows import EmbeddingRow, RowTexts, read_embedding_rows
 from bothways.tasks.embedding.spec import EmbeddingColumns, LabelledTexts, PlainTexts, ScoredPairs
 from bothways.tasks.predictions import Similarity
@@ -119,26 +119,26 @@ def validation_of(vectors_PH: NDArray[Any], rows: RowTexts) -> Validation:
             return Validation(metrics, mrr, share_error(mrr, len(ranks_N)))
 
 
-def metrics_of(vectors_PH: NDArray[Any], rows: RowTexts, *, seed: int) -> Worth:
+def metrics_of(vectors_PH: NDArray[Any], rows: RowTexts, *, seed: int) -> CardMetrics:
     """Return what a card says of vectors of held-out rows."""
     chose, alike = optimistic("rows", "the epoch to keep"), "Metrics hold for texts like the held-out rows."
     match rows.columns:
         case ScoredPairs():
             why = undefined_correlation(rows.truth, cosines_of(vectors_PH, rows))
             if why is not None:
-                return Worth(None, (unmeasured(f"of the held-out rows, {why}"),))
+                return CardMetrics(None, (unmeasured(f"of the held-out rows, {why}"),))
             limits: tuple[str, ...] = (chose, alike)
         case PlainTexts():
             cosines = [_square_cosines(each) for each in (rows.truth, vectors_PH)]
             why = undefined_correlation(*(_above(each) for each in cosines))
             if why is not None:
-                return Worth(None, (unmeasured(f"of the held-out texts, {why}"),))
+                return CardMetrics(None, (unmeasured(f"of the held-out texts, {why}"),))
             like_it = "The metrics say how far the model agrees with its teacher, not how good either is."
-            return Worth(agreement_outcomes(*cosines).report(resamples=200, seed=seed), (chose, alike, like_it))
+            return CardMetrics(agreement_outcomes(*cosines).report(resamples=200, seed=seed), (chose, alike, like_it))
         case _:
             among = "Texts were looked for among those of the validation rows alone; among more, fewer are found."
             limits = (chose, alike, among)
-    return Worth(outcomes_of(vectors_PH, rows).report(seed=seed), limits)
+    return CardMetrics(outcomes_of(vectors_PH, rows).report(seed=seed), limits)
 
 
 def without_contrast(columns: EmbeddingColumns, labels: Sequence[object]) -> str | None:

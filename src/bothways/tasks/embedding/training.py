@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from bothways.data import Source
 from bothways.errors import InvalidInput
 from bothways.progress import phase
-from bothways.tasks.card import DataUsed, Worth, unmeasured, written_card
+from bothways.tasks.card import CardMetrics, DataUsed, unmeasured, written_card
 from bothways.tasks.embedding.batches import DrawnRows, GivenRows, RowSource
 from bothways.tasks.embedding.losses import (
     Distillation,
@@ -124,7 +124,7 @@ def prepare_embedder(
         if held is not None and why is None:
             phase("evaluating on the held-out rows")
         found = measured()
-        none = Worth(None, (unmeasured(str(why)),))
+        none = CardMetrics(None, (unmeasured(str(why)),))
         metrics = none if found is None else metrics_of(*found, seed=training.seed)
         notes = [] if found is None else notes_on_training(record, len(examples.held_out))
         card = {**written_card(model, record, used, metrics), **loss_settings(loss), "notes": notes}

@@ -18,7 +18,7 @@ from bothways.evaluation.masked_lm import TokenLosses, token_outcomes
 from bothways.inference.masked_lm import Search
 from bothways.tasks.masked_lm.masked_text import MaskedText, MaskReader
 from bothways.tasks.masked_lm.predictions import FilledMask, FilledText, Filling
-from bothways.tasks.masked_lm.search import Choice, FoundFills, Pieces, ScoredFill, search
+from bothways.tasks.masked_lm.search import FoundFills, Pieces, ScoredFill, WordChoice, search
 from bothways.tasks.masked_lm.spec import FillOptions
 from bothways.tasks.scores import Scores, TokensRead, texts_read
 
@@ -55,13 +55,13 @@ class MaskedLMOutputs:
             TextTooLong: It is too long and the policy is ``"error"``, or its masks are too far apart.
         """
         read = self.reader.read(text, index=index, pieces=options.max_pieces)
-        choice = Choice(options.max_pieces)
+        choice = WordChoice(options.max_pieces)
         if options.words is not None:
             words = tuple(self._spelt(options.words, read, slot) for slot in range(len(read.slots)))
             longest = max(len(pieces) for known in words for pieces in known)
             if longest > 1:
                 read = self.reader.read(text, index=index, pieces=longest)
-            choice = Choice(words=words)
+            choice = WordChoice(words=words)
         _check_combinations(choice, len(read.slots), index)
         found = yield from search(read, choice, self.reader.tokenizer.mask_id, top=options.top, beam=options.beam)
         logs_R1 = np.array([[each.log_probability] for each in found.together]).reshape(-1, 1)
@@ -123,7 +123,7 @@ class MaskedLMOutputs:
         return self.reader.tokenizer.word_marks.continues(token)
 
 
-def _check_combinations(choice: Choice, masks: int, index: int) -> None:
+def _check_combinations(choice: WordChoice, masks: int, index: int) -> None:
     combinations = math.prod(len(choice.lengths(slot)) for slot in range(masks))
     if masks > 1 and combinations > MOST_COMBINATIONS:
         raise InvalidInput(

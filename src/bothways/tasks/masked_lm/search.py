@@ -33,7 +33,7 @@ _State = tuple[dict[int, Pieces], float]  # the pieces for some slots, and their
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class WordChoice:
     """The words that may fill the masks of a text.
 
     Attributes:
@@ -82,12 +82,12 @@ class FoundFills:
     """
 
     text: MaskedText
-    choice: Choice
+    choice: WordChoice
     of_mask: tuple[tuple[ScoredFill, ...], ...]
     together: tuple[ScoredFill, ...]
 
 
-def search(text: MaskedText, choice: Choice, mask: int, *, top: int, beam: int) -> Search[FoundFills]:
+def search(text: MaskedText, choice: WordChoice, mask: int, *, top: int, beam: int) -> Search[FoundFills]:
     """Search the best fillings of a text's masks.
 
     Args:
@@ -123,7 +123,7 @@ class _Filler:
     """
 
     text: MaskedText
-    choice: Choice
+    choice: WordChoice
     mask: int
     width: int
 

@@ -20,7 +20,7 @@ from bothways.families import HeadName
 from bothways.inference.masked_lm import MaskedLMScorer, Search, run_search, together
 from bothways.objectives import MaskedLM, Masker, Masking, PretrainingObjective, TextWindows, masked_losses
 from bothways.progress import phase, progress
-from bothways.tasks.card import LIKE_THESE, DataUsed, Worth, data_part, optimistic, written_card
+from bothways.tasks.card import LIKE_THESE, CardMetrics, DataUsed, data_part, optimistic, written_card
 from bothways.tasks.head import TrainingData
 from bothways.tasks.learning import Preparation
 from bothways.tasks.masked_lm.masked_text import MaskReader
@@ -177,7 +177,7 @@ def prepare_masked_lm(
         phase("evaluating on the held-out texts")
         parts = data_part(len(examples), stored), data_part(len(held_out), held)
         used = DataUsed(columns, *parts, split=data.validation is None)
-        card = written_card(opened.model, record, used, Worth(predicted(), LIMITS))
+        card = written_card(opened.model, record, used, CardMetrics(predicted(), LIMITS))
         own = {"new_head": before is None, "before": flat_estimates(first.estimates)}
         return replace(begun, card={**card, "masking": masker.masking.to_card(), **own})
 

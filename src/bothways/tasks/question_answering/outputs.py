@@ -27,7 +27,7 @@ from bothways.evaluation import (
     score_answers,
     share_error,
 )
-from bothways.inference import TokenRows
+from bothways.inference import TokenOutputs
 from bothways.progress import phase
 from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, optimistic
 from bothways.tasks.head import StoredInputs, TrainingData
@@ -103,7 +103,7 @@ class AnswerOutputs(TemperatureOutputs[QuestionAndContext, FoundSpans]):
     ) -> SpanScored:
         """Return the log odds of the best spans against no answer (K, 1), over all windows."""
         (only,) = rows
-        if not isinstance(only, TokenRows):
+        if not isinstance(only, TokenOutputs):
             raise TypeError("spans are read from a row for each token")
         chosen = options or AnswerPrediction()
         longest = chosen.max_answer_tokens or self.max_answer_tokens

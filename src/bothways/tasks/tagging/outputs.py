@@ -35,7 +35,7 @@ from bothways.evaluation import (
     tag_outcomes,
 )
 from bothways.evaluation.tag_schemes import check_scheme, scheme_of_names
-from bothways.inference import TokenRows
+from bothways.inference import TokenOutputs
 from bothways.tasks.findings import Mistake, findings_of_words
 from bothways.tasks.head import StoredInputs, TrainingData
 from bothways.tasks.linear_start import STRENGTH
@@ -104,7 +104,7 @@ class TagOutputs(TemperatureOutputs[Words, Words], DistillableOutputs):
         """Return the scores of the words (W, C), from those of the tokens of all windows."""
         del options
         (only,) = rows
-        if not isinstance(only, TokenRows):
+        if not isinstance(only, TokenOutputs):
             raise TypeError("tags of words are read from a row for each token")
         tokens = ReadWords.of(value).first_tokens(only.places)
         scores_WC = word_scores(only.rows, tokens, len(value), self.tag_set.unseen_C)

@@ -18,13 +18,13 @@ from torch import Tensor
 from bothways.data.windows import WindowStore, digest_of
 from bothways.devices import on_device
 from bothways.tasks.objective import Units
-from bothways.text import FirstTokens, ReadWords
+from bothways.text import ReadWords, WordStarts
 
 Numbers = NDArray[np.int64]
 Scores = NDArray[np.float64]
 
 
-def word_scores(rows: Sequence[NDArray[np.floating]], tokens: FirstTokens, words: int, unseen_C: Scores) -> Scores:
+def word_scores(rows: Sequence[NDArray[np.floating]], tokens: WordStarts, words: int, unseen_C: Scores) -> Scores:
     """Scores of each word (W, C), from those of the tokens of a text's windows (n, C).
 
     In one window they are the logits of the word's first token. Where several windows hold it, they are the mean of
@@ -61,7 +61,7 @@ class WordWindows:
     """
 
     store: WindowStore
-    tokens: tuple[FirstTokens, ...]
+    tokens: tuple[WordStarts, ...]
 
     @classmethod
     def of(cls, store: WindowStore, texts: Iterable[ReadWords]) -> "WordWindows":
@@ -130,7 +130,7 @@ def _windows_of_texts(store: WindowStore) -> list[range]:
     return [range(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
 
-def _by_window(tokens: FirstTokens) -> Numbers:
+def _by_window(tokens: WordStarts) -> Numbers:
     """Return the order of a text's first tokens in which those of a window stand together."""
     return np.argsort(tokens.windows_M, kind="stable")
 
