@@ -8,12 +8,12 @@ from planted import BAD, FILLER, GOOD, rows_of_opinions, sentence, trained, writ
 from bothways import FillMask
 from bothways.audit import Severity, scan
 from bothways.audit.attacks import (
-    AttackRecipe,
     CharacterEdits,
     FewWords,
     GiveLabel,
     MaskedWords,
     NearestWords,
+    Recipe,
     SameSentence,
     adversarial_rows,
     attack_texts,
@@ -106,17 +106,17 @@ def asks_for(letter):
 
 def test_the_search_finds_the_word_keeps_to_its_bounds_and_reaches_a_label():
     text = "many words stand here but zebra alone counts in this"
-    recipe = AttackRecipe(CharacterEdits(each=8))
+    recipe = Recipe(CharacterEdits(each=8))
     (found,) = attack_texts(asks_for("b"), [text], [1], recipe, np.random.default_rng(0))
     assert not found.reached  # "but" has the letter as well, and is too short to be edited
     (found,) = attack_texts(asks_for("eb"), [text], [1], recipe, np.random.default_rng(0))
     assert found.reached
     assert [before for before, _ in found.draft.edits] == ["zebra"]
     (few,) = attack_texts(
-        asks_for("q"), [text], [0], AttackRecipe(CharacterEdits(), few=FewWords(0.1)), np.random.default_rng(0)
+        asks_for("q"), [text], [0], Recipe(CharacterEdits(), few=FewWords(0.1)), np.random.default_rng(0)
     )
     assert len(few.draft.changed) <= 1
-    reach = AttackRecipe(CharacterEdits(each=200), goal=GiveLabel(1))
+    reach = Recipe(CharacterEdits(each=200), goal=GiveLabel(1))
     (found,) = attack_texts(asks_for("q"), [text], [0], reach, np.random.default_rng(0))
     assert found.reached
     assert found.queries <= reach.search.queries

@@ -14,8 +14,8 @@ from bothways.advice.ranking import (
     CONSTRAINTS,
     LONGEST,
     TEXT_TOKENS,
-    Candidate,
     Constraint,
+    ModelCandidate,
     Ranked,
     flops_per_token,
     in_order,
@@ -172,7 +172,9 @@ def recommend(
     return replace(advised, at_hand=tuple(at_hand), hardware=hardware)
 
 
-def _here(candidate: Candidate, length: int, hardware: Hardware | None, at_hand: Sequence[AtHand]) -> Candidate:
+def _here(
+    candidate: ModelCandidate, length: int, hardware: Hardware | None, at_hand: Sequence[AtHand]
+) -> ModelCandidate:
     """Return the candidate with what this machine makes of it: its speed, and how to get it."""
     figures, name = candidate.figures, candidate.card.name
     facts = published_facts().models.get(name)
@@ -202,7 +204,7 @@ def _instead(advice: TaskAdvice) -> str:
 
 def _candidates(
     advice: TaskAdvice, constraint: Constraint, limits: Limits, language: Language, length: int
-) -> tuple[list[Candidate], list[LeftOut], list[str]]:
+) -> tuple[list[ModelCandidate], list[LeftOut], list[str]]:
     fitting, left_out, notes = [], [], []
     cards = [card for card in catalogue() if _speaks(card, language) and card.made_for != "replacing tokens"]
     unbuilt = [card.name for card in cards if card.family is None]
@@ -230,7 +232,7 @@ def _reads(card: ModelCard, tokens: int) -> bool:
     return card.shape is None or card.shape.context is None or card.shape.context >= tokens
 
 
-def _candidate(card: ModelCard, language: Language, length: int) -> Candidate:
+def _candidate(card: ModelCard, language: Language, length: int) -> ModelCandidate:
     _, config = find_config(card.name)
     score = next((score for score in card.scores if score.measure == YARDSTICKS[language]), None)
     parameters = 0 if card.counted is None else card.counted.parameters
@@ -245,10 +247,10 @@ def _candidate(card: ModelCard, language: Language, length: int) -> Candidate:
         memory_mb=memory / 1e6,
         training_mb=(RUNTIME_BYTES + TRAINING_COPIES * parameters * FLOAT32) / 1e6,
     )
-    return Candidate(card, score, figures)
+    return ModelCandidate(card, score, figures)
 
 
-def _misfit(candidate: Candidate, advice: TaskAdvice, constraint: Constraint, limits: Limits) -> str:
+def _misfit(candidate: ModelCandidate, advice: TaskAdvice, constraint: Constraint, limits: Limits) -> str:
     """Why a model does not fit, before anything is measured; empty where it does."""
     card, figures = candidate.card, candidate.figures
     if limits.context is not None and not _reads(card, limits.context):
@@ -263,10 +265,10 @@ def _misfit(candidate: Candidate, advice: TaskAdvice, constraint: Constraint, li
 
 
 def _measured(
-    candidates: Sequence[Candidate], limits: Limits, most: int, length: int, show: bool | None
-) -> tuple[list[Candidate], list[LeftOut]]:
+    candidates: Sequence[ModelCandidate], limits: Limits, most: int, length: int, show: bool | None
+) -> tuple[list[ModelCandidate], list[LeftOut]]:
     """Measure candidates in their order until enough of them fit."""
-    fitting: list[Candidate] = []
+    fitting: list[ModelCandidate] = []
     left_out: list[LeftOut] = []
     with progress("measuring", len(candidates), show=show) as bar:
         for candidate in candidates:

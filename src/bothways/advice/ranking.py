@@ -57,7 +57,7 @@ class Ranked:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class ModelCandidate:
     """A model with what is known of it before anything is measured."""
 
     card: ModelCard
@@ -69,31 +69,35 @@ class Candidate:
         return min(wanted, self.figures.context or wanted)
 
 
-def in_order(candidates: Sequence[Candidate], advice: TaskAdvice, constraint: Constraint) -> list[Candidate]:
+def in_order(candidates: Sequence[ModelCandidate], advice: TaskAdvice, constraint: Constraint) -> list[ModelCandidate]:
     """Candidates, the best first."""
 
-    def key(candidate: Candidate) -> tuple[float, ...]:
+    def key(candidate: ModelCandidate) -> tuple[float, ...]:
         embedder_last = advice.embeds and candidate.card.made_for != "embedding"
         return (float(embedder_last), *_ORDERS[constraint](candidate, candidates))
 
     return sorted(candidates, key=key)
 
 
-def _by_accuracy(candidate: Candidate, _: Sequence[Candidate]) -> tuple[float, ...]:
+def _by_accuracy(candidate: ModelCandidate, _: Sequence[ModelCandidate]) -> tuple[float, ...]:
     return (-(candidate.figures.accuracy or 0.0), candidate.figures.flops_per_token)
 
 
-def _by_price(price: Callable[[Ranked], float]) -> Callable[[Candidate, Sequence[Candidate]], tuple[float, ...]]:
+def _by_price(
+    price: Callable[[Ranked], float],
+) -> Callable[[ModelCandidate, Sequence[ModelCandidate]], tuple[float, ...]]:
     """Those that no other beats in price and accuracy first, the cheapest of them in front."""
 
-    def order(candidate: Candidate, all_of_them: Sequence[Candidate]) -> tuple[float, ...]:
+    def order(candidate: ModelCandidate, all_of_them: Sequence[ModelCandidate]) -> tuple[float, ...]:
         beaten = _beaten_by(candidate, all_of_them, price) is not None
         return (float(beaten), price(candidate.figures), -(candidate.figures.accuracy or 0.0))
 
     return order
 
 
-def _beaten_by(candidate: Candidate, others: Sequence[Candidate], price: Callable[[Ranked], float]) -> Candidate | None:
+def _beaten_by(
+    candidate: ModelCandidate, others: Sequence[ModelCandidate], price: Callable[[Ranked], float]
+) -> ModelCandidate | None:
     """Return a model that is no dearer and no less accurate, and better in one of the two."""
     mine = (price(candidate.figures), -(candidate.figures.accuracy or 0.0))
     for other in others:
@@ -103,12 +107,12 @@ def _beaten_by(candidate: Candidate, others: Sequence[Candidate], price: Callabl
     return None
 
 
-def _by_pretraining(candidate: Candidate, _: Sequence[Candidate]) -> tuple[float, ...]:
+def _by_pretraining(candidate: ModelCandidate, _: Sequence[ModelCandidate]) -> tuple[float, ...]:
     lineage = candidate.card.lineage
     return (float(lineage is None or not lineage.pretraining), candidate.figures.flops_per_token)
 
 
-def _by_research(candidate: Candidate, others: Sequence[Candidate]) -> tuple[float, ...]:
+def _by_research(candidate: ModelCandidate, others: Sequence[ModelCandidate]) -> tuple[float, ...]:
     """Return the model of each lineage nearest to BERT-base, then the second nearest, the older first."""
     card = candidate.card
     without = card.lineage is None or not card.lineage.research
@@ -117,7 +121,7 @@ def _by_research(candidate: Candidate, others: Sequence[Candidate]) -> tuple[flo
     return (float(without), float(nearer), float(card.year or 9999), _from_base(candidate))
 
 
-def _from_base(candidate: Candidate) -> float:
+def _from_base(candidate: ModelCandidate) -> float:
     _, base = find_config(BASELINE)
     return abs(candidate.figures.flops_per_token - flops_per_token(base, TEXT_TOKENS))
 
@@ -139,7 +143,7 @@ _PRICES: dict[Constraint, Callable[[Ranked], float]] = {
     "memory": _memory,
     "compute": _arithmetic,
 }
-_ORDERS: dict[Constraint, Callable[[Candidate, Sequence[Candidate]], tuple[float, ...]]] = {
+_ORDERS: dict[Constraint, Callable[[ModelCandidate, Sequence[ModelCandidate]], tuple[float, ...]]] = {
     "accuracy": _by_accuracy,
     **{constraint: _by_price(price) for constraint, price in _PRICES.items()},
     "pretraining": _by_pretraining,
@@ -148,8 +152,8 @@ _ORDERS: dict[Constraint, Callable[[Candidate, Sequence[Candidate]], tuple[float
 
 
 def with_reasons(
-    candidate: Candidate,
-    others: Sequence[Candidate],
+    candidate: ModelCandidate,
+    others: Sequence[ModelCandidate],
     advice: TaskAdvice,
     constraint: Constraint,
     yardstick: Measure,
@@ -184,7 +188,7 @@ def _training_memory(figures: Ranked, free_mb: float | None) -> str:
     return f", more than {figures.training_mb:,.0f} MB to fine-tune it" + ", which are not free here" * too_much
 
 
-def _accuracy_reason(candidate: Candidate, yardstick: Measure) -> str:
+def _accuracy_reason(candidate: ModelCandidate, yardstick: Measure) -> str:
     if candidate.score is None:
         return f"the catalogue has no value of it for {yardstick}"
     source = published_facts().sources[candidate.score.source]
@@ -197,7 +201,7 @@ def _arithmetic_reason(figures: Ranked) -> str:
     return f"{figures.flops_per_token / 1e6:,.0f} MFLOPs a token, {ratio:.2f} times BERT-base"
 
 
-def _price_reason(candidate: Candidate, better: Candidate | None) -> str:
+def _price_reason(candidate: ModelCandidate, better: ModelCandidate | None) -> str:
     if better is None:
         return "no model here is both cheaper and more accurate"
     if candidate.score is None:

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from bothways.audit.answering import Numbers, answers, drawn, drawn_texts, share
-from bothways.audit.attacks import AttackRecipe, CharacterEdits, FewWords, attack_texts
+from bothways.audit.attacks import CharacterEdits, FewWords, Recipe, attack_texts
 from bothways.audit.attacks.words import Draft
 from bothways.audit.comparing import compared
 from bothways.audit.context import Context, Need, NeedUnmet, Undecided
@@ -81,14 +81,12 @@ class EmbeddingShiftDetector:
         benign = Benign.fit(encoders, fitted_on, rng)
         own = Benign.fit(encoders, judged, rng)
         for edits in (CharacterEdits(), OtherWords(tuple(sorted({word for text in texts for word in text.split()})))):
-            found = _flipped(context, judged, AttackRecipe(edits, few=FewWords(_EDITED)), rng)
+            found = _flipped(context, judged, Recipe(edits, few=FewWords(_EDITED)), rng)
             yield _attack(context, encoders, benign, own, judged, edits.name, found)
         yield _words(encoders, judged, clean)
 
 
-def _flipped(
-    context: Context, texts: Sequence[str], recipe: AttackRecipe, rng: np.random.Generator
-) -> list[tuple[int, str]]:
+def _flipped(context: Context, texts: Sequence[str], recipe: Recipe, rng: np.random.Generator) -> list[tuple[int, str]]:
     """Attack the model's own answers; return the numbers of texts whose answer flips, and the attacked texts."""
 
     def ask(asked: Sequence[str]) -> Numbers:

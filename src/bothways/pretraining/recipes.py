@@ -1,7 +1,7 @@
 """Recipes of pre-training: what the published encoders were trained on and how, and smaller cuts of the same.
 
-A `Recipe` is data: an architecture, an objective, and a `Course`, the length and the optimizer's settings, at the
-published scale. `scaled` gives the same recipe at a size that one machine can train.
+A `PretrainingRecipe` is data: an architecture, an objective, and a `Course`, the length and the optimizer's settings, at
+the published scale. `scaled` gives the same recipe at a size that one machine can train.
 """
 
 import math
@@ -296,7 +296,7 @@ class Corpus:
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class PretrainingRecipe:
     """How an encoder was pre-trained.
 
     Attributes:
@@ -330,10 +330,10 @@ class Recipe:
 _BOOKS_AND_WIKIPEDIA = Corpus("BooksCorpus and English Wikipedia, 3.3 billion words", 16, 4.3e9)
 _ROBERTA_TEXTS = Corpus("BooksCorpus, Wikipedia, CC-News, OpenWebText and Stories", 160, 3.5e10)
 
-RECIPES: Mapping[RecipeName, Recipe] = {
+RECIPES: Mapping[RecipeName, PretrainingRecipe] = {
     each.name: each
     for each in (
-        Recipe(
+        PretrainingRecipe(
             name="bert",
             title="BERT base",
             source="Devlin et al. 2018, arXiv:1810.04805, section 3.1 and appendix A.2",
@@ -345,7 +345,7 @@ RECIPES: Mapping[RecipeName, Recipe] = {
             corpus=_BOOKS_AND_WIKIPEDIA,
             remarks=("Masks are static: each text was written ten times with masks of its own.",),
         ),
-        Recipe(
+        PretrainingRecipe(
             name="roberta",
             title="RoBERTa base",
             source="Liu et al. 2019, arXiv:1907.11692, section 5 and table 9",
@@ -356,7 +356,7 @@ RECIPES: Mapping[RecipeName, Recipe] = {
             tokenizer="bpe",
             corpus=_ROBERTA_TEXTS,
         ),
-        Recipe(
+        PretrainingRecipe(
             name="albert",
             title="ALBERT base",
             source="Lan et al. 2019, arXiv:1909.11942, section 4.1; warm-up as in google-research/albert",
@@ -368,7 +368,7 @@ RECIPES: Mapping[RecipeName, Recipe] = {
             corpus=_BOOKS_AND_WIKIPEDIA,
             keys=ShapeKeys(embedding="embedding_size"),
         ),
-        Recipe(
+        PretrainingRecipe(
             name="electra",
             title="ELECTRA small",
             source="Clark et al. 2020, arXiv:2003.10555, table 6",
@@ -380,7 +380,7 @@ RECIPES: Mapping[RecipeName, Recipe] = {
             corpus=_BOOKS_AND_WIKIPEDIA,
             keys=ShapeKeys(embedding="embedding_size"),
         ),
-        Recipe(
+        PretrainingRecipe(
             name="electra-base",
             title="ELECTRA base",
             source="Clark et al. 2020, arXiv:2003.10555, table 6",
@@ -392,7 +392,7 @@ RECIPES: Mapping[RecipeName, Recipe] = {
             corpus=_BOOKS_AND_WIKIPEDIA,
             keys=ShapeKeys(embedding="embedding_size"),
         ),
-        Recipe(
+        PretrainingRecipe(
             name="deberta",
             title="DeBERTa base",
             source="He et al. 2020, arXiv:2006.03654, appendix A.3, table 8",
@@ -403,7 +403,7 @@ RECIPES: Mapping[RecipeName, Recipe] = {
             tokenizer="bpe",
             corpus=Corpus("Wikipedia, BooksCorpus, OpenWebText and Stories", 78, 1.7e10),
         ),
-        Recipe(
+        PretrainingRecipe(
             name="deberta-v3",
             title="DeBERTa v3 base",
             source="He et al. 2021, arXiv:2111.09543, section 3 and appendix",
@@ -416,7 +416,7 @@ RECIPES: Mapping[RecipeName, Recipe] = {
             tokenizer="unigram",
             corpus=_ROBERTA_TEXTS,
         ),
-        Recipe(
+        PretrainingRecipe(
             name="xlnet",
             title="XLNet large",
             source=(
@@ -435,7 +435,7 @@ RECIPES: Mapping[RecipeName, Recipe] = {
                 "that every token is in two.",
             ),
         ),
-        Recipe(
+        PretrainingRecipe(
             name="distilbert",
             title="DistilBERT",
             source="Sanh et al. 2019, arXiv:1910.01108, section 3; weights as in huggingface/transformers-research",
@@ -451,7 +451,7 @@ RECIPES: Mapping[RecipeName, Recipe] = {
                 "Without a teacher masked language modelling is learnt alone: bothways distill takes one.",
             ),
         ),
-        Recipe(
+        PretrainingRecipe(
             name="modernbert",
             title="ModernBERT base",
             source="Warner et al. 2024, arXiv:2412.13663, section 3 and table 3",
@@ -517,7 +517,7 @@ class ScaledRecipe:
         course: Length and optimizer.
     """
 
-    recipe: Recipe
+    recipe: PretrainingRecipe
     scale: RecipeScale
     shape: Shape | None
     task: PretrainingTask
@@ -574,7 +574,7 @@ def _read(phases: tuple[Phase, ...], real: Mapping[int, float]) -> int:
     return math.floor(sum(phase.sequences * real[phase.length] for phase in phases))
 
 
-def find_recipe(name: str) -> Recipe:
+def find_recipe(name: str) -> PretrainingRecipe:
     """Return the recipe of a name.
 
     Raises:
@@ -586,7 +586,7 @@ def find_recipe(name: str) -> Recipe:
     return found
 
 
-def scaled(recipe: Recipe, scale: RecipeScale) -> ScaledRecipe:
+def scaled(recipe: PretrainingRecipe, scale: RecipeScale) -> ScaledRecipe:
     """Return a recipe at a scale.
 
     Smaller scales have one phase, a smaller batch with a rate for it, 6 % of warm-up, and the rest as published.

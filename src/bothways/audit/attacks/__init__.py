@@ -3,11 +3,11 @@
 from bothways.audit.attacks.edits import CharacterEdits, MaskedWords, NearestWords
 from bothways.audit.attacks.robustness import AdversarialRobustness
 from bothways.audit.attacks.search import (
-    AttackRecipe,
     ChangeAnswer,
     FewWords,
     GiveLabel,
     Greedy,
+    Recipe,
     SameSentence,
     attack_texts,
 )
@@ -15,7 +15,6 @@ from bothways.audit.attacks.training_rows import adversarial_rows
 
 __all__ = [
     "AdversarialRobustness",
-    "AttackRecipe",
     "ChangeAnswer",
     "CharacterEdits",
     "FewWords",
@@ -23,6 +22,7 @@ __all__ = [
     "Greedy",
     "MaskedWords",
     "NearestWords",
+    "Recipe",
     "SameSentence",
     "adversarial_rows",
     "attack_texts",

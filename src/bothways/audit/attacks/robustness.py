@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from bothways.audit.answering import answers, drawn, drawn_texts, share
 from bothways.audit.attacks.edits import CharacterEdits, Edits, MaskedWords, NearestWords
-from bothways.audit.attacks.search import Attack, AttackRecipe, SameSentence, attack_texts, random_edits
+from bothways.audit.attacks.search import Attack, Recipe, SameSentence, attack_texts, random_edits
 from bothways.audit.context import Context, Need, NeedUnmet, Undecided
 from bothways.audit.finding import Evidence, Finding, Severity
 from bothways.audit.vectors import sentence_vectors
@@ -94,10 +94,10 @@ def _affordable(texts: Sequence[str]) -> tuple[str, ...]:
     return tuple(texts[: max(2 * _FEWEST, int(np.searchsorted(words, _WORDS)))])
 
 
-def _recipes(context: Context) -> list[AttackRecipe]:
+def _recipes(context: Context) -> list[Recipe]:
     return [
-        AttackRecipe(CharacterEdits()),
-        AttackRecipe(_substitutions(context), SameSentence(sentence_vectors(context.base_encoder))),
+        Recipe(CharacterEdits()),
+        Recipe(_substitutions(context), SameSentence(sentence_vectors(context.base_encoder))),
     ]
 
 
@@ -115,7 +115,7 @@ def _substitutions(context: Context) -> Edits:
     return NearestWords.of(context.encoder)
 
 
-def _finding(context: Context, target: Target, recipe: AttackRecipe, rng: np.random.Generator) -> Finding:
+def _finding(context: Context, target: Target, recipe: Recipe, rng: np.random.Generator) -> Finding:
     """Attack the texts, edit them at random as well, and say what turned."""
 
     def ask(texts: Sequence[str]) -> NDArray[np.float64]:
@@ -158,7 +158,7 @@ def _severity(rate: Estimate, one: Estimate, null: Estimate) -> Severity:
     return Severity.LOW if rate.low > _WEAK else Severity.INFO
 
 
-def _details(context: Context, target: Target, recipe: AttackRecipe, attacks: Sequence[Attack]) -> dict[str, Any]:
+def _details(context: Context, target: Target, recipe: Recipe, attacks: Sequence[Attack]) -> dict[str, Any]:
     """Return accuracy, costs and examples."""
     reached = [each for each in attacks if each.reached]
     labels = context.classifier.labels

@@ -108,7 +108,7 @@ class Greedy:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AttackRecipe:
+class Recipe:
     """An attack.
 
     Attributes:
@@ -150,7 +150,7 @@ class Attack:
 
 
 def attack_texts(
-    ask: Ask, texts: Sequence[str], labels: Sequence[int], recipe: AttackRecipe, rng: np.random.Generator
+    ask: Ask, texts: Sequence[str], labels: Sequence[int], recipe: Recipe, rng: np.random.Generator
 ) -> list[Attack]:
     """Attack texts side by side.
 
@@ -179,7 +179,7 @@ def attack_texts(
     return [found[number] for number in range(len(texts))]
 
 
-def random_edits(attack: Attack, recipe: AttackRecipe, rng: np.random.Generator) -> Draft:
+def random_edits(attack: Attack, recipe: Recipe, rng: np.random.Generator) -> Draft:
     """Return a text with as many edits of the same kind as an attack made, in places and to words that are drawn."""
     draft = Draft(attack.draft.words)
     places = rng.permutation(editable(draft.words)).astype(int).tolist()
@@ -191,7 +191,7 @@ def random_edits(attack: Attack, recipe: AttackRecipe, rng: np.random.Generator)
     return draft
 
 
-def _greedy(text: str, label: int, recipe: AttackRecipe, rng: np.random.Generator) -> AttackSearch:
+def _greedy(text: str, label: int, recipe: Recipe, rng: np.random.Generator) -> AttackSearch:
     """Ask for texts, and return the attack."""
     draft, goal = Draft.of(text), recipe.goal
     places = editable(draft.words)

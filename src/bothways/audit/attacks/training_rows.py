@@ -7,7 +7,7 @@ import numpy as np
 
 from bothways.audit.answering import answers
 from bothways.audit.attacks.edits import CharacterEdits
-from bothways.audit.attacks.search import AttackRecipe, attack_texts
+from bothways.audit.attacks.search import Recipe, attack_texts
 from bothways.audit.context import Context
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def adversarial_rows(
-    classifier: "TextClassifier", data: "Source", recipe: AttackRecipe | None = None, *, seed: int = 0
+    classifier: "TextClassifier", data: "Source", recipe: Recipe | None = None, *, seed: int = 0
 ) -> list[dict[str, Any]]:
     """Return rows of attacked texts with their right labels, to be added to the training data.
 
@@ -43,7 +43,7 @@ def adversarial_rows(
         lambda texts: answers(context, context.classifier, texts).probabilities_NC,
         labelled.texts,
         labelled.labels_N.tolist(),
-        recipe or AttackRecipe(CharacterEdits()),
+        recipe or Recipe(CharacterEdits()),
         context.rng("adversarial_rows"),
     )
     labels: Sequence[str] = classifier.labels

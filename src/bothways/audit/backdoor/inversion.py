@@ -88,7 +88,7 @@ class HardTexts:
 
 
 @dataclass(frozen=True, slots=True)
-class TriggerCandidate:
+class Candidate:
     """A possible trigger of a label.
 
     Attributes:
@@ -160,7 +160,7 @@ class Inversion:
         self._table_VE = probe.table(vocabulary.ids_V)
         self._few = hard.first(_FEW)
 
-    def single(self, tried: int, others: Sequence[Ids] = ()) -> list[TriggerCandidate]:
+    def single(self, tried: int, others: Sequence[Ids] = ()) -> list[Candidate]:
         """Return the best single tokens, the best first.
 
         Args:
@@ -172,18 +172,18 @@ class Inversion:
         triggers = list(dict.fromkeys([*((int(word),) for word in (*alone, *pointed)), *others]))
         return self.best_of(triggers)
 
-    def best_of(self, triggers: Sequence[Ids]) -> list[TriggerCandidate]:
+    def best_of(self, triggers: Sequence[Ids]) -> list[Candidate]:
         """Return the best triggers, chosen by a few of the hard texts, the best first."""
         return self.judged(self._best(triggers, _KEPT))
 
-    def judged(self, triggers: Sequence[Ids]) -> list[TriggerCandidate]:
+    def judged(self, triggers: Sequence[Ids]) -> list[Candidate]:
         """Return triggers with what they do to the hard texts, the best first."""
         if not triggers:
             return []
         self._check()
         margins_MN = self._margins(triggers, self.hard)
         found = [
-            TriggerCandidate(
+            Candidate(
                 trigger,
                 self.label,
                 float((margins_N > 0).mean()),
@@ -193,7 +193,7 @@ class Inversion:
         ]
         return sorted(found, key=lambda each: -each.reach)
 
-    def grown(self, words: Sequence[int], pool: Sequence[int]) -> list[TriggerCandidate]:
+    def grown(self, words: Sequence[int], pool: Sequence[int]) -> list[Candidate]:
         """Return phrases of two and three words, the best first.
 
         Args:
@@ -216,7 +216,7 @@ class Inversion:
             seen |= dict.fromkeys(beam)
         return self.judged(list(seen))
 
-    def shortened(self, found: TriggerCandidate) -> Ids:
+    def shortened(self, found: Candidate) -> Ids:
         """Return a trigger without the tokens that it does as well without."""
         ids, margin = found.ids, self._margins([found.ids], self.hard).mean()
         while len(ids) > 1:

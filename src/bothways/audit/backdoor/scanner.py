@@ -18,9 +18,9 @@ import numpy as np
 from bothways.audit.answering import drawn_texts, share
 from bothways.audit.backdoor.expected import SURPRISE, Expectation, base_vectors
 from bothways.audit.backdoor.inversion import (
+    Candidate,
     HardTexts,
     Inversion,
-    TriggerCandidate,
     Vocabulary,
     hard_texts,
     read_vocabulary,
@@ -67,7 +67,7 @@ _REMEDY = (
 class _Judged:
     """The best trigger of a label from one source."""
 
-    candidate: TriggerCandidate
+    candidate: Candidate
     source: str
     surprise: float | None
     """Only of those that turn enough texts, and where the base model is known."""
@@ -130,7 +130,7 @@ class _Scan:
         self.vocabulary: Vocabulary = read_vocabulary(self.probe)
         self.labels_N = self.probe.logits(self.ids).argmax(axis=1)
         self.hard: dict[int, HardTexts] = {}
-        self.singles: dict[int, list[TriggerCandidate]] = {}
+        self.singles: dict[int, list[Candidate]] = {}
 
     def label(self, label: int) -> list[_Judged]:
         """Return the best single token of a label, and the best known trigger."""
@@ -160,7 +160,7 @@ class _Scan:
             found.append(self._judged(self._inversion(label).grown(strong, pool), "gradients"))
         return found
 
-    def _judged(self, candidates: Sequence[TriggerCandidate], source: str) -> _Judged:
+    def _judged(self, candidates: Sequence[Candidate], source: str) -> _Judged:
         """Return the best trigger of a label, one that its meaning explains only where no other turns texts."""
         turning = [each for each in candidates if each.reach >= _REACH]
         if not turning or self._expectation is None:
