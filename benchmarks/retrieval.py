@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.harness import DATA, MODEL, Options, minilm_folder, say, table, write_results
 from benchmarks.texts import read_rows
 from bothways import SearchIndex, SemanticSearch, SentenceEmbedder
-from bothways.data import read_judgements
+from bothways.data import read_judgments
 from bothways.evaluation import RANKING_MEASURES, Estimate, Outcomes, Report, ranking_differences, ranking_outcomes
 from bothways.retrieval import Dense, Hybrid, Lexical, Mode, ReciprocalRank
 
@@ -54,10 +54,10 @@ def run(options: Options) -> Path:
     queries: Texts = {row["id"]: row["text"] for row in read_rows(folder / "queries.jsonl.gz")}
     if options.quick:
         corpus, queries = dict(list(corpus.items())[:200]), dict(list(queries.items())[:20])
-    judgements = read_judgements(folder / "qrels.tsv")
+    judgments = read_judgments(folder / "qrels.tsv")
     found: dict[str, Outcomes] = {}
     for name, rankings in {**_ours(corpus, queries, options), **_peers(corpus, queries, options)}.items():
-        found[name] = ranking_outcomes(rankings, judgements)
+        found[name] = ranking_outcomes(rankings, judgments)
     reports = {name: each.report(resamples=RESAMPLES) for name, each in found.items()}
 
     def less(pairs: Iterable[tuple[str, str]]) -> Differences:

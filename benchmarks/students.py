@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.harness import DATA, MODEL, Options, interleaved, ratios, table, write_results
 from benchmarks.texts import read_rows, workloads
 from bothways import SemanticSearch, SentenceEmbedder
-from bothways.data import read_judgements
+from bothways.data import read_judgments
 from bothways.evaluation import ranking_outcomes, spearman
 from bothways.pretraining.runs import parameters
 from bothways.pretraining.students import shortened
@@ -114,7 +114,7 @@ def _cranfield(model: SentenceEmbedder, most: int | None) -> float:
     search = SemanticSearch.build(model, texts, ids=ids, show_progress=False)
     answers = search.search([row["text"] for row in queries], HITS, mode=Dense())
     rankings = {row["id"]: [hit.id for hit in hits] for row, hits in zip(queries, answers, strict=True)}
-    report = ranking_outcomes(rankings, read_judgements(folder / "qrels.tsv")).report(resamples=RESAMPLES)
+    report = ranking_outcomes(rankings, read_judgments(folder / "qrels.tsv")).report(resamples=RESAMPLES)
     return report.estimates[TOP].value
 
 

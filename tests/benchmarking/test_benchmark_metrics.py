@@ -224,9 +224,11 @@ def test_foreign_texts_are_detected_by_default_as_predict_says(classifier):
     inside, outside = (classifier.predict(each) for each in (texts["test"], others))
     truth = [0] * len(inside) + [1] * len(outside)
     of_default = found["others"]["mahalanobis (default)"]
-    assert of_default["AUROC"] == pytest.approx(roc_auc_score(truth, [each.outside_score for each in inside + outside]))
-    assert of_default["flagged"] == np.mean([each.outside for each in outside])
-    assert found["own"]["mahalanobis (default)"]["flagged"] == np.mean([each.outside for each in inside])
+    assert of_default["AUROC"] == pytest.approx(
+        roc_auc_score(truth, [each.out_of_domain_score for each in inside + outside])
+    )
+    assert of_default["flagged"] == np.mean([each.out_of_domain for each in outside])
+    assert found["own"]["mahalanobis (default)"]["flagged"] == np.mean([each.out_of_domain for each in inside])
     raw = [each.probability for each in classifier.predict([*texts["test"], *others], calibrated=False)]
     assert found["others"]["softmax"]["AUROC"] == pytest.approx(roc_auc_score(truth, [-each for each in raw]))
     assert set(found["others"]) == {"mahalanobis (default)", "energy", "neighbours", "softmax"}

@@ -231,7 +231,7 @@ def test_detectors_and_window_attention_read_the_state_of_the_pair(tmp_path, det
     texts = [(row["text_a"], row["text_b"]) for row in data]
     found = PairClassifier.from_pretrained(tmp_path / "saved", device="cpu").predict(texts)
     assert found == classifier.predict(texts)
-    assert all(each.outside_score is not None for each in found)
+    assert all(each.out_of_domain_score is not None for each in found)
 
 
 # Used further
@@ -283,6 +283,6 @@ def test_several_tasks_above_it_are_saved_and_opened(saved, tmp_path, task, made
         found = again.part(name).predict(texts)
         assert found == model.part(name).predict(texts)
         assert [each[name] for each in again.predict(texts)] == found
-        assert all(each.outside_score is not None for each in found)
+        assert all(each.out_of_domain_score is not None for each in found)
         again.part(name).save(tmp_path / name)
         assert bothways.open_trained(tmp_path / name, device="cpu").predict(texts) == found

@@ -95,7 +95,7 @@ def test_an_embedder_is_evaluated_without_training(files, data):
         *("--resamples", 50),
     ).json()
     figures_of = {f"{name}{end}" for name in ("pearson", "spearman") for end in ("", "_low", "_high")}
-    assert set(report) == {"n", *figures_of, "reading"}
+    assert set(report) == {"n", *figures_of, "tokens_read"}
     other = call(
         *("evaluate", files / "tiny", "--data", data / "triplets.jsonl.gz", "--task", "similarity"),
         *("--text-a", "anchor", "--text-b", "positive", "--score", "missing"),
@@ -141,14 +141,14 @@ def test_a_few_shot_classifier_of_an_earlier_version_is_asked_and_evaluated(tmp_
     (answer,) = call("predict", FEW_SHOT, "w5 w20 w31", "--coverage", 0.8).lines()
     assert answer["label"] in answer["label_set"]
     threshold = open_trained(FEW_SHOT, device="cpu").confidence.out_of_domain.threshold
-    assert answer["outside"] == (answer["outside_score"] > threshold)
+    assert answer["out_of_domain"] == (answer["out_of_domain_score"] > threshold)
     data = write_jsonl(tmp_path / "data.jsonl", rows(30, 0, labels=("ant", "bee", "cow")))
     others = write_jsonl(tmp_path / "others.jsonl", [{"text": f"w{40 + number} w41"} for number in range(20)])
     page = tmp_path / "page.html"
     words = ("--out-of-domain", others, "--resamples", 20, "--json", "--report", page)
     outcome = call("evaluate", FEW_SHOT, "--data", data, *words)
     assert outcome.code == 0, outcome.err
-    assert outcome.json()["out_of_domain"]["n_outside"] == 20
+    assert outcome.json()["out_of_domain"]["n_out_of_domain"] == 20
     assert "After calibration" in page.read_text(encoding="utf-8")
     index = ("--data", data, "--text", "text", "--id", "id", "--output", tmp_path / "index")
     assert call("search", "build", "--model", FEW_SHOT, *index).code == 0

@@ -110,7 +110,7 @@ def test_tasks_are_evaluated_one_by_one_or_together(multi, task_files):
     assert one == evaluated(run, task_files / "v.jsonl.gz", "topic")
     assert one["labels"] == ["long", "short"]
     both = call("evaluate", run, "--data", task_files / "both.jsonl", "--json").json()
-    assert both["sentiment"]["n"] == both["topic"]["n"] == both["reading"]["texts"] == 6
+    assert both["sentiment"]["n"] == both["topic"]["n"] == both["tokens_read"]["texts"] == 6
     said = call("evaluate", run, "--data", task_files / "both.jsonl").out
     assert "sentiment: 6 rows" in said
     assert "topic: 6 rows" in said
@@ -228,7 +228,7 @@ def test_labels_and_tags_are_trained_asked_and_evaluated_together(files, task_fi
     both = [{**row, "label": "even"} for row in tagged]
     write_jsonl(tmp_path / "both.jsonl", both)
     report = call("evaluate", tmp_path / "run", "--data", tmp_path / "both.jsonl", "--json").json()
-    assert set(report) == {"sentiment", "names", "reading"}
+    assert set(report) == {"sentiment", "names", "tokens_read"}
 
 
 def test_one_task_is_compared_with_a_model_of_that_task(files, multi, task_files, run, tmp_path):

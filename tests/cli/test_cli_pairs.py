@@ -47,7 +47,7 @@ def test_pairs_go_the_whole_way(files, pair_files, tmp_path, option, metrics):
     report = call("evaluate", tmp_path / "run", "--data", pair_files / "test.jsonl.gz", "--json").json()
     assert metrics <= report.keys()
     assert report == evaluated(tmp_path / "run", pair_files / "test.jsonl.gz")
-    assert report["reading"] == {"texts": 20, "in_windows": 0, "cut": 0, "dropped_tokens": 0}
+    assert report["tokens_read"] == {"texts": 20, "in_windows": 0, "cut": 0, "dropped_tokens": 0}
     typed = call("predict", tmp_path / "run", "w5 w20", "w5")
     assert typed.code == 0, typed.err
     from_file = call("predict", tmp_path / "run", "--data", pair_files / "test.jsonl.gz").lines()
@@ -64,7 +64,7 @@ def test_a_ranking_counts_pairs_that_are_cut(files, pair_files, tmp_path):
     assert (cut.code, cut.err) == (0, "")
     assert cut.out.splitlines()[-1] == "4 of 4 texts were cut, by 20 tokens together"
     given = call(*asked, "--max-length", 8, "--on-overflow", "truncate", "--json").json()
-    assert given["reading"] == {"texts": 4, "in_windows": 0, "cut": 4, "dropped_tokens": 20}
+    assert given["tokens_read"] == {"texts": 4, "in_windows": 0, "cut": 4, "dropped_tokens": 20}
 
 
 @pytest.mark.parametrize("texts", [["w5"], ["w5", "w6", "w7"]])
@@ -110,7 +110,7 @@ def test_a_way_to_merge_windows_is_kept_with_the_run(files, tmp_path, merge):
     )
     assert trained.code == 0, trained.err
     report = call("evaluate", tmp_path / "run", "--data", data, "--json").json()
-    assert report["reading"] == {"texts": 18, "in_windows": 6, "cut": 0, "dropped_tokens": 0}
+    assert report["tokens_read"] == {"texts": 18, "in_windows": 6, "cut": 0, "dropped_tokens": 0}
     said = call("evaluate", tmp_path / "run", "--data", data).out
     assert "6 of 18 texts were read in several windows" in said
     (long,) = call("predict", tmp_path / "run", "w5 " * 40).lines()

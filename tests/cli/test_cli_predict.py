@@ -106,7 +106,7 @@ def test_top_gives_the_labels_that_come_first(run, model, tmp_path):
     whole = model.predict(text)
     found = model.predict(text, top=1)
     assert found.probabilities == {whole.label: whole.probability}
-    assert (found.label, found.outside_score) == (whole.label, whole.outside_score)
+    assert (found.label, found.out_of_domain_score) == (whole.label, whole.out_of_domain_score)
     (line,) = call("predict", run, text, "--top", 1).lines()
     assert line["probabilities"] == six_digits({whole.label: whole.probability})
     # A set with a coverage is made of all labels, however few are given.
@@ -136,10 +136,10 @@ def test_numbers_have_six_digits_in_every_form(run, tmp_path, name):
     written = outcome.out if name == "-" else output.read_text()
     if name.endswith("csv"):
         (row,) = csv.DictReader(written.splitlines())
-        numbers = [row["probability"], row["outside_score"], row["probabilities_even"]]
+        numbers = [row["probability"], row["out_of_domain_score"], row["probabilities_even"]]
     else:
         row = json.loads(written)
-        numbers = [str(row["probability"]), str(row["outside_score"]), *map(str, row["probabilities"].values())]
+        numbers = [str(row["probability"]), str(row["out_of_domain_score"]), *map(str, row["probabilities"].values())]
     assert all(len(each.split("e")[0].replace(".", "").lstrip("0")) <= 6 for each in numbers)
     assert any(len(each) > 6 for each in numbers)
 

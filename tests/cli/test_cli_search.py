@@ -359,7 +359,7 @@ def test_an_evaluation_that_makes_no_sense_is_refused(built_once, judged, tmp_pa
     for content, problem, names in (
         ("1 0 elsewhere 1\n", "the index has none of the 1 documents", ("d1", "elsewhere")),
         ("7 0 d1 1\n", "none of the 3 queries has a relevant document", ("1", "7")),
-        ("1 0 d1 0\n", "the judgements call no document relevant", ()),
+        ("1 0 d1 0\n", "the judgments call no document relevant", ()),
     ):
         (tmp_path / "qrels.tsv").write_text(content)
         outcome = call("search", "evaluate", built_once, *judged)

@@ -52,7 +52,7 @@ def agrees(first, second, data):
         sides = each.first.value, each.second.value
         assert sides == pytest.approx([one[name] for one in alone], abs=1e-6)
         assert each.difference.value == pytest.approx(sides[1] - sides[0])
-    assert [report.to_dict()[f"reading_{side}"] for side in "ab"] == [one["reading"] for one in alone]
+    assert [report.to_dict()[f"tokens_read_{side}"] for side in "ab"] == [one["tokens_read"] for one in alone]
     return report
 
 

@@ -83,11 +83,11 @@ def test_a_text_is_outside_where_most_members_call_it_so(animals):
     ensemble = Ensemble.of(animals, device="cpu")
     texts = [*(row["text"] for row in rows(6, first=101)), "w60 w61 w70", "w79 w55 w66 w77"]
     found = list(ensemble.predict_rows(asked(texts)))
-    votes = [[bool(member.predict(text).outside) for member in members] for text in texts]
-    assert [each.together.outside for each in found] == [sum(vote) >= 2 for vote in votes]
-    assert [each.together.outside_score for each in found] == pytest.approx([np.mean(vote) for vote in votes])
-    assert {each.together.outside for each in found} == {True, False}
-    assert next(without_detectors(ensemble).predict_rows(asked(texts))).together.outside is None
+    votes = [[bool(member.predict(text).out_of_domain) for member in members] for text in texts]
+    assert [each.together.out_of_domain for each in found] == [sum(vote) >= 2 for vote in votes]
+    assert [each.together.out_of_domain_score for each in found] == pytest.approx([np.mean(vote) for vote in votes])
+    assert {each.together.out_of_domain for each in found} == {True, False}
+    assert next(without_detectors(ensemble).predict_rows(asked(texts))).together.out_of_domain is None
 
 
 def without_detectors(ensemble):
@@ -108,13 +108,13 @@ def test_how_texts_are_read_is_saved_with_what_was_learnt_of_them(animals, tmp_p
     ensemble.save(tmp_path / "ensemble")
     long = "w5 w20 w30 w40 w50 w60 w7"
     expected = ensemble.predict(long)
-    assert expected.together.reading.dropped_tokens > 0
+    assert expected.together.tokens_read.dropped_tokens > 0
     again = open_trained(tmp_path / "ensemble", device="cpu")
     assert again.predict(long) == expected
     again.save(tmp_path / "again")
     assert Ensemble.from_pretrained(tmp_path / "again", device="cpu").predict(long) == expected
     other = Ensemble.from_pretrained(tmp_path / "ensemble", device="cpu", on_overflow="window")
-    assert other.predict(long).together.reading.windows > 1
+    assert other.predict(long).together.tokens_read.windows > 1
     assert {member.max_length for member in other.members} == {6}
     path = tmp_path / "ensemble" / "bothways.json"
     for damage in (3, {"max_length": "6"}, {"on_overflow": "fold"}, {"stride": -1}):
@@ -163,7 +163,7 @@ def test_an_ensemble_is_calibrated_on_the_held_out_rows_and_comes_back_the_same(
     data = asked([row["text"] for row in rows(8)] + ["w5 " * 40])
     found = list(again.predict_rows(data))
     assert found == list(ensemble.predict_rows(data))
-    assert found[-1].together.reading.windows == 3
+    assert found[-1].together.tokens_read.windows == 3
     plain = Ensemble.of(animals, method="mean", device="cpu")
     assert plain.temperature is None
 
@@ -180,8 +180,8 @@ def test_few_shot_classifiers_are_members_like_fine_tuned_ones(with_vectors, tmp
         for label in LABELS:
             mean = np.mean([said[number].probabilities[label] for said in alone])
             assert each.together.probabilities[label] == pytest.approx(mean, abs=1e-6)
-        votes = [said[number].outside for said in alone if said[number].outside is not None]
-        assert each.together.outside_score == np.mean(votes)
+        votes = [said[number].out_of_domain for said in alone if said[number].out_of_domain is not None]
+        assert each.together.out_of_domain_score == np.mean(votes)
     found = ensemble.predict(texts, coverage=0.8)
     assert all(each.together.label in each.together.label_set for each in found)
     report = ensemble.evaluate(rows(12, first=60), resamples=5).to_dict()
@@ -255,7 +255,7 @@ def test_a_report_has_the_ensemble_its_members_and_their_disagreement(animals):
     right = np.mean([each.together.label == row["label"] for each, row in zip(found, data, strict=True)])
     content = report.to_dict()
     assert content["accuracy"] == pytest.approx(right)
-    assert content["reading"] == {"texts": 10, "in_windows": 1, "cut": 0, "dropped_tokens": 0}
+    assert content["tokens_read"] == {"texts": 10, "in_windows": 1, "cut": 0, "dropped_tokens": 0}
     assert content["disagreement"]["disagreement"] == pytest.approx(
         np.mean([each.disagreement.differing for each in found])
     )
@@ -411,8 +411,8 @@ def test_each_member_reads_texts_in_its_own_way(runs, animals, tmp_path):
     trained(tmp_path / "short", runs / "bert", rows(), open_with={"max_length": 6, "on_overflow": "truncate"})
     ensemble = Ensemble.of([animals[0], tmp_path / "short"], device="cpu")
     (found,) = ensemble.predict_rows(asked(["w5 " * 30]))
-    assert found.together.reading.windows > 1
-    assert found.together.reading.dropped_tokens == 26
+    assert found.together.tokens_read.windows > 1
+    assert found.together.tokens_read.dropped_tokens == 26
 
 
 # --- on disk ---

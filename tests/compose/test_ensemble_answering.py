@@ -112,7 +112,7 @@ def test_equal_members_answer_as_one_of_them_and_agree(runs, members):
             assert (together.answer, together.start, together.end) == (expected.answer, expected.start, expected.end)
             assert together.probability == pytest.approx(expected.probability, abs=1e-9)
             assert together.no_answer_probability == pytest.approx(expected.no_answer_probability, abs=1e-9)
-            assert together.reading == expected.reading
+            assert together.tokens_read == expected.tokens_read
             assert found.disagreement.differing == 0
             assert found.disagreement.information == pytest.approx(0, abs=1e-9)
 
@@ -158,7 +158,7 @@ def test_a_saved_ensemble_comes_back_the_same(members, tmp_path, method):
     assert found == list(ensemble.predict_rows(data))
     # The one that reads least at once needs most windows.
     alone = [open_trained(folder, device="cpu").predict_rows(data[-1:]) for folder in members]
-    assert found[-1].together.reading.windows == max(next(each).reading.windows for each in alone) > 1
+    assert found[-1].together.tokens_read.windows == max(next(each).tokens_read.windows for each in alone) > 1
 
 
 def test_members_that_always_answer_make_an_ensemble_that_does(runs, members):
@@ -182,7 +182,7 @@ def test_a_report_has_the_ensemble_its_members_and_their_disagreement(members):
     scores = score_answers([each.together.answer or "" for each in found], golds)
     assert content["exact_match"] == pytest.approx(scores.exact_N.mean())
     assert content["f1"] == pytest.approx(scores.f1_N.mean())
-    assert content["reading"]["in_windows"] == sum(each.together.reading.windows > 1 for each in found) > 0
+    assert content["tokens_read"]["in_windows"] == sum(each.together.tokens_read.windows > 1 for each in found) > 0
     for name, attribute in (("disagreement", "differing"), ("mutual_information", "information")):
         mean = np.mean([getattr(each.disagreement, attribute) for each in found])
         assert content["disagreement"][name] == pytest.approx(mean)

@@ -134,7 +134,7 @@ def test_an_ensemble_is_calibrated_on_held_out_words_and_comes_back_the_same(mem
     data = asked([*rows(6), {"tokens": ["w5", "w6"] * 40}, {"text": "w20, w5"}])
     found = list(again.predict_rows(data))
     assert found == list(ensemble.predict_rows(data))
-    assert found[-2].together.reading.windows > 1
+    assert found[-2].together.tokens_read.windows > 1
     assert found[-1].together.text == "w20, w5"
     assert Ensemble.of(members, device="cpu").temperature is None
 

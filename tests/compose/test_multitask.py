@@ -90,8 +90,8 @@ def test_every_task_answers_in_its_own_words_from_one_pass(three, monkeypatch):
         assert answer["animal"].probabilities == pytest.approx(alone["animal"][number].probabilities, abs=1e-6)
         assert answer["parity"].probabilities == pytest.approx(alone["parity"][number].probabilities, abs=1e-6)
         assert answer["amount"].value == pytest.approx(alone["amount"][number].value, abs=1e-4)
-        assert answer["animal"].reading == answer["amount"].reading == alone["animal"][number].reading
-    assert answers[-1]["animal"].reading.windows > 1
+        assert answer["animal"].tokens_read == answer["amount"].tokens_read == alone["animal"][number].tokens_read
+    assert answers[-1]["animal"].tokens_read.windows > 1
 
 
 def test_a_single_text_and_a_stream_say_the_same(three):
@@ -142,8 +142,8 @@ def test_data_with_the_labels_of_all_tasks_are_evaluated_at_once(three):
     ]
     data[3]["text"] = "w5 " * 40
     report = model.evaluate(data, resamples=5)
-    assert set(report.to_dict()) == {*THREE, "reading"}
-    assert report.to_dict()["reading"]["in_windows"] == 1
+    assert set(report.to_dict()) == {*THREE, "tokens_read"}
+    assert report.to_dict()["tokens_read"]["in_windows"] == 1
     for name in THREE:
         alone = model.part(name).evaluate(data, resamples=5).estimates
         together = report[name].estimates
@@ -380,7 +380,7 @@ def test_fitting_again_goes_on_with_the_heads(copied):
         ({"one": TASKS["animal"]}, "several tasks are wanted, but got 1"),
         ({"a/b": TASKS["animal"], "c": TASKS["parity"]}, "letters, digits, '-' and '_' .* but this one is 'a/b'"),
         ({"": TASKS["animal"], "c": TASKS["parity"]}, "but this one is ''"),
-        ({"reading": TASKS["animal"], "c": TASKS["parity"]}, "not 'reading'"),
+        ({"tokens_read": TASKS["animal"], "c": TASKS["parity"]}, "not 'tokens_read'"),
         ({"a": TASKS["animal"], "b": TaskData(parities())}, "task 'b': .* no column 'label'"),
         ({"a": TASKS["animal"], "b": TaskData(rows(), target="regression")}, "task 'b': row 1 .* finite number"),
         (

@@ -75,13 +75,13 @@ def test_texts_are_labelled_and_tagged_by_one_pass(both, monkeypatch):
     assert len(passes) == 3 * together
     for answer, label, tagging in zip(answers, labels, taggings, strict=True):
         assert answer["animal"].probabilities == pytest.approx(label.probabilities, abs=1e-6)
-        assert answer["animal"].outside_score == pytest.approx(label.outside_score, rel=1e-4, abs=1e-4)
-        assert answer["animal"].reading == label.reading == tagging.reading
+        assert answer["animal"].out_of_domain_score == pytest.approx(label.out_of_domain_score, rel=1e-4, abs=1e-4)
+        assert answer["animal"].tokens_read == label.tokens_read == tagging.tokens_read
         assert answer["names"].tags == tagging.tags
         assert answer["names"].spans == pytest.approx(tagging.spans) or [
             (span.start, span.end, span.label) for span in answer["names"].spans
         ] == [(span.start, span.end, span.label) for span in tagging.spans]
-    assert answers[-1]["names"].reading.windows > 1
+    assert answers[-1]["names"].tokens_read.windows > 1
 
 
 def test_both_learn_what_there_is_to_learn(both):
@@ -190,13 +190,13 @@ def test_rows_with_labels_and_tags_are_evaluated_at_once(both):
     report = model.evaluate(data, resamples=5)
     alone = model.part("names").evaluate(data, resamples=5)
     assert report["names"].estimates == alone.estimates
-    assert report.reading == alone.tokens_read
+    assert report.tokens_read == alone.tokens_read
     spoken = [{"text": " ".join(row["tokens"]), "label": row["label"]} for row in data]
     assert (
         report["animal"].to_dict()["accuracy"]
         == model.part("animal").evaluate(spoken, resamples=5).to_dict()["accuracy"]
     )
-    assert set(report.to_dict()) == {"animal", "names", "reading"}
+    assert set(report.to_dict()) == {"animal", "names", "tokens_read"}
     assert "names: " in report.summary()
 
 

@@ -212,7 +212,7 @@ def test_it_is_a_member_of_ensembles(members, tmp_path, method):
     again = open_trained(tmp_path / "ensemble", device="cpu")
     assert again.predict(TEXTS) == ensemble.predict(TEXTS)
     assert list(again.predict_rows(read_rows([{"post": text} for text in TEXTS]))) == again.predict(TEXTS)
-    assert again.predict(TEXTS[-1]).together.reading.windows > 1
+    assert again.predict(TEXTS[-1]).together.tokens_read.windows > 1
     one = open_trained(members[0], device="cpu")
     assert one.compare(again, posts(12), resamples=5).metrics.keys() >= {"accuracy"}
 

@@ -1,4 +1,4 @@
-"""What a classifier learns on held-out rows: calibration, coverage, the border of its domain, and the card."""
+"""What a classifier learns on held-out rows: calibration, coverage, the out-of-domain threshold, and the card."""
 
 import json
 from dataclasses import replace
@@ -83,14 +83,14 @@ def test_a_temperature_of_an_earlier_model_still_calibrates(classifier, tmp_path
     stored = json.loads(path.read_text())
     for name in ("calibration", "conformal", "out_of_domain"):
         stored.pop(name)
-    del stored["checksums"]["trust.safetensors"]
-    (tmp_path / "saved" / "trust.safetensors").unlink()
+    del stored["checksums"]["confidence.safetensors"]
+    (tmp_path / "saved" / "confidence.safetensors").unlink()
     path.write_text(json.dumps({**stored, "temperature": {"value": 2.5, "slope": 0.1}}))
     again = TextClassifier.from_pretrained(tmp_path / "saved", device="cpu")
     assert again.confidence.calibration == Temperature(2.5, 0.1)
     found = again.predict("w5 w20")
-    assert (found.outside, found.label_set) == (None, None)
-    assert "outside" not in found.to_dict()
+    assert (found.out_of_domain, found.label_set) == (None, None)
+    assert "out_of_domain" not in found.to_dict()
     with pytest.raises(NotCalibrated, match="coverage"):
         again.predict("w5 w20", coverage=0.9)
     with pytest.raises(NotCalibrated, match="domain"):
@@ -186,10 +186,13 @@ def test_coverage_without_calibration_is_refused(classifier):
 
 @pytest.mark.parametrize("kind", [*DETECTORS, "mahalanobis_layers"])
 def test_every_detector_keeps_most_of_the_domain_and_scores_the_same_when_saved(base, kind, tmp_path):
-    classifier = fitted(base, detector=kind, validation=rows(40), kept=0.9)
+    classifier = fitted(base, detector=kind, validation=rows(40), in_domain_share=0.9)
     found = classifier.predict(texts(rows(40)))
-    assert np.mean([each.outside for each in found]) <= 0.1
-    assert all(each.outside == (each.outside_score > classifier.confidence.out_of_domain.threshold) for each in found)
+    assert np.mean([each.out_of_domain for each in found]) <= 0.1
+    assert all(
+        each.out_of_domain == (each.out_of_domain_score > classifier.confidence.out_of_domain.threshold)
+        for each in found
+    )
     classifier.save(tmp_path / "saved")
     again = TextClassifier.from_pretrained(tmp_path / "saved", device="cpu")
     data = [*texts(rows(4)), *texts(ELSEWHERE), " ".join(["w5", *["w20"] * 60])]
@@ -210,15 +213,15 @@ def test_a_detector_is_fitted_on_the_training_rows_and_their_own_labels(base, ki
     )
     asked = [*data[:12], *({**row, "label": LABELS[0]} for row in ELSEWHERE)]
     scores_N = expected.score(classifier.outputs.evidence(classifier.score(asked).scores))
-    found = [each.outside_score for each in classifier.predict(texts(asked))]
+    found = [each.out_of_domain_score for each in classifier.predict(texts(asked))]
     np.testing.assert_allclose(found, scores_N, rtol=1e-4)
 
 
 def test_features_change_nothing_else(base):
     plain, featured = fitted(base, detector=None), fitted(base, detector="mahalanobis")
     for one, other in zip(plain.predict(texts(rows())), featured.predict(texts(rows())), strict=True):
-        assert one.outside is None
-        assert other.outside is not None
+        assert one.out_of_domain is None
+        assert other.out_of_domain is not None
         assert one.probabilities == pytest.approx(other.probabilities, abs=1e-6)
 
 
@@ -246,8 +249,8 @@ def test_several_tasks_read_the_layers_that_each_of_them_wants(base):
     shared = shared._with(replace(shared.fitted, parts={**shared.fitted.parts, "near": blind}))
     for found, text in zip(shared.predict(texts(rows(4))), texts(rows(4)), strict=True):
         alone = shared.part("far").predict(text)
-        assert found["far"].outside_score == pytest.approx(alone.outside_score, rel=1e-4)
-        assert found["near"].outside_score is None
+        assert found["far"].out_of_domain_score == pytest.approx(alone.out_of_domain_score, rel=1e-4)
+        assert found["near"].out_of_domain_score is None
 
 
 def test_several_tasks_whose_detectors_read_all_layers_take_one_pass(base, monkeypatch):
@@ -268,18 +271,19 @@ def test_rows_from_elsewhere_move_the_border_between_both(base, tmp_path):
     inside = classifier.score(rows(40))
     evidence = classifier.outputs.evidence(inside.scores)
     report = classifier.out_of_domain(inside, ELSEWHERE, resamples=50)
-    assert report.counts["n_outside"] == len(ELSEWHERE)
+    assert report.counts["n_out_of_domain"] == len(ELSEWHERE)
     assert report.values["threshold"] == classifier.confidence.out_of_domain.threshold != before.threshold
     card = classifier.card
-    assert len(card["trust"]["calibrations_tried"]) == 4
-    assert card["trust"]["out_of_domain_threshold"] == classifier.confidence.out_of_domain.threshold
-    assert card["trust"]["out_of_domain_rows"] == len(ELSEWHERE)
+    assert len(card["confidence"]["calibrations_tried"]) == 4
+    assert card["confidence"]["out_of_domain_threshold"] == classifier.confidence.out_of_domain.threshold
+    assert card["confidence"]["out_of_domain_rows"] == len(ELSEWHERE)
     classifier.fit_threshold(ELSEWHERE[:5])
     assert [limit for limit in classifier.card["limits"] if "from elsewhere" in limit] == [
-        "The border of the domain was drawn by 5 rows from elsewhere: how well it tells these from others flatters it."
+        "The out-of-domain threshold was fitted to 5 rows from elsewhere: how well it separates these is an optimistic "
+        "figure."
     ]
     classifier.fit_threshold(ELSEWHERE)
-    balance = report.values["kept_inside"] + 1 - report.values["passed_outside"]
+    balance = report.values["accepted_in_domain"] + 1 - report.values["accepted_out_of_domain"]
     scores = before.detector.score(evidence)
     assert balance >= (scores <= before.threshold).mean()
 
@@ -288,7 +292,7 @@ def test_texts_from_elsewhere_that_are_cut_are_counted(classifier, tmp_path):
     classifier.save(tmp_path / "saved")
     cutting = TextClassifier.from_pretrained(tmp_path / "saved", device="cpu", max_length=4, on_overflow="truncate")
     report = cutting.out_of_domain(cutting.score(rows(6)), ELSEWHERE, resamples=5)
-    assert report.to_dict()["reading"] == {"texts": 20, "in_windows": 0, "cut": 20, "dropped_tokens": 20}
+    assert report.to_dict()["tokens_read"] == {"texts": 20, "in_windows": 0, "cut": 20, "dropped_tokens": 20}
     assert report.summary().endswith("20 of 20 texts were cut, by 20 tokens together")
     with pytest.warns(TextsTruncated, match=r"20 of 20 texts were cut: 20 tokens were not read"):
         cutting.fit_threshold(ELSEWHERE)
@@ -322,14 +326,14 @@ def test_the_card_says_data_seed_metrics_calibration_and_limits(classifier, tmp_
     report = classifier.evaluate(noisy_rows(40), seed=3).to_dict()
     for name in ("accuracy", "accuracy_low", "accuracy_high", "nll", "ece"):
         assert card["metrics"][name] == pytest.approx(report[name], abs=1e-5), name
-    assert card["trust"]["calibration"] == method_of(classifier.confidence.calibration)
-    assert [each["method"] for each in card["trust"]["calibrations_tried"]] == [
+    assert card["confidence"]["calibration"] == method_of(classifier.confidence.calibration)
+    assert [each["method"] for each in card["confidence"]["calibrations_tried"]] == [
         "temperature",
         "vector",
         "platt",
         "isotonic",
     ]
-    assert card["trust"]["out_of_domain"] == "mahalanobis"
+    assert card["confidence"]["out_of_domain"] == "mahalanobis"
     assert any("approximate: new rows may be covered a little less often" in limit for limit in card["limits"])
 
 
@@ -340,20 +344,20 @@ def test_the_same_data_have_the_same_checksum_and_others_another(classifier, bas
     assert other.card["data"]["validation"] == classifier.card["data"]["validation"]
 
 
-def test_a_missing_or_altered_file_of_trust_is_refused(classifier, tmp_path):
+def test_a_missing_or_altered_file_of_confidence_is_refused(classifier, tmp_path):
     classifier.save(tmp_path / "saved")
-    path = tmp_path / "saved" / "trust.safetensors"
+    path = tmp_path / "saved" / "confidence.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"\xff")
-    with pytest.raises(CorruptCheckpoint, match=r"trust\.safetensors"):
+    with pytest.raises(CorruptCheckpoint, match=r"confidence\.safetensors"):
         TextClassifier.from_pretrained(tmp_path / "saved", device="cpu")
     path.unlink()
-    with pytest.raises(CorruptCheckpoint, match=r"trust\.safetensors"):
+    with pytest.raises(CorruptCheckpoint, match=r"confidence\.safetensors"):
         TextClassifier.from_pretrained(tmp_path / "saved", device="cpu")
 
 
 @pytest.mark.parametrize(
     "settings",
-    [{"calibration": "beta"}, {"detector": "magic"}, {"kept": 0.0}, {"kept": 1.0}],
+    [{"calibration": "beta"}, {"detector": "magic"}, {"in_domain_share": 0.0}, {"in_domain_share": 1.0}],
 )
 def test_settings_that_mean_nothing_are_refused(settings):
     with pytest.raises(InvalidInput):
@@ -393,7 +397,7 @@ def test_models_that_cannot_be_compared_are_refused(classifier, numbers, base):
         classifier.compare(object(), rows())
 
 
-def test_pairs_learn_trust_as_well(base, tmp_path):
+def test_pairs_learn_confidence_as_well(base, tmp_path):
     listed = [{"text_a": row["text"], "text_b": "w30", "label": row["label"]} for row in rows(36)]
     pairs = PairClassifier.from_pretrained(base, device="cpu")
     pairs.fit(listed, validation=listed, epochs=1, show_progress=False)
@@ -405,5 +409,5 @@ def test_pairs_learn_trust_as_well(base, tmp_path):
     detector = Mahalanobis.fit(pairs.outputs.evidence(training.scores).features_NLD, training.truth, len(LABELS))
     (score,) = detector.score(pairs.outputs.evidence(pairs.score(listed[:1]).scores))
     stated = pairs.predict((listed[0]["text_a"], "w30"))
-    assert stated.outside_score == pytest.approx(score, rel=1e-4)
-    assert stated.outside == (score > pairs.confidence.out_of_domain.threshold)
+    assert stated.out_of_domain_score == pytest.approx(score, rel=1e-4)
+    assert stated.out_of_domain == (score > pairs.confidence.out_of_domain.threshold)

@@ -12,7 +12,7 @@ from bothways import FewShotClassifier, TextClassifier
 from bothways.errors import CorruptCheckpoint
 
 V1 = Path(__file__).resolve().parents[1] / "frozen" / "v1"
-ARRAYS = "trust.safetensors"
+ARRAYS, EARLIER = "confidence.safetensors", "trust.safetensors"
 MODELS = {"classifier": TextClassifier, "few_shot": FewShotClassifier}
 
 
@@ -22,8 +22,24 @@ def model(request, tmp_path):
     folder = shutil.copytree(V1 / request.param, tmp_path / "model")
     content = json.loads((folder / "bothways.json").read_bytes())
     content.pop("checksums", None)
+    (folder / EARLIER).rename(folder / ARRAYS)
     (folder / "bothways.json").write_text(json.dumps(content))
     return folder, MODELS[request.param]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_names_of_earlier_versions_are_read_and_written_as_those_of_today(name, tmp_path):
+    assert (V1 / name / EARLIER).is_file()
+    assert "trust" in json.loads((V1 / name / "bothways.json").read_bytes())["card"]
+    opened = MODELS[name].from_pretrained(V1 / name, device="cpu")
+    assert "trust" not in opened.card
+    opened.save(tmp_path / "saved")
+    again = MODELS[name].from_pretrained(tmp_path / "saved", device="cpu")
+    assert again.card == opened.card
+    assert again.card["confidence"]["coverage_from_rows"] > 0
+    assert (tmp_path / "saved" / ARRAYS).is_file()
+    assert not (tmp_path / "saved" / EARLIER).exists()
+    assert again.predict("w5 w20", coverage=0.5) == opened.predict("w5 w20", coverage=0.5)
 
 
 def detector_arrays(folder):
@@ -40,7 +56,7 @@ def test_arrays_of_a_detector_that_do_not_fit_the_model_are_refused(model, name,
     array = arrays[f"detector.{name}"]
     arrays[f"detector.{name}"] = np.concatenate([array, array.take([0], axis)], axis)
     save_file(arrays, folder / ARRAYS)
-    with pytest.raises(CorruptCheckpoint, match="what belongs to trust"):
+    with pytest.raises(CorruptCheckpoint, match="what belongs to confidence"):
         kind.from_pretrained(folder, device="cpu")
 
 
@@ -50,7 +66,7 @@ def test_arrays_with_other_axes_are_refused(model, spoil):
     arrays = load_file(folder / ARRAYS)
     for name in detector_arrays(folder):
         save_file({**arrays, name: np.ascontiguousarray(spoil(arrays[name]))}, folder / ARRAYS)
-        with pytest.raises(CorruptCheckpoint, match="what belongs to trust"):
+        with pytest.raises(CorruptCheckpoint, match="what belongs to confidence"):
             kind.from_pretrained(folder, device="cpu")
 
 
@@ -62,6 +78,6 @@ def test_arrays_that_are_no_numbers_are_refused(model, number):
         good = arrays[name].copy()
         arrays[name].reshape(-1)[-1] = number
         save_file(arrays, folder / ARRAYS)
-        with pytest.raises(CorruptCheckpoint, match=rf"finite numbers in {name} of trust"):
+        with pytest.raises(CorruptCheckpoint, match=rf"finite numbers in {name} of confidence"):
             kind.from_pretrained(folder, device="cpu")
         save_file({**arrays, name: good}, folder / ARRAYS)

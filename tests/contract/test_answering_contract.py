@@ -48,7 +48,7 @@ def test_a_few_questions_are_learnt_by_heart(overfitted, model_type):
     ]
     for row, each in zip(ROWS, found, strict=True):
         assert each.answer == (row["context"][each.start : each.end] if row["answers"] else None)
-    assert found[-1].reading.windows > 2
+    assert found[-1].tokens_read.windows > 2
     report = answerer.evaluate(ROWS, resamples=10)
     assert report.exact_match.value == report.f1.value == report.no_answer_accuracy.value == 1
 
@@ -72,7 +72,7 @@ def test_an_ensemble_of_equal_answerers_answers_as_one(overfitted, model_type):
         together = each.together
         assert (together.answer, together.start, together.end) == (alone.answer, alone.start, alone.end)
         assert together.probability == pytest.approx(alone.probability, abs=1e-5)
-        assert together.reading == alone.reading
+        assert together.tokens_read == alone.tokens_read
         assert each.disagreement.differing == 0
 
 

@@ -168,7 +168,7 @@ def test_a_saved_model_is_the_one_in_memory_to_the_bit(trained, name, tmp_path):
 def test_a_prediction_depends_on_neither_its_neighbours_nor_their_order(trained, name):
     model, asked = trained(name), CASES[name].values(CASES[name].questions())
     together, backwards = model.predict(asked), model.predict(asked[::-1])[::-1]
-    assert name == "masked_lm" or any(each.reading.windows > 1 for each in together)
+    assert name == "masked_lm" or any(each.tokens_read.windows > 1 for each in together)
     for value, *others in zip(asked, together, backwards, strict=True):
         (alone,) = model.predict([value])
         assert all(close(plain(alone), plain(other)) for other in others)

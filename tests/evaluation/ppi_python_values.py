@@ -23,15 +23,15 @@ def rows(kind):
     first, second, third = (index * np.sqrt(prime) % 1 for prime in (2, 3, 5))
     labels = (first < 0.8).astype(float)
     if kind == "decisions":
-        judged = np.where(second < 0.85, labels, 1 - labels)
+        judge_scores = np.where(second < 0.85, labels, 1 - labels)
     elif kind == "scores":
-        judged = np.clip(0.1 + 0.5 * labels + 0.6 * (second - 0.5), 0, 1)
+        judge_scores = np.clip(0.1 + 0.5 * labels + 0.6 * (second - 0.5), 0, 1)
     elif kind == "useless":
-        judged = second
+        judge_scores = second
     else:
         labels = -np.log(first) - np.log(third)
-        judged = 0.8 * labels + 0.3 + 1.5 * (second - 0.5)
-    return labels[:labelled], judged[:labelled], judged[labelled:]
+        judge_scores = 0.8 * labels + 0.3 + 1.5 * (second - 0.5)
+    return labels[:labelled], judge_scores[:labelled], judge_scores[labelled:]
 
 
 def main():

@@ -20,8 +20,8 @@ def two_systems(rates, labels, others=4000, accuracy=0.85, seed=0):
     found = []
     for rate in rates:
         truth = (rng.random(labels + others) < rate).astype(float)
-        judged = np.where(rng.random(labels + others) < accuracy, truth, 1 - truth)
-        found.append(Sample(truth[:labels], judged[:labels], judged[labels:]))
+        judge_scores = np.where(rng.random(labels + others) < accuracy, truth, 1 - truth)
+        found.append(Sample(truth[:labels], judge_scores[:labels], judge_scores[labels:]))
     return found
 
 

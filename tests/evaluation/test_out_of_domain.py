@@ -53,8 +53,8 @@ def test_the_report_has_the_values_within_their_intervals_and_the_threshold_appl
         assert each.low < each.value < each.high
     # Hanley and McNeil's standard error of this area is 0.0096.
     assert report.auroc.high - report.auroc.low == pytest.approx(4 * 0.0096, rel=0.25)
-    assert report.values["kept_inside"] == (inside_N <= 1.5).mean()
-    assert report.values["passed_outside"] == (outside_M <= 1.5).mean()
+    assert report.values["accepted_in_domain"] == (inside_N <= 1.5).mean()
+    assert report.values["accepted_out_of_domain"] == (outside_M <= 1.5).mean()
     assert report.to_dict()["auroc_low"] == report.auroc.low
 
 

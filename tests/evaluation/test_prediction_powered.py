@@ -47,8 +47,8 @@ def test_uncorrected_quantiles_are_those_of_ppi_python(probability):
 
 
 def test_the_published_power_is_clipped_to_one_and_ours_is_not():
-    labels, judged, others = (each / 2 for each in reference.rows("numbers"))
-    sample = Sample(2 * labels, judged, others)  # scores half as far apart as the labels
+    labels, judge_scores, others = (each / 2 for each in reference.rows("numbers"))
+    sample = Sample(2 * labels, judge_scores, others)  # scores half as far apart as the labels
     assert estimate_mean(sample, correction="none").power == 1
     assert 1.5 < estimate_mean(sample).power < 2.5
 
@@ -78,23 +78,23 @@ def test_a_constant_judge_leaves_the_mean_of_the_labels(data):
 @given(vectors, st.floats(-100, 100))
 @settings(max_examples=60, deadline=None)
 def test_a_shift_of_labels_and_scores_shifts_the_interval(data, shift):
-    labels, judged, others = (np.array(each) for each in data)
+    labels, judge_scores, others = (np.array(each) for each in data)
     # With labels of 0 and 1 alone the interval ends at 0 and 1, and a shift would change that.
     labels = np.append(labels, 0.5)
-    judged = np.append(judged, 0.5)
+    judge_scores = np.append(judge_scores, 0.5)
     for method in ("ppi++", "ppi", "classical"):
-        here = estimate_mean(Sample(labels, judged, others), method=method)
-        there = estimate_mean(Sample(labels + shift, judged + shift, others + shift), method=method)
+        here = estimate_mean(Sample(labels, judge_scores, others), method=method)
+        there = estimate_mean(Sample(labels + shift, judge_scores + shift, others + shift), method=method)
         assert ends(there) == pytest.approx([each + shift for each in ends(here)], abs=1e-5)
 
 
 @given(vectors, st.floats(0.01, 100))
 @settings(max_examples=60, deadline=None)
 def test_the_scale_of_the_judge_does_not_matter_to_a_tuned_power(data, scale):
-    labels, judged, others = (np.array(each) for each in data)
-    judged, others = np.round(judged, 3), np.round(others, 3)
-    here = estimate_mean(Sample(labels, judged, others))
-    there = estimate_mean(Sample(labels, judged * scale, others * scale))
+    labels, judge_scores, others = (np.array(each) for each in data)
+    judge_scores, others = np.round(judge_scores, 3), np.round(others, 3)
+    here = estimate_mean(Sample(labels, judge_scores, others))
+    there = estimate_mean(Sample(labels, judge_scores * scale, others * scale))
     assert ends(there) == pytest.approx(ends(here), rel=1e-6, abs=1e-6)
 
 
@@ -107,7 +107,7 @@ def test_a_tuned_power_has_the_least_variance_of_all(data):
     rows = moments.labels - 2
 
     def variance(power):
-        residual = moments.label_variance - 2 * power * moments.covariance + power**2 * moments.judged_variance
+        residual = moments.label_variance - 2 * power * moments.covariance + power**2 * moments.judge_variance
         return residual / moments.labels + power**2 * moments.unlabelled_variance / moments.unlabelled
 
     others = variance(np.linspace(0, 3, 61))
@@ -148,11 +148,11 @@ def test_a_good_judge_is_worth_labels_and_a_bad_one_costs_them_if_it_counts_in_f
 def test_the_bias_of_a_judge_is_corrected():
     rng = np.random.default_rng(0)
     truth = (rng.random(5300) < 0.7).astype(float)
-    judged = np.where(rng.random(5300) < 0.4, 1.0, truth)  # finds 40 % of the zeros right
-    sample = Sample(truth[:300], judged[:300], judged[300:])
+    judge_scores = np.where(rng.random(5300) < 0.4, 1.0, truth)  # finds 40 % of the zeros right
+    sample = Sample(truth[:300], judge_scores[:300], judge_scores[300:])
     estimate = estimate_mean(sample)
-    assert judged.mean() > 0.8
-    assert estimate.low < 0.7 < estimate.high < judged.mean()
+    assert judge_scores.mean() > 0.8
+    assert estimate.low < 0.7 < estimate.high < judge_scores.mean()
 
 
 # --- differences and strata ---
@@ -176,8 +176,8 @@ def test_the_same_questions_give_a_narrower_difference():
     samples = []
     for rate in (0.8, 0.7):
         truth = (hard < rate).astype(float)
-        judged = np.where(rng.random(1200) < 0.9, truth, 1 - truth)
-        samples.append(Sample(truth[:200], judged[:200], judged[200:]))
+        judge_scores = np.where(rng.random(1200) < 0.9, truth, 1 - truth)
+        samples.append(Sample(truth[:200], judge_scores[:200], judge_scores[200:]))
     paired = estimate_difference(*samples, pairing="paired")
     unpaired = estimate_difference(*samples, pairing="unpaired")
     assert paired.high - paired.low < 0.85 * (unpaired.high - unpaired.low)
@@ -266,15 +266,15 @@ def test_the_default_interval_holds_the_truth_in_95_of_100_samples(labels, rate,
     cells = [rate - (wrong - false_ones), wrong - false_ones, false_ones, 1 - rate - false_ones]
     counts = rng.multinomial(labels, cells, size=draws) / labels
     others = rng.binomial(2000, cells[0] + cells[2], size=draws) / 2000
-    label, judged = counts[:, 0] + counts[:, 1], counts[:, 0] + counts[:, 2]
+    label, judge_scores = counts[:, 0] + counts[:, 1], counts[:, 0] + counts[:, 2]
     moments = Moments(
         labels=labels,
         unlabelled=2000,
         label_mean=label,
-        judged_mean=judged,
+        judge_mean=judge_scores,
         label_variance=label * (1 - label),
-        judged_variance=judged * (1 - judged),
-        covariance=counts[:, 0] - label * judged,
+        judge_variance=judge_scores * (1 - judge_scores),
+        covariance=counts[:, 0] - label * judge_scores,
         unlabelled_mean=others,
         unlabelled_variance=others * (1 - others),
     )

@@ -31,10 +31,10 @@ def test_proportions_stay_between_0_and_1(method):
     [
         (([], [], [1]), "labels: expected 1 axes, none empty"),
         (([1], [1], [1]), "labels: expected at least 2, got 1; label more rows"),
-        (([1, 0], [1], [1]), "judged: expected 2 scores, one for each label, got 1"),
+        (([1, 0], [1], [1]), "judge_scores: expected 2 scores, one for each label, got 1"),
         (([1, np.nan], [1, 1], [1]), "labels: expected finite numbers"),
-        (([1, 0], [1, np.inf], [1]), "judged: expected finite numbers"),
-        (([1, 0], [1, 0], [[1, 0]]), "unlabelled_judged: expected 1 axes"),
+        (([1, 0], [1, np.inf], [1]), "judge_scores: expected finite numbers"),
+        (([1, 0], [1, 0], [[1, 0]]), "unlabelled_judge_scores: expected 1 axes"),
         ((["yes", "no"], [1, 0], [1]), "labels: expected an array of numbers"),
     ],
 )
@@ -49,7 +49,7 @@ def test_a_sample_does_not_change_with_the_arrays_it_was_made_of():
     labels[:] = 5
     assert sample.labels.tolist() == [1, 0, 1]
     with pytest.raises(ValueError, match="read-only"):
-        sample.judged[0] = 3
+        sample.judge_scores[0] = 3
 
 
 @pytest.mark.parametrize(
@@ -103,10 +103,12 @@ def test_a_judge_that_knows_nothing_is_named():
 def test_a_biased_judge_is_named():
     rng = np.random.default_rng(0)
     truth = (rng.random(1200) < 0.6).astype(float)
-    judged = np.where(rng.random(1200) < 0.6, 1.0, truth)
-    text = warnings_of(Sample(truth[:200], judged[:200], judged[200:]))
+    judge_scores = np.where(rng.random(1200) < 0.6, 1.0, truth)
+    text = warnings_of(Sample(truth[:200], judge_scores[:200], judge_scores[200:]))
     assert "above the labels" in text
-    assert "above the labels" not in warnings_of(Sample(truth[:200], judged[:200], judged[200:]), method="classical")
+    assert "above the labels" not in warnings_of(
+        Sample(truth[:200], judge_scores[:200], judge_scores[200:]), method="classical"
+    )
 
 
 @pytest.mark.parametrize("scores", [False, True])
@@ -117,7 +119,7 @@ def test_labelled_rows_that_are_no_random_sample_are_named(scores):
         drawn(rate=0.65, accuracy=0.8, others=4000),
     )
     noise = (lambda size: rng.normal(0, 0.1, size)) if scores else np.zeros
-    sample = Sample(labelled.labels, labelled.judged + noise(300), others.unlabelled_judged + noise(4000))
+    sample = Sample(labelled.labels, labelled.judge_scores + noise(300), others.unlabelled_judge_scores + noise(4000))
     assert "perhaps not a random sample" in warnings_of(sample)
 
 

@@ -1,4 +1,4 @@
-"""Rankings against judgements: the figures by hand, and their intervals."""
+"""Rankings against judgments: the figures by hand, and their intervals."""
 
 import sys
 from math import log2
@@ -122,8 +122,8 @@ def test_the_largest_grades_are_measured():
 
 
 def test_queries_that_were_judged_and_not_asked_are_counted():
-    judgements = {"q1": {"a": 1}, "q2": {"a": 1}, "q3": {"a": 0}, "q4": {"b": 2}}
-    report = ranking_report({"q1": ["a"], "q3": ["a"]}, judgements)
+    judgments = {"q1": {"a": 1}, "q2": {"a": 1}, "q3": {"a": 0}, "q4": {"b": 2}}
+    report = ranking_report({"q1": ["a"], "q3": ["a"]}, judgments)
     assert (report.counts["missing_queries"], report.to_dict()["missing_queries"], report.counts["unjudged"]) == (
         2,
         2,

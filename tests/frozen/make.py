@@ -339,7 +339,7 @@ def older_models():
         del stored[name]
     stored["temperature"] = {"value": 2.5, "slope": 0.1}
     path.write_text(json.dumps(stored, indent=2), encoding="utf-8")
-    (path.parent / "trust.safetensors").unlink()
+    (path.parent / "confidence.safetensors").unlink()
     frozen("classifier_before_calibration", *asked(TEXTS, {"calibrated": False}), kind="TextClassifier")
     shutil.copytree("v/ensemble_uncalibrated", "v/ensemble_before_columns")
     path = Path("v/ensemble_before_columns/bothways.json")

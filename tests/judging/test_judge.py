@@ -52,7 +52,7 @@ def test_a_long_passage_is_as_relevant_as_its_best_window(folder):
     judge = Judge.open(folder / "judge", **CPU)
     parts = ["w5 w6 w7 w8 w9 w10", "w20 w21 w22 w23 w24 w25", "w30 w31 w32 w33 w34 w35"]
     long = Triple("w5 w20", " ".join(parts * 2))
-    assert judge.classifier.predict((long.query, long.passage)).reading.windows > 1
+    assert judge.classifier.predict((long.query, long.passage)).tokens_read.windows > 1
     means = PairClassifier.from_pretrained(folder / "judge", device="cpu", merge="mean")
     alike = means.predict_proba([(long.query, long.passage)])[0, 1]
     assert judge.probabilities([long])[0] >= alike

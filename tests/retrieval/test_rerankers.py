@@ -253,11 +253,11 @@ def test_a_ranking_of_candidates_counts_what_was_not_read(base, cutting):
         with warnings.catch_warnings():
             warnings.simplefilter("error", TextsTruncated)
             report = CandidateRanking.open(folder, **CUTTING).evaluate(LONG, resamples=5)
-        assert report.to_dict()["reading"] == read
+        assert report.to_dict()["tokens_read"] == read
         assert report.summary().endswith(
             f"16 of {read['texts']} texts were cut, by {read['dropped_tokens']} tokens together"
         )
-    assert "reading" not in evaluate_reranker(ByLength(), read_candidates(LONG), resamples=5).to_dict()
+    assert "tokens_read" not in evaluate_reranker(ByLength(), read_candidates(LONG), resamples=5).to_dict()
 
 
 @pytest.fixture(scope="module")

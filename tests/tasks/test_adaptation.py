@@ -178,7 +178,7 @@ def test_a_report_says_how_much_was_read(tmp_path):
     with pytest.warns(TextsTruncated):
         cut = FillMask.from_pretrained(folder, device="cpu", on_overflow="truncate").evaluate(texts, resamples=20)
     assert cut.tokens_read == TextsRead(texts=3, in_windows=0, cut=2, dropped_tokens=26)
-    assert cut.to_dict()["reading"]["dropped_tokens"] == 26
+    assert cut.to_dict()["tokens_read"]["dropped_tokens"] == 26
     assert "2 of 3 texts were cut, by 26 tokens" in cut.summary()
 
 
@@ -248,7 +248,7 @@ def test_labels_are_refused(bare, texts):
         bare.fit(texts, ["a", "b"])
 
 
-@pytest.mark.parametrize("option", ["detector", "calibration", "settings", "kept", "label"])
+@pytest.mark.parametrize("option", ["detector", "calibration", "settings", "in_domain_share", "label"])
 def test_options_of_other_tasks_are_refused(bare, option):
     with pytest.raises(TypeError, match=rf"FillMask.fit\(\) .* argument {option!r}. Known are: masking, text, epochs"):
         bare.fit(TEXTS, **{option: "cosine"})

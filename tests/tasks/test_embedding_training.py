@@ -515,14 +515,14 @@ def test_similarities_say_how_much_of_both_texts_was_read(base):
     one, other = ("w5 w6", "w7 " * 9), ("w8 " * 6, "w9 " * 5)
     cutting = SentenceEmbedder.from_pretrained(base, device="cpu", max_length=6, on_overflow="truncate")
     found = cutting.predict([one, other])
-    assert [(each.reading.windows, each.reading.dropped_tokens) for each in found] == [(1, 5), (1, 2 + 1)]
+    assert [(each.tokens_read.windows, each.tokens_read.dropped_tokens) for each in found] == [(1, 5), (1, 2 + 1)]
     rows = [dict(zip(("text_a", "text_b"), each, strict=True)) for each in (one, other)]
     from bothways.data import read_rows
 
     assert list(cutting.predict_rows(read_rows(rows))) == found
     assert found[0].to_dict() == {"similarity": found[0].similarity, "windows": 1, "dropped_tokens": 5}
     whole = SentenceEmbedder.from_pretrained(base, device="cpu", max_length=6, stride=0)
-    assert [(each.windows, each.dropped_tokens) for each in [whole.predict(one).reading]] == [(3, 0)]
+    assert [(each.windows, each.dropped_tokens) for each in [whole.predict(one).tokens_read]] == [(3, 0)]
 
 
 @pytest.mark.parametrize("columns", [ScoredPairs(), Pairs("text_a", "text_b")])
@@ -532,7 +532,7 @@ def test_reports_on_vectors_count_texts_that_are_cut(base, columns):
     with warnings.catch_warnings():
         warnings.simplefilter("error", TextsTruncated)
         report = cutting.evaluate(rows, columns=columns, resamples=5)
-    assert report.to_dict()["reading"] == {"texts": 12, "in_windows": 0, "cut": 6, "dropped_tokens": 12}
+    assert report.to_dict()["tokens_read"] == {"texts": 12, "in_windows": 0, "cut": 6, "dropped_tokens": 12}
     assert report.summary().endswith("6 of 12 texts were cut, by 12 tokens together")
 
 

@@ -73,7 +73,7 @@ def test_a_promise_and_a_border_are_kept():
     others = [{"text": f"w{60 + number} w61"} for number in range(30)]
     found, domain = classifier.predict(WORDS, coverage=0.8), classifier.confidence.out_of_domain
     assert all(answer.label in answer.label_set for answer in found)
-    assert all(answer.outside == (answer.outside_score > domain.threshold) for answer in found)
+    assert all(answer.out_of_domain == (answer.out_of_domain_score > domain.threshold) for answer in found)
     report = classifier.out_of_domain(classifier.score(held_out), others, resamples=10)
     assert (*report.counts.values(), report.tokens_read.texts) == (30, 30, 30)
     classifier.fit_threshold(others)
@@ -83,7 +83,7 @@ def test_a_promise_and_a_border_are_kept():
 def test_what_learnt_without_held_out_texts_promises_nothing():
     classifier = stored("few_shot_plain")
     assert classifier.facts() == {"labels": list(LABELS), "calibration": None}
-    assert classifier.predict("w5").outside is None
+    assert classifier.predict("w5").out_of_domain is None
     with pytest.raises(NotCalibrated, match="a coverage was asked for"):
         classifier.predict("w5", coverage=0.9)
     with pytest.raises(NotCalibrated, match="cannot tell texts of its domain"):
@@ -108,8 +108,8 @@ def test_a_calibration_that_older_models_kept_is_read(saved):
 
 def test_how_much_of_a_long_text_was_read_stands_in_the_prediction():
     prediction = stored("few_shot").predict("w5 " * 40)
-    assert prediction.reading.windows > 1
-    assert prediction.reading.dropped_tokens == 0
+    assert prediction.tokens_read.windows > 1
+    assert prediction.tokens_read.dropped_tokens == 0
 
 
 def test_rows_and_typed_texts_are_read_from_other_columns():

@@ -82,7 +82,9 @@ def test_long_choices_are_read_in_windows_and_still_learnt_from(tmp_path):
     model = MultipleChoice.from_pretrained(tmp_path / "base", device="cpu", max_length=10)
     long = [{**row, "choices": [" ".join([each, *["w40"] * 12]) for each in row["choices"]]} for row in rows(8)]
     model.fit(long, validation=long, epochs=2, batch_size=4, max_tokens=24)
-    assert all(each.reading.windows > 1 for each in model.predict([(row["context"], row["choices"]) for row in long]))
+    assert all(
+        each.tokens_read.windows > 1 for each in model.predict([(row["context"], row["choices"]) for row in long])
+    )
 
 
 def test_a_label_may_be_the_text_of_the_choice_and_choices_columns_of_their_own(fitted):

@@ -63,10 +63,10 @@ def test_one_pair_gives_one_prediction_and_many_give_a_list(fitted):
 
 def test_of_a_long_pair_the_second_text_is_cut_into_windows_and_the_first_repeated(fitted):
     found = fitted.predict(("w5 w6", LONG))
-    assert found.reading.windows > 2
-    assert found.reading.dropped_tokens == 0
+    assert found.tokens_read.windows > 2
+    assert found.tokens_read.dropped_tokens == 0
     windows = fitted.model.tokenizer.encode([("w5 w6", LONG)], max_length=18)[0].windows
-    assert len(windows) == found.reading.windows
+    assert len(windows) == found.tokens_read.windows
     assert all(window.ids[1:3] == [5, 6] for window in windows)
 
 
@@ -101,7 +101,7 @@ def test_numbers_are_predicted_of_pairs(base, tmp_path):
 def test_a_report_says_how_many_pairs_were_read_in_windows(fitted):
     data = [*pairs(4), {"text_a": "w5", "text_b": LONG, "label": "other"}]
     report = fitted.evaluate(data, resamples=5)
-    assert report.to_dict()["reading"] == {"texts": 5, "in_windows": 1, "cut": 0, "dropped_tokens": 0}
+    assert report.to_dict()["tokens_read"] == {"texts": 5, "in_windows": 1, "cut": 0, "dropped_tokens": 0}
     assert "1 of 5 texts were read in several windows" in report.summary()
 
 
@@ -208,8 +208,8 @@ def test_a_score_beside_labels_is_refused(base, options):
 @pytest.mark.parametrize("pair", [(LONG, "w6"), ("w6", LONG), (LONG, LONG)])
 def test_whichever_text_is_long_all_of_it_is_read(fitted, pair):
     short, found = fitted.predict([("w5", "w6"), pair])
-    assert (short.reading.windows, found.reading.dropped_tokens) == (1, 0)
-    assert found.reading.windows > 1
+    assert (short.tokens_read.windows, found.tokens_read.dropped_tokens) == (1, 0)
+    assert found.tokens_read.windows > 1
     assert fitted.evaluate([{"text_a": pair[0], "text_b": pair[1], "label": "same"}], resamples=2).n == 1
 
 
@@ -221,7 +221,7 @@ def test_pairs_with_a_long_first_text_are_learnt_from(base):
 def test_a_long_pair_is_refused_or_cut_on_request(base):
     classifier = opened(base, on_overflow="truncate")
     classifier.fit(pairs(), **QUICK)
-    reading = classifier.predict(("w5", LONG)).reading
+    reading = classifier.predict(("w5", LONG)).tokens_read
     assert (reading.windows, reading.dropped_tokens) == (1, 40 - 14)
     with pytest.raises(TextTooLong):
         opened(base, on_overflow="error").fit([*pairs(), {"text_a": "w5", "text_b": LONG, "label": "same"}], **QUICK)

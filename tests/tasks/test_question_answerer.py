@@ -137,16 +137,16 @@ def test_a_long_context_is_read_to_its_end_and_a_cut_one_says_so(base):
     answerer = fitted(base, calibration=None)
     always = {"max_answer_tokens": 1, "top": 200, "threshold": -math.inf}
     found = answerer.predict((row["question"], row["context"]), **always)
-    assert found.reading.windows > 2
-    assert found.reading.dropped_tokens == 0
+    assert found.tokens_read.windows > 2
+    assert found.tokens_read.dropped_tokens == 0
     # Of one token each they are all its words.
     assert [each.text for each in sorted(found.answers, key=lambda each: each.start)] == words
     cut = opened(base, on_overflow="truncate")
     cut.fit([*questions(), row], validation=questions(8), **QUICK)
-    reading = cut.predict((row["question"], row["context"])).reading
+    reading = cut.predict((row["question"], row["context"])).tokens_read
     assert (reading.windows, reading.dropped_tokens) == (1, len(words) - (18 - 4))
     report = cut.evaluate([*questions(3), row], resamples=10)
-    assert report.to_dict()["reading"] == {
+    assert report.to_dict()["tokens_read"] == {
         "texts": 4,
         "in_windows": 0,
         "cut": 1,

@@ -194,7 +194,7 @@ def test_cut_texts_are_trained_on_to_the_cut_only(base, monkeypatch):
     data = [{"text": long, "label": "ant"}, {"text": "w5 w6", "label": "bee"}]
     classifier = fitted(base, data, epochs=1, validation=data, open_with={"on_overflow": "truncate", "max_length": 8})
     assert max(seen) == FIRST_WORD + 5
-    reading = classifier.predict(long).reading
+    reading = classifier.predict(long).tokens_read
     assert (reading.windows, reading.dropped_tokens) == (1, VOCABULARY - FIRST_WORD - 6)
 
 
@@ -207,7 +207,7 @@ def test_a_long_text_is_labelled_by_the_mean_of_its_windows_logits(base):
     lengths = np.array([len(window.ids) for window in windows])
     expected = softmax((logits_WC * lengths[:, None]).sum(0, keepdims=True) / lengths.sum())[0]
     found = classifier.predict(long)
-    assert found.reading.windows == len(windows) > 2
+    assert found.tokens_read.windows == len(windows) > 2
     np.testing.assert_allclose([found.probabilities[label] for label in LABELS], expected, rtol=0, atol=1e-6)
 
 
@@ -226,8 +226,8 @@ def test_a_prediction_becomes_flat_json_values(base):
         "label": found.label,
         "probability": found.probability,
         "probabilities": found.probabilities,
-        "outside": found.outside,
-        "outside_score": found.outside_score,
+        "out_of_domain": found.out_of_domain,
+        "out_of_domain_score": found.out_of_domain_score,
         "windows": 1,
         "dropped_tokens": 0,
     }

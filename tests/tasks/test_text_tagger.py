@@ -84,8 +84,8 @@ def test_spans_stand_where_the_original_text_has_them(tagger):
         assert text[each.start : each.end] == each.text
     assert [(span.label, span.text) for span in answer.spans] == [("PER", "w5 \n w6"), ("LOC", "w7"), ("PER", "w5")]
     assert answer.spans[0].words == (1, 3)
-    assert answer.reading.windows == 1
-    assert answer.reading.dropped_tokens == 0
+    assert answer.tokens_read.windows == 1
+    assert answer.tokens_read.dropped_tokens == 0
 
 
 def test_words_of_a_list_come_back_as_they_were(tagger):
@@ -141,7 +141,7 @@ def test_tags_are_written_in_other_schemes(tagger):
 def test_a_long_text_is_read_in_windows_and_each_word_has_one_tag(tagger):
     words = ["w5", "w6", "w20", "w7", "w30", "w31"] * 20
     [answer] = tagger.predict([words])
-    assert answer.reading.windows > 5
+    assert answer.tokens_read.windows > 5
     assert len(answer.words) == len(words)
     assert len(answer.spans) == 40
 
@@ -167,7 +167,7 @@ def test_windows_vote_with_the_context_that_they_have(tagger):
 def test_what_was_cut_is_counted_and_outside(folder):
     cut = opened(folder, on_overflow="truncate")
     [answer] = cut.predict([["w20"] * 14 + ["w5"] + ["w6"] * 10])
-    assert answer.reading.dropped_tokens == 9
+    assert answer.tokens_read.dropped_tokens == 9
     assert answer.tags[14:] == ("B-PER", "I-PER", *["O"] * 9)
     assert answer.words[-1].probability < 0.3
 
@@ -175,7 +175,7 @@ def test_what_was_cut_is_counted_and_outside(folder):
 def test_a_report_says_how_much_was_read(folder):
     long = [{"tokens": ["w20"] * 14 + ["w5"] + ["w6"] * 10, "tags": ["O"] * 14 + ["B-PER"] + ["I-PER"] * 10}, *rows(3)]
     cut = opened(folder, on_overflow="truncate").evaluate(long, resamples=5)
-    assert cut.to_dict()["reading"] == {"texts": 4, "in_windows": 0, "cut": 1, "dropped_tokens": 9}
+    assert cut.to_dict()["tokens_read"] == {"texts": 4, "in_windows": 0, "cut": 1, "dropped_tokens": 9}
     assert "1 of 4 texts were cut, by 9 tokens together" in cut.summary()
     assert opened(folder).evaluate(long, resamples=5).tokens_read.in_windows == 1
 

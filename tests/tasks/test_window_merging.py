@@ -230,7 +230,7 @@ def test_fitting_again_learns_attention_anew(attentive):
     classifier, data = opened(folder), long_rows()
     before = classifier.predict(data[0]["text"])
     classifier.fit(data, validation=data, epochs=1, learning_rate=1e-3)
-    assert classifier.predict(data[0]["text"]).reading == before.reading
+    assert classifier.predict(data[0]["text"]).tokens_read == before.tokens_read
 
 
 def test_attention_needs_texts_of_several_windows(base):
@@ -289,7 +289,7 @@ def test_a_stride_decides_what_windows_share_and_is_kept(base, tmp_path, stride)
     for one, following in itertools.pairwise(inside):
         assert len(set(one) & set(following)) >= stride
         assert one[len(one) - stride :] == following[:stride]
-    assert again.predict(words).reading.windows == len(inside) == -(-(24 - stride) // (6 - stride))
+    assert again.predict(words).tokens_read.windows == len(inside) == -(-(24 - stride) // (6 - stride))
 
 
 @pytest.mark.parametrize("length", [6, 5, 4])
@@ -300,7 +300,7 @@ def test_a_stride_that_shorter_windows_have_no_room_for_is_a_usual_one(base, tmp
     again = opened(tmp_path / "saved", max_length=length)
     usual = opened(base, max_length=length)
     words = " ".join(f"w{5 + place}" for place in range(24))
-    assert again.predict(words).reading.windows == len(usual._state[0].stored([words]).starts) - 1
+    assert again.predict(words).tokens_read.windows == len(usual._state[0].stored([words]).starts) - 1
     assert opened(tmp_path / "saved", max_length=8)._state[0].reading.stride == 3
     with pytest.raises(InvalidInput, match="stride must lie between 0 and 9, but it is 10"):
         opened(tmp_path / "saved", stride=10)
@@ -318,7 +318,7 @@ def test_a_report_says_what_was_read_in_windows_and_what_was_cut(base):
         classifier = opened(base, on_overflow=overflow)
         classifier.fit(rows(), **QUICK)
         report = classifier.evaluate(data, resamples=5)
-        read = report.to_dict()["reading"]
+        read = report.to_dict()["tokens_read"]
         assert (read["in_windows"], read["cut"], read["dropped_tokens"]) == counted
         assert ("read in several windows" in report.summary()) == (overflow == "window")
         assert ("were cut, by 24 tokens" in report.summary()) == (overflow == "truncate")

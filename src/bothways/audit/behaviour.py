@@ -40,13 +40,13 @@ class _Asked:
 
     Attributes:
         texts: The N texts.
-        said: The answers to them.
+        answered: The answers to them.
         null: Share of answers that a neutral edit changes.
         null_n: Texts that it could change.
     """
 
     texts: tuple[str, ...]
-    said: ClassifierAnswers
+    answered: ClassifierAnswers
     null: Estimate
     null_n: int
 
@@ -79,10 +79,10 @@ class BehaviorConsistencyValidator:
         """Yield a finding for each edit, for batches, and for agreement with the reference."""
         rng = context.rng(_NAME)
         texts = GENERAL if context.rows is None else drawn_texts(context, _MOST, rng)
-        said = answers(context, context.classifier, texts)
+        answered = answers(context, context.classifier, texts)
         numbers, _, after = _edited(context, NEUTRAL_EDIT, texts, rng)
-        changed = int((said.labels_N[numbers] != after.labels_N).sum())
-        asked = _Asked(texts, said, share(changed, len(numbers)), len(numbers))
+        changed = int((answered.labels_N[numbers] != after.labels_N).sum())
+        asked = _Asked(texts, answered, share(changed, len(numbers)), len(numbers))
         yield _batches(context, asked)
         yield from _invariance(context, asked, rng)
         if _name_sentiment(context.classifier.labels):
@@ -147,10 +147,10 @@ def _rate(
 ) -> tuple[Estimate, int, dict[str, object]]:
     """Return the share of answers that an edit changes, of how many texts, and what readers want to see of them."""
     numbers, edited, after = _edited(context, edit, asked.texts, rng)
-    labels, before_N = context.classifier.labels, asked.said.labels_N[numbers]
+    labels, before_N = context.classifier.labels, asked.answered.labels_N[numbers]
     flipped = np.flatnonzero(before_N != after.labels_N).tolist()
     rate = share(len(flipped), len(numbers))
-    moved_N = after.probabilities_NC[np.arange(len(numbers)), before_N] - asked.said.confidence_N[numbers]
+    moved_N = after.probabilities_NC[np.arange(len(numbers)), before_N] - asked.answered.confidence_N[numbers]
     shown = [
         {
             "text": asked.texts[numbers[place]][:_CHARACTERS],
@@ -168,7 +168,7 @@ def _batches(context: Context, asked: _Asked) -> Finding:
     """Compare answers to texts alone with those in a batch."""
     some = asked.texts[:_ALONE]
     alone = [answers(context, context.classifier, [text]).probabilities_NC[0] for text in some]
-    apart_N = np.abs(np.array(alone) - asked.said.probabilities_NC[: len(some)]).max(axis=1)
+    apart_N = np.abs(np.array(alone) - asked.answered.probabilities_NC[: len(some)]).max(axis=1)
     worst = int(apart_N.argmax())
     value, bad = float(apart_N[worst]), bool(apart_N[worst] > _ROUNDING)
     return Finding(
@@ -232,7 +232,7 @@ def _agreement(context: Context, asked: _Asked) -> Iterator[Finding]:
     if not isinstance(reference, TextClassifier) or set(reference.labels) != set(labels):
         return
     theirs = answers(context, reference, asked.texts)
-    ours_N = [labels[number] for number in asked.said.labels_N]
+    ours_N = [labels[number] for number in asked.answered.labels_N]
     theirs_N = [reference.labels[number] for number in theirs.labels_N]
     apart = [place for place, pair in enumerate(zip(ours_N, theirs_N, strict=True)) if pair[0] != pair[1]]
     agreed = share(len(ours_N) - len(apart), len(ours_N))

@@ -135,10 +135,13 @@ def compared(encoders: TextEncoders, benign: Benign, original: str, modified: st
     found, meaning = score(before, after), meaning_shift(before, after)
     labels = probabilities = None
     if encoders.classifier is not None:
-        said, names = answers(encoders.context, encoders.classifier, [original, modified]), encoders.classifier.labels
-        first, second = said.labels_N.tolist()
+        answered, names = (
+            answers(encoders.context, encoders.classifier, [original, modified]),
+            encoders.classifier.labels,
+        )
+        first, second = answered.labels_N.tolist()
         labels = (names[first], names[second])
-        probabilities = (float(said.probabilities_NC[0, first]), float(said.probabilities_NC[1, first]))
+        probabilities = (float(answered.probabilities_NC[0, first]), float(answered.probabilities_NC[1, first]))
     return TextComparison(
         original,
         modified,

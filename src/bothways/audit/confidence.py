@@ -43,13 +43,13 @@ class _Rows:
 
     Attributes:
         texts: The N texts.
-        said: The answers to them.
+        answered: The answers to them.
         truth_N: Indices of the right labels; None without.
         without_labels: Why there are none.
     """
 
     texts: tuple[str, ...]
-    said: ClassifierAnswers
+    answered: ClassifierAnswers
     truth_N: NDArray[np.int64] | None
     without_labels: str = ""
 
@@ -110,7 +110,7 @@ def _learnt(context: Context) -> Iterator[Finding]:
 
 
 def _distribution(rows: _Rows) -> Finding:
-    confidence_N = rows.said.confidence_N
+    confidence_N = rows.answered.confidence_N
     mean = float(confidence_N.mean())
     details: dict[str, object] = {**quantiles(confidence_N), "share_above_0.99": float((confidence_N > 0.99).mean())}
     if rows.without_labels:
@@ -127,13 +127,13 @@ def _distribution(rows: _Rows) -> Finding:
 def _calibration(
     context: Context, rows: _Rows, truth_N: NDArray[np.int64], rng: np.random.Generator
 ) -> Iterator[Finding]:
-    classifier, said = context.classifier, rows.said
-    outcomes = classifier.outputs.outcomes(said.scores, truth_N)
+    classifier, answered = context.classifier, rows.answered
+    outcomes = classifier.outputs.outcomes(answered.scores, truth_N)
     report: Report = outcomes.report(seed=context.seed)
     wanted = {name: each for name, each in report.estimates.items() if name in ("accuracy", "ece", "mce", "nll")}
     numbers = {key: number for name, each in wanted.items() for key, number in each.named(name).items()}
-    right_N = (said.labels_N == truth_N).astype(np.float64)
-    confidence_N = said.confidence_N
+    right_N = (answered.labels_N == truth_N).astype(np.float64)
+    confidence_N = answered.confidence_N
     gap_N = confidence_N - right_N
     (gap,) = bootstrap_estimates(
         lambda counts_RN: (counts_RN @ gap_N / len(gap_N))[:, None], rows=len(gap_N), seed=context.seed
@@ -167,14 +167,14 @@ def _foreign(context: Context, rows: _Rows, rng: np.random.Generator) -> Iterato
         "mixed words": mixed(rows.texts, rng),
         "random characters": noise(rows.texts, rng),
     }
-    said = {name: answers(context, context.classifier, texts) for name, texts in made.items()}
+    answered = {name: answers(context, context.classifier, texts) for name, texts in made.items()}
     # Mixed words are of the domain's vocabulary: a model need not tell them from texts, so they are shown alone.
-    outside = [*said["foreign"].scores, *said["random characters"].scores]
+    outside = [*answered["foreign"].scores, *answered["random characters"].scores]
     evidence = context.classifier.outputs.evidence
-    inside, elsewhere = evidence(rows.said.scores), evidence(outside)
+    inside, elsewhere = evidence(rows.answered.scores), evidence(outside)
     score = MaxSoftmax().score
     yield _unaware(
-        rows, said, out_of_domain_report(score(inside), score(elsewhere), resamples=_RESAMPLES, seed=context.seed)
+        rows, answered, out_of_domain_report(score(inside), score(elsewhere), resamples=_RESAMPLES, seed=context.seed)
     )
     detector = context.classifier.confidence.out_of_domain
     if detector is not None:
@@ -185,14 +185,14 @@ def _foreign(context: Context, rows: _Rows, rng: np.random.Generator) -> Iterato
         yield _detector(rows, detector.kind, found)
 
 
-def _unaware(rows: _Rows, said: Mapping[str, ClassifierAnswers], found: Report) -> Finding:
-    own = rows.said.confidence_N
-    confidence_M = np.concatenate([said["foreign"].confidence_N, said["random characters"].confidence_N])
+def _unaware(rows: _Rows, answered: Mapping[str, ClassifierAnswers], found: Report) -> Finding:
+    own = rows.answered.confidence_N
+    confidence_M = np.concatenate([answered["foreign"].confidence_N, answered["random characters"].confidence_N])
     unaware = len(own) >= _FEWEST and found.auroc.low < _KNOWS_NOTHING
     title = f"mean confidence {confidence_M.mean():.3f} on foreign texts, {own.mean():.3f} on its own"
     shares = {
         f"{name}: {measure}": value
-        for name, each in said.items()
+        for name, each in answered.items()
         for measure, value in (
             ("mean confidence", float(each.confidence_N.mean())),
             (f"share above {_SURE}", float((each.confidence_N > _SURE).mean())),
@@ -231,7 +231,7 @@ def _detector(rows: _Rows, kind: str, found: Report) -> Finding:
             found.auroc.value,
             _KNOWS_NOTHING,
             "a detector that knows nothing: 0.5",
-            found.n + found.counts["n_outside"],
+            found.n + found.counts["n_out_of_domain"],
             {f"detector_{name}": value for name, value in _numbers(found).items()},
         ),
         "confidence-detector",

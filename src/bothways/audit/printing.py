@@ -17,8 +17,8 @@ def as_text(report: AuditReport) -> str:
     for each in report.detectors:
         shown = each.verdict if each.ran else "not run"
         reason = each.reason.removeprefix("not run: ")
-        said = reason if reason else duration(each.seconds)
-        lines += _wrapped(f"{each.name:<{widest}}  {shown:<12}  ", said)
+        text = reason if reason else duration(each.seconds)
+        lines += _wrapped(f"{each.name:<{widest}}  {shown:<12}  ", text)
     for note in report.notes:
         lines += _wrapped("note: ", note)
     for finding in report.findings:

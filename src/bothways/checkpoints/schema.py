@@ -11,8 +11,9 @@ with the same error: `damaged`.
 from collections.abc import Mapping
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
 
+from bothways.checkpoints import earlier
 from bothways.choices import (
     CalibrationMethod,
     DetectorKind,
@@ -72,13 +73,13 @@ class StoredCalibration(_Part):
 
 
 class StoredGuarantee(_Numbers):
-    """A coverage guarantee; its held-out scores lie in ``trust.safetensors``."""
+    """A coverage guarantee; its held-out scores lie in ``confidence.safetensors``."""
 
     kind: GuaranteeKind
 
 
 class StoredDetection(_Numbers):
-    """Detection of texts out of domain; the detector's arrays lie in ``trust.safetensors``."""
+    """Detection of texts out of domain; the detector's arrays lie in ``confidence.safetensors``."""
 
     kind: DetectorKind
     threshold: float
@@ -106,6 +107,11 @@ class Stored(StoredReading):
     temperature: StoredTemperature | None = Field(default=None, description="a value above 0 and a slope from 0 on")
     card: dict[str, object] = Field(default={}, description="an object")
     checksums: dict[str, str] = Field(default={}, description="an object, which must map file names to SHA-256")
+
+    @field_validator("card", mode="after")
+    @classmethod
+    def _with_names_of_today(cls, card: dict[str, object]) -> dict[str, object]:
+        return {earlier.CARD_KEYS.get(name, name): value for name, value in card.items()}
 
     @classmethod
     def of(cls, content: Extras) -> Self:

@@ -277,9 +277,11 @@ def _run(arguments: list[str]) -> int:
     except BrokenPipeError:
         raise
     except BothwaysError as error:
-        said = str(error)
-        hints = [text for kind, words, text in _HINTS if isinstance(error, kind) and words in said and "--" not in said]
-        complain("\n".join([said, *(f"On the command line: {hint}" for hint in hints)]))
+        message = str(error)
+        hints = [
+            text for kind, words, text in _HINTS if isinstance(error, kind) and words in message and "--" not in message
+        ]
+        complain("\n".join([message, *(f"On the command line: {hint}" for hint in hints)]))
         return FAILED
     except OSError as error:
         # Reading is guarded where it is done; what is left is an output that cannot be written. Standard output has no

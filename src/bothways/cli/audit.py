@@ -129,11 +129,11 @@ def audit(
         },
         show_progress=False if quiet else None,
     )
-    said: dict[str, object] = {"--data": data, "--reference": reference, "--text": text, "--label": label}
-    said |= {"--non-members": non_members, "--triggers": triggers, "--clean-texts": clean_texts}
-    said |= {"--detectors": names and ",".join(names), "--public-key": public_key, "--seed": seed}
-    said |= {"--time-limit": f"{time_limit:g}"}
-    options = [part for key, value in said.items() if value is not None for part in (key, str(value))]
+    given: dict[str, object] = {"--data": data, "--reference": reference, "--text": text, "--label": label}
+    given |= {"--non-members": non_members, "--triggers": triggers, "--clean-texts": clean_texts}
+    given |= {"--detectors": names and ",".join(names), "--public-key": public_key, "--seed": seed}
+    given |= {"--time-limit": f"{time_limit:g}"}
+    options = [part for key, value in given.items() if value is not None for part in (key, str(value))]
     _write(report, wanted, output, shlex.join(["bothways", "audit", run, *options]))
     if report.at_least(Severity.of(fail_on)):
         return _FOUND

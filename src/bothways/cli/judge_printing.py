@@ -37,7 +37,7 @@ def show_score(found: "SystemScore", judge: "Judge") -> None:
         interval = f"{each.low:.4f} to {each.high:.4f}"
         table.add_row(name, f"{each.value:.4f}", interval, f"{each.high - each.low:.4f}", labels_worth(each))
     print_table(table)
-    print(f"judge alone {found.judged:.4f}; on the labelled rows:")
+    print(f"judge alone {found.judge_mean:.4f}; on the labelled rows:")
     print(found.quality.summary())
     for warning in found.warnings:
         note(f"warning: {warning}")
@@ -58,7 +58,7 @@ def show_ranking(found: "SystemRanking", judge: "Judge") -> None:
         sure = f"{found.probability(each.system, below[0].system):.3f}" if below else ""
         cells = [f"{estimate.value:.4f}", f"{estimate.low:.4f} to {estimate.high:.4f}"]
         cells += [f"{found.truth[each.system]:.4f}"] if found.truth else []
-        cells += [str(estimate.labels), labels_worth(estimate), f"{each.judged:.4f}", sure]
+        cells += [str(estimate.labels), labels_worth(estimate), f"{each.judge_mean:.4f}", sure]
         table.add_row(shortened(each.system, _LONGEST_NAME), *cells)
     print_table(table)
     if len(found.systems) > 1:
@@ -73,15 +73,15 @@ def _separation(found: "SystemRanking") -> str:
     """Return the probability that the first is better than the second, and the labels that would separate them."""
     first = found.comparisons[0]
     gap = first.difference
-    said = (
+    line = (
         f"{first.first} is better than {first.second} with probability {first.probability:.3f}: difference "
         f"{gap.value:+.4f}, from {gap.low:+.4f} to {gap.high:+.4f} ({first.pairing})."
     )
     if found.separating_labels is None:
-        return f"{said}\nEven labels of all rows would not separate them, if the difference is as it looks now."
+        return f"{line}\nEven labels of all rows would not separate them, if the difference is as it looks now."
     if found.separating_labels == 0:
-        return f"{said}\nThe interval leaves out 0: no further labels are needed to separate them."
+        return f"{line}\nThe interval leaves out 0: no further labels are needed to separate them."
     return (
-        f"{said}\nAbout {found.separating_labels:,} more labels of each, drawn at random, would separate them, if the "
+        f"{line}\nAbout {found.separating_labels:,} more labels of each, drawn at random, would separate them, if the "
         "difference is as it looks now."
     )

@@ -98,7 +98,7 @@ def multitask(
         raise usage_error(f"--validation is for {name!r}, but the tasks are {', '.join(tasks)}.")
     if temperature is not None and sampling != "temperature":
         raise usage_error("--temperature goes with --sampling temperature.")
-    words = {name: _words(name, said) for name, said in tasks.items()}
+    words = {name: _words(name, value) for name, value in tasks.items()}
     check_piped(
         {f"--task {name}": each.file for name, each in words.items()}
         | {f"--validation {name}": file for name, file in held.items()}
@@ -120,7 +120,7 @@ def multitask(
 
 def _next(model: "MultiTask", folder: str) -> str:
     """Return what to type after the training: one task is evaluated where rows can be right for one alone."""
-    one = "" if model.told_apart else f" --task {next(iter(model.parts))}"
+    one = "" if model.has_own_label_columns else f" --task {next(iter(model.parts))}"
     return evaluate_next(model, f"{folder}{one}")
 
 
@@ -131,10 +131,12 @@ def _named(word: str, option: str) -> tuple[str, str]:
     return name, rest
 
 
-def _words(name: str, said: str) -> _TaskWords:
-    parts = said.split(":")
+def _words(name: str, value: str) -> _TaskWords:
+    parts = value.split(":")
     if len(parts) not in (1, 3, 4) or not all(parts):
-        raise usage_error(f"--task {name} must be FILE, FILE:TEXT:LABEL or FILE:TEXT:LABEL:TARGET, but it is {said!r}.")
+        raise usage_error(
+            f"--task {name} must be FILE, FILE:TEXT:LABEL or FILE:TEXT:LABEL:TARGET, but it is {value!r}."
+        )
     file, text, label, target = (*parts, *("", "text", "label", "single")[len(parts) :])
     known: tuple[TargetKind | Literal["tagging"], ...] = (*get_args(TargetKind), "tagging")
     for each in known:

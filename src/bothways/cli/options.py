@@ -98,12 +98,12 @@ def bad_usage(*names: str) -> Iterator[None]:
     try:
         yield
     except InvalidInput as error:
-        said = str(error)
-        named = re.match(r"\w+( and \w+)*", said)
+        message = str(error)
+        named = re.match(r"\w+( and \w+)*", message)
         about = named[0].split(" and ") if named else []
         if named and set(about) <= set(names):
-            said = " and ".join(f"--{name.replace('_', '-')}" for name in about) + said[named.end() :]
-        raise usage_error(said) from error
+            message = " and ".join(f"--{name.replace('_', '-')}" for name in about) + message[named.end() :]
+        raise usage_error(message) from error
 
 
 def usage_error(message: str) -> CycloptsError:

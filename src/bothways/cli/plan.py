@@ -115,8 +115,8 @@ def _show(found: "Plan") -> None:
     table.show_header = False
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for label, said in (*_sizes(found), *_efforts(found)):
-        table.add_row(label, said)
+    for label, value in (*_sizes(found), *_efforts(found)):
+        table.add_row(label, value)
     print_table(table)
     for remark in recipe.remarks:
         print(f"\n{remark}")

@@ -61,13 +61,13 @@ def evaluate(
     Args:
         index: Folder of the index.
         queries: Rows: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
-        qrels: Relevance judgements: TREC's four columns, or tab-separated query_id, doc_id, relevance under a header.
+        qrels: Relevance judgments: TREC's four columns, or tab-separated query_id, doc_id, relevance under a header.
         mode: By both meaning and words (hybrid), by meaning (dense), or by words (lexical, also called bm25). Default:
             as for search query.
         against: Another mode to compare with, on the same queries; give it again for several. With a reranker it may be
             the mode itself, as it is without.
         text: Column of the queries' texts; give it again to join several.
-        id: Column of the queries' names, as the judgements call them.
+        id: Column of the queries' names, as the judgments call them.
         hits: Taken of each query; MAP, MRR and recall see no further.
         format: Of the queries, where the name does not say it.
         resamples: Bootstrap resamples for the intervals.
@@ -79,27 +79,27 @@ def evaluate(
         reranking: A second look at the first hits of the mode; those of --against stay as they were found.
         opening: How the model is found and where it runs.
     """
-    from bothways.data import read_judgements
+    from bothways.data import read_judgments
     from bothways.evaluation import ranking_differences
     from bothways.evaluation.report import flat_estimates
     from bothways.retrieval import absent_documents, search_outcomes
 
     _check_different(mode, against, reranking)
-    judgements, show = read_judgements(qrels), False if quiet else None
+    judgments, show = read_judgments(qrels), False if quiet else None
     asked = _queries(queries, text, id, format)
     rerank = rerank_of(reranking, opening)
     searcher = Searcher(index, [mode, *against], model, opening)
     mode = searcher.mode
     _check_different(mode, against, reranking)
     with _said_of(index, qrels):
-        absent = absent_documents(judgements, searcher.index.ids)
+        absent = absent_documents(judgments, searcher.index.ids)
 
     def measured(by: ModeName, second_look: "Rerank | None") -> "Outcomes":
         def search(texts: Sequence[str]) -> "list[list[Hit]]":
             return searcher.search(texts, hits, by, hybrid, rerank=second_look, show_progress=show)
 
         with _said_of(queries, qrels):
-            return search_outcomes(search, asked, judgements)
+            return search_outcomes(search, asked, judgments)
 
     found, found_by = measured(mode, rerank), {each: measured(each, None) for each in against}
     report = found.report(resamples=resamples, seed=seed)

@@ -36,7 +36,7 @@ _LONGEST = 78  # columns of a line of help
 _ELSEWHERE = Option(
     "out_of_domain",
     File,
-    "Rows from elsewhere, without labels, to fit the out-of-domain threshold to, instead of kept.",
+    "Rows from elsewhere, without labels, to fit the out-of-domain threshold to, instead of a share of held-out rows.",
 )
 
 

@@ -322,8 +322,8 @@ def _facts(facts: Mapping[str, object]) -> list[str]:
 def _mistake(found: "Mistake") -> str:
     """Return the line of a confident mistake, with the beginning of its text."""
     text = found.text if isinstance(found.text, str) else " | ".join(map(str, found.text))
-    said = f"{found.label!r}, but {found.predicted!r} with {found.probability:.3f}"
-    return f"look at      {found.where}: {said}: {shorten(text, _MISTAKE_WIDTH, placeholder=' ...')}"
+    described = f"{found.label!r}, but {found.predicted!r} with {found.probability:.3f}"
+    return f"look at      {found.where}: {described}: {shorten(text, _MISTAKE_WIDTH, placeholder=' ...')}"
 
 
 def _listed(metrics: Mapping[str, float]) -> str:

@@ -43,7 +43,7 @@ Array: TypeAlias = NDArray[np.float64]
 Labels: TypeAlias = NDArray[np.int64]
 
 
-# Part of its height that the border of the domain lies above the score that sets it: the row of that score would
+# Part of its height that the out-of-domain threshold lies above the score that sets it: the row of that score would
 # otherwise stand now on this side and now on that, as the last bits of a score depend on what is read beside a row.
 _ROUNDING = 1e-4
 
@@ -63,8 +63,8 @@ class OutOfDomain:
     inside_M: Array
 
     @classmethod
-    def fit_threshold(cls, detector: Detector, held_out: DetectorInput, kept: float) -> "OutOfDomain":
-        """Choose the threshold that a share ``kept`` of the domain's rows stays below.
+    def fit_threshold(cls, detector: Detector, held_out: DetectorInput, in_domain_share: float) -> "OutOfDomain":
+        """Choose the threshold that a share ``in_domain_share`` of the domain's rows stays below.
 
         Raises:
             InvalidInput: The share is not between 0 and 1.
@@ -72,7 +72,7 @@ class OutOfDomain:
         inside_N = detector.score(held_out)
         if len(inside_N) > MOST_KEPT:
             inside_N = np.random.default_rng(0).choice(inside_N, MOST_KEPT, replace=False)
-        threshold = out_of_domain_threshold(inside_N, kept)
+        threshold = out_of_domain_threshold(inside_N, in_domain_share)
         return cls(detector, threshold + _ROUNDING * abs(threshold), np.sort(inside_N))
 
     def separating(self, others: DetectorInput) -> "OutOfDomain":
@@ -187,7 +187,7 @@ def learn_classification(
         return confidence
     phase("fitting the out-of-domain detector")
     detector = storable(_fitted_detector(options.detector, logits_MC.shape[1], training))
-    return replace(confidence, out_of_domain=OutOfDomain.fit_threshold(detector, held_out, options.kept))
+    return replace(confidence, out_of_domain=OutOfDomain.fit_threshold(detector, held_out, options.in_domain_share))
 
 
 def learn_conformal_sets(

@@ -1,4 +1,4 @@
-"""Confidence on disk: settings in ``bothways.json``, arrays in ``trust.safetensors`` beside the weights."""
+"""Confidence on disk: settings in ``bothways.json``, arrays in ``confidence.safetensors`` beside the weights."""
 
 import copyreg
 from dataclasses import asdict, fields
@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bothways.checkpoints import earlier
 from bothways.checkpoints.files import read_safetensors
 from bothways.checkpoints.pickling import reduce_value, remember_file
 from bothways.checkpoints.save import write_tensors
@@ -30,7 +31,8 @@ from bothways.evaluation import (
 from bothways.evaluation.detectors import DETECTORS
 from bothways.families.weight_map import check_numbers
 
-FILE = "trust.safetensors"
+FILE = "confidence.safetensors"
+"""The arrays; beside settings in ``bothways.json``."""
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -95,9 +97,11 @@ def open_confidence(stored: StoredLabels, folder: Path, classes: int, layers: in
             None if detection is None else _out_of_domain(detection, arrays, classes, layers, width),
         )
     except (InvalidInput, TypeError, KeyError, ValueError, IndexError, OverflowError) as error:
-        raise damaged("conformal and out_of_domain", f"what belongs to {FILE}", (conformal, detection)) from error
+        raise damaged(
+            "conformal and out_of_domain", f"what belongs to {_arrays_file(folder).name}", (conformal, detection)
+        ) from error
     arguments = (stored, folder.absolute(), classes, layers, width)
-    return remember_file(confidence, folder / FILE, open_confidence, *arguments)
+    return remember_file(confidence, _arrays_file(folder), open_confidence, *arguments)
 
 
 copyreg.pickle(Confidence, reduce_value)
@@ -146,8 +150,14 @@ def _out_of_domain(stored: StoredDetection, arrays: Arrays, classes: int, layers
     return found
 
 
+def _arrays_file(folder: Path) -> Path:
+    """Return the file of the arrays, under the name of today or that of earlier versions."""
+    before = folder / earlier.CONFIDENCE_FILE
+    return before if before.is_file() and not (folder / FILE).exists() else folder / FILE
+
+
 def _arrays(folder: Path) -> Arrays:
-    path = folder / FILE
+    path = _arrays_file(folder)
     if not path.is_file():
         raise CorruptCheckpoint(f"{path.name} is missing from {folder.name!r}: get the model again from where it came.")
     tensors = read_safetensors(path)

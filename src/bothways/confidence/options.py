@@ -17,7 +17,7 @@ class ConfidenceOptions:
         detector: What detects out-of-domain rows, where one label is predicted; None leaves that out. ``"mahalanobis"``
             and the other distances read the last layer, ``"mahalanobis_layers"`` reads all of them. In place of the
             default it is ``"energy"`` where texts are so few that none is held out.
-        kept: Share of in-domain rows below the out-of-domain threshold.
+        in_domain_share: Share of in-domain rows below the out-of-domain threshold.
 
     Raises:
         InvalidInput: A value is out of its range.
@@ -25,7 +25,7 @@ class ConfidenceOptions:
 
     calibration: CalibrationChoice | None = "auto"
     detector: DetectorChoice | None = "mahalanobis"
-    kept: float = 0.95
+    in_domain_share: float = 0.95
 
     def __post_init__(self) -> None:
         methods, detectors = (*get_args(CalibrationChoice), None), (*get_args(DetectorChoice), None)
@@ -33,8 +33,10 @@ class ConfidenceOptions:
             raise InvalidInput(f"calibration must be one of {methods}, but it is {self.calibration!r}.")
         if self.detector not in detectors:
             raise InvalidInput(f"detector must be one of {detectors}, but it is {self.detector!r}.")
-        if not 0 < self.kept < 1:
-            raise InvalidInput(f"kept must be a share between 0 and 1, such as 0.95, but it is {self.kept}.")
+        if not 0 < self.in_domain_share < 1:
+            raise InvalidInput(
+                f"in_domain_share must be a share between 0 and 1, such as 0.95, but it is {self.in_domain_share}."
+            )
 
     @property
     def detects(self) -> bool:

@@ -8,7 +8,7 @@ from bothways.data.batches import as_batch, labelled_rows
 from bothways.data.columns import Inputs, Joined, Paired, class_label, label_set, number, text_at, value_at
 from bothways.data.corpus import Document, corpus_files, read_documents
 from bothways.data.formats import FORMATS, Format
-from bothways.data.judgements import Judgements, read_judgements
+from bothways.data.judgments import Judgments, read_judgments
 from bothways.data.output import OUTPUT_FORMATS, OutputFormat, output_format, write_rows
 from bothways.data.row import Row
 from bothways.data.sources import Example, Source, read_examples, read_rows, read_texts
@@ -24,7 +24,7 @@ __all__ = [
     "Format",
     "Inputs",
     "Joined",
-    "Judgements",
+    "Judgments",
     "OutputFormat",
     "Paired",
     "Row",
@@ -41,7 +41,7 @@ __all__ = [
     "output_format",
     "read_documents",
     "read_examples",
-    "read_judgements",
+    "read_judgments",
     "read_rows",
     "read_tagged",
     "read_texts",

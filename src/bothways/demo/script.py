@@ -130,7 +130,7 @@ class Demo:
             unseen = headlines()
             predicted = list(zip(unseen, predict(classifier, unseen, coverage=COVERAGE), strict=True))
         for row, each in predicted:
-            unlike = "  (unlike the training texts)" if each.outside else ""
+            unlike = "  (unlike the training texts)" if each.out_of_domain else ""
             self.say(f"{each.label} {each.probability:.2f}  {row['text']}{unlike}")
         self.add("Unseen headlines", *tell("headlines", predicted, COVERAGE), story.predictions(predicted))
 

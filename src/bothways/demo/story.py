@@ -182,7 +182,7 @@ def predictions(predicted: Sequence[tuple[Row, Classification]]) -> html.TextLis
             "predicted": first,
             "second": second,
             f"{COVERAGE:.0%} set": ", ".join(each.label_set or ()) or "none",
-            "familiar": "no" if each.outside else "yes",
+            "familiar": "no" if each.out_of_domain else "yes",
         }
         listed.append((row["text"], facts))
     return text_list(listed, "Predictions for unseen headlines, with calibrated probabilities in brackets.")

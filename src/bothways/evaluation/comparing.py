@@ -54,14 +54,14 @@ class ComparisonReport:
     def to_dict(self) -> dict[str, object]:
         """Return JSON values: ``accuracy_a``, ``accuracy_b`` and ``accuracy_difference``, each with its interval.
 
-        Then the tests, and how the texts were read: ``reading_a`` and ``reading_b``.
+        Then the tests, and how the texts were read: ``tokens_read_a`` and ``tokens_read_b``.
         """
         flat: dict[str, float] = {}
         for name, each in self.metrics.items():
             flat |= flat_estimates(
                 {f"{name}_a": each.first, f"{name}_b": each.second, f"{name}_difference": each.difference}
             )
-        read = zip(("reading_a", "reading_b"), self.tokens_read, strict=True)
+        read = zip(("tokens_read_a", "tokens_read_b"), self.tokens_read, strict=True)
         return {
             "n": self.n,
             **flat,

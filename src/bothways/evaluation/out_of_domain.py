@@ -68,17 +68,17 @@ def out_of_domain_report(
     auroc_, aupr_, fpr = percentile_estimates(value_K, np.concatenate(values_RK), of_rows=fewer)
     if aupr_.value == 1:  # what chance alone would show is no doubt about a flawless score
         aupr_ = replace(aupr_, low=max(aupr_.low, len(outside) / (len(inside) + len(outside))))
-    kept = passed = None
+    accepted = passed = None
     notes: tuple[str, ...] = ()
     if threshold is not None:
-        kept, passed = float((inside <= threshold).mean()), float((outside <= threshold).mean())
-        notes = (f"taken for texts of the domain: {kept:.1%} of its own, {passed:.1%} of others",)
+        accepted, passed = float((inside <= threshold).mean()), float((outside <= threshold).mean())
+        notes = (f"taken for texts of the domain: {accepted:.1%} of its own, {passed:.1%} of others",)
     return Report(
         kind="out-of-domain detection",
         title=f"{len(inside)} rows of the domain, {len(outside)} others",
-        counts={"n_inside": len(inside), "n_outside": len(outside)},
+        counts={"n_in_domain": len(inside), "n_out_of_domain": len(outside)},
         estimates={"auroc": auroc_, "aupr": aupr_, "fpr95": fpr},
-        values={"threshold": threshold, "kept_inside": kept, "passed_outside": passed},
+        values={"threshold": threshold, "accepted_in_domain": accepted, "accepted_out_of_domain": passed},
         notes=notes,
     )
 
@@ -101,29 +101,29 @@ def aupr(inside_N: ArrayLike, outside_M: ArrayLike) -> float:
     return float(_aupr(*_counts(inside_N, outside_M))[0])
 
 
-def fpr_at(inside_N: ArrayLike, outside_M: ArrayLike, kept: float = KEPT) -> float:
-    """Share of rows from outside that pass at the lowest threshold that keeps a share ``kept`` of those from inside.
+def fpr_at(inside_N: ArrayLike, outside_M: ArrayLike, in_domain_share: float = KEPT) -> float:
+    """Share of out-of-domain rows below the lowest threshold that ``in_domain_share`` of the in-domain rows stay below.
 
     Raises:
         InvalidInput: no rows of one kind, scores that are not finite, or a share outside (0, 1].
     """
-    if not 0 < kept <= 1:
-        raise InvalidInput(f"kept: expected a share above 0 and up to 1, got {kept}")
-    return float(_fpr(*_counts(inside_N, outside_M), kept)[0])
+    if not 0 < in_domain_share <= 1:
+        raise InvalidInput(f"in_domain_share: expected a share above 0 and up to 1, got {in_domain_share}")
+    return float(_fpr(*_counts(inside_N, outside_M), in_domain_share)[0])
 
 
-def out_of_domain_threshold(inside_N: ArrayLike, kept: float = KEPT) -> float:
-    """Return the threshold that new rows of the domain stay at or below with probability ``kept``, from held-out rows.
+def out_of_domain_threshold(inside_N: ArrayLike, in_domain_share: float = KEPT) -> float:
+    """Return the threshold that new rows of the domain stay at or below with probability ``in_domain_share``.
 
-    The ceil((N + 1) kept)-th smallest score; the largest where that many are not there.
+    It is the ceil((N + 1) in_domain_share)-th smallest score of held-out rows; the largest where these are too few.
 
     Raises:
         InvalidInput: no rows, scores that are not finite, or a share outside (0, 1).
     """
-    if not 0 < kept < 1:
-        raise InvalidInput(f"kept: expected a share between 0 and 1, such as 0.95, got {kept}")
+    if not 0 < in_domain_share < 1:
+        raise InvalidInput(f"in_domain_share: expected a share between 0 and 1, such as 0.95, got {in_domain_share}")
     inside = np.sort(real_array(inside_N, "scores inside", dimensions=1))
-    return float(inside[min(len(inside), math.ceil((len(inside) + 1) * kept - 1e-9)) - 1])
+    return float(inside[min(len(inside), math.ceil((len(inside) + 1) * in_domain_share - 1e-9)) - 1])
 
 
 def threshold_between(inside_N: ArrayLike, outside_M: ArrayLike) -> float:
@@ -175,10 +175,10 @@ def _aupr(inside_RG: FloatArray, outside_RG: FloatArray) -> FloatArray:
     return average_R
 
 
-def _fpr(inside_RG: FloatArray, outside_RG: FloatArray, kept: float) -> FloatArray:
+def _fpr(inside_RG: FloatArray, outside_RG: FloatArray, in_domain_share: float) -> FloatArray:
     inside_sums_RG = inside_RG.cumsum(axis=1)
     # Counts are whole numbers; the allowance is for the product.
-    reached_RG = inside_sums_RG >= kept * inside_sums_RG[:, -1:] - 1e-9
+    reached_RG = inside_sums_RG >= in_domain_share * inside_sums_RG[:, -1:] - 1e-9
     first_R = reached_RG.argmax(axis=1)
     passed_RG = outside_RG.cumsum(axis=1)
     share_R: FloatArray = passed_RG[np.arange(len(first_R)), first_R] / passed_RG[:, -1]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bothways.data.judgements import check_grade
+from bothways.data.judgments import check_grade
 from bothways.errors import InvalidInput, MissingDependency
 from bothways.evaluation.bootstrap import Estimate
 from bothways.evaluation.comparing import compare
@@ -29,7 +29,7 @@ _LEFT_OUT = {
 
 def ranking_outcomes(
     rankings: Mapping[str, Sequence[str]],
-    judgements: Mapping[str, Mapping[str, int]],
+    judgments: Mapping[str, Mapping[str, int]],
     *,
     queries_without_contrast: int = 0,
 ) -> Outcomes:
@@ -40,7 +40,7 @@ def ranking_outcomes(
 
     Args:
         rankings: Document ids by query, best first.
-        judgements: Relevance by query and document; a document that was not judged is not relevant.
+        judgments: Relevance by query and document; a document that was not judged is not relevant.
         queries_without_contrast: Queries that were not ranked, as all of their documents are relevant, or none;
             only counted.
 
@@ -49,20 +49,20 @@ def ranking_outcomes(
             out of range.
         MissingDependency: ir-measures is not installed.
     """
-    judged = tuple(query for query in rankings if _has_relevant(judgements.get(query, {})))
+    judged = tuple(query for query in rankings if _has_relevant(judgments.get(query, {})))
     if not judged:
         raise InvalidInput(
-            f"none of the {len(rankings):,} queries has a relevant document in the judgements. Check that both name "
-            f"the queries alike: one is {next(iter(rankings), None)!r}, a judged one {next(iter(judgements), None)!r}."
+            f"none of the {len(rankings):,} queries has a relevant document in the judgments. Check that both name "
+            f"the queries alike: one is {next(iter(rankings), None)!r}, a judged one {next(iter(judgments), None)!r}."
         )
     for query in judged:
-        grades = judgements[query]
+        grades = judgments[query]
         furthest = max(grades, key=lambda document: abs(grades[document]))
         check_grade(str(grades[furthest]), f"document {furthest!r} of query {query!r}")
         if len(set(rankings[query])) < len(rankings[query]):
             raise InvalidInput(f"the ranking of query {query!r} has a document twice.")
-    values_NM = _values(judged, rankings, judgements)
-    missing = sum(query not in rankings and _has_relevant(of_query) for query, of_query in judgements.items())
+    values_NM = _values(judged, rankings, judgments)
+    missing = sum(query not in rankings and _has_relevant(of_query) for query, of_query in judgments.items())
     counts = {
         "unjudged": len(rankings) - len(judged),
         "missing_queries": missing,
@@ -93,7 +93,7 @@ def ranking_differences(
 
 
 def _values(
-    queries: Sequence[str], rankings: Mapping[str, Sequence[str]], judgements: Mapping[str, Mapping[str, int]]
+    queries: Sequence[str], rankings: Mapping[str, Sequence[str]], judgments: Mapping[str, Mapping[str, int]]
 ) -> FloatArray:
     try:
         import ir_measures
@@ -102,7 +102,7 @@ def _values(
     measures = [ir_measures.parse_measure(name) for name in MEASURES.values()]
     columns = {measure: column for column, measure in enumerate(measures)}
     rows = {query: row for row, query in enumerate(queries)}
-    truth = {query: dict(judgements[query]) for query in queries}
+    truth = {query: dict(judgments[query]) for query in queries}
     # trec_eval sorts by these scores, and equal ones by the name of the document.
     run = {
         query: {document: -float(place) for place, document in enumerate(rankings[query])}

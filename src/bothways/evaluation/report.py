@@ -227,7 +227,7 @@ class Report:
             "per_class": {row.label: row.to_dict() for row in self.per_class},
             "confusion": [list(row) for row in self.confusion],
             "reliability": [asdict(each) for each in self.reliability],
-            "reading": None if self.tokens_read is None else self.tokens_read.to_dict(),
+            "tokens_read": None if self.tokens_read is None else self.tokens_read.to_dict(),
             "disagreement": dict(self.disagreement),
             "members": [{"member": name, **metrics} for name, metrics in self.members],
             "operating_points": [each.to_dict() for each in self.operating_points],
@@ -293,11 +293,11 @@ class Report:
         """At which thresholds labels were predicted, the notes, operating points, and the baseline of the training."""
         own = [row.threshold for row in self.per_class if row.threshold is not None]
         common = self.values.get("threshold") if self.kind == MULTI_LABEL else None
-        said = () if common is None else (f"Labels are given from a probability of {common:.4g} on.",)
+        lines = () if common is None else (f"Labels are given from a probability of {common:.4g} on.",)
         if own:
-            said = (f"Each label is given from a probability of its own on, from {min(own):.4g} to {max(own):.4g}.",)
+            lines = (f"Each label is given from a probability of its own on, from {min(own):.4g} to {max(own):.4g}.",)
         baseline = () if self.baseline is None else (self.baseline.summary(),)
-        return (*said, *self.notes, *(each.summary() for each in self.operating_points), *baseline)
+        return (*lines, *self.notes, *(each.summary() for each in self.operating_points), *baseline)
 
 
 def flat_estimates(estimates: Mapping[str, Estimate], ending: str = "") -> dict[str, float]:

@@ -84,9 +84,9 @@ class TaggingCounts:
 
     def headline_rows(self) -> tuple[int, ...]:
         """Return the number of texts behind each number of the headline (5)."""
-        _, there, said = (self.counts_N3L > 0).any(axis=2).sum(axis=0).tolist()
+        _, there, given = (self.counts_N3L > 0).any(axis=2).sum(axis=0).tolist()
         macro = metrics.macro_rows(self.texts_3L[1], self.texts_3L[2])
-        return max(there, said), said, there, macro, len(self.words_N2)
+        return max(there, given), given, there, macro, len(self.words_N2)
 
     def resampled(self, counts_RN: FloatArray, *, joined: bool = False) -> ClassCounts:
         """Return counts (R, L) of resampled texts, or (R, 1) of all labels joined."""
@@ -110,8 +110,8 @@ def span_counts(
         raise InvalidInput(f"expected predictions for {len(truth)} texts, got {len(predicted)}.")
     numbers = {label: number for number, label in enumerate(labels)}
     counts_N3L = np.zeros((len(truth), 3, len(labels)), dtype=np.int64)
-    for text, (there, said) in enumerate(zip(truth, predicted, strict=True)):
-        for kind, spans in enumerate((set(there) & set(said), there, said)):
+    for text, (there, given) in enumerate(zip(truth, predicted, strict=True)):
+        for kind, spans in enumerate((set(there) & set(given), there, given)):
             for span in spans:
                 if span.label not in numbers:
                     raise InvalidInput(f"text {text} has a span of {span.label!r}, which is none of {list(labels)}.")

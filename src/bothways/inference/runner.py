@@ -273,5 +273,5 @@ class _Copying(Sequence[Rows]):
 
 def is_out_of_memory(error: RuntimeError) -> bool:
     """Return whether torch ran out of memory; only some of its allocators have an error of their own for that."""
-    said = str(error)
-    return isinstance(error, torch.OutOfMemoryError) or any(sign in said for sign in _OUT_OF_MEMORY)
+    message = str(error)
+    return isinstance(error, torch.OutOfMemoryError) or any(sign in message for sign in _OUT_OF_MEMORY)

@@ -95,7 +95,7 @@ class Judge:
             opening: How the model is found, where it runs and how texts are read.
             merge: How the windows of a long passage become one answer, see `bothways.tasks.merging`.
             confidence: Options of `PairClassifier.fit` that are none of the training: ``calibration``, ``detector``,
-                ``kept``, ``class_weights``.
+                ``in_domain_share``, ``class_weights``.
             options: Of the training, see `bothways.training.options.TrainingOptions`.
 
         Raises:

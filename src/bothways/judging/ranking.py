@@ -227,7 +227,7 @@ def _compared(
     first: JudgedSystem, second: JudgedSystem, *, method: PpiMethod, level: float, seed: int
 ) -> SystemComparison:
     samples, pairing = paired_samples(first, second)
-    if any(not len(each.unlabelled_judged) for each in samples) and method == "ppi":
+    if any(not len(each.unlabelled_judge_scores) for each in samples) and method == "ppi":
         method = "classical"
     difference = estimate_difference(*samples, pairing=pairing, method=method, level=level, seed=seed)
     return SystemComparison(first.name, second.name, difference, probability_better(difference), pairing)

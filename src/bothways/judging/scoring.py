@@ -79,7 +79,7 @@ class SystemScore:
         dimension: What was judged.
         rows: Rows of the system.
         incomplete: Rows that were left out, since they lack a text that the judge reads.
-        judged: The mean of the judge's probabilities, which nothing corrects.
+        judge_mean: Mean of the judge's probabilities, which nothing corrects.
         estimates: The success rate with its interval by each method.
         method: The method whose estimate is `estimate`.
         quality: How well the judge agrees with the labels.
@@ -89,7 +89,7 @@ class SystemScore:
     dimension: str
     rows: int
     incomplete: int
-    judged: float
+    judge_mean: float
     estimates: Mapping[PpiMethod, PoweredEstimate]
     method: PpiMethod
     quality: JudgeReport
@@ -115,7 +115,7 @@ class SystemScore:
             "rows": self.rows,
             "incomplete": self.incomplete,
             "labels": self.estimate.labels,
-            "judge_mean": self.judged,
+            "judge_mean": self.judge_mean,
             **{name: value for name, value in _plain(self.estimate).items() if name in _SHOWN},
             "estimates": {name: _plain(each) for name, each in self.estimates.items()},
             "agreement": kept,
@@ -215,7 +215,7 @@ def scored(
         InvalidInput: There are fewer than two labels, or the method needs rows without labels and all have one.
     """
     sample = system.sample()
-    possible = [each for each in METHODS if len(sample.unlabelled_judged) or each in ("classical", method)]
+    possible = [each for each in METHODS if len(sample.unlabelled_judge_scores) or each in ("classical", method)]
     estimates = {each: estimate_mean(sample, method=each, level=level, seed=seed) for each in possible}
     return SystemScore(
         system.name,

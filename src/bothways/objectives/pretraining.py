@@ -69,8 +69,8 @@ class UnitPredictions:
 
     def right(self) -> Tensor:
         """Return where the prediction is the target (M)."""
-        said = (self.scores > 0).to(self.truth.dtype) if self.scores.dim() == 1 else self.scores.argmax(-1)
-        return said == self.truth
+        predictions = (self.scores > 0).to(self.truth.dtype) if self.scores.dim() == 1 else self.scores.argmax(-1)
+        return predictions == self.truth
 
     def sums(self, packed: Packed) -> NDArray[np.float64]:
         """Return the sum of losses, the number of right predictions and of units of each sequence (B, 3)."""

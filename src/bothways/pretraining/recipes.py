@@ -1,7 +1,7 @@
 """Recipes of pre-training: what the published encoders were trained on and how, and smaller cuts of the same.
 
-A `PretrainingRecipe` is data: an architecture, an objective, and a `Course`, the length and the optimizer's settings, at
-the published scale. `scaled` gives the same recipe at a size that one machine can train.
+A `PretrainingRecipe` is data: an architecture, an objective, and a `Course`, the length and the optimizer's settings,
+at the published scale. `scaled` gives the same recipe at a size that one machine can train.
 """
 
 import math

@@ -160,9 +160,11 @@ def _outside(report: Report) -> Section:
     figures = [KeyFigure(_word(name), f"{each.value:.3f}", _interval(each)) for name, each in report.estimates.items()]
     blocks: list[Block] = [
         KeyFigures(tuple(figures)),
-        Paragraph(f"{report.counts['n_inside']:,} texts of the domain against {report.counts['n_outside']:,} others."),
+        Paragraph(
+            f"{report.counts['n_in_domain']:,} texts of the domain against {report.counts['n_out_of_domain']:,} others."
+        ),
     ]
-    kept, passed = report.values["kept_inside"], report.values["passed_outside"]
+    kept, passed = report.values["accepted_in_domain"], report.values["accepted_out_of_domain"]
     if kept is not None and passed is not None:
         blocks.append(
             Paragraph(
@@ -177,8 +179,8 @@ def _classes(report: Report) -> Iterator[Block]:
     """Yield the confusion matrix, or where it would be too large the pairs that are confused most; then every class."""
     _, one, counted = _KINDS.get(report.kind, _CLASSES)
     # A matrix has room for the beginnings and ends of labels, which must tell them apart.
-    told_apart = len({short_label(label) for label in report.labels}) == len(report.labels)
-    if report.confusion and len(report.labels) <= MOST_IN_MATRIX and told_apart:
+    distinct = len({short_label(label) for label in report.labels}) == len(report.labels)
+    if report.confusion and len(report.labels) <= MOST_IN_MATRIX and distinct:
         yield confusion_figure(report)
     elif pairs := report.confused_pairs(MOST_PAIRS):
         shown = tuple((each.truth, each.predicted, f"{each.count:,}", f"{each.share:.1%}") for each in pairs)

@@ -47,7 +47,7 @@ def score_page(score: SystemScore, *, judge: Mapping[str, str], command: str) ->
         KeyFigure("Success rate", f"{estimate.value:.3f}", _interval(estimate.low, estimate.high, estimate.level)),
         KeyFigure("Human labels", f"{estimate.labels:,}", f"of {score.rows:,} rows"),
         KeyFigure("Labels they are worth", labels_worth(estimate), "to an interval from labels alone"),
-        KeyFigure("Judge alone", f"{score.judged:.3f}", "corrected by nothing"),
+        KeyFigure("Judge alone", f"{score.judge_mean:.3f}", "corrected by nothing"),
     )
     drawn = [Bar(name, each.value, (each.low, each.high)) for name, each in score.estimates.items()]
     rows = tuple(
@@ -123,7 +123,7 @@ def _systems(ranking: SystemRanking) -> list[Block]:
             *((f"{ranking.truth[each.system]:.4f}",) if ranking.truth else ()),
             f"{each.estimate.labels:,} of {each.rows:,}",
             labels_worth(each.estimate),
-            f"{each.judged:.4f}",
+            f"{each.judge_mean:.4f}",
         )
         for each in ranking.systems
     )

@@ -9,7 +9,7 @@ import numpy as np
 
 from bothways.checkpoints.hub import locate
 from bothways.data import Source, class_label, read_rows, text_at, value_at
-from bothways.data.judgements import check_grade
+from bothways.data.judgments import check_grade
 from bothways.errors import InvalidInput, did_you_mean
 from bothways.evaluation import Report
 from bothways.evaluation.rankings import ranking_outcomes
@@ -139,16 +139,16 @@ def evaluate_reranker(
     telling = [each for each in candidates if any(each.grades) and not all(each.grades)]
     if not telling:
         raise InvalidInput("there is no query with passages that answer and others that do not: nothing to measure.")
-    rankings, judgements = {}, {}
+    rankings, judgments = {}, {}
     readings: list[TokensRead] = []
     with progress("ranking", len(telling), show=show_progress) as bar:
         for each in telling:
             scores_P, read = scores_and_readings(reranker, each.query, each.passages)
             readings += read
             rankings[each.query] = [str(row) for row in np.lexsort((np.array(each.grades), -scores_P))]
-            judgements[each.query] = {str(row): grade for row, grade in enumerate(each.grades)}
+            judgments[each.query] = {str(row): grade for row, grade in enumerate(each.grades)}
             bar.advance()
-    outcomes = ranking_outcomes(rankings, judgements, queries_without_contrast=len(candidates) - len(telling))
+    outcomes = ranking_outcomes(rankings, judgments, queries_without_contrast=len(candidates) - len(telling))
     read_in_all = texts_read(readings) if readings else None
     return replace(outcomes, tokens_read=read_in_all).report(resamples=resamples, seed=seed)
 

@@ -111,7 +111,7 @@ class CrossEncoder(ModelReranker):
         """Return the score, probability or expected grade of each passage, ``(P,)``, and how the pairs were read."""
         pairs = [(query, passage) for passage in passages]
         found = self._pairs.predict(pairs, calibrated=False, show_progress=False)
-        return np.array([self._worth(each) for each in found]), [each.reading for each in found]
+        return np.array([self._worth(each) for each in found]), [each.tokens_read for each in found]
 
     def _worth(self, prediction: Prediction) -> float:
         if isinstance(prediction, RegressionPrediction):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bothways.checkpoints import PretrainedEncoder
+from bothways.checkpoints import PretrainedEncoder, earlier
 from bothways.confidence.confidence import Confidence
 from bothways.data.windows import WindowStore
 from bothways.evaluation import Report
@@ -54,7 +54,7 @@ def data_part(rows: int, store: WindowStore) -> dict[str, object]:
 
 
 def written_card(
-    model: PretrainedEncoder, record: TrainingRecord, data: DataUsed, worth: CardMetrics, of: str = VALIDATION
+    model: PretrainedEncoder, record: TrainingRecord, data: DataUsed, measured: CardMetrics, of: str = VALIDATION
 ) -> dict[str, Any]:
     """Return the card of a model that was just trained.
 
@@ -65,7 +65,7 @@ def written_card(
         model: The encoder.
         record: The course of the training.
         data: What it was trained on.
-        worth: Metrics and limits.
+        measured: Metrics and limits.
         of: The rows that the metrics are of.
     """
     summary = {name: value for name, value in record.to_dict().items() if name != "losses"}
@@ -81,20 +81,20 @@ def written_card(
         "validation": given,
         "data": {name: dict(part) for name, part in parts.items()},
         "training": summary,
-        **worth_card(worth, of),
+        **metrics_card(measured, of),
     }
 
 
-def worth_card(worth: CardMetrics, of: str = VALIDATION) -> dict[str, Any]:
+def metrics_card(measured: CardMetrics, of: str = VALIDATION) -> dict[str, Any]:
     """Return what a card says of how good a model is.
 
     Args:
-        worth: Metrics and limits.
+        measured: Metrics and limits.
         of: The rows that the metrics are of.
     """
-    metrics = worth.metrics
+    metrics = measured.metrics
     numbers = None if metrics is None else {"of": of, "n": metrics.n, **flat_estimates(metrics.estimates)}
-    return {"metrics": numbers, "limits": list(worth.limits)}
+    return {"metrics": numbers, "limits": list(measured.limits)}
 
 
 def training_baseline(card: Mapping[str, Any]) -> TrainingBaseline | None:
@@ -146,15 +146,19 @@ BALANCED = (
     "probabilities are too high as far as the calibration does not correct that."
 )
 NOTICES_NOTHING = "The model does not notice texts that are unlike those of its training."
-OUT_OF_DOMAIN_LIMIT = "The border of the domain was drawn by"
+OUT_OF_DOMAIN_LIMIT = "The out-of-domain threshold was fitted to"
 
 
 def card_with_threshold(card: Mapping[str, Any], confidence: Confidence, rows: int) -> dict[str, Any]:
     """Return a card after the out-of-domain threshold was fitted to so many rows from elsewhere."""
-    if "trust" not in card:
+    if "confidence" not in card:
         return dict(card)
     fitted = {name: confidence.to_card()[name] for name in ("out_of_domain", "out_of_domain_threshold")}
-    limits = [limit for limit in card.get("limits", ()) if not limit.startswith(OUT_OF_DOMAIN_LIMIT)]
-    limit = f"{OUT_OF_DOMAIN_LIMIT} {rows:,} rows from elsewhere: how well it tells these from others flatters it."
-    trust = {**card["trust"], **fitted, "out_of_domain_rows": rows}
-    return {**card, "trust": trust, "limits": [*limits, limit]}
+    limits = [
+        limit
+        for limit in card.get("limits", ())
+        if not limit.startswith((OUT_OF_DOMAIN_LIMIT, earlier.THRESHOLD_LIMIT))
+    ]
+    limit = f"{OUT_OF_DOMAIN_LIMIT} {rows:,} rows from elsewhere: how well it separates these is an optimistic figure."
+    learnt = {**card["confidence"], **fitted, "out_of_domain_rows": rows}
+    return {**card, "confidence": learnt, "limits": [*limits, limit]}

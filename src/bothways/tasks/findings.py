@@ -80,14 +80,14 @@ def _notes_on_classes(labels: Sequence[str], predicted_N: Truth, truth: Truth, u
     accuracy, counts_C = float((predicted_N == truth).mean()), np.bincount(truth, minlength=len(labels))
     usual, most = labels[int(counts_C.argmax())], float(counts_C.max() / len(truth))
     if most == 1:
-        said = f"All held-out {unit}s have the {name} {usual!r}: the metrics say nothing about the others."
-        return [said] if len(truth) > 1 else []
+        note = f"All held-out {unit}s have the {name} {usual!r}: the metrics say nothing about the others."
+        return [note] if len(truth) > 1 else []
     if len(set(predicted_N.tolist())) == 1:
         only = labels[int(predicted_N[0])]
         return [f"The model gives every held-out {unit} the same {name}, {only!r}: it has learnt to tell nothing."]
     if accuracy <= most:
-        said = f"always {usual!r} has accuracy {most:.4f}, the model {accuracy:.4f}."
-        return [f"The model is not better than the most frequent {name}: {said}"]
+        note = f"always {usual!r} has accuracy {most:.4f}, the model {accuracy:.4f}."
+        return [f"The model is not better than the most frequent {name}: {note}"]
     return []
 
 

@@ -53,8 +53,8 @@ KEPT_FROZEN = (
     "another encoder, would help."
 )
 LIMITS = (
-    "All rows were learnt from, as they are few. Metrics, calibration, coverage and the border of the domain are of "
-    "cross-validation: of models that learnt from three quarters of the rows each, so they are approximate.",
+    "All rows were learnt from, as they are few. Metrics, calibration, coverage and the out-of-domain threshold are "
+    "of cross-validation: of models that learnt from three quarters of the rows each, so they are approximate.",
 )
 UNMEASURED = (
     unmeasured("all rows were learnt from, and the training, or one to measure it, did not come to its end"),
@@ -169,13 +169,13 @@ def measured_head(
     """
     phase("evaluating on the held-out rows")
     seed, truth = record.settings.seed, used.held.truth
-    worth = CardMetrics(learnt.outcomes(scores, truth).report(seed=seed), (*limits, *learnt.limits))
+    measured = CardMetrics(learnt.outcomes(scores, truth).report(seed=seed), (*limits, *learnt.limits))
     training, validation = (each.part(trained.outputs) for each in (used.stored, used.held))
     data = DataUsed(trained.columns, training, validation, split=used.split)
-    card = {**written_card(trained.opened.model, record, data, worth, of=of), **learnt.card()}
+    card = {**written_card(trained.opened.model, record, data, measured, of=of), **learnt.card()}
     labelled = of == VALIDATION
-    said, mistakes = learnt.findings(scores, truth, used.examples, used.held_out) if labelled else ([], ())
-    notes = [*notes, *notes_on_training(record, len(used.held_out), enough), *said]
+    more, mistakes = learnt.findings(scores, truth, used.examples, used.held_out) if labelled else ([], ())
+    notes = [*notes, *notes_on_training(record, len(used.held_out), enough), *more]
     return replace(trained, outputs=learnt, card={**card, "notes": notes}, mistakes=mistakes)
 
 
@@ -349,8 +349,8 @@ def _cross_validated(
     learnt = outputs.learn_from(scores, truth, setting.training.seed)
     report = learnt.outcomes(scores, truth).report(seed=setting.training.seed)
     card = written_card(setting.opened.model, record, used, CardMetrics(report, LIMITS), of=OF_FOLDS)
-    said, mistakes = learnt.findings(scores, truth, [], examples)
-    notes = [*([KEPT_FROZEN] if keeps_frozen else []), *said]
+    more, mistakes = learnt.findings(scores, truth, [], examples)
+    notes = [*([KEPT_FROZEN] if keeps_frozen else []), *more]
     measured = {"name": CROSS_VALIDATED, "metrics": dict(baseline.metrics)}
     card = {**card, **learnt.card(), "validation": BY_FOLDS, "baseline": measured, "notes": notes}
     return replace(model, outputs=learnt, card=card, mistakes=mistakes)

@@ -121,7 +121,11 @@ def learns_all(
     that only held-out rows teach, some are held out all the same.
     """
     usual = ConfidenceOptions()
-    as_usual = (options.calibration, options.detector, options.kept) == (usual.calibration, usual.detector, usual.kept)
+    as_usual = (options.calibration, options.detector, options.in_domain_share) == (
+        usual.calibration,
+        usual.detector,
+        usual.in_domain_share,
+    )
     labels = Counter(each.label for each in rows)
     few = len(rows) <= FEW_TEXTS and isinstance(columns, TextColumns) and min(labels.values(), default=0) > 1
     return few and as_usual and merge != "attention" and opened.reads_mean and not opened.shared
@@ -225,11 +229,11 @@ class LabelOutputs(CombinableOutputs[Text, None], DistillableOutputs):
         if not isinstance(prediction, Classification):
             return prediction
         if scores.votes is not None:
-            return replace(prediction, outside=scores.votes > 0.5, outside_score=scores.votes)
+            return replace(prediction, out_of_domain=scores.votes > 0.5, out_of_domain_score=scores.votes)
         if self.confidence.out_of_domain is None:
             return prediction
-        score, outside = self.confidence.out_of_domain.detect(self.evidence([scores]))
-        return replace(prediction, outside_score=score, outside=outside)
+        score, beyond = self.confidence.out_of_domain.detect(self.evidence([scores]))
+        return replace(prediction, out_of_domain=beyond, out_of_domain_score=score)
 
     def outcomes(self, scores: Sequence[LabelScores], truth: Truth, *, calibrated: bool | None = None) -> Outcomes:
         """Return the outcomes of labelled texts, calibrated where the model is."""
@@ -429,7 +433,7 @@ class LabelOutputs(CombinableOutputs[Text, None], DistillableOutputs):
     def card(self) -> dict[str, Any]:
         """Return what held-out rows taught."""
         weights = {} if self.class_weights is None else {"class_weights": self.class_weights}
-        return {**weights, "trust": self.confidence.to_card(), **self._stored_thresholds()}
+        return {**weights, "confidence": self.confidence.to_card(), **self._stored_thresholds()}
 
     def _stored_thresholds(self) -> dict[str, object]:
         return {"thresholds": list(self.target.thresholds)} if isinstance(self.target, MultiLabel) else {}

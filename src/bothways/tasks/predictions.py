@@ -15,8 +15,8 @@ def warn_of_cut(read: TextsRead) -> None:
         TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).
     """
     if read.cut:
-        said = f"{read.cut:,} of {read.texts:,} texts were cut: {read.dropped_tokens:,} tokens were not read."
-        warnings.warn(TextsTruncated(said), stacklevel=3)
+        message = f"{read.cut:,} of {read.texts:,} texts were cut: {read.dropped_tokens:,} tokens were not read."
+        warnings.warn(TextsTruncated(message), stacklevel=3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,20 +27,20 @@ class Classification:
         label: The most probable label.
         probability: Its probability, calibrated where the model was.
         probabilities: All of them, by label, most probable first.
-        reading: How much of the text was read.
+        tokens_read: How much of the text was read.
         label_set: Labels of which one is right as often as the coverage that was asked for says, most probable first;
             None where none was asked for.
-        outside: Whether the text is unlike those that the model was trained on; None where the model cannot say.
-        outside_score: The more, the less it is like them.
+        out_of_domain: True if the text is unlike those that the model was trained on; None where the model cannot say.
+        out_of_domain_score: The more, the less it is like them.
     """
 
     label: str
     probability: float
     probabilities: dict[str, float]
-    reading: TokensRead
+    tokens_read: TokensRead
     label_set: tuple[str, ...] | None = None
-    outside: bool | None = None
-    outside_score: float | None = None
+    out_of_domain: bool | None = None
+    out_of_domain_score: float | None = None
 
     def to_dict(self) -> dict[str, object]:
         """As JSON values, flat."""
@@ -54,12 +54,12 @@ class MultiLabelPrediction:
     Attributes:
         labels: Those at or above the threshold, most probable first.
         probabilities: All of them, by label, most probable first; they do not sum to 1.
-        reading: How much of the text was read.
+        tokens_read: How much of the text was read.
     """
 
     labels: tuple[str, ...]
     probabilities: dict[str, float]
-    reading: TokensRead
+    tokens_read: TokensRead
 
     def to_dict(self) -> dict[str, object]:
         """As JSON values, flat."""
@@ -72,14 +72,14 @@ class RegressionPrediction:
 
     Attributes:
         value: In the units of the training labels.
-        reading: How much of the text was read.
+        tokens_read: How much of the text was read.
         low: Lower end of an interval that holds the truth as often as the coverage that was asked for says; None where
             none was asked for.
         high: Its upper end.
     """
 
     value: float
-    reading: TokensRead
+    tokens_read: TokensRead
     low: float | None = None
     high: float | None = None
 
@@ -94,12 +94,12 @@ class Similarity:
 
     Attributes:
         similarity: Cosine of their vectors, -1 to 1.
-        reading: How much of them was read: the windows of the one that was read in more, and the tokens of both that
-            were not read.
+        tokens_read: How much of them was read: the windows of the one that was read in more, and the tokens of both
+            that were not read.
     """
 
     similarity: float
-    reading: TokensRead
+    tokens_read: TokensRead
 
     def to_dict(self) -> dict[str, object]:
         """As JSON values, flat."""
@@ -110,7 +110,7 @@ Prediction = Classification | MultiLabelPrediction | RegressionPrediction
 
 
 def _flat(values: dict[str, object]) -> dict[str, object]:
-    """Return the reading's entries among the others, without what was not asked for."""
-    reading = values.pop("reading")
-    flat = {**values, **reading} if isinstance(reading, dict) else values
+    """Return the entries of ``tokens_read`` among the others, without what was not asked for."""
+    tokens_read = values.pop("tokens_read")
+    flat = {**values, **tokens_read} if isinstance(tokens_read, dict) else values
     return {name: value for name, value in flat.items() if value is not None}

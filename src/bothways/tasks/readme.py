@@ -243,13 +243,13 @@ def _calibration(spec: TaskSpec, part: Mapping[str, Any], card: Mapping[str, Any
         low, high = (f"{end:.4g}" for end in (min(thresholds), max(thresholds)))
         own = f"a probability of its own on, from {low} to {high}" if low != high else f"a probability of {low} on"
         yield f"- A label is given from {own}."
-    rows = {**_mapping(card.get("trust")), **card}.get("coverage_from_rows")
+    rows = {**_mapping(card.get("confidence")), **card}.get("coverage_from_rows")
     if _is_number(rows):
         yield f"- Answers can be asked for with a given coverage, which was learnt from {rows:,} rows."
-    outside = _mapping(part.get("out_of_domain"))
-    if _is_number(threshold := outside.get("threshold")):
-        kind = _named(str(outside.get("kind")))
-        yield f"- Texts unlike those of the training are noticed by {kind}, above {threshold:.4g}."
+    detection = _mapping(part.get("out_of_domain"))
+    if _is_number(threshold := detection.get("threshold")):
+        kind = _named(str(detection.get("kind")))
+        yield f"- Texts unlike those of the training are flagged as out of domain by {kind}, threshold {threshold:.4g}."
     if _is_number(threshold := part.get("no_answer_threshold")):
         yield f"- It gives no answer where none scores above {threshold:.4g}."
 

@@ -162,12 +162,12 @@ class SingleLabel:
         stated = (self.probabilities(logits_NC[rows], calibration) for rows in row_blocks(*logits_NC.shape))
         return class_outcomes(self.labels, truth_N, stated)
 
-    def predict(self, logits_C: Logits, calibration: Calibration | None, reading: TokensRead) -> Prediction:
+    def predict(self, logits_C: Logits, calibration: Calibration | None, tokens_read: TokensRead) -> Prediction:
         """Return the most probable label."""
         probabilities_C = self.probabilities(logits_C[None], calibration)[0]
         by_label = _ranked(self.labels, probabilities_C)
         best = next(iter(by_label))
-        return Classification(best, by_label[best], by_label, reading)
+        return Classification(best, by_label[best], by_label, tokens_read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,12 +298,12 @@ class MultiLabel:
         thresholds = self.thresholds_C.tolist()
         return label_outcomes(self.labels, truth_NC.astype(np.int64), stated_NC, threshold=thresholds)
 
-    def predict(self, logits_C: Logits, calibration: Calibration | None, reading: TokensRead) -> Prediction:
+    def predict(self, logits_C: Logits, calibration: Calibration | None, tokens_read: TokensRead) -> Prediction:
         """Return the labels at or above their thresholds."""
         by_label = _ranked(self.labels, self.probabilities(logits_C[None], calibration)[0])
         least = dict(zip(self.labels, self.thresholds_C.tolist(), strict=True))
         return MultiLabelPrediction(
-            tuple(name for name, value in by_label.items() if value >= least[name]), by_label, reading
+            tuple(name for name, value in by_label.items() if value >= least[name]), by_label, tokens_read
         )
 
 
@@ -399,10 +399,10 @@ class Regression:
         del calibration
         return number_outcomes(truth_N, logits_N1[:, 0], training_mean=self.training_mean)
 
-    def predict(self, logits_1: Logits, calibration: Calibration | None, reading: TokensRead) -> Prediction:
+    def predict(self, logits_1: Logits, calibration: Calibration | None, tokens_read: TokensRead) -> Prediction:
         """Return the number."""
         del calibration
-        return RegressionPrediction(float(logits_1[0]), reading)
+        return RegressionPrediction(float(logits_1[0]), tokens_read)
 
 
 Target = SingleLabel | MultiLabel | Regression

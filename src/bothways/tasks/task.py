@@ -78,7 +78,7 @@ class FitArguments(TrainingArguments, total=False):
     scheme: Any
     calibration: Any
     detector: Any
-    kept: float
+    in_domain_share: float
     loss: Any
     pairs_per_text: int
     masking: Any

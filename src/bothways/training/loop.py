@@ -390,7 +390,7 @@ class _Run(Generic[Payload]):
         validation = self._validation(baseline.validate)
         if validation is not None:
             error = -baseline.margin * validation.standard_error
-            self._judge(dataclasses.replace(validation, standard_error=error), epoch=0)
+            self._validated(dataclasses.replace(validation, standard_error=error), epoch=0)
             self._say(baseline.name, validation.metrics)
         self.meter.go_on()
 
@@ -399,7 +399,7 @@ class _Run(Generic[Payload]):
         validation = self._validation()
         state = self.state
         if validation is not None:
-            self._judge(validation, epoch=state.epoch + 1)
+            self._validated(validation, epoch=state.epoch + 1)
         self._say_epoch(validation)
         state.epoch, state.update_in_epoch = state.epoch + 1, 0
         if validation is None or state.kept_epoch == state.epoch:
@@ -424,7 +424,7 @@ class _Run(Generic[Payload]):
         if self.on_keep is not None:
             self.on_keep()
 
-    def _judge(self, validation: Validation, *, epoch: int) -> None:
+    def _validated(self, validation: Validation, *, epoch: int) -> None:
         """Put a validation on record."""
         state = self.state
         if not math.isfinite(validation.score):
@@ -433,9 +433,9 @@ class _Run(Generic[Payload]):
                 "epoch to keep is chosen by it. Look at the metrics and the validation data."
             )
         score, standard_error = float(validation.score), float(validation.standard_error)
-        judged = EpochValidation(epoch, state.updates, score, dict(validation.metrics), standard_error=standard_error)
-        state.validations.append(judged)
-        self.log.write("epoch", **judged.to_dict())
+        entry = EpochValidation(epoch, state.updates, score, dict(validation.metrics), standard_error=standard_error)
+        state.validations.append(entry)
+        self.log.write("epoch", **entry.to_dict())
 
     def _say_epoch(self, validation: Validation | None) -> None:
         epoch = self.state.epoch + 1

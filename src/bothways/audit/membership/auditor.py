@@ -163,8 +163,8 @@ def _on_classifier(context: Context, rows: Sides, rng: np.random.Generator) -> I
 
 def _logits(context: Context, classifier: "TextClassifier", texts: tuple[str, ...]) -> Numbers:
     """Return uncalibrated logits: calibration brings members and others nearer to each other by rounding alone."""
-    said = answers(context, classifier, texts)
-    return np.concatenate([each.logits_RC for each in said.scores]).astype(np.float64)
+    answered = answers(context, classifier, texts)
+    return np.concatenate([each.logits_RC for each in answered.scores]).astype(np.float64)
 
 
 def _log_probability(logits_NC: Numbers, labels_N: NDArray[np.int64]) -> Numbers:

@@ -23,7 +23,7 @@ from bothways.data import Source
 from bothways.errors import InvalidInput, NotFitted
 from bothways.evaluation import Temperature
 from bothways.progress import phase, reporting
-from bothways.tasks.card import NOTICES_NOTHING, CardMetrics, Part, unmeasured, worth_card
+from bothways.tasks.card import NOTICES_NOTHING, CardMetrics, Part, metrics_card, unmeasured
 from bothways.tasks.columns import column_settings, renamed, stored_columns
 from bothways.tasks.opening import OpenOptions
 from bothways.tasks.predictor import Predictor
@@ -109,8 +109,8 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
         fitted = replace(fitted, columns=fitted.columns.renamed(columns or {}))
         made = cls(folders, models, fitted, asked_reading(options))
         if calibrate is None:
-            worth = CardMetrics(None, (*UNCALIBRATED, *_blindness(models)))
-            card = _card(method, [{"member": member.name} for member in fitted.members], worth)
+            measured = CardMetrics(None, (*UNCALIBRATED, *_blindness(models)))
+            card = _card(method, [{"member": member.name} for member in fitted.members], measured)
             made._fitted = replace(fitted, card=card)
         else:
             with reporting(show_progress):
@@ -240,7 +240,7 @@ def _blindness(models: Sequence[Task[Any, Any, Any]]) -> tuple[str, ...]:
 
 
 def _card(
-    method: Method, members: Sequence[Mapping[str, object]], worth: CardMetrics, calibration: Part | None = None
+    method: Method, members: Sequence[Mapping[str, object]], measured: CardMetrics, calibration: Part | None = None
 ) -> dict[str, Any]:
     """Return what an ensemble says of its making; what its members were trained on, their own cards say."""
     return {
@@ -248,5 +248,5 @@ def _card(
         "members": [dict(member) for member in members],
         "calibration_rows": 0 if calibration is None else calibration["rows"],
         "data": {} if calibration is None else {"calibration": dict(calibration)},
-        **worth_card(worth, "the calibration rows"),
+        **metrics_card(measured, "the calibration rows"),
     }

@@ -73,7 +73,7 @@ class SharedColumns(JointColumns):
         return tuple(dict.fromkeys(name for own in self.each.values() for name in _input_names(own)))
 
     @property
-    def told_apart(self) -> bool:
+    def has_own_label_columns(self) -> bool:
         """True if the tasks have columns of their own for what is right, so that rows can be right for all at once."""
         return len({own.truth for own in self.each.values()}) == len(self.each)
 

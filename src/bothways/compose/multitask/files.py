@@ -41,9 +41,9 @@ def check_names(names: Iterable[str]) -> None:
             f"bothways train {USUAL_TASK}."
         )
     for name in listed:
-        if not re.fullmatch(HEAD_NAME, name) or name == "reading":
+        if not re.fullmatch(HEAD_NAME, name) or name == "tokens_read":
             raise InvalidInput(
-                f"a task is named with letters, digits, '-' and '_' (and not 'reading'), but this one is {name!r}."
+                f"a task is named with letters, digits, '-' and '_' (and not 'tokens_read'), but this one is {name!r}."
             )
 
 

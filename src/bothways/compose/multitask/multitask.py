@@ -114,9 +114,9 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
         return self.spec.columns if self._fitted is None else self._fitted.columns.first
 
     @property
-    def told_apart(self) -> bool:
+    def has_own_label_columns(self) -> bool:
         """True if the tasks have columns of their own for what is right, so that rows can be right for all at once."""
-        return self.fitted.columns.told_apart
+        return self.fitted.columns.has_own_label_columns
 
     def part(self, name: str) -> Any:  # noqa: ANN401 (a model of its task)
         """One of the tasks by itself, which can be asked, evaluated and saved like any model of its task.

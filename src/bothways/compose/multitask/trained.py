@@ -56,11 +56,11 @@ class MultiReport:
 
     Attributes:
         reports: By task.
-        reading: How much of the inputs was read.
+        tokens_read: How much of the inputs was read.
     """
 
     reports: Mapping[str, Any]
-    reading: TextsRead
+    tokens_read: TextsRead
 
     def __getitem__(self, task: str) -> Any:  # noqa: ANN401 (which of them it is, the task says)
         """Return that of one task."""
@@ -68,12 +68,15 @@ class MultiReport:
 
     def to_dict(self) -> dict[str, object]:
         """As JSON values: an object for each task, and how texts were read."""
-        return {**{name: each.to_dict() for name, each in self.reports.items()}, "reading": self.reading.to_dict()}
+        return {
+            **{name: each.to_dict() for name, each in self.reports.items()},
+            "tokens_read": self.tokens_read.to_dict(),
+        }
 
     def summary(self) -> str:
         """Return a short table for each task."""
         tables = [f"{name}: {each.summary()}" for name, each in self.reports.items()]
-        return "\n\n".join([*tables, *([self.reading.summary()] if self.reading.summary() else [])])
+        return "\n\n".join([*tables, *([self.tokens_read.summary()] if self.tokens_read.summary() else [])])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,7 +106,7 @@ class MultiOutputs:
             InvalidInput: Two tasks have their labels in the same column, or a row has several texts.
         """
         del options
-        if not columns.told_apart:
+        if not columns.has_own_label_columns:
             truths = ", ".join(own.truth for own in columns.each.values())
             raise InvalidInput(
                 f"the labels of the tasks {', '.join(self.parts)} stand in the columns {truths}, and a row has one "

@@ -30,7 +30,7 @@ def estimate_warnings(
     """
     corrected = correction == "small-sample" and method != "bootstrap"
     found = [_few_labels(len(sample.labels), corrected, bounded), _one_value(sample)]
-    if method != "classical" and not len(sample.unlabelled_judged):
+    if method != "classical" and not len(sample.unlabelled_judge_scores):
         found.append("there are no rows without labels: the judge adds nothing to the labels.")
     elif method != "classical":
         found += [_useless_judge(sample), _bias(sample), _shift(sample)]
@@ -54,16 +54,16 @@ def shift_p_value(sample: Sample) -> float:
     """
     from scipy.stats import fisher_exact, ks_2samp
 
-    judged_n, judged_N = sample.judged, sample.unlabelled_judged
-    if not len(judged_N):
+    judge_n, judge_N = sample.judge_scores, sample.unlabelled_judge_scores
+    if not len(judge_N):
         return 1.0
-    values = np.unique(np.concatenate([judged_n, judged_N]))
+    values = np.unique(np.concatenate([judge_n, judge_N]))
     if len(values) == 1:
         return 1.0
     if len(values) > 2:
-        return float(ks_2samp(judged_n, judged_N).pvalue)
-    here, there = int((judged_n == values[1]).sum()), int((judged_N == values[1]).sum())
-    return float(fisher_exact([[here, len(judged_n) - here], [there, len(judged_N) - there]]).pvalue)
+        return float(ks_2samp(judge_n, judge_N).pvalue)
+    here, there = int((judge_n == values[1]).sum()), int((judge_N == values[1]).sum())
+    return float(fisher_exact([[here, len(judge_n) - here], [there, len(judge_N) - there]]).pvalue)
 
 
 def _few_labels(count: int, corrected: bool, bounded: bool) -> str:
@@ -91,9 +91,9 @@ def _one_value(sample: Sample) -> str:
 def _useless_judge(sample: Sample) -> str:
     if np.ptp(sample.labels) == 0:
         return ""
-    if np.ptp(sample.judged) == 0:
+    if np.ptp(sample.judge_scores) == 0:
         return "the judge gives every labelled row the same score: it adds nothing to the labels."
-    correlation = float(np.corrcoef(sample.labels, sample.judged)[0, 1])
+    correlation = float(np.corrcoef(sample.labels, sample.judge_scores)[0, 1])
     if correlation * np.sqrt(len(sample.labels)) > SIGNIFICANT:
         return ""
     return (
@@ -103,10 +103,10 @@ def _useless_judge(sample: Sample) -> str:
 
 
 def _bias(sample: Sample) -> str:
-    judged = np.concatenate([sample.judged, sample.unlabelled_judged])
-    if not sample.binary or judged.min() < 0 or judged.max() > 1:
+    judge_scores = np.concatenate([sample.judge_scores, sample.unlabelled_judge_scores])
+    if not sample.binary or judge_scores.min() < 0 or judge_scores.max() > 1:
         return ""
-    errors_n = sample.judged - sample.labels
+    errors_n = sample.judge_scores - sample.labels
     bias = float(errors_n.mean())
     error = float(errors_n.std()) / np.sqrt(len(errors_n))
     if abs(bias) < LARGE_BIAS or abs(bias) < SIGNIFICANT * error:
@@ -123,7 +123,7 @@ def _shift(sample: Sample) -> str:
     if p_value >= SHIFT_LEVEL:
         return ""
     return (
-        f"the judge scores labelled rows differently from the others (mean {sample.judged.mean():.2f} and "
+        f"the judge scores labelled rows differently from the others (mean {sample.judge_scores.mean():.2f} and "
         f"{sample.unlabelled_judged.mean():.2f}, p = {p_value:.1g}): the labelled rows are perhaps not a random "
         "sample, and then the interval does not hold; label rows drawn at random."
     )

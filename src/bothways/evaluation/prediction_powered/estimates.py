@@ -70,7 +70,7 @@ class _Part:
     pseudo_weight: float = 1.0
 
     def located(self, method: PpiMethod, correction: PowerCorrection) -> Located:
-        scores = np.concatenate([self.sample.judged, self.sample.unlabelled_judged])
+        scores = np.concatenate([self.sample.judge_scores, self.sample.unlabelled_judge_scores])
         ends = None if self.bounds is None else Ends(*self.bounds, float(scores.min()), float(scores.max()))
         moments = Moments.of(self.sample)
         return locate(moments, ends, method=method, correction=correction, weight=self.pseudo_weight)
@@ -177,7 +177,7 @@ def stratified_mean(
     """
     if not strata:
         raise InvalidInput("strata: expected at least one sample, got none")
-    rows = [len(each.labels) + len(each.unlabelled_judged) for each in strata.values()]
+    rows = [len(each.labels) + len(each.unlabelled_judge_scores) for each in strata.values()]
     shares = real_array(rows if weights is None else weights, "weights", dimensions=1)
     if len(shares) != len(strata) or shares.min() <= 0:
         raise InvalidInput(
@@ -197,7 +197,7 @@ def paired_difference(first: Sample, second: Sample) -> Sample:
     Raises:
         InvalidInput: other numbers of labelled or of unlabelled rows.
     """
-    for name in ("labels", "unlabelled_judged"):
+    for name in ("labels", "unlabelled_judge_scores"):
         here, there = len(getattr(first, name)), len(getattr(second, name))
         if here != there:
             raise InvalidInput(
@@ -206,8 +206,8 @@ def paired_difference(first: Sample, second: Sample) -> Sample:
             )
     return Sample(
         first.labels - second.labels,
-        first.judged - second.judged,
-        first.unlabelled_judged - second.unlabelled_judged,
+        first.judge_scores - second.judge_scores,
+        first.unlabelled_judge_scores - second.unlabelled_judge_scores,
     )
 
 
@@ -219,8 +219,10 @@ def check_method(method: PpiMethod, sample: Sample) -> None:
     """
     if method not in get_args(PpiMethod):
         raise InvalidInput(f"method: expected one of {', '.join(map(repr, get_args(PpiMethod)))}, got {method!r}")
-    if method == "ppi" and not len(sample.unlabelled_judged):
-        raise InvalidInput("unlabelled_judged: method 'ppi' expects rows without labels, got none; use 'classical'")
+    if method == "ppi" and not len(sample.unlabelled_judge_scores):
+        raise InvalidInput(
+            "unlabelled_judge_scores: method 'ppi' expects rows without labels, got none; use 'classical'"
+        )
 
 
 def gain(classical: float, variance: float) -> float:
@@ -263,7 +265,7 @@ def _sum(
         level=level,
         method=method,
         labels=labels,
-        unlabelled=sum(len(part.sample.unlabelled_judged) for part in parts),
+        unlabelled=sum(len(part.sample.unlabelled_judge_scores) for part in parts),
         power=float(total.power),
         standard_error=error,
         degrees=float(total.degrees),

@@ -53,8 +53,8 @@ class Ends:
 
     low: float
     high: float
-    judged_low: float | FloatArray
-    judged_high: float | FloatArray
+    judge_low: float | FloatArray
+    judge_high: float | FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,8 +129,8 @@ def least_variance_power(moments: Moments) -> FloatArray:
     if moments.unlabelled == 0:
         return np.zeros_like(moments.covariance)
     others = moments.labels / moments.unlabelled * moments.unlabelled_variance
-    scale = np.square(moments.judged_mean) + np.square(moments.unlabelled_mean)
-    return np.maximum(_ratio(moments.covariance, moments.judged_variance + others, scale), 0.0)
+    scale = np.square(moments.judge_mean) + np.square(moments.unlabelled_mean)
+    return np.maximum(_ratio(moments.covariance, moments.judge_variance + others, scale), 0.0)
 
 
 def published_power(moments: Moments) -> FloatArray:
@@ -138,9 +138,9 @@ def published_power(moments: Moments) -> FloatArray:
     n, others = moments.labels, moments.unlabelled
     if others == 0:
         return np.zeros_like(moments.covariance)
-    between = n * others / (n + others) * (moments.judged_mean - moments.unlabelled_mean) ** 2
-    squares = n * moments.judged_variance + others * moments.unlabelled_variance + between
-    scale = np.square(moments.judged_mean) + np.square(moments.unlabelled_mean)
+    between = n * others / (n + others) * (moments.judge_mean - moments.unlabelled_mean) ** 2
+    squares = n * moments.judge_variance + others * moments.unlabelled_variance + between
+    scale = np.square(moments.judge_mean) + np.square(moments.unlabelled_mean)
     return np.clip(_ratio(moments.covariance, (1 + n / others) * squares / (n + others - 1), scale), 0.0, 1.0)
 
 
@@ -170,11 +170,11 @@ def locate(
     corrected = correction == "small-sample"
     wide = moments
     if corrected and ends is not None:
-        wide = moments.with_rows((ends.low, ends.high), (ends.judged_high, ends.judged_low), weight=weight)
+        wide = moments.with_rows((ends.low, ends.high), (ends.judge_high, ends.judge_low), weight=weight)
     power = _power(wide, method, corrected)
     spent = _FITTED if method in ("ppi++", "bootstrap") and wide.labels > _FITTED else 1
     degrees = wide.labels - spent if corrected else math.inf
-    residual = wide.label_variance - 2 * power * wide.covariance + power**2 * wide.judged_variance
+    residual = wide.label_variance - 2 * power * wide.covariance + power**2 * wide.judge_variance
     variance = np.maximum(residual, 0.0) / (degrees if corrected else wide.labels)
     if moments.unlabelled:
         others = moments.unlabelled - 1 if corrected and moments.unlabelled > 1 else moments.unlabelled
@@ -191,4 +191,4 @@ def _power(moments: Moments, method: PpiMethod, corrected: bool) -> FloatArray:
 
 
 def _mean(moments: Moments, power: FloatArray) -> FloatArray:
-    return moments.label_mean + power * (moments.unlabelled_mean - moments.judged_mean)
+    return moments.label_mean + power * (moments.unlabelled_mean - moments.judge_mean)

@@ -89,7 +89,7 @@ def labels_to_separate(
     return enough
 
 
-def rows_to_label(judged: ArrayLike, *, count: int, seed: int = 0) -> IntArray:
+def rows_to_label(judge_scores: ArrayLike, *, count: int, seed: int = 0) -> IntArray:
     """Choose rows without labels that are worth most to look at.
 
     Of several systems these are the rows on which the judge's scores differ most, of one system those with a score
@@ -98,7 +98,7 @@ def rows_to_label(judged: ArrayLike, *, count: int, seed: int = 0) -> IntArray:
     drawn at random.
 
     Args:
-        judged: Probabilities by the judge, of one system (N,) or of several on the same rows (systems, N).
+        judge_scores: Probabilities by the judge, of one system (N,) or of several on the same rows (systems, N).
         count: How many rows to choose; at most all are.
         seed: Of the ties.
 
@@ -110,10 +110,12 @@ def rows_to_label(judged: ArrayLike, *, count: int, seed: int = 0) -> IntArray:
     """
     if count < 1:
         raise InvalidInput(f"count: expected at least 1, got {count}")
-    array = np.asarray(judged)
-    scores = np.atleast_2d(real_array(judged, "judged", dimensions=2 if array.ndim > 1 else 1))
+    array = np.asarray(judge_scores)
+    scores = np.atleast_2d(real_array(judge_scores, "judge_scores", dimensions=2 if array.ndim > 1 else 1))
     if scores.min() < 0 or scores.max() > 1:
-        raise InvalidInput(f"judged: expected probabilities from 0 to 1, got {scores.min():g} to {scores.max():g}")
+        raise InvalidInput(
+            f"judge_scores: expected probabilities from 0 to 1, got {scores.min():g} to {scores.max():g}"
+        )
     uncertain = (scores * (1 - scores)).sum(axis=0)
     disagreement = np.ptp(scores, axis=0)
     chance = np.random.default_rng(seed).random(scores.shape[1])
@@ -139,6 +141,6 @@ def _variance(moments: Moments, more: int) -> float:
     total = moments.labels + moments.unlabelled
     labels = moments.labels + more
     explained = 0.0
-    if moments.judged_variance > 0:
-        explained = max(float(moments.covariance), 0.0) ** 2 / float(moments.judged_variance)
+    if moments.judge_variance > 0:
+        explained = max(float(moments.covariance), 0.0) ** 2 / float(moments.judge_variance)
     return (float(moments.label_variance) - explained * (1 - labels / total)) / labels

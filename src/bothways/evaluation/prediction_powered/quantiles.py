@@ -47,8 +47,8 @@ def estimate_quantile(
     if method == "bootstrap":
         raise InvalidInput("method: expected 'ppi++', 'ppi' or 'classical' for a quantile, got 'bootstrap'")
     check_method(method, sample)
-    judged = (sample.judged, sample.unlabelled_judged) if method != "classical" else ()
-    grid_G = np.unique(np.concatenate([sample.labels, *judged]))
+    judge_scores = (sample.judge_scores, sample.unlabelled_judge_scores) if method != "classical" else ()
+    grid_G = np.unique(np.concatenate([sample.labels, *judge_scores]))
     moments, ends = _moments_at_most(sample, grid_G), Ends(0.0, 1.0, 0.0, 1.0)
     located = locate(moments, ends, method=method, correction=correction)
     # Of values that are as good but for rounding, the least.
@@ -65,7 +65,7 @@ def estimate_quantile(
         level=level,
         method=method,
         labels=len(sample.labels),
-        unlabelled=len(sample.unlabelled_judged),
+        unlabelled=len(sample.unlabelled_judge_scores),
         power=float(located.power[best]),
         standard_error=float(high - low) / 2 / float(t_quantile(level, degrees)),
         degrees=degrees,
@@ -83,16 +83,16 @@ def _moments_at_most(sample: Sample, grid_G: FloatArray) -> Moments:
         shares: FloatArray = np.searchsorted(np.sort(values), grid_G, side="right") / len(values)
         return shares
 
-    label_G, judged_G, other_G = share(sample.labels), share(sample.judged), share(sample.unlabelled_judged)
-    both_G = share(np.maximum(sample.labels, sample.judged))
+    label_G, judge_G, other_G = share(sample.labels), share(sample.judge_scores), share(sample.unlabelled_judge_scores)
+    both_G = share(np.maximum(sample.labels, sample.judge_scores))
     return Moments(
         labels=len(sample.labels),
-        unlabelled=len(sample.unlabelled_judged),
+        unlabelled=len(sample.unlabelled_judge_scores),
         label_mean=label_G,
-        judged_mean=judged_G,
+        judge_mean=judge_G,
         label_variance=label_G * (1 - label_G),
-        judged_variance=judged_G * (1 - judged_G),
-        covariance=both_G - label_G * judged_G,
+        judge_variance=judge_G * (1 - judge_G),
+        covariance=both_G - label_G * judge_G,
         unlabelled_mean=other_G,
         unlabelled_variance=other_G * (1 - other_G),
     )

@@ -18,30 +18,32 @@ from bothways.evaluation.prediction_powered.samples import Moments, Sample
 
 def resampled_means(sample: Sample, *, resamples: int, generator: np.random.Generator) -> FloatArray:
     """PPI++ means of resampled rows (R,)."""
-    pairs_U2, pair_counts_U = np.unique(np.stack([sample.labels, sample.judged], axis=1), axis=0, return_counts=True)
-    scores_U, score_counts_U = np.unique(sample.unlabelled_judged, return_counts=True)
+    pairs_U2, pair_counts_U = np.unique(
+        np.stack([sample.labels, sample.judge_scores], axis=1), axis=0, return_counts=True
+    )
+    scores_U, score_counts_U = np.unique(sample.unlabelled_judge_scores, return_counts=True)
     step = max(1, CHUNK_CELLS // (len(pairs_U2) + len(scores_U)))
     means = []
     for start in range(0, resamples, step):
         size = min(step, resamples - start)
         shares_RU = _shares(pair_counts_U, size, generator)
-        label_mean, judged_mean = shares_RU @ pairs_U2[:, 0], shares_RU @ pairs_U2[:, 1]
+        label_mean, judge_mean = shares_RU @ pairs_U2[:, 0], shares_RU @ pairs_U2[:, 1]
         other_mean, other_variance = np.zeros(size), np.zeros(size)
         if len(scores_U):
             other_shares_RU = _shares(score_counts_U, size, generator)
             other_mean, other_variance = _mean_and_variance(other_shares_RU, scores_U)
         moments = Moments(
             labels=len(sample.labels),
-            unlabelled=len(sample.unlabelled_judged),
+            unlabelled=len(sample.unlabelled_judge_scores),
             label_mean=label_mean,
-            judged_mean=judged_mean,
+            judge_mean=judge_mean,
             label_variance=_mean_and_variance(shares_RU, pairs_U2[:, 0])[1],
-            judged_variance=_mean_and_variance(shares_RU, pairs_U2[:, 1])[1],
-            covariance=shares_RU @ pairs_U2.prod(axis=1) - label_mean * judged_mean,
+            judge_variance=_mean_and_variance(shares_RU, pairs_U2[:, 1])[1],
+            covariance=shares_RU @ pairs_U2.prod(axis=1) - label_mean * judge_mean,
             unlabelled_mean=other_mean,
             unlabelled_variance=other_variance,
         )
-        means.append(label_mean + least_variance_power(moments) * (other_mean - judged_mean))
+        means.append(label_mean + least_variance_power(moments) * (other_mean - judge_mean))
     return np.concatenate(means)
 
 
@@ -73,9 +75,9 @@ def bca_interval(
 
 def influences(sample: Sample, power: float, weight: float) -> list[tuple[FloatArray, int]]:
     """Influence of each row on a weighted PPI++ mean: of the labelled rows and of the others."""
-    rectifier_n = sample.labels - power * sample.judged
+    rectifier_n = sample.labels - power * sample.judge_scores
     found = [(weight * (rectifier_n - rectifier_n.mean()), len(rectifier_n))]
-    if len(others_N := sample.unlabelled_judged):
+    if len(others_N := sample.unlabelled_judge_scores):
         found.append((weight * power * (others_N - others_N.mean()), len(others_N)))
     return found
 

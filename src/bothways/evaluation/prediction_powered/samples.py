@@ -23,28 +23,28 @@ class Sample:
 
     Attributes:
         labels: Human labels (n,): 0 and 1, or numbers.
-        judged: The judge's decisions or scores on the same rows (n,), in the same order.
-        unlabelled_judged: The judge's decisions or scores on the rows without labels (N,); may be empty.
+        judge_scores: The judge's decisions or scores on the same rows (n,), in the same order.
+        unlabelled_judge_scores: The judge's decisions or scores on the rows without labels (N,); may be empty.
 
     Raises:
         InvalidInput: not finite vectors, fewer than two labels, or another number of scores than labels.
     """
 
     labels: FloatArray
-    judged: FloatArray
-    unlabelled_judged: FloatArray
+    judge_scores: FloatArray
+    unlabelled_judge_scores: FloatArray
 
-    def __init__(self, labels: ArrayLike, judged: ArrayLike, unlabelled_judged: ArrayLike) -> None:
+    def __init__(self, labels: ArrayLike, judge_scores: ArrayLike, unlabelled_judge_scores: ArrayLike) -> None:
         known = real_array(labels, "labels", dimensions=1)
         if len(known) < LEAST_LABELS:
             raise InvalidInput(f"labels: expected at least {LEAST_LABELS}, got {len(known)}; label more rows")
-        scores = real_array(judged, "judged", dimensions=1)
+        scores = real_array(judge_scores, "judge_scores", dimensions=1)
         if len(scores) != len(known):
-            raise InvalidInput(f"judged: expected {len(known)} scores, one for each label, got {len(scores)}")
-        others = np.asarray(unlabelled_judged)
+            raise InvalidInput(f"judge_scores: expected {len(known)} scores, one for each label, got {len(scores)}")
+        others = np.asarray(unlabelled_judge_scores)
         empty = others.ndim == 1 and others.size == 0
-        others = np.empty(0) if empty else real_array(unlabelled_judged, "unlabelled_judged", dimensions=1)
-        for name, values in (("labels", known), ("judged", scores), ("unlabelled_judged", others)):
+        others = np.empty(0) if empty else real_array(unlabelled_judge_scores, "unlabelled_judge_scores", dimensions=1)
+        for name, values in (("labels", known), ("judge_scores", scores), ("unlabelled_judge_scores", others)):
             values = values.copy()
             values.setflags(write=False)
             object.__setattr__(self, name, values)
@@ -63,9 +63,9 @@ class Moments:
         labels: Labelled rows; pseudo-rows count too.
         unlabelled: Rows without labels.
         label_mean: Mean of the labels.
-        judged_mean: Mean of the judge's scores on the labelled rows.
+        judge_mean: Mean of the judge's scores on the labelled rows.
         label_variance: Variance of the labels.
-        judged_variance: Variance of the judge's scores on the labelled rows.
+        judge_variance: Variance of the judge's scores on the labelled rows.
         covariance: Covariance of labels and scores.
         unlabelled_mean: Mean of the judge's scores on the rows without labels.
         unlabelled_variance: Variance of these.
@@ -74,9 +74,9 @@ class Moments:
     labels: float
     unlabelled: float
     label_mean: FloatArray
-    judged_mean: FloatArray
+    judge_mean: FloatArray
     label_variance: FloatArray
-    judged_variance: FloatArray
+    judge_variance: FloatArray
     covariance: FloatArray
     unlabelled_mean: FloatArray
     unlabelled_variance: FloatArray
@@ -84,41 +84,41 @@ class Moments:
     @classmethod
     def of(cls, sample: Sample) -> "Moments":
         """Compute the moments of a sample."""
-        labels_n, judged_n = sample.labels, sample.judged
-        label_mean, judged_mean = labels_n.mean(), judged_n.mean()
-        judged_N = sample.unlabelled_judged if len(sample.unlabelled_judged) else np.zeros(1)
+        labels_n, judge_n = sample.labels, sample.judge_scores
+        label_mean, judge_mean = labels_n.mean(), judge_n.mean()
+        judge_N = sample.unlabelled_judge_scores if len(sample.unlabelled_judge_scores) else np.zeros(1)
         return cls(
             labels=len(labels_n),
-            unlabelled=len(sample.unlabelled_judged),
+            unlabelled=len(sample.unlabelled_judge_scores),
             label_mean=np.asarray(label_mean),
-            judged_mean=np.asarray(judged_mean),
+            judge_mean=np.asarray(judge_mean),
             label_variance=np.asarray(labels_n.var()),
-            judged_variance=np.asarray(judged_n.var()),
-            covariance=np.asarray(((labels_n - label_mean) * (judged_n - judged_mean)).mean()),
-            unlabelled_mean=np.asarray(judged_N.mean()),
-            unlabelled_variance=np.asarray(judged_N.var()),
+            judge_variance=np.asarray(judge_n.var()),
+            covariance=np.asarray(((labels_n - label_mean) * (judge_n - judge_mean)).mean()),
+            unlabelled_mean=np.asarray(judge_N.mean()),
+            unlabelled_variance=np.asarray(judge_N.var()),
         )
 
     def with_rows(
-        self, labels: Sequence[float], judged: Sequence[float | FloatArray], *, weight: float = 1.0
+        self, labels: Sequence[float], judge_scores: Sequence[float | FloatArray], *, weight: float = 1.0
     ) -> "Moments":
         """Return the moments with further labelled rows, each counted ``weight`` times."""
         moments = self
-        for label, score in zip(labels, judged, strict=True):
+        for label, score in zip(labels, judge_scores, strict=True):
             moments = moments._with_row(label, score, weight)
         return moments
 
     def _with_row(self, label: float, score: float | FloatArray, weight: float) -> "Moments":
         rows = self.labels + weight
         kept, share = self.labels / rows, weight / rows
-        label_gap, score_gap = label - self.label_mean, score - self.judged_mean
+        label_gap, score_gap = label - self.label_mean, score - self.judge_mean
         return Moments(
             labels=rows,
             unlabelled=self.unlabelled,
             label_mean=self.label_mean + share * label_gap,
-            judged_mean=self.judged_mean + share * score_gap,
+            judge_mean=self.judge_mean + share * score_gap,
             label_variance=kept * (self.label_variance + share * label_gap**2),
-            judged_variance=kept * (self.judged_variance + share * score_gap**2),
+            judge_variance=kept * (self.judge_variance + share * score_gap**2),
             covariance=kept * (self.covariance + share * label_gap * score_gap),
             unlabelled_mean=self.unlabelled_mean,
             unlabelled_variance=self.unlabelled_variance,

@@ -61,20 +61,20 @@ class ChosenAnswer:
         index: Its number among the choices, from 0.
         probability: Its probability, calibrated where the model was.
         probabilities: Those of all choices, in their order.
-        reading: How much of context and choices was read.
+        tokens_read: How much of context and choices was read.
     """
 
     choice: str
     index: int
     probability: float
     probabilities: tuple[float, ...]
-    reading: TokensRead
+    tokens_read: TokensRead
 
     def to_dict(self) -> dict[str, object]:
         """As JSON values, flat."""
         values = asdict(self)
-        reading = values.pop("reading")
-        return {**values, "probabilities": list(self.probabilities), **reading}
+        tokens_read = values.pop("tokens_read")
+        return {**values, "probabilities": list(self.probabilities), **tokens_read}
 
 
 class ChoiceAnswers:

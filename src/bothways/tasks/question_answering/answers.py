@@ -49,7 +49,7 @@ class QuestionAnswer:
         no_answer_probability: That there is no answer; None of a model that learnt from no such
             question.
         answers: The best that do not overlap, best first, also where ``answer`` is None.
-        reading: How much of question and context was read.
+        tokens_read: How much of question and context was read.
     """
 
     answer: str | None
@@ -58,13 +58,13 @@ class QuestionAnswer:
     probability: float
     no_answer_probability: float | None
     answers: tuple[Answer, ...]
-    reading: TokensRead
+    tokens_read: TokensRead
 
     def to_dict(self) -> dict[str, object]:
         """As JSON values, flat but for the list of answers."""
         values = asdict(self)
-        reading = values.pop("reading")
-        return {**values, "answers": list(values["answers"]), **reading}
+        tokens_read = values.pop("tokens_read")
+        return {**values, "answers": list(values["answers"]), **tokens_read}
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,9 +202,9 @@ class TagOutputs(TemperatureOutputs[Words, Words], DistillableOutputs):
         if self.tag_set.scheme == "plain":
             return Validation(metrics, metrics["accuracy"], share_error(metrics["accuracy"], len(truth_M)))
         spans, predicted = (self.tag_set.spans_of_texts(tags_M, lengths) for tags_M in (truth_M, predicted_M))
-        right, there, said = span_counts(spans, predicted, self.tag_set.span_labels).sum(axis=(0, 2)).tolist()
-        span_f1 = 2 * right / max(1, there + said)
-        return Validation({"span_f1": span_f1, **metrics}, span_f1, share_error(span_f1, (there + said) / 2))
+        right, there, given = span_counts(spans, predicted, self.tag_set.span_labels).sum(axis=(0, 2)).tolist()
+        span_f1 = 2 * right / max(1, there + given)
+        return Validation({"span_f1": span_f1, **metrics}, span_f1, share_error(span_f1, (there + given) / 2))
 
     def findings(
         self,

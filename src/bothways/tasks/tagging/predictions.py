@@ -58,13 +58,13 @@ class Tagging:
         text: The text as it was given; of words that came as a list, these with single spaces between them.
         words: All words with their tags.
         spans: The spans that the tags say, in order; none where tags are no spans.
-        reading: How much of the text was read.
+        tokens_read: How much of the text was read.
     """
 
     text: str
     words: tuple[TaggedWord, ...]
     spans: tuple[TaggedSpan, ...]
-    reading: TokensRead
+    tokens_read: TokensRead
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -103,7 +103,7 @@ class Tagging:
                 }
                 for word in self.words
             ],
-            **asdict(self.reading),
+            **asdict(self.tokens_read),
         }
 
 

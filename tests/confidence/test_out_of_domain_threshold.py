@@ -1,4 +1,4 @@
-"""The border of the domain."""
+"""The out-of-domain threshold."""
 
 import numpy as np
 import pytest

@@ -40,7 +40,7 @@ def test_training_options_of_trust_reach_the_saved_model(other_run):
     saved = json.loads((other_run / "bothways.json").read_text())
     assert saved["calibration"]["method"] == "platt"
     assert saved["out_of_domain"]["kind"] == "cosine"
-    assert saved["card"]["trust"]["out_of_domain"] == "cosine"
+    assert saved["card"]["confidence"]["out_of_domain"] == "cosine"
 
 
 def test_nothing_is_learnt_that_was_not_wanted(files, tmp_path):
@@ -114,7 +114,11 @@ def test_compare_says_what_each_model_did_not_read(files, run, other_run):
         f"{model}: 30 of 30 texts were cut, by 90 tokens together" for model in ("first", "second")
     ]
     given = call(*words, "--json").json()
-    assert given["reading_a"] == given["reading_b"] == {"texts": 30, "in_windows": 0, "cut": 30, "dropped_tokens": 90}
+    assert (
+        given["tokens_read_a"]
+        == given["tokens_read_b"]
+        == {"texts": 30, "in_windows": 0, "cut": 30, "dropped_tokens": 90}
+    )
 
 
 def test_evaluate_says_what_of_texts_from_elsewhere_was_not_read(files, run, others, tmp_path):
@@ -122,7 +126,7 @@ def test_evaluate_says_what_of_texts_from_elsewhere_was_not_read(files, run, oth
     said = ["30 of 30 texts were cut, by 120 tokens together", "30 of 30 texts were cut, by 30 tokens together"]
     assert [line for line in call(*words, "--report", tmp_path / "page.html").out.splitlines() if "cut" in line] == said
     given = call(*words, "--json").json()
-    assert [each["reading"]["dropped_tokens"] for each in (given, given["out_of_domain"])] == [120, 30]
+    assert [each["tokens_read"]["dropped_tokens"] for each in (given, given["out_of_domain"])] == [120, 30]
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert all(f"{each}." in page for each in said)
 
@@ -164,13 +168,13 @@ def test_evaluate_says_how_texts_from_elsewhere_are_told(files, run, others):
     words = ("evaluate", run, "--data", files / "test.jsonl.gz", "--out-of-domain", others, "--resamples", 50)
     given = call(*words, "--json").json()
     outside = given["out_of_domain"]
-    assert (outside["n_inside"], outside["n_outside"]) == (30, 30)
+    assert (outside["n_in_domain"], outside["n_out_of_domain"]) == (30, 30)
     here, there = (call("predict", run, "--data", each).lines() for each in (files / "test.jsonl.gz", others))
-    scores = [each["outside_score"] for each in (*here, *there)]
+    scores = [each["out_of_domain_score"] for each in (*here, *there)]
     assert outside["auroc"] == pytest.approx(roc_auc_score([0] * 30 + [1] * 30, scores), abs=1e-9)
     assert outside["auroc_high"] - outside["auroc_low"] > 0.02
-    assert outside["passed_outside"] == pytest.approx(np.mean([not each["outside"] for each in there]))
-    assert outside["kept_inside"] == pytest.approx(np.mean([not each["outside"] for each in here]))
+    assert outside["accepted_out_of_domain"] == pytest.approx(np.mean([not each["out_of_domain"] for each in there]))
+    assert outside["accepted_in_domain"] == pytest.approx(np.mean([not each["out_of_domain"] for each in here]))
     assert {"aupr", "fpr95", "threshold"} <= outside.keys()
     alone = call("evaluate", run, "--data", files / "test.jsonl.gz", "--resamples", 50, "--json").json()
     assert {name: value for name, value in given.items() if name != "out_of_domain"} == alone

@@ -1,4 +1,4 @@
-"""Relevance judgements: which document answers which query, and how well."""
+"""Relevance judgments: which document answers which query, and how well."""
 
 import os
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 from bothways.data.lines import decoded_lines, decompressed, open_file
 from bothways.errors import InvalidInput
 
-Judgements = dict[str, dict[str, int]]
+Judgments = dict[str, dict[str, int]]
 """Relevance by query and document; 0 or less for a document that was judged to be no answer."""
 
 MOST_GRADE = 1000
@@ -18,8 +18,8 @@ _HEADERS = (("query_id", "doc_id", "relevance"), ("query-id", "corpus-id", "scor
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 
 
-def read_judgements(path: str | os.PathLike[str]) -> Judgements:
-    """Read a file of judgements, plain or compressed with gzip.
+def read_judgments(path: str | os.PathLike[str]) -> Judgments:
+    """Read a file of judgments, plain or compressed with gzip.
 
     Two layouts are known: that of TREC, four columns with white space between them and no header (query, iteration,
     document, relevance), and three columns with tabs between them under a header (``query_id``, ``doc_id``,
@@ -29,17 +29,17 @@ def read_judgements(path: str | os.PathLike[str]) -> Judgements:
         InvalidInput: The file cannot be read, is empty, has another layout, judges a pair twice, or has a relevance
             that is none; says where.
     """
-    judgements: Judgements = {}
+    judgments: Judgments = {}
     for where, query, document, relevance in _records(Path(path)):
         if not _WHOLE.fullmatch(relevance):
             raise InvalidInput(f"{where}: the relevance must be a whole number, got {relevance!r}.")
-        of_query = judgements.setdefault(query, {})
+        of_query = judgments.setdefault(query, {})
         if document in of_query:
             raise InvalidInput(f"{where}: document {document!r} was judged for query {query!r} before. Drop one.")
         of_query[document] = check_grade(relevance, where)
-    if not judgements:
-        raise InvalidInput(f"{str(path)!r} is empty: expected at least one judgement.")
-    return judgements
+    if not judgments:
+        raise InvalidInput(f"{str(path)!r} is empty: expected at least one judgment.")
+    return judgments
 
 
 def check_grade(grade: str, where: str) -> int:

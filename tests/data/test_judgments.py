@@ -1,10 +1,10 @@
-"""Files of relevance judgements."""
+"""Files of relevance judgments."""
 
 import gzip
 
 import pytest
 
-from bothways.data import read_judgements
+from bothways.data import read_judgments
 from bothways.errors import InvalidInput
 
 EXPECTED = {"1": {"184": 3, "d 2": -1}, "2": {"184": 0}}
@@ -22,14 +22,14 @@ EXPECTED = {"1": {"184": 3, "d 2": -1}, "2": {"184": 0}}
 def test_three_columns_under_a_header_are_read(tmp_path, content, packed):
     path = tmp_path / ("qrels.tsv.gz" if packed else "qrels.tsv")
     path.write_bytes(gzip.compress(content.encode()) if packed else content.encode())
-    assert read_judgements(path) == EXPECTED
+    assert read_judgments(path) == EXPECTED
 
 
 @pytest.mark.parametrize("gap", [" ", "\t", "   "])
 def test_the_layout_of_trec_is_read(tmp_path, gap):
     rows = [("1", "0", "184", "3"), ("1", "Q0", "d2", "-1"), ("2", "0", "184", "0")]
     (tmp_path / "qrels").write_text("".join(gap.join(row) + "\n" for row in rows))
-    assert read_judgements(tmp_path / "qrels") == {"1": {"184": 3, "d2": -1}, "2": {"184": 0}}
+    assert read_judgments(tmp_path / "qrels") == {"1": {"184": 3, "d2": -1}, "2": {"184": 0}}
 
 
 @pytest.mark.parametrize(
@@ -48,13 +48,13 @@ def test_the_layout_of_trec_is_read(tmp_path, gap):
         ("1 0 184 1\n1 0 184 2\n", "line 2 .*document '184' was judged for query '1' before"),
     ],
 )
-def test_what_is_no_judgement_is_refused_with_its_line(tmp_path, content, problem):
+def test_what_is_no_judgment_is_refused_with_its_line(tmp_path, content, problem):
     (tmp_path / "qrels").write_text(content)
     with pytest.raises(InvalidInput, match=problem):
-        read_judgements(tmp_path / "qrels")
+        read_judgments(tmp_path / "qrels")
 
 
-def test_the_judgements_of_cranfield_are_read(shared_data):
-    judgements = read_judgements(shared_data / "cranfield" / "qrels.tsv")
-    assert len(judgements) == 225
-    assert sum(map(len, judgements.values())) == 1836
+def test_the_judgments_of_cranfield_are_read(shared_data):
+    judgments = read_judgments(shared_data / "cranfield" / "qrels.tsv")
+    assert len(judgments) == 225
+    assert sum(map(len, judgments.values())) == 1836
