@@ -93,7 +93,7 @@ class _Silent:
 
 
 class _Lines:
-    """At most a line a minute, the first after ten seconds; short work writes none."""
+    """Progress in lines: at most one a minute, the first after ten seconds; short work writes none."""
 
     def __init__(self, description: str, total: int | None, done: int) -> None:
         self._description, self._total = description, total

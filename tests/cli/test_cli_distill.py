@@ -106,7 +106,9 @@ def test_a_classifier_becomes_a_smaller_one(classifier, tmp_path):
     assert "layers       2 of 3" in outcome.out
     assert "copied layers" in outcome.out
     assert "calibration  " in outcome.out
-    assert f"next         bothways evaluate {tmp_path / 'run'} --data TEST_FILE" in outcome.out
+    assert (
+        f"next         bothways evaluate {tmp_path / 'run'} --data test.csv  # your labelled test rows" in outcome.out
+    )
     said = call("predict", tmp_path / "run", "w5 w20", "--coverage", 0.8)
     assert said.json()["label"] in "ab"
     assert call("evaluate", tmp_path / "run", "--data", labelled, "--json").json()["n"] == 40

@@ -70,7 +70,7 @@ def test_the_next_step_is_the_last_line(in_words):
     outcome, folder = in_words
     assert outcome.out.splitlines()[-2:] == [
         f"saved in     {folder}",
-        f"next         bothways evaluate {folder} --data TEST_FILE",
+        f"next         bothways evaluate {folder} --data test.csv  # your labelled test rows",
     ]
 
 

@@ -129,6 +129,17 @@ def test_a_table_has_a_column_for_each_place_of_the_labels_that_come_first(run, 
         assert "probabilities_even" not in row
 
 
+def test_a_table_has_the_texts_beside_the_predictions(run, gaps, tmp_path):
+    output = tmp_path / "out.csv"
+    assert call("predict", run, "--data", gaps, "--output", output, "--on-empty", "null").code == 0
+    with output.open(newline="") as stream:
+        table = list(csv.DictReader(stream))
+    assert list(table[0])[:3] == ["id", "text", "label"]
+    texts = [json.loads(line)["text"] for line in gaps.read_text().splitlines()]
+    assert [row["text"] for row in table] == [text or "" for text in texts]
+    assert "text" not in call("predict", run, "--data", gaps, "--on-empty", "skip").lines()[0]
+
+
 @pytest.mark.parametrize("name", ["-", "out.jsonl", "out.csv"])
 def test_numbers_have_six_digits_in_every_form(run, tmp_path, name):
     output = "-" if name == "-" else tmp_path / name

@@ -198,6 +198,8 @@ def test_modules_have_their_choices_from_one_place(module, name):
         (["predict", "x", "text", "--ouput", "y"], "Did you mean --output?"),
         (["train", "classification", "--modle", "x"], "Unknown option: --modle. Did you mean --model?\n"),
         (["predict", "--hepl"], "Did you mean --help?"),
+        (["--versoin"], "Unknown option: --versoin. Did you mean --version?\nSee: bothways --help\n"),
+        (["search", "--hlep"], "Unknown option: --hlep. Did you mean --help?\nSee: bothways search --help\n"),
         (
             ["train", "classification", "--model", "x", "--train", "y", "--output", "z", "--calibration", "temprature"],
             'Did you mean "temperature"?',

@@ -274,6 +274,15 @@ def test_no_hint_is_given_that_would_not_help(files, tmp_path):
     assert "--on-overflow" not in outcome.err
 
 
+def test_a_misspelt_evaluation_is_answered_with_the_nearest(run, test_data):
+    outcome = call("evaluate", run, "--data", test_data, "--task", "rankin")
+    assert outcome.code == 2
+    assert (
+        "is a model of one task, classification, got 'rankin': leave it out. Did you mean --task ranking?"
+        in outcome.err
+    )
+
+
 def test_an_encoder_without_a_task_is_told_what_can_be_done(files, test_data):
     outcome = call("evaluate", files / "tiny", "--data", test_data)
     assert outcome.code == 1

@@ -37,7 +37,7 @@ class InferenceMemory:
 
     @property
     def peak(self) -> int:
-        """Both."""
+        """Peak memory of the weights and of what is computed beside them, bytes."""
         return self.weights + self.activations
 
 

@@ -80,7 +80,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class DecoderComparison:
-    """Both sides of the comparison, and what it rests on."""
+    """Costs of an encoder and of a decoder, and what the comparison rests on."""
 
     assumptions: Assumptions
     encoder: Side

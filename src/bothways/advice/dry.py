@@ -135,7 +135,7 @@ def _deeper(config: EncoderConfig, two: int, three: int) -> int:
 
 
 def _steady(config: EncoderConfig, length: int) -> int:
-    """From how many texts of a length on each further one takes the same memory: at least 2."""
+    """Return the number of texts from which on each further one takes the same memory: at least 2."""
     return min(_STEADY, max(2, math.ceil(max(_STEADY_TOKENS, config.hidden // 2) / length)))
 
 

@@ -1,4 +1,4 @@
-"""From a model's name to a folder on this machine. The only module that may use the network."""
+"""Find the folder of a named model on this machine. The only module that may use the network."""
 
 import importlib.util
 import re

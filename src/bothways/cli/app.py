@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter, UnknownOptionError
+from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter, UnknownCommandError, UnknownOptionError
 
 from bothways.cli import (
     adapt,
@@ -237,12 +237,16 @@ def _unknown_option(error: CycloptsError, app: App) -> str:
     """
     unread = error.unused_tokens if isinstance(error, MissingArgumentError) else None
     unknown = next((token for token in unread or () if token.startswith("--")), None)
+    if isinstance(error, UnknownCommandError):
+        unknown = next(iter(error.unused_tokens or ()), None)
     if isinstance(error, UnknownOptionError):
         unknown = error.token.keyword or error.token.value
     if unknown is None or not unknown.startswith("--"):
         return ""
     name = unknown.partition("=")[0]
-    known = [each for argument in app.assemble_argument_collection() for each in argument.names]
+    # A group of commands has no options of its own.
+    arguments = () if app.default_command is None else app.assemble_argument_collection()
+    known = [each for argument in arguments for each in argument.names]
     # Without the hyphens, which would make short names alike.
     near = nearest(name[2:], [each[2:] for each in ("--help", "--version", *known) if each.startswith("--")])
     return f"Unknown option: {name}.{'' if near is None else f' Did you mean --{near}?'}\n"
@@ -267,7 +271,11 @@ def _run(arguments: list[str]) -> int:
     except CycloptsError as error:
         words, apps, _ = app.parse_commands(arguments)
         unknown = _unknown_option(error, apps[-1])
-        rest = "" if unknown and isinstance(error, UnknownOptionError) else f"{_missing_option(error) or error}\n"
+        rest = (
+            ""
+            if unknown and isinstance(error, UnknownOptionError | UnknownCommandError)
+            else f"{_missing_option(error) or error}\n"
+        )
         complain(f"{unknown}{rest}See: {' '.join(('bothways', *words))} --help")
         return BAD_USAGE
     except KeyboardInterrupt as error:

@@ -84,7 +84,7 @@ def compare(
 def _opened(
     names: tuple[str, str], task: str | None, own: dict[str, Any], reading: ReadingOptions, model: ModelOptions
 ) -> list[Any]:
-    """Both models; where one has several tasks, as the one that is named.
+    """Open both models; of one with several tasks, the task that is named.
 
     Raises:
         CycloptsError: A task is named, but neither has several.

@@ -85,4 +85,4 @@ def ensemble(
     if isinstance(threshold, float):
         print(f"threshold    {threshold:.3f}")
     print(f"saved in     {output}")
-    print(f"next         bothways evaluate {shlex.quote(str(output))} --data TEST_FILE")
+    print(f"next         bothways evaluate {shlex.quote(str(output))} --data test.csv  # your labelled test rows")

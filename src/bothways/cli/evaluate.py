@@ -1,8 +1,13 @@
 """``bothways evaluate``: metrics of a trained model on labelled data."""
 
+import textwrap
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from cyclopts import CycloptsError
 
 from bothways.choices import Format
 from bothways.cli.declared import check_known, given_of, group_of, of_all_tasks, taking
@@ -22,6 +27,7 @@ from bothways.cli.options import (
 )
 from bothways.cli.reading import labelled_source
 from bothways.cli.terminal import note, one_line, plain_table, print_json, print_table, shortened
+from bothways.errors import nearest
 from bothways.tasks.label_options import LabelPrediction
 from bothways.tasks.registry import SPECS, models
 
@@ -44,6 +50,25 @@ Examples:
 
 
 _MOST_CLASSES, _LONGEST_LABEL = 20, 40
+_MEANINGS = {
+    "mcc": "correlation of labels and predictions",
+    "brier": "squared error of the probabilities",
+    "nll": "negative log-likelihood",
+    "ece": "calibration error, mean distance of confidence and accuracy",
+    "mce": "the largest such distance",
+}
+
+
+@contextmanager
+def _nearest_task(task: str | None) -> Iterator[None]:
+    """Name the evaluation that was perhaps meant where a model has no such task."""
+    try:
+        yield
+    except CycloptsError as error:
+        near = nearest(task or "", (RANKING, "similarity"))
+        if near in (None, task) or repr(task) not in str(error):
+            raise
+        raise usage_error(f"{error} Did you mean --task {near}?") from error
 
 
 @taking(own=group_of("Data", of_all_tasks(lambda spec: [spec.data_options])), columns=COLUMNS, opened=EVALUATING)
@@ -126,7 +151,8 @@ def evaluate(
         else:
             print(f"ranked by: {ranking.ranked_by}\n{ranked.summary()}")
         return
-    trained = reading_columns(open_task(run, given_of(opened), reading, model, task), given_of(columns))
+    with _nearest_task(task):
+        trained = reading_columns(open_task(run, given_of(opened), reading, model, task), given_of(columns))
     wanted = given_of(own)
     check_known(trained.spec, "data_options", wanted)
     if points:
@@ -192,12 +218,21 @@ def _print(found: Any, outside: "Report | None", *, json: bool) -> None:  # noqa
         print_json({**found.to_dict(), **({} if outside is None else {"out_of_domain": outside.to_dict()})})
         return
     print(found.summary())
+    if legend := _legend(_by_task(found).values()):
+        print(f"\n{legend}")
     for name, each in _by_task(found).items():
         if each.per_class:
             print(f"\n{name}" if name else "")
             _print_classes(each)
     if outside is not None:
         print(f"\n{outside.summary()}")
+
+
+def _legend(reports: "Iterable[Report]") -> str:
+    """Return what the less common metrics of some reports are, in a few words each; empty where there are none."""
+    there = {name for report in reports for name in report.estimates}
+    words = "; ".join(f"{name}: {meaning}" for name, meaning in _MEANINGS.items() if name in there)
+    return textwrap.fill(words, 100)
 
 
 def _by_task(found: Any) -> "dict[str, Report]":  # noqa: ANN401 (of one task or several)

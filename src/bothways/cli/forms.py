@@ -23,7 +23,8 @@ class Form:
 
     Attributes:
         format: Of the output.
-        keep: Whether the columns of the input are written too.
+        keep: Whether all columns of the input are written too.
+        inputs: Columns of texts, which a table shows beside the predictions.
         skip: Whether rows without a text are left out; otherwise all that is predicted of them is null.
         listed: The part of a prediction whose items are the rows of a table, such as spans.
         ranked: Whether a table has a column for each place of the probabilities, and not for each label.
@@ -31,6 +32,7 @@ class Form:
 
     format: "OutputFormat"
     keep: bool
+    inputs: tuple[str, ...] = ()
     skip: bool = False
     listed: str | None = None
     ranked: bool = False
@@ -45,6 +47,8 @@ class Form:
         waiting: list[dict[str, object]] = []  # rows before that one
         for number, (row, prediction) in enumerate(zip(rows, predictions, strict=True), start=1):
             kept = {name: value for name, value in row.values.items() if self.keep or name == "id"}
+            if not self.keep:
+                kept |= {name: text if isinstance(text := row.values.get(name), str) else None for name in self.inputs}
             ids = "id" in kept if ids is None else ids
             if ids and self.format != "jsonl":
                 kept.setdefault("id", None)
@@ -132,7 +136,8 @@ def form_of(
                     f"{what} of the task {name!r} do not fit into the cells of a .{chosen}: write .jsonl, or ask one "
                     "task with --task."
                 )
-    return Form(chosen, keep, on_empty == "skip", listed, ranked=options.get("top") is not None)
+    shown = task.input_columns if chosen in ("csv", "tsv") and not listed else None
+    return Form(chosen, keep, shown or (), on_empty == "skip", listed, ranked=options.get("top") is not None)
 
 
 def _tags_words(spec: TaskSpec) -> bool:

@@ -58,9 +58,9 @@ def predict(
         data: Rows: .jsonl, .json, .csv, .tsv, .txt, .conll (also .gz), .parquet, or '-' for JSON Lines on standard
             input.
         output: .jsonl, .csv, .tsv or, for words and their tags, .conll (also .gz), replaced if it is there; '-' is
-            standard output. Tables have a column for each probability, or with --top for each place, and one for ids
-            where the first row has one; of words and of several answers, a row for each span or answer, with the number
-            of its input in "row".
+            standard output. Tables have the texts, a column for each probability, or with --top for each place, and one
+            for ids where the first row has one; of words and of several answers, a row for each span or answer, with
+            the number of its input in "row".
         keep: Copy all columns of the input; those named like a result get 'input_' before their names, again where
             that is another column's name.
         on_empty: What becomes of a row without a text: an error, no row in the output (skip), or one whose predictions

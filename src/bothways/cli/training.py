@@ -1,4 +1,4 @@
-"""What the commands of ``bothways train`` share: their options, and a run from the first check to the last word."""
+"""Shared parts of the commands of ``bothways train``: options, and a run from the first check to the summary."""
 
 import io
 import shlex
@@ -31,6 +31,8 @@ RESUMING = """\
 Ctrl-C or SIGTERM ends the training after the update at hand: the epoch kept
 so far is saved, and the same command with --resume continues."""
 
+# Between these a temperature changes probabilities little.
+_NEAR_ONE = (0.8, 1.25)
 _MISTAKE_WIDTH = 70
 _MISTAKES = 5  # that are shown on a terminal
 _SHOWN = (
@@ -60,7 +62,7 @@ TRAINING = group_of("Training", [*(option for name, option in _DECLARED.items() 
 @Parameter(name="*", group="Run")
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What becomes of the run."""
+    """Options of the run and of its output."""
 
     overwrite: Flag = False
     """Replace a trained model at the output, and forget an unfinished run once there is a checkpoint of the new one."""
@@ -269,7 +271,7 @@ def _notes(card: Mapping[str, Any]) -> list[str]:
 
 
 def _say_how_it_ended(record: "TrainingRecord", folders: RunFolders, saved: Path) -> None:
-    """What the weights are of, where the training did not come to its end."""
+    """Print which weights were saved, where the training did not come to its end."""
     if record.diverged is not None:
         kept = record.epochs if record.kept_epoch is None else record.kept_epoch
         complain(f"{record.diverged}\n{saved} has the epoch kept before that, {kept}.")
@@ -278,7 +280,7 @@ def _say_how_it_ended(record: "TrainingRecord", folders: RunFolders, saved: Path
 
 
 def _whose_weights(record: "TrainingRecord") -> str:
-    """What an interrupted run has kept; without validation it is as far as it came."""
+    """Return the weights that an interrupted run has kept, in words; without validation the latest."""
     if record.kept_epoch is not None:
         return f"the epoch kept so far, {record.kept_epoch}"
     if record.epochs == record.settings.epochs:
@@ -331,20 +333,20 @@ def _listed(metrics: Mapping[str, float]) -> str:
 
 
 def evaluate_next(model: object, folder: str) -> str:
-    """What to type after most trainings."""
+    """Return the command to type after most trainings."""
     del model
-    return f"bothways evaluate {folder} --data TEST_FILE"
+    return f"bothways evaluate {folder} --data test.csv  # your labelled test rows"
 
 
 def _measured(record: "TrainingRecord", card: Mapping[str, Any]) -> dict[str, float]:
-    """The validation metrics of the epoch that was kept, or where nothing was validated those of the card."""
+    """Return the validation metrics of the kept epoch, or where nothing was validated those of the card."""
     kept = next((dict(each.metrics) for each in record.validations if each.epoch == record.kept_epoch), None)
     stored = card.get("metrics") or {}
     return kept or {name: value for name, value in stored.items() if f"{name}_low" in stored}
 
 
 def _spoken(facts: Mapping[str, object]) -> list[tuple[str, str]]:
-    """The facts that are a number or a few; not lists such as that of the labels."""
+    """Return the facts that are a number or a few; not lists such as that of the labels."""
     spoken = []
     for name, value in facts.items():
         if isinstance(value, bool):
@@ -354,8 +356,17 @@ def _spoken(facts: Mapping[str, object]) -> list[tuple[str, str]]:
         elif isinstance(value, str | int):
             spoken.append((name, str(value)))
         elif isinstance(value, Mapping):
-            spoken.append((name, ", ".join(_part(part, each) for part, each in value.items() if each)))
+            listed = ", ".join(_part(part, each) for part, each in value.items() if each)
+            spoken.append((name, f"{listed}{_doubt(name, value)}"))
     return spoken
+
+
+def _doubt(name: str, fact: Mapping[str, object]) -> str:
+    """Return what a temperature that is far from 1 says of the model; empty for all else."""
+    temperature = fact.get("value") if "temperature" in (name, fact.get("method")) else None
+    if not isinstance(temperature, float) or _NEAR_ONE[0] <= temperature <= _NEAR_ONE[1]:
+        return ""
+    return f" (uncalibrated, the model is too {'sure' if temperature > 1 else 'unsure'})"
 
 
 def _part(name: str, value: object) -> str:

@@ -51,7 +51,9 @@ def open_trained(
     if task is None:
         return opened
     if not isinstance(opened, MultiTask):
-        raise InvalidInput(f"{str(name_or_path)!r} is a model of one task, {name}: leave out which ({task!r}).")
+        raise InvalidInput(
+            f"expected no task, as {str(name_or_path)!r} is a model of one task, {name}, got {task!r}: leave it out."
+        )
     part: Predictor[Any, Any, Any] = opened.part(task)
     return part
 

@@ -44,11 +44,11 @@ class Paired:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Both columns."""
+        """Names of the two columns."""
         return self.first, self.second
 
     def read(self, row: Row) -> tuple[str, str]:
-        """Both texts.
+        """Return the two texts.
 
         Raises:
             InvalidInput: As `text_at`, of either side.

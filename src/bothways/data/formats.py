@@ -147,7 +147,7 @@ _OTHER_SEPARATORS = ";\t|"
 
 
 def separated_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
-    """As `csv_rows`, with the separator that the header shows.
+    """Yield rows like `csv_rows`, with the separator that the header shows.
 
     That is a comma, unless the header has none, and has one of semicolon, tab and bar, which parts names that are none
     of them empty. A header of one column has none of them.
@@ -165,7 +165,7 @@ def _separator(header: str) -> str:
 
 
 def tsv_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
-    """As `csv_rows`, with tabs between the fields.
+    """Yield rows like `csv_rows`, with tabs between the fields.
 
     Many programs write tables like these without quotes, so a quote may be part of a text. Two such quotes, at the
     start and at the end of fields on different lines, would join the rows between them into one without notice.

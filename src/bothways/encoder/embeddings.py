@@ -1,4 +1,4 @@
-"""From token ids to the first hidden states.
+"""Embeddings: token ids to the first hidden states.
 
 Shapes: T packed tokens, H hidden, E embedding width.
 """

@@ -31,7 +31,7 @@ class PostNormLayer(nn.Module):
         return self._behind(select(hidden_TH, rows, run.batch), self.attention(hidden_TH, run, rows))
 
     def two_streams(self, hidden_TH: Tensor, queries_MH: Tensor, run: Run, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Both streams: those rows of the content stream (T, H) that are read, and the query stream (M, H)."""
+        """Return two streams: those rows of the content stream (T, H) that are read, and the query stream (M, H)."""
         attended_TH, answered_MH = self.attention.two_streams(hidden_TH, queries_MH, run, rows)
         read_TH = self._behind(select(hidden_TH, rows, run.batch), attended_TH)
         return read_TH, self._behind(queries_MH, answered_MH)
@@ -59,7 +59,7 @@ class PreNormLayer(nn.Module):
         return self._behind(select(hidden_TH, rows, run.batch), attended_TH)
 
     def two_streams(self, hidden_TH: Tensor, queries_MH: Tensor, run: Run, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Both streams: those rows of the content stream (T, H) that are read, and the query stream (M, H)."""
+        """Return two streams: those rows of the content stream (T, H) that are read, and the query stream (M, H)."""
         normed = self.attention_norm(hidden_TH), self.attention_norm(queries_MH)
         attended_TH, answered_MH = self.attention.two_streams(*normed, run, rows)
         read_TH = self._behind(select(hidden_TH, rows, run.batch), attended_TH)

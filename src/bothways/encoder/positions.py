@@ -89,7 +89,7 @@ class Unchanged(nn.Module):
     reads_queries = False
 
     def forward(self, qkv_T3ND: Tensor, qkv: QKV, shared: Shared) -> tuple[Tensor, RelativeScores | None]:
-        """As given."""
+        """Return queries, keys and values unchanged, without scores of positions."""
         del qkv, shared
         return qkv_T3ND, None
 

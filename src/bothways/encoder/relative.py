@@ -267,7 +267,7 @@ class _Terms:
         return scores_hnn
 
     def add_gradients(self, tile: _Tile, scores_hnn: Tensor, into: "_Terms") -> None:
-        """From the gradient of a tile's scores to those of all that made them."""
+        """Add the gradients of a tile's inputs, from that of its scores."""
         tile.rows(into.q).add_(torch.bmm(scores_hnn, tile.rows(self.k)))
         transposed_hnn = scores_hnn.transpose(1, 2)
         tile.rows(into.k).add_(torch.bmm(transposed_hnn, tile.rows(self.q)))

@@ -65,7 +65,7 @@ def fit_tabulated(losses: TabulatedLosses) -> Temperature:
     shares_N = losses.shares_N
 
     def fitted(slope: float) -> tuple[float, float]:
-        """As above."""
+        """Return the same, fitted."""
         factor_N = shares_N**-slope
         value = least_temperature(
             lambda inverse: float(losses.nll(inverse * factor_N).mean()),

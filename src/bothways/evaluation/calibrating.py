@@ -99,7 +99,7 @@ class HeldOutRows:
 
     @classmethod
     def of(cls, logits_NC: ArrayLike, labels_N: ArrayLike) -> "HeldOutRows":
-        """From arrays, checked.
+        """Make it of arrays, which are checked.
 
         Raises:
             InvalidInput: no rows, fewer than two classes, logits that are not finite, or labels that do not fit.

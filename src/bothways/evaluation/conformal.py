@@ -97,7 +97,7 @@ class ConformalSets:
 
     @classmethod
     def fit(cls, probabilities_MC: ArrayLike, labels_M: ArrayLike, score: SetScore | None = None) -> "ConformalSets":
-        """From held-out rows.
+        """Fit to held-out rows.
 
         Args:
             probabilities_MC: calibrated in the way that later rows will be.
@@ -115,7 +115,7 @@ class ConformalSets:
     def fit_blocks(
         cls, blocks: Iterable[tuple[IntArray, ArrayLike]], labels_M: ArrayLike, score: SetScore | None = None
     ) -> "ConformalSets":
-        """From blocks of held-out rows: their numbers (B) among all of them, and their probabilities (B, C).
+        """Fit to blocks of held-out rows: their numbers (B) among all of them, and their probabilities (B, C).
 
         Raises:
             InvalidInput: as for `fit`.
@@ -182,7 +182,7 @@ class ConformalInterval:
 
     @classmethod
     def fit(cls, predicted_M: ArrayLike, truth_M: ArrayLike) -> "ConformalInterval":
-        """From held-out rows.
+        """Fit to held-out rows.
 
         Raises:
             InvalidInput: empty, not finite, or of different lengths.

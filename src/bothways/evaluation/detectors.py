@@ -36,7 +36,7 @@ class DetectorInput:
 
     @classmethod
     def of(cls, logits_NC: ArrayLike, features_NLD: ArrayLike | None = None) -> "DetectorInput":
-        """From arrays, checked.
+        """Make it of arrays, which are checked.
 
         Raises:
             InvalidInput: Not finite, of other axes, or not one row of features for each row of logits.
@@ -118,7 +118,7 @@ class Mahalanobis:
     def fit(
         cls, features_MLD: ArrayLike, labels_M: ArrayLike, classes: int, *, unit_length: bool = True
     ) -> "Mahalanobis":
-        """From features of training rows.
+        """Fit to features of training rows.
 
         Raises:
             InvalidInput: no rows, features that are not finite, or labels that do not fit.
@@ -172,7 +172,7 @@ class Neighbours:
 
     @classmethod
     def fit(cls, features_MLD: ArrayLike, k: int = 10) -> "Neighbours":
-        """From features of training rows.
+        """Fit to features of training rows.
 
         Raises:
             InvalidInput: no rows, features that are not finite, or fewer rows than k.
@@ -207,7 +207,7 @@ class Cosine:
 
     @classmethod
     def fit(cls, features_MLD: ArrayLike, labels_M: ArrayLike, classes: int) -> "Cosine":
-        """From features of training rows.
+        """Fit to features of training rows.
 
         Raises:
             InvalidInput: no rows, features that are not finite, or labels that do not fit.

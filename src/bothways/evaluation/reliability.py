@@ -173,7 +173,7 @@ class _Ranked:
 
     @classmethod
     def of(cls, confidence_N: FloatArray, correct_N: FloatArray) -> "_Ranked":
-        """From rows in any order."""
+        """Make it of rows in any order."""
         order_N = np.argsort(confidence_N)
         sorted_N = confidence_N[order_N]
         edges_R = np.append(np.searchsorted(sorted_N, sorted_N, side="left"), len(order_N)).astype(np.int64)

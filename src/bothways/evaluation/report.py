@@ -290,7 +290,7 @@ class Report:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """At which thresholds labels were predicted, the notes, operating points, and the baseline of the training."""
+        """Thresholds of the labels, notes, operating points, and the baseline of the training, in sentences."""
         own = [row.threshold for row in self.per_class if row.threshold is not None]
         common = self.values.get("threshold") if self.kind == MULTI_LABEL else None
         lines = () if common is None else (f"Labels are given from a probability of {common:.4g} on.",)

@@ -1,4 +1,4 @@
-"""From which probability on each of several labels is given: the thresholds of the highest F1 on held-out rows.
+"""Decision thresholds of several labels: those of the highest F1 on held-out rows.
 
 Of calibrated probabilities the best threshold is half of the F1 that it reaches (Lipton, Elkan and Naryanaswamy 2014,
 arXiv:1402.1892), so 0.5 is too high for every label that is hard to find. The same paper shows what to beware of: of a

@@ -1,4 +1,4 @@
-"""From a trained model and its inputs to what is explained of them, and the scores that the model gives."""
+"""Subjects of explanations, made of a trained model and its inputs, and the scores that the model gives them."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial

@@ -43,7 +43,7 @@ class TextAttention:
     weights_LNSS: Weights
 
     def head(self, head: Head) -> Weights:
-        """The weights (S, S) of one head.
+        """Return the weights (S, S) of one head.
 
         Raises:
             InvalidInput: The model has no such head.
@@ -55,7 +55,7 @@ class TextAttention:
         return weights_SS
 
     def mean(self, layer: int | None = None) -> Weights:
-        """The mean (S, S) over the heads of one layer, or of all layers; its rows sum to 1 too.
+        """Return the mean (S, S) over the heads of one layer, or of all layers; its rows sum to 1 too.
 
         Raises:
             InvalidInput: The model has no such layer.
@@ -133,7 +133,7 @@ def causal(weights_SS: npt.ArrayLike) -> npt.NDArray[np.float64]:
 
 
 def illustrative_head(attention: TextAttention) -> Head:
-    """The head of the last layer that reads most from distant words of the text: one that is worth looking at.
+    """Return the head of the last layer that attends most to distant words of the text: one to look at first.
 
     Of the weight that the tokens of words give, the share that goes to tokens of words other than themselves and their
     two neighbours is taken, as a mean over those tokens; the head with the greatest share is chosen, the first of

@@ -58,7 +58,7 @@ class Attribution:
         return float(self.weights_W.sum() + self.rest - (self.score - self.baseline_score))
 
     def to_dict(self) -> dict[str, object]:
-        """As JSON values; null for words that cannot be left out."""
+        """Return JSON values; null for words that cannot be left out."""
         words = [
             {
                 "word": word.text,

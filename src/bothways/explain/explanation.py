@@ -44,7 +44,7 @@ class Explanation:
             return Head(len(self.attention.weights_LNSS) - 1, 0)
 
     def to_dict(self) -> dict[str, object]:
-        """As JSON values; of attention the rollout, since the weights of all heads are large (see `arrays`)."""
+        """Return JSON values; of attention the rollout, since the weights of all heads are large (see `arrays`)."""
         values: dict[str, object] = {"model": self.model, "notes": list(self.notes)}
         if self.attribution is not None:
             values["attribution"] = self.attribution.to_dict()

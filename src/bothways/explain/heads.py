@@ -87,11 +87,11 @@ class HeadRole:
 
     @property
     def score(self) -> float:
-        """That of the best head."""
+        """Score of the best head."""
         return float(self.scores_LN.max())
 
     def to_dict(self) -> dict[str, object]:
-        """As JSON values."""
+        """Return JSON values."""
         return {
             "role": self.role,
             "kind": self.kind,
@@ -226,7 +226,7 @@ def read_sentences(source: Source, *, most: int | None = None) -> list[Sentence]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Look:
-    """Where the heads look in one sentence.
+    """Places that the heads attend to in one sentence.
 
     Attributes:
         window: Its tokens.

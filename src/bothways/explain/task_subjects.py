@@ -196,12 +196,12 @@ class SimilaritySubject(Subject):
 
     @property
     def value(self) -> tuple[str, ...]:
-        """Both texts."""
+        """Pair of texts, as the model reads it."""
         return self.parts
 
     @property
     def texts(self) -> tuple[Text, ...]:
-        """Both, each by itself."""
+        """Texts of the pair, each by itself."""
         return self.parts
 
     def part_of(self, text: int, sequence: int) -> int:

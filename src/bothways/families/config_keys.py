@@ -1,4 +1,4 @@
-"""Between a family's ``config.json`` and an `EncoderConfig`.
+"""Translation between a family's ``config.json`` and an `EncoderConfig`.
 
 The families that this package reads differ in how they name a setting, not in what it means, so a table of names is all
 that a family needs to give.
@@ -87,7 +87,7 @@ class ConfigKeys:
     defaults: Settings = field(default_factory=dict)
 
     def __call__(self, settings: Settings) -> EncoderConfig:
-        """As `read_config`."""
+        """Read the settings like `read_config`."""
         return read_config(self, settings)
 
 

@@ -162,7 +162,7 @@ class InferenceEngine:
         description: str = "reading",
         show_progress: bool | None = None,
     ) -> Iterator[TokenOutputs]:
-        """As `run`, for a ``forward`` that gives a row for each token: from B windows of T tokens to (T, K)."""
+        """Run like `run` a ``forward`` that gives a row for each token: from B windows of T tokens to (T, K)."""
         for text, rows in self._answers(texts, True, total, description, show_progress):
             yield TokenOutputs(tuple(rows), tuple(map(Places.of, text.windows)), text.dropped_tokens)
 

@@ -205,7 +205,7 @@ class Judge:
 
     @property
     def fitted(self) -> Any:  # noqa: ANN401 (see `bothways.tasks.predictor.Predictor.fitted`)
-        """What the classifier has learnt."""
+        """Fitted value of the classifier."""
         return self.classifier.fitted
 
     def facts(self) -> dict[str, object]:

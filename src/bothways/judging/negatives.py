@@ -90,7 +90,7 @@ class _Maker:
                 yield replace(triple, label=0, id=None, where=made, **{self.part: taken})
 
     def _fits(self, number: int, other: int) -> bool:
-        """Whether the part of another triple is wrong for this one, and not of the same passage."""
+        """Return whether the part of another triple is wrong for this one, and not of the same passage."""
         triple, candidate = self.triples[number], self.triples[other]
         differs = getattr(candidate, self.part) not in self.own[triple.query] and candidate.query != triple.query
         # A second question about the same passage has an answer that the passage supports.

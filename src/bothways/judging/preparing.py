@@ -23,7 +23,7 @@ _DRAWS = 20
 
 @dataclass(frozen=True, slots=True)
 class JudgeData:
-    """What a judge learns from.
+    """Training data of a judge.
 
     Attributes:
         columns: Of the pairs.

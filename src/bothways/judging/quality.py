@@ -42,7 +42,7 @@ class JudgeDisagreement:
 
 @dataclass(frozen=True, slots=True)
 class JudgeReport:
-    """How well a judge agrees with human labels.
+    """Agreement of a judge with human labels.
 
     Attributes:
         report: Accuracy, F1, Brier score and calibration error, with intervals.

@@ -86,7 +86,7 @@ class SystemRanking:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What makes intervals doubtful, each with the system that it is about."""
+        """Reasons to doubt the intervals, each with the system that it is about."""
         return tuple(f"{each.system}: {warning}" for each in self.systems for warning in each.warnings)
 
     def probability(self, first: str, second: str) -> float:

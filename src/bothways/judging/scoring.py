@@ -44,7 +44,7 @@ class JudgedSystem:
 
     @property
     def labelled_N(self) -> NDArray[np.bool_]:
-        """Which rows have a label."""
+        """Rows that have a label (N), true or false."""
         return np.array([each.label is not None for each in self.triples])
 
     def sample(self) -> Sample:
@@ -101,7 +101,7 @@ class SystemScore:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What makes the interval doubtful."""
+        """Reasons to doubt the interval."""
         lost = f"{self.incomplete:,} rows lack a text that the judge reads: the rate is of the other rows alone."
         return ((lost,) if self.incomplete else ()) + self.estimate.warnings
 

@@ -17,7 +17,7 @@ _NO_LABEL = ("", "null", "none", "nan")
 
 @dataclass(frozen=True, slots=True)
 class TripleColumns:
-    """Where the parts of a triple stand in a row.
+    """Columns of the parts of a triple.
 
     Attributes:
         query: Column of the query.

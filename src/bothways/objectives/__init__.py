@@ -1,4 +1,4 @@
-"""What encoders learn from raw text: objectives for the training loop that need no labels."""
+"""Objectives for the training loop that need no labels: learning from raw text."""
 
 from bothways.objectives.corpus import CorpusPieces, FramedCorpus, PiecesAndSentences
 from bothways.objectives.corruption import Corruption, MaskedTokens, Unmasked

@@ -1,4 +1,4 @@
-"""How far the vectors of a model in training agree with those of its teacher.
+"""Agreement of the vectors of a model in training with those of its teacher.
 
 Shapes: B sequences of a batch, P pairs of sequences, K numbers of a vector.
 """
@@ -18,7 +18,7 @@ from bothways.packing import Packed
 
 @runtime_checkable
 class ComparedVectors(Protocol):
-    """What a `PretrainingModel` also has that makes vectors of sequences, and learns them from a teacher."""
+    """A `PretrainingModel` that also makes vectors of sequences, and learns them from a teacher."""
 
     def vectors(self, packed: Packed) -> tuple[Tensor, Tensor]:
         """Return the vectors of sequences that the model (B, K) and its teacher make; the widths may differ."""

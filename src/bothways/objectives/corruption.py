@@ -1,4 +1,4 @@
-"""What a corruption makes of a sequence: the tokens that a model reads, and those that it has to predict.
+"""Corrupted sequences: the tokens that a model reads, and those that it has to predict.
 
 Shapes: n tokens of a sequence, M predicted ones.
 """

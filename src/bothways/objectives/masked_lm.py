@@ -74,7 +74,7 @@ class MaskedLM(nn.Module):
 
     @property
     def identity(self) -> Mapping[str, str]:
-        """Whether there is a mask decoder; the losses say the rest."""
+        """Presence of a mask decoder; the losses give the rest."""
         return {} if self.decoder is None else {"mask decoder": "absolute positions"}
 
     @property

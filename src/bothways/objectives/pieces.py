@@ -1,4 +1,4 @@
-"""What the ids of a vocabulary stand for: special tokens, and pieces that begin a word or go on with one.
+"""Kinds of ids in a vocabulary: special tokens, pieces that begin a word, and pieces that continue one.
 
 Shapes: n tokens of a sequence, U words, V vocabulary.
 """

@@ -79,12 +79,12 @@ class ReplacedTokens(nn.Module):
 
     @property
     def module(self) -> nn.Module:
-        """Both encoders and their heads."""
+        """Module of both encoders and their heads."""
         return self
 
     @property
     def identity(self) -> Mapping[str, str]:
-        """What both share, which a resumed run must do as well."""
+        """Weights that generator and discriminator share, which a resumed run must share as well."""
         return {"embeddings": self.embeddings.name}
 
     @property

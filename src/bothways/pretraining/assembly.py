@@ -1,4 +1,4 @@
-"""What a recipe's training is put together from: a new model, its objective, and the sequences that it reads."""
+"""Assembly of a recipe's training: a new model, its objective, and the sequences that it reads."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -155,7 +155,7 @@ class Distiller:
 
     @property
     def embeds(self) -> bool:
-        """Whether the student is a sentence embedder, as its teacher is."""
+        """True if the student is a sentence embedder, as its teacher is."""
         return isinstance(self.teacher, EmbedderTeacher)
 
     def facts(self) -> dict[str, object]:

@@ -26,7 +26,7 @@ GENERATOR = "generator"
 
 @dataclass(frozen=True, slots=True)
 class Pretrained:
-    """What a run leaves behind.
+    """Result of a run: the trained encoders and their card.
 
     Attributes:
         model: The encoder, with the heads that it was trained by.
@@ -99,7 +99,7 @@ class Pretrainer:
 
     @property
     def fitted(self) -> Pretrained:
-        """What the last run left behind.
+        """Result of the last run.
 
         Raises:
             NotFitted: There was none.

@@ -239,7 +239,7 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class ShapeKeys:
-    """What ``config.json`` of a family calls the numbers of its shape.
+    """Names that ``config.json`` of a family has for the numbers of its shape.
 
     Attributes:
         hidden: Width.
@@ -282,7 +282,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """What a model was pre-trained on.
+    """Corpus that a model was pre-trained on.
 
     Attributes:
         name: What it is.
@@ -297,7 +297,7 @@ class Corpus:
 
 @dataclass(frozen=True, slots=True)
 class PretrainingRecipe:
-    """How an encoder was pre-trained.
+    """Recipe by which an encoder was pre-trained.
 
     Attributes:
         name: Name of the recipe.

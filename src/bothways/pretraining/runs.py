@@ -43,7 +43,7 @@ class DividedSource(SequenceSource, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CorpusRun:
-    """What is trained on a corpus, and for how long.
+    """Training run on a corpus: what is trained, and for how long.
 
     Attributes:
         model: The encoder that is trained.

@@ -73,7 +73,7 @@ class EmbedderTeacher:
 
     @property
     def model(self) -> PretrainedEncoder:
-        """Its encoder."""
+        """Encoder of the teacher."""
         return self.embedder.opened.model
 
     def distillation(self, student: Student) -> PretrainingModel:

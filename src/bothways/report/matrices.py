@@ -168,7 +168,7 @@ def _overhang(labels: Sequence[str]) -> float:
 
 
 def _attention_step(tokens: Sequence[str]) -> float:
-    """As large as a panel has room for; slanted labels need some on the right too."""
+    """Return the size of a cell that a panel has room for; slanted labels need some on the right too."""
     room = PANEL_WIDTH - label_width(tokens) - 40
     slanted = (room - label_width(tokens[-1:])) / len(tokens)
     upright = min(room / len(tokens), _SLANTED_FROM - 1)

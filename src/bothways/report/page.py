@@ -104,7 +104,7 @@ class TextItem:
 
     @property
     def beginning(self) -> str:
-        """At most ``LONGEST_TEXT`` characters, up to the end of a word if one ends near."""
+        """Return at most ``LONGEST_TEXT`` characters, up to the end of a word if one ends near."""
         if len(self.text) <= LONGEST_TEXT:
             return self.text
         end = self.text.rfind(" ", LONGEST_TEXT - 40, LONGEST_TEXT)

@@ -14,12 +14,12 @@ from bothways.retrieval.ranking import Scores
 
 @dataclass(frozen=True, slots=True)
 class Dense:
-    """By the cosine similarity of sentence embeddings; every row has one."""
+    """Search by the cosine similarity of sentence embeddings; every row has one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lexical:
-    """By BM25; a row without a word of the query is not found."""
+    """Search by BM25; a row without a word of the query is not found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ Fusion = ReciprocalRank | Weighted
 
 @dataclass(frozen=True, slots=True)
 class Hybrid:
-    """By both: the candidates are the best of each, and ``fusion`` makes one score of two.
+    """Search by both: the candidates are the best of each, and ``fusion`` makes one score of two.
 
     Attributes:
         fusion: How.

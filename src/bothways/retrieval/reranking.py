@@ -169,7 +169,7 @@ def reranked(hits: Sequence[Hit], query: str, rerank: Rerank) -> list[Hit]:
 
 
 def _reranked(hits: Sequence[Hit], query: str, rerank: Rerank) -> tuple[list[Hit], list[TokensRead]]:
-    """As `reranked`, and how much was read instead of a warning."""
+    """Rerank like `reranked`, and return how much was read instead of a warning."""
     first, rest = hits[: rerank.depth], hits[rerank.depth :]
     if not first:
         return [], []

@@ -65,7 +65,7 @@ class Answers(Protocol):
         """A checksum of them."""
 
     def weights(self, windows: Sequence[int]) -> NDArray[np.float64]:
-        """For how many units each window counts (B)."""
+        """Return for how many units each window counts (B)."""
 
     def loss(self, scores: Tensor, windows: Sequence[int]) -> Tensor:
         """Return the sum over the windows' units of their losses, given the model's scores."""

@@ -43,7 +43,7 @@ class Classification:
     out_of_domain_score: float | None = None
 
     def to_dict(self) -> dict[str, object]:
-        """As JSON values, flat."""
+        """Return JSON values, flat."""
         return _flat(asdict(self))
 
 
@@ -62,7 +62,7 @@ class MultiLabelPrediction:
     tokens_read: TokensRead
 
     def to_dict(self) -> dict[str, object]:
-        """As JSON values, flat."""
+        """Return JSON values, flat."""
         return _flat(asdict(self))
 
 
@@ -84,7 +84,7 @@ class RegressionPrediction:
     high: float | None = None
 
     def to_dict(self) -> dict[str, object]:
-        """As JSON values, flat."""
+        """Return JSON values, flat."""
         return _flat(asdict(self))
 
 
@@ -102,7 +102,7 @@ class Similarity:
     tokens_read: TokensRead
 
     def to_dict(self) -> dict[str, object]:
-        """As JSON values, flat."""
+        """Return JSON values, flat."""
         return _flat(asdict(self))
 
 

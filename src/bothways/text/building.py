@@ -1,4 +1,4 @@
-"""From a checkpoint folder to the ``tokenizers`` library's tokenizer.
+"""Build the ``tokenizers`` library's tokenizer from a checkpoint folder.
 
 ``tokenizer.json`` is used where there is one; otherwise the tokenizer is built from the vocabulary files as the recipe
 says. Either way the truncation and padding that a file may carry are switched off, so nothing is cut unseen.

@@ -229,7 +229,7 @@ class Inversion:
         return ids
 
     def _best(self, triggers: Sequence[Ids], count: int) -> list[Ids]:
-        """The best triggers on a few texts."""
+        """Return the best triggers on a few texts."""
         if len(triggers) <= count:
             return list(triggers)
         margins_M = self._margins(triggers, self._few).mean(1)

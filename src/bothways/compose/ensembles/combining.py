@@ -90,7 +90,7 @@ class Disagreement:
     information: float
 
     def to_dict(self) -> dict[str, float]:
-        """As JSON values."""
+        """Return JSON values."""
         return {"disagreement": self.differing, "mutual_information": self.information}
 
 
@@ -105,7 +105,7 @@ class Spread:
     deviation: float
 
     def to_dict(self) -> dict[str, float]:
-        """As JSON values."""
+        """Return JSON values."""
         return {"deviation": self.deviation}
 
 

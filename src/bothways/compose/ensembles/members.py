@@ -89,7 +89,7 @@ def _check_alike(home: Path, first: Task[Any, Any, Any], folder: Path, member: T
 
 
 def _task(model: Task[Any, Any, Any]) -> str:
-    """Its task; models that read and say the same are asked alike, however they were trained."""
+    """Return a model's task; models that read and predict the same count as one task, however they were trained."""
     return model.spec.like or model.spec.name
 
 

@@ -66,7 +66,7 @@ class EnsemblePrediction:
     disagreement: Any  # Disagreement, or Spread of numbers
 
     def to_dict(self) -> dict[str, object]:
-        """As JSON values, flat."""
+        """Return JSON values, flat."""
         return {**self.together.to_dict(), **self.disagreement.to_dict()}
 
 

@@ -30,7 +30,7 @@ class Proportional:
 
 @dataclass(frozen=True, slots=True)
 class Tempered:
-    """Between the others: small tasks are seen more often than once an epoch, large ones less.
+    """Temperature sampling: small tasks are seen more often than once an epoch, large ones less.
 
     Attributes:
         temperature: T; 1 is `Proportional`, infinity would be `Uniform`.
@@ -56,7 +56,7 @@ class Tempered:
 
 @dataclass(frozen=True, slots=True)
 class Uniform:
-    """As many updates for each task, however much data it has."""
+    """Uniform sampling: as many updates for each task, however much data it has."""
 
     @property
     def exponent(self) -> float:

@@ -66,7 +66,7 @@ class SharedHeads(nn.Module):
         return torch.cat(parts, dim=1)
 
     def _read(self, heads: Sequence[ScoreHead], packed: Packed) -> list[tuple[Tensor, ...]]:
-        """For each head what it reads of the last layer, and of those before where one wants them."""
+        """Return what each head reads of the last layer, and of those before where one wants them."""
         reads = {head.kind.read for head in heads}
         if max(self.layers) > 1:
             states = layer_states(self.encoder, packed)
@@ -141,7 +141,7 @@ class SharedObjective:
         return {"tasks": ", ".join(self.names), "sampling": repr(self.sampling), **own}
 
     def updates_per_epoch(self) -> int:
-        """As many as the tasks have together."""
+        """Return the number of updates that the tasks have together."""
         return sum(self.shares)
 
     def updates(self, epoch: int, start: int) -> Iterator[Update[SharedPayload]]:

@@ -46,7 +46,7 @@ class MultiPrediction:
         return self.predictions[task]
 
     def to_dict(self) -> dict[str, object]:
-        """As JSON values: an object for each task."""
+        """Return JSON values: an object for each task."""
         return {name: each.to_dict() for name, each in self.predictions.items()}
 
 
@@ -67,7 +67,7 @@ class MultiReport:
         return self.reports[task]
 
     def to_dict(self) -> dict[str, object]:
-        """As JSON values: an object for each task, and how texts were read."""
+        """Return JSON values: an object for each task, and how texts were read."""
         return {
             **{name: each.to_dict() for name, each in self.reports.items()},
             "tokens_read": self.tokens_read.to_dict(),

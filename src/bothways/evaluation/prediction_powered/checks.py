@@ -124,6 +124,6 @@ def _shift(sample: Sample) -> str:
         return ""
     return (
         f"the judge scores labelled rows differently from the others (mean {sample.judge_scores.mean():.2f} and "
-        f"{sample.unlabelled_judged.mean():.2f}, p = {p_value:.1g}): the labelled rows are perhaps not a random "
+        f"{sample.unlabelled_judge_scores.mean():.2f}, p = {p_value:.1g}): the labelled rows are perhaps not a random "
         "sample, and then the interval does not hold; label rows drawn at random."
     )

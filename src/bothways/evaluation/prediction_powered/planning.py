@@ -1,4 +1,4 @@
-"""Which of two systems is better, how many labels would tell, and which rows to label."""
+"""Planning of labels: the difference of two systems, the labels that would settle it, and the rows to label."""
 
 import math
 

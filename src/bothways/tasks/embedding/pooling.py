@@ -1,4 +1,4 @@
-"""From the hidden states of a text's tokens to one vector.
+"""Pooling: the hidden states of a text's tokens to one vector.
 
 Shapes: B sequences, T packed tokens, H hidden, W windows, P texts.
 """

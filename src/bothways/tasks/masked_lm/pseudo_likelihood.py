@@ -93,7 +93,7 @@ def _special_in_texts(tokenizer: TextTokenizer) -> frozenset[int]:
 
 
 def _window_of_token(encoded: EncodedText) -> dict[int, int]:
-    """For each token of the text that is read, the first window with most text on its scarcer side."""
+    """Return for each token that is read the first window with most text on its scarcer side."""
     best: dict[int, tuple[int, int]] = {}
     for number, window in enumerate(encoded.windows):
         count = len(window.body)

@@ -71,7 +71,7 @@ class ChosenAnswer:
     tokens_read: TokensRead
 
     def to_dict(self) -> dict[str, object]:
-        """As JSON values, flat."""
+        """Return JSON values, flat."""
         values = asdict(self)
         tokens_read = values.pop("tokens_read")
         return {**values, "probabilities": list(self.probabilities), **tokens_read}

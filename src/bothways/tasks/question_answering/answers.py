@@ -61,7 +61,7 @@ class QuestionAnswer:
     tokens_read: TokensRead
 
     def to_dict(self) -> dict[str, object]:
-        """As JSON values, flat but for the list of answers."""
+        """Return JSON values, flat but for the list of answers."""
         values = asdict(self)
         tokens_read = values.pop("tokens_read")
         return {**values, "answers": list(values["answers"]), **tokens_read}

@@ -1,4 +1,4 @@
-"""From scores of tokens to the best spans of a context, over all windows that it was read in.
+"""Best spans of a context, from the scores of tokens in all windows that it was read in.
 
 The score of a span is how much likelier its window has it than no answer, in log odds::
 
@@ -142,7 +142,7 @@ def _behind_marks(context: str, ends_T: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 def _ahead(values_T: NDArray[N], longest: int, fill: float) -> NDArray[N]:
-    """For each token its own value and those of the tokens that follow it, (T, L)."""
+    """Return for each token its own value and those of the tokens that follow it, (T, L)."""
     filled = np.concatenate([values_T, np.full(longest, fill, dtype=values_T.dtype)])
     ahead_TL: NDArray[N] = sliding_window_view(filled, longest)[: len(values_T)]
     return ahead_TL

@@ -89,7 +89,7 @@ class Tagging:
         return replace(self, words=tuple(replace(word, tag=tag) for word, tag in tagged))
 
     def to_dict(self) -> dict[str, object]:
-        """As JSON values."""
+        """Return JSON values."""
         return {
             "text": self.text,
             "spans": [asdict(span) for span in self.spans],
