@@ -53,6 +53,12 @@ PACKAGES = (
     "inference",
     "objectives",
 )
+# Members of the classes of `bothways` that other packages call and users do not need.
+INTERNAL = (
+    *("check_class", "column_names", "comparable", "facts", "fit_options", "fitted", "input_columns", "inputs"),
+    *("outputs", "outputs_type", "prepare", "rows_of", "score", "report", "spec", "with_card", "with_settings"),
+    "has_own_label_columns",
+)
 # Pages from files of the repository that lie outside docs/.
 PAGES = {
     "README.md": "index.md",
@@ -125,6 +131,7 @@ def on_files(files: Any, *, config: Any) -> Any:  # noqa: ANN401
     for name in _own():
         made[f"reference/bothways/{name}.md"] = (
             f"::: {_home(f'bothways.{name}')}\n    options:\n      heading_level: 1\n"
+            f"      filters: ['!^_', '!^({'|'.join(INTERNAL)})$']\n"
         )
     made["reference/bothways/index.md"] = _overview()
     for name in PACKAGES:

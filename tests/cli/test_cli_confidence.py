@@ -191,7 +191,7 @@ def test_evaluate_writes_a_page(files, run, others, tmp_path):
     written = page.read_text(encoding="utf-8")
     for words in ("Before calibration", "After calibration", "Confusion matrix", "Texts from elsewhere", "even"):
         assert words in written
-    assert "flatter" in written  # the limits of the card
+    assert "optimistic" in written  # the limits of the card
     assert "On as many texts as these, probabilities without any error" in written
 
 

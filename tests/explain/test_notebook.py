@@ -1,19 +1,32 @@
-"""The notebook's cells run from top to bottom, and a trained model's attributions pass their own check."""
+"""The cells of the notebooks run from top to bottom, and print what the notebooks show."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-NOTEBOOK = Path(__file__).resolve().parents[2] / "docs" / "notebooks" / "looking-inside.ipynb"
+NOTEBOOKS = Path(__file__).resolve().parents[2] / "docs" / "notebooks"
+
+
+def cells_of(name):
+    return json.loads((NOTEBOOKS / name).read_text(encoding="utf-8"))["cells"]
 
 
 @pytest.mark.slow
-def test_the_cells_of_the_notebook_run(minilm_folder, capsys):
+@pytest.mark.parametrize(
+    ("name", "words"), [("classify.ipynb", "sports"), ("looking-inside.ipynb", "pronoun to its noun")]
+)
+def test_the_cells_of_a_notebook_run(minilm_folder, capsys, name, words):
     pytest.importorskip("vl_convert")
-    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
     names: dict[str, object] = {}
-    for cell in cells:
+    for cell in cells_of(name):
         if cell["cell_type"] == "code":
             exec(compile("".join(cell["source"]), cell["id"], "exec"), names)
-    assert "pronoun to its noun" in capsys.readouterr().out
+    assert words in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in NOTEBOOKS.glob("*.ipynb")))
+def test_cells_that_show_something_have_their_outputs(name):
+    for cell in cells_of(name):
+        if cell["cell_type"] == "code" and "print(" in "".join(cell["source"]):
+            assert cell["outputs"], cell["id"]

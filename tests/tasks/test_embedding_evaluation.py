@@ -52,7 +52,7 @@ def test_a_copy_with_another_label_is_no_wrong_answer():
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
-        ("xyz", "no text has another of its label, so nothing can be found"),
+        ("xyz", "every label occurs once, and ranking needs at least two texts of a label"),
         ("xxx", "all texts have the same label, so whatever is found is right"),
         ("xxy", None),
     ],
@@ -63,5 +63,5 @@ def test_labels_tell_something_where_there_is_a_right_and_a_wrong_answer(labels,
 
 
 def test_texts_without_another_of_their_label_find_nothing():
-    with pytest.raises(InvalidInput, match="no text of these data has another of its label"):
+    with pytest.raises(InvalidInput, match="every label occurs once; ranking needs"):
         ranks(LabelledTexts(), [("a",), ("b",)], ["x", "y"])

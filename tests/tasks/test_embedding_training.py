@@ -428,7 +428,7 @@ def test_labelled_texts_of_which_none_can_be_held_out_are_all_learnt_from_and_th
 
 
 @pytest.mark.parametrize(
-    ("labels", "words"), [("abc", "no text has another of its label"), ("aaa", "all texts have the same label")]
+    ("labels", "words"), [("abc", "every label occurs once"), ("aaa", "all texts have the same label")]
 )
 def test_validation_texts_that_say_nothing_are_refused_before_the_training(base, labels, words):
     embedder = SentenceEmbedder.from_pretrained(base, device="cpu")

@@ -129,7 +129,7 @@ def add(
         text: Column of the texts; give it again to join several.
         id: Column of the texts' names, none of them in the index; by default as for search build.
         format: Of the data, where the name does not say it.
-        max_length: Most tokens read at once; by default as when the index was built.
+        max_length: Maximum tokens per window. Default: as when the index was built.
         on_overflow: What becomes of longer texts; by default as when the index was built.
         json: Print what was done as one JSON object.
         quiet: Show no progress.

@@ -222,8 +222,8 @@ def coverage_guarantee(
             return conformal.half_width(coverage)
         case None:
             raise NotCalibrated(
-                "a coverage was asked for, but this model can promise none: that takes one label or a number for each "
-                "text, and a model that was fitted here and learnt it from held-out rows."
+                "a coverage was asked for, but this model can guarantee none: that takes one label or a number for "
+                "each text, and a model that was fitted here and learnt it from held-out rows."
             )
 
 

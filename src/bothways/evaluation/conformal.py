@@ -1,6 +1,6 @@
-"""Split conformal prediction: sets of labels, and intervals around numbers, that hold the truth as often as promised.
+"""Split conformal prediction: sets of labels, and intervals around numbers, that hold the truth as often as asked for.
 
-The promise: of new rows that are drawn like the held-out ones, at least a share of ``coverage`` have their truth in
+The guarantee: of new rows that are drawn like the held-out ones, at least a share of ``coverage`` have their truth in
 their set, on average over held-out and new rows; a single draw of n held-out rows is off by about
 ``sqrt(coverage * (1 - coverage) / n)``. It holds whatever the model is; a poor one gives large sets. It speaks of all
 rows together, not of each class, and not of rows of another kind. It is proven for held-out rows that chose nothing
@@ -29,7 +29,7 @@ from bothways.evaluation.inputs import (
 )
 
 MOST_KEPT = 10_000
-"""Held-out scores that are kept; of more, a random subset, which promises the same."""
+"""Held-out scores that are kept; of more, a random subset, which guarantees the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Adaptive:
     """The probability of a label and of all that are likelier: sets grow where the model is undecided.
 
     With a penalty, each place after the first ``free`` ones costs as much more, which keeps long tails of unlikely
-    labels out. The random part of the papers is left out, so that the same text always gets the same set: the promise
+    labels out. The random part of the papers is left out, so that the same text always gets the same set: the guarantee
     is kept, but the last label always counts as 1, and of two or three classes sets are larger than they need be.
     Sources: Romano, Sesia and Candes (2020), arXiv:2006.02544 (APS); Angelopoulos et al. (2021), arXiv:2009.14193
     (RAPS).
@@ -85,7 +85,7 @@ SetScore = LeastAmbiguous | Adaptive
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConformalSets:
-    """Sets of labels with a promise, from the scores of held-out truths.
+    """Prediction sets of labels with a coverage guarantee, from the scores of held-out truths.
 
     Attributes:
         held_out_M: Scores of the true labels of held-out rows, in rising order.
@@ -129,17 +129,17 @@ class ConformalSets:
         return cls(_kept(scores_M), chosen)
 
     def at(self, coverage: float) -> "LabelSets":
-        """Return the sets that promise this coverage.
+        """Return the sets of this coverage.
 
         Raises:
-            InvalidInput: a coverage outside (0, 1), or one that so few held-out rows cannot promise.
+            InvalidInput: a coverage outside (0, 1), or one that so few held-out rows cannot guarantee.
         """
         return LabelSets(self.score, held_out_quantile(self.held_out_M, coverage), coverage)
 
 
 @dataclass(frozen=True, slots=True)
 class LabelSets:
-    """Sets of labels with one promise, made by `ConformalSets.at`.
+    """Sets of labels of one coverage, made by `ConformalSets.at`.
 
     Attributes:
         score: How strange a label is.
@@ -157,8 +157,8 @@ class LabelSets:
         Args:
             probabilities_NC: calibrated class probabilities.
             never_empty: put the most probable label into every set. Where a model is right more often than the
-                promise, sets then hold the truth more often than promised; without it some are empty, and the promise
-                is met closely.
+                guarantee, sets then hold the truth more often than asked for; without it some are empty, and the
+                guarantee is met closely.
 
         Raises:
             InvalidInput: not probabilities.
@@ -194,7 +194,7 @@ class ConformalInterval:
         """Return what is added to and taken from a prediction, in its units.
 
         Raises:
-            InvalidInput: a coverage outside (0, 1), or one that so few held-out rows cannot promise.
+            InvalidInput: a coverage outside (0, 1), or one that so few held-out rows cannot guarantee.
         """
         return held_out_quantile(self.held_out_M, coverage)
 
@@ -205,7 +205,7 @@ def held_out_quantile(scores_M: FloatArray, coverage: float) -> float:
     The ceil((M + 1) coverage)-th smallest.
 
     Raises:
-        InvalidInput: a coverage outside (0, 1), or one that so few rows cannot promise.
+        InvalidInput: a coverage outside (0, 1), or one that so few rows cannot guarantee.
     """
     if not 0 < coverage < 1:
         raise InvalidInput(f"coverage: expected a share between 0 and 1, such as 0.9, got {coverage}")
@@ -214,14 +214,14 @@ def held_out_quantile(scores_M: FloatArray, coverage: float) -> float:
     if rank > len(scores_M):
         needed = math.ceil(coverage / (1 - coverage) - 1e-9)
         raise InvalidInput(
-            f"coverage: {coverage} cannot be promised from {len(scores_M)} held-out rows, it takes {needed}; ask for "
+            f"coverage: {coverage} cannot be guaranteed from {len(scores_M)} held-out rows, it takes {needed}; ask for "
             f"less, at most {_highest_coverage(len(scores_M))}, or hold out more rows"
         )
     return float(np.sort(scores_M)[rank - 1])
 
 
 def _highest_coverage(rows: int) -> float:
-    """Return what so many held-out rows can promise, rounded down to three digits, or to as many as the rows have."""
+    """Return the highest coverage that so many held-out rows guarantee, rounded down to three digits or more."""
     parts = int(10 ** max(3, len(str(rows))))
     return (rows * parts // (rows + 1)) / parts
 

@@ -119,7 +119,7 @@ class SemanticSearch:
         Args:
             folder: Of the index.
             model: Where that model lies now, if it was moved.
-            max_length: Most tokens read at once; as when the index was built when left out.
+            max_length: Maximum tokens per window. Default: as when the index was built.
             on_overflow: What becomes of longer texts and queries; as when the index was built when left out.
             revision: The commit of a hub name; when None, the one that its download resolved.
             device: Where queries are embedded.

@@ -126,8 +126,8 @@ def optimistic(rows: str, chose: str) -> str:
         chose: What they decided, such as the epoch to keep.
     """
     return (
-        f"The metrics are of the {rows} that also chose {chose}, so they flatter the model a little. "
-        f"{rows.capitalize()} that it has never met say more."
+        f"The metrics are a little optimistic: the {rows} that they are of also chose {chose}. Evaluate the model on "
+        f"{rows} that it has never met."
     )
 
 
@@ -139,7 +139,7 @@ def unmeasured(why: str) -> str:
 LIKE_THESE = "Metrics and probabilities hold for texts like the held-out rows."
 COVERAGE_IS_APPROXIMATE = (
     "Coverage was learnt from the rows that also chose the epoch to keep and the calibration, so it is approximate: "
-    "new rows may be covered a little less often than promised."
+    "new rows may be covered a little less often than asked for."
 )
 BALANCED = (
     "All labels counted alike in the training, so rare ones are given more often than rows have them, and their "

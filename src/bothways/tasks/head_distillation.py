@@ -40,7 +40,7 @@ AGREEMENT, AGREES = (
 )
 MET = (
     "The held-out rows are some of those that were given to learn from: if the teacher was trained on them, the "
-    "metrics flatter both. Rows that it has never met say more."
+    "metrics of both are optimistic. Evaluate on rows that neither has met."
 )
 
 # An epoch is at least such a part of the updates.

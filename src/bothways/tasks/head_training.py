@@ -45,7 +45,7 @@ _LEAST_TOKENS = 600_000
 # What the card of a model of few texts says, and of one that is trained further.
 LEARNT_BEFORE = (
     "The model had learnt from all rows of the training before this one: where some of them are held out now, the "
-    "metrics flatter it. Give validation data that it has never met."
+    "metrics are optimistic. Give validation data that it has never met."
 )
 OF_FOLDS, BY_FOLDS = "the rows in cross-validation", "cross-validation"
 KEPT_FROZEN = (

@@ -35,7 +35,7 @@ class OpenOptions(TypedDict, total=False):
     """Options of finding a checkpoint, of its device, and of reading texts.
 
     Attributes:
-        max_length: Most tokens read at once; what the model was trained with, or can, when left out.
+        max_length: Maximum tokens per window. Default: as trained, else the model's limit.
         on_overflow: Longer texts are read in overlapping windows (``"window"``, the default), or refused
             (``"error"``), or cut (``"truncate"``).
         stride: Tokens that neighbouring windows share; a quarter of a window's room when left out.

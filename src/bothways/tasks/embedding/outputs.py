@@ -147,7 +147,7 @@ def without_contrast(columns: EmbeddingColumns, labels: Sequence[object]) -> str
         return None
     counts = Counter(labels)
     if all(count < 2 for count in counts.values()):
-        return "no text has another of its label, so nothing can be found"
+        return "every label occurs once, and ranking needs at least two texts of a label"
     return "all texts have the same label, so whatever is found is right" if len(counts) < 2 else None
 
 
@@ -167,12 +167,12 @@ def found_at(vectors_PH: NDArray[Any], rows: RowTexts) -> Floats:
     the positive of another anchor, and not where it has another label. With its own label it counts as found.
 
     Raises:
-        InvalidInput: No text has another of its label.
+        InvalidInput: Every label occurs once.
     """
     by_label = isinstance(rows.columns, LabelledTexts)
     looking, candidates_C, belongs_to = _by_label(rows.truth) if by_label else _by_row(rows)
     if not looking:
-        raise InvalidInput("no text of these data has another of its label, so nothing can be found. Give more rows.")
+        raise InvalidInput("every label occurs once; ranking needs at least two texts per label: give more rows.")
     unit_PH = unit_rows(vectors_PH)
     candidates_HC, identity_C = unit_PH[candidates_C].T, rows.identity_P[candidates_C]
     ranks: list[float] = []
