@@ -48,7 +48,7 @@ ROWS = 900
 DRAWS = 500
 METHODS: tuple[PpiMethod, ...] = ("ppi++", "ppi", "classical")
 CALIBRATING = 200
-WINDOWS = (None, 128, 512)
+WINDOWS = (None, 128)
 
 Stated = NDArray[np.float64]
 
