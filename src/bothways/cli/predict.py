@@ -22,8 +22,8 @@ Examples:
   bothways predict runs/qa "Who won?" "In 2016 the Broncos won." --top 3
   bothways predict runs/ner --data test.jsonl --output out.conll --scheme BIOES
 
-Of a model that was trained to give one label, "out_of_domain" says whether a text is
-unlike those that it was trained on; its label is then not to be relied on."""
+Of a model of one label for each text, "out_of_domain" is true for texts that
+are unlike those that it was trained on: do not rely on their labels."""
 
 
 @taking(
