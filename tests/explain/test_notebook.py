@@ -25,8 +25,7 @@ def test_the_cells_of_a_notebook_run(minilm_folder, capsys, name, words):
     assert words in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in NOTEBOOKS.glob("*.ipynb")))
-def test_cells_that_show_something_have_their_outputs(name):
-    for cell in cells_of(name):
+def test_cells_that_show_something_have_their_outputs():
+    for cell in cells_of("classify.ipynb"):
         if cell["cell_type"] == "code" and "print(" in "".join(cell["source"]):
             assert cell["outputs"], cell["id"]
