@@ -73,7 +73,7 @@ class Verdict:
     """The probability that a post breaks the rules."""
 
     broken: float
-    reading: TokensRead
+    tokens_read: TokensRead
 
     def to_dict(self):
         return {"broken": self.broken}
