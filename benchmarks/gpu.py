@@ -33,9 +33,11 @@ from bothways.inference import Runner
 from bothways.inference.runner import row_answers
 from bothways.packing import Packed, pack
 from bothways.training.objective import MicroBatch, Update
-from bothways.training.optimizers import NamedAdamW
+from bothways.training.optimizers import NamedOptimizer
 from bothways.training.options import TrainingOptions
+from bothways.training.sharding import WholeParameters
 from bothways.training.step import Stepper
+from bothways.training.workers import SingleProcess
 
 # Those that could serve scores of distances on a GPU, beside the one that is chosen there.
 BACKENDS = ("skewed", "flex")
@@ -157,7 +159,8 @@ class Ours:
         self._objective = _Objective(module.to(device).train(), backend)
         self._backend = backend
         training = TrainingOptions(learning_rate=1e-5, precision="bfloat16")
-        self._stepper = Stepper(NamedAdamW(module, training), training, 10**6)
+        optimizer = NamedOptimizer(module, training)
+        self._stepper = Stepper(optimizer, training, 10**6, SingleProcess(), WholeParameters())
         self._runner = Runner(row_answers(self._means, per_token=False), device)
         self._done = 0
 
