@@ -1,6 +1,7 @@
 """The choice of the library that multiplies matrices: forced, remembered, or measured."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -18,7 +19,7 @@ def anew(monkeypatch, tmp_path):
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(products, "_has_onednn", lambda: True)
-    monkeypatch.setattr(products, "_speedup", lambda: measured.pop(0))
+    monkeypatch.setattr(products, "_speedups", lambda: (measured.pop(0), 1.0))
     matrix_product.cache_clear()
     yield measured
     matrix_product.cache_clear()
@@ -62,13 +63,22 @@ def test_a_home_that_cannot_be_written_to_is_no_error(anew, tmp_path):
     assert anew == []
 
 
-@pytest.mark.parametrize(("name", "product"), [("torch", TORCH), ("onednn", ONEDNN)])
+@pytest.mark.parametrize("packed", [0.9, 1.3])
+def test_weights_are_packed_where_inference_gains(packed, anew, monkeypatch):
+    measured = [(0.8, packed)]
+    monkeypatch.setattr(products, "_speedups", lambda: measured.pop())
+    assert matrix_product() == next_process() == replace(TORCH, packs=packed > 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "product"), [("torch", TORCH), ("onednn", ONEDNN), ("packed", replace(ONEDNN, packs=True))]
+)
 def test_a_library_can_be_forced(name, product, anew, monkeypatch):
     monkeypatch.setenv(VARIABLE, name)
     assert matrix_product() == product
 
 
-@pytest.mark.parametrize(("available", "name"), [(True, "mkl"), (False, "onednn")])
+@pytest.mark.parametrize(("available", "name"), [(True, "mkl"), (False, "onednn"), (False, "packed")])
 def test_a_library_that_is_not_there_is_refused(available, name, anew, monkeypatch):
     monkeypatch.setattr(products, "_has_onednn", lambda: available)
     monkeypatch.setenv(VARIABLE, name)
@@ -84,4 +94,4 @@ def test_a_build_without_onednn_takes_torch(anew, monkeypatch):
 def test_two_libraries_of_one_machine_are_not_orders_apart():
     if not products._has_onednn():
         pytest.skip("this build of torch has no oneDNN linear operator")
-    assert 0.1 < products._speedup() < 10
+    assert all(0.1 < each < 10 for each in products._speedups())

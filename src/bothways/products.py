@@ -1,8 +1,9 @@
 """The library that multiplies float32 matrices on a CPU: torch's default, or oneDNN.
 
 On x86 CPUs torch multiplies with MKL and also carries oneDNN. Which is faster depends on the processor: on a Zen 5 core
-oneDNN runs at 2.2 times MKL's rate, on Zen 4 at 1.1 times, and on some Intel processors MKL is ahead. Both are timed at
-the first product. The choice is kept in a file: their results differ by rounding, so a machine keeps to one of them.
+oneDNN runs at 2.2 times MKL's rate, on Zen 4 at 1.1 times, and on some Intel processors MKL is ahead. In inference,
+where weights stay as they are, oneDNN can also have them in a layout of its own. All are timed at the first product.
+The choice is kept in a file: their results differ by rounding, so a machine keeps to one of them.
 
 Shapes: T rows, I and O widths.
 """
@@ -12,7 +13,7 @@ import os
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -27,7 +28,7 @@ from bothways.storage import new_file
 Library = Literal["torch", "onednn"]
 
 VARIABLE = "BOTHWAYS_MATRIX_PRODUCT"
-"""Environment variable that forces a library: ``torch`` or ``onednn``."""
+"""Environment variable that forces a library: ``torch``, ``onednn``, or ``packed`` for oneDNN with packed weights."""
 
 _ROUNDS, _SHAPE = 12, (128, 384, 1536)
 _AHEAD, _FAR_AHEAD = 1.05, 1.5
@@ -42,15 +43,18 @@ class MatrixProduct:
     Attributes:
         library: The library.
         filling: The most rows to add, as a share of those that are there.
+        packs: Whether inference multiplies by weights that oneDNN has packed.
     """
 
     library: Library
     filling: float
+    packs: bool = False
 
 
 TORCH = MatrixProduct("torch", 0.0)
 ONEDNN_SLIGHTLY_AHEAD = MatrixProduct("onednn", 0.06)
 ONEDNN = MatrixProduct("onednn", 1 / 3)
+_FORCED = {"torch": TORCH, "onednn": ONEDNN, "packed": replace(ONEDNN, packs=True)}
 
 
 @cache
@@ -63,10 +67,12 @@ def matrix_product() -> MatrixProduct:
     available = _has_onednn()
     forced = os.environ.get(VARIABLE)
     if forced:
-        if forced not in ("torch", "onednn") or (forced == "onednn" and not available):
-            expected = "'torch' or 'onednn'" if available else "'torch' (this build of torch carries no oneDNN)"
+        if forced not in _FORCED or (forced != "torch" and not available):
+            expected = (
+                "'torch', 'onednn' or 'packed'" if available else "'torch' (this build of torch carries no oneDNN)"
+            )
             raise InvalidInput(f"expected {expected} in the environment variable {VARIABLE}, got {forced!r}.")
-        return ONEDNN if forced == "onednn" else TORCH
+        return _FORCED[forced]
     return _remembered(cache_folder() / "matrix-product.json") if available else TORCH
 
 
@@ -76,24 +82,36 @@ def onednn_product(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None
     return y_TO
 
 
+def packed(weight_OI: Tensor) -> Tensor:
+    """Return a copy of a weight in the layout that oneDNN reads fastest, for `onednn_product` alone."""
+    packed_OI: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight_OI.detach(), _SHAPE[0])
+    return packed_OI
+
+
 def cache_folder() -> Path:
     """Return the folder for what is measured once on a machine; it may not be there yet."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bothways"
 
 
 def _has_onednn() -> bool:
-    """Return whether this build has the operator that torch's own compiler uses; not every platform has it."""
+    """Return whether this build has the operators that torch's own compiler uses; not every platform has them."""
     available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    return available and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    return available and all(
+        hasattr(torch.ops.mkldnn, name) for name in ("_linear_pointwise", "_reorder_linear_weight")
+    )
 
 
 def _remembered(file: Path) -> MatrixProduct:
     """Return the choice that a file holds for this machine; measure and write it where there is none."""
-    choices = {each.library + f" {each.filling:.2f}": each for each in (TORCH, ONEDNN_SLIGHTLY_AHEAD, ONEDNN)}
+    choices = {
+        f"{each.library} {each.filling:.2f} {'packed' if packs else 'plain'}": replace(each, packs=packs)
+        for each in (TORCH, ONEDNN_SLIGHTLY_AHEAD, ONEDNN)
+        for packs in (False, True)
+    }
     machine, known = _machine(), _read(file)
     if known.get(machine) in choices:
         return choices[known[machine]]
-    chosen = _faster(_speedup())
+    chosen = _faster(*_speedups())
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with new_file(file) as out:
@@ -112,30 +130,44 @@ def _read(file: Path) -> dict[str, str]:
     return known if isinstance(known, dict) else {}
 
 
-def _faster(speedup: float) -> MatrixProduct:
-    """Return the choice for a machine where oneDNN is so many times as fast as torch's default."""
-    if speedup < _AHEAD:
-        return TORCH
-    return ONEDNN_SLIGHTLY_AHEAD if speedup < _FAR_AHEAD else ONEDNN
+def _faster(trained: float, packed: float) -> MatrixProduct:
+    """Return the choice for a machine where oneDNN is so many times as fast as torch's default.
+
+    Args:
+        trained: In training.
+        packed: In inference, with packed weights, as the faster of the two without.
+    """
+    ahead = ONEDNN_SLIGHTLY_AHEAD if trained < _FAR_AHEAD else ONEDNN
+    return replace(TORCH if trained < _AHEAD else ahead, packs=packed >= _AHEAD)
 
 
-def _speedup() -> float:
-    """Return how many times as fast oneDNN multiplies: forward and both backward products, the best of some rounds."""
+def _speedups() -> tuple[float, float]:
+    """Return how many times as fast oneDNN multiplies, the best of some rounds.
+
+    The first is of forward and both backward products, the second of the forward product with a packed weight beside
+    the faster one without.
+    """
     rows, width, inner = _SHAPE
     x_TI, weight_OI, y_TO = (torch.ones(shape) for shape in ((rows, width), (inner, width), (rows, inner)))
-
-    def default() -> None:
-        F.linear(x_TI, weight_OI), y_TO @ weight_OI, y_TO.t() @ x_TI
-
-    def onednn() -> None:
-        onednn_product(x_TI, weight_OI), onednn_product(y_TO, weight_OI.t()), onednn_product(y_TO.t(), x_TI.t())
-
+    packed_OI = packed(weight_OI)
+    runs: tuple[Callable[[], object], ...] = (
+        lambda: (F.linear(x_TI, weight_OI), y_TO @ weight_OI, y_TO.t() @ x_TI),
+        lambda: (
+            onednn_product(x_TI, weight_OI),
+            onednn_product(y_TO, weight_OI.t()),
+            onednn_product(y_TO.t(), x_TI.t()),
+        ),
+        lambda: F.linear(x_TI, weight_OI),
+        lambda: onednn_product(x_TI, weight_OI),
+        lambda: onednn_product(x_TI, packed_OI),
+    )
     with torch.inference_mode():
-        times = [(_seconds(default), _seconds(onednn)) for _ in range(_ROUNDS)]
-    return min(theirs for theirs, _ in times) / min(ours for _, ours in times)
+        rounds = [[_seconds(run) for run in runs] for _ in range(_ROUNDS)]
+    default, onednn, *forward = map(min, zip(*rounds, strict=True))
+    return default / onednn, min(forward[:2]) / forward[2]
 
 
-def _seconds(run: Callable[[], None]) -> float:
+def _seconds(run: Callable[[], object]) -> float:
     """Return the processor time of one run, which other processes on the same cores hardly change."""
     start = time.process_time()
     run()

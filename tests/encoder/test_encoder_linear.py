@@ -1,12 +1,17 @@
 """The linear map: whatever library computes it, the numbers and gradients are those of torch's own."""
 
+import copy
+import gc
+import pickle
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 
 from bothways import products
 from bothways.encoder import linear as module
-from bothways.encoder.linear import ROW_BLOCK, Linear, linear
+from bothways.encoder.linear import ROW_BLOCK, Linear, linear, rows_to_fill
 
 needs_onednn = pytest.mark.skipif(
     not products._has_onednn(), reason="this build of torch has no oneDNN linear operator"
@@ -131,3 +136,82 @@ def test_torch_multiplies_where_it_is_chosen(asked, monkeypatch):
     use(monkeypatch, products.TORCH)
     assert Linear(3, 2)(torch.ones(ROW_BLOCK, 3)).shape == (ROW_BLOCK, 2)
     assert asked == []
+
+
+PACKED = replace(products.TORCH, packs=True)
+
+
+@needs_onednn
+@pytest.mark.parametrize("rows", [1, 8, 17, 64, 70, 130, 300])
+@pytest.mark.parametrize("bias", [False, True])
+def test_inference_with_packed_weights_gives_the_numbers_of_torch(rows, bias, monkeypatch):
+    use(monkeypatch, PACKED)
+    made, (x, weight) = Linear(24, 40, bias=bias), drawn((rows, 24), (40, 24))
+    made.weight = torch.nn.Parameter(weight)
+    if bias:
+        torch.nn.init.ones_(made.bias)
+    with torch.inference_mode():
+        found = made(x)
+        close(found, F.linear(x, made.weight, made.bias))
+        found.add_(1.0)  # others write into the result
+    assert made(x).requires_grad  # a training takes the weight itself
+
+
+@needs_onednn
+@pytest.mark.parametrize("change", ["in place", "loaded", "replaced", "optimizer", "dtype and back"])
+def test_a_parameter_that_changed_is_packed_anew(change, monkeypatch):
+    use(monkeypatch, PACKED)
+    layer, (x, weight) = Linear(24, 40, bias=False), drawn((9, 24), (40, 24))
+    torch.nn.init.ones_(layer.weight)
+    with torch.inference_mode():
+        layer(x)
+    if change == "in place":
+        with torch.no_grad():
+            layer.weight.copy_(weight)
+    elif change == "loaded":
+        layer.load_state_dict({"weight": weight})
+    elif change == "replaced":
+        layer.weight = torch.nn.Parameter(weight)
+    elif change == "optimizer":
+        layer(x).sum().backward()
+        torch.optim.AdamW(layer.parameters(), lr=0.1, fused=True).step()
+        weight = layer.weight.detach().clone()
+        assert not torch.equal(weight, torch.ones_like(weight))
+    else:
+        layer.to(torch.float64).to(torch.float32)
+        weight = torch.ones_like(weight)
+    with torch.inference_mode():
+        close(layer(x), x @ weight.t())
+
+
+@needs_onednn
+def test_packed_copies_go_with_their_parameters_and_are_no_part_of_a_module(monkeypatch):
+    use(monkeypatch, PACKED)
+    gc.collect()
+    before, layer = len(module._copies), Linear(24, 40)
+    with torch.inference_mode():
+        layer(torch.ones(9, 24))
+    assert len(module._copies) == before + 1
+    assert set(layer.state_dict()) == {"weight", "bias"}
+    pickle.dumps(copy.deepcopy(layer))
+    del layer
+    gc.collect()
+    assert len(module._copies) == before
+
+
+@needs_onednn
+def test_weights_that_torch_does_not_count_are_not_packed(monkeypatch):
+    use(monkeypatch, PACKED)
+    gc.collect()
+    before = len(module._copies)
+    with torch.inference_mode():
+        layer = Linear(24, 40)
+        layer(torch.ones(9, 24))
+        linear(torch.ones(9, 24), torch.ones(40, 24), None)
+    assert len(module._copies) == before
+
+
+@pytest.mark.parametrize(("rows", "filled"), [(1, 8), (16, 16), (65, 80), (129, 160), (257, 320), (2048, 2048)])
+def test_batches_of_inference_are_filled_up_to_small_blocks_where_weights_are_packed(rows, filled, monkeypatch):
+    use(monkeypatch, PACKED)
+    assert rows + rows_to_fill(rows) == filled

@@ -4,6 +4,10 @@ Both give the numbers of `torch.nn.functional.linear` within rounding. oneDNN co
 it meets, 0.7 MB each, so it gets whole blocks of rows. Inference packs its batches in whole blocks
 (`bothways.inference.batching`); of other batches, the last rows are filled up with zeros or multiplied by torch.
 
+In inference mode a parameter is multiplied in oneDNN's own layout, where that is faster. The copy is as large as the
+parameter, is kept as long as it, and is made anew once torch has changed the parameter. An edit through ``.data`` or a
+numpy view, of which torch keeps no count, is not seen.
+
 Shapes: T rows, I and O widths.
 """
 
@@ -13,11 +17,25 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.weak import WeakTensorKeyDictionary
 
-from bothways.products import matrix_product, onednn_product
+from bothways.products import matrix_product, onednn_product, packed
 
 # Rows of a block. A batch of up to 2,048 tokens has one of 32 sizes then.
 ROW_BLOCK = 64
+# Rows of a block of a small batch: up to 64, 128 and 256 rows. With packed weights fewer rows take less time.
+_SMALL_BLOCKS = {64: 8, 128: 16, 256: 32}
+_copies: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+"""By parameter: the state that it had, and its packed copy."""
+
+
+def _forget(*_: object) -> None:
+    _copies.clear()
+
+
+# Torch does not count what a fused optimizer writes.
+register_optimizer_step_post_hook(_forget)
 
 
 class Linear(nn.Linear):
@@ -32,7 +50,11 @@ class Linear(nn.Linear):
 
 def linear(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
     """``x W^T + b`` (T, O)."""
-    if not _onednn_serves(x_TI, weight_OI):
+    if not _float32_rows(x_TI, weight_OI):
+        return F.linear(x_TI, weight_OI, bias_O)
+    if torch.is_inference_mode_enabled() and matrix_product().packs and _is_counted(weight_OI):
+        return _by_packed(x_TI, _packed_of(weight_OI), bias_O)
+    if matrix_product().library != "onednn" or len(x_TI) + _rows_to_fill(len(x_TI)) < ROW_BLOCK:
         return F.linear(x_TI, weight_OI, bias_O)
     if torch.is_grad_enabled():
         y_TO: Tensor = _Product.apply(x_TI, weight_OI, bias_O)  # type: ignore[no-untyped-call]
@@ -41,9 +63,43 @@ def linear(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
 
 
 def rows_to_fill(rows: int) -> int:
-    """Return the rows that whole blocks have more; 0 where filling them would cost more than it gains."""
+    """Return the rows that a batch of inference has more in whole blocks; 0 where filling them would not pay."""
+    if matrix_product().packs:
+        return -rows % _packed_block(rows)
+    return _rows_to_fill(rows)
+
+
+def _rows_to_fill(rows: int) -> int:
     missing = -rows % ROW_BLOCK
     return missing if missing <= matrix_product().filling * rows else 0
+
+
+def _packed_block(rows: int) -> int:
+    return next((block for most, block in _SMALL_BLOCKS.items() if rows <= most), ROW_BLOCK)
+
+
+def _is_counted(weight_OI: Tensor) -> bool:
+    """Return whether this is a parameter of which torch counts the changes."""
+    return type(weight_OI) is nn.Parameter and not weight_OI.is_inference()
+
+
+def _packed_of(weight_OI: Tensor) -> Tensor:
+    """Return the packed copy of a parameter, made anew where the parameter has changed since."""
+    state = weight_OI.data_ptr(), weight_OI._version, weight_OI.shape
+    known: tuple[object, Tensor] | None = _copies.get(weight_OI)  # type: ignore[no-untyped-call]
+    if known is None or known[0] != state:
+        known = _copies[weight_OI] = state, packed(weight_OI)
+    return known[1]
+
+
+def _by_packed(x_TI: Tensor, packed_OI: Tensor, bias_O: Tensor | None) -> Tensor:
+    """Return ``x W^T + b`` (T, O), the rows filled up with zeros to whole blocks."""
+    rows = len(x_TI)
+    missing = -rows % _packed_block(rows)
+    if not missing:
+        return onednn_product(x_TI, packed_OI, bias_O)
+    filled_UO = onednn_product(F.pad(x_TI, (0, 0, 0, missing)), packed_OI, bias_O)
+    return filled_UO.resize_(rows, filled_UO.shape[1])  # no view of it, for others write into the result
 
 
 class _Product(torch.autograd.Function):
@@ -81,7 +137,7 @@ def _in_blocks(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) ->
     whole = rows // ROW_BLOCK * ROW_BLOCK
     if whole == rows:
         return onednn_product(x_TI, weight_OI, bias_O)
-    missing = rows_to_fill(rows)
+    missing = _rows_to_fill(rows)
     if missing and (width <= outputs or not whole):
         filled_UO = onednn_product(F.pad(x_TI, (0, 0, 0, missing)), weight_OI, bias_O)
         return filled_UO.resize_(rows, outputs)  # no view of it, for others write into the result
@@ -98,8 +154,8 @@ def _weight_gradient(gradient_TO: Tensor, x_TI: Tensor) -> Tensor:
     return found_OI if whole == len(x_TI) else found_OI.addmm_(gradient_TO[whole:].t(), x_TI[whole:])
 
 
-def _onednn_serves(x_TI: Tensor, weight_OI: Tensor) -> bool:
-    """Return whether to multiply by oneDNN: float32 rows on a CPU, of which there is a block at least.
+def _float32_rows(x_TI: Tensor, weight_OI: Tensor) -> bool:
+    """Return whether these are float32 rows on a CPU, which oneDNN may multiply.
 
     Subclasses of tensors (without content, of a graph being recorded) go to torch.
     """
@@ -110,6 +166,4 @@ def _onednn_serves(x_TI: Tensor, weight_OI: Tensor) -> bool:
         and x_TI.dim() == 2
         and x_TI.shape[0] > 0
         and not torch.is_autocast_enabled("cpu")
-        and matrix_product().library == "onednn"
-        and x_TI.shape[0] + rows_to_fill(x_TI.shape[0]) >= ROW_BLOCK
     )
