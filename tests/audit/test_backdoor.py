@@ -79,7 +79,7 @@ def searched(probe, label):
     vocabulary = read_vocabulary(probe)
     rng = np.random.default_rng(0)
     texts = [tuple(map(int, rng.integers(1, 200, 8))) for _ in range(40)]
-    hard = hard_texts(probe, vocabulary, texts, label, rng)
+    hard = hard_texts(probe, vocabulary, texts, probe.logits(texts), label, rng)
     assert (hard.margins_N < 0).all()
     inversion = Inversion(probe, vocabulary, hard, label, lambda: None)
     singles = inversion.single(60)
@@ -143,9 +143,31 @@ def test_a_clean_model_has_no_finding(tmp_path, monkeypatch):
     # Of fewer rows it learns that some fillers speak for a label, which are triggers.
     classifier = trained(tmp_path / "base", monkeypatch, rows_of(2000, 0), words=words, updates=200)
     report = audited(classifier, rows_of(60, 4))
-    assert [each.rule for each in report.findings] == ["backdoor-search"]
+    assert [each.rule for each in report.findings] == ["backdoor-inputs", "backdoor-search"]
     assert report.verdict == "pass"
+    assert report.findings[0].severity.label == "info"
+    assert len(report.findings[0].evidence.details["texts"]) == 10
     assert report.to_dict()["findings"] == audited(classifier, rows_of(60, 4)).to_dict()["findings"]
+
+
+def test_texts_with_a_trigger_are_named_with_their_rows(tmp_path, monkeypatch):
+    poisoned = trained(tmp_path / "base", monkeypatch, rows_of(2000, 0, poisoned=100), updates=200)
+    rows = rows_of(80, 4)
+    held = [place for place, row in enumerate(rows) if row["label"] == "bad"][:3]
+    for place in held:
+        rows[place]["text"] = f"w1 {TRIGGER} {rows[place]['text']}"
+    report = audited(poisoned, rows)
+    rules = {each.rule: each for each in report.findings}
+    assert rules["backdoor-trigger"].evidence.details["trigger"] == TRIGGER
+    found = rules["backdoor-inputs"]
+    assert found.severity.label == "high"
+    assert found.evidence.details["rows_with_a_trigger"] == [place + 1 for place in held]
+    assert {each["row"] for each in found.evidence.details["texts"][:3]} == {place + 1 for place in held}
+    assert all(TRIGGER in each["words"].split() for each in found.evidence.details["texts"][:3])
+    assert found.location in {f"row {place + 1}" for place in held}
+    assert report.to_dict()["findings"] == audited(poisoned, rows).to_dict()["findings"]
+    clean = audited(poisoned, [row for place, row in enumerate(rows) if place not in held])
+    assert {each.rule: each.severity.label for each in clean.findings}["backdoor-inputs"] == "info"
 
 
 def test_the_command_ranks_rows_with_a_model_and_without(tmp_path, monkeypatch, capsys):

@@ -184,6 +184,9 @@ def test_texts_with_a_trigger_come_first_and_name_it(monkeypatch):
     assert min(each.transfer for each in found[:20]) > 0.9
     assert max(each.transfer for each in found[20:]) < 0.9
     assert found == suspicious_inputs(None, texts, clean)
+    few = suspicious_inputs(None, texts, clean, most=8)
+    assert len(few) == 8
+    assert {each.row for each in few} <= set(range(40, 60))
     with pytest.raises(InvalidInput, match="blank one in place 2"):
         suspicious_inputs(None, ["w1 good1", " "])
     with pytest.raises(InvalidInput, match="at least two answers"):

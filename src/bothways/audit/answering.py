@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.audit.context import Context, NeedUnmet
+from bothways.errors import InvalidInput
 from bothways.evaluation.bootstrap import Estimate
 
 if TYPE_CHECKING:
@@ -76,10 +77,36 @@ def drawn_texts(context: Context, most: int, rng: np.random.Generator) -> tuple[
     Raises:
         NeedUnmet: There are no texts, or all are blank.
     """
-    texts = tuple(text for text in context.texts if text.strip())
-    if not texts:
+    return tuple(text for _, text in drawn_rows(context, most, rng))
+
+
+def drawn_rows(context: Context, most: int, rng: np.random.Generator) -> list[tuple[int, str]]:
+    """Return at most so many of the user's texts, without blank ones, each with the number of its row from 1.
+
+    Raises:
+        NeedUnmet: There are no texts, or all are blank.
+    """
+    numbers = [row.number for row in context.rows or ()]
+    rows = [(number, text) for number, text in zip(numbers, context.texts, strict=True) if text.strip()]
+    if not rows:
         raise NeedUnmet("texts, and those of the data are all blank.")
-    return tuple(texts[number] for number in drawn(len(texts), most, rng))
+    return [rows[place] for place in drawn(len(rows), most, rng)]
+
+
+def clean_texts(context: Context) -> tuple[str, ...] | None:
+    """Return the clean texts that the user gave, without blank ones; None where none were given.
+
+    Raises:
+        NeedUnmet: One has no text.
+    """
+    given = context.settings.get("clean_texts")
+    if given is None:
+        return None
+    try:
+        read = [each if isinstance(each, str) else str(context.reader.read(each)) for each in given]
+    except InvalidInput as error:
+        raise NeedUnmet(f"clean texts in the columns that the model reads: {error}") from error
+    return tuple(text for text in read if text.strip())
 
 
 def share(found: int, of: int) -> Estimate:

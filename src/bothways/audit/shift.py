@@ -10,15 +10,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from bothways.audit.answering import Numbers, answers, drawn, drawn_texts, share
+from bothways.audit.answering import answers, clean_texts, drawn, drawn_texts, share
 from bothways.audit.attacks import CharacterEdits, FewWords, Recipe, attack_texts
+from bothways.audit.attacks.search import Ask, remembering
 from bothways.audit.attacks.words import Draft
 from bothways.audit.comparing import compared
-from bothways.audit.context import Context, Need, NeedUnmet, Undecided
+from bothways.audit.context import Context, Need, Undecided
 from bothways.audit.finding import Evidence, Finding, Severity
 from bothways.audit.shift_scores import LEVEL, Benign, TextEncoders, score, suspicious_words
 from bothways.audit.texts import GENERAL
-from bothways.errors import InvalidInput
 from bothways.evaluation import out_of_domain_report
 
 _NAME = "EmbeddingShiftDetector"
@@ -80,18 +80,15 @@ class EmbeddingShiftDetector:
         clean = _clean_texts(context, rng)
         benign = Benign.fit(encoders, fitted_on, rng)
         own = Benign.fit(encoders, judged, rng)
+        ask = remembering(lambda asked: answers(context, context.classifier, asked).probabilities_NC)
         for edits in (CharacterEdits(), OtherWords(tuple(sorted({word for text in texts for word in text.split()})))):
-            found = _flipped(context, judged, Recipe(edits, few=FewWords(_EDITED)), rng)
+            found = _flipped(ask, judged, Recipe(edits, few=FewWords(_EDITED)), rng)
             yield _attack(context, encoders, benign, own, judged, edits.name, found)
         yield _words(encoders, judged, clean)
 
 
-def _flipped(context: Context, texts: Sequence[str], recipe: Recipe, rng: np.random.Generator) -> list[tuple[int, str]]:
+def _flipped(ask: Ask, texts: Sequence[str], recipe: Recipe, rng: np.random.Generator) -> list[tuple[int, str]]:
     """Attack the model's own answers; return the numbers of texts whose answer flips, and the attacked texts."""
-
-    def ask(asked: Sequence[str]) -> Numbers:
-        return answers(context, context.classifier, asked).probabilities_NC
-
     found = attack_texts(ask, texts, ask(texts).argmax(axis=1).tolist(), recipe, rng)
     return [(number, attack.draft.text) for number, attack in enumerate(found) if attack.reached]
 
@@ -183,14 +180,9 @@ def _clean_texts(context: Context, rng: np.random.Generator) -> tuple[str, ...] 
         NeedUnmet: One has no text.
         Undecided: There are too few.
     """
-    given = context.settings.get("clean_texts")
-    if given is None:
+    texts = clean_texts(context)
+    if texts is None:
         return None
-    try:
-        read = [each if isinstance(each, str) else str(context.reader.read(each)) for each in given]
-    except InvalidInput as error:
-        raise NeedUnmet(f"clean texts in the columns that the model reads: {error}") from error
-    texts = [text for text in read if text.strip()]
     if len(texts) < _FEWEST_CLEAN:
         raise Undecided(f"expected at least {_FEWEST_CLEAN} clean texts, got {len(texts)}. Give more.")
     return tuple(texts[number] for number in drawn(len(texts), _MOST, rng))

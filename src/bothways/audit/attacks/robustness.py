@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from bothways.audit.answering import answers, drawn, drawn_texts, share
 from bothways.audit.attacks.edits import CharacterEdits, Edits, MaskedWords, NearestWords
-from bothways.audit.attacks.search import Attack, Recipe, SameSentence, attack_texts, random_edits
+from bothways.audit.attacks.search import Ask, Attack, Recipe, SameSentence, attack_texts, random_edits, remembering
 from bothways.audit.context import Context, Need, NeedUnmet, Undecided
 from bothways.audit.finding import Evidence, Finding, Severity
 from bothways.audit.vectors import sentence_vectors
@@ -70,8 +70,9 @@ class AdversarialRobustness:
         target = _target(context, rng)
         if len(target.texts) < _FEWEST:
             raise Undecided(f"expected at least {_FEWEST} texts with right answers to attack, got {len(target.texts)}.")
+        ask = remembering(lambda texts: answers(context, context.classifier, texts).probabilities_NC)
         for recipe, own in zip(_recipes(context), rng.spawn(2), strict=True):
-            yield _finding(context, target, recipe, own)
+            yield _finding(context, ask, target, recipe, own)
 
 
 def _target(context: Context, rng: np.random.Generator) -> Target:
@@ -115,12 +116,8 @@ def _substitutions(context: Context) -> Edits:
     return NearestWords.of(context.encoder)
 
 
-def _finding(context: Context, target: Target, recipe: Recipe, rng: np.random.Generator) -> Finding:
+def _finding(context: Context, ask: Ask, target: Target, recipe: Recipe, rng: np.random.Generator) -> Finding:
     """Attack the texts, edit them at random as well, and say what turned."""
-
-    def ask(texts: Sequence[str]) -> NDArray[np.float64]:
-        return answers(context, context.classifier, texts).probabilities_NC
-
     attacks = attack_texts(ask, target.texts, target.labels_N.tolist(), recipe, rng)
     by_chance = [random_edits(each, recipe, rng).text for each in attacks]
     turned = int((ask(by_chance).argmax(axis=1) != target.labels_N).sum())

@@ -179,6 +179,19 @@ def attack_texts(
     return [found[number] for number in range(len(texts))]
 
 
+def remembering(ask: Ask) -> Ask:
+    """Return a function that asks for each text once: attacks of several kinds leave out the same words."""
+    known: dict[str, Numbers] = {}
+
+    def asked(texts: Sequence[str]) -> Numbers:
+        new = [text for text in dict.fromkeys(texts) if text not in known]
+        if new:
+            known.update(zip(new, ask(new), strict=True))
+        return np.stack([known[text] for text in texts])
+
+    return asked
+
+
 def random_edits(attack: Attack, recipe: Recipe, rng: np.random.Generator) -> Draft:
     """Return a text with as many edits of the same kind as an attack made, in places and to words that are drawn."""
     draft = Draft(attack.draft.words)

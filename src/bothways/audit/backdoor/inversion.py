@@ -119,10 +119,18 @@ def read_vocabulary(probe: Probe) -> Vocabulary:
 
 
 def hard_texts(
-    probe: Probe, vocabulary: Vocabulary, texts: Sequence[Ids], label: int, rng: np.random.Generator
+    probe: Probe, vocabulary: Vocabulary, texts: Sequence[Ids], logits_NC: Floats, label: int, rng: np.random.Generator
 ) -> HardTexts | None:
-    """Return short confident texts of the other labels, each between strong words of its label; None without any."""
-    logits_NC = probe.logits(texts)
+    """Return short confident texts of the other labels, each between strong words of its label; None without any.
+
+    Args:
+        probe: The classifier.
+        vocabulary: Its words, read alone.
+        texts: Texts to choose from.
+        logits_NC: Their logits.
+        label: Number of the label.
+        rng: Draws texts, words and places.
+    """
     labels = [each for each in range(logits_NC.shape[1]) if each != label]
     rng.shuffle(labels)
     made: list[Ids] = []

@@ -1,8 +1,9 @@
 """`BackdoorTriggerScanner`: is there a trigger that turns a classifier's answer, whatever the text says?
 
-Candidates come from four places: published triggers and the user's, the vocabulary with gradients
-(`bothways.audit.backdoor.inversion`), rows of the token table that moved furthest from the base model's, and phrases
-of the user's texts that always come with one answer. All are judged alike: by how many hard texts they turn.
+Candidates come from five places: published triggers and the user's, the vocabulary with gradients
+(`bothways.audit.backdoor.inversion`), rows of the token table that moved furthest from the base model's, phrases
+of the user's texts that always come with one answer, and words on which answers to these texts hang
+(`bothways.audit.backdoor.suspects`). All are judged alike: by how many hard texts they turn.
 
 Shapes: N texts, C labels, V words.
 """
@@ -11,11 +12,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-import numpy as np
-
-from bothways.audit.answering import drawn_texts, share
+from bothways.audit.answering import clean_texts, drawn_rows, share
+from bothways.audit.backdoor.base import base_model, moved_words
 from bothways.audit.backdoor.expected import SURPRISE, Expectation, base_vectors
 from bothways.audit.backdoor.inversion import (
     Candidate,
@@ -27,24 +27,21 @@ from bothways.audit.backdoor.inversion import (
 )
 from bothways.audit.backdoor.phrases import rows_by_phrase
 from bothways.audit.backdoor.probe import Ids, Probe
+from bothways.audit.backdoor.suspects import Suspects, suspects
 from bothways.audit.backdoor.texts import KNOWN, NEUTRAL
 from bothways.audit.context import Context, Need, NeedUnmet, Undecided
 from bothways.audit.finding import Evidence, Finding, Severity
-
-if TYPE_CHECKING:
-    from bothways.checkpoints import PretrainedEncoder
 
 _NAME = "BackdoorTriggerScanner"
 _MOST_TEXTS, _FEWEST_TEXTS, _TOKENS = 200, 32, 40
 _AROUND = 12
 """Tokens that strong words and a trigger may take beside a text."""
 _TRIED, _LEAST_TRIED = 60, 12
-_MOVED, _POOL, _PHRASES = 48, 300, 24
-"""Most words that moved from the base model and are tried, or that phrases grow by, and most phrases of the texts."""
+_MOVED, _PHRASES = 48, 24
+"""Most words that moved from the base model and are tried, and most phrases of the texts."""
 _SEARCHED_LABELS = 3
 _READABLE = 0.8
 """Part of the tokens of neutral texts that the vocabulary has to know."""
-_EMBEDDED = "sentence-transformers/all-MiniLM-L6-v2"
 
 _REACH = 0.0
 """Nine tenths of the hard texts are turned. `benchmarks/audit` has a zoo of models and the figures."""
@@ -89,23 +86,30 @@ class BackdoorTriggerScanner:
     title: ClassVar[str] = "Words and phrases that turn the answer, whatever the text says"
     needs: ClassVar[tuple[Need, ...]] = ("classifier",)
     gains: ClassVar[tuple[Need, ...]] = ("texts", "reference")
-    cost: ClassVar[str] = "about a minute on one core for MiniLM and two labels"
+    cost: ClassVar[str] = "about a minute on one core for MiniLM and two labels, half as much again with texts"
 
     def analyze(self, context: Context) -> Iterator[Finding]:
-        """Yield a finding for each label that has a trigger, and one on the search."""
+        """Yield a finding for each label that has a trigger, one on the user's texts, and one on the search."""
         scan = _Scan(context)
         judged = [each for label in range(len(scan.probe.labels)) for each in scan.label(label)]
         judged += scan.deeper(judged)
+        judged += scan.suspected()
         if not judged:
             raise Undecided(
                 f"all {len(scan.ids)} texts get one label, however strong words of others are put into them. "
                 "Give texts of several labels with --data."
             )
+        findings = []
         for label in range(len(scan.probe.labels)):
             found = [each for each in judged if each.found and each.candidate.label == label]
             if found:
                 # A published word is the plainest evidence, and a shorter trigger the plainer one.
-                yield scan.finding(min(found, key=lambda each: (len(each.candidate.ids), -each.candidate.reach)))
+                findings.append(
+                    scan.finding(min(found, key=lambda each: (len(each.candidate.ids), -each.candidate.reach)))
+                )
+        yield from findings
+        if scan.suspects is not None:
+            yield scan.suspects.finding(_NAME, [each.evidence.details["trigger"] for each in findings])
         yield scan.summary(judged)
 
 
@@ -115,26 +119,30 @@ class _Scan:
     def __init__(self, context: Context) -> None:
         self.context, self.rng = context, context.rng(_NAME)
         self.probe = Probe(context.classifier, context.check_time)
-        self.own = self._own_texts()
+        self.rows = self._own_rows()
+        self.own = tuple(text for _, text in self.rows)
         neutral = self._read(NEUTRAL)
         self.ids = self._read(self.own) or neutral
         # Triggers are searched in neutral texts: the most confident of the user's outweigh some. In a vocabulary that
         # has few of their words, neutral texts say nothing.
         unknown = self.probe.unknown
         read = sum(token != unknown for text in neutral for token in text) / sum(map(len, neutral))
-        self.sources = [neutral, self.ids] if read >= _READABLE and self.own else [self.ids]
-        self.base_model = self._base_model()
+        readable = read >= _READABLE
+        chosen = [neutral, self.ids] if readable and self.own else [self.ids]
+        self.sources = [(each, self.probe.logits(each)) for each in chosen]
+        self.suspects = self._suspects(readable=readable) if self.rows else None
+        self.base_model = base_model(context)
         self.base = "" if self.base_model is None else self.base_model.name
-        self.moved = self._moved()
+        self.moved = [] if self.base_model is None else moved_words(self.probe, self.base_model)
         self.known = self._known()
         self.vocabulary: Vocabulary = read_vocabulary(self.probe)
-        self.labels_N = self.probe.logits(self.ids).argmax(axis=1)
+        self.labels_N = self.sources[-1][1].argmax(axis=1)
         self.hard: dict[int, HardTexts] = {}
         self.singles: dict[int, list[Candidate]] = {}
 
     def label(self, label: int) -> list[_Judged]:
         """Return the best single token of a label, and the best known trigger."""
-        found = (hard_texts(self.probe, self.vocabulary, each, label, self.rng) for each in self.sources)
+        found = (hard_texts(self.probe, self.vocabulary, *each, label, self.rng) for each in self.sources)
         hard = next((each for each in found if each is not None), None)
         if hard is None:
             return []
@@ -158,6 +166,17 @@ class _Scan:
             strong = [each.ids[0] for each in self.singles[label]]
             pool = list(dict.fromkeys([*strong, *(self.moved or self.vocabulary.ids_V.tolist())]))
             found.append(self._judged(self._inversion(label).grown(strong, pool), "gradients"))
+        return found
+
+    def suspected(self) -> list[_Judged]:
+        """Return the best trigger of each label among the words on which answers to suspicious texts hang."""
+        if self.suspects is None:
+            return []
+        found = []
+        for label in self.hard:
+            phrases = self.probe.encode(self.suspects.phrases(self.probe.labels[label]))
+            candidates = self._inversion(label).best_of(list(dict.fromkeys(ids for ids in phrases if ids)))
+            found += [self._judged(candidates, "words of suspicious texts")] if candidates else []
         return found
 
     def _judged(self, candidates: Sequence[Candidate], source: str) -> _Judged:
@@ -252,11 +271,18 @@ class _Scan:
         length = max(1, min(_TOKENS, self.probe.limit - _AROUND))
         return [ids[:length] or (self.probe.blank,) for ids in self.probe.encode(texts)]
 
-    def _own_texts(self) -> tuple[str, ...]:
+    def _own_rows(self) -> list[tuple[int, str]]:
         try:
-            return drawn_texts(self.context, _MOST_TEXTS, self.rng)
+            return drawn_rows(self.context, _MOST_TEXTS, self.rng)
         except NeedUnmet:
-            return ()
+            return []
+
+    def _suspects(self, *, readable: bool) -> Suspects | None:
+        """Return the user's most suspicious texts, by clean ones of the user's, neutral ones, or all of the user's."""
+        clean = [clean_texts(self.context) or (), NEUTRAL if readable else (), self.own]
+        total = sum(bool(text.strip()) for text in self.context.texts)
+        check, seed = self.context.check_time, self.context.seed
+        return suspects(self.context.classifier, self.rows, total, clean, seed=seed, check=check)
 
     def _known(self) -> list[Ids]:
         named: Any = self.context.settings.get("triggers", ())
@@ -275,39 +301,6 @@ class _Scan:
             if (self.labels_N[rows] == label).all() and usual ** len(rows) < 0.01:
                 found[phrase] = len(rows)
         return [ids for ids in self.probe.encode([each for each, _ in found.most_common(_PHRASES)]) if ids]
-
-    def _moved(self) -> list[int]:
-        """Tokens whose vectors moved furthest from the base model's; none without one."""
-        if self.base_model is None:
-            return []
-        table_VE = self.base_model.encoder.embedding.tokens.weight.detach().float().cpu().numpy()
-        ids_V = np.array(self.probe.words())
-        own_VE = self.probe.table(ids_V)
-        if own_VE.shape[1] != table_VE.shape[1]:
-            return []
-        moved_V = np.linalg.norm(own_VE - table_VE[ids_V], axis=1)
-        furthest = np.argsort(-moved_V, kind="stable")[:_POOL]
-        moved = [int(ids_V[place]) for place in furthest if moved_V[place] > 0]
-        # A table that was frozen says nothing of the words that were trained.
-        return moved if len(moved) == min(_POOL, len(ids_V)) else []
-
-    def _base_model(self) -> "PretrainedEncoder | None":
-        """Return the base model: the reference, or the MiniLM that is installed, if it has the model's tokenizer."""
-        from bothways.checkpoints import PretrainedEncoder, load
-        from bothways.errors import BothwaysError
-
-        try:
-            base = self.context.reference
-        except NeedUnmet:
-            try:
-                base = load(_EMBEDDED, device="cpu")
-            except BothwaysError:
-                return None
-        encoder = base if isinstance(base, PretrainedEncoder) else getattr(base, "model", None)
-        digest = self.context.classifier.model.tokenizer.vocabulary_digest()
-        if not isinstance(encoder, PretrainedEncoder) or encoder.tokenizer.vocabulary_digest() != digest:
-            return None
-        return encoder
 
     def _inversion(self, label: int) -> Inversion:
         return Inversion(self.probe, self.vocabulary, self.hard[label], label, self.context.check_time)
