@@ -45,9 +45,9 @@ class Suspects:
 
     def finding(self, detector: str, triggers: Iterable[str]) -> Finding:
         """Return the list of texts, which is a fault where texts hold a trigger that was found."""
-        known = [_padded(trigger) for trigger in triggers]
-        holders = [number for number, text in self.texts if any(trigger in _padded(text) for trigger in known)]
-        shown = next((each for each in self.found if any(trigger in _padded(each.words) for trigger in known)), None)
+        known = [_words(trigger) for trigger in triggers]
+        holders = [number for number, text in self.texts if any(trigger <= _words(text) for trigger in known)]
+        shown = next((each for each in self.found if any(trigger <= _words(each.words) for trigger in known)), None)
         first = shown or self.found[0]
         row = self.texts[first.row][0] if shown or not holders else holders[0]
         drawn = f"{len(self.texts):,}" if len(self.texts) == self.total else f"{len(self.texts):,} of {self.total:,}"
@@ -125,5 +125,5 @@ def _runs(words: Sequence[str]) -> Iterator[str]:
             yield " ".join(words[start : start + length])
 
 
-def _padded(text: str) -> str:
-    return f" {' '.join(text.lower().split())} "
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.lower().split())
