@@ -30,7 +30,7 @@ Library = Literal["torch", "onednn"]
 VARIABLE = "BOTHWAYS_MATRIX_PRODUCT"
 """Environment variable that forces a library: ``torch``, ``onednn``, or ``packed`` for oneDNN with packed weights."""
 
-_ROUNDS, _SHAPE = 12, (128, 384, 1536)
+_ROUNDS, _SHAPE, _FEW = 12, (128, 384, 1536), 16
 _AHEAD, _FAR_AHEAD = 1.05, 1.5
 
 
@@ -144,12 +144,12 @@ def _faster(trained: float, packed: float) -> MatrixProduct:
 def _speedups() -> tuple[float, float]:
     """Return how many times as fast oneDNN multiplies, the best of some rounds.
 
-    The first is of forward and both backward products, the second of the forward product with a packed weight beside
-    the faster one without.
+    The first is of forward and both backward products, the second of forward products of many and of few rows with a
+    packed weight, beside the faster of the two without.
     """
     rows, width, inner = _SHAPE
     x_TI, weight_OI, y_TO = (torch.ones(shape) for shape in ((rows, width), (inner, width), (rows, inner)))
-    packed_OI = packed(weight_OI)
+    few_TI, packed_OI = x_TI[:_FEW], packed(weight_OI)
     runs: tuple[Callable[[], object], ...] = (
         lambda: (F.linear(x_TI, weight_OI), y_TO @ weight_OI, y_TO.t() @ x_TI),
         lambda: (
@@ -157,9 +157,9 @@ def _speedups() -> tuple[float, float]:
             onednn_product(y_TO, weight_OI.t()),
             onednn_product(y_TO.t(), x_TI.t()),
         ),
-        lambda: F.linear(x_TI, weight_OI),
-        lambda: onednn_product(x_TI, weight_OI),
-        lambda: onednn_product(x_TI, packed_OI),
+        lambda: [F.linear(each, weight_OI) for each in (x_TI, few_TI)],
+        lambda: [onednn_product(each, weight_OI) for each in (x_TI, few_TI)],
+        lambda: [onednn_product(each, packed_OI) for each in (x_TI, few_TI)],
     )
     with torch.inference_mode():
         rounds = [[_seconds(run) for run in runs] for _ in range(_ROUNDS)]
