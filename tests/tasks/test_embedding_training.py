@@ -600,7 +600,7 @@ def test_texts_alone_cannot_be_evaluated(base):
 
 def test_labels_of_one_text_each_find_nothing(base):
     rows = [{"text": f"w{5 + each}", "label": str(each)} for each in range(3)]
-    with pytest.raises(InvalidInput, match="nothing can be found"):
+    with pytest.raises(InvalidInput, match="every label occurs once"):
         SentenceEmbedder.from_pretrained(base, device="cpu").evaluate(rows, columns=LabelledTexts())
 
 

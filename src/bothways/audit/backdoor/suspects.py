@@ -6,6 +6,7 @@ and by their meaning. `bothways.audit.backdoor.inputs` has the signs of a text.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from bothways.audit.backdoor.inputs import SuspiciousInput, suspicious_inputs
@@ -45,9 +46,9 @@ class Suspects:
 
     def finding(self, detector: str, triggers: Iterable[str]) -> Finding:
         """Return the list of texts, which is a fault where texts hold a trigger that was found."""
-        known = [_words(trigger) for trigger in triggers]
-        holders = [number for number, text in self.texts if any(trigger <= _words(text) for trigger in known)]
-        shown = next((each for each in self.found if any(trigger <= _words(each.words) for trigger in known)), None)
+        known = [_padded(trigger) for trigger in triggers]
+        holders = [number for number, text in self.texts if any(trigger in _padded(text) for trigger in known)]
+        shown = next((each for each in self.found if any(trigger in _padded(each.words) for trigger in known)), None)
         first = shown or self.found[0]
         row = self.texts[first.row][0] if shown or not holders else holders[0]
         drawn = f"{len(self.texts):,}" if len(self.texts) == self.total else f"{len(self.texts):,} of {self.total:,}"
@@ -125,5 +126,6 @@ def _runs(words: Sequence[str]) -> Iterator[str]:
             yield " ".join(words[start : start + length])
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.lower().split())
+def _padded(text: str) -> str:
+    """Return the words between spaces; one that follows itself, as in triggers that the search piles up, once."""
+    return f" {' '.join(word for word, _ in groupby(text.lower().split()))} "
