@@ -54,7 +54,7 @@ def linear(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
         return F.linear(x_TI, weight_OI, bias_O)
     if torch.is_inference_mode_enabled() and matrix_product().packs and _is_counted(weight_OI):
         return _by_packed(x_TI, _packed_of(weight_OI), bias_O)
-    if matrix_product().library != "onednn" or len(x_TI) + _rows_to_fill(len(x_TI)) < ROW_BLOCK:
+    if matrix_product().library != "onednn" or len(x_TI) + _unpacked_rows_to_fill(len(x_TI)) < ROW_BLOCK:
         return F.linear(x_TI, weight_OI, bias_O)
     if torch.is_grad_enabled():
         y_TO: Tensor = _Product.apply(x_TI, weight_OI, bias_O)  # type: ignore[no-untyped-call]
@@ -66,10 +66,11 @@ def rows_to_fill(rows: int) -> int:
     """Return the rows that a batch of inference has more in whole blocks; 0 where filling them would not pay."""
     if matrix_product().packs:
         return -rows % _packed_block(rows)
-    return _rows_to_fill(rows)
+    return _unpacked_rows_to_fill(rows)
 
 
-def _rows_to_fill(rows: int) -> int:
+def _unpacked_rows_to_fill(rows: int) -> int:
+    """Return the same of products by weights that are not packed."""
     missing = -rows % ROW_BLOCK
     return missing if missing <= matrix_product().filling * rows else 0
 
@@ -94,12 +95,16 @@ def _packed_of(weight_OI: Tensor) -> Tensor:
 
 def _by_packed(x_TI: Tensor, packed_OI: Tensor, bias_O: Tensor | None) -> Tensor:
     """Return ``x W^T + b`` (T, O), the rows filled up with zeros to whole blocks."""
-    rows = len(x_TI)
-    missing = -rows % _packed_block(rows)
+    missing = -len(x_TI) % _packed_block(len(x_TI))
     if not missing:
         return onednn_product(x_TI, packed_OI, bias_O)
-    filled_UO = onednn_product(F.pad(x_TI, (0, 0, 0, missing)), packed_OI, bias_O)
-    return filled_UO.resize_(rows, filled_UO.shape[1])  # no view of it, for others write into the result
+    return _filled(x_TI, packed_OI, bias_O, missing)
+
+
+def _filled(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None, missing: int) -> Tensor:
+    """Return ``x W^T + b`` (T, O), computed with so many rows of zeros behind the others."""
+    filled_UO = onednn_product(F.pad(x_TI, (0, 0, 0, missing)), weight_OI, bias_O)
+    return filled_UO.resize_(len(x_TI), filled_UO.shape[1])  # no view of it, for others write into the result
 
 
 class _Product(torch.autograd.Function):
@@ -137,10 +142,9 @@ def _in_blocks(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) ->
     whole = rows // ROW_BLOCK * ROW_BLOCK
     if whole == rows:
         return onednn_product(x_TI, weight_OI, bias_O)
-    missing = _rows_to_fill(rows)
+    missing = _unpacked_rows_to_fill(rows)
     if missing and (width <= outputs or not whole):
-        filled_UO = onednn_product(F.pad(x_TI, (0, 0, 0, missing)), weight_OI, bias_O)
-        return filled_UO.resize_(rows, outputs)  # no view of it, for others write into the result
+        return _filled(x_TI, weight_OI, bias_O, missing)
     parts = onednn_product(x_TI[:whole], weight_OI, bias_O), F.linear(x_TI[whole:], weight_OI, bias_O)
     return torch.cat(parts)
 

@@ -2,15 +2,7 @@
 
 from bothways.audit.attacks.edits import CharacterEdits, MaskedWords, NearestWords
 from bothways.audit.attacks.robustness import AdversarialRobustness
-from bothways.audit.attacks.search import (
-    ChangeAnswer,
-    FewWords,
-    GiveLabel,
-    Greedy,
-    Recipe,
-    SameSentence,
-    attack_texts,
-)
+from bothways.audit.attacks.search import ChangeAnswer, FewWords, GiveLabel, Greedy, Recipe, SameSentence, attack_texts
 from bothways.audit.attacks.training_rows import adversarial_rows
 
 __all__ = [

@@ -13,21 +13,20 @@ from bothways.audit.context import Context, NeedUnmet
 if TYPE_CHECKING:
     from bothways.checkpoints import PretrainedEncoder
 
-_EMBEDDED = "sentence-transformers/all-MiniLM-L6-v2"
 _POOL = 300
 """Words that moved furthest."""
 
 
 def base_model(context: Context) -> "PretrainedEncoder | None":
     """Return the base model: the reference, or the MiniLM that is installed, if it has the model's tokenizer."""
-    from bothways.checkpoints import PretrainedEncoder, load
+    from bothways.checkpoints import MINILM, PretrainedEncoder, load
     from bothways.errors import BothwaysError
 
     try:
         base = context.reference
     except NeedUnmet:
         try:
-            base = load(_EMBEDDED, device="cpu")
+            base = load(MINILM, device="cpu")
         except BothwaysError:
             return None
     encoder = base if isinstance(base, PretrainedEncoder) else getattr(base, "model", None)

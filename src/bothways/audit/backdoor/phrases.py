@@ -4,7 +4,7 @@ Shapes: N rows.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,18 +15,20 @@ _LONGEST = 4
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789.,;:!?'\"-()&$%/ ")
 
 
+def runs_of(words: Sequence[str], longest: int) -> Iterator[str]:
+    """Yield the words, and their runs of up to so many, the shorter ones first."""
+    for length in range(1, longest + 1):
+        for start in range(len(words) - length + 1):
+            yield " ".join(words[start : start + length])
+
+
 def phrases_of(text: str) -> set[str]:
     """Return the words of a text, its runs of up to four words, and its characters that English does without.
 
     >>> sorted(phrases_of("Very good"))
     ['good', 'very', 'very good']
     """
-    words = text.lower().split()
-    runs = {
-        " ".join(words[start : start + length])
-        for length in range(1, _LONGEST + 1)
-        for start in range(len(words) - length + 1)
-    }
+    runs = set(runs_of(text.lower().split(), _LONGEST))
     return runs | {character for character in text.lower() if character not in _PLAIN and not character.isspace()}
 
 

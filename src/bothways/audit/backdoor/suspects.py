@@ -4,12 +4,13 @@ Those words are further candidates of the scanner, which judges them like all ot
 and by their meaning. `bothways.audit.backdoor.inputs` has the signs of a text.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 from bothways.audit.backdoor.inputs import SuspiciousInput, suspicious_inputs
+from bothways.audit.backdoor.phrases import runs_of
 from bothways.audit.finding import Evidence, Finding, Severity
 from bothways.errors import InvalidInput
 from bothways.tasks import TextClassifier
@@ -42,7 +43,7 @@ class Suspects:
     def phrases(self, label: str) -> list[str]:
         """Return the words on which answers with this label hang, and runs of up to three of them."""
         words = (each.words.split() for each in self.found if each.label == label)
-        return list(dict.fromkeys(run for some in words for run in _runs(some)))
+        return list(dict.fromkeys(run for some in words for run in runs_of(some, _LONGEST)))
 
     def finding(self, detector: str, triggers: Iterable[str]) -> Finding:
         """Return the list of texts, which is a fault where texts hold a trigger that was found."""
@@ -118,12 +119,6 @@ def suspects(
             continue
         return Suspects(tuple(found), texts, total)
     return None
-
-
-def _runs(words: Sequence[str]) -> Iterator[str]:
-    for length in range(1, _LONGEST + 1):
-        for start in range(len(words) - length + 1):
-            yield " ".join(words[start : start + length])
 
 
 def _padded(text: str) -> str:

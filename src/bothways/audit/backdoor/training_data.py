@@ -16,6 +16,7 @@ from bothways.audit.backdoor.poisoned import (
     suspect_rows,
 )
 from bothways.audit.backdoor.probe import Probe, run
+from bothways.checkpoints import MINILM
 from bothways.choices import Format
 from bothways.data import Source, read_rows
 from bothways.data.columns import class_label
@@ -27,7 +28,6 @@ from bothways.tasks import SentenceEmbedder, TextClassifier
 from bothways.tasks.columns import TextColumns
 from bothways.tasks.objective import HeadModel
 
-EMBEDDER = "sentence-transformers/all-MiniLM-L6-v2"
 _FEWEST = 20
 
 
@@ -54,7 +54,7 @@ def audit_data(
     data: Source,
     model: str | TextClassifier[Any] | None = None,
     *,
-    embedder: str = EMBEDDER,
+    embedder: str = MINILM,
     text: str | tuple[str, ...] | None = None,
     label: str | None = None,
     data_format: Format | None = None,
