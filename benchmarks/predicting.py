@@ -209,7 +209,7 @@ def _embedding(texts: list[str]) -> tuple[Run, Run]:
 
 def _engine(embedder: Any) -> Any:  # noqa: ANN401
     """Of an encoder and its pooling: vectors of windows, neither merged nor scaled."""
-    from bothways.tasks.embedding.objective import VectorModel
+    from bothways.tasks.embedding.vector_model import VectorModel
 
     fitted = embedder.fitted
     return fitted.opened.engine(VectorModel.of(fitted.opened.model, fitted.settings.pooling))

@@ -20,10 +20,11 @@ from bothways.tasks.embedding.losses import (
     MultipleNegativesRanking,
     Triplet,
 )
-from bothways.tasks.embedding.objective import CachedMicroBatch, EmbeddingObjective, VectorModel, stored_vectors
+from bothways.tasks.embedding.objective import CachedMicroBatch, EmbeddingObjective, stored_vectors
 from bothways.tasks.embedding.rows import EmbeddingRow, RowTexts, StoredRows
 from bothways.tasks.embedding.spec import LabelledTexts, Pairs, PlainTexts, ScoredPairs, Triplets, kind_of, usual_kind
 from bothways.tasks.embedding.training import EmbeddingExamples
+from bothways.tasks.embedding.vector_model import VectorModel
 from bothways.training.objective import Update
 from bothways.training.seeding import seeded
 from classifier_cases import without_dropout

@@ -21,8 +21,8 @@ from bothways.errors import InvalidInput, TextTooLong
 from bothways.explain.asking import AnyModel, subjects_of
 from bothways.explain.subjects import Subject, Target
 from bothways.packing import Packed, pack
-from bothways.tasks.embedding.objective import VectorModel
 from bothways.tasks.embedding.trained import TrainedEmbedder
+from bothways.tasks.embedding.vector_model import VectorModel
 from bothways.tasks.head import TrainedHead
 from bothways.tasks.opening import OpenedModel
 from bothways.text import Places, Window

@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from bothways.checkpoints import PretrainedEncoder, fingerprint
-from bothways.training.interrupts import interruption
-from bothways.training.loop import train
 from bothways.training.objective import Objective, Payload
 from bothways.training.options import TrainingOptions
 from bothways.training.record import TrainingRecord
@@ -37,6 +35,8 @@ def run_training(objective: Objective[Payload], model: PretrainedEncoder, option
     Raises:
         InvalidInput: An option is out of range. And everything that `bothways.training.loop.train` raises.
     """
+    from bothways.training.loop import train  # no prediction needs the loop
+
     per_epoch = objective.updates_per_epoch()
     tokens = sum(each.tokens for each in objective.updates(0, 0)) if options.total_tokens else None
     resolved = options.resolved(
@@ -58,6 +58,8 @@ def train_within(objective: Objective[Payload], model: PretrainedEncoder, option
     alone = replace(options, log=None, checkpoints=None, checkpoint_every_updates=None, resume=False)
     record = run_training(objective, model, replace(alone, keep_diverged=False))
     if record.interrupted:
+        from bothways.training.interrupts import interruption
+
         raise interruption(record.signal)
 
 

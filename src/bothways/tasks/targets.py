@@ -49,7 +49,6 @@ from bothways.evaluation.classes import MAJORITY
 from bothways.evaluation.inputs import row_blocks
 from bothways.evaluation.metrics import ClassCounts, macro_f1, nll_per_row
 from bothways.evaluation.thresholds import USUAL
-from bothways.objectives.distances import soft_divergence
 from bothways.tasks.predictions import Classification, MultiLabelPrediction, Prediction, RegressionPrediction
 from bothways.tasks.scores import TokensRead
 from bothways.training.objective import Validation
@@ -118,6 +117,8 @@ class SingleLabel:
     @staticmethod
     def divergences(logits_UC: Tensor, taught_UC: Tensor, temperature: float) -> Tensor:
         """Return the divergence of each row from the probabilities of a teacher, see `soft_divergence` (U)."""
+        from bothways.objectives.distances import soft_divergence  # training alone needs the objectives
+
         return soft_divergence(logits_UC, taught_UC, temperature)
 
     def decided(self, logits_NC: Logits, calibration: Calibration | None) -> Truth:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bothways.audit.backdoor.inversion import margins
 from bothways.audit.backdoor.probe import Ids, Probe, run
 from bothways.checkpoints import PretrainedEncoder
-from bothways.tasks.embedding.objective import VectorModel
+from bothways.tasks.embedding.vector_model import VectorModel
 
 SURPRISE = 3.0
 """Standard deviations above what the base model lets one expect, from which meaning does not explain a trigger."""

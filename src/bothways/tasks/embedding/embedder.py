@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,6 @@ from bothways.checkpoints import fingerprint
 from bothways.data import Source, as_batch
 from bothways.errors import InvalidInput, TextsTruncated
 from bothways.tasks.columns import renamed
-from bothways.tasks.embedding.losses import Distillation, plain
-from bothways.tasks.embedding.objective import EmbeddingObjective
 from bothways.tasks.embedding.outputs import unit_rows
 from bothways.tasks.embedding.rows import with_usual_kind
 from bothways.tasks.embedding.sentence_layout import EmbeddingSettings, open_sentence_model
@@ -32,7 +30,6 @@ from bothways.tasks.embedding.spec import (
     names_of,
 )
 from bothways.tasks.embedding.trained import TrainedEmbedder, Vectors
-from bothways.tasks.embedding.training import EmbeddingExamples, prepare_embedder
 from bothways.tasks.head import TrainingData
 from bothways.tasks.learning import Preparation
 from bothways.tasks.opening import OpenedModel, OpenOptions
@@ -41,6 +38,10 @@ from bothways.tasks.scores import TokensRead
 from bothways.tasks.task import FitArguments, Task, Trained
 from bothways.training.options import TrainingOptions
 from bothways.training.record import TrainingRecord
+
+if TYPE_CHECKING:
+    from bothways.tasks.embedding.losses import EmbeddingLoss
+    from bothways.tasks.embedding.objective import EmbeddingObjective
 
 InputT = TypeVar("InputT")
 PredictionT = TypeVar("PredictionT", covariant=True)
@@ -104,7 +105,7 @@ class SentenceEmbedder(SentenceTask[tuple[str, str], Similarity, TrainedEmbedder
         ``text`` and ``label``.
         """
         loss, named = options.get("loss"), ("columns", *NAMES)
-        taught = loss is not None and isinstance(plain(loss), Distillation)
+        taught = _has_teacher(loss)
         if labels is None and not taught and all(options.get(name) is None for name in named):
             self.fit_options(options)  # an option that is not known is refused before anything is read
             data, options["columns"] = with_usual_kind(data)
@@ -118,7 +119,10 @@ class SentenceEmbedder(SentenceTask[tuple[str, str], Similarity, TrainedEmbedder
         columns: EmbeddingColumns,
         options: EmbeddingLearning,
         training: TrainingOptions,
-    ) -> Preparation[EmbeddingObjective, TrainedEmbedder]:
+    ) -> "Preparation[EmbeddingObjective, TrainedEmbedder]":
+        # No prediction needs losses and objectives.
+        from bothways.tasks.embedding.training import EmbeddingExamples, prepare_embedder
+
         examples = EmbeddingExamples.read(data.train, data.validation, columns, training.seed)
         return prepare_embedder(replace(before or self.fitted, opened=opened), examples, options, training)
 
@@ -132,7 +136,7 @@ class SentenceEmbedder(SentenceTask[tuple[str, str], Similarity, TrainedEmbedder
             if named:
                 raise InvalidInput(f"give columns or names of columns, not both: got columns and {', '.join(named)}.")
             return columns, rest
-        teacher = loss is not None and isinstance(plain(loss), Distillation)
+        teacher = _has_teacher(loss)
         if teacher or not named.keys() <= set(names_of(type(usual))):
             return kind_of(**named, teacher=teacher), rest
         return renamed(usual, named), rest
@@ -245,6 +249,15 @@ class SentenceEmbedder(SentenceTask[tuple[str, str], Similarity, TrainedEmbedder
 
     def __repr__(self) -> str:
         return f"SentenceEmbedder({self.name!r}, pooling={self.settings.pooling!r}, dimensions={self.dimensions})"
+
+
+def _has_teacher(loss: "EmbeddingLoss | None") -> bool:
+    """Return whether a loss learns from another embedder."""
+    if loss is None:
+        return False
+    from bothways.tasks.embedding.losses import Distillation, plain
+
+    return isinstance(plain(loss), Distillation)
 
 
 def _warn_of_cut(cut: int, dropped: int) -> None:

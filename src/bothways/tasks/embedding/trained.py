@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from bothways.checkpoints.schema import Stored
 from bothways.inference import TextRows, TokenBudget
-from bothways.tasks.embedding.objective import VectorModel
 from bothways.tasks.embedding.outputs import EmbeddingOutputs, VectorScores
 from bothways.tasks.embedding.sentence_layout import EmbeddingSettings, changed, settings_of, write_sentence_layout
 from bothways.tasks.embedding.spec import (
@@ -25,6 +24,7 @@ from bothways.tasks.embedding.spec import (
     VectorArguments,
     stored_kind,
 )
+from bothways.tasks.embedding.vector_model import VectorModel
 from bothways.tasks.opening import OpenedModel
 from bothways.tasks.scores import Scores, TokensRead
 from bothways.tasks.spec import chosen

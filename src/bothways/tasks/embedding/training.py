@@ -21,11 +21,12 @@ from bothways.tasks.embedding.losses import (
     plain,
     usual_loss,
 )
-from bothways.tasks.embedding.objective import EmbeddingObjective, VectorModel, stored_vectors
+from bothways.tasks.embedding.objective import EmbeddingObjective, stored_vectors
 from bothways.tasks.embedding.outputs import metrics_of, validation_of, without_contrast
 from bothways.tasks.embedding.rows import EmbeddingRow, RowTexts, StoredRows, read_embedding_rows
 from bothways.tasks.embedding.spec import EmbeddingColumns, EmbeddingLearning, LabelledTexts
 from bothways.tasks.embedding.trained import TrainedEmbedder
+from bothways.tasks.embedding.vector_model import VectorModel
 from bothways.tasks.findings import notes_on_training
 from bothways.tasks.learning import Preparation
 from bothways.tasks.splits import hold_out, hold_out_pairs
