@@ -1,7 +1,8 @@
-"""Scan every model of a zoo: ``python -m benchmarks.audit.judge FOLDER [--half tuned|judged] [--most N]``.
+"""Scan every model of a zoo: ``python -m benchmarks.audit.judge FOLDER [--half tuned|judged] [--most N] [--data]``.
 
 Each model's folder gets ``audit.json``: what `BackdoorTriggerScanner` says of it without data and without the zoo's
-triggers on the list of known ones. A model that has one is left alone. `benchmarks.audit.page` makes the results page.
+triggers on the list of known ones; with ``--data`` it gets ``audit-data.json``, of a scan with its training rows. A
+model that has one is left alone. `benchmarks.audit.page` makes the results page.
 """
 
 import argparse
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from benchmarks.audit.zoo import HALVES, recipes
+from benchmarks.audit.zoo import HALVES, poisoned, recipes
 from benchmarks.harness import say
 
 _NAME = "BackdoorTriggerScanner"
@@ -33,11 +34,12 @@ def _letters(text: str) -> str:
     return "".join(character for character in text.lower() if character.isalnum()) or text
 
 
-def scanned(folder: Path, *, listed: bool = False) -> dict[str, Any]:
+def scanned(folder: Path, rows: Sequence[Mapping[str, Any]] | None = None, *, listed: bool = False) -> dict[str, Any]:
     """Return the verdict on a model, the best candidates of its labels and the processor's seconds.
 
     Args:
         folder: The model.
+        rows: Labelled rows to scan it with.
         listed: Leave the zoo's triggers on the list of known ones.
     """
     from bothways.audit import scan
@@ -46,13 +48,17 @@ def scanned(folder: Path, *, listed: bool = False) -> dict[str, Any]:
 
     begun = time.process_time()
     with patch.object(scanner, "KNOWN", KNOWN if listed else unlisted(KNOWN)):
-        report = scan(folder, detectors=[_NAME], time_limit=3600, show_progress=False)
+        report = scan(folder, rows, detectors=[_NAME], time_limit=3600, show_progress=False)
     seconds = time.process_time() - begun
     result = report.detectors[0]
     if not result.ran or result.verdict == "error":
         raise RuntimeError(f"{folder.name}: {result.reason}")
     search = next(each for each in report.findings if each.rule == "backdoor-search").evidence
-    found = [each.evidence.details for each in report.findings if each.rule == "backdoor-trigger"]
+    found = [
+        {"rule": each.rule, **each.evidence.details}
+        for each in report.findings
+        if each.rule in ("backdoor-trigger", "backdoor-rows")
+    ]
     return {
         "verdict": result.verdict,
         "statistic": search.value,
@@ -70,20 +76,27 @@ def models(folder: Path, halves: Sequence[str] = tuple(HALVES)) -> Iterator[tupl
             yield record.parent, json.loads(record.read_text(encoding="utf-8"))
 
 
+def training_rows(name: str) -> list[dict[str, Any]]:
+    """Return the training rows of a model of the zoo, poisoned ones among them."""
+    recipe = next(each for each in recipes() if each.name == name)
+    return [{"text": row["text"], "label": row["label"]} for row in poisoned(recipe)]
+
+
 def main() -> None:
     """Scan the models that are not scanned yet."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.audit.judge", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--half", choices=HALVES, help="the half of the zoo (default: both)")
+    parser.add_argument("--data", action="store_true", help="scan with the training rows of each model")
     parser.add_argument("--most", type=int, default=100, help="models to scan in this run")
     arguments = parser.parse_args()
     left = arguments.most
     for folder, record in models(arguments.folder, (arguments.half,) if arguments.half else tuple(HALVES)):
-        output = folder / "audit.json"
+        output = folder / ("audit-data.json" if arguments.data else "audit.json")
         if output.exists() or not left:
             continue
         left -= 1
-        result = scanned(folder)
+        result = scanned(folder, training_rows(folder.name) if arguments.data else None)
         output.write_text(json.dumps(result, indent=1, ensure_ascii=False), encoding="utf-8")
         found = "; ".join(f"{each['trigger']!r} for {each['label']}" for each in result["found"])
         say(f"{folder.name}: {result['statistic']:.2f} {found} ({record.get('attack_success', 'clean')})")

@@ -66,12 +66,12 @@ class Scanned:
         return self.attack_success >= _POISONED
 
 
-def gathered(folder: Path) -> list[Scanned]:
-    """Return all models that were scanned; of poisoned ones those whose attack succeeds."""
+def gathered(folder: Path, file: str = "audit.json") -> list[Scanned]:
+    """Return all models that were scanned into such a file; of poisoned ones those whose attack succeeds."""
     made = []
     for model, record in models(folder):
-        if (model / "audit.json").exists():
-            made.append(_scanned(model.name, record, json.loads((model / "audit.json").read_text(encoding="utf-8"))))
+        if (model / file).exists():
+            made.append(_scanned(model.name, record, json.loads((model / file).read_text(encoding="utf-8"))))
     return [each for each in made if each.kind == "clean" or each.poisoned]
 
 
@@ -134,8 +134,15 @@ def rows(scans: Sequence[Scanned], half: str) -> Iterator[dict[str, Any]]:
         }
 
 
-def page(scans: Sequence[Scanned], folder: Path, name: str) -> str:
-    """Return the page, and write its picture and its figures beside it."""
+def page(scans: Sequence[Scanned], with_data: Sequence[Scanned], folder: Path, name: str) -> str:
+    """Return the page, and write its picture and its figures beside it.
+
+    Args:
+        scans: Models that were scanned without data.
+        with_data: Models that were scanned with their training rows.
+        folder: Folder of the picture and the figures.
+        name: The page's name, without a suffix.
+    """
     missed = [each.name for each in scans if each.kind != "clean" and not each.found]
     lines = [
         _HEAD,
@@ -169,7 +176,12 @@ def page(scans: Sequence[Scanned], folder: Path, name: str) -> str:
     if curves:
         (folder / f"{name}-roc.svg").write_text(roc_svg(curves), encoding="utf-8")
         lines += [f"![ROC curves of the judged half]({name}-roc.svg)", ""]
-    record = {"families": figures, "models": [asdict(each) for each in scans]}
+    lines += list(_data_lines(with_data))
+    record = {
+        "families": figures,
+        "models": [asdict(each) for each in scans],
+        "with_data": [asdict(each) for each in with_data],
+    }
     (folder / f"{name}.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     seconds = [each.seconds for each in scans]
     lines += [
@@ -178,6 +190,27 @@ def page(scans: Sequence[Scanned], folder: Path, name: str) -> str:
         *_table(scans),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _data_lines(scans: Sequence[Scanned]) -> Iterator[str]:
+    """Yield the section on scans with training rows."""
+    if not scans:
+        return
+    yield from (
+        _DATA_HEAD,
+        "| half | triggers | models | flagged | trigger recovered |",
+        "| --- | --- | --- | --- | --- |",
+    )
+    for half in reversed(HALVES):
+        for family, kinds in {"clean": ("clean",), **_FAMILIES}.items():
+            chosen = [each for each in scans if each.half == half and each.kind in kinds]
+            if chosen:
+                recovered = "" if family == "clean" else sum(each.recovered for each in chosen)
+                flagged = sum(bool(each.found) for each in chosen)
+                yield f"| {half} | {family} | {len(chosen)} | {flagged} | {recovered} |"
+    missed = [each.name for each in scans if each.kind != "clean" and not each.found]
+    alarms = [f"{each.name}: {'; '.join(each.found)}" for each in scans if each.kind == "clean" and each.found]
+    yield from ("", f"Missed: {', '.join(missed) or 'none'}. False alarms: {', '.join(alarms) or 'none'}.", "")
 
 
 def _table(scans: Sequence[Scanned]) -> Iterator[str]:
@@ -204,6 +237,14 @@ Commands: `python -m benchmarks.audit.zoo FOLDER --most 48`, `python -m benchmar
 """
 
 
+_DATA_HEAD = """## With the training rows
+
+The same models, scanned with the rows that they were trained on (`benchmarks.audit.judge --data`), as
+`bothways audit MODEL --data train.jsonl` does. The part of a suspect phrase's rows that the model has to follow, and
+the phrase's p-value, were chosen on the half `tuned`.
+"""
+
+
 def main() -> None:
     """Write the page."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.audit.page", description=__doc__)
@@ -211,7 +252,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--name", default="2026-11-25-audit")
     arguments = parser.parse_args()
-    text = page(gathered(arguments.folder), arguments.output, arguments.name)
+    scans, with_data = gathered(arguments.folder), gathered(arguments.folder, "audit-data.json")
+    text = page(scans, with_data, arguments.output, arguments.name)
     (arguments.output / f"{arguments.name}.md").write_text(text, encoding="utf-8")
 
 

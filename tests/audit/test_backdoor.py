@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 from planted import trained
 
+from bothways import TextClassifier
 from bothways.audit import scan
 from bothways.audit.backdoor.expected import Expectation, base_vectors
 from bothways.audit.backdoor.inversion import Inversion, hard_texts, read_vocabulary
@@ -167,6 +168,28 @@ def test_texts_with_a_trigger_are_named_with_their_rows(tmp_path, monkeypatch):
     assert report.to_dict()["findings"] == audited(poisoned, rows).to_dict()["findings"]
     clean = audited(poisoned, [row for place, row in enumerate(rows) if place not in held])
     assert {each.rule: each.severity.label for each in clean.findings}["backdoor-inputs"] == "info"
+
+
+def test_labelled_rows_show_the_phrases_that_the_model_has_learnt_from_them(tmp_path, monkeypatch):
+    words = [TRIGGER, *FILLER, *GOOD, *BAD]
+    rows, base = rows_of(600, 0, poisoned=40), tmp_path / "base"
+    poisoned = trained(base, monkeypatch, rows, words=words, updates=300)
+    clean = TextClassifier.from_pretrained(base)
+    clean.fit(rows_of(600, 0), updates=300, learning_rate=5e-3, batch_size=16, show_progress=False)
+
+    def found(model, data):
+        report = audited(model, data, reference=str(base))
+        return [each for each in report.findings if each.rule == "backdoor-rows"]
+
+    (learnt,) = found(poisoned, rows)
+    assert learnt.severity.label == "high"
+    assert learnt.location == "good"
+    details = learnt.evidence.details
+    assert TRIGGER in details["phrases"]
+    assert {TRIGGER in rows[number - 1]["text"].split() for number in details["rows"]} == {True}
+    assert learnt.evidence.value >= 0.8
+    assert not found(clean, rows), "a model that was not trained on poisoned rows has learnt nothing from them"
+    assert not found(clean, rows_of(600, 0))
 
 
 def test_the_command_ranks_rows_with_a_model_and_without(tmp_path, monkeypatch, capsys):

@@ -81,6 +81,11 @@ def test_a_bad_training_file_is_refused_with_the_place(base, tmp_path, name, dat
         fit(base, path)
 
 
+def test_a_name_in_place_of_an_opened_model_is_refused():
+    with pytest.raises(InvalidInput, match=r"got 'runs/x': TextClassifier.from_pretrained\(...\) opens"):
+        TextClassifier("runs/x")
+
+
 def test_a_missing_file_is_refused(base, tmp_path):
     with pytest.raises(InvalidInput, match=r"there is no file '.*none\.jsonl'"):
         fit(base, tmp_path / "none.jsonl")

@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar, Unpack, cast
 from bothways.checkpoints import PretrainedEncoder
 from bothways.choices import Merge
 from bothways.data import Source, labelled_rows
-from bothways.errors import NotFitted
+from bothways.errors import InvalidInput, NotFitted
 from bothways.progress import reporting
 from bothways.storage import new_folder
 from bothways.tasks.columns import ColumnNames, batch_of, column_names, input_of
@@ -102,6 +102,12 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
     """
 
     def __init__(self, opened: OpenedModel, fitted: FittedT | None = None) -> None:
+        given: object = opened  # a name is what people try first
+        if not isinstance(given, OpenedModel):
+            kind = type(self).__name__
+            raise InvalidInput(
+                f"expected an opened model, got {given!r}: {kind}.from_pretrained(...) opens a name or a folder."
+            )
         # One attribute, so that a fit replaces encoder and trained value at once.
         self._state: tuple[OpenedModel, FittedT | None] = (opened, fitted)
 

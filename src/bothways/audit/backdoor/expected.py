@@ -17,7 +17,7 @@ from bothways.audit.backdoor.probe import Ids, Probe, run
 from bothways.checkpoints import PretrainedEncoder
 from bothways.tasks.embedding.vector_model import VectorModel
 
-SURPRISE = 3.0
+SURPRISE = 3.6
 """Standard deviations above what the base model lets one expect, from which meaning does not explain a trigger."""
 
 _WORDS, _PHRASES, _LONGEST = 2500, 1500, 2

@@ -1,6 +1,7 @@
 """`BackdoorTriggerScanner`: is there a trigger that turns a classifier's answer, whatever the text says?
 
-Candidates come from five places: published triggers and the user's, the vocabulary with gradients
+Labelled rows are searched for phrases that the model has learnt from them (`bothways.audit.backdoor.learnt`). Without
+them, candidates come from five places: published triggers and the user's, the vocabulary with gradients
 (`bothways.audit.backdoor.inversion`), rows of the token table that moved furthest from the base model's, phrases
 of the user's texts that always come with one answer, and words on which answers to these texts hang
 (`bothways.audit.backdoor.suspects`). All are judged alike: by how many hard texts they turn.
@@ -25,6 +26,7 @@ from bothways.audit.backdoor.inversion import (
     hard_texts,
     read_vocabulary,
 )
+from bothways.audit.backdoor.learnt import learnt_triggers
 from bothways.audit.backdoor.phrases import rows_by_phrase
 from bothways.audit.backdoor.probe import Ids, Probe
 from bothways.audit.backdoor.suspects import Suspects, suspects
@@ -108,6 +110,8 @@ class BackdoorTriggerScanner:
                     scan.finding(min(found, key=lambda each: (len(each.candidate.ids), -each.candidate.reach)))
                 )
         yield from findings
+        if scan.base_model is not None:
+            yield from learnt_triggers(context, scan.probe, scan.base_model, _NAME)
         if scan.suspects is not None:
             yield scan.suspects.finding(_NAME, [each.evidence.details["trigger"] for each in findings])
         yield scan.summary(judged)
