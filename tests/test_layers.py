@@ -31,7 +31,7 @@ LAYERS = (
     ("training",),
     ("objectives",),
     ("tasks",),
-    ("compose", "pretraining"),
+    ("compose", "pretraining", "quantization"),
     ("retrieval", "explain"),
     ("audit", "judging"),
     ("advice",),

@@ -57,6 +57,7 @@ COMMANDS = [
     "cost",
     "compare-models",
     "export",
+    "quantize",
     "demo",
     "explain",
     "explain heads",
@@ -364,6 +365,7 @@ def test_overwriting_is_offered_only_where_it_would_help(files, run, index, tmp_
         ("ensemble", "a", "b", "--overwrite"),
         ("search", "build", "--model", "m", "--data", "t", "--overwrite"),
         ("export", "m", "--format", "safetensors", "--overwrite"),
+        ("quantize", "m", "--data", "t", "--overwrite"),
     ],
 )
 @pytest.mark.parametrize("output", [".", ".."])

@@ -17,6 +17,7 @@ from bothways.checkpoints.decoders import refuse_decoder
 from bothways.checkpoints.files import read_json, verify_checksums
 from bothways.checkpoints.filling import check_sizes, fill, some
 from bothways.checkpoints.hub import locate
+from bothways.checkpoints.int8 import hold_int8
 from bothways.checkpoints.pickling import FolderTensors, ModelFolder, remember_source
 from bothways.checkpoints.schema import OURS, Extras, Stored
 from bothways.encoder.config import EncoderConfig
@@ -69,7 +70,8 @@ class Checkpoint:
             )
         with torch.device("meta"):
             encoder = Encoder(self.config)
-        return self._remembered(fill(self.name, encoder, self._encoder_weights()), Checkpoint.build_encoder)
+        hold_int8(fill(self.name, encoder, self._encoder_weights()), self.folder)
+        return self._remembered(encoder, Checkpoint.build_encoder)
 
     def build_pooler(self) -> Pooler | None:
         """Return the pooler, or None where this checkpoint has no weights for one."""

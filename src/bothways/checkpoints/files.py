@@ -14,6 +14,8 @@ from bothways.reading import MIB, open_regular, parse_json, read_bytes
 
 WEIGHTS = "model.safetensors"
 SHARD_INDEX = "model.safetensors.index.json"
+# The others of a model with weights in int8. Programs that do not know these find no weights, rather than too few.
+FULL_WEIGHTS = "float32.safetensors"
 PICKLED = "pytorch_model.bin"
 PICKLED_INDEX = "pytorch_model.bin.index.json"
 HEAD_WEIGHTS = f"{HEAD_FOLDER}/{WEIGHTS}"
@@ -59,6 +61,8 @@ def read_tensors(folder: Path, *, allow_pickle: bool = False) -> dict[str, Tenso
         return read_safetensors(folder / WEIGHTS)
     if (folder / SHARD_INDEX).is_file():
         return _read_shards(folder)
+    if (folder / FULL_WEIGHTS).is_file():
+        return read_safetensors(folder / FULL_WEIGHTS)
     pickled = next((name for name in (PICKLED, PICKLED_INDEX) if (folder / name).is_file()), None)
     if pickled and (pickled == PICKLED_INDEX or not allow_pickle):
         raise UnsafeCheckpoint(

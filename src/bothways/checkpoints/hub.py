@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bothways.checkpoints.files import PICKLED, SHARD_INDEX, WEIGHTS, verify_checksums
+from bothways.checkpoints.files import FULL_WEIGHTS, PICKLED, SHARD_INDEX, WEIGHTS, verify_checksums
 from bothways.errors import CorruptCheckpoint, InvalidInput, OfflineError, OutOfDisk, UnknownModel, nearest
 from bothways.progress import phase
 from bothways.reading import did_you_mean_path, read_bytes
@@ -251,7 +251,7 @@ def _repositories() -> list[Path]:
 
 def has_weights(folder: Path, *, allow_pickle: bool = False) -> bool:
     """Return whether a folder has weights that may be read."""
-    names = (WEIGHTS, SHARD_INDEX, PICKLED) if allow_pickle else (WEIGHTS, SHARD_INDEX)
+    names = (WEIGHTS, SHARD_INDEX, FULL_WEIGHTS, *([PICKLED] if allow_pickle else []))
     return any((folder / name).is_file() for name in names)
 
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from bothways.checkpoints.files import fingerprint, read_head_tensors, read_tensors, sha256_of
+from bothways.checkpoints.int8 import rounded_weights
 from bothways.devices import pick_device
 from bothways.encoder import Encoder, MaskedLMHead, Pooler, ScoreHead
 from bothways.errors import BothwaysError, CorruptCheckpoint, DeviceMismatch, UnknownModel
@@ -61,7 +62,7 @@ class ModelFolder:
         if not self._verified:
             self._verify()
         own = self._family.canonical(read_tensors(self.path, allow_pickle=self._allow_pickle))
-        return own | read_head_tensors(self.path)
+        return own | rounded_weights(self.path, self._family) | read_head_tensors(self.path)
 
     def __reduce__(self) -> Reduced:
         """Pickle with the checksum of what the folder holds now, or is expected to hold."""

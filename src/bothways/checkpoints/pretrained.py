@@ -23,6 +23,7 @@ from bothways.encoder import Encoder, EncoderConfig, Head, Pooler, Recorder, Sco
 from bothways.encoder.heads import ChoiceLogit, Labels, head_logits
 from bothways.errors import InvalidInput
 from bothways.families import Family, HeadName
+from bothways.families.config_keys import quantization_of
 from bothways.packing import to_padded
 from bothways.progress import phase
 from bothways.storage import new_folder
@@ -64,6 +65,26 @@ class PretrainedEncoder:
     def device(self) -> torch.device:
         """The device of the weights."""
         return self.encoder.embedding.tokens.weight.device
+
+    @property
+    def quantization(self) -> Mapping[str, object] | None:
+        """What is known of its layers in int8: cosines, texts, layers; None for a model without any."""
+        return quantization_of(self.settings)
+
+    def check_full(self, verb: str) -> None:
+        """Refuse what takes weights as they were trained.
+
+        Args:
+            verb: What was to be done with the model.
+
+        Raises:
+            InvalidInput: Layers of it are int8.
+        """
+        if self.quantization is not None:
+            raise InvalidInput(
+                f"expected a model to {verb} with float32 weights, got {self.name!r}, whose weights were rounded to "
+                f"int8: {verb} the model that it was made of, and then quantize the result."
+            )
 
     def in_full(self, module: M) -> M:
         """Return the encoder, or the pooler, as it is trained and saved: read anew if it was rounded for inference."""
@@ -198,6 +219,7 @@ class PretrainedEncoder:
 
     def encoder_tensors(self, heads: tuple[HeadName, ...]) -> dict[str, Tensor]:
         """Return the encoder under the family's names, as it stands below these heads; a bare one with its pooler."""
+        self.check_full("save")
         family, encoder = self.family, self.in_full(self.encoder)
         if family.architecture(heads, self.settings) != family.base_architecture:
             return encoder_tensors(family, self.config, ("", encoder), prefix=family.prefix)

@@ -34,6 +34,7 @@ from bothways.cli import (
     plan,
     predict,
     pretrain,
+    quantize,
     search,
     search_evaluate,
     search_mine,
@@ -124,7 +125,7 @@ def build_app() -> App:
     _add(vocabularies, None, (tokenizer.train, tokenizer.EXAMPLE))
     app.command(vocabularies)
     _add(app, _TEXTS, (tokenize.tokenize, tokenize.EXAMPLE), (mask.mask, mask.EXAMPLE))
-    _add(app, _SHARE, (export.export, export.EXAMPLE))
+    _add(app, _SHARE, (export.export, export.EXAMPLE), (quantize.quantize, quantize.EXAMPLE))
     _add(app, _SHARE, (sign.sign, sign.SIGN_EXAMPLE), (sign.verify, sign.VERIFY_EXAMPLE))
     return app
 

@@ -20,6 +20,7 @@ from torch.autograd.function import once_differentiable
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from bothways.encoder.int8 import held
 from bothways.products import matrix_product, onednn_product, packed
 
 # Rows of a block. A batch of up to 2,048 tokens has one of 32 sizes then.
@@ -52,6 +53,8 @@ def linear(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
     """``x W^T + b`` (T, O)."""
     if not _float32_rows(x_TI, weight_OI):
         return F.linear(x_TI, weight_OI, bias_O)
+    if torch.is_inference_mode_enabled() and (as_int8 := held(weight_OI)) is not None:
+        return as_int8.product(x_TI, bias_O)
     if torch.is_inference_mode_enabled() and matrix_product().packs and _is_counted(weight_OI):
         return _by_packed(x_TI, _packed_of(weight_OI), bias_O)
     if matrix_product().library != "onednn" or len(x_TI) + _unpacked_rows_to_fill(len(x_TI)) < ROW_BLOCK:

@@ -113,6 +113,7 @@ def export_checkpoint(
     held = checkpoint.family.architecture_heads(checkpoint.settings) if wanted == "safetensors" else ()
     heads = held if head is None else (checkpoint.family.head_name(head),)
     model = pretrained(checkpoint, heads=heads, device="cpu", dtype=dtype)
+    model.check_full("export")
     with new_folder(folder, overwrite=overwrite) as new:
         if wanted == "onnx":
             difference: float | None = _write_onnx(new, checkpoint, model)

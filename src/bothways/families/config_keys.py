@@ -40,6 +40,9 @@ ACTIVATION_NAMES: dict[str, Activation] = {
 # No published encoder comes near these, and what is built of a configuration, without its weights, stays small.
 MOST_LAYERS, _MOST, _MOST_NUMBER = 1_000, 2**24, 2.0**40
 
+# What config.json says of a model whose layers were rounded to int8 here; no other program knows the method.
+QUANTIZATION, INT8_METHOD = "quantization_config", "bothways-int8"
+
 # Settings that change what the model computes in a way that is not built, and the values that leave it as it is.
 HARMLESS: dict[str, tuple[object, ...]] = {
     "position_embedding_type": ("absolute", None),
@@ -48,7 +51,7 @@ HARMLESS: dict[str, tuple[object, ...]] = {
     "is_encoder_decoder": (False, None),
     "chunk_size_feed_forward": (0, None),
     "pruned_heads": ({}, None),
-    "quantization_config": (None,),
+    QUANTIZATION: (None,),
 }
 
 
@@ -229,3 +232,9 @@ class SettingsReader:
             known = ", ".join(ACTIVATION_NAMES)
             raise UnsupportedConfig(f"config.json sets {name} to {value!r}, which is not built. Built are: {known}.")
         return ACTIVATION_NAMES[value]
+
+
+def quantization_of(settings: Settings) -> Mapping[str, object] | None:
+    """Return what ``config.json`` says of layers in int8: cosines, texts, layers; None for a model without any."""
+    found = settings.get(QUANTIZATION)
+    return found if isinstance(found, Mapping) and found.get("quant_method") == INT8_METHOD else None

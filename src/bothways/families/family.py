@@ -7,7 +7,7 @@ from torch import Tensor
 
 from bothways.encoder.config import EncoderConfig
 from bothways.errors import InvalidInput
-from bothways.families.config_keys import ConfigReader, Settings
+from bothways.families.config_keys import QUANTIZATION, ConfigReader, Settings, quantization_of
 from bothways.families.stored_heads import HEAD_NAMES, CheckpointHead, FamilyHead, HeadName, head_beside, resolved
 from bothways.families.weight_map import WeightRow
 from bothways.text.recipes import TokenizerRecipe
@@ -69,7 +69,8 @@ class Family:
             UnsupportedConfig: A setting asks for something that is not built.
             CorruptCheckpoint: A setting is missing or has the wrong type.
         """
-        return self.reader(settings)
+        own = {} if quantization_of(settings) is None else {QUANTIZATION: None}
+        return self.reader({**settings, **own})
 
     def head(self, name: str, settings: Settings) -> CheckpointHead:
         """One of the family's heads, as a ``config.json`` describes it.

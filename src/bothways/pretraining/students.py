@@ -84,6 +84,7 @@ def shortened(teacher: PretrainedEncoder, layers: int) -> Student:
     Raises:
         InvalidInput: The teacher has fewer layers, or more groups of shared weights.
     """
+    teacher.check_full("distill")
     chosen, family = evenly_spread(teacher.config.layers, layers), teacher.family
     settings = {**teacher.settings, family.layers_key: layers}
     if isinstance(kinds := settings.get("layer_types"), list):

@@ -116,6 +116,7 @@ class OpenedModel:
     def for_training(self, *, resumed: bool) -> "OpenedModel":
         """Return the same with a copy of the encoder, to be trained while this one stays as it is."""
         model = self.model
+        model.check_full("train")
         trainings = max(model.trainings, 1) if resumed else model.trainings + 1
         encoder = model.in_full(model.encoder) if model.rounded else deepcopy(model.encoder)
         # The pooler is not trained, but is saved.

@@ -1,0 +1,75 @@
+"""The folder of a model in int8: all that the model's own folder holds but weights, and these anew."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from bothways.checkpoints import Checkpoint
+from bothways.checkpoints.files import FULL_WEIGHTS, PICKLED, PICKLED_INDEX, SHARD_INDEX, WEIGHTS, sha256_of
+from bothways.checkpoints.int8 import INT8_WEIGHTS, int8_tensors
+from bothways.checkpoints.save import write_json, write_tensors
+from bothways.checkpoints.schema import FORMAT_VERSION, OURS, Stored
+from bothways.encoder.int8 import Int8Map
+from bothways.families.config_keys import INT8_METHOD, QUANTIZATION
+from bothways.families.stored_heads import HEAD_FOLDER
+from bothways.families.weight_map import expand
+
+# Files of a model that this one is not: the same weights for other programs, checksums and signatures.
+_OTHERS = {".bin", ".onnx", ".data", ".h5", ".msgpack", ".ot", ".xml", ".pt", ".ckpt", ".gguf", ".pkl", ".sig"}
+_LEFT = {WEIGHTS, PICKLED, PICKLED_INDEX, SHARD_INDEX, OURS, "config.json", "SHA256SUMS", "export.json"}
+
+
+def write_int8_folder(
+    folder: Path, checkpoint: Checkpoint, maps: Mapping[str, Int8Map], described: Mapping[str, object]
+) -> None:
+    """Fill an empty folder.
+
+    Args:
+        folder: The folder.
+        checkpoint: The model.
+        maps: Its layers in int8 by the names of the encoder's parameters.
+        described: What is known of them.
+
+    Raises:
+        OSError: The disk is full, or the folder cannot be written to.
+    """
+    stored = Stored.of(checkpoint.extras)
+    _copy(checkpoint.folder, folder, kept=set(stored.checksums))
+    family = checkpoint.family
+    rounded = {
+        name
+        for mapped in expand(family.rows, checkpoint.config, family.prefix)
+        if mapped.ours in maps
+        for name in mapped.theirs
+    }
+    own = {name: value for name, value in checkpoint.tensors.items() if not name.startswith(f"{HEAD_FOLDER}/")}
+    write_tensors(
+        folder / FULL_WEIGHTS, {name: value.contiguous() for name, value in own.items() if name not in rounded}
+    )
+    write_tensors(folder / INT8_WEIGHTS, {name: each.contiguous() for name, each in int8_tensors(maps).items()})
+    write_json(
+        folder / "config.json", {**checkpoint.settings, QUANTIZATION: {"quant_method": INT8_METHOD, **described}}
+    )
+    files = sorted(folder.rglob("*.safetensors"))
+    write_json(
+        folder / OURS,
+        {
+            "format_version": FORMAT_VERSION,
+            **checkpoint.extras,
+            "card": {**stored.card, "quantization": dict(described)},
+            "checksums": {path.relative_to(folder).as_posix(): sha256_of(path) for path in files},
+        },
+    )
+
+
+def _copy(source: Path, folder: Path, kept: set[str]) -> None:
+    """Copy a model's files but its weights; of those in safetensors only what ``bothways.json`` knows, or heads."""
+    for path in sorted(source.rglob("*")):
+        place = path.relative_to(source)
+        hidden = any(part.startswith(".") for part in place.parts)
+        if not path.is_file() or hidden or place.as_posix() in _LEFT or path.suffix in _OTHERS:
+            continue
+        if path.suffix == ".safetensors" and place.as_posix() not in kept and place.parts[0] != HEAD_FOLDER:
+            continue
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, folder / place)

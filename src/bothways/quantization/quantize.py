@@ -1,0 +1,189 @@
+"""A model with linear layers in int8, from a saved or published one and texts without labels.
+
+Shapes: N texts, H hidden, W windows of a text.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+from torch import Tensor
+
+from bothways.checkpoints.sentence_layout import stored_pooling
+from bothways.encoder.heads import FirstToken, LastToken, MeanOfTokens, Read, ScoreHeadKind, read_rows
+from bothways.encoder.int8 import has_int8
+from bothways.errors import InvalidInput, UnsupportedConfig
+from bothways.packing import Packed
+from bothways.progress import phase, progress
+from bothways.quantization.choosing import Candidate, Choice, Vectors, choose_layers
+from bothways.quantization.folder import write_int8_folder
+from bothways.quantization.rounding import fitted, linear_layers, sampled
+from bothways.storage import check_folder_free, new_folder
+from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
+from bothways.text.texts import check_text
+
+LEAST_COSINE = 0.999
+MOST_TEXTS = 2000
+# Enough to see what a layer reads, and to compare layers.
+_FITTING, _COMPARING = 256, 128
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """Layers of a model that became int8, and what that cost.
+
+    Attributes:
+        texts: The number of texts that were compared.
+        min_cosine: The smallest cosine of a text's vector with that of the model in float32.
+        mean_cosine: The mean.
+        vector: The vector that was compared.
+        int8: Names of the layers in int8.
+        float32: Names of those that stayed in float32.
+    """
+
+    texts: int
+    min_cosine: float
+    mean_cosine: float
+    vector: str
+    int8: tuple[str, ...]
+    float32: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the same as JSON values."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+
+def quantize(
+    name_or_path: str | Path,
+    folder: str | Path,
+    texts: Iterable[str],
+    *,
+    cosine: float = LEAST_COSINE,
+    most_texts: int = MOST_TEXTS,
+    seed: int = 0,
+    overwrite: bool = False,
+    show_progress: bool | None = None,
+    **options: Unpack[OpenOptions],
+) -> Quantization:
+    """Save a model whose linear layers are int8, but for those that harm the vectors of texts most.
+
+    The saved model opens as any other, and is for inference. What it lost stands in its files.
+
+    Args:
+        name_or_path: A folder or a name, see `bothways.load`.
+        folder: Of the new model.
+        texts: Texts as the model is going to read them, without labels.
+        cosine: The smallest cosine that a text's vector may have with that of the model in float32.
+        most_texts: Texts that are read; of more a sample is drawn.
+        seed: Draws it.
+        overwrite: Whether the folder may be replaced.
+        show_progress: Force the progress bar on or off.
+        options: How the model is found and how it reads texts; the work is done on the CPU in float32.
+
+    Raises:
+        InvalidInput: There are no texts, the model is int8 already, or no layer can be at this cosine.
+        OutputExists: The folder exists and ``overwrite`` is false.
+        OutOfDisk: The disk is full; nothing was left behind. And everything that `bothways.load` raises.
+    """
+    if not 0 < cosine <= 1:
+        raise InvalidInput(f"cosine must lie above 0 and be at most 1, but it is {cosine}.")
+    check_folder_free(folder, overwrite=overwrite)
+    chosen = _sample(texts, most_texts, seed)
+    options["device"], options["dtype"] = "cpu", "float32"
+    opened = open_model(name_or_path, "", **options)
+    opened.model.check_full("quantize")
+    if not has_int8():
+        phase("this processor or torch multiplies no int8: the search is exact, but slow")
+    read, vector = _read(opened)
+    candidates, layers = _candidates(opened, read, chosen, seed)
+    with progress("comparing layers", len(candidates), show=show_progress) as bar:
+        choice = choose_layers(candidates, _vectors(opened, read), chosen, _COMPARING, cosine, bar)
+    if not choice.names:
+        raise InvalidInput(f"expected a layer that keeps every cosine at {cosine:g} in int8, got none: lower cosine.")
+    found = _described(choice, layers, vector)
+    maps = {name: candidates[name].as_int8 for name in choice.names}
+    with new_folder(folder, overwrite=overwrite) as new:
+        write_int8_folder(new, opened.checkpoint, maps, found.to_dict())
+    return found
+
+
+def _sample(texts: Iterable[str], most: int, seed: int) -> list[str]:
+    """Return the texts, or as many as are wanted, drawn, in their order.
+
+    Raises:
+        InvalidInput: There are none, or one is empty or no string.
+    """
+    given = list(texts)
+    if not given:
+        raise InvalidInput("expected texts to compare the vectors of, got none: give texts as the model will read.")
+    for number, text in enumerate(given):
+        check_text(number, text)
+    if len(given) <= most:
+        return given
+    return [given[number] for number in sorted(random.Random(seed).sample(range(len(given)), most))]
+
+
+def _read(opened: OpenedModel) -> tuple[Read, str]:
+    """Return which states the vectors are made of, as the model's head or its embedding of texts reads, in words."""
+    checkpoint, tokenizer = opened.checkpoint, opened.model.tokenizer
+    for name in checkpoint.family.architecture_heads(checkpoint.settings):
+        kind = checkpoint.family.head(name, checkpoint.settings).kind
+        if isinstance(kind, ScoreHeadKind) and isinstance(kind.read, FirstToken | LastToken):
+            return kind.read, "first token" if isinstance(kind.read, FirstToken) else "last token"
+    try:
+        pooling = opened.extras.get("pooling") or stored_pooling(opened.model.folder, cls_is_last=tokenizer.cls_is_last)
+    except UnsupportedConfig:  # another pooling than are built
+        pooling = None
+    if pooling != "cls":
+        return MeanOfTokens(), "mean of tokens"
+    return (LastToken(), "last token") if tokenizer.cls_is_last else (FirstToken(), "first token")
+
+
+def _vectors(opened: OpenedModel, read: Read) -> Callable[[Sequence[str]], Vectors]:
+    """Return what computes the vectors (N, H) of texts; of a text in several windows the mean of theirs."""
+
+    def forward(packed: Packed) -> Tensor:
+        return read_rows(read, opened.model.encoder, packed)
+
+    def vectors(texts: Sequence[str]) -> Vectors:
+        rows = opened.engine(forward).run(texts, total=len(texts), show_progress=False)
+        return np.stack([each.rows_WK.mean(0) for each in rows])
+
+    return vectors
+
+
+def _candidates(
+    opened: OpenedModel, read: Read, texts: Sequence[str], seed: int
+) -> tuple[dict[str, Candidate], tuple[str, ...]]:
+    """Return the layers that read something, each with its map, and the names of all."""
+    encoder = opened.model.encoder
+    layers = linear_layers(encoder)
+    with sampled(layers, seed) as samples:
+        _vectors(opened, read)(texts[:_FITTING])
+    candidates = {}
+    with progress("rounding layers", len(samples)) as bar:
+        for name, sample in samples.items():
+            weight = encoder.get_parameter(name)
+            candidates[name] = Candidate(weight, fitted(weight, sample))
+            bar.advance()
+    return candidates, tuple(layers)
+
+
+def _described(choice: Choice, layers: Sequence[str], vector: str) -> Quantization:
+    kept = tuple(name for name in layers if name not in choice.names)
+    cosines_N = choice.cosines_N
+    return Quantization(
+        texts=len(cosines_N),
+        min_cosine=float(cosines_N.min()),
+        mean_cosine=float(cosines_N.mean()),
+        vector=vector,
+        int8=tuple(_layer(name) for name in layers if name in choice.names),
+        float32=tuple(map(_layer, kept)),
+    )
+
+
+def _layer(weight: str) -> str:
+    return weight.removeprefix("layers.").removesuffix(".weight")

@@ -1,0 +1,83 @@
+"""``bothways quantize`` from start to finish: every command reads what it writes."""
+
+import pytest
+from command_line import call, rows, write_jsonl
+
+
+@pytest.fixture
+def quantized(run, tmp_path):
+    data = write_jsonl(tmp_path / "texts.jsonl.gz", rows(60, 3))
+    done = call("quantize", run, "--data", data, "--output", tmp_path / "int8", "--cosine", "0.99", "--json")
+    assert (done.code, done.err) == (0, "")
+    return tmp_path / "int8", done.json()
+
+
+def test_a_quantized_classifier_predicts_and_evaluates(run, quantized, tmp_path):
+    folder, printed = quantized
+    assert printed["output"] == str(folder)
+    assert printed["texts"] == 60
+    assert printed["min_cosine"] >= 0.99
+    assert printed["int8"]
+    given = [row["text"] for row in rows(20, 7)]
+    before, after = (call("predict", each, *given, "--device", "cpu").lines() for each in (run, folder))
+    assert [each["label"] for each in after] == [each["label"] for each in before]
+    data = write_jsonl(tmp_path / "test.jsonl", rows(30, 9))
+    first, second = (
+        call("evaluate", each, "--data", data, "--json", "--device", "cpu").json() for each in (run, folder)
+    )
+    assert second["accuracy"] == first["accuracy"]
+
+
+def test_what_became_int8_and_what_was_lost_is_said(run, tmp_path):
+    data = write_jsonl(tmp_path / "texts.jsonl", rows(30, 3))
+    done = call("quantize", run, "--data", data, "--output", tmp_path / "int8", "--cosine", "0.9")
+    assert done.code == 0, done.err
+    assert done.out == ""
+    assert "linear layers in int8" in done.err
+    assert "smallest" in done.err
+    assert "30 texts" in done.err
+
+
+def test_a_quantized_model_is_not_trained_and_not_exported(quantized, tmp_path):
+    folder, _ = quantized
+    data = write_jsonl(tmp_path / "train.jsonl", rows(40, 5))
+    done = call("train", "classification", "--model", folder, "--train", data, "--output", tmp_path / "no")
+    assert done.code == 1
+    assert "train the model that it was made of" in done.err
+    for wanted in ("safetensors", "onnx"):
+        done = call("export", folder, "--format", wanted, "--output", tmp_path / "no")
+        assert done.code == 1
+        assert "export the model that it was made of" in done.err
+    assert not (tmp_path / "no").exists()
+
+
+def test_a_quantized_model_is_no_teacher_to_copy(quantized, tmp_path):
+    folder, _ = quantized
+    data = write_jsonl(tmp_path / "texts.jsonl", rows(40, 5))
+    done = call("distill", "--teacher", folder, "--layers", "1", "--data", data, "--output", tmp_path / "no")
+    assert done.code == 1
+    assert "distill the model that it was made of" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--dtype", "bfloat16"], "from float32"),
+        (["--device", "cuda"], "on the CPU"),
+        (["--cosine", "1.5"], "--cosine"),
+        (["--most-texts", "0"], "--most-texts"),
+    ],
+)
+def test_options_that_make_no_sense_are_usage_errors(run, tmp_path, words, message):
+    data = write_jsonl(tmp_path / "texts.jsonl", rows(10, 3))
+    done = call("quantize", run, "--data", data, "--output", tmp_path / "int8", *words)
+    assert done.code == 2
+    assert message in done.err
+    assert not (tmp_path / "int8").exists()
+
+
+def test_data_that_cannot_be_read_leave_nothing(run, tmp_path):
+    data = write_jsonl(tmp_path / "texts.jsonl", [{"words": "w5"}])
+    assert call("quantize", run, "--data", data, "--output", tmp_path / "int8").code == 1
+    assert call("quantize", run, "--data", tmp_path / "no.jsonl", "--output", tmp_path / "int8").code == 1
+    assert not (tmp_path / "int8").exists()

@@ -1,0 +1,180 @@
+"""Models in int8, of every family: what they say, that they open as they were, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from bothways import load
+from bothways.checkpoints.files import read_safetensors
+from bothways.checkpoints.int8 import INT8_WEIGHTS, read_int8
+from bothways.encoder import int8
+from bothways.encoder.int8 import held
+from bothways.errors import CorruptCheckpoint, IncompatibleWeights, InvalidInput, OutputExists
+from bothways.quantization import quantize
+from bothways.quantization.choosing import cosines
+from bothways.tasks import SentenceEmbedder, TextClassifier
+from tiny_models import FIRST_WORD, VOCABULARY, every_family, write_checkpoint
+
+
+def texts(count=40, seed=0):
+    generator = np.random.default_rng(seed)
+    words = range(FIRST_WORD, VOCABULARY)
+    return [" ".join(f"w{word}" for word in generator.choice(words, generator.integers(2, 14))) for _ in range(count)]
+
+
+def vectors(folder, given):
+    return SentenceEmbedder.from_pretrained(folder, device="cpu", pooling="mean").encode(given)
+
+
+@pytest.fixture
+def bert(tmp_path):
+    write_checkpoint(tmp_path / "bert")
+    return tmp_path / "bert"
+
+
+@every_family
+def test_a_model_in_int8_keeps_the_vectors_and_says_what_it_lost(model_type, tmp_path):
+    write_checkpoint(tmp_path / "model", model_type)
+    given = texts()
+    found = quantize(tmp_path / "model", tmp_path / "int8", given, cosine=0.99)
+    assert found.int8
+    measured = cosines(vectors(tmp_path / "int8", given), vectors(tmp_path / "model", given))
+    assert measured.min() == pytest.approx(found.min_cosine, abs=1e-6)
+    assert measured.mean() == pytest.approx(found.mean_cosine, abs=1e-6)
+    assert 0.99 <= found.min_cosine < 1
+    opened = load(tmp_path / "int8", device="cpu")
+    assert opened.quantization == {"quant_method": "bothways-int8", **found.to_dict()}
+    assert load(tmp_path / "model", device="cpu").quantization is None
+    card = json.loads((tmp_path / "int8" / "bothways.json").read_text())["card"]
+    assert card["quantization"] == found.to_dict()
+
+
+@every_family
+def test_a_saved_model_is_opened_with_the_layers_that_were_chosen(model_type, tmp_path):
+    write_checkpoint(tmp_path / "model", model_type)
+    found = quantize(tmp_path / "model", tmp_path / "int8", texts(), cosine=0.9)
+    encoder = load(tmp_path / "int8", device="cpu").encoder
+    original = load(tmp_path / "model", device="cpu").encoder.state_dict()
+    maps = read_int8(tmp_path / "int8")
+    assert {name.removeprefix("layers.").removesuffix(".weight") for name in maps} == set(found.int8)
+    for name, parameter in encoder.named_parameters():
+        if name in maps:
+            assert torch.equal(parameter, maps[name].weight())
+            assert torch.equal(held(parameter).codes_OI, maps[name].codes_OI)
+        else:
+            assert torch.equal(parameter, original[name])
+            assert held(parameter) is None
+
+
+def test_more_layers_stay_in_float32_where_more_is_asked_for(bert, tmp_path):
+    whole = quantize(bert, tmp_path / "whole", texts(), cosine=0.9)
+    assert whole.float32 == ()
+    lost, before = 1 - whole.min_cosine, whole
+    for number, share in enumerate((0.7, 0.3)):
+        found = quantize(bert, tmp_path / f"{number}", texts(), cosine=1 - share * lost)
+        assert found.min_cosine >= 1 - share * lost
+        assert len(found.float32) > len(before.float32)
+        before = found
+
+
+def test_no_layer_at_a_cosine_of_one_is_an_error_that_leaves_nothing(bert, tmp_path):
+    with pytest.raises(InvalidInput, match="lower cosine"):
+        quantize(bert, tmp_path / "int8", texts(), cosine=1.0)
+    assert not (tmp_path / "int8").exists()
+
+
+def test_the_same_texts_and_seed_give_the_same_files(bert, tmp_path):
+    for name in ("one", "other"):
+        quantize(bert, tmp_path / name, texts(60), most_texts=30, seed=3, cosine=0.99)
+    for name in (INT8_WEIGHTS, "float32.safetensors", "config.json", "bothways.json"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
+
+
+def test_without_the_operators_the_rounded_weights_are_used(bert, tmp_path, monkeypatch):
+    quantize(bert, tmp_path / "int8", texts(), cosine=0.99)
+    fast = vectors(tmp_path / "int8", texts())
+    monkeypatch.setattr("bothways.checkpoints.int8.has_int8", lambda: False)
+    encoder = load(tmp_path / "int8", device="cpu").encoder
+    assert all(held(parameter) is None for parameter in encoder.parameters())
+    slow = vectors(tmp_path / "int8", texts())
+    assert cosines(slow, fast).min() > 0.99
+    assert not np.array_equal(slow, fast)
+
+
+def test_the_search_is_the_same_without_the_operators(bert, tmp_path, monkeypatch):
+    fast = quantize(bert, tmp_path / "fast", texts(), cosine=0.99)
+    monkeypatch.setattr(int8, "has_int8", lambda: False)
+    slow = quantize(bert, tmp_path / "slow", texts(), cosine=0.99)
+    assert slow.int8 == fast.int8
+    assert slow.min_cosine == pytest.approx(fast.min_cosine, abs=1e-4)
+
+
+def test_transformers_refuses_the_folder(bert, tmp_path):
+    quantize(bert, tmp_path / "int8", texts(), cosine=0.99)
+    with pytest.raises(OSError, match=r"model\.safetensors"):
+        transformers.AutoModel.from_pretrained(tmp_path / "int8")
+
+
+def test_a_model_in_int8_is_neither_trained_nor_saved_nor_quantized_again(bert, tmp_path):
+    quantize(bert, tmp_path / "int8", texts(), cosine=0.99)
+    model = TextClassifier.from_pretrained(tmp_path / "int8", device="cpu")
+    with pytest.raises(InvalidInput, match="train the model that it was made of"):
+        model.fit(texts(), ["a", "b"] * 20, epochs=1)
+    with pytest.raises(InvalidInput, match="save the model that it was made of"):
+        load(tmp_path / "int8", device="cpu").save(tmp_path / "again")
+    with pytest.raises(InvalidInput, match="quantize the model that it was made of"):
+        quantize(tmp_path / "int8", tmp_path / "again", texts())
+    assert not (tmp_path / "again").exists()
+
+
+def test_what_cannot_be_quantized_is_refused_before_any_work(bert, tmp_path):
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").write_text("mine")
+    with pytest.raises(OutputExists):
+        quantize(bert, tmp_path / "taken", texts())
+    with pytest.raises(InvalidInput, match="got none"):
+        quantize(bert, tmp_path / "int8", [])
+    for cosine in (0.0, 1.1, float("nan")):
+        with pytest.raises(InvalidInput, match="cosine must lie above 0"):
+            quantize(bert, tmp_path / "int8", texts(), cosine=cosine)
+    with pytest.raises(InvalidInput, match="text"):
+        quantize(bert, tmp_path / "int8", ["w5 w6", 7])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda tensors: tensors.pop("layers.0.attention.qkv.weight.scale"),
+        lambda tensors: tensors.update({"layers.0.attention.qkv.weight.zero": torch.tensor(3, dtype=torch.int32)}),
+        lambda tensors: tensors["layers.0.attention.qkv.weight.scale"].fill_(torch.nan),
+        lambda tensors: tensors["layers.0.attention.qkv.weight.stretch"].fill_(0),
+        lambda tensors: tensors.update({"layers.0.attention.qkv.weight.codes": torch.zeros(4, dtype=torch.int8)}),
+        lambda tensors: tensors.update({"layers.0.attention.qkv.weight.shift": torch.zeros(3)}),
+    ],
+)
+def test_a_damaged_file_is_refused(bert, tmp_path, damage):
+    from safetensors.torch import save_file
+
+    quantize(bert, tmp_path / "int8", texts(), cosine=0.9)
+    path = tmp_path / "int8" / INT8_WEIGHTS
+    tensors = {name: value.clone() for name, value in read_safetensors(path).items()}
+    damage(tensors)
+    save_file(tensors, path)
+    with pytest.raises(CorruptCheckpoint):
+        load(tmp_path / "int8", device="cpu")
+    with pytest.raises(CorruptCheckpoint):
+        read_int8(tmp_path / "int8")
+
+
+def test_a_missing_file_is_an_error(bert, tmp_path):
+    quantize(bert, tmp_path / "int8", texts(), cosine=0.9)
+    (tmp_path / "int8" / INT8_WEIGHTS).unlink()
+    with pytest.raises(CorruptCheckpoint, match=INT8_WEIGHTS):
+        load(tmp_path / "int8", device="cpu")
+    described = json.loads((tmp_path / "int8" / "bothways.json").read_text())
+    (tmp_path / "int8" / "bothways.json").write_text(json.dumps({**described, "checksums": {}}))
+    with pytest.raises(IncompatibleWeights, match="lacks"):
+        load(tmp_path / "int8", device="cpu")
