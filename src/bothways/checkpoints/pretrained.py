@@ -68,7 +68,7 @@ class PretrainedEncoder:
 
     @property
     def quantization(self) -> Mapping[str, object] | None:
-        """What is known of its layers in int8: cosines, texts, layers; None for a model without any."""
+        """Facts about its layers in int8: cosines, texts, layers; None for a model without any."""
         return quantization_of(self.settings)
 
     def check_full(self, verb: str) -> None:

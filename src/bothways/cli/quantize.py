@@ -48,7 +48,7 @@ def quantize(
     reading: ReadingOptions = AS_IT_CAN,
     opening: ModelOptions = HERE,
 ) -> None:
-    """Round a model's linear layers to int8, which is faster on a CPU.
+    """Round a model's linear layers to int8, faster on CPUs.
 
     The layers that harm the vectors of your texts most stay in float32, as many as it takes. The saved model predicts,
     embeds and evaluates like any other, here alone, and says what it lost; it cannot be trained.

@@ -101,7 +101,7 @@ class Int8Map:
 
     @cached_property
     def _bias_O(self) -> Tensor:
-        """What the shift has taken from each output."""
+        """Restores to each output what the shift has taken."""
         return (self.weight().double() @ self.shift_I.double()).float()
 
     @cached_property

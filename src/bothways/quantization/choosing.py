@@ -19,7 +19,7 @@ Vectors = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class RoundedLayer:
     """A layer that may become int8.
 
     Attributes:
@@ -45,7 +45,7 @@ class Choice:
 
 
 def choose_layers(
-    candidates: Mapping[str, Candidate],
+    candidates: Mapping[str, RoundedLayer],
     vectors: Callable[[Sequence[str]], Vectors],
     texts: Sequence[str],
     few: int,
@@ -104,7 +104,7 @@ def cosines(vectors_NH: Vectors, expected_NH: Vectors) -> NDArray[np.float64]:
 
 
 @contextmanager
-def _in_int8(candidates: Iterable[Candidate]) -> Iterator[None]:
+def _in_int8(candidates: Iterable[RoundedLayer]) -> Iterator[None]:
     """Let layers be int8 within the block, and their parameters the rounded weights, which some readers take."""
     chosen = list(candidates)
     before = [each.weight.detach().clone() for each in chosen]

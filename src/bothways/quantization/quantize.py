@@ -18,7 +18,7 @@ from bothways.encoder.int8 import has_int8
 from bothways.errors import InvalidInput, UnsupportedConfig
 from bothways.packing import Packed
 from bothways.progress import phase, progress
-from bothways.quantization.choosing import Candidate, Choice, Vectors, choose_layers
+from bothways.quantization.choosing import Choice, RoundedLayer, Vectors, choose_layers
 from bothways.quantization.folder import write_int8_folder
 from bothways.quantization.rounding import fitted, linear_layers, sampled
 from bothways.storage import check_folder_free, new_folder
@@ -157,7 +157,7 @@ def _vectors(opened: OpenedModel, read: Read) -> Callable[[Sequence[str]], Vecto
 
 def _candidates(
     opened: OpenedModel, read: Read, texts: Sequence[str], seed: int
-) -> tuple[dict[str, Candidate], tuple[str, ...]]:
+) -> tuple[dict[str, RoundedLayer], tuple[str, ...]]:
     """Return the layers that read something, each with its map, and the names of all."""
     encoder = opened.model.encoder
     layers = linear_layers(encoder)
@@ -167,7 +167,7 @@ def _candidates(
     with progress("rounding layers", len(samples)) as bar:
         for name, sample in samples.items():
             weight = encoder.get_parameter(name)
-            candidates[name] = Candidate(weight, fitted(weight, sample))
+            candidates[name] = RoundedLayer(weight, fitted(weight, sample))
             bar.advance()
     return candidates, tuple(layers)
 
