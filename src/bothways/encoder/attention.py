@@ -58,7 +58,7 @@ class SelfAttention(nn.Module):
         """
         if isinstance(rows, NoRows):
             return _nothing(hidden_TH)
-        chosen = choose(self._request(hidden_TH, run), run.backend)
+        chosen = self._backend(hidden_TH, run)
         alone = not (run.wants_attentions or isinstance(run.batch, PaddedRows))
         if alone and isinstance(rows, FirstTokens | LastTokens):
             return self._out(self._of_one_token(hidden_TH, run, rows.of(run.batch)).flatten(1))
@@ -71,7 +71,7 @@ class SelfAttention(nn.Module):
             UnsupportedAttention: The named backend has no factorisation orders.
         """
         assert run.targets is not None  # there is a query stream
-        chosen = choose(self._request(hidden_TH, run), run.backend)
+        chosen = self._backend(hidden_TH, run)
         call = self._call(self.qkv(hidden_TH), run)
         q_MND = self.qkv.queries(queries_MH)
         # What distances add is worked out anew, for the targets' gains.
@@ -111,6 +111,13 @@ class SelfAttention(nn.Module):
     @property
     def _dropout_rate(self) -> float:
         return self.dropout if self.training else 0.0
+
+    def _backend(self, hidden_TH: Tensor, run: Run) -> AttentionBackend:
+        """Return the best backend, or the named one; layers of like needs share the choice of the first of them."""
+        needs = self.reach, self._dropout_rate, hidden_TH.dtype
+        if needs not in run.backends:
+            run.backends[needs] = choose(self._request(hidden_TH, run), run.backend)
+        return run.backends[needs]
 
     def _request(self, hidden_TH: Tensor, run: Run) -> AttentionRequest:
         device = hidden_TH.device.type

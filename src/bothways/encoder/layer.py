@@ -3,6 +3,7 @@
 Shapes: T packed tokens, H hidden, M selected rows.
 """
 
+import torch
 from torch import Tensor, nn
 
 from bothways.encoder.attention import SelfAttention
@@ -82,9 +83,17 @@ def layer(config: EncoderConfig, index: int) -> Layer:
             return PreNormLayer(config, index)
 
 
-def norm(config: EncoderConfig) -> nn.LayerNorm:
+class Norm(nn.LayerNorm):
+    """`torch.nn.LayerNorm` without its checks of the arguments, which take as long as the norm of a short text."""
+
+    def forward(self, hidden_TH: Tensor) -> Tensor:
+        """(T, H) to (T, H)."""
+        return torch.layer_norm(hidden_TH, self.normalized_shape, self.weight, self.bias, self.eps)
+
+
+def norm(config: EncoderConfig) -> Norm:
     """Return a norm of hidden states as the configuration has them."""
-    return nn.LayerNorm(config.hidden, eps=config.norm.eps, bias=config.norm.bias)
+    return Norm(config.hidden, eps=config.norm.eps, bias=config.norm.bias)
 
 
 def _add_into(fresh_TH: Tensor, hidden_TH: Tensor) -> Tensor:

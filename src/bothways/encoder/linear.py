@@ -11,14 +11,16 @@ numpy view, of which torch keeps no count, is not seen.
 Shapes: T rows, I and O widths.
 """
 
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
+from weakref import ref
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from bothways.encoder.int8 import held
 from bothways.products import matrix_product, onednn_product, packed
@@ -27,8 +29,19 @@ from bothways.products import matrix_product, onednn_product, packed
 ROW_BLOCK = 64
 # Rows of a block of a small batch: up to 64, 128 and 256 rows. With packed weights fewer rows take less time.
 _SMALL_BLOCKS = {64: 8, 128: 16, 256: 32}
-_copies: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-"""By parameter: the state that it had, and its packed copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """The packed copy of a parameter, and the state that the parameter had when it was made."""
+
+    weight: "ref[Tensor]"
+    state: tuple[int, int, torch.Size]
+    packed: Tensor
+
+
+_copies: dict[int, _Copy] = {}
+"""By the parameter's `id`; a copy goes with its parameter."""
 
 
 def _forget(*_: object) -> None:
@@ -79,7 +92,10 @@ def _unpacked_rows_to_fill(rows: int) -> int:
 
 
 def _packed_block(rows: int) -> int:
-    return next((block for most, block in _SMALL_BLOCKS.items() if rows <= most), ROW_BLOCK)
+    for most, block in _SMALL_BLOCKS.items():
+        if rows <= most:
+            return block
+    return ROW_BLOCK
 
 
 def _is_counted(weight_OI: Tensor) -> bool:
@@ -89,16 +105,22 @@ def _is_counted(weight_OI: Tensor) -> bool:
 
 def _packed_of(weight_OI: Tensor) -> Tensor:
     """Return the packed copy of a parameter, made anew where the parameter has changed since."""
-    state = weight_OI.data_ptr(), weight_OI._version, weight_OI.shape
-    known: tuple[object, Tensor] | None = _copies.get(weight_OI)  # type: ignore[no-untyped-call]
-    if known is None or known[0] != state:
-        known = _copies[weight_OI] = state, packed(weight_OI)
-    return known[1]
+    key, state = id(weight_OI), (weight_OI.data_ptr(), weight_OI._version, weight_OI.shape)
+    known = _copies.get(key)
+    if known is None or known.weight() is not weight_OI or known.state != state:
+        known = _copies[key] = _Copy(ref(weight_OI, partial(_drop, _copies, key)), state, packed(weight_OI))
+    return known.packed
+
+
+def _drop(copies: dict[int, _Copy], key: int, _: object) -> None:
+    """Drop a copy; given the dictionary, as at the end of a process modules go before parameters."""
+    copies.pop(key, None)
 
 
 def _by_packed(x_TI: Tensor, packed_OI: Tensor, bias_O: Tensor | None) -> Tensor:
     """Return ``x W^T + b`` (T, O), the rows filled up with zeros to whole blocks."""
-    missing = -len(x_TI) % _packed_block(len(x_TI))
+    rows = x_TI.shape[0]
+    missing = -rows % _packed_block(rows)
     if not missing:
         return onednn_product(x_TI, packed_OI, bias_O)
     return _filled(x_TI, packed_OI, bias_O, missing)

@@ -3,10 +3,12 @@
 Shapes: T packed tokens, H hidden, N heads, L layers, n tokens of one sequence.
 """
 
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from bothways.encoder.backends import AttentionBackend
 from bothways.encoder.batch import Batch
 from bothways.encoder.positions import Shared
 from bothways.encoder.query_stream import Targets
@@ -40,6 +42,7 @@ class Run:
         backend: Name of the attention backend to hold to; the best that serves the call when None.
         record: Where to keep what happens; None where nobody asked.
         targets: Tokens with queries of their own; None where there are none.
+        backends: The attention backends that were chosen, by what the layers need of them.
     """
 
     batch: Batch
@@ -47,6 +50,7 @@ class Run:
     backend: str | None
     record: Recorder | None
     targets: Targets | None = None
+    backends: dict[Hashable, AttentionBackend] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def order_T(self) -> Tensor | None:

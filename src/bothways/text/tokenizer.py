@@ -39,6 +39,7 @@ class TextTokenizer:
             read is up to ``encode``'s ``max_length``.
         model_max_length: The length that ``tokenizer_config.json`` states, or ``None``; information only as well.
         special_ids: Ids of every special token.
+        cls_is_last: Whether the token that stands for the whole text ends a sequence instead of beginning it.
         word_marks: How its pieces say where a word begins.
     """
 
@@ -63,6 +64,8 @@ class TextTokenizer:
         self._largest_types = max(single.type_ids, default=0), max(pair.type_ids, default=0)
         added = tokenizer.get_added_tokens_decoder().items()
         named = (tokenizer.token_to_id(token.content) for token in recipe.special.all())
+        cls, ids = recipe.special.cls, single.ids
+        self.cls_is_last = cls is not None and bool(ids) and tokenizer.token_to_id(cls.content) == ids[-1] != ids[0]
         self.recipe = recipe
         self.stored_length = stored_length
         self.model_max_length = model_max_length
@@ -144,13 +147,6 @@ class TextTokenizer:
     def cls_id(self) -> int:
         """Id of the token that stands for the whole text: the first of a sequence, or the last (XLNet)."""
         return self._special_id("cls", self.recipe.special.cls)
-
-    @property
-    def cls_is_last(self) -> bool:
-        """True if that token ends a sequence instead of beginning it."""
-        cls = self.recipe.special.cls
-        ids = self._tokenizer.encode("").ids
-        return cls is not None and bool(ids) and self._tokenizer.token_to_id(cls.content) == ids[-1] != ids[0]
 
     @property
     def sep_id(self) -> int:

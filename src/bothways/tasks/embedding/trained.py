@@ -75,6 +75,8 @@ class TrainedEmbedder:
         Raises:
             InvalidInput: A setting is out of range.
         """
+        if not asked:
+            return self
         known = chosen(EmbeddingOpening, asked, "SentenceEmbedder.encode()", known=("max_tokens", "show_progress"))
         return replace(self, settings=changed(self.settings, known, self.opened.model.config.hidden))
 
