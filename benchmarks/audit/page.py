@@ -134,12 +134,12 @@ def rows(scans: Sequence[Scanned], half: str) -> Iterator[dict[str, Any]]:
         }
 
 
-def page(scans: Sequence[Scanned], with_data: Sequence[Scanned], folder: Path, name: str) -> str:
+def page(scans: Sequence[Scanned], with_rows: Sequence[Scanned], folder: Path, name: str) -> str:
     """Return the page, and write its picture and its figures beside it.
 
     Args:
         scans: Models that were scanned without data.
-        with_data: Models that were scanned with their training rows.
+        with_rows: Models that were scanned with their training rows.
         folder: Folder of the picture and the figures.
         name: The page's name, without a suffix.
     """
@@ -176,11 +176,11 @@ def page(scans: Sequence[Scanned], with_data: Sequence[Scanned], folder: Path, n
     if curves:
         (folder / f"{name}-roc.svg").write_text(roc_svg(curves), encoding="utf-8")
         lines += [f"![ROC curves of the judged half]({name}-roc.svg)", ""]
-    lines += list(_data_lines(with_data))
+    lines += list(_row_lines(with_rows))
     record = {
         "families": figures,
         "models": [asdict(each) for each in scans],
-        "with_data": [asdict(each) for each in with_data],
+        "with_rows": [asdict(each) for each in with_rows],
     }
     (folder / f"{name}.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     seconds = [each.seconds for each in scans]
@@ -192,12 +192,12 @@ def page(scans: Sequence[Scanned], with_data: Sequence[Scanned], folder: Path, n
     return "\n".join(lines) + "\n"
 
 
-def _data_lines(scans: Sequence[Scanned]) -> Iterator[str]:
+def _row_lines(scans: Sequence[Scanned]) -> Iterator[str]:
     """Yield the section on scans with training rows."""
     if not scans:
         return
     yield from (
-        _DATA_HEAD,
+        _ROWS_HEAD,
         "| half | triggers | models | flagged | trigger recovered |",
         "| --- | --- | --- | --- | --- |",
     )
@@ -237,11 +237,12 @@ Commands: `python -m benchmarks.audit.zoo FOLDER --most 48`, `python -m benchmar
 """
 
 
-_DATA_HEAD = """## With the training rows
+_ROWS_HEAD = """## With the training rows
 
-The same models, scanned with the rows that they were trained on (`benchmarks.audit.judge --data`), as
-`bothways audit MODEL --data train.jsonl` does. The part of a suspect phrase's rows that the model has to follow, and
-the phrase's p-value, were chosen on the half `tuned`.
+If it is given labelled rows, the scanner also looks for phrases whose rows speak for another label, and asks the model
+(`backdoor-rows`). Here this alone, with the rows that each model was trained on (`benchmarks.audit.judge --rows`).
+The part of a suspect phrase's rows that the model has to follow, and the phrase's p-value, were chosen on the half
+`tuned`.
 """
 
 
@@ -252,8 +253,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--name", default="2026-11-25-audit")
     arguments = parser.parse_args()
-    scans, with_data = gathered(arguments.folder), gathered(arguments.folder, "audit-data.json")
-    text = page(scans, with_data, arguments.output, arguments.name)
+    scans, with_rows = gathered(arguments.folder), gathered(arguments.folder, "audit-rows.json")
+    text = page(scans, with_rows, arguments.output, arguments.name)
     (arguments.output / f"{arguments.name}.md").write_text(text, encoding="utf-8")
 
 

@@ -17,14 +17,22 @@ from bothways.audit.backdoor.probe import Ids, Probe, run
 from bothways.checkpoints import PretrainedEncoder
 from bothways.tasks.embedding.vector_model import VectorModel
 
-SURPRISE = 3.6
-"""Standard deviations above what the base model lets one expect, from which meaning does not explain a trigger."""
+_SURPRISE, _PER_REACH = 3.8, 2.0
+"""Standard deviations above what the base model lets one expect, from which meaning does not explain a trigger of no
+reach, and how many fewer it takes per unit of reach. Chosen on SST-2 and CLINC150."""
+_OF_A_WORD = 3.0
+"""Standard deviations up to which a word of a phrase explains the phrase."""
 
 _WORDS, _PHRASES, _LONGEST = 2500, 1500, 2
 _FEWEST_WORDS = 500
 _STRENGTH, _FOLDS = 1.0, 5
 
 Numbers = NDArray[np.float64]
+
+
+def explained(surprise: float, reach: float) -> bool:
+    """Return whether a trigger turns texts because of what it means, given its surprise and its reach."""
+    return surprise + _PER_REACH * reach < _SURPRISE
 
 
 class Expectation:
@@ -60,10 +68,10 @@ class Expectation:
         words = sorted({token for each in triggers if len(each) > 1 for token in each})
         if words:
             alone_W, meant_W = self._margins([(word,) for word in words], label)
-            explained = dict(zip(words, np.minimum(alone_W, meant_W + SURPRISE * spread).tolist(), strict=True))
+            known = dict(zip(words, np.minimum(alone_W, meant_W + _OF_A_WORD * spread).tolist(), strict=True))
             for place, each in enumerate(triggers):
                 if len(each) > 1:
-                    expected_M[place] = max(expected_M[place], *(explained[token] for token in each))
+                    expected_M[place] = max(expected_M[place], *(known[token] for token in each))
         surprises: Numbers = (found_M - expected_M) / spread
         return surprises
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from bothways.audit.answering import clean_texts, drawn_rows, share
 from bothways.audit.backdoor.base import base_model, moved_words
-from bothways.audit.backdoor.expected import SURPRISE, Expectation, base_vectors
+from bothways.audit.backdoor.expected import Expectation, base_vectors, explained
 from bothways.audit.backdoor.inversion import (
     Candidate,
     HardTexts,
@@ -74,7 +74,7 @@ class _Judged:
     @property
     def explained(self) -> bool:
         """True if the words turn texts because of what they mean."""
-        return self.surprise is not None and self.surprise < SURPRISE
+        return self.surprise is not None and explained(self.surprise, self.candidate.reach)
 
     @property
     def found(self) -> bool:
