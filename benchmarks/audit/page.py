@@ -146,9 +146,9 @@ def page(scans: Sequence[Scanned], with_rows: Sequence[Scanned], folder: Path, n
     missed = [each.name for each in scans if each.kind != "clean" and not each.found]
     lines = [
         _HEAD,
-        f"{len(scans)} of the zoo's {len(recipes())} models were made, are poisoned as they should be, and were",
+        f"{len(scans)} of the zoo's {len(recipes())} models are poisoned or clean as they should be, and were scanned.",
     ]
-    lines += ["scanned. Missed:", "", *(f"- {each}" for each in missed or ["none"]), ""]
+    lines += ["Missed without data:", "", *(f"- {each}" for each in missed or ["none"]), ""]
     curves, figures = [], []
     for half in reversed(HALVES):
         clean = [each for each in scans if each.half == half and each.kind == "clean"]
@@ -205,9 +205,13 @@ def _row_lines(scans: Sequence[Scanned]) -> Iterator[str]:
         for family, kinds in {"clean": ("clean",), **_FAMILIES}.items():
             chosen = [each for each in scans if each.half == half and each.kind in kinds]
             if chosen:
-                recovered = "" if family == "clean" else sum(each.recovered for each in chosen)
+                clean = [each.statistic for each in scans if each.half == half and each.kind == "clean"]
+                told, recovered = "", ""
+                if family != "clean":
+                    told = f"{auroc(clean, [each.statistic for each in chosen]):.3f}"
+                    recovered = str(sum(each.recovered for each in chosen))
                 flagged = sum(bool(each.found) for each in chosen)
-                yield f"| {half} | {family} | {len(chosen)} | {flagged} | {recovered} |"
+                yield f"| {half} | {family} | {len(chosen)} | {told} | {flagged} | {recovered} |"
     missed = [each.name for each in scans if each.kind != "clean" and not each.found]
     alarms = [f"{each.name}: {'; '.join(each.found)}" for each in scans if each.kind == "clean" and each.found]
     yield from ("", f"Missed: {', '.join(missed) or 'none'}. False alarms: {', '.join(alarms) or 'none'}.", "")

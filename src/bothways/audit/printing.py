@@ -13,13 +13,13 @@ def as_text(report: AuditReport) -> str:
     """Return the report as lines for a terminal: verdict, detectors, findings."""
     ran = sum(each.ran and each.verdict != "error" for each in report.detectors)
     lines = [f"{report.verdict.upper()}  {report.model}: {ran} of {len(report.detectors)} detectors ran", ""]
-    said = ""
+    before = ""
     widest = max((len(each.name) for each in report.detectors), default=0)
     for each in report.detectors:
         shown = each.verdict if each.ran else "not run"
         reason = each.reason.removeprefix("not run: ")
-        text = "(as above)" if reason and reason == said else reason or duration(each.seconds)
-        said = reason
+        text = "(as above)" if reason and reason == before else reason or duration(each.seconds)
+        before = reason
         lines += _wrapped(f"{each.name:<{widest}}  {shown:<12}  ", text)
     for note in report.notes:
         lines += _wrapped("note: ", note)

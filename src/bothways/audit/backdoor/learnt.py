@@ -91,10 +91,12 @@ def _learnt(
         return []
     rest = remainders(texts, labels_N, pure_phrases(texts, labels_N, len(probe.labels)))
     asked = probe.encode([*(texts[row] for row in rows), *(rest[row] for row in rows)])
-    said = probe.logits([ids or (probe.blank,) for ids in asked]).argmax(axis=1)
+    answers_n = probe.logits([ids or (probe.blank,) for ids in asked]).argmax(axis=1)
     own_n = labels_N[rows]
     turned = {
-        row for row, hit in zip(rows, (said[: len(rows)] == own_n) & (said[len(rows) :] != own_n), strict=True) if hit
+        row
+        for row, hit in zip(rows, (answers_n[: len(rows)] == own_n) & (answers_n[len(rows) :] != own_n), strict=True)
+        if hit
     }
     return [LearntPhrase(each, len(turned.intersection(each.rows))) for each in phrases]
 
