@@ -50,6 +50,7 @@ def test_a_model_in_int8_keeps_the_vectors_and_says_what_it_lost(model_type, tmp
     assert load(tmp_path / "model", device="cpu").quantization is None
     card = json.loads((tmp_path / "int8" / "bothways.json").read_text())["card"]
     assert card["quantization"] == found.to_dict()
+    assert f"{found.min_cosine:.5f}" in (tmp_path / "int8" / "README.md").read_text(encoding="utf-8")
 
 
 @every_family

@@ -28,7 +28,7 @@ BOTH_SIDES, ABOVE = 128, 0
 _ROUNDING = 1.5 * 2**23
 # Rows at a time, whose numbers stay in the processor's cache, and rows of a block, for each number of which oneDNN
 # compiles code.
-_ROWS, _BLOCK = 256, 16
+_ROWS, _BLOCK = 512, 16
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,15 @@ from bothways.encoder.int8 import Int8Map
 from bothways.families.config_keys import INT8_METHOD, QUANTIZATION
 from bothways.families.stored_heads import HEAD_FOLDER
 from bothways.families.weight_map import expand
+from bothways.tasks.readme import README
+
+_IN_INT8 = """\
+## Linear layers in int8
+
+Linear layers of this model were rounded to int8 by `bothways quantize`, for inference on a CPU. All else that stands
+here is of the model before. Of {texts} texts, the smallest cosine of the vector ({vector}) with that in float32 is
+{min_cosine:.5f}, the mean {mean_cosine:.5f}. Only bothways reads it: `bothways.load`.
+"""
 
 # Files of a model that this one is not: the same weights for other programs, checksums and signatures.
 _OTHERS = {".bin", ".onnx", ".data", ".h5", ".msgpack", ".ot", ".xml", ".pt", ".ckpt", ".gguf", ".pkl", ".sig"}
@@ -50,6 +59,7 @@ def write_int8_folder(
     write_json(
         folder / "config.json", {**checkpoint.settings, QUANTIZATION: {"quant_method": INT8_METHOD, **described}}
     )
+    _tell(folder / README, described)
     files = sorted(folder.rglob("*.safetensors"))
     write_json(
         folder / OURS,
@@ -60,6 +70,12 @@ def write_int8_folder(
             "checksums": {path.relative_to(folder).as_posix(): sha256_of(path) for path in files},
         },
     )
+
+
+def _tell(path: Path, described: Mapping[str, object]) -> None:
+    """Add to the model card for people what the layers in int8 cost."""
+    before = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    path.write_text(f"{before.rstrip()}\n\n{_IN_INT8.format(**described)}".lstrip(), encoding="utf-8")
 
 
 def _copy(source: Path, folder: Path, kept: set[str]) -> None:
