@@ -36,6 +36,7 @@ def test_what_became_int8_and_what_was_lost_is_said(run, tmp_path):
     assert "linear layers in int8" in done.err
     assert "smallest" in done.err
     assert "30 texts" in done.err
+    assert "so few texts" in done.err
 
 
 def test_a_quantized_model_is_not_trained_and_not_exported(quantized, tmp_path):

@@ -29,6 +29,8 @@ Example:
   bothways embed runs/minilm-int8 \\
     --data corpus.jsonl.gz --output vectors.npy"""
 
+_FEW = 200
+
 Cosine = Annotated[float, Parameter(validator=Number(gt=0, lte=1))]
 
 
@@ -96,4 +98,6 @@ def quantize(
             f"cosines with the vectors in float32 ({found.vector}), {counted(found.texts, 'text')}: smallest "
             f"{found.min_cosine:.5f}, mean {found.mean_cosine:.5f}"
         )
+        if found.texts < _FEW:
+            note(f"so few texts say little of others: {_FEW} or more are better, of all kinds that the model will read")
         note(f"the model is in {output}")
