@@ -8,6 +8,7 @@ from importlib.metadata import version
 import pytest
 
 import bothways
+from tiny_models import write_checkpoint
 
 
 def run(code):
@@ -23,6 +24,47 @@ def test_importing_loads_no_heavy_package(module):
     heavy = {"torch", "numpy", "tokenizers", "safetensors", "huggingface_hub", "faiss", "pyarrow", "altair", "scipy"}
     assert module in loaded
     assert heavy.intersection(loaded) == set()
+
+
+# By module: why a process that opens a model and predicts must not wait for it.
+NEEDLESS_TO_PREDICT = {
+    "sklearn": "only fitting needs it, and it takes a second",
+    "scipy": "only fitting needs it",
+    "pandas": "only the caller may have brought it",
+    "datasets": "only the caller may have brought it",
+    "sympy": "torch's compiler alone needs it",
+    "torch._dynamo": "torch's compiler takes a second",
+    "torch._inductor": "torch's compiler takes a second",
+    "transformers": "an oracle of the tests",
+    "huggingface_hub": "only a download needs it",
+    "bothways.objectives": "only training needs objectives",
+    "bothways.pretraining": "only training needs recipes",
+    "bothways.training.loop": "only training needs the loop",
+    "bothways.tasks.embedding.training": "only training needs it",
+    "bothways.tasks.embedding.losses": "only training needs losses",
+    "bothways.evaluation.prediction_powered": "only estimates from few labels need it",
+    "bothways.retrieval": "it stands above the tasks",
+    "bothways.audit": "it stands above the tasks",
+    "bothways.report": "only pages need it",
+}
+
+PREDICT = """
+import json, sys
+import bothways
+embedder = bothways.SentenceEmbedder.from_pretrained(sys.argv[1], device="cpu")
+embedder.encode("w5 w6 w7")
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+def test_a_first_prediction_loads_nothing_that_only_others_need(tmp_path):
+    write_checkpoint(tmp_path)
+    done = subprocess.run([sys.executable, "-c", PREDICT, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    loaded = set(json.loads(done.stdout.splitlines()[-1]))
+    assert "bothways.inference.runner" in loaded
+    found = [f"{name}: {why}" for name, why in NEEDLESS_TO_PREDICT.items() if name in loaded]
+    assert found == [], "import these in the functions that need them, so that predictions start sooner"
 
 
 @pytest.mark.parametrize("name", bothways.__all__)

@@ -25,7 +25,7 @@ from benchmarks.coverage.draws import (
     samples_of_counts,
 )
 from bothways.choices import PowerCorrection, PpiMethod
-from bothways.evaluation import Sample, estimate_mean, estimate_quantile
+from bothways.evaluation.prediction_powered import Sample, estimate_mean, estimate_quantile
 from bothways.evaluation.prediction_powered.checks import SHIFT_LEVEL, shift_p_value
 from bothways.evaluation.prediction_powered.located import (
     PAIRED_WEIGHT,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bothways.evaluation import Sample
+from bothways.evaluation.prediction_powered import Sample
 
 
 def drawn(rate=0.8, accuracy=0.9, labels=100, others=1000, seed=0):

@@ -5,7 +5,13 @@ import pytest
 from ppi_samples import drawn
 
 from bothways.errors import InvalidInput
-from bothways.evaluation import Sample, estimate_difference, estimate_mean, estimate_quantile, stratified_mean
+from bothways.evaluation.prediction_powered import (
+    Sample,
+    estimate_difference,
+    estimate_mean,
+    estimate_quantile,
+    stratified_mean,
+)
 
 METHODS = ("ppi++", "ppi", "classical", "bootstrap")
 

@@ -43,7 +43,7 @@ HEAD_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 class _Part(BaseModel):
     """Values of exactly the types that JSON has for them: true is no number, nor is "1", nor NaN."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="allow", allow_inf_nan=False)
+    model_config = ConfigDict(strict=True, frozen=True, extra="allow", allow_inf_nan=False, defer_build=True)
 
 
 class _Numbers(_Part):

@@ -2,6 +2,7 @@
 
 `Outcomes` holds the results of one model on labelled rows; ``outcomes.report()`` makes a `Report` of it and `compare`
 sets two of them side by side. Fitting and testing use SciPy and scikit-learn, everything else NumPy alone.
+Estimates from few human labels and many judged rows are in `bothways.evaluation.prediction_powered`.
 """
 
 from bothways.evaluation.adaptive import fit_adaptive_temperature
@@ -57,18 +58,6 @@ from bothways.evaluation.operating_points import operating_point
 from bothways.evaluation.out_of_domain import out_of_domain_report, out_of_domain_threshold, threshold_between
 from bothways.evaluation.outcomes import Outcomes, mean_outcomes
 from bothways.evaluation.paired import PairedTest
-from bothways.evaluation.prediction_powered import (
-    PoweredEstimate,
-    Sample,
-    estimate_difference,
-    estimate_mean,
-    estimate_quantile,
-    kendall_tau,
-    labels_to_separate,
-    probability_better,
-    rows_to_label,
-    stratified_mean,
-)
 from bothways.evaluation.rankings import MEASURES as RANKING_MEASURES
 from bothways.evaluation.rankings import ranking_differences, ranking_outcomes
 from bothways.evaluation.regression import (
@@ -114,10 +103,8 @@ __all__ = [
     "OperatingPoint",
     "Outcomes",
     "PairedTest",
-    "PoweredEstimate",
     "ReliabilityBin",
     "Report",
-    "Sample",
     "SetScore",
     "TaggedWords",
     "Temperature",
@@ -135,9 +122,6 @@ __all__ = [
     "class_outcomes",
     "compare",
     "correlation_error",
-    "estimate_difference",
-    "estimate_mean",
-    "estimate_quantile",
     "fit_adaptive_temperature",
     "fit_answer_temperature",
     "fit_calibration",
@@ -146,9 +130,7 @@ __all__ = [
     "fit_temperature",
     "fit_thresholds",
     "held_out_probabilities",
-    "kendall_tau",
     "label_outcomes",
-    "labels_to_separate",
     "mean_error",
     "mean_outcomes",
     "mean_squared_error",
@@ -160,12 +142,10 @@ __all__ = [
     "operating_point",
     "out_of_domain_report",
     "out_of_domain_threshold",
-    "probability_better",
     "r2",
     "rank_outcomes",
     "ranking_differences",
     "ranking_outcomes",
-    "rows_to_label",
     "score_answers",
     "share_error",
     "sigmoid",
@@ -175,7 +155,6 @@ __all__ = [
     "span_outcomes",
     "spearman",
     "stored_form",
-    "stratified_mean",
     "tag_outcomes",
     "threshold_between",
     "token_outcomes",

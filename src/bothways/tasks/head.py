@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +24,15 @@ from bothways.encoder import ScoreHead
 from bothways.inference import TextRows, TokenOutputs
 from bothways.tasks.card import data_part
 from bothways.tasks.columns import stored_columns
-from bothways.tasks.findings import Mistake
 from bothways.tasks.objective import HeadModel, Scoring, window_scores
 from bothways.tasks.opening import OpenedModel
 from bothways.tasks.outputs import HeadOutputs, Rows
 from bothways.tasks.scores import Scores
 from bothways.tasks.spec import TaskSpec
 from bothways.text.texts import Text
+
+if TYPE_CHECKING:
+    from bothways.tasks.findings import Mistake
 
 _MERGED = np.empty(0)
 
@@ -162,7 +164,7 @@ class TrainedHead:
     outputs: Any  # HeadOutputs of the task
     columns: Any
     card: Mapping[str, Any] = field(default_factory=dict)
-    mistakes: tuple[Mistake, ...] = ()
+    mistakes: "tuple[Mistake, ...]" = ()
 
     @classmethod
     def of(
