@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from benchmarks.harness import MODEL, minilm_folder
-from benchmarks.onnx_graph import ctranslate2_folder
+from benchmarks.onnx_graph import ctranslate2_folder, int8_graph, our_int8_folder
 from benchmarks.runtimes import BATCH, CTranslate2, FastEmbed, OnnxRuntime, OpenVino, longest_first
 from benchmarks.texts import MAX_TOKENS
 from benchmarks.workers import AbsentPeerError
@@ -32,13 +32,13 @@ class Embedder(Protocol):
 class Bothways:
     """This package, as a user calls it."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, model: str | Path = MODEL) -> None:
         import torch
 
         from bothways import SentenceEmbedder
 
         torch.set_num_threads(threads)
-        self._embedder = SentenceEmbedder.from_pretrained(MODEL, device="cpu", max_length=MAX_TOKENS)
+        self._embedder = SentenceEmbedder.from_pretrained(model, device="cpu", max_length=MAX_TOKENS)
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors [texts, 384]."""
@@ -109,8 +109,19 @@ NAMES = (
     "ctranslate2, sorted by tokens",
     "fastembed, given order",
 )
+# Compared by ``python -m benchmarks int8``.
+OURS_INT8 = "bothways int8"
+INT8_NAMES = (
+    OURS,
+    OURS_INT8,
+    BASELINE,
+    "onnxruntime int8, sorted by tokens",
+    "ctranslate2 int8, sorted by tokens",
+)
 # A careful user of these looks for the fastest batch; fastembed sorts nothing and reads 256 if nobody says otherwise.
-TUNED = tuple(name for name in NAMES if name.endswith("sorted by tokens") or name.startswith("fastembed"))
+TUNED = tuple(
+    name for name in (*NAMES, *INT8_NAMES) if name.endswith("sorted by tokens") or name.startswith("fastembed")
+)
 
 
 def _embedder(name: str, threads: int, graph: Path) -> Embedder:
@@ -118,19 +129,25 @@ def _embedder(name: str, threads: int, graph: Path) -> Embedder:
     match name.partition(",")[0]:
         case "bothways":
             return Bothways(threads)
+        case "bothways int8":
+            return Bothways(threads, our_int8_folder(graph))
         case "sentence-transformers":
             return SentenceTransformers(threads)
         case "transformers":
             return Transformers(threads, by_tokens=by_tokens)
         case "onnxruntime":
             return OnnxRuntime(threads, graph, by_tokens=by_tokens)
+        case "onnxruntime int8":
+            return OnnxRuntime(threads, int8_graph(graph), by_tokens=by_tokens)
         case "openvino":
             return OpenVino(threads, graph, by_tokens=by_tokens)
         case "ctranslate2":
             return CTranslate2(threads, ctranslate2_folder(graph), by_tokens=by_tokens)
+        case "ctranslate2 int8":
+            return CTranslate2(threads, ctranslate2_folder(graph), by_tokens=by_tokens, precision="int8")
         case "fastembed":
             return FastEmbed(threads, graph)
-    raise ValueError(f"expected one of {NAMES}, got {name!r}")
+    raise ValueError(f"expected one of {NAMES + INT8_NAMES}, got {name!r}")
 
 
 class Subject:

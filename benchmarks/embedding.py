@@ -7,7 +7,7 @@ figures of the same minute. At one thread it divides by process CPU time, at sev
 """
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -31,6 +31,8 @@ LATENCY_NAMES = (
     "openvino, sorted by tokens",
     "ctranslate2, sorted by tokens",
     "fastembed, given order",
+    *contestants.INT8_NAMES[1:2],
+    *contestants.INT8_NAMES[3:],
 )
 LATENCY_TOKENS, LATENCY_CALLS, LATENCY_BLOCK = 16, 200, 20
 PRODUCTS = "matrix products"
@@ -43,15 +45,21 @@ Rounds = Mapping[str, list[dict[str, float]]]
 
 def run(options: Options) -> Path:
     """Compare, time and write the results."""
+    return measured("embedding", options, contestants.NAMES)
+
+
+def measured(title: str, options: Options, names: Sequence[str]) -> Path:
+    """Compare and time these contestants, those of the options, and write the results under a title."""
+    names = options.chosen(names)
     figures: dict[str, Any] = {"absent": {}, "workloads": {}}
     sections: list[str] = []
     loads = workloads(quick=options.quick)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bothways-benchmark-")))
         graph = folder / "minilm.onnx"
-        _export(options, graph)
-        trials = _trials(options, graph, loads)
-        workers = _start(options, graph, stack, figures["absent"])
+        figures["int8"] = _export(names, graph)
+        trials = _trials(options, names, graph, loads)
+        workers = _start(options, names, graph, stack, figures["absent"])
         products = stack.enter_context(Worker(MatrixProducts, options.threads))
         deviations = _deviations(options, workers, loads, trials)
         for load in loads:
@@ -65,25 +73,33 @@ def run(options: Options) -> Path:
     if figures["absent"]:
         sections.append("Left out: " + "; ".join(f"{name} ({why})" for name, why in figures["absent"].items()) + ".")
     suffix = "1-thread" if options.threads == 1 else f"{options.threads}-threads"
-    return write_results(f"embedding-{suffix}", options, figures, "\n\n".join(sections))
+    return write_results(f"{title}-{suffix}", options, figures, "\n\n".join(sections))
 
 
-def _export(options: Options, graph: Path) -> None:
-    """Write the files that the runtimes read."""
-    read = {name.partition(",")[0] for name in options.chosen(contestants.NAMES)}
+def _export(names: Sequence[str], graph: Path) -> dict[str, Any] | None:
+    """Write the files that the contestants read; return what our model in int8 lost, if it is among them."""
+    read = {name.partition(",")[0] for name in names}
     with Worker(GraphExporter) as exporter:
-        if read & {"onnxruntime", "openvino", "fastembed"}:
+        if read & {"onnxruntime", "onnxruntime int8", "openvino", "fastembed"}:
             say("exporting the ONNX graph")
             exporter.call("export", graph, minilm_folder())
-        if "ctranslate2" in read:
+        if "onnxruntime int8" in read:
+            exporter.call("quantize", graph)
+        if read & {"ctranslate2", "ctranslate2 int8"}:
             say("converting for ctranslate2")
             exporter.call("convert", graph, minilm_folder())
+        if contestants.OURS_INT8 not in read:
+            return None
+        say("our model in int8")
+        return dict(exporter.call("quantize_ours", graph, minilm_folder()))
 
 
-def _start(options: Options, graph: Path, stack: ExitStack, absent: dict[str, str]) -> dict[str, Worker]:
+def _start(
+    options: Options, names: Sequence[str], graph: Path, stack: ExitStack, absent: dict[str, str]
+) -> dict[str, Worker]:
     """A worker per contestant; peers that are not installed go to ``absent``."""
     workers = {}
-    for name in options.chosen(contestants.NAMES):
+    for name in names:
         say(f"starting {name}")
         try:
             workers[name] = stack.enter_context(Worker(contestants.build, name, options.threads, graph))
@@ -103,10 +119,10 @@ def _clock(options: Options) -> str:
     return "cpu" if options.threads == 1 else "wall"
 
 
-def _trials(options: Options, graph: Path, loads: list[Workload]) -> dict[str, dict[str, Trial]]:
+def _trials(options: Options, names: Sequence[str], graph: Path, loads: list[Workload]) -> dict[str, dict[str, Trial]]:
     """Per workload and contestant that may choose, the batch; in processes of their own, for the sake of memory."""
     found: dict[str, dict[str, Trial]] = {load.name: {} for load in loads}
-    for name in options.chosen(TUNED):
+    for name in (each for each in names if each in TUNED):
         with suppress(AbsentPeerError), Worker(contestants.build, name, options.threads, graph) as worker:
             for load in loads:
                 sample = _sample(load)

@@ -13,6 +13,8 @@ import io
 import warnings
 from pathlib import Path
 
+from benchmarks.texts import other_sentences
+
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
@@ -60,6 +62,16 @@ def ctranslate2_folder(graph: Path) -> Path:
     return graph.with_name("ctranslate2")
 
 
+def int8_graph(graph: Path) -> Path:
+    """Where the graph with weights in int8 lies."""
+    return graph.with_name("minilm-int8.onnx")
+
+
+def our_int8_folder(graph: Path) -> Path:
+    """Where our model in int8 lies."""
+    return graph.with_name("bothways-int8")
+
+
 class GraphExporter:
     """What a worker serves to export in a process of its own, so that the measuring ones stay small."""
 
@@ -73,3 +85,15 @@ class GraphExporter:
             from ctranslate2.converters import TransformersConverter
 
             TransformersConverter(str(checkpoint)).convert(str(ctranslate2_folder(graph)))
+
+    def quantize(self, graph: Path) -> None:
+        """Write the graph in int8 as onnxruntime's guide for transformers has it: dynamic, a scale for each output."""
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+
+        quantize_dynamic(graph, int8_graph(graph), per_channel=True, weight_type=QuantType.QInt8)
+
+    def quantize_ours(self, graph: Path, checkpoint: Path) -> dict[str, object]:
+        """Write our model in int8, fitted to other sentences than are embedded; return what it lost."""
+        from bothways.quantization import quantize
+
+        return quantize(checkpoint, our_int8_folder(graph), other_sentences(), show_progress=False).to_dict()

@@ -1,4 +1,4 @@
-"""Inference runtimes and what reads their outputs: MiniLM outside of torch, float32, at most 512 tokens.
+"""Inference runtimes and what reads their outputs: MiniLM outside of torch, at most 512 tokens.
 
 As in ``contestants``, heavy imports stay inside the constructors.
 """
@@ -74,7 +74,7 @@ class _Runtime:
 
 
 class OnnxRuntime(_Runtime):
-    """onnxruntime on the CPU, float32, all of its default graph optimisations."""
+    """onnxruntime on the CPU, all of its default graph optimisations; as precise as its graph."""
 
     def __init__(self, threads: int, graph: Path, *, by_tokens: bool) -> None:
         try:
@@ -109,9 +109,9 @@ class OpenVino(_Runtime):
 
 
 class CTranslate2(_Runtime):
-    """ctranslate2 on the CPU, float32, on a checkpoint that its own converter has written to ``folder``."""
+    """ctranslate2 on the CPU, float32 or int8, on a checkpoint that its own converter has written to ``folder``."""
 
-    def __init__(self, threads: int, folder: Path, *, by_tokens: bool) -> None:
+    def __init__(self, threads: int, folder: Path, *, by_tokens: bool, precision: str = "float32") -> None:
         try:
             import ctranslate2
         except ImportError as error:
@@ -119,7 +119,7 @@ class CTranslate2(_Runtime):
         super().__init__(by_tokens=by_tokens)
         self._array = ctranslate2.StorageView.from_array
         self._encoder = ctranslate2.Encoder(
-            str(folder), device="cpu", compute_type="float32", intra_threads=threads, inter_threads=1
+            str(folder), device="cpu", compute_type=precision, intra_threads=threads, inter_threads=1
         )
 
     def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:

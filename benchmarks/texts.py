@@ -115,10 +115,8 @@ def _real() -> tuple[Workload, Workload]:
     """Sentences of Wikipedia, and runs of consecutive sentences of one article."""
     chooser = random.Random(28)
     articles = _articles()
-    chooser.shuffle(articles)
     source = "English Wikipedia (wikipedia_text/train.txt.gz)"
-    sentences = [sentence for article in articles[:2_000] for sentence in article if len(sentence) >= 30]
-    chooser.shuffle(sentences)
+    sentences = _sentences(articles, chooser)
     passages: list[str] = []
     wanted = _length(chooser, median=200, spread=0.7)
     for article in articles[2_000:]:
@@ -133,6 +131,22 @@ def _real() -> tuple[Workload, Workload]:
         Workload("sentences", tuple(chosen), tuple(token_counts(chosen)), source),
         Workload("passages", tuple(passages), tuple(token_counts(passages)), source),
     )
+
+
+def other_sentences() -> list[str]:
+    """As many sentences as are embedded, none of them; for what is fitted to texts before it is measured."""
+    if _WIKIPEDIA.exists():
+        return _sentences(_articles(), random.Random(28))[SENTENCES : 2 * SENTENCES]
+    chooser = random.Random(29)
+    return [" ".join(chooser.choices(_WORDS, k=_length(chooser, median=28, spread=0.5) - 2)) for _ in range(SENTENCES)]
+
+
+def _sentences(articles: list[list[str]], chooser: random.Random) -> list[str]:
+    """Shuffle the articles, and return the sentences of the first ones at random."""
+    chooser.shuffle(articles)
+    sentences = [sentence for article in articles[:2_000] for sentence in article if len(sentence) >= 30]
+    chooser.shuffle(sentences)
+    return sentences
 
 
 def _articles() -> list[list[str]]:
