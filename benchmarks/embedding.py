@@ -19,7 +19,7 @@ from benchmarks.harness import Options, Spread, interleaved, minilm_folder, rati
 from benchmarks.onnx_graph import GraphExporter
 from benchmarks.reference import Deviation, MatrixProducts, Reference, floating_point_operations
 from benchmarks.runtimes import BATCH
-from benchmarks.texts import Workload, texts_of_length, workloads
+from benchmarks.texts import SENTENCES, Workload, texts_of_length, workloads
 from benchmarks.trials import BATCHES, Trial
 from benchmarks.workers import AbsentPeerError, Worker
 
@@ -57,7 +57,7 @@ def measured(title: str, options: Options, names: Sequence[str]) -> Path:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bothways-benchmark-")))
         graph = folder / "minilm.onnx"
-        figures["int8"] = _export(names, graph)
+        figures["int8"] = _export(options, names, graph)
         trials = _trials(options, names, graph, loads)
         workers = _start(options, names, graph, stack, figures["absent"])
         products = stack.enter_context(Worker(MatrixProducts, options.threads))
@@ -76,7 +76,7 @@ def measured(title: str, options: Options, names: Sequence[str]) -> Path:
     return write_results(f"{title}-{suffix}", options, figures, "\n\n".join(sections))
 
 
-def _export(names: Sequence[str], graph: Path) -> dict[str, Any] | None:
+def _export(options: Options, names: Sequence[str], graph: Path) -> dict[str, Any] | None:
     """Write the files that the contestants read; return what our model in int8 lost, if it is among them."""
     read = {name.partition(",")[0] for name in names}
     with Worker(GraphExporter) as exporter:
@@ -91,7 +91,7 @@ def _export(names: Sequence[str], graph: Path) -> dict[str, Any] | None:
         if contestants.OURS_INT8 not in read:
             return None
         say("our model in int8")
-        return dict(exporter.call("quantize_ours", graph, minilm_folder()))
+        return dict(exporter.call("quantize_ours", graph, minilm_folder(), 100 if options.quick else SENTENCES))
 
 
 def _start(

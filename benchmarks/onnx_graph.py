@@ -92,8 +92,8 @@ class GraphExporter:
 
         quantize_dynamic(graph, int8_graph(graph), per_channel=True, weight_type=QuantType.QInt8)
 
-    def quantize_ours(self, graph: Path, checkpoint: Path) -> dict[str, object]:
-        """Write our model in int8, fitted to other sentences than are embedded; return what it lost."""
+    def quantize_ours(self, graph: Path, checkpoint: Path, texts: int) -> dict[str, object]:
+        """Write our model in int8, fitted to so many sentences that are not embedded; return what it lost."""
         from bothways.quantization import quantize
 
-        return quantize(checkpoint, our_int8_folder(graph), other_sentences(), show_progress=False).to_dict()
+        return quantize(checkpoint, our_int8_folder(graph), other_sentences()[:texts], show_progress=False).to_dict()

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import ttest_1samp
 
 from bothways.errors import InvalidInput
-from bothways.evaluation import (
+from bothways.evaluation.prediction_powered import (
     Sample,
     estimate_difference,
     kendall_tau,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ppi_samples import drawn
 
-from bothways.evaluation import (
+from bothways.evaluation.prediction_powered import (
     Sample,
     estimate_difference,
     estimate_mean,

@@ -212,7 +212,7 @@ def test_an_untrained_head_does_not_answer_after_whatever_failure(base, monkeypa
     def failing(*_, **__):
         raise error("no more")
 
-    monkeypatch.setattr("bothways.tasks.learning.train", failing)
+    monkeypatch.setattr("bothways.training.loop.train", failing)
     with pytest.raises(error, match="no more"):
         fit(task)
     with pytest.raises(NotFitted):

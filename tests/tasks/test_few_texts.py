@@ -13,11 +13,12 @@ from bothways import MultiTask, TaskData, TextClassifier, open_trained
 from bothways.data import Example
 from bothways.encoder.heads import MeanOfTokens, read_rows
 from bothways.errors import NotFitted, TrainingDiverged
-from bothways.tasks import head_training, learning
+from bothways.tasks import head_training
 from bothways.tasks.contrast import FEW_TEXTS, ContrastObjective, contrast_updates, contrastive_losses
 from bothways.tasks.head_training import BY_FOLDS, CROSS_VALIDATED, KEPT_FROZEN, LEARNT_BEFORE, LINEAR
 from bothways.tasks.learning import run_training
 from bothways.tasks.splits import folds
+from bothways.training import loop
 from contract_cases import rows, write_embedder
 
 QUIET = {"show_progress": False, "batch_size": 8, "learning_rate": 1e-3}
@@ -288,7 +289,7 @@ def test_an_interrupted_contrast_ends_the_fit(base, monkeypatch):
     class Record:
         interrupted, signal = True, None
 
-    monkeypatch.setattr(learning, "train", lambda *_, **__: Record)
+    monkeypatch.setattr(loop, "train", lambda *_, **__: Record)
     classifier = opened(base)
     with pytest.raises(KeyboardInterrupt):
         classifier.fit(rows("single"), **QUIET)

@@ -25,6 +25,7 @@ from bothways.encoder.encoder import Encoder
 from bothways.encoder.heads import Head, HeadKind, MaskedLMHead, MaskedLMHeadKind, Pooler, ScoreHead, new_head
 from bothways.errors import IncompatibleWeights, InvalidInput, TensorsLeftOver, UnsupportedConfig
 from bothways.families import Family, HeadName, family_of
+from bothways.families.config_keys import quantization_of
 from bothways.families.stored_heads import variants
 from bothways.families.weight_map import Ignored, expand, known_names, read_weights
 
@@ -70,7 +71,9 @@ class Checkpoint:
             )
         with torch.device("meta"):
             encoder = Encoder(self.config)
-        hold_int8(fill(self.name, encoder, self._encoder_weights()), self.folder)
+        fill(self.name, encoder, self._encoder_weights())
+        if quantization_of(self.settings) is not None:
+            hold_int8(encoder, self.folder)
         return self._remembered(encoder, Checkpoint.build_encoder)
 
     def build_pooler(self) -> Pooler | None:
