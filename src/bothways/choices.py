@@ -15,7 +15,7 @@ DetectorChoice: TypeAlias = Literal[
     "max_softmax", "energy", "mahalanobis", "neighbours", "cosine", "mahalanobis_layers"
 ]
 Distance: TypeAlias = Literal["euclidean", "cosine"]
-Dtype: TypeAlias = Literal["float32", "bfloat16", "float16", "float64"]
+Dtype: TypeAlias = Literal["auto", "float32", "bfloat16", "float16", "float64"]
 ExportFormat: TypeAlias = Literal["onnx", "safetensors"]
 FamilyName: TypeAlias = Literal[
     "bert",

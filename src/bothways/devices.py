@@ -9,6 +9,7 @@ from torch import Tensor
 
 from bothways.errors import DeviceMismatch, InvalidInput
 
+AUTO = "auto"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
 
@@ -51,7 +52,7 @@ def inference_dtype(dtype: str | torch.dtype | None, device: torch.device) -> to
     Raises:
         InvalidInput: What is chosen is no precision, see `pick_dtype`.
     """
-    return pick_dtype(fast_precision(device) if dtype is None else dtype)
+    return pick_dtype(fast_precision(device) if dtype in (None, AUTO) else dtype)
 
 
 def fast_precision(device: torch.device) -> Literal["bfloat16", "float32"]:
@@ -76,5 +77,5 @@ def pick_dtype(dtype: str | torch.dtype) -> torch.dtype:
     if isinstance(dtype, torch.dtype) and dtype in DTYPES.values():
         return dtype
     if dtype not in DTYPES:
-        raise InvalidInput(f"dtype must be one of {', '.join(DTYPES)}, but it is {dtype!r}.")
+        raise InvalidInput(f"dtype must be one of {', '.join(DTYPES)} or {AUTO}, but it is {dtype!r}.")
     return DTYPES[str(dtype)]

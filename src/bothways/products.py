@@ -30,6 +30,13 @@ Library = Literal["torch", "onednn"]
 VARIABLE = "BOTHWAYS_MATRIX_PRODUCT"
 """Environment variable that forces a library: ``torch``, ``onednn``, or ``packed`` for oneDNN with packed weights."""
 
+# Rows of a block. A batch of up to 2,048 tokens has one of 32 sizes then.
+ROW_BLOCK = 64
+# Rows of a block of a small batch: up to 64, 128 and 256 rows. With packed weights fewer rows take less time.
+_SMALL_BLOCKS = {64: 8, 128: 16, 256: 32}
+ROWS_AT_ONCE = 512
+"""Rows whose numbers stay in a processor's cache from one operation to the next."""
+
 _ROUNDS, _SHAPE, _FEW = 12, (128, 384, 1536), 16
 _AHEAD, _FAR_AHEAD = 1.05, 1.5
 
@@ -86,6 +93,20 @@ def packed(weight_OI: Tensor) -> Tensor:
     """Return a copy of a weight in the layout that oneDNN reads fastest, for `onednn_product` alone."""
     packed_OI: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight_OI.detach(), _SHAPE[0])
     return packed_OI
+
+
+def packed_block(rows: int) -> int:
+    """Return the rows of a block of a batch of so many that is multiplied by packed weights."""
+    for most, block in _SMALL_BLOCKS.items():
+        if rows <= most:
+            return block
+    return ROW_BLOCK
+
+
+@cache
+def has_bfloat16_product() -> bool:
+    """Return whether this processor has instructions for bfloat16 (AVX-512 BF16 or AMX), and torch the operator."""
+    return _has_onednn() and (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
 def cache_folder() -> Path:

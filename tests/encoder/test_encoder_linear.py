@@ -10,8 +10,10 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 
 from bothways import products
+from bothways.encoder import forms
 from bothways.encoder import linear as module
-from bothways.encoder.linear import ROW_BLOCK, Linear, linear, rows_to_fill
+from bothways.encoder.linear import Linear, linear, rows_to_fill
+from bothways.products import ROW_BLOCK
 
 needs_onednn = pytest.mark.skipif(
     not products._has_onednn(), reason="this build of torch has no oneDNN linear operator"
@@ -19,7 +21,8 @@ needs_onednn = pytest.mark.skipif(
 
 
 def use(monkeypatch, product):
-    monkeypatch.setattr(module, "matrix_product", lambda: product)
+    for each in (module, forms):
+        monkeypatch.setattr(each, "matrix_product", lambda: product)
 
 
 @pytest.fixture
@@ -32,7 +35,8 @@ def asked(monkeypatch):
         return F.linear(x, weight, bias)
 
     use(monkeypatch, products.ONEDNN)
-    monkeypatch.setattr(module, "onednn_product", recorded)
+    for each in (module, forms):
+        monkeypatch.setattr(each, "onednn_product", recorded)
     return seen
 
 
@@ -188,27 +192,27 @@ def test_a_parameter_that_changed_is_packed_anew(change, monkeypatch):
 def test_packed_copies_go_with_their_parameters_and_are_no_part_of_a_module(monkeypatch):
     use(monkeypatch, PACKED)
     gc.collect()
-    before, layer = len(module._copies), Linear(24, 40)
+    before, layer = len(forms._kept), Linear(24, 40)
     with torch.inference_mode():
         layer(torch.ones(9, 24))
-    assert len(module._copies) == before + 1
+    assert len(forms._kept) == before + 1
     assert set(layer.state_dict()) == {"weight", "bias"}
     pickle.dumps(copy.deepcopy(layer))
     del layer
     gc.collect()
-    assert len(module._copies) == before
+    assert len(forms._kept) == before
 
 
 @needs_onednn
 def test_weights_that_torch_does_not_count_are_not_packed(monkeypatch):
     use(monkeypatch, PACKED)
     gc.collect()
-    before = len(module._copies)
+    before = len(forms._kept)
     with torch.inference_mode():
         layer = Linear(24, 40)
         layer(torch.ones(9, 24))
         linear(torch.ones(9, 24), torch.ones(40, 24), None)
-    assert len(module._copies) == before
+    assert len(forms._kept) == before
 
 
 @pytest.mark.parametrize(("rows", "filled"), [(1, 8), (16, 16), (65, 80), (129, 160), (257, 320), (2048, 2048)])

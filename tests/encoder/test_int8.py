@@ -4,44 +4,45 @@ import pytest
 import torch
 
 from bothways.encoder import int8
-from bothways.encoder.int8 import ABOVE, BOTH_SIDES, Int8Map, drop, held, hold
+from bothways.encoder.forms import drop, held, hold
+from bothways.encoder.int8 import Int8Weight
 from bothways.encoder.linear import Linear
 
 ROWS = (1, 15, 16, 17, 512, 530)
 
 
-def made(zero=BOTH_SIDES, inputs=70, outputs=37, seed=0):
+def made(behind_gelu=False, inputs=70, outputs=37, seed=0):
     generator = torch.Generator().manual_seed(seed)
     layer = Linear(inputs, outputs).requires_grad_(False)
     with torch.no_grad():
         layer.weight.copy_(0.1 * torch.randn(outputs, inputs, generator=generator))
         layer.bias.copy_(torch.randn(outputs, generator=generator))
-    shift_I = torch.full((inputs,), -0.17) if zero == ABOVE else torch.randn(inputs, generator=generator)
+    shift_I = torch.full((inputs,), -0.17) if behind_gelu else torch.randn(inputs, generator=generator)
     stretch_I = 0.5 + torch.rand(inputs, generator=generator)
-    return layer, Int8Map.of(layer.weight, shift_I, stretch_I, zero)
+    return layer, Int8Weight.of(layer.weight, shift_I, stretch_I)
 
 
-def inputs(zero, count, width=70, seed=1):
+def inputs(count, *, behind_gelu=False, width=70, seed=1):
     x_TI = torch.randn(count, width, generator=torch.Generator().manual_seed(seed))
-    return torch.nn.functional.gelu(x_TI) if zero == ABOVE else x_TI
+    return torch.nn.functional.gelu(x_TI) if behind_gelu else x_TI
 
 
-@pytest.mark.parametrize("zero", [BOTH_SIDES, ABOVE])
+@pytest.mark.parametrize("behind_gelu", [False, True])
 @pytest.mark.parametrize("count", ROWS)
-def test_a_product_in_int8_is_near_that_in_float32(zero, count):
-    layer, as_int8 = made(zero)
-    x_TI = inputs(zero, count)
+def test_a_product_in_int8_is_near_that_in_float32(behind_gelu, count):
+    layer, as_int8 = made(behind_gelu)
+    x_TI = inputs(count, behind_gelu=behind_gelu)
     expected_TO = layer(x_TI)
     error_TO = as_int8.product(x_TI, layer.bias) - expected_TO
     assert error_TO.norm() < 0.03 * (expected_TO - layer.bias).norm()
 
 
-@pytest.mark.parametrize("zero", [BOTH_SIDES, ABOVE])
-def test_the_operators_give_the_sums_that_float64_gives(zero, monkeypatch):
+@pytest.mark.parametrize("behind_gelu", [False, True])
+def test_the_operators_give_the_sums_that_float64_gives(behind_gelu, monkeypatch):
     if not int8.has_int8():
         pytest.skip("this processor or torch multiplies no int8")
-    layer, as_int8 = made(zero)
-    x_TI = inputs(zero, 530)
+    layer, as_int8 = made(behind_gelu)
+    x_TI = inputs(530, behind_gelu=behind_gelu)
     found_TO = as_int8.product(x_TI, layer.bias)
     monkeypatch.setattr(int8, "has_int8", lambda: False)
     torch.testing.assert_close(as_int8.product(x_TI, layer.bias), found_TO, rtol=0, atol=1e-6)
@@ -49,7 +50,7 @@ def test_the_operators_give_the_sums_that_float64_gives(zero, monkeypatch):
 
 def test_each_row_has_the_same_bits_alone_and_among_others():
     layer, as_int8 = made()
-    x_TI = 10 * inputs(BOTH_SIDES, 530)
+    x_TI = 10 * inputs(530)
     together_TO = as_int8.product(x_TI, layer.bias)
     for row in (0, 16, 511, 512, 529):
         assert torch.equal(as_int8.product(x_TI[row : row + 1], layer.bias)[0], together_TO[row])
@@ -57,7 +58,7 @@ def test_each_row_has_the_same_bits_alone_and_among_others():
 
 def test_the_rounded_weights_are_those_that_int8_multiplies_by():
     layer, as_int8 = made()
-    x_TI = inputs(BOTH_SIDES, 40)
+    x_TI = inputs(40)
     rounded_TO = x_TI @ as_int8.weight().t() + layer.bias
     found_TO = as_int8.product(x_TI, layer.bias)
     assert (found_TO - rounded_TO).norm() < (found_TO - layer(x_TI)).norm()
@@ -67,22 +68,22 @@ def test_rows_of_zeros_and_weights_of_zeros_give_the_bias():
     layer, _ = made()
     zeros_I = torch.zeros(70)
     for weight_OI in (layer.weight, torch.zeros_like(layer.weight)):
-        as_int8 = Int8Map.of(weight_OI, zeros_I, torch.ones(70))
+        as_int8 = Int8Weight.of(weight_OI, zeros_I, torch.ones(70))
         assert torch.equal(as_int8.product(torch.zeros(3, 70), layer.bias), layer.bias.expand(3, -1))
     assert torch.equal(as_int8.product(torch.ones(3, 70), layer.bias), layer.bias.expand(3, -1))
 
 
-def test_a_number_that_is_none_stays_in_its_row():
+def test_a_row_of_no_numbers_gives_none_and_touches_no_other():
     layer, as_int8 = made()
-    x_TI = inputs(BOTH_SIDES, 4)
-    x_TI[2, 5] = torch.nan
+    x_TI = inputs(4)
+    x_TI[2] = torch.nan
     finite_T = as_int8.product(x_TI, layer.bias).isfinite().all(1)
     assert finite_T.tolist() == [True, True, False, True]
 
 
 def test_inference_multiplies_in_int8_and_training_in_float32():
     layer, as_int8 = made()
-    x_TI = inputs(BOTH_SIDES, 40)
+    x_TI = inputs(40)
     expected_TO = layer(x_TI)
     hold(layer.weight, as_int8)
     assert torch.equal(layer(x_TI), expected_TO)

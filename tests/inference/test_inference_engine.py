@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bothways.checkpoints import load
-from bothways.encoder.linear import ROW_BLOCK, rows_to_fill
+from bothways.encoder.linear import rows_to_fill
 from bothways.errors import InvalidInput, OutOfMemory, TextTooLong
 from bothways.inference import InferenceEngine, TextOptions
 from bothways.inference.batching import by_token_budget
-from bothways.products import matrix_product
+from bothways.products import ROW_BLOCK, matrix_product
 from tiny_models import FIRST_WORD, VOCABULARY, write_checkpoint
 
 CPU = torch.device("cpu")

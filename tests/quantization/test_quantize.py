@@ -10,9 +10,10 @@ import transformers
 from bothways import load
 from bothways.checkpoints.files import read_safetensors
 from bothways.checkpoints.int8 import INT8_WEIGHTS, read_int8
-from bothways.encoder import int8
-from bothways.encoder.int8 import held
+from bothways.encoder import forms, int8
+from bothways.encoder.forms import BFloat16Weight, held
 from bothways.errors import CorruptCheckpoint, IncompatibleWeights, InvalidInput, OutputExists
+from bothways.products import has_bfloat16_product
 from bothways.quantization import quantize
 from bothways.quantization.choosing import cosines
 from bothways.tasks import SentenceEmbedder, TextClassifier
@@ -67,17 +68,21 @@ def test_a_saved_model_is_opened_with_the_layers_that_were_chosen(model_type, tm
             assert torch.equal(held(parameter).codes_OI, maps[name].codes_OI)
         else:
             assert torch.equal(parameter, original[name])
-            assert held(parameter) is None
+            in_bfloat16 = name.removeprefix("layers.").removesuffix(".weight") in found.bfloat16
+            assert isinstance(held(parameter), BFloat16Weight) == (in_bfloat16 and has_bfloat16_product())
 
 
-def test_more_layers_stay_in_float32_where_more_is_asked_for(bert, tmp_path):
+def test_fewer_layers_are_int8_where_more_is_asked_for_and_others_float32_where_bfloat16_is_too_little(bert, tmp_path):
     whole = quantize(bert, tmp_path / "whole", texts(), cosine=0.9)
-    assert whole.float32 == ()
+    assert whole.bfloat16 + whole.float32 == ()
     lost, before = 1 - whole.min_cosine, whole
     for number, share in enumerate((0.7, 0.3)):
         found = quantize(bert, tmp_path / f"{number}", texts(), cosine=1 - share * lost)
         assert found.min_cosine >= 1 - share * lost
-        assert len(found.float32) > len(before.float32)
+        assert found.min_cosine > before.min_cosine
+        assert len(found.int8) < len(whole.int8)
+        assert (found.bfloat16 == ()) == (number == 1)
+        assert set(found.int8) | set(found.bfloat16) | set(found.float32) == set(whole.int8)
         before = found
 
 
@@ -108,6 +113,7 @@ def test_without_the_operators_the_rounded_weights_are_used(bert, tmp_path, monk
 def test_the_search_is_the_same_without_the_operators(bert, tmp_path, monkeypatch):
     fast = quantize(bert, tmp_path / "fast", texts(), cosine=0.99)
     monkeypatch.setattr(int8, "has_int8", lambda: False)
+    monkeypatch.setattr(forms, "has_bfloat16_product", lambda: False)
     slow = quantize(bert, tmp_path / "slow", texts(), cosine=0.99)
     assert slow.int8 == fast.int8
     assert slow.min_cosine == pytest.approx(fast.min_cosine, abs=1e-4)
@@ -149,7 +155,7 @@ def test_what_cannot_be_quantized_is_refused_before_any_work(bert, tmp_path):
     "damage",
     [
         lambda tensors: tensors.pop("layers.0.attention.qkv.weight.scale"),
-        lambda tensors: tensors.update({"layers.0.attention.qkv.weight.zero": torch.tensor(3, dtype=torch.int32)}),
+        lambda tensors: tensors.update({"layers.0.attention.qkv.weight.more": torch.tensor(3, dtype=torch.int32)}),
         lambda tensors: tensors["layers.0.attention.qkv.weight.scale"].fill_(torch.nan),
         lambda tensors: tensors["layers.0.attention.qkv.weight.stretch"].fill_(0),
         lambda tensors: tensors.update({"layers.0.attention.qkv.weight.codes": torch.zeros(4, dtype=torch.int8)}),

@@ -72,7 +72,7 @@ def test_opened_vectors_are_mapped_and_not_read_into_memory(folder):
     assert not vectors.flags.writeable
 
 
-def test_the_files_are_those_of_format_version_4(tmp_path):
+def test_the_files_are_those_of_format_version_5(tmp_path):
     encoder = replace(ENCODER, dimensions=2, reading=IndexTextOptions(16, "truncate", None))
     index = SearchIndex.build(np.array([[0.0, 2.0]]), texts=["é"], fields=[{"n": 1}], encoder=encoder)
     index.save(tmp_path / "index")
@@ -89,12 +89,13 @@ def test_the_files_are_those_of_format_version_4(tmp_path):
         "dimensions": 2,
         "vocabulary": None,
         "reading": {"max_length": 16, "on_overflow": "truncate", "stride": None},
+        "precision": None,
     }
     assert sorted(header.pop("files")) == DATA_FILES
     header.pop("checksum")
     assert header == {
         "format": "bothways search index",
-        "format_version": 4,
+        "format_version": 5,
         "metric": "cosine",
         "count": 1,
         "dimensions": 2,
@@ -110,7 +111,7 @@ def test_the_same_rows_give_the_same_bytes(tmp_path):
     assert header_of(tmp_path / "one") == header_of(tmp_path / "two")  # with the checksum of every file
 
 
-def test_an_index_of_format_version_1_opens_and_becomes_version_4_when_saved(folder, tmp_path):
+def test_an_index_of_format_version_1_opens_and_becomes_version_5_when_saved(folder, tmp_path):
     old = tmp_path / "old"
     old.mkdir()
     shutil.copy(folder / "data-1" / "vectors.npy", old)
@@ -153,7 +154,7 @@ def test_words_of_format_version_3_are_cut_anew_where_they_may_be_others(tmp_pat
     assert [hit.id for hit in opened.search_lexical([text.split()[kept]], 2)[0]] == ["0"]
     opened.save(tmp_path / "index", overwrite=True)
     again = SearchIndex.open(tmp_path / "index")
-    assert header_of(tmp_path / "index")["format_version"] == 4
+    assert header_of(tmp_path / "index")["format_version"] == 5
     assert again.search_lexical([text], 2) == opened.search_lexical([text], 2)
 
 
@@ -221,10 +222,10 @@ def test_what_is_no_index_is_refused(tmp_path):
     ("changes", "problem"),
     [
         ({"format": "something else"}, "does not say that it is"),
-        ({"format_version": 5}, "has format version 5; this release reads versions 1 to 4. Build the index again"),
+        ({"format_version": 6}, "has format version 6; this release reads versions 1 to 5. Build the index again"),
         ({"count": 4}, r"vectors\.npy.*expected float32 of shape \(4, 8\), got float32 of shape \(3, 8\)"),
-        ({"count": "3"}, "not those of format version 4"),
-        ({"surplus": 1}, "not those of format version 4"),
+        ({"count": "3"}, "not those of format version 5"),
+        ({"surplus": 1}, "not those of format version 5"),
         ({"metric": "euclidean"}, "contradict"),
         ({"dimensions": 9}, "contradict"),
         ({"files": {}}, "SHA-256"),

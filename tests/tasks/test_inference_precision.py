@@ -33,7 +33,7 @@ def fitted(folder, classifier=None):
 @pytest.fixture
 def capable(monkeypatch):
     """The CPU taken for a GPU that computes in bfloat16."""
-    import_module("bothways.checkpoints.pretrained")._tell_of_rounding.cache_clear()
+    import_module("bothways.checkpoints.pretrained")._tell.cache_clear()
     monkeypatch.setattr(devices, "has_bfloat16", lambda _: True)
 
 

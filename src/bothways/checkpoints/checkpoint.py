@@ -72,8 +72,8 @@ class Checkpoint:
         with torch.device("meta"):
             encoder = Encoder(self.config)
         fill(self.name, encoder, self._encoder_weights())
-        if quantization_of(self.settings) is not None:
-            hold_int8(encoder, self.folder)
+        if (described := quantization_of(self.settings)) is not None:
+            hold_int8(encoder, self.folder, described)
         return self._remembered(encoder, Checkpoint.build_encoder)
 
     def build_pooler(self) -> Pooler | None:

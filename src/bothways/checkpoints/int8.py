@@ -12,10 +12,13 @@ from torch import Tensor
 
 from bothways.checkpoints.files import read_json, read_safetensors
 from bothways.encoder import Encoder
-from bothways.encoder.int8 import ABOVE, BOTH_SIDES, Int8Map, has_int8, hold
+from bothways.encoder.encoder import linear_weights
+from bothways.encoder.forms import hold, hold_bfloat16
+from bothways.encoder.int8 import Int8Weight, has_int8
 from bothways.errors import CorruptCheckpoint, IncompatibleWeights
 from bothways.families import Family
 from bothways.families.weight_map import write_weights
+from bothways.products import has_bfloat16_product
 from bothways.progress import phase
 
 INT8_WEIGHTS = "int8.safetensors"
@@ -24,24 +27,19 @@ _PARTS = {
     "scale": torch.float32,
     "shift": torch.float32,
     "stretch": torch.float32,
-    "zero": torch.int32,
 }
 
 
-def int8_tensors(maps: Mapping[str, Int8Map]) -> dict[str, Tensor]:
+def int8_tensors(maps: Mapping[str, Int8Weight]) -> dict[str, Tensor]:
     """Return the tensors of maps by their names in the file; the keys are names of the encoder's parameters."""
     return {
         f"{name}.{part}": value
         for name, each in maps.items()
-        for part, value in zip(
-            _PARTS,
-            (each.codes_OI, each.scale_O, each.shift_I, each.stretch_I, torch.tensor(each.zero, dtype=torch.int32)),
-            strict=True,
-        )
+        for part, value in zip(_PARTS, (each.codes_OI, each.scale_O, each.shift_I, each.stretch_I), strict=True)
     }
 
 
-def read_int8(folder: Path) -> dict[str, Int8Map]:
+def read_int8(folder: Path) -> dict[str, Int8Weight]:
     """Return the maps of a folder by the names of the encoder's parameters; none where it has no such file.
 
     Raises:
@@ -70,8 +68,15 @@ def rounded_weights(folder: Path, family: Family) -> dict[str, Tensor]:
     return write_weights(family.rows, config, {name: each.weight() for name, each in maps.items()}, family.prefix)
 
 
-def hold_int8(encoder: Encoder, folder: Path) -> None:
-    """Let an encoder multiply by the maps of its folder, where this machine can; else by the rounded weights, slower.
+def hold_int8(encoder: Encoder, folder: Path, described: Mapping[str, object]) -> None:
+    """Let an encoder multiply by the maps of its folder, and by others in bfloat16, where this machine can.
+
+    Else it multiplies by the weights in float32, slower.
+
+    Args:
+        encoder: The encoder.
+        folder: Holds the maps.
+        described: What ``config.json`` says of them, and which layers are in bfloat16.
 
     Raises:
         IncompatibleWeights: The file holds a weight that the encoder does not have.
@@ -89,25 +94,26 @@ def hold_int8(encoder: Encoder, folder: Path) -> None:
         return
     for name, each in maps.items():
         hold(parameters[name], each)
+    if maps and has_bfloat16_product() and isinstance(layers := described.get("bfloat16"), list):
+        wanted = {f"layers.{name}.weight" for name in layers}
+        hold_bfloat16(weight for name, weight in linear_weights(encoder).items() if name in wanted)
 
 
-def _checked(path: Path, name: str, tensors: Mapping[str, Tensor]) -> Int8Map:
+def _checked(path: Path, name: str, tensors: Mapping[str, Tensor]) -> Int8Weight:
     parts = [tensors.get(f"{name}.{part}") for part in _PARTS]
     codes, *others = parts
     if codes is None or codes.dim() != 2:
         raise _damaged(path, f"a matrix {name}.codes", "none" if codes is None else str(tuple(codes.shape)))
-    shapes = (codes.shape, codes.shape[:1], codes.shape[1:], codes.shape[1:], ())
+    shapes = (codes.shape, codes.shape[:1], codes.shape[1:], codes.shape[1:])
     for (part, dtype), value, shape in zip(_PARTS.items(), parts, shapes, strict=True):
         if value is None or value.dtype != dtype or value.shape != shape:
             found = "nothing" if value is None else f"{value.dtype} {tuple(value.shape)}"
             raise _damaged(path, f"{name}.{part} as {dtype} {tuple(shape)}", found)
-    scale, shift, stretch, zero = (value for value in others if value is not None)
+    scale, shift, stretch = (value for value in others if value is not None)
     finite = all(bool(each.isfinite().all()) for each in (scale, shift, stretch))
     if not finite or bool((scale <= 0).any()) or bool((stretch <= 0).any()):
         raise _damaged(path, f"finite numbers, and scales above 0, for {name}", "others")
-    if int(zero) not in (BOTH_SIDES, ABOVE):
-        raise _damaged(path, f"{BOTH_SIDES} or {ABOVE} as {name}.zero", str(int(zero)))
-    return Int8Map(codes, scale, shift, stretch, int(zero))
+    return Int8Weight(codes, scale, shift, stretch)
 
 
 def _damaged(path: Path, expected: str, found: str) -> CorruptCheckpoint:

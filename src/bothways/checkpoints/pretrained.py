@@ -18,13 +18,16 @@ from bothways.checkpoints.labels import label_names, label_settings
 from bothways.checkpoints.output import Absent, EncoderOutput, HeadOutput, padded_weights
 from bothways.checkpoints.pickling import Whole, built_again, is_as_stored
 from bothways.checkpoints.save import encoder_tensors, head_tensors, write_model
-from bothways.devices import inference_dtype, pick_device
+from bothways.devices import AUTO, inference_dtype, pick_device
 from bothways.encoder import Encoder, EncoderConfig, Head, Pooler, Recorder, ScoreHead
+from bothways.encoder.encoder import linear_weights
+from bothways.encoder.forms import hold_bfloat16
 from bothways.encoder.heads import ChoiceLogit, Labels, head_logits
 from bothways.errors import InvalidInput
 from bothways.families import Family, HeadName
 from bothways.families.config_keys import quantization_of
 from bothways.packing import to_padded
+from bothways.products import has_bfloat16_product
 from bothways.progress import phase
 from bothways.storage import new_folder
 from bothways.text import Overflow, TextTokenizer
@@ -55,6 +58,12 @@ class PretrainedEncoder:
     """How often its weights were trained since they were what the folder holds."""
     rounded: bool = False
     """True where the weights were rounded for inference because nobody chose a precision."""
+    multiplies_bfloat16: bool = False
+    """True where inference multiplies by bfloat16 weights on a CPU; all else, and the parameters, are float32."""
+
+    def __post_init__(self) -> None:
+        if self.multiplies_bfloat16:
+            hold_bfloat16(linear_weights(self.encoder).values())
 
     @property
     def config(self) -> EncoderConfig:
@@ -65,6 +74,13 @@ class PretrainedEncoder:
     def device(self) -> torch.device:
         """The device of the weights."""
         return self.encoder.embedding.tokens.weight.device
+
+    @property
+    def precision(self) -> str:
+        """The precision of the encoder's products in inference: that of the weights, ``bfloat16`` or ``int8``."""
+        if self.quantization is not None:
+            return "int8"
+        return "bfloat16" if self.multiplies_bfloat16 else str(self.encoder.embedding.tokens.weight.dtype)[6:]
 
     @property
     def quantization(self) -> Mapping[str, object] | None:
@@ -291,7 +307,9 @@ def load(
         revision: The commit of a hub name; when None, the one that its download resolved.
         device: ``"auto"`` takes a GPU where there is one.
         dtype: ``float32``, ``bfloat16``, ``float16`` or ``float64``; None for inference alone takes bfloat16 on a GPU
-            that has it, else float32. Whether a GPU multiplies float32 in TF32 is torch's setting,
+            that has it, else float32. ``auto`` does the same, and on a CPU with instructions for bfloat16 it
+            multiplies in bfloat16 in inference, with weights, sums, norms and residuals in float32; it says what it
+            took. Whether a GPU multiplies float32 in TF32 is torch's setting,
             ``torch.set_float32_matmul_precision``.
         download: Whether the hub may be asked for it.
         allow_pickle: Whether a ``.bin`` file may be read, after a scan, where there is nothing else.
@@ -320,9 +338,14 @@ def pretrained(
     """Return the encoder and tokenizer of an open checkpoint, with those of its heads that are asked for."""
     place = pick_device(device)
     precision = inference_dtype(dtype, place)
-    rounded = dtype is None and precision != torch.float32
+    rounded = dtype in (None, AUTO) and precision != torch.float32
+    multiplies_bfloat16 = dtype == AUTO and not rounded and place.type == "cpu" and has_bfloat16_product()
     if rounded:
-        _tell_of_rounding(place.type)
+        _tell(f"computing in bfloat16 on {place.type}; for float32 choose dtype='float32' (--dtype float32)")
+    elif multiplies_bfloat16:
+        _tell("matrix products in bfloat16 on the CPU, all else in float32")
+    elif dtype == AUTO:
+        _tell(f"computing in float32: this {place.type} has no instructions for bfloat16")
     tokenizer = TextTokenizer.from_folder(checkpoint.folder, checkpoint.family.tokenizer)
     tokenizer.check_vocabulary(checkpoint.config.vocabulary, checkpoint.config.embedding.types)
     pooler = _pooler(checkpoint)
@@ -340,6 +363,7 @@ def pretrained(
         folder=checkpoint.folder,
         revision=checkpoint.revision,
         rounded=rounded,
+        multiplies_bfloat16=multiplies_bfloat16,
     )
     for name in names:
         model.labels_of(name)
@@ -347,9 +371,9 @@ def pretrained(
 
 
 @cache
-def _tell_of_rounding(device: str) -> None:
+def _tell(precision: str) -> None:
     """Say it once in a process."""
-    phase(f"computing in bfloat16 on {device}; for float32 choose dtype='float32' (--dtype float32)")
+    phase(precision)
 
 
 def _placed(module: M, place: torch.device, precision: torch.dtype) -> M:

@@ -54,7 +54,7 @@ class ModelOptions:
     """CPU threads. Default: as OMP_NUM_THREADS says, else one for each core that the process is granted."""
     dtype: Dtype | None = None
     """Precision of the weights. Default: bfloat16 on a GPU that has it, else float32; float32 to train, compare and
-    export."""
+    export. auto: the same, and matrix products in bfloat16 on a CPU that has instructions for them."""
     revision: str | None = None
     """Commit (40 hexadecimal digits) of a name on the model hub; by default the one that its download resolved."""
     download: Flag = False

@@ -52,8 +52,8 @@ def quantize(
 ) -> None:
     """Round a model's linear layers to int8, faster on CPUs.
 
-    The layers that harm the vectors of your texts most stay in float32, as many as it takes. The saved model predicts,
-    embeds and evaluates like any other, here alone, and says what it lost; it cannot be trained.
+    The layers that harm the vectors of your texts most are bfloat16 and not int8, as many as it takes. The saved model
+    predicts, embeds and evaluates like any other, here alone, and says what it lost; it cannot be trained.
 
     Args:
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
@@ -92,8 +92,9 @@ def quantize(
     if json:
         print_json({"output": output, **found.to_dict()})
     elif not quiet:
-        kept = f"; in float32 stay {', '.join(found.float32)}" if found.float32 else ""
-        note(f"{len(found.int8)} of {counted(len(found.int8) + len(found.float32), 'linear layer')} in int8{kept}")
+        others = found.bfloat16 + found.float32
+        kept = f"; in {'bfloat16' if found.bfloat16 else 'float32'} are {', '.join(others)}" if others else ""
+        note(f"{len(found.int8)} of {counted(len(found.int8) + len(others), 'linear layer')} in int8{kept}")
         note(
             f"cosines with the vectors in float32 ({found.vector}), {counted(found.texts, 'text')}: smallest "
             f"{found.min_cosine:.5f}, mean {found.mean_cosine:.5f}"

@@ -15,6 +15,7 @@ from bothways.encoder.convolution import Convolution, convolution
 from bothways.encoder.dropout import Dropout
 from bothways.encoder.embeddings import Embedding
 from bothways.encoder.layer import Layer, layer, norm
+from bothways.encoder.linear import Linear
 from bothways.encoder.memory import Memory, Segment, segment_of
 from bothways.encoder.positions import SharedPositions, TransformerXL, shared_positions
 from bothways.encoder.projection import QKV
@@ -182,6 +183,16 @@ class Encoder(nn.Module):
         """
         output: Tensor = self.layers(self.embed(batch), batch, rows=rows, backend=backend, record=record)
         return output
+
+
+def linear_weights(encoder: Encoder) -> dict[str, nn.Parameter]:
+    """Return the weights of the linear maps of an encoder's layers by their names."""
+    parts = encoder.layers.named_modules(prefix="layers")
+    return {
+        f"{name}.weight": encoder.get_parameter(f"{name}.weight")
+        for name, part in parts
+        if isinstance(part, Linear | QKV)
+    }
 
 
 def layer_order(config: EncoderConfig) -> tuple[tuple[int, ...], ...]:

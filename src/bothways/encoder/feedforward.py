@@ -13,6 +13,7 @@ from bothways.encoder.axes import Activation, DenseFeedForward, GatedFeedForward
 from bothways.encoder.config import EncoderConfig
 from bothways.encoder.dropout import Dropout
 from bothways.encoder.linear import Linear
+from bothways.products import ROWS_AT_ONCE
 
 
 def _gelu_tanh(values: Tensor) -> Tensor:
@@ -54,6 +55,9 @@ class FeedForward(nn.Module):
 
     def forward(self, hidden_TH: Tensor) -> Tensor:
         """(T, H) to (T, H)."""
+        return _some_rows_at_a_time(self._of, hidden_TH)
+
+    def _of(self, hidden_TH: Tensor) -> Tensor:
         output_TH: Tensor = self.outer(self.dropout(_activated(self.inner(hidden_TH), self.activation)))
         return output_TH
 
@@ -70,6 +74,9 @@ class GatedForward(nn.Module):
 
     def forward(self, hidden_TH: Tensor) -> Tensor:
         """(T, H) to (T, H)."""
+        return _some_rows_at_a_time(self._of, hidden_TH)
+
+    def _of(self, hidden_TH: Tensor) -> Tensor:
         value_TF, gate_TF = self.inner(hidden_TH).chunk(2, 1)
         inner_TF = _activated(value_TF, self.activation) * gate_TF
         output_TH: Tensor = self.outer(self.dropout(inner_TF))
@@ -83,6 +90,17 @@ def feed_forward(config: EncoderConfig) -> FeedForward | GatedForward:
             return FeedForward(config, kind)
         case GatedFeedForward() as kind:
             return GatedForward(config, kind)
+
+
+def _some_rows_at_a_time(network: Callable[[Tensor], Tensor], hidden_TH: Tensor) -> Tensor:
+    """Return the network of all rows; in inference on a CPU by parts, whose inner states stay in the cache."""
+    rows = len(hidden_TH)
+    if rows <= ROWS_AT_ONCE or hidden_TH.device.type != "cpu" or not torch.is_inference_mode_enabled():
+        return network(hidden_TH)
+    output_TH = torch.empty_like(hidden_TH)
+    for start in range(0, rows, ROWS_AT_ONCE):
+        output_TH[start : start + ROWS_AT_ONCE] = network(hidden_TH[start : start + ROWS_AT_ONCE])
+    return output_TH
 
 
 def _activated(inner_TF: Tensor, activation: Activation) -> Tensor:

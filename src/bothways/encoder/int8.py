@@ -1,61 +1,56 @@
 """Linear maps in int8: whole numbers for the weights, one scale for each output; rows are rounded as they come.
 
-A row is brought to 255 steps of its own largest number, so its result depends on no other row. The steps lie on both
-sides of zero, or all above it for what is never far below (behind a GELU). Before that each input number is shifted and
-scaled: what is shifted goes into the bias, and scales move the rounding from inputs with few
-large numbers to the weights (SmoothQuant, Xiao et al. 2022, arXiv:2211.10438; the shift: Wei et al. 2023,
-arXiv:2304.09145). Sums are whole numbers, and exact.
+A row is brought to 255 steps between its own least and largest number, so its result depends on no other row. Before
+that each input number is shifted and scaled: what is shifted goes into the bias, and scales move the rounding from
+inputs with few large numbers to the weights (SmoothQuant, Xiao et al. 2022, arXiv:2211.10438; the shift: Wei et al.
+2023, arXiv:2304.09145). Sums are whole numbers, and exact.
 
 The parameter of such a map holds the rounded weights in float32. All that is no inference in float32 on a CPU
 (gradients, other devices and precisions) reads that, as do processors without the operators.
 
-Shapes: T rows, I and O widths.
+Shapes: T rows, I and O widths, C = I + 8.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import cast
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
-from torch import Tensor, nn
-from torch.utils.weak import WeakTensorKeyDictionary
+from torch import Tensor
 
-LARGEST, _STEPS = 127, 255
-BOTH_SIDES, ABOVE = 128, 0
-"""The code of zero: with numbers on both sides, and with none below."""
-# Added to a float32 of up to 2^22, this leaves its nearest whole number in the lowest bits.
-_ROUNDING = 1.5 * 2**23
-# Rows at a time, whose numbers stay in the processor's cache, and rows of a block, for each number of which oneDNN
-# compiles code.
-_ROWS, _BLOCK = 512, 16
+from bothways.products import ROWS_AT_ONCE
+
+LARGEST, STEPS = 127, 255
+# Rows of a block, for each number of which oneDNN compiles code.
+_BLOCK = 16
+# Behind the codes of a row, its step and its least number are stored as two float32.
+_BEHIND = 8
 
 
 @dataclass(frozen=True, eq=False)
-class Int8Map:
-    """A linear map in int8.
+class Int8Weight:
+    """A weight in int8, and how the inputs are brought there.
 
     Attributes:
         codes_OI: Weights, int8.
         scale_O: The step of each output's weights.
         shift_I: What is taken from each input number.
         stretch_I: What it is then multiplied by; above 0.
-        zero: The code of an input of zero; with `ABOVE`, what is below the shift counts as the shift.
     """
 
     codes_OI: Tensor
     scale_O: Tensor
     shift_I: Tensor
     stretch_I: Tensor
-    zero: int = BOTH_SIDES
 
     @classmethod
-    def of(cls, weight_OI: Tensor, shift_I: Tensor, stretch_I: Tensor, zero: int = BOTH_SIDES) -> "Int8Map":
-        """Round a weight, given how its inputs are shifted and stretched, and the code of zero."""
+    def of(cls, weight_OI: Tensor, shift_I: Tensor, stretch_I: Tensor) -> "Int8Weight":
+        """Round a weight, given how its inputs are shifted and stretched."""
         stretched_OI = weight_OI.detach() / stretch_I
         scale_O = stretched_OI.abs().amax(1).div(LARGEST).clamp_min(torch.finfo(torch.float32).tiny)
         codes_OI = (stretched_OI / scale_O[:, None]).round().clamp(-LARGEST, LARGEST).to(torch.int8)
-        return cls(codes_OI, scale_O, shift_I, stretch_I, zero)
+        return cls(codes_OI, scale_O, shift_I, stretch_I)
 
     def weight(self) -> Tensor:
         """Return the rounded weights in float32 (O, I)."""
@@ -65,39 +60,41 @@ class Int8Map:
         """Return ``x W^T + b`` (T, O) of float32 rows."""
         whole_O = self._bias_O if bias_O is None else bias_O + self._bias_O
         y_TO = x_TI.new_empty(len(x_TI), len(self.scale_O))
-        for start in range(0, len(x_TI), _ROWS):
-            codes, steps = self._rounded(x_TI[start : start + _ROWS])
-            torch.addcmul(whole_O, self._sums(codes), steps, out=y_TO[start : start + _ROWS])
+        for start in range(0, len(x_TI), ROWS_AT_ONCE):
+            codes_TC = _rounded(torch.addcmul(self._before_I, x_TI[start : start + ROWS_AT_ONCE], self.stretch_I))
+            step_T, least_T = (
+                codes_TC[:, -_BEHIND:].clone(memory_format=torch.contiguous_format).view(torch.float32).unbind(1)
+            )
+            part_TO = y_TO[start : start + ROWS_AT_ONCE]
+            torch.addcmul(whole_O, self._sums(codes_TC), step_T[:, None], out=part_TO)
+            part_TO.addr_(least_T, self._weights_O)
         return y_TO
 
-    def _rounded(self, x_TI: Tensor) -> tuple[Tensor, Tensor]:
-        """Return rows in 8 bits (T, I), and the step of each row (T, 1)."""
-        most = _STEPS - self.zero
-        x_TI = torch.addcmul(self._before_I, x_TI, self.stretch_I)
-        sizes_TI = x_TI.clamp_min_(0.0) if self.zero == ABOVE else x_TI.abs()
-        largest_T1 = sizes_TI.amax(1, keepdim=True).clamp_min_(torch.finfo(torch.float32).tiny * _STEPS)
-        codes_TI = torch.addcmul(self._rounding_I, x_TI, most / largest_T1).view(torch.int32).to(torch.uint8)
-        return codes_TI, largest_T1.div_(most)
-
-    def _sums(self, codes_TI: Tensor) -> Tensor:
+    def _sums(self, codes_TC: Tensor) -> Tensor:
         """Return the products of codes, times the step of each output's weights (T, O)."""
         if not has_int8():
             # Float64 holds every such sum exactly.
-            exact_TO = (codes_TI.double() - self.zero) @ self.codes_OI.double().t()
+            exact_TO = codes_TC[:, :-_BEHIND].double() @ self.codes_OI.double().t()
             return exact_TO.float() * self.scale_O
-        rows = len(codes_TI)
+        rows = len(codes_TC)
         if missing := -rows % _BLOCK:
-            codes_TI = F.pad(codes_TI, (0, 0, 0, missing))
-        sums_UO = _onednn(codes_TI, self.zero, self._packed, self.scale_O, self._zeros_O)
+            codes_TC = F.pad(codes_TC, (0, 0, 0, missing))
+        sums_UO = _onednn(codes_TC, self._packed, self.scale_O, self._zeros_O)
         return sums_UO[:rows] if missing else sums_UO
 
     @cached_property
     def _packed(self) -> Tensor:
-        return cast("Tensor", torch.ops.onednn.qlinear_prepack(self.codes_OI, None))
+        """Weights as oneDNN reads them; those of what is stored behind the codes of a row are zero."""
+        return cast("Tensor", torch.ops.onednn.qlinear_prepack(F.pad(self.codes_OI, (0, _BEHIND)), None))
 
     @cached_property
     def _zeros_O(self) -> Tensor:
         return torch.zeros(len(self.scale_O), dtype=torch.int32)
+
+    @cached_property
+    def _weights_O(self) -> Tensor:
+        """The outputs of an input that is one everywhere once it is shifted and stretched."""
+        return (self.codes_OI.double().sum(1) * self.scale_O.double()).float()
 
     @cached_property
     def _bias_O(self) -> Tensor:
@@ -108,43 +105,14 @@ class Int8Map:
     def _before_I(self) -> Tensor:
         return -self.shift_I * self.stretch_I
 
-    @cached_property
-    def _rounding_I(self) -> Tensor:
-        return torch.full_like(self.shift_I, _ROUNDING + self.zero)
 
+def _rounded(x_TI: Tensor) -> Tensor:
+    """Return rows in 8 bits, and behind each its step and its least number (T, C), uint8.
 
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """A map, and the state that the parameter had when it was given it."""
-
-    map: Int8Map
-    state: tuple[object, ...] = field(compare=False)
-
-
-_held: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-"""By parameter: its map."""
-
-
-def hold(weight_OI: nn.Parameter, as_int8: Int8Map) -> None:
-    """Multiply by a map from now on, in inference, as long as the parameter stays as it is."""
-    _held[weight_OI] = _Held(as_int8, _state(weight_OI))
-
-
-def held(weight_OI: Tensor) -> Int8Map | None:
-    """Return the map of a parameter, or None where it has none or was changed since."""
-    if not _held.data or type(weight_OI) is not nn.Parameter:
-        return None
-    found: _Held | None = _held.get(weight_OI)  # type: ignore[no-untyped-call]
-    return found.map if found is not None and found.state == _state(weight_OI) else None
-
-
-def drop(weight_OI: nn.Parameter) -> None:
-    """Multiply by the parameter itself again."""
-    _held.pop(weight_OI, None)  # type: ignore[no-untyped-call]
-
-
-def _state(weight_OI: Tensor) -> tuple[object, ...]:
-    return weight_OI.data_ptr(), weight_OI._version
+    The operator was made to compress tables of embeddings.
+    """
+    codes_TC: Tensor = torch.ops.quantized.embedding_bag_byte_prepack(x_TI)
+    return codes_TC
 
 
 @cache
@@ -156,18 +124,18 @@ def has_int8() -> bool:
     if not all(hasattr(torch.ops.onednn, name) for name in ("qlinear_prepack", "qlinear_pointwise")):
         return False
     width = 64
-    codes_TI = torch.full((_BLOCK, width), _STEPS, dtype=torch.uint8)
+    codes_TI = torch.full((_BLOCK, width), STEPS, dtype=torch.uint8)
     weight_OI = torch.full((width, width), LARGEST, dtype=torch.int8)
     try:
         packed = torch.ops.onednn.qlinear_prepack(weight_OI, None)
-        found_TO = _onednn(codes_TI, ABOVE, packed, torch.ones(width), torch.zeros(width, dtype=torch.int32))
+        found_TO = _onednn(codes_TI, packed, torch.ones(width), torch.zeros(width, dtype=torch.int32))
     except RuntimeError:  # an operator that is there in name only
         return False
-    return bool((found_TO == _STEPS * LARGEST * width).all())
+    return bool((found_TO == STEPS * LARGEST * width).all())
 
 
-def _onednn(codes_TI: Tensor, zero: int, packed: Tensor, scale_O: Tensor, zeros_O: Tensor) -> Tensor:
+def _onednn(codes_TI: Tensor, packed: Tensor, scale_O: Tensor, zeros_O: Tensor) -> Tensor:
     y_TO: Tensor = torch.ops.onednn.qlinear_pointwise(
-        codes_TI, 1.0, zero, packed, scale_O, zeros_O, None, 1.0, 0, torch.float32, "none", [], ""
+        codes_TI, 1.0, 0, packed, scale_O, zeros_O, None, 1.0, 0, torch.float32, "none", [], ""
     )
     return y_TO

@@ -3,53 +3,20 @@
 Both give the numbers of `torch.nn.functional.linear` within rounding. oneDNN compiles code for each number of rows that
 it meets, 0.7 MB each, so it gets whole blocks of rows. Inference packs its batches in whole blocks
 (`bothways.inference.batching`); of other batches, the last rows are filled up with zeros or multiplied by torch.
-
-In inference mode a parameter is multiplied in oneDNN's own layout, where that is faster. The copy is as large as the
-parameter, is kept as long as it, and is made anew once torch has changed the parameter. An edit through ``.data`` or a
-numpy view, of which torch keeps no count, is not seen.
+In inference mode weights are read in the forms of `bothways.encoder.forms`.
 
 Shapes: T rows, I and O widths.
 """
 
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
-from weakref import ref
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from bothways.encoder.int8 import held
-from bothways.products import matrix_product, onednn_product, packed
-
-# Rows of a block. A batch of up to 2,048 tokens has one of 32 sizes then.
-ROW_BLOCK = 64
-# Rows of a block of a small batch: up to 64, 128 and 256 rows. With packed weights fewer rows take less time.
-_SMALL_BLOCKS = {64: 8, 128: 16, 256: 32}
-
-
-@dataclass(frozen=True, slots=True)
-class _Copy:
-    """The packed copy of a parameter, and the state that the parameter had when it was made."""
-
-    weight: "ref[Tensor]"
-    state: tuple[int, int, torch.Size]
-    packed: Tensor
-
-
-_copies: dict[int, _Copy] = {}
-"""By the parameter's `id`; a copy goes with its parameter."""
-
-
-def _forget(*_: object) -> None:
-    _copies.clear()
-
-
-# Torch does not count what a fused optimizer writes.
-register_optimizer_step_post_hook(_forget)
+from bothways.encoder.forms import filled, form_of
+from bothways.products import ROW_BLOCK, matrix_product, onednn_product, packed_block
 
 
 class Linear(nn.Linear):
@@ -66,10 +33,8 @@ def linear(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
     """``x W^T + b`` (T, O)."""
     if not _float32_rows(x_TI, weight_OI):
         return F.linear(x_TI, weight_OI, bias_O)
-    if torch.is_inference_mode_enabled() and (as_int8 := held(weight_OI)) is not None:
-        return as_int8.product(x_TI, bias_O)
-    if torch.is_inference_mode_enabled() and matrix_product().packs and _is_counted(weight_OI):
-        return _by_packed(x_TI, _packed_of(weight_OI), bias_O)
+    if torch.is_inference_mode_enabled() and (form := form_of(weight_OI)) is not None:
+        return form.product(x_TI, bias_O)
     if matrix_product().library != "onednn" or len(x_TI) + _unpacked_rows_to_fill(len(x_TI)) < ROW_BLOCK:
         return F.linear(x_TI, weight_OI, bias_O)
     if torch.is_grad_enabled():
@@ -81,7 +46,7 @@ def linear(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
 def rows_to_fill(rows: int) -> int:
     """Return the rows that a batch of inference has more in whole blocks; 0 where filling them would not pay."""
     if matrix_product().packs:
-        return -rows % _packed_block(rows)
+        return -rows % packed_block(rows)
     return _unpacked_rows_to_fill(rows)
 
 
@@ -89,47 +54,6 @@ def _unpacked_rows_to_fill(rows: int) -> int:
     """Return the same of products by weights that are not packed."""
     missing = -rows % ROW_BLOCK
     return missing if missing <= matrix_product().filling * rows else 0
-
-
-def _packed_block(rows: int) -> int:
-    for most, block in _SMALL_BLOCKS.items():
-        if rows <= most:
-            return block
-    return ROW_BLOCK
-
-
-def _is_counted(weight_OI: Tensor) -> bool:
-    """Return whether this is a parameter of which torch counts the changes."""
-    return type(weight_OI) is nn.Parameter and not weight_OI.is_inference()
-
-
-def _packed_of(weight_OI: Tensor) -> Tensor:
-    """Return the packed copy of a parameter, made anew where the parameter has changed since."""
-    key, state = id(weight_OI), (weight_OI.data_ptr(), weight_OI._version, weight_OI.shape)
-    known = _copies.get(key)
-    if known is None or known.weight() is not weight_OI or known.state != state:
-        known = _copies[key] = _Copy(ref(weight_OI, partial(_drop, _copies, key)), state, packed(weight_OI))
-    return known.packed
-
-
-def _drop(copies: dict[int, _Copy], key: int, _: object) -> None:
-    """Drop a copy; given the dictionary, as at the end of a process modules go before parameters."""
-    copies.pop(key, None)
-
-
-def _by_packed(x_TI: Tensor, packed_OI: Tensor, bias_O: Tensor | None) -> Tensor:
-    """Return ``x W^T + b`` (T, O), the rows filled up with zeros to whole blocks."""
-    rows = x_TI.shape[0]
-    missing = -rows % _packed_block(rows)
-    if not missing:
-        return onednn_product(x_TI, packed_OI, bias_O)
-    return _filled(x_TI, packed_OI, bias_O, missing)
-
-
-def _filled(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None, missing: int) -> Tensor:
-    """Return ``x W^T + b`` (T, O), computed with so many rows of zeros behind the others."""
-    filled_UO = onednn_product(F.pad(x_TI, (0, 0, 0, missing)), weight_OI, bias_O)
-    return filled_UO.resize_(len(x_TI), filled_UO.shape[1])  # no view of it, for others write into the result
 
 
 class _Product(torch.autograd.Function):
@@ -169,7 +93,7 @@ def _in_blocks(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) ->
         return onednn_product(x_TI, weight_OI, bias_O)
     missing = _unpacked_rows_to_fill(rows)
     if missing and (width <= outputs or not whole):
-        return _filled(x_TI, weight_OI, bias_O, missing)
+        return filled(x_TI, weight_OI, bias_O, missing)
     parts = onednn_product(x_TI[:whole], weight_OI, bias_O), F.linear(x_TI[whole:], weight_OI, bias_O)
     return torch.cat(parts)
 

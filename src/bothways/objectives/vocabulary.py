@@ -19,9 +19,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bothways.encoder import MaskedLMHead
-from bothways.encoder.linear import ROW_BLOCK, linear
+from bothways.encoder.linear import linear
 from bothways.objectives.pretraining import sums_of
 from bothways.packing import Packed
+from bothways.products import ROW_BLOCK
 
 Look = Callable[[Tensor, slice], None]
 """Is shown the probabilities (m, V) of a chunk, and which places they are of."""

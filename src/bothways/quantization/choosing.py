@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bothways.encoder.int8 import Int8Map, drop, hold
+from bothways.encoder.forms import drop, held, hold
+from bothways.encoder.int8 import Int8Weight
 from bothways.progress import Progress
 
 Vectors = NDArray[np.float32]
@@ -28,7 +29,7 @@ class RoundedLayer:
     """
 
     weight: nn.Parameter
-    as_int8: Int8Map
+    as_int8: Int8Weight
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,6 +49,7 @@ def choose_layers(
     candidates: Mapping[str, RoundedLayer],
     vectors: Callable[[Sequence[str]], Vectors],
     texts: Sequence[str],
+    expected_NH: Vectors,
     few: int,
     least: float,
     bar: Progress,
@@ -61,11 +63,11 @@ def choose_layers(
         candidates: Layers by their names.
         vectors: Computes the vectors of texts (N, H).
         texts: The texts.
+        expected_NH: Their vectors in float32.
         few: How many of them are enough to compare layers.
         least: The smallest cosine that is allowed.
         bar: Is told of each layer and each search step.
     """
-    expected_NH = vectors(texts)
     harm: dict[str, float] = {}
     for name, each in candidates.items():
         with _in_int8([each]):
@@ -107,16 +109,18 @@ def cosines(vectors_NH: Vectors, expected_NH: Vectors) -> NDArray[np.float64]:
 def _in_int8(candidates: Iterable[RoundedLayer]) -> Iterator[None]:
     """Let layers be int8 within the block, and their parameters the rounded weights, which some readers take."""
     chosen = list(candidates)
-    before = [each.weight.detach().clone() for each in chosen]
+    before = [(each.weight.detach().clone(), held(each.weight)) for each in chosen]
     for each in chosen:
         _set(each.weight, each.as_int8.weight())
         hold(each.weight, each.as_int8)
     try:
         yield
     finally:
-        for each, weight_OI in zip(chosen, before, strict=True):
+        for each, (weight_OI, form) in zip(chosen, before, strict=True):
             drop(each.weight)
             _set(each.weight, weight_OI)
+            if form is not None:
+                hold(each.weight, form)
 
 
 @torch.no_grad()

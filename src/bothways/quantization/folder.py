@@ -9,7 +9,7 @@ from bothways.checkpoints.files import FULL_WEIGHTS, PICKLED, PICKLED_INDEX, SHA
 from bothways.checkpoints.int8 import INT8_WEIGHTS, int8_tensors
 from bothways.checkpoints.save import write_json, write_tensors
 from bothways.checkpoints.schema import FORMAT_VERSION, OURS, Stored
-from bothways.encoder.int8 import Int8Map
+from bothways.encoder.int8 import Int8Weight
 from bothways.families.config_keys import INT8_METHOD, QUANTIZATION
 from bothways.families.stored_heads import HEAD_FOLDER
 from bothways.families.weight_map import expand
@@ -29,7 +29,7 @@ _LEFT = {WEIGHTS, PICKLED, PICKLED_INDEX, SHARD_INDEX, OURS, "config.json", "SHA
 
 
 def write_int8_folder(
-    folder: Path, checkpoint: Checkpoint, maps: Mapping[str, Int8Map], described: Mapping[str, object]
+    folder: Path, checkpoint: Checkpoint, maps: Mapping[str, Int8Weight], described: Mapping[str, object]
 ) -> None:
     """Fill an empty folder.
 

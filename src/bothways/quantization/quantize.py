@@ -4,15 +4,17 @@ Shapes: N texts, H hidden, W windows of a text.
 """
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from bothways.checkpoints.sentence_layout import stored_pooling
+from bothways.encoder.encoder import linear_weights
+from bothways.encoder.forms import drop_all, hold_bfloat16
 from bothways.encoder.heads import FirstToken, LastToken, MeanOfTokens, Read, ScoreHeadKind, read_rows
 from bothways.encoder.int8 import has_int8
 from bothways.errors import InvalidInput, UnsupportedConfig
@@ -20,7 +22,7 @@ from bothways.packing import Packed
 from bothways.progress import phase, progress
 from bothways.quantization.choosing import Choice, RoundedLayer, Vectors, choose_layers
 from bothways.quantization.folder import write_int8_folder
-from bothways.quantization.rounding import fitted, linear_layers, sampled
+from bothways.quantization.rounding import fitted, sampled
 from bothways.storage import check_folder_free, new_folder
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
 from bothways.text.texts import check_text
@@ -41,6 +43,7 @@ class Quantization:
         mean_cosine: The mean.
         vector: The vector that was compared.
         int8: Names of the layers in int8.
+        bfloat16: Names of those that are multiplied in bfloat16, or in float32 on processors without it.
         float32: Names of those that stayed in float32.
     """
 
@@ -49,6 +52,7 @@ class Quantization:
     mean_cosine: float
     vector: str
     int8: tuple[str, ...]
+    bfloat16: tuple[str, ...]
     float32: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -68,7 +72,7 @@ def quantize(
     show_progress: bool | None = None,
     **options: Unpack[OpenOptions],
 ) -> Quantization:
-    """Save a model whose linear layers are int8, but for those that harm the vectors of texts most.
+    """Save a model whose linear layers are int8, but for those that harm the vectors of texts most: bfloat16.
 
     The saved model opens as any other, and is for inference. What it lost stands in its files.
 
@@ -98,12 +102,19 @@ def quantize(
     if not has_int8():
         phase("this processor or torch multiplies no int8: the search is exact, but slow")
     read, vector = _read(opened)
-    candidates, layers = _candidates(opened, read, chosen, seed)
-    with progress("comparing layers", len(candidates), show=show_progress) as bar:
-        choice = choose_layers(candidates, _vectors(opened, read), chosen, _COMPARING, cosine, bar)
-    if not choice.names:
+    layers = linear_weights(opened.model.encoder)
+    candidates = _candidates(opened, read, layers, chosen, seed)
+    vectors = _vectors(opened, read)
+    expected_NH = vectors(chosen)
+    for others in (hold_bfloat16, drop_all):
+        others(layers.values())
+        with progress("comparing layers", len(candidates), show=show_progress) as bar:
+            choice = choose_layers(candidates, vectors, chosen, expected_NH, _COMPARING, cosine, bar)
+        if choice.names:
+            break
+    else:
         raise InvalidInput(f"expected a layer that keeps every cosine at {cosine:g} in int8, got none: lower cosine.")
-    found = _described(choice, layers, vector)
+    found = _described(choice, tuple(layers), vector, in_bfloat16=others is hold_bfloat16)
     maps = {name: candidates[name].as_int8 for name in choice.names}
     with new_folder(folder, overwrite=overwrite) as new:
         write_int8_folder(new, opened.checkpoint, maps, found.to_dict())
@@ -156,24 +167,23 @@ def _vectors(opened: OpenedModel, read: Read) -> Callable[[Sequence[str]], Vecto
 
 
 def _candidates(
-    opened: OpenedModel, read: Read, texts: Sequence[str], seed: int
-) -> tuple[dict[str, RoundedLayer], tuple[str, ...]]:
-    """Return the layers that read something, each with its map, and the names of all."""
-    encoder = opened.model.encoder
-    layers = linear_layers(encoder)
-    with sampled(layers, seed) as samples:
+    opened: OpenedModel, read: Read, layers: Mapping[str, nn.Parameter], texts: Sequence[str], seed: int
+) -> dict[str, RoundedLayer]:
+    """Return the layers that read something, each with its map."""
+    modules = {name: opened.model.encoder.get_submodule(name.removesuffix(".weight")) for name in layers}
+    with sampled(modules, seed) as samples:
         _vectors(opened, read)(texts[:_FITTING])
     candidates = {}
     with progress("rounding layers", len(samples)) as bar:
         for name, sample in samples.items():
-            weight = encoder.get_parameter(name)
+            weight = layers[name]
             candidates[name] = RoundedLayer(weight, fitted(weight, sample))
             bar.advance()
-    return candidates, tuple(layers)
+    return candidates
 
 
-def _described(choice: Choice, layers: Sequence[str], vector: str) -> Quantization:
-    kept = tuple(name for name in layers if name not in choice.names)
+def _described(choice: Choice, layers: Sequence[str], vector: str, *, in_bfloat16: bool) -> Quantization:
+    kept = tuple(_layer(name) for name in layers if name not in choice.names)
     cosines_N = choice.cosines_N
     return Quantization(
         texts=len(cosines_N),
@@ -181,7 +191,8 @@ def _described(choice: Choice, layers: Sequence[str], vector: str) -> Quantizati
         mean_cosine=float(cosines_N.mean()),
         vector=vector,
         int8=tuple(_layer(name) for name in layers if name in choice.names),
-        float32=tuple(map(_layer, kept)),
+        bfloat16=kept if in_bfloat16 else (),
+        float32=() if in_bfloat16 else kept,
     )
 
 

@@ -10,10 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bothways.encoder import Encoder
-from bothways.encoder.int8 import ABOVE, BOTH_SIDES, Int8Map
-from bothways.encoder.linear import Linear
-from bothways.encoder.projection import QKV
+from bothways.encoder.int8 import Int8Weight
 
 # How much of the difficulty of large inputs goes to the weights: all of it at 1, none at 0.
 _STRENGTHS = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8)
@@ -48,13 +45,6 @@ class InputSample:
         return torch.cat(self._rows)
 
 
-def linear_layers(encoder: Encoder) -> dict[str, nn.Module]:
-    """Return the linear maps of an encoder's layers by the names of their weights."""
-    return {
-        f"layers.{name}.weight": part for name, part in encoder.layers.named_modules() if isinstance(part, Linear | QKV)
-    }
-
-
 @contextmanager
 def sampled(layers: Mapping[str, nn.Module], seed: int) -> Iterator[dict[str, InputSample]]:
     """Collect what layers read within the block; those that read nothing have no sample."""
@@ -77,28 +67,26 @@ def sampled(layers: Mapping[str, nn.Module], seed: int) -> Iterator[dict[str, In
 
 
 @torch.inference_mode()
-def fitted(weight_OI: Tensor, sample: InputSample) -> Int8Map:
+def fitted(weight_OI: Tensor, sample: InputSample) -> Int8Weight:
     """Return the map whose products of the sampled rows are nearest to those of the weight."""
     rows_RI = sample.rows_RI
     expected_RO = rows_RI @ weight_OI.t()
-    found = [Int8Map.of(weight_OI, *each) for each in _stretches(weight_OI, sample)]
+    found = [Int8Weight.of(weight_OI, *each) for each in _stretches(weight_OI, sample)]
     errors = [float((each.product(rows_RI, None) - expected_RO).square().sum()) for each in found]
     return found[errors.index(min(errors))]
 
 
-def _stretches(weight_OI: Tensor, sample: InputSample) -> Iterator[tuple[Tensor, Tensor, int]]:
-    """Yield shifts and stretches (I) with the code of zero: first none at all, then more and more."""
+def _stretches(weight_OI: Tensor, sample: InputSample) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield shifts and stretches (I): first none at all, then more and more."""
     assert sample.low_I is not None
     assert sample.high_I is not None
     none_I = torch.zeros_like(sample.low_I)
-    lowest_I = none_I + sample.low_I.min()
-    yield none_I, torch.ones_like(none_I), BOTH_SIDES
-    yield lowest_I, torch.ones_like(none_I), ABOVE
-    mean_I, weights_I = sample.rows_RI.mean(0), _above_zero(weight_OI.abs().amax(0))
-    for shift_I, zero in ((none_I, BOTH_SIDES), (mean_I, BOTH_SIDES), (lowest_I, ABOVE)):
+    yield none_I, torch.ones_like(none_I)
+    weights_I = _above_zero(weight_OI.abs().amax(0))
+    for shift_I in (none_I, sample.rows_RI.mean(0)):
         inputs_I = _above_zero(torch.maximum(sample.high_I - shift_I, shift_I - sample.low_I))
         for strength in _STRENGTHS:
-            yield shift_I, weights_I.pow(1 - strength) / inputs_I.pow(strength), zero
+            yield shift_I, weights_I.pow(1 - strength) / inputs_I.pow(strength)
 
 
 def _above_zero(values_I: Tensor) -> Tensor:

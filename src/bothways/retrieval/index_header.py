@@ -13,12 +13,13 @@ from bothways.retrieval.lexical import DEFAULT_LANGUAGE
 from bothways.text import Overflow
 
 FORMAT = "bothways search index"
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 METRIC = "cosine"
 HEADER = "index.json"
 
 # Version 1 had the files beside the header, no fields, and nothing for lexical search; version 2 did not know the
-# encoder's vocabulary, nor how texts were read; version 3 cut words at their marks and at unseen characters.
+# encoder's vocabulary, nor how texts were read; version 3 cut words at their marks and at unseen characters;
+# version 4 did not know the precision.
 _SINCE_VERSION_1: dict[str, object] = {"fields": [], "language": DEFAULT_LANGUAGE, "data": "."}
 
 
@@ -48,6 +49,7 @@ class EncoderIdentity:
         dimensions: The width of the vectors.
         vocabulary: SHA-256 of its tokens in the order of their ids; None where the index does not know it.
         reading: How texts are read unless something else is said; None where the index does not know it.
+        precision: Of the encoder's products, such as ``float32`` or ``int8``; None where the index does not know it.
     """
 
     name: str
@@ -56,6 +58,7 @@ class EncoderIdentity:
     dimensions: int
     vocabulary: str | None = None
     reading: IndexTextOptions | None = None
+    precision: str | None = None
 
 
 class Header(BaseModel):

@@ -275,6 +275,7 @@ def identity_of(embedder: SentenceEmbedder) -> EncoderIdentity:
         dimensions=embedder.dimensions,
         vocabulary=embedder.model.tokenizer.vocabulary_digest(),
         reading=IndexTextOptions(settings.max_length, settings.on_overflow, settings.stride),
+        precision=embedder.model.precision,
     )
 
 

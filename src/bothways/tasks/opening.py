@@ -42,8 +42,10 @@ class OpenOptions(TypedDict, total=False):
         revision: The commit of a hub name; when None, the one that its download resolved.
         device: ``"auto"`` takes a GPU where there is one.
         dtype: Precision of the encoder's weights: ``float32``, ``bfloat16``, ``float16`` or ``float64``. None (the
-            default) is bfloat16 on a GPU that has it, else float32; what is trained or saved is in float32 all the
-            same. Whether a GPU multiplies float32 in TF32 is torch's setting, ``torch.set_float32_matmul_precision``.
+            default) is bfloat16 on a GPU that has it, else float32. ``auto`` is the same, and takes bfloat16 for the
+            matrix products of inference on a CPU that has instructions for it; it says what it took. What is trained or
+            saved is in float32 all the same. Whether a GPU multiplies float32 in TF32 is torch's setting,
+            ``torch.set_float32_matmul_precision``.
         download: Whether the hub may be asked for it.
         allow_pickle: Whether a ``.bin`` file may be read, after a scan.
     """
@@ -121,7 +123,9 @@ class OpenedModel:
         encoder = model.in_full(model.encoder) if model.rounded else deepcopy(model.encoder)
         # The pooler is not trained, but is saved.
         pooler = model.in_full(model.pooler) if isinstance(model.pooler, Pooler) else model.pooler
-        model = replace(model, encoder=encoder, pooler=pooler, rounded=False, trainings=trainings)
+        model = replace(
+            model, encoder=encoder, pooler=pooler, rounded=False, multiplies_bfloat16=False, trainings=trainings
+        )
         return replace(self, model=model)
 
     @property
