@@ -1,6 +1,7 @@
 """Costs from runs that compute nothing agree with other counts, and with what processes really take."""
 
 import dataclasses
+from dataclasses import replace
 
 import pytest
 import torch
@@ -109,6 +110,23 @@ def test_memory_of_many_texts_is_that_of_a_run_with_all_of_them(monkeypatch, nam
     assert followed[1].activations == pytest.approx(training.activations, rel=1e-5)
     # The peak of the smaller batches may be at another moment than that of the larger ones.
     assert 0.97 * training.most < followed[1].most < 1.0001 * training.most
+
+
+@pytest.mark.parametrize("layers", [5, 12])
+def test_checkpointed_layers_are_counted_as_a_run_of_all_of_them(monkeypatch, layers):
+    _, config = find_config("google/electra-small-discriminator")
+    config = replace(config, layers=layers)
+    for batch in (4, 32):
+        followed = training_bytes(config, batch, 32, checkpointing=True)
+        with monkeypatch.context() as patch:
+            patch.setattr("bothways.advice.dry._layers_alike", lambda _: False)
+            whole = training_bytes.__wrapped__(config, batch, 32, checkpointing=True)
+        assert followed.activations == whole.activations
+        assert followed.most == pytest.approx(whole.most, rel=0.01)
+        usual = cost(config, batch=batch, length=32).training
+        lean = cost(config, batch=batch, length=32, activation_checkpointing=True).training
+        assert lean.activations == followed.activations < 0.4 * usual.activations
+        assert lean.peak <= usual.peak
 
 
 def test_weights_are_no_activations():

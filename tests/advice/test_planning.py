@@ -107,6 +107,16 @@ def test_sharding_leaves_each_device_a_part():
 
 
 @pytest.mark.parametrize("name", RECIPES)
+def test_checkpointing_trades_memory_for_operations(name):
+    usual, lean = (plan(PUBLISHED[name], devices_of("H100"), Rates(), activation_checkpointing=on) for on in (0, 1))
+    assert 1.15 * usual.flops_per_token < lean.flops_per_token < 4 / 3 * usual.flops_per_token
+    assert lean.seconds == pytest.approx(usual.seconds * lean.flops_per_token / usual.flops_per_token)
+    for before, after in zip(usual.phases, lean.phases, strict=True):
+        assert after.micro_batch >= before.micro_batch
+        assert after.memory < 0.8 * before.memory
+
+
+@pytest.mark.parametrize("name", RECIPES)
 def test_a_device_takes_as_many_tokens_at_once_as_pre_training_does(name):
     for each in plan(PUBLISHED[name].changed(batch=10_000), devices_of("B200"), Rates()).phases:
         remembered = 384 if name == "xlnet" else 0

@@ -124,7 +124,8 @@ class Runs:
                 for again in (before, count):
                     place = f"{stopped}, resumed by {again}"
                     shutil.copytree(self.folder / f"{stopped}.checkpoints", self.folder / f"{place}.checkpoints")
-                    self.run(again, place, shard=shard, resume=True)
+                    # Layers may be computed again from some update on, here where they are sharded.
+                    self.run(again, place, shard=shard, resume=True, activation_checkpointing=shard)
 
 
 def main(folder, counts, names):

@@ -111,6 +111,20 @@ def test_a_resumed_run_equals_one_that_was_not_interrupted(name, at, make, tmp_p
     assert all(torch.equal(*each) for each in pairs)
 
 
+@pytest.mark.parametrize("name", RECIPES)
+def test_activation_checkpointing_changes_no_bit(name, make):
+    (usual, corpus), (lean, _) = make(name), make(name)
+    (usual_record, lean_record) = (
+        pretrainer.fit(
+            corpus, updates=4, batch_size=6, show_progress=False, activation_checkpointing=pretrainer is lean
+        )
+        for pretrainer in (usual, lean)
+    )
+    assert lean_record.losses == usual_record.losses
+    weights = usual.fitted.model.encoder.state_dict()
+    assert all(torch.equal(value, weights[key]) for key, value in lean.fitted.model.encoder.state_dict().items())
+
+
 def test_a_changed_recipe_is_not_resumed_and_the_difference_said(make, tmp_path):
     first, corpus = make("roberta")
     options = {"batch_size": 4, "show_progress": False, "checkpoints": tmp_path / "c"}

@@ -117,6 +117,12 @@ def test_the_losses_of_a_training_are_those_that_were_written(case, tmp_path):
     assert losses_of(case, tmp_path) == pytest.approx(golden[case], rel=TOLERANCE)
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_activation_checkpointing_has_the_same_losses(case, tmp_path):
+    usual, lean = (losses_of(case, tmp_path / str(on), activation_checkpointing=on) for on in (False, True))
+    assert lean == usual
+
+
 def test_every_task_has_losses():
     learning = {name for name, spec in SPECS.items() if spec.learns}
     assert {name for name, *_ in CASES.values()} == {*learning, "multitask"}

@@ -87,13 +87,14 @@ class Cost:
     training: TrainingMemory
 
 
-def cost(config: EncoderConfig, *, batch: int = 1, length: int = 128) -> Cost:
+def cost(config: EncoderConfig, *, batch: int = 1, length: int = 128, activation_checkpointing: bool = False) -> Cost:
     """Return the cost of an encoder, from a run that computes nothing.
 
     Args:
         config: The encoder.
         batch: Texts in a batch.
         length: Tokens of each text.
+        activation_checkpointing: Train with the option of this name (`bothways.TrainingOptions`).
 
     Raises:
         InvalidInput: A number is below 1, the length is more than the model reads, or they make more tokens than a
@@ -116,7 +117,7 @@ def cost(config: EncoderConfig, *, batch: int = 1, length: int = 128) -> Cost:
     embedding, backbone = count_parts(config)
     tables, others = embedding * FLOAT32, backbone * FLOAT32
     weights = tables + others
-    working = training_bytes(config, batch, length)
+    working = training_bytes(config, batch, length, checkpointing=activation_checkpointing)
     return Cost(
         batch=batch,
         length=length,

@@ -9,6 +9,7 @@ Shapes: B sequences, n tokens of each, T = B x n packed tokens.
 import math
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, TypeAlias
@@ -23,6 +24,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from bothways.encoder import Encoder
 from bothways.encoder.axes import FullAttention, SharedGroups
 from bothways.encoder.config import EncoderConfig
+from bothways.encoder.encoder import activation_checkpointing
 from bothways.packing import Packed
 
 Kwargs: TypeAlias = Mapping[str, object] | None
@@ -101,28 +103,38 @@ def _layers_alike(config: EncoderConfig) -> bool:
 
 
 @cache
-def training_bytes(config: EncoderConfig, batch: int, length: int) -> TrainingBytes:
+def training_bytes(config: EncoderConfig, batch: int, length: int, *, checkpointing: bool = False) -> TrainingBytes:
     """Return what a forward and backward pass needs beyond the weights, on a CPU in float32.
 
     Two batches of some size tell of larger ones; the peak up to 5 % too low, where theirs is at another moment, and
     with texts of fewer than 8 tokens up to 15 %. Where all layers are alike, two and three of them tell of all.
+
+    Args:
+        config: The encoder.
+        batch: Sequences.
+        length: Tokens of each.
+        checkpointing: With `bothways.encoder.encoder.activation_checkpointing`.
     """
     steady = _steady(config, length)
     if batch > 2 * steady:
-        few, more = (training_bytes(config, texts, length) for texts in (steady, 2 * steady))
+        few, more = (
+            training_bytes(config, texts, length, checkpointing=checkpointing) for texts in (steady, 2 * steady)
+        )
         activations = _continued(batch, steady, few.activations, more.activations)
         # With short texts, the peak of the two may be at a moment whose memory grows less or not at all.
         return TrainingBytes(activations, max(activations, _continued(batch, steady, few.most, more.most)))
     # With two groups of weights the third layer is the first to add to gradients that are there.
     if _layers_alike(config) and _groups(config) == 1 and config.layers > 3:
-        two, three = (training_bytes(replace(config, layers=layers), batch, length) for layers in (2, 3))
+        shallow = (replace(config, layers=layers) for layers in (2, 3))
+        two, three = (training_bytes(each, batch, length, checkpointing=checkpointing) for each in shallow)
         return TrainingBytes(_deeper(config, two.activations, three.activations), _deeper(config, two.most, three.most))
     with FakeTensorMode(allow_non_fake_inputs=True):
         encoder, packed = _without_content(config).train(), _packed(batch, length)
         for part in encoder.modules():
             if isinstance(part, nn.Embedding):  # their gradients are a few rows at this moment
                 part.weight.requires_grad_(False)
-        with _LiveBytes(encoder) as live:
+        saving = activation_checkpointing(encoder) if checkpointing else nullcontext()
+        with saving, _LiveBytes(encoder) as live:
             loss = encoder(packed).sum()
             activations = live.now
             loss.backward()

@@ -21,7 +21,13 @@ def sequences_at_once(task: PretrainingTask, length: int, device: str) -> int:
 
 
 def training_memory(
-    task: PretrainingTask, models: Sequence[EncoderConfig], size: tuple[int, int], device: str, shards: int
+    task: PretrainingTask,
+    models: Sequence[EncoderConfig],
+    size: tuple[int, int],
+    device: str,
+    shards: int,
+    *,
+    checkpointing: bool = False,
 ) -> float:
     """Return the bytes of a training step in float32, on each of so many devices that share a model.
 
@@ -31,12 +37,14 @@ def training_memory(
         size: Sequences in a micro-batch, and tokens of each.
         device: Kind of device, as torch names it.
         shards: Devices that share weights, gradients and moments.
+        checkpointing: Activation checkpointing.
     """
     batch, length = size
     total = 0.0
     for config in models:
         # Keys and values of remembered tokens, and the second stream of targets, are about as much as these tokens.
-        training = cost(config, batch=batch, length=length + _remembered(task)).training
+        read = length + _remembered(task)
+        training = cost(config, batch=batch, length=read, activation_checkpointing=checkpointing).training
         total += training.peak if shards == 1 else _sharded(training, config, shards)
     if isinstance(task, ReplacedTokenDetection) and task.embeddings == "shared":
         total -= TRAINING_COPIES * FLOAT32 * models[-1].vocabulary * models[-1].embedding.width / shards

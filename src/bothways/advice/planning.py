@@ -97,7 +97,14 @@ class Plan:
         return sum(each.seconds for each in self.phases)
 
 
-def plan(scaled: ScaledRecipe, devices: Devices, rates: Rates, *, shard: bool = False) -> Plan:
+def plan(
+    scaled: ScaledRecipe,
+    devices: Devices,
+    rates: Rates,
+    *,
+    shard: bool = False,
+    activation_checkpointing: bool = False,
+) -> Plan:
     """Plan a run.
 
     Args:
@@ -105,6 +112,8 @@ def plan(scaled: ScaledRecipe, devices: Devices, rates: Rates, *, shard: bool = 
         devices: Where it runs.
         rates: What hours and price rest on.
         shard: Divide parameters, gradients and moments among the devices.
+        activation_checkpointing: Compute layers again for the backward pass: less memory, and up to a third more
+            operations.
 
     Raises:
         InvalidInput: A rate is not above 0, sequences are longer than the model reads, or the recipe's model is not in
@@ -117,11 +126,13 @@ def plan(scaled: ScaledRecipe, devices: Devices, rates: Rates, *, shard: bool = 
     check_lengths(scaled)
     config, generator = _configs(scaled)
     lengths = {phase.length for phase in scaled.course.phases}
-    flops = {length: _flops_per_token(scaled, config, generator, length) for length in lengths}
+    repeats = activation_checkpointing
+    flops = {length: _flops_per_token(scaled, config, generator, length, repeats=repeats) for length in lengths}
     models = (config,) if generator is None else (config, generator)
     shards = devices.count if shard else 1
     phases = tuple(
-        _planned(phase, flops[phase.length], scaled, models, devices, rates, shards) for phase in scaled.course.phases
+        _planned(phase, flops[phase.length], scaled, models, devices, rates, shards, checkpointing=repeats)
+        for phase in scaled.course.phases
     )
     hours = sum(each.seconds for each in phases) / 3600 * devices.count
     tokens = scaled.course.tokens
@@ -149,22 +160,27 @@ def _configs(scaled: ScaledRecipe) -> tuple[EncoderConfig, EncoderConfig | None]
 
 
 def _flops_per_token(
-    scaled: ScaledRecipe, config: EncoderConfig, generator: EncoderConfig | None, length: int
+    scaled: ScaledRecipe, config: EncoderConfig, generator: EncoderConfig | None, length: int, *, repeats: bool
 ) -> float:
     """Return the operations of an update for each of its tokens, backward pass included."""
-    forward = count_flops(config, 1, length) / length
+
+    def trained(encoder: EncoderConfig) -> float:
+        """Forward and backward pass of an encoder; repeated are all layers but the last."""
+        passes = 3 + repeats * (encoder.layers - 1) / encoder.layers
+        return passes * count_flops(encoder, 1, length) / length
+
     logits = 2.0 * config.vocabulary * config.embedding.width
     match scaled.task:
         case MaskedLanguageModelling(masking=masking):
-            return 3 * (forward + masking.fraction * logits)
+            return trained(config) + 3 * masking.fraction * logits
         case ReplacedTokenDetection(masking=masking):
-            narrow = 0.0 if generator is None else count_flops(generator, 1, length) / length
-            return 3 * (forward + narrow + masking.fraction * logits)
+            narrow = 0.0 if generator is None else trained(generator)
+            return trained(config) + narrow + 3 * masking.fraction * logits
         case PermutationLanguageModelling(partial=partial):
-            return 3 * (forward * (1 + 1 / partial) + logits / partial)
+            return trained(config) * (1 + 1 / partial) + 3 * logits / partial
         case DistilledMaskedLM(masking=masking):
             teacher = count_flops(replace(config, layers=2 * config.layers), 1, length) / length
-            return 3 * (forward + masking.fraction * logits) + teacher + masking.fraction * logits
+            return trained(config) + teacher + 4 * masking.fraction * logits
 
 
 def _planned(
@@ -175,6 +191,8 @@ def _planned(
     devices: Devices,
     rates: Rates,
     shards: int,
+    *,
+    checkpointing: bool,
 ) -> PlannedPhase:
     share = 1.0 if devices.each.measured else rates.utilisation
     per_device = rates.tokens_per_second or devices.each.flops * share / flops
@@ -184,7 +202,9 @@ def _planned(
         return PlannedPhase(phase, None, None, None, seconds)
     size = min(own, sequences_at_once(scaled.task, phase.length, devices.each.kind))
     while True:
-        needed = training_memory(scaled.task, models, (size, phase.length), devices.each.kind, shards)
+        needed = training_memory(
+            scaled.task, models, (size, phase.length), devices.each.kind, shards, checkpointing=checkpointing
+        )
         if needed <= _FILLED * devices.each.memory:
             return PlannedPhase(phase, size, -(-own // size), needed, seconds)
         if size == 1:

@@ -59,6 +59,7 @@ def cost(
     *,
     batch: PositiveInt = 8,
     length: PositiveInt = 128,
+    activation_checkpointing: Flag = False,
     against_decoder: Flag = False,
     decoder: DecoderOptions | None = None,
     json: Flag = False,
@@ -71,6 +72,7 @@ def cost(
         model: A model of the catalogue, or a folder with a config.json.
         batch: Texts in a batch.
         length: Tokens of each.
+        activation_checkpointing: Train with the option of this name.
         against_decoder: Also compare classifying documents with this model and with a large decoder, on paper.
         decoder: What the comparison rests on.
         json: Print one JSON object.
@@ -81,7 +83,7 @@ def cost(
 
     name, config = find_config(model)
     with bad_usage():
-        found = cost_of(config, batch=batch, length=length)
+        found = cost_of(config, batch=batch, length=length, activation_checkpointing=activation_checkpointing)
         comparison = compare(config, Assumptions(**asdict(decoder or DecoderOptions()))) if against_decoder else None
     if json:
         print_json({"name": name, **asdict(found), "against_decoder": comparison and asdict(comparison)})

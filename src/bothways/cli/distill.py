@@ -11,6 +11,7 @@ from bothways.cli.opening import columns_of, open_options
 from bothways.cli.options import AS_IT_CAN, HERE, TEXT, File, ModelOptions, Names, PositiveInt, usage_error
 from bothways.cli.reading import optional_source
 from bothways.cli.training import (
+    CHECKPOINTING,
     CHECKPOINTS,
     FULL,
     LAYER_DECAY,
@@ -57,6 +58,7 @@ TRAINING = group_of(
         ),
         LAYER_DECAY,
         Option("seed", int, "Seed of masks, dropout and order.", default="0"),
+        CHECKPOINTING,
         SHARD,
         CHECKPOINTS,
     ],

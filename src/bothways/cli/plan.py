@@ -39,6 +39,7 @@ def plan(
     tokens_per_second: PositiveFloat | None = None,
     utilisation: PositiveFloat = 0.4,
     price: PositiveFloat | None = None,
+    activation_checkpointing: Flag = False,
     shard: Flag = False,
     json: Flag = False,
     threads: PositiveInt | None = None,
@@ -57,6 +58,8 @@ def plan(
         tokens_per_second: Rate of one device, where you have measured it.
         utilisation: Otherwise, part of the devices' peak rate that is assumed to be reached.
         price: Price of one device for an hour, in whatever money.
+        activation_checkpointing: Compute layers again for the backward pass, as pretrain --activation-checkpointing
+            does: less memory, more operations.
         shard: Divide weights, gradients and moments among the devices, as pretrain --shard does.
         json: Print one JSON object.
         threads: CPU threads of the measurement. Default: as OMP_NUM_THREADS says, else one for each core that the
@@ -72,7 +75,13 @@ def plan(
     given = scaled(find_recipe(recipe), scale)
     with bad_usage():
         changed = given.changed(updates=updates, tokens=tokens, batch=batch_size, length=length, warmup=batch.warmup())
-        found = planned(changed, devices_of(hardware), Rates(utilisation, tokens_per_second, price), shard=shard)
+        found = planned(
+            changed,
+            devices_of(hardware),
+            Rates(utilisation, tokens_per_second, price),
+            shard=shard,
+            activation_checkpointing=activation_checkpointing,
+        )
     if json:
         print_json(_values(found))
     else:

@@ -10,6 +10,7 @@ from bothways.cli.opening import open_tokenizer
 from bothways.cli.options import TEXT, Columns, Names, PositiveInt, bad_usage, usage_error
 from bothways.cli.terminal import note
 from bothways.cli.training import (
+    CHECKPOINTING,
     CHECKPOINTS,
     FULL,
     LAYER_DECAY,
@@ -47,6 +48,7 @@ TRAINING = group_of(
         Option("learning_rate", float, "Peak of the schedule. Default: the recipe's."),
         LAYER_DECAY,
         Option("seed", int, "Seed of weights, masks, pairs and order.", default="0"),
+        CHECKPOINTING,
         SHARD,
         CHECKPOINTS,
     ],

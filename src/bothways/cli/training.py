@@ -44,6 +44,7 @@ _SHOWN = (
     "batch_size",
     "patience",
     "seed",
+    "activation_checkpointing",
     "shard",
 )
 CHECKPOINTS = Option(
@@ -55,7 +56,7 @@ CHECKPOINTS = Option(
 _DECLARED = {option.name: option for option in options_of(TrainingOptions)}
 TOKENS = Option("tokens", TokenCount, "Tokens to read, such as 50M (k, M, G, T), in place of the other lengths.")
 _DECLARED["total_tokens"] = replace(TOKENS, name="total_tokens")
-LAYER_DECAY, SHARD = _DECLARED["layer_decay"], _DECLARED["shard"]
+LAYER_DECAY, CHECKPOINTING, SHARD = (_DECLARED[name] for name in ("layer_decay", "activation_checkpointing", "shard"))
 TRAINING = group_of("Training", [*(option for name, option in _DECLARED.items() if name in _SHOWN), CHECKPOINTS])
 
 

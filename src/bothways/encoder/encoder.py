@@ -3,6 +3,9 @@
 Shapes: B sequences, T packed tokens, H hidden, L layers, M selected rows.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import cast
 
 import torch
@@ -20,6 +23,7 @@ from bothways.encoder.memory import Memory, Segment, segment_of
 from bothways.encoder.positions import SharedPositions, TransformerXL, shared_positions
 from bothways.encoder.projection import QKV
 from bothways.encoder.query_stream import MaskDecoding, Queries, QueryStream
+from bothways.encoder.recomputation import checkpointed
 from bothways.encoder.rows import ALL_ROWS, NO_ROWS, Rows, select
 from bothways.encoder.run import Recorder, Run
 
@@ -33,7 +37,12 @@ class Layers(nn.ModuleList):
         convolution: Beside the first layer, if there is one.
         final_norm: Behind the last layer.
         dropout: Behind the final norm.
+
+    Attributes:
+        checkpointing: Whether the backward pass computes each layer but the last again; see `activation_checkpointing`.
     """
+
+    checkpointing = False
 
     def __init__(
         self,
@@ -98,14 +107,21 @@ class Layers(nn.ModuleList):
                 run.record.hidden_states.append(hidden_TH)
             last = place == len(self.steps) - 1
             read = ALL_ROWS if not last else rows if queries_MH is None else NO_ROWS
+            step = partial(self._step, place, segment, run, read)
             if last and isinstance(queries, MaskDecoding):
                 queries_MH = self._decoded(hidden_TH, queries, segment, run)
+            elif last or not self._recomputes(run):
+                hidden_TH, queries_MH = step(hidden_TH, queries_MH)
             else:
-                hidden_TH, queries_MH = self._step(place, hidden_TH, queries_MH, segment, run, read)
+                hidden_TH, queries_MH = checkpointed(step, hidden_TH, queries_MH)
         return hidden_TH if queries_MH is None else queries_MH
 
+    def _recomputes(self, run: Run) -> bool:
+        """Return whether layers are checkpointed: a second run would record attention weights a second time."""
+        return self.checkpointing and torch.is_grad_enabled() and not run.wants_attentions
+
     def _step(
-        self, place: int, hidden_TH: Tensor, queries_MH: Tensor | None, segment: Segment, run: Run, rows: Rows
+        self, place: int, segment: Segment, run: Run, rows: Rows, hidden_TH: Tensor, queries_MH: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         """Those rows of the states behind a layer that are read, and those of the query stream if there is one."""
         step, beside = cast("Layer", self[self.steps[place]]), self._around[1] if place == 0 else None
@@ -193,6 +209,23 @@ def linear_weights(encoder: Encoder) -> dict[str, nn.Parameter]:
         for name, part in parts
         if isinstance(part, Linear | QKV)
     }
+
+
+@contextmanager
+def activation_checkpointing(module: nn.Module) -> Iterator[None]:
+    """Have all encoders in a module keep each layer's input alone for the backward pass while the block runs.
+
+    The backward pass computes a layer once more before it needs what is inside. The last layer is needed at once, so it
+    keeps everything.
+    """
+    encoders = [part for part in module.modules() if isinstance(part, Layers) and not part.checkpointing]
+    for each in encoders:
+        each.checkpointing = True
+    try:
+        yield
+    finally:
+        for each in encoders:
+            del each.checkpointing
 
 
 def layer_order(config: EncoderConfig) -> tuple[tuple[int, ...], ...]:

@@ -17,6 +17,7 @@ from typing import Any, Generic
 
 import torch
 
+from bothways.encoder.encoder import activation_checkpointing
 from bothways.errors import InvalidInput, TrainingDiverged
 from bothways.products import matrix_product
 from bothways.progress import Progress, duration, progress
@@ -89,6 +90,8 @@ def train(
         share(objective.module, workers)
         if workers.count == 1:  # sums over processes are of dense gradients
             stack.enter_context(sparse_tables(objective.module))
+        if options.activation_checkpointing:
+            stack.enter_context(activation_checkpointing(objective.module))
         layout = laid_out(objective.module, workers, shard=options.shard)
         interrupts = stack.enter_context(Interrupts())
         run = _Run(objective, options, folder, interrupts, origin or {}, on_keep, workers, layout)
