@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "bothways"
 
 # From the ground up. A module may import what stands on a lower line, and nothing beside it on its own line.
 LAYERS = (
-    ("errors", "choices"),
+    ("errors", "choices", "lazy"),
     ("reading", "storage", "progress", "threads"),
     ("devices", "products"),
     ("packing",),
@@ -27,11 +27,11 @@ LAYERS = (
     ("data",),
     ("evaluation",),
     ("confidence",),
-    ("inference", "export"),
+    ("inference",),
     ("training",),
     ("objectives",),
     ("tasks",),
-    ("compose", "pretraining", "quantization"),
+    ("compose", "pretraining", "quantization", "export"),
     ("retrieval", "explain"),
     ("audit", "judging"),
     ("advice",),
@@ -46,7 +46,14 @@ PUBLIC = set(bothways.__all__)
 # share lies beside them.
 ROOMS = {"tasks": "tasks", "compose": "tasks"}
 # What gathers the rooms, and what opens any of them.
-GATHERERS = {"tasks/__init__.py", "judging/__init__.py", "tasks/registry.py", "compose/opening.py", "audit/registry.py"}
+GATHERERS = {
+    "tasks/__init__.py",
+    "judging/__init__.py",
+    "tasks/registry.py",
+    "compose/opening.py",
+    "audit/registry.py",
+    "lazy.py",
+}
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 
 NETWORK = {"huggingface_hub", "socket", "urllib", "http", "requests", "httpx"}
@@ -201,9 +208,14 @@ def test_imports_go_downward(path):
 
 
 def test_gatherers_name_what_they_import():
-    from bothways import judging, tasks
+    from bothways import checkpoints, encoder, inference, judging, objectives, tasks
+    from bothways.compose.opening import COMPOSED
     from bothways.tasks.registry import SPECS
 
+    for package in (checkpoints, encoder, inference, objectives):
+        assert set(package._HOMES) == set(package.__all__)
+        assert all(home.startswith(f"{package.__name__}.") for home in package._HOMES.values())
+    assert all(home.startswith("bothways.compose.") for home in COMPOSED.values())
     homes = [*tasks._HOMES.values(), *(spec.home.split(":")[0] for spec in SPECS.values())]
     assert homes
     assert all(home.startswith("bothways.tasks.") for home in homes)

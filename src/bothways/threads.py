@@ -53,6 +53,12 @@ def choose_threads(threads: int | None = None) -> None:
         os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 
 
+def compute_threads() -> int:
+    """Return how many threads to compute with: as the environment says, else as many as there are granted cores."""
+    asked = os.environ.get(_NUMBER[0], "")
+    return int(asked) if asked.isdecimal() and int(asked) > 0 else granted_cores()
+
+
 def cores_are_shared(threads: int, root: Path = Path("/")) -> bool:
     """Return whether other processes leave fewer than so many cores free, both now and over the last minute.
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 import bothways
 from bothways import MultiTask, PairClassifier, SentenceEmbedder, TaggingData, TaskData, TextClassifier, TextTagger
 from bothways.checkpoints import load, open_checkpoint
-from bothways.encoder.heads import MeanOfTokens
+from bothways.encoder.head_kinds import MeanOfTokens
 from bothways.errors import (
     BothwaysError,
     CorruptCheckpoint,

@@ -103,7 +103,8 @@ def test_a_single_text_and_a_stream_say_the_same(three):
 
 def test_heads_that_read_other_rows_share_the_pass(monkeypatch):
     from bothways.encoder import ScoreHead, ScoreHeadKind
-    from bothways.encoder.heads import FirstToken, Labels, MeanOfTokens, read_rows
+    from bothways.encoder.head_kinds import FirstToken, Labels, MeanOfTokens
+    from bothways.encoder.heads import read_rows
     from bothways.packing import pack
     from tiny_models import random_ids, tiny_encoder
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from bothways.encoder.heads import (
+from bothways.encoder.head_kinds import (
     ChoiceLogit,
     EachToken,
     FirstToken,
@@ -18,10 +18,8 @@ from bothways.encoder.heads import (
     ScoreHeadKind,
     SpanLogits,
     Transform,
-    head_logits,
-    new_head,
-    read_rows,
 )
+from bothways.encoder.heads import head_logits, new_head, read_rows
 from bothways.packing import pack
 from tiny_models import random_ids, scramble, tiny_config, tiny_encoder
 

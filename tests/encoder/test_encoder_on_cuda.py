@@ -7,7 +7,8 @@ import torch
 
 from bothways.encoder import Encoder
 from bothways.encoder.config import DropoutRates
-from bothways.encoder.heads import EachToken, FirstToken, LastToken, MeanOfTokens, read_rows
+from bothways.encoder.head_kinds import EachToken, FirstToken, LastToken, MeanOfTokens
+from bothways.encoder.heads import read_rows
 from bothways.encoder.rows import SelectedRows
 from bothways.packing import pack
 from cuda_emulation import emulated_cuda, no_waits

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from bothways import Ensemble, PairClassifier, TextClassifier, TextTagger
-from bothways.encoder.heads import TextsOfPair
+from bothways.encoder.head_kinds import TextsOfPair
 from bothways.errors import InvalidInput, TextTooLong
 from bothways.explain import Label, WordTag, attribute, explain, input_gradients
 from bothways.explain.asking import subjects_of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bothways.encoder.heads import FirstToken, Labels, MaskedLMHeadKind, MeanOfTokens, ScoreHeadKind, TextsOfPair
+from bothways.encoder.head_kinds import FirstToken, Labels, MaskedLMHeadKind, MeanOfTokens, ScoreHeadKind, TextsOfPair
 from bothways.errors import CorruptCheckpoint, UnsupportedConfig
 from bothways.families.stored_heads import (
     HEAD_POOLING,

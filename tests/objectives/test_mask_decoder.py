@@ -7,7 +7,8 @@ from corpora import tiny_tokenizer, write_corpus
 
 from bothways.checkpoints import load
 from bothways.encoder import Encoder
-from bothways.encoder.heads import ScoreHeadKind, new_head
+from bothways.encoder.head_kinds import ScoreHeadKind
+from bothways.encoder.heads import new_head
 from bothways.encoder.query_stream import MaskDecoding
 from bothways.encoder.rows import SelectedRows
 from bothways.errors import InvalidInput, UnsupportedConfig

@@ -14,8 +14,9 @@ from oracles import (
     scaled_difference,
 )
 
-from bothways.checkpoints import open_checkpoint, pretrained
+from bothways.checkpoints import open_checkpoint
 from bothways.checkpoints.checkpoint import Checkpoint
+from bothways.checkpoints.pretrained import pretrained
 from bothways.encoder import Recorder
 from bothways.families import FAMILIES
 from bothways.families.weight_map import read_weights

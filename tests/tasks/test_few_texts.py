@@ -11,7 +11,8 @@ import torch
 
 from bothways import MultiTask, TaskData, TextClassifier, open_trained
 from bothways.data import Example
-from bothways.encoder.heads import MeanOfTokens, read_rows
+from bothways.encoder.head_kinds import MeanOfTokens
+from bothways.encoder.heads import read_rows
 from bothways.errors import NotFitted, TrainingDiverged
 from bothways.tasks import head_training
 from bothways.tasks.contrast import FEW_TEXTS, ContrastObjective, contrast_updates, contrastive_losses

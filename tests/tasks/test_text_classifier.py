@@ -19,7 +19,7 @@ from torch import nn
 
 from bothways.data.windows import WindowStore
 from bothways.encoder import Encoder, ScoreHead, ScoreHeadKind
-from bothways.encoder.heads import FirstToken, Labels, Transform
+from bothways.encoder.head_kinds import FirstToken, Labels, Transform
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, NotFitted, OutputExists
 from bothways.evaluation import apply_temperature, fit_adaptive_temperature
 from bothways.tasks import TextClassifier

@@ -6,7 +6,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from bothways.errors import InvalidInput
-from bothways.inference.masked_lm import refused_tokens
+from bothways.inference.queries import refused_tokens
 from bothways.objectives import Masker, Masking, NGramMasking, SpanMasking, WholeWordMasking
 from bothways.tasks import FillMask
 from bothways.tasks.masked_lm.masked_text import MaskReader

@@ -1,10 +1,18 @@
-"""Checkpoints on disk and on the hub: found, checked, opened and saved."""
+"""Checkpoints on disk and on the hub: found, checked, opened and saved.
 
-from bothways.checkpoints.checkpoint import Checkpoint, open_checkpoint
-from bothways.checkpoints.files import fingerprint
-from bothways.checkpoints.hub import MINILM
-from bothways.checkpoints.output import EncoderOutput, HeadOutput
-from bothways.checkpoints.pretrained import PretrainedEncoder, load, pretrained
+The names are imported when they are first used (PEP 562), so that what needs no torch loads none.
+"""
+
+from typing import TYPE_CHECKING
+
+from bothways.lazy import loader
+
+if TYPE_CHECKING:
+    from bothways.checkpoints.checkpoint import Checkpoint, open_checkpoint
+    from bothways.checkpoints.files import fingerprint
+    from bothways.checkpoints.hub import MINILM
+    from bothways.checkpoints.output import EncoderOutput, HeadOutput
+    from bothways.checkpoints.pretrained import PretrainedEncoder, load
 
 __all__ = [
     "MINILM",
@@ -15,5 +23,17 @@ __all__ = [
     "fingerprint",
     "load",
     "open_checkpoint",
-    "pretrained",
 ]
+
+_HOMES = {
+    "Checkpoint": "bothways.checkpoints.checkpoint",
+    "EncoderOutput": "bothways.checkpoints.output",
+    "HeadOutput": "bothways.checkpoints.output",
+    "MINILM": "bothways.checkpoints.hub",
+    "PretrainedEncoder": "bothways.checkpoints.pretrained",
+    "fingerprint": "bothways.checkpoints.files",
+    "load": "bothways.checkpoints.pretrained",
+    "open_checkpoint": "bothways.checkpoints.checkpoint",
+}
+
+__getattr__ = loader(__name__, _HOMES)

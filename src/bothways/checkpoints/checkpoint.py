@@ -14,15 +14,17 @@ import torch
 from torch import Tensor, nn
 
 from bothways.checkpoints.decoders import refuse_decoder
+from bothways.checkpoints.exported import is_exported, no_weights
 from bothways.checkpoints.files import read_json, verify_checksums
 from bothways.checkpoints.filling import check_sizes, fill, some
-from bothways.checkpoints.hub import locate
+from bothways.checkpoints.hub import LocatedModel, locate
 from bothways.checkpoints.int8 import hold_int8
 from bothways.checkpoints.pickling import FolderTensors, ModelFolder, remember_source
 from bothways.checkpoints.schema import OURS, Extras, Stored
 from bothways.encoder.config import EncoderConfig
 from bothways.encoder.encoder import Encoder
-from bothways.encoder.heads import Head, HeadKind, MaskedLMHead, MaskedLMHeadKind, Pooler, ScoreHead, new_head
+from bothways.encoder.head_kinds import HeadKind, MaskedLMHeadKind
+from bothways.encoder.heads import Head, MaskedLMHead, Pooler, ScoreHead, new_head
 from bothways.errors import IncompatibleWeights, InvalidInput, TensorsLeftOver, UnsupportedConfig
 from bothways.families import Family, HeadName, family_of
 from bothways.families.config_keys import quantization_of
@@ -239,25 +241,36 @@ class Checkpoint:
 
 
 def open_checkpoint(
-    name_or_path: str | Path, *, revision: str | None = None, download: bool = False, allow_pickle: bool = False
+    name_or_path: str | Path | LocatedModel,
+    *,
+    revision: str | None = None,
+    download: bool = False,
+    allow_pickle: bool = False,
 ) -> Checkpoint:
     """Open a checkpoint in the ecosystem's layout: ``config.json`` beside ``model.safetensors``.
 
     Args:
-        name_or_path: A folder, or a name such as ``sentence-transformers/all-MiniLM-L6-v2``.
+        name_or_path: A folder, or a name such as ``sentence-transformers/all-MiniLM-L6-v2``, or where it was found.
         revision: The commit of a hub name; when None, the one that its download resolved.
         download: Whether the hub may be asked for it.
         allow_pickle: Whether a ``.bin`` file may be read, after a scan, where there is nothing else.
 
     Raises:
         UnknownModel: No such model, a file is missing, or its family is not known or one of decoders.
+        InvalidInput: It is an ONNX export.
         UnsafeCheckpoint: Its weights are a pickle, and that was not allowed or holds code.
         CorruptCheckpoint: A file is truncated or altered.
         IncompatibleWeights: Its configuration gives larger sizes than the weights have.
         UnsupportedConfig: Its configuration asks for something that is not built.
         OfflineError: It would have to be downloaded, and that was not asked for or failed.
     """
-    located = locate(name_or_path, revision=revision, download=download, allow_pickle=allow_pickle)
+    located = (
+        name_or_path
+        if isinstance(name_or_path, LocatedModel)
+        else locate(name_or_path, revision=revision, download=download, allow_pickle=allow_pickle)
+    )
+    if is_exported(located.folder):
+        raise no_weights(located.name, "open")
     settings = read_json(located.folder / "config.json")
     refuse_decoder(settings)
     family = family_of(settings.get("model_type"))

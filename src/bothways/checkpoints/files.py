@@ -1,16 +1,23 @@
 """Reading the files of a checkpoint folder: JSON, safetensors (one file or shards), and the refused pickles."""
 
+from __future__ import annotations
+
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
-from bothways.checkpoints.pickled import read_pickled
-from bothways.errors import CorruptCheckpoint, UnknownModel, UnsafeCheckpoint
+from bothways.errors import CorruptCheckpoint, IncompatibleWeights, UnknownModel, UnsafeCheckpoint
 from bothways.families.stored_heads import HEAD_FOLDER
 from bothways.reading import MIB, open_regular, parse_json, read_bytes
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 WEIGHTS = "model.safetensors"
 SHARD_INDEX = "model.safetensors.index.json"
@@ -57,6 +64,8 @@ def read_tensors(folder: Path, *, allow_pickle: bool = False) -> dict[str, Tenso
         UnsafeCheckpoint: There is only a pickle, and it was not allowed or holds code.
         CorruptCheckpoint: A file is truncated or not what its name says.
     """
+    from bothways.checkpoints.pickled import read_pickled
+
     if (folder / WEIGHTS).is_file():
         return read_safetensors(folder / WEIGHTS)
     if (folder / SHARD_INDEX).is_file():
@@ -131,6 +140,39 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
         CorruptCheckpoint: It is no safetensors file, or damaged, or lists more tensors than any model has.
         UnknownModel: It may not be read.
     """
+    with _opened(path, "pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[np.floating]]:
+    """All arrays of one small file of finite floating point numbers, for NumPy.
+
+    Raises:
+        CorruptCheckpoint: It is no safetensors file, or damaged, or a number is infinite or NaN.
+        IncompatibleWeights: It holds whole numbers, truth values or numbers that NumPy does not have.
+        UnknownModel: It may not be read.
+    """
+    try:
+        with _opened(path, "numpy") as file:
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
+    except TypeError as error:
+        raise IncompatibleWeights(f"expected floating point numbers in {path.name}, but there are others.") from error
+    for name, value in arrays.items():
+        if value.dtype.kind != "f":
+            raise IncompatibleWeights(
+                f"expected floating point weights in {name} of {path.name}, but they are {value.dtype}."
+            )
+        if not np.isfinite(value).all():
+            raise CorruptCheckpoint(
+                f"expected finite numbers in {name} of {path.name}, but one is infinite or NaN: the file is damaged. "
+                "Get the model again from where it came."
+            )
+    return arrays
+
+
+@contextmanager
+def _opened(path: Path, framework: str) -> Iterator[Any]:
+    """Open a safetensors file, whose library tells of its errors in its own way."""
     try:
         with open_regular(path) as stream:
             header = int.from_bytes(stream.read(8), "little")
@@ -139,8 +181,8 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
                 f"expected {str(path)!r} to list its tensors in at most {_MOST_HEADER // MIB} MiB, but it takes "
                 f"{header} bytes for that: it is damaged. Get it again."
             )
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
+        with safe_open(path, framework=framework) as file:
+            yield file
     except (SafetensorError, OSError) as error:
         raise CorruptCheckpoint(
             f"{str(path)!r} is not a whole safetensors file ({error}). It is truncated or damaged: get it again."

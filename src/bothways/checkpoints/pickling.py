@@ -18,8 +18,9 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from bothways.checkpoints.files import fingerprint, read_head_tensors, read_tensors, sha256_of
+from bothways.checkpoints.files import fingerprint, read_head_tensors, read_tensors
 from bothways.checkpoints.int8 import rounded_weights
+from bothways.checkpoints.values import PUT_BACK, Reduced
 from bothways.devices import pick_device
 from bothways.encoder import Encoder, MaskedLMHead, Pooler, ScoreHead
 from bothways.errors import BothwaysError, CorruptCheckpoint, DeviceMismatch, UnknownModel
@@ -28,10 +29,6 @@ from bothways.text import TextTokenizer
 from bothways.threads import loading
 
 M = TypeVar("M", bound=nn.Module)
-V = TypeVar("V")
-Reduced = tuple[Callable[..., Any], tuple[Any, ...]]
-
-_ADVICE = "Put the folder back as it was, or open the model anew and pickle it again."
 
 
 class ModelFolder:
@@ -47,7 +44,7 @@ class ModelFolder:
     def __init__(self, path: Path, family: Family, allow_pickle: bool, expected: str | None = None) -> None:
         self.path = path.absolute()
         self._family = family
-        self._allow_pickle = allow_pickle
+        self.allow_pickle = allow_pickle
         self._expected = expected
         self._verified = expected is None
 
@@ -61,19 +58,19 @@ class ModelFolder:
         """
         if not self._verified:
             self._verify()
-        own = self._family.canonical(read_tensors(self.path, allow_pickle=self._allow_pickle))
+        own = self._family.canonical(read_tensors(self.path, allow_pickle=self.allow_pickle))
         return own | rounded_weights(self.path, self._family) | read_head_tensors(self.path)
 
     def __reduce__(self) -> Reduced:
         """Pickle with the checksum of what the folder holds now, or is expected to hold."""
-        return ModelFolder, (self.path, self._family, self._allow_pickle, self._expected or fingerprint(self.path))
+        return ModelFolder, (self.path, self._family, self.allow_pickle, self._expected or fingerprint(self.path))
 
     def _verify(self) -> None:
         what = f"this pickle holds no weights, but refers to the model folder {str(self.path)!r}"
         if not self.path.is_dir():
-            raise UnknownModel(f"{what}, which is not there. {_ADVICE}")
+            raise UnknownModel(f"{what}, which is not there. {PUT_BACK}")
         if fingerprint(self.path) != self._expected:
-            raise CorruptCheckpoint(f"{what}, whose weights have changed since it was pickled. {_ADVICE}")
+            raise CorruptCheckpoint(f"{what}, whose weights have changed since it was pickled. {PUT_BACK}")
         self._verified = True
 
 
@@ -106,7 +103,6 @@ class FolderTensors(Mapping[str, Tensor]):
 
 
 _SOURCES: WeakKeyDictionary[nn.Module, Callable[[], nn.Module]] = WeakKeyDictionary()
-_FILES: WeakKeyDictionary[object, tuple[Path, str, Callable[..., object], tuple[object, ...]]] = WeakKeyDictionary()
 
 
 def remember_source(module: M, build: Callable[[], nn.Module]) -> M:
@@ -186,32 +182,6 @@ def _deepcopy_module(module: M, memo: dict[int, Any]) -> M:
 for kind in (Encoder, Pooler, ScoreHead, MaskedLMHead):
     copyreg.pickle(kind, reduce_module)
     kind.__deepcopy__ = _deepcopy_module  # type: ignore[union-attr]
-
-
-def remember_file(value: V, file: Path, build: Callable[..., V], *args: object) -> V:
-    """Note that ``build(*args)`` reads an immutable value from a file beside the weights, and return the value.
-
-    It then pickles as the file's path and checksum if `reduce_value` is registered for its class with
-    ``copyreg.pickle``, and weak references can be made to it.
-    """
-    _FILES[value] = (file.absolute(), sha256_of(file), build, args)
-    return value
-
-
-def reduce_value(value: object) -> Any:  # noqa: ANN401 (what object.__reduce_ex__ returns)
-    """Reduce a value for pickle: to the file that it was read from, while that is as it was, else to its fields."""
-    found = _FILES.get(value)
-    if found is not None and found[0].is_file() and sha256_of(found[0]) == found[1]:
-        return _read_again, found
-    return object.__reduce_ex__(value, 4)
-
-
-def _read_again(file: Path, checksum: str, build: Callable[..., V], args: tuple[object, ...]) -> V:
-    if not file.is_file() or sha256_of(file) != checksum:
-        raise CorruptCheckpoint(
-            f"this pickle refers to {str(file)!r}, which has changed or gone since it was pickled. {_ADVICE}"
-        )
-    return build(*args)
 
 
 @loading()

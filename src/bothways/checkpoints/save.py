@@ -1,15 +1,19 @@
 """Writing checkpoints in the ecosystem's layout, so that what is saved here opens anywhere."""
 
+from __future__ import annotations
+
 import errno
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.torch import save_file
-from torch import Tensor, nn
 
 from bothways.checkpoints.files import HEAD_WEIGHTS, WEIGHTS, sha256_of
 from bothways.checkpoints.schema import FORMAT_VERSION, OURS
@@ -20,6 +24,9 @@ from bothways.families import Family
 from bothways.families.stored_heads import HEAD_FOLDER, HEAD_POOLING, PAIR, beside_settings
 from bothways.families.weight_map import WeightRow, write_weights
 from bothways.storage import give_usual_mode
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 _HEAD = f"{HEAD_FOLDER}/"
 
@@ -85,10 +92,32 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     Raises:
         OSError: The disk is full, or the folder cannot be written to.
     """
+    from safetensors.torch import save_file
+
+    on_host = {name: value.cpu() for name, value in tensors.items()}
+    with _written(path):
+        save_file(on_host, path, metadata={"format": "pt"})
+
+
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write one safetensors file of NumPy arrays.
+
+    Raises:
+        OSError: The disk is full, or the folder cannot be written to.
+    """
+    from safetensors.numpy import save_file
+
+    contiguous = {name: np.ascontiguousarray(value) for name, value in arrays.items()}
+    with _written(path):
+        save_file(contiguous, path, metadata={"format": "pt"})
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[None]:
+    """Raise the operating system's error, which the library hides in its text, and give the file its usual mode."""
     try:
-        save_file({name: value.cpu() for name, value in tensors.items()}, path, metadata={"format": "pt"})
+        yield
     except SafetensorError as error:
-        # The library hides the operating system's error in its text.
         found = re.search(r"\(os error (\d+)\)", str(error))
         number = int(found.group(1)) if found else errno.EIO
         raise OSError(number, os.strerror(number), str(path)) from error

@@ -18,6 +18,7 @@ from bothways.choices import (
     CalibrationMethod,
     DetectorKind,
     GuaranteeKind,
+    HeadName,
     Merge,
     Method,
     Overflow,
@@ -171,6 +172,26 @@ class StoredFewShot(StoredVectors, StoredLabels):
     """A model for labels, on vectors of texts."""
 
     labels: list[str] = Field(min_length=2, description="a list of different names")
+
+
+class StoredRows(_Part):
+    """The output of an exported graph that answers a task: numbers for each window, or for each of its tokens.
+
+    Attributes:
+        head: The head that gives them; None for vectors.
+        per_token: Whether they are of tokens.
+        size: Outputs of the head, or dimensions of a vector.
+        width: How many numbers: the outputs, and what an out-of-domain detector or window attention reads.
+        attention: Whether the last number says how much a window counts.
+        pooling: What made vectors of tokens.
+    """
+
+    head: HeadName | None
+    per_token: bool
+    size: int = Field(ge=1)
+    width: int = Field(ge=1)
+    attention: bool = False
+    pooling: Pooling | None = None
 
 
 class StoredHead(Stored):

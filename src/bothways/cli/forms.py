@@ -103,14 +103,13 @@ def form_of(
     Raises:
         CycloptsError: The task's answers have no such form.
     """
-    from bothways.compose.multitask.multitask import MultiTask
     from bothways.data import output_format
 
     try:
         chosen = output_format(output)
     except InvalidInput as error:
         raise usage_error(f"--output: {error}") from error
-    parts = task.parts if isinstance(task, MultiTask) else {}
+    parts = task.parts
     if ("scheme" in options or chosen == "conll") and not _tags_words(task.spec):
         asked = "--scheme" if "scheme" in options else f"an output in CoNLL's form ({Path(output).name})"
         tagging = next(

@@ -11,7 +11,7 @@ from bothways.tasks.spec import TaskSpec
 if TYPE_CHECKING:
     from bothways.retrieval import CandidateRanking
     from bothways.tasks import SentenceEmbedder
-    from bothways.tasks.opening import OpenOptions
+    from bothways.tasks.opened import OpenOptions
     from bothways.tasks.predictor import Predictor
     from bothways.text import TextTokenizer
 

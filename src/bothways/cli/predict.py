@@ -116,11 +116,10 @@ def _counted(predictions: Iterable[Any], tally: Counter[str]) -> Iterator[Any]:
 
 def _uncalibrated(model: Any) -> list[str]:  # noqa: ANN401 (a trained model)
     """Return what gives probabilities that nothing calibrates: the model, or some of its tasks."""
-    from bothways.compose.multitask.multitask import MultiTask
     from bothways.tasks.columns import column_names
     from bothways.tasks.targets import Regression
 
-    parts = model.parts if isinstance(model, MultiTask) else {"this model": model}
+    parts = model.parts or {"this model": model}
     return [
         name
         for name, each in parts.items()

@@ -1,21 +1,22 @@
 """Opening a trained model as what it was trained for."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Unpack, cast
 
 from bothways.checkpoints.hub import locate
-from bothways.compose.ensembles.ensemble import ENSEMBLE, Ensemble
-from bothways.compose.multitask.multitask import MULTITASK, MultiTask
 from bothways.errors import InvalidInput, NotFitted
 from bothways.tasks.predictor import Predictor
-from bothways.tasks.registry import SPECS, check_open_options, stored_task, task_class, task_of_heads
+from bothways.tasks.registry import SPECS, check_open_options, imported, stored_task, task_class, task_of_heads
 from bothways.tasks.task import OpenArguments
 
 # What can be asked of an encoder that was not trained for it.
 SIMILARITY = "similarity"
 
-COMPOSED: Mapping[str, type[Predictor[Any, Any, Any]]] = {MULTITASK.name: MultiTask, ENSEMBLE: Ensemble}
+# By the name in ``bothways.json``: what is composed of several models or tasks, imported when one is opened.
+COMPOSED = {
+    "multitask": "bothways.compose.multitask.multitask:MultiTask",
+    "ensemble": "bothways.compose.ensembles.ensemble:Ensemble",
+}
 
 
 def open_trained(
@@ -46,15 +47,15 @@ def open_trained(
     found = locate(name_or_path, revision=options.get("revision"), download=options.get("download", False))
     name = task_name(found.folder, str(name_or_path))
     check_open_options(str(name_or_path), name, options)
-    kind: Any = COMPOSED[name] if name in COMPOSED else task_class(SPECS[name])
+    kind: Any = imported(COMPOSED[name]) if name in COMPOSED else task_class(SPECS[name])
     opened: Predictor[Any, Any, Any] = kind.from_pretrained(name_or_path, **options)
     if task is None:
         return opened
-    if not isinstance(opened, MultiTask):
+    if name != "multitask":
         raise InvalidInput(
             f"expected no task, as {str(name_or_path)!r} is a model of one task, {name}, got {task!r}: leave it out."
         )
-    part: Predictor[Any, Any, Any] = opened.part(task)
+    part: Predictor[Any, Any, Any] = cast("Any", opened).part(task)
     return part
 
 

@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from bothways.checkpoints import earlier
-from bothways.checkpoints.files import read_safetensors
-from bothways.checkpoints.pickling import reduce_value, remember_file
-from bothways.checkpoints.save import write_tensors
+from bothways.checkpoints.files import read_arrays
+from bothways.checkpoints.save import write_arrays
 from bothways.checkpoints.schema import Stored, StoredDetection, StoredGuarantee, StoredLabels, damaged
+from bothways.checkpoints.values import reduce_value, remember_file
 from bothways.confidence.confidence import Confidence, OutOfDomain, layers_of
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.evaluation import (
@@ -29,7 +28,6 @@ from bothways.evaluation import (
     stored_form,
 )
 from bothways.evaluation.detectors import DETECTORS
-from bothways.families.weight_map import check_numbers
 
 FILE = "confidence.safetensors"
 """The arrays; beside settings in ``bothways.json``."""
@@ -66,7 +64,7 @@ def write_confidence(folder: Path, confidence: Confidence) -> dict[str, object]:
         numbers = {name: each for name, each in values.items() if not isinstance(each, np.ndarray)}
         detection = {"kind": found.kind, "threshold": found.threshold, **numbers}
     if arrays:
-        write_tensors(folder / FILE, {name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in arrays.items()})
+        write_arrays(folder / FILE, arrays)
     calibration = None if confidence.calibration is None else stored_form(confidence.calibration)
     return {"calibration": calibration, "conformal": conformal, "out_of_domain": detection}
 
@@ -160,7 +158,4 @@ def _arrays(folder: Path) -> Arrays:
     path = _arrays_file(folder)
     if not path.is_file():
         raise CorruptCheckpoint(f"{path.name} is missing from {folder.name!r}: get the model again from where it came.")
-    tensors = read_safetensors(path)
-    for name, value in tensors.items():
-        check_numbers(f"{name} of {path.name}", value)
-    return {name: tensor.double().numpy() for name, tensor in tensors.items()}
+    return {name: array.astype(np.float64) for name, array in read_arrays(path).items()}

@@ -3,18 +3,22 @@
 Shapes: N texts, W windows, T tokens of all windows, n tokens of one window.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import InvalidInput
-from bothways.packing import Packed, pack
 from bothways.text import EncodedText, Places
+
+if TYPE_CHECKING:
+    from bothways.packing import Packed
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,7 @@ class StoredPlaces:
     starts_W: NDArray[np.int64]
 
     @classmethod
-    def of(cls, places: Sequence[Places]) -> "StoredPlaces":
+    def of(cls, places: Sequence[Places]) -> StoredPlaces:
         """Those of all windows, end to end."""
         return cls(
             np.concatenate([each.begins_n for each in places]),
@@ -80,7 +84,7 @@ class WindowStore:
     stored_places: StoredPlaces | None = None
 
     @classmethod
-    def of(cls, encoded: Iterable[EncodedText]) -> "WindowStore":
+    def of(cls, encoded: Iterable[EncodedText]) -> WindowStore:
         """Store encoded texts, one at a time, so that only the compact form of all of them is in memory.
 
         Where they were encoded with offsets, the places of their tokens are kept.
@@ -126,7 +130,7 @@ class WindowStore:
         last = np.searchsorted(self.text_of_window, texts, side="right")
         return [window for low, high in zip(first, last, strict=True) for window in range(low, high)]
 
-    def take(self, texts: Sequence[int] | NDArray[np.int64]) -> "WindowStore":
+    def take(self, texts: Sequence[int] | NDArray[np.int64]) -> WindowStore:
         """Return the windows of some texts, in this order, without the places of their tokens."""
         windows = self.windows_of(texts)
         spans = [slice(self.starts[window], self.starts[window + 1]) for window in windows]
@@ -161,6 +165,8 @@ class WindowStore:
 
     def pack(self, windows: Sequence[int]) -> Packed:
         """Return some windows as a packed batch, on the CPU."""
+        from bothways.packing import pack
+
         stored = self.windows(windows)
         return pack([window.ids for window in stored], [window.types for window in stored])
 

@@ -1,9 +1,18 @@
-"""The packed encoder: configuration, attention backends, layers, heads."""
+"""The packed encoder: configuration, attention backends, layers, heads.
 
-from bothways.encoder.config import EncoderConfig
-from bothways.encoder.encoder import Encoder, count_parameters
-from bothways.encoder.heads import Head, HeadKind, MaskedLMHead, MaskedLMHeadKind, Pooler, ScoreHead, ScoreHeadKind
-from bothways.encoder.run import Recorder
+The names are imported when they are first used (PEP 562), so that what needs no torch loads none.
+"""
+
+from typing import TYPE_CHECKING
+
+from bothways.lazy import loader
+
+if TYPE_CHECKING:
+    from bothways.encoder.config import EncoderConfig
+    from bothways.encoder.encoder import Encoder, count_parameters
+    from bothways.encoder.head_kinds import HeadKind, MaskedLMHeadKind, ScoreHeadKind
+    from bothways.encoder.heads import Head, MaskedLMHead, Pooler, ScoreHead
+    from bothways.encoder.run import Recorder
 
 __all__ = [
     "Encoder",
@@ -18,3 +27,19 @@ __all__ = [
     "ScoreHeadKind",
     "count_parameters",
 ]
+
+_HOMES = {
+    "Encoder": "bothways.encoder.encoder",
+    "EncoderConfig": "bothways.encoder.config",
+    "Head": "bothways.encoder.heads",
+    "HeadKind": "bothways.encoder.head_kinds",
+    "MaskedLMHead": "bothways.encoder.heads",
+    "MaskedLMHeadKind": "bothways.encoder.head_kinds",
+    "Pooler": "bothways.encoder.heads",
+    "Recorder": "bothways.encoder.run",
+    "ScoreHead": "bothways.encoder.heads",
+    "ScoreHeadKind": "bothways.encoder.head_kinds",
+    "count_parameters": "bothways.encoder.encoder",
+}
+
+__getattr__ = loader(__name__, _HOMES)

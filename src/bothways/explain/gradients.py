@@ -171,8 +171,9 @@ class Entrance:
             case TrainedHead():
                 made = cls(_over_same_weights(fitted.model), fitted.opened, fitted.outputs.per_token)
             case TrainedEmbedder():
-                vectors = VectorModel.of(fitted.opened.model, fitted.settings.pooling)
-                made = cls(_over_same_weights(vectors), fitted.opened, per_token=False)
+                opened = fitted.opened.weights("explain by gradients")
+                vectors = VectorModel.of(opened.model, fitted.settings.pooling)
+                made = cls(_over_same_weights(vectors), opened, per_token=False)
             case _:
                 raise InvalidInput(
                     f"expected a model of one encoder and one head, got {model.name!r}, a {type(model).__name__}, "

@@ -14,6 +14,7 @@ from torch import Tensor
 from bothways.checkpoints import PretrainedEncoder
 from bothways.errors import ExportMismatch
 from bothways.export.graph import BATCH, CHOICES, LENGTH, EncoderGraph, Port
+from bothways.packing import unpad
 
 # Of any number, where the largest is up to 1; of larger ones, this share of the largest.
 TOLERANCE = 1e-3
@@ -58,7 +59,8 @@ def check_onnx(path: Path, model: PretrainedEncoder, graph: EncoderGraph, head: 
         shapes.append(tuple(inputs["input_ids"].shape))
         found = session.run(None, {name: value.numpy() for name, value in inputs.items()})
         real = inputs["attention_mask"].numpy() != 0
-        for port, ours, theirs in zip(graph.outputs(), torch_answers(model, head, inputs), found, strict=True):
+        expected = torch_answers(model, head, inputs, graph)
+        for port, ours, theirs in zip(graph.outputs(), expected, found, strict=True):
             largest = max(largest, _difference(port, ours, theirs, real))
     return ExportCheck(tuple(shapes), largest)
 
@@ -83,7 +85,7 @@ def random_inputs(graph: EncoderGraph, generator: torch.Generator, sizes: dict[s
 
 
 def torch_answers(
-    model: PretrainedEncoder, head: str | None, inputs: dict[str, Tensor]
+    model: PretrainedEncoder, head: str | None, inputs: dict[str, Tensor], graph: EncoderGraph
 ) -> tuple[NDArray[np.float32], ...]:
     """Return what the model says of a batch, in the order of a graph's outputs."""
     ids, mask, types = (inputs.get(name) for name in ("input_ids", "attention_mask", "token_type_ids"))
@@ -93,11 +95,14 @@ def torch_answers(
         input_ids, attention_mask, token_type_ids = rows
         called = model(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
         hidden = called.last_hidden_state.view(*ids.shape, -1)
-        if head is None:
-            return (hidden.numpy(),)
-        answer = model.apply_head(head, input_ids=ids, attention_mask=mask, token_type_ids=types)
-        logits = answer.logits.unbind(-1) if head == "span" else (answer.logits,)
-    return tuple(value.numpy() for value in (hidden, *logits))
+        answers = [hidden]
+        if head is not None:
+            answer = model.apply_head(head, input_ids=ids, attention_mask=mask, token_type_ids=types)
+            answers += answer.logits.unbind(-1) if head == "span" else (answer.logits,)
+        if graph.rows is not None:
+            found = graph.rows.packed(unpad(ids.flatten(0, -2), attention_mask, token_type_ids))
+            answers.append(found.view(*ids.shape[:-1], graph.width) if graph.grouped else found)
+    return tuple(value.numpy() for value in answers)
 
 
 def _difference(port: Port, ours: NDArray[np.float32], theirs: NDArray[np.float32], real: NDArray[np.bool_]) -> float:

@@ -3,28 +3,34 @@
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import get_args
 
-from bothways.checkpoints import Checkpoint, PretrainedEncoder, open_checkpoint, pretrained
+from bothways.checkpoints import Checkpoint, PretrainedEncoder, open_checkpoint
+from bothways.checkpoints.exported import DESCRIPTION, ONNX_FILE, ROWS
 from bothways.checkpoints.files import WEIGHTS, sha256_of
 from bothways.checkpoints.labels import label_settings
+from bothways.checkpoints.pretrained import pretrained
 from bothways.checkpoints.save import write_json
-from bothways.checkpoints.schema import Stored
+from bothways.checkpoints.schema import OURS, Stored
+from bothways.checkpoints.sentence_layout import LENGTH_FILE, POOLING_FILE
 from bothways.choices import ExportFormat as ExportFormat
 from bothways.errors import InvalidInput, OutputExists
+from bothways.export.answers import TaskRows, rows_of_task
 from bothways.export.check import check_onnx
 from bothways.export.graph import EncoderGraph, Port
-from bothways.export.onnx_file import ONNX_FILE, OPSET, require_packages, versions, write_onnx
+from bothways.export.onnx_file import OPSET, require_packages, versions, write_onnx
 from bothways.families import HeadName
 from bothways.storage import check_folder_free, new_folder
+from bothways.tasks.window_attention import FILE as ATTENTION_FILE
 from bothways.text.building import TOKENIZER_FILE
 
 FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
-DESCRIPTION = "export.json"
 _FORMAT_VERSION = 1
+# The files by which sentence embedders say how vectors are made.
+SENTENCE_FILES = ("modules.json", POOLING_FILE.as_posix(), LENGTH_FILE, "config_sentence_transformers.json")
 # What bothways.json says of its own files, or of how the model was made.
 _OF_FILES = ("format_version", "checksums", "card", "conformal", "out_of_domain")
 
@@ -112,11 +118,16 @@ def export_checkpoint(
     wanted = _check(Path(folder), format, dtype, overwrite)
     held = checkpoint.family.architecture_heads(checkpoint.settings) if wanted == "safetensors" else ()
     heads = held if head is None else (checkpoint.family.head_name(head),)
-    model = pretrained(checkpoint, heads=heads, device="cpu", dtype=dtype)
+    rows = rows_of_task(checkpoint, next(iter(heads), None)) if wanted == "onnx" else None
+    model = (
+        pretrained(checkpoint, heads=heads, device="cpu", dtype=dtype)
+        if rows is None
+        else _with(rows, checkpoint, heads)
+    )
     model.check_full("export")
     with new_folder(folder, overwrite=overwrite) as new:
         if wanted == "onnx":
-            difference: float | None = _write_onnx(new, checkpoint, model)
+            difference: float | None = _write_onnx(new, checkpoint, model, rows)
         else:
             difference = None
             _write_safetensors(new, checkpoint, model, whole=heads == held)
@@ -139,10 +150,16 @@ def _check(folder: Path, name: str, dtype: str, overwrite: bool) -> ExportFormat
     return found
 
 
-def _write_onnx(folder: Path, checkpoint: Checkpoint, model: PretrainedEncoder) -> float:
+def _with(rows: TaskRows, checkpoint: Checkpoint, heads: tuple[HeadName, ...]) -> PretrainedEncoder:
+    """Return the model that rows come from, with some heads; that of the rows is the same, so it is written once."""
+    return replace(rows.model, heads={name: rows.head.get(name) or checkpoint.build_head(name) for name in heads})
+
+
+def _write_onnx(folder: Path, checkpoint: Checkpoint, model: PretrainedEncoder, rows: TaskRows | None) -> float:
     head = next(iter(model.heads), None)
     labels = () if head is None else model.labels_of(head)
-    graph = EncoderGraph(model.encoder, None if head is None else model.heads[head]).eval()
+    own = (None, 0) if rows is None else (rows.module, rows.stored.width)
+    graph = EncoderGraph(model.encoder, None if head is None else model.heads[head], *own).eval()
     described = {
         "format": "onnx",
         "opset": OPSET,
@@ -162,10 +179,13 @@ def _write_onnx(folder: Path, checkpoint: Checkpoint, model: PretrainedEncoder) 
     write_json(folder / "config.json", {**model.settings, **(label_settings(labels) if labels else {})})
     model.tokenizer.save(folder, types=model.config.reads_types)
     (folder / TOKENIZER_FILE).write_text(model.tokenizer.to_json(), encoding="utf-8")
+    if rows is not None:
+        _write_beside(folder, checkpoint, rows)
     _describe(
         folder,
         {
             **described,
+            ROWS: None if rows is None else rows.stored.model_dump(),
             "inputs": [_described(port, "int64") for port in graph.inputs()],
             "outputs": [_described(port, "float32") for port in graph.outputs()],
             "versions": versions(),
@@ -175,6 +195,21 @@ def _write_onnx(folder: Path, checkpoint: Checkpoint, model: PretrainedEncoder) 
         },
     )
     return found.largest_difference
+
+
+def _write_beside(folder: Path, checkpoint: Checkpoint, rows: TaskRows) -> None:
+    """Write what the task knows of its answers: ``bothways.json`` and its arrays, or how vectors are made."""
+    copied = [name for name in _files_beside(checkpoint.extras) if name != ATTENTION_FILE]
+    if rows.stored.head is None:
+        copied += [name for name in SENTENCE_FILES if (checkpoint.folder / name).is_file()]
+    for name in copied:
+        (folder / name).parent.mkdir(exist_ok=True)
+        shutil.copyfile(checkpoint.folder / name, folder / name)
+    if checkpoint.extras:
+        known = Stored.of(checkpoint.extras).checksums
+        write_json(
+            folder / OURS, {**checkpoint.extras, "checksums": {name: known[name] for name in copied if name in known}}
+        )
 
 
 def _write_safetensors(folder: Path, checkpoint: Checkpoint, model: PretrainedEncoder, *, whole: bool) -> None:

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from bothways.checkpoints.exported import ROWS
 from bothways.encoder import Encoder, Head, MaskedLMHead, ScoreHead
 from bothways.encoder.batch import PaddedRows
-from bothways.encoder.heads import ChoiceLogit, EachToken, Labels, Relation, Replaced, SpanLogits, logits_from
+from bothways.encoder.head_kinds import ChoiceLogit, EachToken, Labels, Relation, Replaced, SpanLogits
+from bothways.encoder.heads import logits_from
+from bothways.export.answers import RowsModule
 
 HIDDEN = "last_hidden_state"
 BATCH, CHOICES, LENGTH = "batch", "choices", "length"
@@ -33,13 +36,22 @@ class EncoderGraph(nn.Module):
 
     Padding may stand on the left or on the right of a row; hidden states and logits are zero there, and minus infinity
     where an answer may not start or end.
+
+    Args:
+        encoder: The encoder.
+        head: Its head; None for hidden states alone.
+        rows: Gives the numbers that this package reads.
+        width: How many they are, of a window or a token.
     """
 
-    def __init__(self, encoder: Encoder, head: Head | None) -> None:
+    def __init__(self, encoder: Encoder, head: Head | None, rows: RowsModule | None = None, width: int = 0) -> None:
         super().__init__()
         self.encoder = encoder
         self.head = head
+        self.rows = rows
+        self.width = width
         scores = head.kind.scores if isinstance(head, ScoreHead) else None
+        self.per_token = bool(getattr(rows, "per_token", False))
         self.grouped, self.spanning = isinstance(scores, ChoiceLogit), isinstance(scores, SpanLogits)
 
     def forward(
@@ -51,13 +63,16 @@ class EncoderGraph(nn.Module):
         if self.grouped:
             input_ids, attention_mask = input_ids.flatten(0, 1), attention_mask.flatten(0, 1)
             token_type_ids = None if token_type_ids is None else token_type_ids.flatten(0, 1)
-        rows = PaddedRows.of(input_ids, attention_mask, token_type_ids)
-        hidden_TH = self.encoder(rows)
-        hidden_BSH = rows.padded(hidden_TH).view(*shape, hidden_TH.shape[-1])
-        if self.head is None:
-            return (hidden_BSH,)
-        logits = logits_from(self.head, self.encoder, rows, hidden_TH, choices=choices)
-        return hidden_BSH, *(logits.unbind(-1) if self.spanning else (logits,))
+        batch = PaddedRows.of(input_ids, attention_mask, token_type_ids)
+        hidden_TH = self.encoder(batch)
+        found = [batch.padded(hidden_TH).view(*shape, hidden_TH.shape[-1])]
+        if self.head is not None:
+            logits = logits_from(self.head, self.encoder, batch, hidden_TH, choices=choices)
+            found += logits.unbind(-1) if self.spanning else (logits,)
+        if self.rows is not None:
+            rows = self.rows(batch, attention_mask)
+            found.append(rows.view(-1, choices, self.width) if self.grouped else rows)
+        return tuple(found)
 
     def inputs(self) -> tuple[Port, ...]:
         """Return what it takes, in order; all int64."""
@@ -66,10 +81,15 @@ class EncoderGraph(nn.Module):
 
     def outputs(self) -> tuple[Port, ...]:
         """Return what it gives, in order; all floating point."""
-        hidden = Port(HIDDEN, (*self._places(), self.encoder.config.hidden))
+        ports = [Port(HIDDEN, (*self._places(), self.encoder.config.hidden))]
         if self.spanning:
-            return hidden, Port("start_logits", (BATCH, LENGTH)), Port("end_logits", (BATCH, LENGTH))
-        return (hidden, *(() if self.head is None else (Port("logits", _logits_shape(self.head)),)))
+            ports += Port("start_logits", (BATCH, LENGTH)), Port("end_logits", (BATCH, LENGTH))
+        elif self.head is not None:
+            ports.append(Port("logits", _logits_shape(self.head)))
+        if self.rows is not None:
+            places = (BATCH, CHOICES) if self.grouped else (BATCH, LENGTH) if self.per_token else (BATCH,)
+            ports.append(Port(ROWS, (*places, self.width)))
+        return tuple(ports)
 
     def _places(self) -> tuple[str, ...]:
         return (BATCH, CHOICES, LENGTH) if self.grouped else (BATCH, LENGTH)

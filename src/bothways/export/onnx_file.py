@@ -17,7 +17,6 @@ from bothways.export.graph import BATCH, CHOICES, LENGTH, EncoderGraph
 if TYPE_CHECKING:
     from onnx_ir import Model
 
-ONNX_FILE = "model.onnx"
 # Of ONNX 1.13: the one that torch's operators are written for, and the oldest that has all of them.
 OPSET = 18
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")

@@ -1,6 +1,6 @@
 """BERT (Devlin et al. 2018, arXiv:1810.04805)."""
 
-from bothways.encoder.heads import ChoiceLogit, Labels, Relation
+from bothways.encoder.head_kinds import ChoiceLogit, Labels, Relation
 from bothways.families.config_keys import ConfigKeys
 from bothways.families.family import Family, Published
 from bothways.families.rows import BERT_EMBEDDING, BERT_LAYERS, BERT_POOLER, MASKED_LM, SPAN, TOKEN, pooled

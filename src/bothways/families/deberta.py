@@ -24,7 +24,15 @@ from bothways.encoder.axes import (
     ProjectedBeforeNorm,
 )
 from bothways.encoder.config import DropoutRates, EmbeddingConfig, EncoderConfig
-from bothways.encoder.heads import ChoiceLogit, FirstToken, HeadNorm, Labels, MaskedLMHeadKind, ScoreHeadKind, Transform
+from bothways.encoder.head_kinds import (
+    ChoiceLogit,
+    FirstToken,
+    HeadNorm,
+    Labels,
+    MaskedLMHeadKind,
+    ScoreHeadKind,
+    Transform,
+)
 from bothways.errors import UnsupportedConfig
 from bothways.families.config_keys import Settings, SettingsReader
 from bothways.families.family import Family, Published

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from bothways.encoder.heads import ChoiceLogit, EachToken, FirstToken, Labels, ScoreHeadKind, Scores, Transform
+from bothways.encoder.head_kinds import ChoiceLogit, EachToken, FirstToken, Labels, ScoreHeadKind, Scores, Transform
 from bothways.families.config_keys import ConfigKeys
 from bothways.families.family import Family, Published
 from bothways.families.rows import MASKED_LM, SPAN, TOKEN

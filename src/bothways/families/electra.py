@@ -1,6 +1,6 @@
 """ELECTRA (Clark et al. 2020, arXiv:2003.10555): the discriminator, and the generator with its masked-LM head."""
 
-from bothways.encoder.heads import ChoiceLogit, EachToken, FirstToken, Labels, Replaced, ScoreHeadKind, Transform
+from bothways.encoder.head_kinds import ChoiceLogit, EachToken, FirstToken, Labels, Replaced, ScoreHeadKind, Transform
 from bothways.families.bert import BASE, LARGE
 from bothways.families.config_keys import ConfigKeys
 from bothways.families.family import Family, Published

@@ -1,9 +1,10 @@
 """A family of published models, as data."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from bothways.encoder.config import EncoderConfig
 from bothways.errors import InvalidInput
@@ -11,6 +12,9 @@ from bothways.families.config_keys import QUANTIZATION, ConfigReader, Settings, 
 from bothways.families.stored_heads import HEAD_NAMES, CheckpointHead, FamilyHead, HeadName, head_beside, resolved
 from bothways.families.weight_map import WeightRow
 from bothways.text.recipes import TokenizerRecipe
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from bothways.encoder.axes import (
     RotaryPositions,
 )
 from bothways.encoder.config import DropoutRates, EmbeddingConfig, EncoderConfig
-from bothways.encoder.heads import (
+from bothways.encoder.head_kinds import (
     ChoiceLogit,
     EachToken,
     FirstToken,

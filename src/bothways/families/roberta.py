@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from bothways.encoder.heads import ChoiceLogit, FirstToken, Labels, ScoreHeadKind, Transform
+from bothways.encoder.head_kinds import ChoiceLogit, FirstToken, Labels, ScoreHeadKind, Transform
 from bothways.families.bert import BASE, LARGE
 from bothways.families.config_keys import ConfigKeys
 from bothways.families.family import Family, Published

@@ -1,6 +1,6 @@
 """Weight rows and heads that several families share."""
 
-from bothways.encoder.heads import (
+from bothways.encoder.head_kinds import (
     EachToken,
     FirstToken,
     HeadNorm,

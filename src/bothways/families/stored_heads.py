@@ -5,7 +5,15 @@ from dataclasses import dataclass, field, replace
 from typing import get_args
 
 from bothways.choices import HeadName as HeadName
-from bothways.encoder.heads import HeadKind, Labels, MaskedLMHeadKind, MeanOfTokens, Read, ScoreHeadKind, TextsOfPair
+from bothways.encoder.head_kinds import (
+    HeadKind,
+    Labels,
+    MaskedLMHeadKind,
+    MeanOfTokens,
+    Read,
+    ScoreHeadKind,
+    TextsOfPair,
+)
 from bothways.errors import CorruptCheckpoint, UnsupportedConfig
 from bothways.families.config_keys import Settings
 from bothways.families.weight_map import TensorRow, WeightRow

@@ -5,15 +5,20 @@ and the layers inside a group of a model that shares them, and ``{wb}`` over ``w
 family writes before the encoder's names in a model with a head.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from functools import cache
+from typing import TYPE_CHECKING
 
 from bothways.encoder.axes import OwnWeights
 from bothways.encoder.config import EncoderConfig
 from bothways.errors import CorruptCheckpoint, IncompatibleWeights
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +34,6 @@ class Layout:
     write: Callable[[Tensor, EncoderConfig], Tensor]
 
 
-# For each type that weights may have, the whole numbers of its size, and the bits that only an infinity or NaN has set
-# all (IEEE 754).
-_EXPONENTS = {
-    torch.float64: (torch.int64, 0x7FF0_0000_0000_0000),
-    torch.float32: (torch.int32, 0x7F80_0000),
-    torch.float16: (torch.int16, 0x7C00),
-    torch.bfloat16: (torch.int16, 0x7F80),
-}
 _BLOCK = 2**16  # numbers that stay in a processor's cache
 
 AS_IT_IS = Layout(lambda theirs, _: theirs, lambda ours, _: ours)
@@ -119,6 +116,8 @@ def read_weights(
             tensor holds no floating point numbers.
         CorruptCheckpoint: A number is infinite or NaN.
     """
+    import torch
+
     ours: dict[str, Tensor] = {}
     for mapped in expand(rows, config, prefix):
         present = [name for name in mapped.theirs if name in tensors]
@@ -152,11 +151,14 @@ def check_numbers(name: str, value: Tensor) -> None:
         IncompatibleWeights: It holds whole numbers, truth values or quantised ones.
         CorruptCheckpoint: A number is infinite or NaN.
     """
-    if value.dtype not in _EXPONENTS or value.layout != torch.strided:
+    import torch
+
+    exponents = _exponents()
+    if value.dtype not in exponents or value.layout != torch.strided:
         raise IncompatibleWeights(
             f"expected floating point weights in {name}, but they are {value.dtype}. Quantised weights are not read."
         )
-    kind, exponent = _EXPONENTS[value.dtype]
+    kind, exponent = exponents[value.dtype]
     bits = value.detach().cpu().reshape(-1).view(kind).numpy()
     for start in range(0, len(bits), _BLOCK):
         if ((bits[start : start + _BLOCK] & exponent) == exponent).any():
@@ -164,6 +166,22 @@ def check_numbers(name: str, value: Tensor) -> None:
                 f"expected finite numbers in {name}, but one is infinite or NaN: the file is damaged, or its training "
                 "diverged. Get the model again from where it came."
             )
+
+
+@cache
+def _exponents() -> dict[torch.dtype, tuple[torch.dtype, int]]:
+    """Return for each type of weights the whole numbers of its size, and the exponent's bits (IEEE 754).
+
+    Only an infinity or NaN has all of these set.
+    """
+    import torch
+
+    return {
+        torch.float64: (torch.int64, 0x7FF0_0000_0000_0000),
+        torch.float32: (torch.int32, 0x7F80_0000),
+        torch.float16: (torch.int16, 0x7C00),
+        torch.bfloat16: (torch.int16, 0x7F80),
+    }
 
 
 def write_weights(

@@ -5,7 +5,7 @@ The vector that the query stream of pre-training begins with is kept with the we
 
 from bothways.encoder.axes import DenseFeedForward, NoPooler, PostNorm, TransformerXLPositions
 from bothways.encoder.config import DropoutRates, EmbeddingConfig, EncoderConfig
-from bothways.encoder.heads import (
+from bothways.encoder.head_kinds import (
     ChoiceLogit,
     EachToken,
     Labels,

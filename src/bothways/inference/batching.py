@@ -1,13 +1,17 @@
 """Batches by token budget, and in whole blocks of rows."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from threading import Lock
+from typing import TYPE_CHECKING
 
-import torch
-
-from bothways.encoder.linear import rows_to_fill
 from bothways.errors import InvalidInput
-from bothways.packing import Packed, pack
+
+if TYPE_CHECKING:
+    import torch
+
+    from bothways.packing import Packed
 
 # On a CPU a batch should stay near the caches; a GPU wants to be filled.
 CPU_TOKENS = 2048
@@ -33,7 +37,7 @@ class TokenBudget:
         self._lock = Lock()
 
     @classmethod
-    def of(cls, tokens: "int | TokenBudget | None", device: torch.device) -> "TokenBudget":
+    def of(cls, tokens: int | TokenBudget | None, device: torch.device) -> TokenBudget:
         """Return a new budget of so many tokens, the budget that is given, or the usual one of a device."""
         if isinstance(tokens, TokenBudget):
             return tokens
@@ -49,7 +53,7 @@ class TokenBudget:
         with self._lock:
             self._tokens = min(self._tokens, tokens)
 
-    def __reduce__(self) -> tuple[type["TokenBudget"], tuple[int]]:
+    def __reduce__(self) -> tuple[type[TokenBudget], tuple[int]]:
         return TokenBudget, (self._tokens,)
 
 
@@ -73,6 +77,24 @@ def by_token_budget(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
         yield batch
 
 
+def by_padded_budget(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+    """Yield indices of sequences, batch by batch: the longest first, each within the budget when it is padded.
+
+    A sequence that is longer than the budget makes a batch of its own.
+
+    >>> list(by_padded_budget([3, 9, 4, 2], budget=10))
+    [[1], [2, 0], [3]]
+    """
+    batch: list[int] = []
+    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+        if batch and (len(batch) + 1) * lengths[batch[0]] > budget:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
+
+
 def pack_in_blocks(sequences: Sequence[Sequence[int]], types: Sequence[Sequence[int]]) -> Packed:
     """Pack token ids, and where that takes little, fill the rows up to whole blocks with sequences of one token.
 
@@ -83,5 +105,8 @@ def pack_in_blocks(sequences: Sequence[Sequence[int]], types: Sequence[Sequence[
     >>> pack_in_blocks([[7] * 31] * 4, [[0] * 31] * 4).ids_T.shape
     torch.Size([128])
     """
+    from bothways.encoder.linear import rows_to_fill
+    from bothways.packing import pack
+
     missing = rows_to_fill(sum(map(len, sequences)))
     return pack([*sequences, *[(0,)] * missing], [*types, *[(0,)] * missing])

@@ -15,33 +15,19 @@ from functools import cached_property, partial
 from itertools import islice
 from threading import Condition, Thread
 from time import monotonic
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.errors import InvalidInput, OutOfMemory
 from bothways.inference.batching import TokenBudget, by_token_budget, pack_in_blocks
+from bothways.inference.windows import Rows, TokenIds
 from bothways.packing import Packed, pack
-
-
-class TokenIds(Protocol):
-    """The token ids and segment ids of one window: lists of int, or arrays."""
-
-    @property
-    def ids(self) -> Sequence[int] | NDArray[np.integer]:
-        """Token ids (n)."""
-
-    @property
-    def types(self) -> Sequence[int] | NDArray[np.integer]:
-        """Segment ids (n)."""
-
 
 WindowT = TypeVar("WindowT", bound=TokenIds)
 AnswerT = TypeVar("AnswerT")
-Rows = NDArray[np.float32]
 
 # What CUDA and MPS, the libraries of CUDA, and a CPU say.
 _OUT_OF_MEMORY = ("out of memory", "ALLOC_FAILED", "can't allocate memory")

@@ -19,7 +19,8 @@ from bothways.tasks.head_distillation import Lesson, prepare_distillation
 from bothways.tasks.head_task import HeadTask
 from bothways.tasks.learning import run_training
 from bothways.tasks.masked_lm.spec import MASKED_LM
-from bothways.tasks.opening import OpenedModel, OpenOptions
+from bothways.tasks.opened import OpenOptions
+from bothways.tasks.opening import OpenedModel
 from bothways.tasks.registry import SPECS, models, stored_task, task_class, task_of_heads
 from bothways.tasks.soft_targets import SoftLoss
 from bothways.tasks.spec import TaskSpec
@@ -96,7 +97,7 @@ class TaskDistiller:
             InvalidInput: There are no texts, a row is not usable, or an option is out of range.
             TypeError: An option is not known.
         """
-        taught: TrainedHead = self.teacher.fitted
+        taught = self.teacher.trained
         columns, rest = self.teacher._columns_of(taught.columns, options)
         given = cast("TrainingArguments", rest)
         if not any(given.get(name) for name in ("epochs", "updates", "total_tokens")):
@@ -117,7 +118,7 @@ class TaskDistiller:
 
     def _opened(self) -> OpenedModel:
         """Return the student's encoder, which reads texts as the teacher does."""
-        opened, model = self.teacher.fitted.opened, self.student.model
+        opened, model = self.teacher.trained.opened, self.student.model
         reading, limit = opened.reading, model.config.max_length
         if limit is not None and limit < reading.max_length:
             reading = replace(reading, max_length=limit, stride=None)
@@ -142,7 +143,7 @@ class TaskDistiller:
         Raises:
             NotFitted: It was not trained yet.
         """
-        return self.model.fitted
+        return self.model.trained
 
     def facts(self) -> dict[str, object]:
         """Return what the student is, as JSON values."""

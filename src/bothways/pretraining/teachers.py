@@ -35,7 +35,8 @@ from bothways.tasks.embedding.pooling import pool
 from bothways.tasks.embedding.sentence_layout import EmbeddingSettings, open_sentence_model
 from bothways.tasks.embedding.spec import EMBEDDING, EmbeddingOpening
 from bothways.tasks.embedding.trained import TrainedEmbedder
-from bothways.tasks.opening import OpenedModel, OpenOptions
+from bothways.tasks.opened import OpenOptions
+from bothways.tasks.opening import OpenedModel
 
 _MASKED_LM: HeadName = "masked_lm"
 
@@ -74,7 +75,7 @@ class EmbedderTeacher:
     @property
     def model(self) -> PretrainedEncoder:
         """Encoder of the teacher."""
-        return self.embedder.opened.model
+        return self.embedder.opened.weights("learn from").model
 
     def distillation(self, student: Student) -> PretrainingModel:
         """Put the training of a student together."""
@@ -89,7 +90,8 @@ class EmbedderTeacher:
 
     def write(self, student: PretrainedEncoder, folder: Path, card: Mapping[str, object]) -> None:
         """Write a student as a sentence embedder with its teacher's settings."""
-        opened, settings = replace(self.embedder.opened, model=student), _within(self.embedder.settings, student)
+        opened = replace(self.embedder.opened.weights("learn from"), model=student)
+        settings = _within(self.embedder.settings, student)
         embedder = replace(self.embedder, opened=opened, settings=settings)
         embedder.write_with(folder, {"task": EMBEDDING.name, "card": dict(card)})
 

@@ -22,7 +22,7 @@ from bothways.retrieval.lexical import DEFAULT_LANGUAGE
 from bothways.retrieval.modes import Dense, Hybrid, Lexical, Mode
 from bothways.retrieval.reranking import Rerank, search_reranked
 from bothways.tasks import SentenceEmbedder
-from bothways.tasks.embedding.pooling import check_pooling
+from bothways.tasks.embedding.sentence_layout import check_pooling
 from bothways.text import Overflow
 
 _BATCH = 1024

@@ -1,16 +1,21 @@
 """The card of a saved model of any task: data, seed, metrics with intervals, limits."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bothways.checkpoints import PretrainedEncoder, earlier
+from bothways.checkpoints import earlier
 from bothways.confidence.confidence import Confidence
 from bothways.data.windows import WindowStore
 from bothways.evaluation import Report
 from bothways.evaluation.report import TrainingBaseline, flat_estimates
 from bothways.tasks.columns import column_settings
 from bothways.training.record import TrainingRecord
+
+if TYPE_CHECKING:
+    from bothways.checkpoints import PretrainedEncoder
 
 VALIDATION = "the validation rows"
 

@@ -26,7 +26,8 @@ from bothways.checkpoints import PretrainedEncoder
 from bothways.data.windows import WindowStore
 from bothways.devices import on_device
 from bothways.encoder import Encoder
-from bothways.encoder.heads import Read, read_rows
+from bothways.encoder.head_kinds import Read
+from bothways.encoder.heads import read_rows
 from bothways.tasks.learning import train_within
 from bothways.tasks.objective import Batch
 from bothways.training.objective import MicroBatch, Update

@@ -6,6 +6,8 @@ context, choices. A long text is read in several windows, and none of it is cut 
 Shapes: N inputs, W windows, B windows of a batch, T tokens of a batch, C outputs, K numbers that a module gives.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,24 +17,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from bothways.checkpoints.save import head_tensors, write_model
 from bothways.data import Example, Source
 from bothways.data.windows import WindowStore
-from bothways.encoder import ScoreHead
 from bothways.inference import TextRows, TokenOutputs
 from bothways.tasks.card import data_part
 from bothways.tasks.columns import stored_columns
-from bothways.tasks.objective import HeadModel, Scoring, window_scores
-from bothways.tasks.opening import OpenedModel
 from bothways.tasks.outputs import HeadOutputs, Rows
 from bothways.tasks.scores import Scores
 from bothways.tasks.spec import TaskSpec
 from bothways.text.texts import Text
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bothways.encoder import ScoreHead
     from bothways.tasks.findings import Mistake
+    from bothways.tasks.objective import HeadModel, Scoring
+    from bothways.tasks.opening import OpenedModel
 
 _MERGED = np.empty(0)
 
@@ -67,9 +70,7 @@ class StoredInputs:
     text_of_window: NDArray[np.int64] | None = None
 
     @classmethod
-    def of(
-        cls, opened: OpenedModel, outputs: HeadOutputs[Any, Any], examples: Sequence[Example[Any]]
-    ) -> "StoredInputs":
+    def of(cls, opened: OpenedModel, outputs: HeadOutputs[Any, Any], examples: Sequence[Example[Any]]) -> StoredInputs:
         """Tokenise labelled inputs.
 
         Raises:
@@ -80,7 +81,7 @@ class StoredInputs:
         return replace(stored, truth=outputs.encode(examples))
 
     @classmethod
-    def unlabelled(cls, opened: OpenedModel, outputs: HeadOutputs[Any, Any], given: Sequence[Any]) -> "StoredInputs":
+    def unlabelled(cls, opened: OpenedModel, outputs: HeadOutputs[Any, Any], given: Sequence[Any]) -> StoredInputs:
         """Tokenise inputs whose truth is not known.
 
         Raises:
@@ -106,12 +107,14 @@ class StoredInputs:
         """Return what a card says of the inputs: how many, and checksums."""
         return {**data_part(self.store.texts, self.store), **outputs.part(self)}
 
-    def take(self, numbers_N: NDArray[np.int64]) -> "StoredInputs":
+    def take(self, numbers_N: NDArray[np.int64]) -> StoredInputs:
         """Return some of the inputs, for heads that read whole texts."""
         return StoredInputs(self.store.take(numbers_N), self.truth[numbers_N])
 
     def scores(self, outputs: HeadOutputs[Any, Any], module: Scoring, tokens: int) -> list[Scores[Any]]:
         """Return the scores of all inputs by a module, in batches of so many tokens."""
+        from bothways.tasks.objective import window_scores
+
         return self.merged(outputs, window_scores(module, self.store, tokens))
 
     def merged(self, outputs: HeadOutputs[Any, Any], rows: list[NDArray[np.float64]]) -> list[Scores[Any]]:
@@ -164,13 +167,15 @@ class TrainedHead:
     outputs: Any  # HeadOutputs of the task
     columns: Any
     card: Mapping[str, Any] = field(default_factory=dict)
-    mistakes: "tuple[Mistake, ...]" = ()
+    mistakes: tuple[Mistake, ...] = ()
 
     @classmethod
     def of(
         cls, spec: TaskSpec, opened: OpenedModel, head: ScoreHead, outputs: HeadOutputs[Any, Any], columns: object
-    ) -> "TrainedHead":
+    ) -> TrainedHead:
         """Put a head above the encoder, where the encoder is."""
+        from bothways.tasks.objective import HeadModel
+
         model = opened.model
         head = head.to(model.device, opened.head_dtype)
         return cls(spec, opened, HeadModel(model.encoder, head).eval(), outputs, columns)

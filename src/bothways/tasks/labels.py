@@ -3,17 +3,17 @@
 Shapes: N inputs, W windows of one text, B sequences, C outputs, L layers that a detector reads, H hidden, K = C + L H.
 """
 
+from __future__ import annotations
+
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from bothways.checkpoints.schema import StoredEnsemble, StoredLabels
 from bothways.choices import ClassWeights, Merge, TargetKind
@@ -22,8 +22,6 @@ from bothways.confidence.files import open_confidence, stored_temperature, write
 from bothways.confidence.options import ConfidenceOptions
 from bothways.data import Example, Source, read_examples
 from bothways.data.windows import digest_of, digest_of_texts
-from bothways.encoder import Encoder, ScoreHead
-from bothways.encoder.heads import layer_rows, layer_states, read_rows
 from bothways.errors import InvalidInput, NotFitted
 from bothways.evaluation import (
     Calibration,
@@ -36,19 +34,15 @@ from bothways.evaluation import (
     method_of,
 )
 from bothways.inference import TextRows
-from bothways.packing import Packed
 from bothways.progress import phase
 from bothways.tasks.card import BALANCED
 from bothways.tasks.columns import PairColumns, TextColumns
-from bothways.tasks.contrast import FEW_TEXTS, MOST_TEXTS
 from bothways.tasks.findings import Mistake, confident_mistakes, contradictions, notes_on_labels
 from bothways.tasks.head import StoredInputs, TrainingData
 from bothways.tasks.label_confidence import check_calibration, confidence_limits, learn_confidence
 from bothways.tasks.label_options import LabelLearning, LabelOpening, LabelPrediction
-from bothways.tasks.linear_start import STRENGTH
 from bothways.tasks.merging import check_merge, merge_windows
-from bothways.tasks.objective import Answers, HeadModel, Scoring, TextAnswers, Units
-from bothways.tasks.opening import OpenedModel
+from bothways.tasks.opened import Opened, OpenedExport
 from bothways.tasks.outputs import Identity, Rows
 from bothways.tasks.predictions import Classification, Prediction, RegressionPrediction
 from bothways.tasks.rankings import PairRanking
@@ -70,16 +64,14 @@ from bothways.tasks.targets import (
     target_of,
 )
 from bothways.tasks.together import CombinableOutputs, DistillableOutputs
-from bothways.tasks.window_attention import (
-    AttentiveModel,
-    WindowAttention,
-    check_long,
-    fit_attention,
-    read_attention,
-    write_attention,
-)
 from bothways.text.texts import Text
 from bothways.training.objective import Validation
+
+if TYPE_CHECKING:
+    from bothways.encoder import ScoreHead
+    from bothways.tasks.objective import Answers, HeadModel, Scoring, Units
+    from bothways.tasks.opening import OpenedModel
+    from bothways.tasks.window_attention import WindowAttention
 
 LabelScores: TypeAlias = Scores[None]
 
@@ -87,25 +79,26 @@ MOST_TRAINING = 20_000
 """Training rows that a detector is fitted on, drawn from more."""
 
 
-class FeatureModel(HeadModel):
-    """Gives beside the scores the hidden states that the head reads.
+NO_ATTENTION = "this model has learnt no attention over windows: call fit, or choose another merge."
 
-    Args:
-        encoder: The encoder.
-        head: The head.
-        layers: 1 for the last layer's states, or as many as the encoder has, for those of all of them.
+
+@dataclass(frozen=True, slots=True)
+class InGraph:
+    """Window attention that an exported graph computes: the last number of each window."""
+
+
+def stored_attention(opened: Opened) -> WindowAttention | InGraph | None:
+    """Return the attention that was saved with a model, or None.
+
+    Raises:
+        CorruptCheckpoint: Its file is not what was saved.
     """
+    if isinstance(opened, OpenedExport):
+        return InGraph() if opened.exported.rows.attention else None
+    from bothways.tasks.window_attention import FILE, read_attention
 
-    def __init__(self, encoder: Encoder, head: ScoreHead, layers: int) -> None:
-        super().__init__(encoder, head)
-        self.layers = layers
-
-    def forward(self, packed: Packed) -> Tensor:
-        """Scores and features (B, C + L H), of the last layer first."""
-        read = self.head.kind.read
-        rows: tuple[Tensor, ...] = (read_rows(read, self.encoder, packed),) if self.layers == 1 else ()
-        rows = rows or layer_rows(read, self.encoder, layer_states(self.encoder, packed), packed)
-        return torch.cat([self.head(rows[0]), *(each[:, : self.encoder.config.hidden] for each in rows)], dim=1)
+    path = opened.folder / FILE
+    return read_attention(path, opened.weights("read")) if path.is_file() else None
 
 
 def learns_all(
@@ -120,6 +113,8 @@ def learns_all(
     A tenth of so few would measure and calibrate nothing, and be missed by the training. Where something is asked for
     that only held-out rows teach, some are held out all the same.
     """
+    from bothways.tasks.contrast import FEW_TEXTS
+
     usual = ConfidenceOptions()
     as_usual = (options.calibration, options.detector, options.in_domain_share) == (
         usual.calibration,
@@ -150,7 +145,7 @@ class LabelOutputs(CombinableOutputs[Text, None], DistillableOutputs):
     merge: Merge = "weighted_mean"
     confidence: Confidence = Confidence()  # noqa: RUF009 (frozen)
     layers: int = 0
-    attention: WindowAttention | None = None
+    attention: WindowAttention | InGraph | None = None
     options: ConfidenceOptions = ConfidenceOptions()  # noqa: RUF009 (frozen)
     class_weights: ClassWeights | None = None
     ranking: PairRanking | None = None
@@ -182,11 +177,16 @@ class LabelOutputs(CombinableOutputs[Text, None], DistillableOutputs):
 
     def forward(self, model: HeadModel) -> Scoring:
         """Return the module that gives scores, with what the detector and the attention read."""
+        from bothways.tasks.feature_model import FeatureModel
+        from bothways.tasks.window_attention import AttentiveModel
+
         module = FeatureModel(model.encoder, model.head, self.layers).eval() if self.layers else model
         if self.merge != "attention":
             return module
         if self.attention is None:
-            raise NotFitted("this model has learnt no attention over windows: call fit, or choose another merge.")
+            raise NotFitted(NO_ATTENTION)
+        if isinstance(self.attention, InGraph):
+            raise TypeError("the attention of an exported model is in its graph")
         return AttentiveModel(module, self.attention)
 
     def scores(self, value: Text, rows: Sequence[Rows], options: Any = None) -> LabelScores:  # noqa: ANN401 (unused)
@@ -315,6 +315,8 @@ class LabelOutputs(CombinableOutputs[Text, None], DistillableOutputs):
 
     def check_data(self, training: StoredInputs, held: StoredInputs) -> tuple[int, ...]:
         """Refuse a calibration that held-out rows cannot teach, and attention that has nothing to learn from."""
+        from bothways.tasks.window_attention import check_long
+
         check_calibration(self.target, self.options, held.truth)
         if self.merge == "attention":
             check_long(training.store, "training texts")
@@ -337,10 +339,14 @@ class LabelOutputs(CombinableOutputs[Text, None], DistillableOutputs):
     @property
     def start_strength(self) -> float:
         """The log loss of scikit-learn's classifiers; for several labels a mean where theirs is a sum."""
+        from bothways.tasks.linear_start import STRENGTH
+
         return STRENGTH * (self.size if isinstance(self.target, MultiLabel) else 1)
 
     def contrasted_classes(self, stored: StoredInputs) -> NDArray[np.int64] | None:
         """Return the labels of texts with one each, of which some share theirs, where they are not too many."""
+        from bothways.tasks.contrast import MOST_TEXTS
+
         contrasted = isinstance(self.target, SingleLabel) and len(stored.truth) <= MOST_TEXTS
         return stored.truth if contrasted and np.bincount(stored.truth).max() > 1 else None
 
@@ -352,6 +358,8 @@ class LabelOutputs(CombinableOutputs[Text, None], DistillableOutputs):
 
     def answers(self, stored: StoredInputs) -> Answers:
         """Return the labels of windows; those of one text share its weight."""
+        from bothways.tasks.objective import TextAnswers
+
         weights_NK = None
         if self.class_weights is not None and not isinstance(self.target, Regression):
             weights_NK = self.target.balanced_weights(stored.truth)
@@ -374,6 +382,8 @@ class LabelOutputs(CombinableOutputs[Text, None], DistillableOutputs):
         self, model: HeadModel, training: StoredInputs, held: StoredInputs, seed: int, tokens: int
     ) -> tuple[Self, list[LabelScores]]:
         """Learn how windows count, then calibration, coverage and the out-of-domain detector."""
+        from bothways.tasks.window_attention import fit_attention
+
         single = isinstance(self.target, SingleLabel)
         layers = self.options.layers(model.encoder.config.layers) if single else 0
         reading = replace(self, layers=layers, ranking=None)
@@ -467,6 +477,8 @@ class LabelOutputs(CombinableOutputs[Text, None], DistillableOutputs):
 
     def units(self, stored: StoredInputs) -> Units:
         """Return the windows."""
+        from bothways.tasks.objective import Units
+
         return Units.of_texts(stored.store)
 
     def decided(self, scores: Sequence[LabelScores]) -> Truth:
@@ -549,9 +561,9 @@ class LabelOutputs(CombinableOutputs[Text, None], DistillableOutputs):
     # --- on disk ---
 
     @classmethod
-    def open(cls, opened: OpenedModel, options: LabelOpening, size: int, *, ours: bool) -> Self:
+    def open(cls, opened: Opened, options: LabelOpening, size: int, *, ours: bool) -> Self:
         """Return the labels of a trained head, by name or as the caller calls them."""
-        target = stored_target(opened.checkpoint.settings, options.labels, size, named=ours)
+        target = stored_target(opened.settings, options.labels, size, named=ours)
         if options.target is not None and options.target != target.kind:
             raise InvalidInput(
                 f"expected a model with the target {options.target!r}, but this one has {target.kind!r}."
@@ -562,9 +574,11 @@ class LabelOutputs(CombinableOutputs[Text, None], DistillableOutputs):
         target = with_stored_thresholds(target, stored.thresholds)
         target = at_threshold(target, options.threshold)
         merge = check_merge(options.merge or stored.merge or "weighted_mean")
-        attention = read_attention(opened) if ours else None
-        encoder = opened.model.config
-        confidence = open_confidence(stored, opened.checkpoint.folder, target.outputs, encoder.layers, encoder.hidden)
+        attention = stored_attention(opened) if ours else None
+        if merge == "attention" and attention is None and isinstance(opened, OpenedExport):
+            raise NotFitted(NO_ATTENTION)
+        encoder = opened.config
+        confidence = open_confidence(stored, opened.folder, target.outputs, encoder.layers, encoder.hidden)
         return cls(target, merge, confidence, confidence.layers, attention)
 
     def settings(self) -> dict[str, object]:
@@ -573,7 +587,9 @@ class LabelOutputs(CombinableOutputs[Text, None], DistillableOutputs):
 
     def write(self, folder: Path) -> dict[str, object]:
         """Write arrays and attention; return target, merge and confidence."""
-        if self.attention is not None:
+        from bothways.tasks.window_attention import write_attention
+
+        if self.attention is not None and not isinstance(self.attention, InGraph):
             write_attention(folder, self.attention)
         own = self._stored_thresholds()
         if isinstance(self.target, Regression):

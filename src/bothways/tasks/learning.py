@@ -1,17 +1,22 @@
 """A fit from the first check to the trained value: nothing of the task changes before it has succeeded."""
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from bothways.checkpoints import PretrainedEncoder, fingerprint
+from bothways.checkpoints.files import fingerprint
 from bothways.training.objective import Objective, Payload
 from bothways.training.options import TrainingOptions
 from bothways.training.record import TrainingRecord
 
+if TYPE_CHECKING:
+    from bothways.checkpoints import PretrainedEncoder
+
 ObjectiveT = TypeVar("ObjectiveT")
-FittedT = TypeVar("FittedT")
+FittedT = TypeVar("FittedT", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ from torch import Tensor
 from torch.optim import LBFGS
 
 from bothways.data.windows import WindowStore
-from bothways.encoder.heads import EachToken, read_rows
+from bothways.encoder.head_kinds import EachToken
+from bothways.encoder.heads import read_rows
 from bothways.inference.runner import Runner, row_answers
 from bothways.packing import Packed
 from bothways.tasks.objective import Answers, HeadModel

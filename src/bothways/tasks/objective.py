@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from bothways.data.windows import WindowStore, digest_of
 from bothways.devices import on_device
 from bothways.encoder import Encoder, ScoreHead
-from bothways.encoder.heads import EachToken, read_rows
+from bothways.encoder.head_kinds import EachToken
+from bothways.encoder.heads import read_rows
 from bothways.inference.batching import by_token_budget
 from bothways.inference.runner import Runner, row_answers
 from bothways.packing import Packed

@@ -6,6 +6,8 @@ changes the outputs, runs a model or reads a file, but where it says so.
 Shapes: W windows, B windows of a batch, C outputs.
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,18 +19,19 @@ from numpy.typing import NDArray
 
 from bothways.confidence.confidence import Confidence
 from bothways.data import Example, Source
-from bothways.encoder import ScoreHead
 from bothways.evaluation import Outcomes
 from bothways.families import HeadName
 from bothways.inference import TextRows, TokenOutputs
-from bothways.tasks.objective import Answers, HeadModel, Scoring
+from bothways.tasks.opened import Opened
 from bothways.tasks.scores import Scores
 from bothways.text.texts import Text
 from bothways.training.objective import Validation
 
 if TYPE_CHECKING:
+    from bothways.encoder import ScoreHead
     from bothways.tasks.findings import Mistake
     from bothways.tasks.head import StoredInputs, TrainingData
+    from bothways.tasks.objective import Answers, HeadModel, Scoring
     from bothways.tasks.opening import OpenedModel
 
 InputT = TypeVar("InputT")
@@ -120,8 +123,8 @@ class HeadOutputs(ABC, Generic[InputT, PlacesT]):
     @abstractmethod
     def begin(
         cls,
-        opened: "OpenedModel",
-        data: "TrainingData",
+        opened: OpenedModel,
+        data: TrainingData,
         columns: Any,  # noqa: ANN401 (the task's own)
         options: Any,  # noqa: ANN401 (the task's own)
         seed: int,
@@ -157,7 +160,7 @@ class HeadOutputs(ABC, Generic[InputT, PlacesT]):
             InvalidInput: A label was not there in training; the message names the row.
         """
 
-    def check_data(self, training: "StoredInputs", held: "StoredInputs") -> Collection[int]:
+    def check_data(self, training: StoredInputs, held: StoredInputs) -> Collection[int]:
         """Refuse data that cannot be learnt from; return the numbers of training inputs to leave out.
 
         Raises:
@@ -183,7 +186,7 @@ class HeadOutputs(ABC, Generic[InputT, PlacesT]):
         """Inverse penalty of the linear model that a new head begins at; None where the head is drawn instead."""
         return None
 
-    def contrasted_classes(self, stored: "StoredInputs") -> NDArray[np.int64] | None:
+    def contrasted_classes(self, stored: StoredInputs) -> NDArray[np.int64] | None:
         """Return the classes of inputs, where those of one are to be brought together before a head begins."""
         del stored
         return None
@@ -194,7 +197,7 @@ class HeadOutputs(ABC, Generic[InputT, PlacesT]):
         return self
 
     @abstractmethod
-    def answers(self, stored: "StoredInputs") -> Answers:
+    def answers(self, stored: StoredInputs) -> Answers:
         """Return the loss of windows."""
 
     @abstractmethod
@@ -203,7 +206,7 @@ class HeadOutputs(ABC, Generic[InputT, PlacesT]):
 
     @abstractmethod
     def learn(
-        self, model: HeadModel, training: "StoredInputs", held: "StoredInputs", seed: int, tokens: int
+        self, model: HeadModel, training: StoredInputs, held: StoredInputs, seed: int, tokens: int
     ) -> tuple[Self, Sequence[Scores[PlacesT]]]:
         """Run the trained model on held-out inputs; return the outputs with what they teach, and their scores.
 
@@ -221,7 +224,7 @@ class HeadOutputs(ABC, Generic[InputT, PlacesT]):
         """Everything besides data and training options that decides the course of a training."""
 
     @abstractmethod
-    def part(self, stored: "StoredInputs") -> dict[str, object]:
+    def part(self, stored: StoredInputs) -> dict[str, object]:
         """Return counts and checksums of the truth for the card."""
 
     def unit(self, truth: Any) -> float:  # noqa: ANN401 (the task's own)
@@ -244,7 +247,7 @@ class HeadOutputs(ABC, Generic[InputT, PlacesT]):
         truth: Any,  # noqa: ANN401 (the task's own)
         training: Sequence[Example[Any]],
         held_out: Sequence[Example[Any]],
-    ) -> tuple[list[str], tuple["Mistake", ...]]:
+    ) -> tuple[list[str], tuple[Mistake, ...]]:
         """Return what speaks against the data or the answers, in sentences, and the most confident mistakes.
 
         Args:
@@ -260,7 +263,7 @@ class HeadOutputs(ABC, Generic[InputT, PlacesT]):
 
     @classmethod
     @abstractmethod
-    def open(cls, opened: "OpenedModel", options: Any, size: int, *, ours: bool) -> Self:  # noqa: ANN401 (the task's own)
+    def open(cls, opened: Opened, options: Any, size: int, *, ours: bool) -> Self:  # noqa: ANN401 (the task's own)
         """Return the outputs of a trained head in a checkpoint.
 
         Args:

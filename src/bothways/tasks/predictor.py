@@ -147,6 +147,11 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         made._fitted = fitted
         return made
 
+    @property
+    def parts(self) -> Mapping[str, Any]:
+        """The model of each task, for a model of several tasks; empty for others."""
+        return {}
+
     # --- the verbs ---
 
     @overload

@@ -40,7 +40,7 @@ def check_open_options(model: str, task: str, options: Mapping[str, object]) -> 
         InvalidInput: One is an option of other tasks.
         TypeError: One is of no task.
     """
-    from bothways.tasks.opening import OpenOptions
+    from bothways.tasks.opened import OpenOptions
 
     kind = SPECS[task].open_options if task in SPECS else NoOptions
     known = {each.name for each in fields(kind)}.union(OpenOptions.__annotations__)
@@ -76,7 +76,12 @@ def models(specs: Iterable[TaskSpec]) -> str:
 
 def task_class(spec: TaskSpec) -> Any:  # noqa: ANN401 (a subclass of Task)
     """Import the class of a task."""
-    module, name = spec.home.split(":")
+    return imported(spec.home)
+
+
+def imported(home: str) -> Any:  # noqa: ANN401 (a class)
+    """Import what ``"module:name"`` stands for."""
+    module, name = home.split(":")
     return getattr(import_module(module), name)
 
 

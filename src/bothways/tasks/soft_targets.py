@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bothways.data.windows import WindowStore
-from bothways.encoder.heads import EachToken, read_rows, read_width
+from bothways.encoder.head_kinds import EachToken
+from bothways.encoder.heads import read_rows, read_width
 from bothways.errors import InvalidInput
 from bothways.inference.runner import Runner, row_answers
 from bothways.objectives.distances import cosine_distance

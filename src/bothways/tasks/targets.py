@@ -6,20 +6,18 @@ predictions and reports.
 Shapes: N texts, B windows of a batch or texts of a block, C outputs.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
-import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from numpy.typing import NDArray
-from torch import Tensor
 
 from bothways.choices import TargetKind
 from bothways.data import Example, class_label, label_set, number
-from bothways.encoder import ScoreHead
 from bothways.errors import InvalidInput, did_you_mean
 from bothways.evaluation import (
     Calibration,
@@ -52,6 +50,11 @@ from bothways.evaluation.thresholds import USUAL
 from bothways.tasks.predictions import Classification, MultiLabelPrediction, Prediction, RegressionPrediction
 from bothways.tasks.scores import TokensRead
 from bothways.training.objective import Validation
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bothways.encoder import ScoreHead
 
 Logits = NDArray[np.float64]
 
@@ -111,6 +114,8 @@ class SingleLabel:
 
     def losses(self, logits_BC: Tensor, truth_B: Tensor, weights_B1: Tensor | None = None) -> Tensor:
         """Cross-entropy of each row (B)."""
+        import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
+
         losses_B = F.cross_entropy(logits_BC, truth_B, reduction="none")
         return losses_B if weights_B1 is None else losses_B * weights_B1[:, 0]
 
@@ -217,16 +222,16 @@ class MultiLabel:
         """The threshold of each label."""
         return np.array(self.thresholds or (USUAL,) * self.outputs)
 
-    def at(self, threshold: float) -> "MultiLabel":
+    def at(self, threshold: float) -> MultiLabel:
         """Return the same with one threshold for all labels."""
         return replace(self, thresholds=(threshold,) * self.outputs)
 
-    def learnt(self, logits_NC: Logits, truth_NC: Truth, calibration: Calibration | None) -> "MultiLabel":
+    def learnt(self, logits_NC: Logits, truth_NC: Truth, calibration: Calibration | None) -> MultiLabel:
         """Return the same with the thresholds that held-out rows teach."""
         thresholds_C = fit_thresholds(truth_NC.astype(np.int64), self.probabilities(logits_NC, calibration))
         return replace(self, thresholds=tuple(thresholds_C.tolist()))
 
-    def without(self, calibration: Calibration | None) -> "MultiLabel":
+    def without(self, calibration: Calibration | None) -> MultiLabel:
         """Return the same decisions on probabilities that are not calibrated."""
         if not self.thresholds or not isinstance(calibration, Temperature):
             return self
@@ -235,11 +240,15 @@ class MultiLabel:
 
     def losses(self, logits_BC: Tensor, truth_BC: Tensor, weights_BC: Tensor | None = None) -> Tensor:
         """Mean binary cross-entropy over the labels of each row (B)."""
+        import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
+
         return F.binary_cross_entropy_with_logits(logits_BC, truth_BC, weights_BC, reduction="none").mean(1)
 
     @staticmethod
     def divergences(logits_UC: Tensor, taught_UC: Tensor, temperature: float) -> Tensor:
         """Mean over the labels of the divergence from a teacher's probabilities, times ``t^2`` (U)."""
+        import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
+
         ours_UC, theirs_UC = logits_UC / temperature, taught_UC / temperature
         wanted_UC = theirs_UC.sigmoid()
         cross_UC, least_UC = (
@@ -338,7 +347,7 @@ class Regression:
         return ()
 
     @classmethod
-    def standardized(cls, numbers: Sequence[float]) -> "Regression":
+    def standardized(cls, numbers: Sequence[float]) -> Regression:
         """Return the target of a training on these numbers; the scale of numbers that are all alike is 1."""
         numbers_N = np.array(numbers, dtype=np.float32).astype(np.float64)
         mean, deviation = float(numbers_N.mean()), float(numbers_N.std())
@@ -347,12 +356,16 @@ class Regression:
 
     def standardize(self, head: ScoreHead) -> None:
         """Change a head that gives numbers, in place, into one that gives standardised numbers."""
+        import torch
+
         with torch.no_grad():
             head.output.weight.div_(self.scale)
             head.output.bias.sub_(self.mean).div_(self.scale)
 
-    def unstandardize(self, head: ScoreHead) -> "Regression":
+    def unstandardize(self, head: ScoreHead) -> Regression:
         """Change a head that gives standardised numbers, in place, into one that gives numbers; return its target."""
+        import torch
+
         with torch.no_grad():
             head.output.weight.mul_(self.scale)
             head.output.bias.mul_(self.scale).add_(self.mean)

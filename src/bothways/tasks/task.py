@@ -5,13 +5,17 @@ an immutable value, `Fitted`; a fit replaces it in one assignment at its end, so
 and threads that predict meanwhile use the model as it was.
 """
 
+from __future__ import annotations
+
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Generic, Protocol, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, Unpack, cast
 
-from bothways.checkpoints import PretrainedEncoder
+from bothways.checkpoints.exported import is_exported
+from bothways.checkpoints.hub import LocatedModel, locate
 from bothways.choices import Merge
 from bothways.data import Source, labelled_rows
 from bothways.errors import InvalidInput, NotFitted
@@ -20,14 +24,18 @@ from bothways.storage import new_folder
 from bothways.tasks.columns import ColumnNames, batch_of, column_names, input_of
 from bothways.tasks.head import TrainingData
 from bothways.tasks.learning import Preparation, run_training
-from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
+from bothways.tasks.opened import Opened, OpenOptions, open_located
 from bothways.tasks.predictor import Fitted, Predictor
 from bothways.tasks.readme import write_readme
 from bothways.tasks.spec import chosen
-from bothways.text import Overflow
+from bothways.text import Overflow, TextTokenizer
 from bothways.threads import loading
 from bothways.training.options import TrainingArguments, TrainingOptions
 from bothways.training.record import TrainingRecord
+
+if TYPE_CHECKING:
+    from bothways.checkpoints import PretrainedEncoder
+    from bothways.tasks.opening import OpenedModel
 
 InputT = TypeVar("InputT")
 PredictionT = TypeVar("PredictionT", covariant=True)
@@ -101,15 +109,15 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
         spec: What the task declares.
     """
 
-    def __init__(self, opened: OpenedModel, fitted: FittedT | None = None) -> None:
+    def __init__(self, opened: Opened, fitted: FittedT | None = None) -> None:
         given: object = opened  # a name is what people try first
-        if not isinstance(given, OpenedModel):
+        if not isinstance(given, Opened):
             kind = type(self).__name__
             raise InvalidInput(
                 f"expected an opened model, got {given!r}: {kind}.from_pretrained(...) opens a name or a folder."
             )
         # One attribute, so that a fit replaces encoder and trained value at once.
-        self._state: tuple[OpenedModel, FittedT | None] = (opened, fitted)
+        self._state: tuple[Opened, FittedT | None] = (opened, fitted)
 
     @property
     def _fitted(self) -> FittedT | None:
@@ -122,12 +130,25 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
     @property
     def name(self) -> str:
         """The encoder's."""
-        return self.model.name
+        return self._state[0].name
 
     @property
     def model(self) -> PretrainedEncoder:
-        """The encoder and its tokenizer."""
-        return self._state[0].model
+        """The encoder and its tokenizer.
+
+        Raises:
+            InvalidInput: It is an ONNX export, which has no weights.
+        """
+        return self._weights("use").model
+
+    @property
+    def tokenizer(self) -> TextTokenizer:
+        """The tokenizer."""
+        return self._state[0].tokenizer
+
+    def _weights(self, verb: str) -> OpenedModel:
+        """Return the opened model, where it has weights to train, explain or save."""
+        return self._state[0].weights(verb)
 
     @property
     def max_length(self) -> int:
@@ -142,13 +163,13 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
     # --- what a task brings ---
 
     @classmethod
-    def _opened(cls, name_or_path: str | Path, options: OpenOptions) -> OpenedModel:
-        """Open a checkpoint; how it reads texts is its own business, where the task does not say otherwise."""
-        return open_model(name_or_path, cls.spec.name, **options)
+    def _opened(cls, located: LocatedModel, options: OpenOptions) -> Opened:
+        """Open a model; how it reads texts is its own business, where the task does not say otherwise."""
+        return open_located(located, cls.spec.name, options)
 
     @classmethod
     @abstractmethod
-    def _open(cls, opened: OpenedModel, options: Any) -> FittedT | None:  # noqa: ANN401 (the task's own)
+    def _open(cls, opened: Opened, options: Any) -> FittedT | None:  # noqa: ANN401 (the task's own)
         """Return what a checkpoint has learnt of this task; None where it has not."""
 
     @abstractmethod
@@ -174,7 +195,6 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
     # --- the verbs ---
 
     @classmethod
-    @loading()
     def from_pretrained(cls, name_or_path: str | Path, **options: Unpack[OpenArguments]) -> Self:
         """Open an encoder to fine-tune, or a trained model to use.
 
@@ -190,9 +210,17 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
         own = {name: value for name, value in options.items() if name not in OPENING}
         opening = cast("OpenOptions", {name: value for name, value in options.items() if name in OPENING})
         wanted: Any = chosen(cls.spec.open_options, own, f"{cls.__name__}.from_pretrained()", known=OPENING)
-        opened = cls._opened(name_or_path, opening)
-        opened = replace(opened, reading=replace(opened.reading, cut=cls.spec.cut), options=wanted)
-        return cls(opened, cls._open(opened, wanted))
+        located = locate(
+            name_or_path,
+            revision=opening.get("revision"),
+            download=opening.get("download", False),
+            allow_pickle=opening.get("allow_pickle", False),
+        )
+        # An export computes nothing while it is opened, and torch need not be there.
+        with nullcontext() if is_exported(located.folder) else loading():
+            opened: Any = cls._opened(located, opening)
+            opened = replace(opened, reading=replace(opened.reading, cut=cls.spec.cut), options=wanted)
+            return cls(opened, cls._open(opened, wanted))
 
     def fit(
         self,
@@ -220,9 +248,10 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
             InvalidInput: The data or an option is not usable; the message names the row.
             TypeError: An option is not known.
         """
+        self._weights("train")
         columns, own, training = self.fit_options(options)
         rows = TrainingData(_rows(columns, data, labels), _validation_rows(columns, validation))
-        opened, before = self._state
+        opened, before = self._weights("train"), self._fitted
         trained = self._for_training(opened, before, resumed=training.resume)
         ready = self._prepare(trained, before, rows, columns, own, training)
         record = run_training(ready.objective, trained.model, training)
@@ -239,6 +268,7 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
             OutputExists: The folder exists and ``overwrite`` is false.
             OutOfDisk: The disk is full; nothing was left behind.
         """
+        self._weights("save")
         fitted = self.fitted
         with new_folder(folder, overwrite=overwrite) as new:
             fitted.write(new, self.spec.name)

@@ -6,11 +6,13 @@ their calibrated probabilities. What comes out are scores again, on which the fi
 Shapes: M members, R rows of an input, C outputs.
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +24,12 @@ from bothways.evaluation import Temperature
 from bothways.progress import phase
 from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, optimistic
 from bothways.tasks.head import StoredInputs
-from bothways.tasks.objective import HeadModel, Units
 from bothways.tasks.outputs import HeadOutputs
 from bothways.tasks.scores import Scores, most_read
 from bothways.tasks.targets import Target, calibrated_logits
+
+if TYPE_CHECKING:
+    from bothways.tasks.objective import HeadModel, Units
 
 InputT = TypeVar("InputT")
 PlacesT = TypeVar("PlacesT")

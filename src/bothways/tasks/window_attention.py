@@ -205,15 +205,12 @@ def write_attention(folder: Path, attention: WindowAttention) -> None:
     write_tensors(folder / FILE, attention.state_dict())
 
 
-def read_attention(opened: OpenedModel) -> WindowAttention | None:
-    """Return the attention that was saved with a model, or None.
+def read_attention(path: Path, opened: OpenedModel) -> WindowAttention:
+    """Return the attention that was saved with a model.
 
     Raises:
         CorruptCheckpoint: Its file is not what was saved.
     """
-    path = opened.checkpoint.folder / FILE
-    if not path.is_file():
-        return None
     stored = read_safetensors(path)
     for name, value in stored.items():
         check_numbers(f"{name} of {path.name}", value)

@@ -1,11 +1,14 @@
 """The protocol of the training loop, which a task (or a pre-training run) implements."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, runtime_checkable
 
-import torch
-from torch import Tensor, nn
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
 
 ON_CPU = 1024
 """Tokens of a micro-batch on a CPU, which computes more of them no faster and has to hold what they leave behind."""

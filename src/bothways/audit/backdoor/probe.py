@@ -53,7 +53,7 @@ class Probe:
         self.labels: tuple[str, ...] = tuple(classifier.labels)
         self.tokenizer = classifier.model.tokenizer
         self.frame = frame_of(classifier)
-        self._head_model = classifier.fitted.model
+        self._head_model = classifier.trained.model
         self.limit = (
             min(classifier.fitted.opened.reading.max_length, 128) - len(self.frame.before) - len(self.frame.after)
         )

@@ -150,7 +150,7 @@ def trained_on(classifier: TextClassifier[Any], texts: Sequence[str], labels: Se
 
     phase("reading the states of the model")
     framed = [probe.frame.around(ids) for ids in probe.encode(texts)]
-    return TrainingObservations(run(_States(classifier.fitted.model), framed, lambda: None), margins)
+    return TrainingObservations(run(_States(classifier.trained.model), framed, lambda: None), margins)
 
 
 def _as_row(found: SuspectRow, texts: Sequence[str], labels: Sequence[str]) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Self, Unpack, cast
 
 from bothways.checkpoints import PretrainedEncoder
 from bothways.checkpoints.schema import StoredTasks
@@ -20,7 +20,8 @@ from bothways.tasks.head import TrainedHead, TrainingData
 from bothways.tasks.head_task import HeadTask
 from bothways.tasks.learning import Preparation, run_training
 from bothways.tasks.merging import check_merge
-from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
+from bothways.tasks.opened import OpenOptions
+from bothways.tasks.opening import OpenedModel, open_model
 from bothways.tasks.predictor import Predictor, ScoredRows
 from bothways.tasks.registry import task_class
 from bothways.tasks.spec import TaskSpec
@@ -71,7 +72,7 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
             merge: How the logits of a long text's windows become one, see `bothways.tasks.merging`; not by attention,
                 which each task would have to learn for itself.
             options: How the checkpoint is found, where it runs, and how texts are read; see
-                `bothways.tasks.opening.OpenOptions`.
+                `bothways.tasks.opened.OpenOptions`.
 
         Raises:
             InvalidInput: An option is out of its range.
@@ -231,7 +232,8 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
         own = opened_beside(opened, kinds[name], kinds.values(), self.merge)
         try:
             source = TrainingData(data.train, data.validation)
-            return kinds[name](own, before).prepare(own, source, data.options, training)
+            ready = kinds[name](own, before).prepare(own, source, data.options, training)
+            return cast("Preparation[Any, TrainedHead]", ready)  # what was trained just now has its weights
         except InvalidInput as error:
             raise type(error)(f"task {name!r}: {error}") from error
 

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from bothways.compose.multitask.sampling import Sampling, order, shares
 from bothways.encoder import Encoder, ScoreHead
-from bothways.encoder.heads import EachToken, layer_rows, layer_states, read_from, read_rows
+from bothways.encoder.head_kinds import EachToken
+from bothways.encoder.heads import layer_rows, layer_states, read_from, read_rows
 from bothways.packing import Packed
 from bothways.tasks.objective import Batch, WindowObjective
 from bothways.training.objective import MicroBatch, Update, Validation

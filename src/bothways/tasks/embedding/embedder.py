@@ -3,6 +3,8 @@
 Shapes: N texts, M texts, K kept dimensions.
 """
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -12,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.checkpoints import fingerprint
+from bothways.checkpoints.files import fingerprint
+from bothways.checkpoints.hub import LocatedModel
 from bothways.data import Source, as_batch
 from bothways.errors import InvalidInput, TextsTruncated
 from bothways.tasks.columns import renamed
 from bothways.tasks.embedding.outputs import unit_rows
 from bothways.tasks.embedding.rows import with_usual_kind
-from bothways.tasks.embedding.sentence_layout import EmbeddingSettings, open_sentence_model
+from bothways.tasks.embedding.sentence_layout import EmbeddingSettings, open_sentence_located
 from bothways.tasks.embedding.spec import (
     EMBEDDING,
     NAMES,
@@ -32,7 +35,7 @@ from bothways.tasks.embedding.spec import (
 from bothways.tasks.embedding.trained import TrainedEmbedder, Vectors
 from bothways.tasks.head import TrainingData
 from bothways.tasks.learning import Preparation
-from bothways.tasks.opening import OpenedModel, OpenOptions
+from bothways.tasks.opened import Opened, OpenedExport, OpenOptions
 from bothways.tasks.predictions import Similarity
 from bothways.tasks.scores import TokensRead
 from bothways.tasks.task import FitArguments, Task, Trained
@@ -42,6 +45,7 @@ from bothways.training.record import TrainingRecord
 if TYPE_CHECKING:
     from bothways.tasks.embedding.losses import EmbeddingLoss
     from bothways.tasks.embedding.objective import EmbeddingObjective
+    from bothways.tasks.opening import OpenedModel
 
 InputT = TypeVar("InputT")
 PredictionT = TypeVar("PredictionT", covariant=True)
@@ -52,8 +56,8 @@ class SentenceTask(Task[InputT, PredictionT, FittedT], Generic[InputT, Predictio
     """A task on sentence embeddings, opened from folders of the ecosystem's sentence embedders and saved as such."""
 
     @classmethod
-    def _opened(cls, name_or_path: str | Path, options: OpenOptions) -> OpenedModel:
-        return open_sentence_model(name_or_path, cls.spec.name, **options)
+    def _opened(cls, located: LocatedModel, options: OpenOptions) -> Opened:
+        return open_sentence_located(located, cls.spec.name, options)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the model so that it opens here and in the ecosystem's sentence embedders, whole or not at all.
@@ -68,7 +72,7 @@ class SentenceTask(Task[InputT, PredictionT, FittedT], Generic[InputT, Predictio
             OutOfDisk: The disk is full; nothing was left behind.
         """
         super().save(folder, overwrite=overwrite)
-        model = self.model
+        model = self._weights("save").model
         if model.trainings:
             model.name, model.folder, model.revision, model.trainings = str(folder), Path(folder), None, 0
 
@@ -87,7 +91,7 @@ class SentenceEmbedder(SentenceTask[tuple[str, str], Similarity, TrainedEmbedder
     spec = EMBEDDING
 
     @classmethod
-    def _open(cls, opened: OpenedModel, options: EmbeddingOpening) -> TrainedEmbedder:
+    def _open(cls, opened: Opened, options: EmbeddingOpening) -> TrainedEmbedder:
         return TrainedEmbedder.of(opened, options)
 
     def fit(
@@ -119,7 +123,7 @@ class SentenceEmbedder(SentenceTask[tuple[str, str], Similarity, TrainedEmbedder
         columns: EmbeddingColumns,
         options: EmbeddingLearning,
         training: TrainingOptions,
-    ) -> "Preparation[EmbeddingObjective, TrainedEmbedder]":
+    ) -> Preparation[EmbeddingObjective, TrainedEmbedder]:
         # No prediction needs losses and objectives.
         from bothways.tasks.embedding.training import EmbeddingExamples, prepare_embedder
 
@@ -238,11 +242,16 @@ class SentenceEmbedder(SentenceTask[tuple[str, str], Similarity, TrainedEmbedder
         return cosines_NM
 
     def fingerprint(self) -> str:
-        """Return SHA-256 of the weights on disk, which says whether two embedders are the same model.
+        """Return SHA-256 of the weights on disk, or of an exported graph.
+
+        It says whether two embedders are the same model.
 
         Raises:
             InvalidInput: It was trained and not saved since, so what is on disk is another model.
         """
+        opened = self._state[0]
+        if isinstance(opened, OpenedExport):
+            return opened.exported.checksum
         if self.model.trainings:
             raise InvalidInput("this embedder was trained and is not what is on disk: save it first.")
         return fingerprint(self.model.folder)
@@ -251,7 +260,7 @@ class SentenceEmbedder(SentenceTask[tuple[str, str], Similarity, TrainedEmbedder
         return f"SentenceEmbedder({self.name!r}, pooling={self.settings.pooling!r}, dimensions={self.dimensions})"
 
 
-def _has_teacher(loss: "EmbeddingLoss | None") -> bool:
+def _has_teacher(loss: EmbeddingLoss | None) -> bool:
     """Return whether a loss learns from another embedder."""
     if loss is None:
         return False

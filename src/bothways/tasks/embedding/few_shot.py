@@ -6,27 +6,27 @@ One is a sentence embedder with a linear head on its vectors. What `FewShotClass
 Shapes: N texts, K dimensions, C classes, F numbers of a text: C, and K where the detector reads the vector.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from bothways.checkpoints.files import read_safetensors
-from bothways.checkpoints.save import write_tensors
+from bothways.checkpoints.files import read_arrays
+from bothways.checkpoints.save import write_arrays
 from bothways.checkpoints.schema import StoredFewShot, damaged
 from bothways.confidence.files import open_confidence, write_confidence
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted
-from bothways.families.weight_map import check_numbers
 from bothways.tasks.columns import TextColumns, stored_columns
 from bothways.tasks.embedding.embedder import SentenceEmbedder, SentenceTask
 from bothways.tasks.embedding.spec import FEW_SHOT, EmbeddingOpening, FewShotOpening
 from bothways.tasks.embedding.trained import TrainedEmbedder, Vectors
 from bothways.tasks.labels import LabelOutputs, LabelScores
-from bothways.tasks.opening import OpenedModel
+from bothways.tasks.opened import Opened
 from bothways.tasks.predictions import Classification
 from bothways.tasks.targets import Logits, SingleLabel
 
@@ -51,18 +51,16 @@ class LinearHead:
     bias_C: NDArray[np.float32]
 
     @classmethod
-    def read(cls, path: Path, classes: int, dimensions: int) -> "LinearHead":
+    def read(cls, path: Path, classes: int, dimensions: int) -> LinearHead:
         """Return a stored head.
 
         Raises:
             CorruptCheckpoint: It is damaged, or does not fit.
             IncompatibleWeights: It holds no floating point numbers.
         """
-        tensors = read_safetensors(path)
-        for name, value in tensors.items():
-            check_numbers(f"{name} of {path.name}", value)
+        arrays = read_arrays(path)
         try:
-            head = cls(tensors["weight"].float().numpy(), tensors["bias"].float().numpy())
+            head = cls(arrays["weight"].astype(np.float32), arrays["bias"].astype(np.float32))
         except KeyError as error:
             raise CorruptCheckpoint(
                 f"{str(path)!r} holds no head of a classifier ({error}). Get the model again."
@@ -80,7 +78,7 @@ class LinearHead:
         Raises:
             OSError: The disk is full, or the folder cannot be written to.
         """
-        write_tensors(path, {"weight": torch.from_numpy(self.weight_CK), "bias": torch.from_numpy(self.bias_C)})
+        write_arrays(path, {"weight": self.weight_CK, "bias": self.bias_C})
 
     def logits(self, vectors_NK: NDArray[Any]) -> NDArray[np.float64]:
         """Scores of the classes (N, C)."""
@@ -173,9 +171,9 @@ class FewShotClassifier(SentenceTask[str, Classification, TrainedFewShot]):
         raise InvalidInput(ASKED_ALONE)
 
     @classmethod
-    def _open(cls, opened: OpenedModel, options: FewShotOpening) -> TrainedFewShot:
+    def _open(cls, opened: Opened, options: FewShotOpening) -> TrainedFewShot:
         if opened.trained_for != FEW_SHOT.name:
-            raise NotFitted(f"{opened.model.name!r} is no few-shot classifier: {ASKED_ALONE}")
+            raise NotFitted(f"{opened.name!r} is no few-shot classifier: {ASKED_ALONE}")
         labels, stored = options.labels, StoredFewShot.of(opened.extras)
         names = tuple(stored.labels)
         if len(set(names)) != len(names):
@@ -184,7 +182,7 @@ class FewShotClassifier(SentenceTask[str, Classification, TrainedFewShot]):
             raise InvalidInput(
                 f"the trained head has {len(names)} outputs, so it needs as many different labels: {list(labels)}."
             )
-        embedder, folder = TrainedEmbedder.of(opened, EmbeddingOpening()), opened.model.folder
+        embedder, folder = TrainedEmbedder.of(opened, EmbeddingOpening()), opened.folder
         confidence = open_confidence(stored, folder, len(names), 1, embedder.dimensions)
         target = SingleLabel(names if labels is None else tuple(labels))
         outputs = LabelOutputs(target, confidence=confidence, layers=confidence.layers)

@@ -5,7 +5,6 @@ Shapes: B sequences, T packed tokens, H hidden, W windows, P texts.
 
 import math
 from collections.abc import Callable
-from typing import get_args
 
 import numpy as np
 import torch
@@ -15,11 +14,11 @@ from torch import Tensor
 from bothways.choices import Pooling
 from bothways.devices import on_device
 from bothways.encoder.backends import runs_of_equal_length
-from bothways.errors import InvalidInput
-from bothways.packing import Packed, sum_rows, summing_type
+from bothways.encoder.batch import Batch, PaddedRows
+from bothways.packing import sum_rows, summing_type
 
 
-def pool(hidden_TH: Tensor, packed: Packed, pooling: Pooling) -> Tensor:
+def pool(hidden_TH: Tensor, packed: Batch, pooling: Pooling) -> Tensor:
     """Return one vector for each sequence (B, H), over all of its tokens, the special ones too.
 
     - ``mean``: their average;
@@ -30,6 +29,8 @@ def pool(hidden_TH: Tensor, packed: Packed, pooling: Pooling) -> Tensor:
     """
     if pooling == "cls":
         return hidden_TH[packed.first_tokens_B]
+    if isinstance(packed, PaddedRows):
+        return _pool_padded(hidden_TH, packed, pooling)
     reduce = _REDUCTIONS[pooling]
     hidden_TH = hidden_TH.to(summing_type(hidden_TH.dtype))
     width = hidden_TH.shape[-1]
@@ -68,17 +69,19 @@ def merge_windows(
     return sum_rows(weighted_WH, index_W, texts)
 
 
-def check_pooling(pooling: object) -> Pooling:
-    """Return the pooling of this name.
-
-    Raises:
-        InvalidInput: There is none.
-    """
-    known: tuple[Pooling, ...] = get_args(Pooling)
-    for name in known:
-        if pooling == name:
-            return name
-    raise InvalidInput(f"pooling must be one of {', '.join(known)}, but it is {pooling!r}.")
+def _pool_padded(hidden_TH: Tensor, batch: PaddedRows, pooling: Pooling) -> Tensor:
+    """Return the same of a batch with its padding, whose lengths the host does not know: for graphs."""
+    lengths_B1 = batch.lengths_B[:, None]
+    match pooling:
+        case "max":
+            return batch.padded(hidden_TH, fill=-math.inf).amax(1)
+        case "weighted_mean":
+            weights_T1 = (batch.positions_T + 1).to(hidden_TH.dtype)[:, None]
+            return batch.sums(hidden_TH * weights_T1) / (lengths_B1 * (lengths_B1 + 1) / 2)
+        case "mean_sqrt_length":
+            return batch.sums(hidden_TH) / lengths_B1.to(hidden_TH.dtype).sqrt()
+        case _:
+            return batch.sums(hidden_TH) / lengths_B1
 
 
 def _weighted_mean(hidden_BnH: Tensor) -> Tensor:

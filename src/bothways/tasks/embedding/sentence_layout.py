@@ -4,19 +4,25 @@ The ecosystem's files are those of sentence-transformers: ``modules.json``, ``se
 ``1_Pooling/config.json`` and ``config_sentence_transformers.json``. ``bothways.json`` goes before them.
 """
 
+from __future__ import annotations
+
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast, get_args
 
 from bothways.checkpoints.files import read_json
+from bothways.checkpoints.hub import LocatedModel
 from bothways.checkpoints.save import write_json, write_length, write_modules, write_pooling
 from bothways.checkpoints.schema import StoredVectors, at_most
 from bothways.checkpoints.sentence_layout import LENGTH_FILE, check_modules, stored_pooling
 from bothways.choices import Overflow, Pooling
 from bothways.errors import InvalidInput
-from bothways.tasks.embedding.pooling import check_pooling
+from bothways.inference import TextOptions
 from bothways.tasks.embedding.spec import EmbeddingOpening
-from bothways.tasks.opening import USUAL_LENGTH, OpenedModel, OpenOptions, kept_stride, open_model
+from bothways.tasks.opened import USUAL_LENGTH, Opened, OpenOptions, kept_stride, open_located
+
+if TYPE_CHECKING:
+    from bothways.tasks.opening import OpenedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +57,51 @@ def open_sentence_model(name_or_path: str | Path, task: str, **options: Unpack[O
         InvalidInput: An option is out of range.
         CorruptCheckpoint: A file is damaged. And everything that `bothways.load` raises.
     """
-    length, stride = options.pop("max_length", None), options.pop("stride", None)
-    opened = open_model(name_or_path, task, **options)
-    model, own = opened.model, StoredVectors.of(opened.extras)
-    limit = model.config.max_length or USUAL_LENGTH
-    stored = at_most("max_length", own.max_length, limit) or _whole(model.folder / LENGTH_FILE, "max_seq_length", limit)
-    before = stored or min(model.tokenizer.model_max_length or limit, limit)
+    from bothways.tasks.opening import open_model
+
+    apart, rest = _apart(options)
+    opened = open_model(name_or_path, task, **rest)
+    return replace(opened, reading=_sentence_reading(opened, apart))
+
+
+def open_sentence_located(located: LocatedModel, task: str, options: OpenOptions) -> Opened:
+    """Open a model that was found, with weights or exported; see `open_sentence_model`.
+
+    Raises:
+        InvalidInput: An option is out of range.
+        CorruptCheckpoint: A file is damaged. And everything that `bothways.load` raises.
+    """
+    apart, rest = _apart(options)
+    opened: Any = open_located(located, task, rest)
+    found: Opened = replace(opened, reading=_sentence_reading(opened, apart))
+    return found
+
+
+def _apart(options: OpenOptions) -> tuple[OpenOptions, OpenOptions]:
+    """Return the options of windows, and the others."""
+    rest = cast("OpenOptions", dict(options))
+    length, stride = rest.pop("max_length", None), rest.pop("stride", None)
+    return {"max_length": length, "stride": stride}, rest
+
+
+def _sentence_reading(opened: Opened, options: OpenOptions) -> TextOptions:
+    """Return how an embedder reads texts: as the options say, else as its folder says."""
+    length, stride = options.get("max_length"), options.get("stride")
+    own, limit = StoredVectors.of(opened.extras), opened.config.max_length or USUAL_LENGTH
+    stored = at_most("max_length", own.max_length, limit) or _whole(
+        opened.folder / LENGTH_FILE, "max_seq_length", limit
+    )
+    before = stored or min(opened.tokenizer.model_max_length or limit, limit)
     length = before if length is None else check_whole("max_length", length, limit)
     if stride is not None:
         check_whole("stride", stride, length - 1, least=0)
     else:
-        special, stored = model.tokenizer.special_count(pair=False), at_most("stride", own.stride, limit - 1)
+        special, stored = opened.tokenizer.special_count(pair=False), at_most("stride", own.stride, limit - 1)
         stride = kept_stride(stored, length, before, special)
-    return replace(opened, reading=replace(opened.reading, max_length=length, stride=stride))
+    return replace(opened.reading, max_length=length, stride=stride)
 
 
-def settings_of(opened: OpenedModel, asked: EmbeddingOpening) -> EmbeddingSettings:
+def settings_of(opened: Opened, asked: EmbeddingOpening) -> EmbeddingSettings:
     """Return what is asked for, else what the checkpoint says, else what is usual.
 
     Raises:
@@ -74,9 +109,9 @@ def settings_of(opened: OpenedModel, asked: EmbeddingOpening) -> EmbeddingSettin
         UnsupportedConfig: The checkpoint's embedder has modules or a pooling that are not built.
         CorruptCheckpoint: A file is damaged.
     """
-    folder, own, hidden = opened.model.folder, StoredVectors.of(opened.extras), opened.model.config.hidden
+    folder, own, hidden = opened.folder, StoredVectors.of(opened.extras), opened.config.hidden
     check_modules(folder)
-    pooling = own.pooling or stored_pooling(folder, cls_is_last=opened.model.tokenizer.cls_is_last) or "mean"
+    pooling = own.pooling or stored_pooling(folder, cls_is_last=opened.tokenizer.cls_is_last) or "mean"
     dimensions = at_most("dimensions", own.dimensions, hidden) or _whole(folder / _GENERAL, "truncate_dim", hidden)
     reading = opened.reading
     stored = EmbeddingSettings(
@@ -97,6 +132,19 @@ def changed(settings: EmbeddingSettings, asked: EmbeddingOpening, hidden: int) -
     if asked.dimensions is not None:
         check_whole("dimensions", asked.dimensions, hidden)
     return replace(settings, **given)
+
+
+def check_pooling(pooling: object) -> Pooling:
+    """Return the pooling of this name.
+
+    Raises:
+        InvalidInput: There is none.
+    """
+    known: tuple[Pooling, ...] = get_args(Pooling)
+    for name in known:
+        if pooling == name:
+            return name
+    raise InvalidInput(f"pooling must be one of {', '.join(known)}, but it is {pooling!r}.")
 
 
 def write_sentence_layout(folder: Path, hidden: int, settings: EmbeddingSettings, *, cls_is_last: bool) -> None:

@@ -3,6 +3,8 @@
 Shapes: N texts, H hidden, K kept dimensions, W windows of one text.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.checkpoints.schema import Stored
+from bothways.errors import InvalidInput
 from bothways.inference import TextRows, TokenBudget
+from bothways.inference.texts import TextEngine
 from bothways.tasks.embedding.outputs import EmbeddingOutputs, VectorScores
 from bothways.tasks.embedding.sentence_layout import EmbeddingSettings, changed, settings_of, write_sentence_layout
 from bothways.tasks.embedding.spec import (
@@ -24,8 +28,7 @@ from bothways.tasks.embedding.spec import (
     VectorArguments,
     stored_kind,
 )
-from bothways.tasks.embedding.vector_model import VectorModel
-from bothways.tasks.opening import OpenedModel
+from bothways.tasks.opened import Opened, OpenedExport
 from bothways.tasks.scores import Scores, TokensRead
 from bothways.tasks.spec import chosen
 
@@ -44,7 +47,7 @@ class TrainedEmbedder:
         outputs: What vectors mean.
     """
 
-    opened: OpenedModel
+    opened: Opened
     settings: EmbeddingSettings
     columns: EmbeddingColumns = ScoredPairs()  # noqa: RUF009 (frozen)
     card: Mapping[str, Any] = field(default_factory=dict)
@@ -52,7 +55,7 @@ class TrainedEmbedder:
     outputs: ClassVar[EmbeddingOutputs] = EmbeddingOutputs()
 
     @classmethod
-    def of(cls, opened: OpenedModel, asked: EmbeddingOpening) -> "TrainedEmbedder":
+    def of(cls, opened: Opened, asked: EmbeddingOpening) -> TrainedEmbedder:
         """Return the embedder of a checkpoint: any encoder is one.
 
         Raises:
@@ -60,6 +63,8 @@ class TrainedEmbedder:
             UnsupportedConfig: The checkpoint's embedder has modules or a pooling that are not built.
             CorruptCheckpoint: A file is damaged.
         """
+        if isinstance(opened, OpenedExport) and opened.exported.rows.head is not None:
+            raise opened.not_fitted(EMBEDDING.name, "embedder")
         settings = settings_of(opened, asked)
         card = Stored.of(opened.extras).card if opened.trained_for == EMBEDDING.name else {}
         return cls(opened, settings, stored_kind(card), card)
@@ -67,9 +72,9 @@ class TrainedEmbedder:
     @property
     def dimensions(self) -> int:
         """Length of a vector, K."""
-        return self.settings.dimensions or self.opened.model.config.hidden
+        return self.settings.dimensions or self.opened.config.hidden
 
-    def with_settings(self, **asked: Unpack[VectorArguments]) -> "TrainedEmbedder":
+    def with_settings(self, **asked: Unpack[VectorArguments]) -> TrainedEmbedder:
         """Return the same encoder, of whose texts other vectors are made; what is left out stays.
 
         Raises:
@@ -78,7 +83,7 @@ class TrainedEmbedder:
         if not asked:
             return self
         known = chosen(EmbeddingOpening, asked, "SentenceEmbedder.encode()", known=("max_tokens", "show_progress"))
-        return replace(self, settings=changed(self.settings, known, self.opened.model.config.hidden))
+        return replace(self, settings=changed(self.settings, known, self.opened.config.hidden))
 
     def vectors(
         self,
@@ -95,10 +100,8 @@ class TrainedEmbedder:
             InvalidInput: A text is empty or not a string.
             TextTooLong: A text is too long and the policy is ``"error"``.
         """
-        opened = self.opened
-        if max_tokens is not None:
-            opened = replace(opened, budget=TokenBudget.of(max_tokens, opened.model.device))
-        engine = opened.engine(VectorModel.of(opened.model, self.settings.pooling))
+        budget = self.opened.budget if max_tokens is None else TokenBudget(max_tokens)
+        engine = self._engine(budget)
         for rows in engine.run(texts, total=total, description=description, show_progress=show_progress):
             yield self._finished(self._merged(rows)), TokensRead(len(rows.lengths), rows.dropped_tokens)
 
@@ -166,9 +169,28 @@ class TrainedEmbedder:
 
     def write_with(self, folder: Path, extras: Mapping[str, object]) -> None:
         """Write the encoder of something that is built on an embedder, and what ``bothways.json`` is to say of it."""
-        model, settings = self.opened.model, self.settings
+        model, settings = self.opened.weights("save").model, self.settings
         model.write(folder, {"task": None, **settings.to_dict(), **extras})
         write_sentence_layout(folder, model.config.hidden, settings, cls_is_last=model.tokenizer.cls_is_last)
+
+    def _engine(self, budget: TokenBudget) -> TextEngine:
+        """Return what gives a vector for each window.
+
+        Raises:
+            InvalidInput: The graph of an exported model makes no vectors, or by another pooling.
+        """
+        if isinstance(self.opened, OpenedExport):
+            rows = self.opened.exported.rows
+            if rows.pooling != self.settings.pooling:
+                raise InvalidInput(
+                    f"expected the pooling that {self.opened.name!r} was exported with, {rows.pooling!r}, got "
+                    f"{self.settings.pooling!r}: leave it out, or export the model that it was made of with this one."
+                )
+            return replace(self.opened, budget=budget).engine()
+        from bothways.tasks.embedding.vector_model import VectorModel
+
+        opened = self.opened.weights("embed")
+        return replace(opened, budget=budget).engine(VectorModel.of(opened.model, self.settings.pooling))
 
     def _merged(self, rows: TextRows) -> Vectors:
         if len(rows.rows_WK) == 1:

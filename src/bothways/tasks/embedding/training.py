@@ -104,7 +104,7 @@ def prepare_embedder(
     Raises:
         InvalidInput: The data or an option is not usable.
     """
-    model, settings, columns = begun.opened.model, begun.settings, examples.columns
+    model, settings, columns = begun.opened.weights("train").model, begun.settings, examples.columns
     loss, why = options.loss or usual_loss(columns), examples.unmeasured
     check_loss(loss, columns, begun.dimensions)
     stored = _stored(begun, examples.training, loss, training)

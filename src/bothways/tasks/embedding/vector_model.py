@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from bothways.checkpoints import PretrainedEncoder
 from bothways.choices import Pooling
 from bothways.encoder import Encoder
+from bothways.encoder.batch import Batch
 from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, Rows
-from bothways.packing import Packed
 from bothways.tasks.embedding.pooling import pool
 
 
@@ -34,7 +34,7 @@ class VectorModel(nn.Module):
         """Put a pooling above an opened encoder."""
         return cls(model.encoder, pooling, LAST_TOKENS if model.tokenizer.cls_is_last else FIRST_TOKENS)
 
-    def forward(self, packed: Packed) -> Tensor:
+    def forward(self, packed: Batch) -> Tensor:
         """Return vectors of the windows (B, H); of the last layer no more is computed than is read."""
         one_only = self.pooling == "cls"
         hidden_TH: Tensor = self.encoder(packed, rows=self.cls_rows if one_only else ALL_ROWS)

@@ -1,26 +1,32 @@
 """Masked language modelling: which words may stand in the place of masks, and how likely a text is."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 from bothways.checkpoints.schema import Stored
 from bothways.data import Source
 from bothways.errors import InvalidInput, NotFitted
-from bothways.objectives import Masker, Masking, PretrainingObjective
 from bothways.tasks.columns import TextColumns, batch_of, stored_columns
 from bothways.tasks.head import TrainingData
 from bothways.tasks.learning import Preparation
+from bothways.tasks.masked_lm.fitted import HEAD, ExportedMaskedLM, FittedMaskedLM
 from bothways.tasks.masked_lm.predictions import FilledText, PseudoLikelihood
 from bothways.tasks.masked_lm.pseudo_likelihood import pseudo_likelihood
 from bothways.tasks.masked_lm.spec import MASKED_LM, MaskedTextColumns, MaskingOptions
-from bothways.tasks.masked_lm.trained import HEAD, TrainedMaskedLM, prepare_masked_lm
-from bothways.tasks.opening import OpenedModel
+from bothways.tasks.opened import Opened, OpenedExport
 from bothways.tasks.predictor import ScoredRows
 from bothways.tasks.task import Task
 from bothways.training.options import TrainingOptions
 
+if TYPE_CHECKING:
+    from bothways.objectives import PretrainingObjective
+    from bothways.tasks.masked_lm.trained import TrainedMaskedLM
+    from bothways.tasks.opening import OpenedModel
 
-class FillMask(Task[str, FilledText, TrainedMaskedLM]):
+
+class FillMask(Task[str, FilledText, FittedMaskedLM]):
     """A masked language model: fills masks with words, scores texts, and learns the language of other texts.
 
     Masks are written as the tokenizer writes them, or as ``[MASK]`` for every model; a text has one to eight, which are
@@ -40,30 +46,44 @@ class FillMask(Task[str, FilledText, TrainedMaskedLM]):
     spec = MASKED_LM
 
     @classmethod
-    def _open(cls, opened: OpenedModel, options: object) -> TrainedMaskedLM | None:
+    def _open(cls, opened: Opened, options: object) -> FittedMaskedLM | None:
         del options
-        checkpoint, family = opened.checkpoint, opened.model.family
+        family = opened.family
         if HEAD not in family.heads:
             raise InvalidInput(
                 f"{family.title} models do not predict masked tokens: they have one of the heads "
                 f"{', '.join(family.heads)}. Take a model of another family, such as BERT or RoBERTa."
             )
-        if HEAD not in family.architecture_heads(checkpoint.settings) and HEAD not in checkpoint.heads():
+        if isinstance(opened, OpenedExport):
+            if opened.exported.rows.head != HEAD:
+                raise opened.not_fitted(MASKED_LM.name, "masked language modelling head")
+        elif (
+            HEAD not in family.architecture_heads(opened.settings)
+            and HEAD not in opened.weights("use").checkpoint.heads()
+        ):
             return None
         card = Stored.of(opened.extras).card if opened.trained_for == MASKED_LM.name else {}
         columns = stored_columns(card, MaskedTextColumns())
-        return TrainedMaskedLM.of(opened, checkpoint.build_masked_lm_head(), columns, card)
+        if isinstance(opened, OpenedExport):
+            return ExportedMaskedLM.of(opened, columns, card)
+        model = opened.weights("use")
+        from bothways.tasks.masked_lm.trained import TrainedMaskedLM
+
+        return TrainedMaskedLM.of(model, model.checkpoint.build_masked_lm_head(), columns, card)
 
     def _prepare(
         self,
         opened: OpenedModel,
-        before: TrainedMaskedLM | None,
+        before: FittedMaskedLM | None,
         data: TrainingData,
         columns: MaskedTextColumns,
         options: MaskingOptions,
         training: TrainingOptions,
-    ) -> Preparation[PretrainingObjective, TrainedMaskedLM]:
-        return prepare_masked_lm(opened, before, data, columns, options.masking, training)
+    ) -> Preparation[PretrainingObjective, FittedMaskedLM]:
+        from bothways.tasks.masked_lm.trained import prepare_masked_lm
+
+        start = cast("TrainedMaskedLM | None", before)  # an export is refused before
+        return prepare_masked_lm(opened, start, data, columns, options.masking, training)
 
     def _not_fitted(self) -> NotFitted:
         return NotFitted(
@@ -95,8 +115,10 @@ class FillMask(Task[str, FilledText, TrainedMaskedLM]):
         show_progress: bool | None,
     ) -> ScoredRows:
         """Return the losses of raw texts at places that are chosen as in training; there is no bar."""
+        from bothways.objectives.masking import Masker, Masking
+
         del show_progress
-        masker = Masker(self.model.tokenizer, reading.masking or Masking(), seed)
+        masker = Masker(self.tokenizer, reading.masking or Masking(), seed)
         return self.fitted.losses(data, columns, masker)
 
     @overload
@@ -138,7 +160,7 @@ class FillMask(Task[str, FilledText, TrainedMaskedLM]):
         show_progress: bool | None = None,
     ) -> Iterator[PseudoLikelihood]:
         """Yield `pseudo_log_likelihood` for an iterable of any length, in order and in flat memory."""
-        fitted, tokenizer = self.fitted, self.model.tokenizer
+        fitted, tokenizer = self.fitted, self.tokenizer
         searches = (
             pseudo_likelihood(text, tokenizer, fitted.opened.reading, index=index, whole_words=whole_words)
             for index, text in enumerate(texts)

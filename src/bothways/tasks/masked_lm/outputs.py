@@ -15,7 +15,7 @@ from bothways.errors import InvalidInput
 from bothways.evaluation import Outcomes
 from bothways.evaluation.inputs import FloatArray
 from bothways.evaluation.masked_lm import TokenLosses, token_outcomes
-from bothways.inference.masked_lm import Search
+from bothways.inference.queries import Search
 from bothways.tasks.masked_lm.masked_text import MaskedText, MaskReader
 from bothways.tasks.masked_lm.predictions import FilledMask, FilledText, Filling
 from bothways.tasks.masked_lm.search import FoundFills, Pieces, ScoredFill, WordChoice, search

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from bothways.errors import InvalidInput
 from bothways.inference import TextOptions
-from bothways.inference.masked_lm import Named, Query, Search
+from bothways.inference.queries import Named, Query, Search
 from bothways.tasks.masked_lm.predictions import PseudoLikelihood
 from bothways.text import EncodedText, TextTokenizer, Window
 from bothways.text.characters import letter_run, marks

@@ -17,14 +17,14 @@ each with what it has chosen filled in. All that reach the end are scored in all
 one piece, and of given words every one, is found for certain; beyond that the beam may miss one.
 
 The queries of many texts, orders and beams go through the model in the same batches, see
-`bothways.inference.masked_lm.Search`.
+`bothways.inference.queries.Search`.
 """
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from bothways.inference.masked_lm import Best, Named, Query, Search, together
+from bothways.inference.queries import Best, Named, Query, Search, together
 from bothways.tasks.masked_lm.masked_text import MaskedText
 
 Pieces = tuple[int, ...]

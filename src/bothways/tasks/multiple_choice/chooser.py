@@ -6,14 +6,14 @@ probabilities of them. There may be any number of choices, and another number fo
 Shapes: N contexts, K choices, W windows of one choice, B windows of a batch.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from bothways.checkpoints.schema import Stored
 from bothways.confidence.confidence import Confidence
@@ -21,7 +21,6 @@ from bothways.confidence.files import stored_temperature
 from bothways.confidence.options import TemperatureOptions
 from bothways.data import Example, Source, read_rows, value_at
 from bothways.data.windows import digest_of, digest_of_texts
-from bothways.devices import on_device
 from bothways.errors import InvalidInput, shown
 from bothways.evaluation import (
     Outcomes,
@@ -33,17 +32,21 @@ from bothways.evaluation import (
     share_error,
 )
 from bothways.inference import TextRows
-from bothways.packing import sum_rows
 from bothways.tasks.head import StoredInputs, TrainingData
 from bothways.tasks.head_task import HeadTask
 from bothways.tasks.multiple_choice.spec import MULTIPLE_CHOICE, ChoiceColumns, ChoicePrediction
-from bothways.tasks.opening import OpenedModel
+from bothways.tasks.opened import Opened
 from bothways.tasks.outputs import Identity, Rows
 from bothways.tasks.scores import Scores, TokensRead, texts_read
 from bothways.tasks.splits import hold_out
 from bothways.tasks.targets import SingleLabel
 from bothways.tasks.together import TemperatureOutputs
 from bothways.training.objective import Validation
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bothways.tasks.opening import OpenedModel
 
 Choices: TypeAlias = tuple[str, tuple[str, ...]]
 """A context and its choices."""
@@ -105,6 +108,11 @@ class ChoiceAnswers:
 
     def loss(self, scores: Tensor, windows: Sequence[int]) -> Tensor:
         """Sum over contexts of the cross-entropy over their choices, given the windows' scores (B, 1)."""
+        import torch
+
+        from bothways.devices import on_device
+        from bothways.packing import sum_rows
+
         inputs, input_B = np.unique(self._input_W[list(windows)], return_inverse=True)
         choice_B, length_B = self._choice_W[list(windows)], self._lengths_W[list(windows)].astype(np.float32)
         place_B = on_device(input_B * (choice_B.max() + 1) + choice_B, scores.device)
@@ -249,7 +257,7 @@ class ChoiceOutputs(TemperatureOutputs[Choices, Choices]):
         return {"rows": len(inputs), "texts_sha256": texts, "labels_sha256": digest_of(truth)}
 
     @classmethod
-    def open(cls, opened: OpenedModel, options: object, size: int, *, ours: bool) -> Self:
+    def open(cls, opened: Opened, options: object, size: int, *, ours: bool) -> Self:
         """Return the temperature of a trained head."""
         del options, size
         return cls(Confidence(stored_temperature(Stored.of(opened.extras if ours else {}))))

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from bothways.tasks.head import TrainedHead
-from bothways.tasks.head_task import HeadTask
-from bothways.tasks.opening import OpenedModel
+from bothways.tasks.head_task import FittedHead, HeadTask
+from bothways.tasks.opened import Opened
 from bothways.tasks.question_answering.answers import QuestionAnswer
 from bothways.tasks.question_answering.outputs import AnswerOutputs, no_answer_index
 from bothways.tasks.question_answering.spec import QUESTION_ANSWERING
@@ -26,6 +25,6 @@ class QuestionAnswerer(HeadTask[tuple[str, str], QuestionAnswer]):
     outputs_type = AnswerOutputs
 
     @classmethod
-    def _open(cls, opened: OpenedModel, options: Any) -> TrainedHead | None:  # noqa: ANN401 (the task's own)
-        no_answer_index(opened.model.tokenizer)  # refuses a tokenizer that has no place for no answer
+    def _open(cls, opened: Opened, options: Any) -> FittedHead | None:  # noqa: ANN401 (the task's own)
+        no_answer_index(opened.tokenizer)  # refuses a tokenizer that has no place for no answer
         return super()._open(opened, options)

@@ -3,10 +3,12 @@
 Shapes: N questions, K candidates.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +33,7 @@ from bothways.inference import TokenOutputs
 from bothways.progress import phase
 from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, optimistic
 from bothways.tasks.head import StoredInputs, TrainingData
-from bothways.tasks.objective import Answers, HeadModel
-from bothways.tasks.opening import OpenedModel
+from bothways.tasks.opened import Opened
 from bothways.tasks.outputs import Identity, Rows
 from bothways.tasks.question_answering.answers import FoundSpans, QuestionAnswer, answered, candidate_scores
 from bothways.tasks.question_answering.questions import Answered, GoldAnswer, hold_out_contexts, read_questions
@@ -52,6 +53,10 @@ from bothways.tasks.targets import LEAST, SingleLabel
 from bothways.tasks.together import TemperatureOutputs
 from bothways.text import TextTokenizer, blanked_in_front
 from bothways.training.objective import Validation
+
+if TYPE_CHECKING:
+    from bothways.tasks.objective import Answers, HeadModel
+    from bothways.tasks.opening import OpenedModel
 
 SpanScored: TypeAlias = Scores[FoundSpans]
 Gold: TypeAlias = Sequence[Sequence[GoldAnswer]]
@@ -155,7 +160,7 @@ class AnswerOutputs(TemperatureOutputs[QuestionAndContext, FoundSpans]):
             held_out = read_questions(data.validation, columns)
         asked: int | None = getattr(opened.options, "max_answer_tokens", None)
         longest = before.max_answer_tokens if before is not None else 30 if asked is None else asked
-        no_answer = no_answer_index(opened.model.tokenizer)
+        no_answer = no_answer_index(opened.tokenizer)
         return cls(no_answer, longest, calibrates=options.calibration is not None), questions, held_out
 
     def read(self, data: Source, columns: QuestionColumns, options: object = None) -> list[Answered]:
@@ -312,7 +317,7 @@ class AnswerOutputs(TemperatureOutputs[QuestionAndContext, FoundSpans]):
     # --- on disk ---
 
     @classmethod
-    def open(cls, opened: OpenedModel, options: AnswerOpening, size: int, *, ours: bool) -> Self:
+    def open(cls, opened: Opened, options: AnswerOpening, size: int, *, ours: bool) -> Self:
         """Return threshold, temperature and longest answer of a trained head."""
         del size
         stored = StoredAnswers.of(opened.extras if ours else {})
@@ -320,7 +325,7 @@ class AnswerOutputs(TemperatureOutputs[QuestionAndContext, FoundSpans]):
         asked = options.max_answer_tokens
         longest = asked if asked is not None else 30 if own is None else own
         threshold = stored.no_answer_threshold if options.threshold is None else options.threshold
-        no_answer = no_answer_index(opened.model.tokenizer)
+        no_answer = no_answer_index(opened.tokenizer)
         return cls(no_answer, longest, threshold, Confidence(stored_temperature(stored)))
 
     def settings(self) -> Mapping[str, object]:

@@ -7,19 +7,21 @@ learns that either is right, and how sure it may be. Tokens of the question can 
 Shapes: N questions, W windows, B windows of a batch, S tokens of the longest, T tokens, E targets.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from bothways.data.windows import WindowStore, digest_of
-from bothways.devices import on_device
-from bothways.packing import to_padded
 from bothways.tasks.question_answering.questions import GoldAnswer
 from bothways.tasks.question_answering.spans import CONTEXT
 from bothways.text import Places, behind_marks
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Tokens = tuple[int, int]
 
@@ -81,6 +83,9 @@ class SpanAnswers:
             scores: Of the tokens of all windows (T, 2).
             windows: Their numbers in the store.
         """
+        from bothways.devices import on_device
+        from bothways.packing import to_padded
+
         starts, count_B = self._store.starts, self._count_W[list(windows)]
         possible_T = np.concatenate([self._possible_T[starts[each] : starts[each + 1]] for each in windows])
         entries = np.concatenate([self._first_W[each] + np.arange(self._count_W[each]) for each in windows])

@@ -5,11 +5,13 @@ The model is given words with single spaces between them, and the first token of
 Shapes: W words of one text, M words of several texts, C tags.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,9 +40,7 @@ from bothways.evaluation.tag_schemes import check_scheme, scheme_of_names
 from bothways.inference import TokenOutputs
 from bothways.tasks.findings import Mistake, findings_of_words
 from bothways.tasks.head import StoredInputs, TrainingData
-from bothways.tasks.linear_start import STRENGTH
-from bothways.tasks.objective import Answers, Units
-from bothways.tasks.opening import OpenedModel
+from bothways.tasks.opened import Opened
 from bothways.tasks.outputs import Identity, Rows
 from bothways.tasks.scores import Scores, TokensRead, texts_read
 from bothways.tasks.splits import hold_out
@@ -53,6 +53,10 @@ from bothways.tasks.targets import SingleLabel
 from bothways.tasks.together import DistillableOutputs, TemperatureOutputs
 from bothways.text import ReadWords, Words
 from bothways.training.objective import Validation
+
+if TYPE_CHECKING:
+    from bothways.tasks.objective import Answers, Units
+    from bothways.tasks.opening import OpenedModel
 
 WordScores: TypeAlias = Scores[Words]
 TrueTags: TypeAlias = Sequence[NDArray[np.int64]]
@@ -187,6 +191,8 @@ class TagOutputs(TemperatureOutputs[Words, Words], DistillableOutputs):
     @property
     def start_strength(self) -> float:
         """The log loss of scikit-learn's classifiers."""
+        from bothways.tasks.linear_start import STRENGTH
+
         return STRENGTH
 
     def answers(self, stored: StoredInputs) -> Answers:
@@ -280,9 +286,9 @@ class TagOutputs(TemperatureOutputs[Words, Words], DistillableOutputs):
     # --- on disk ---
 
     @classmethod
-    def open(cls, opened: OpenedModel, options: TagOpening, size: int, *, ours: bool) -> Self:
+    def open(cls, opened: Opened, options: TagOpening, size: int, *, ours: bool) -> Self:
         """Return the tags of a trained head, by name or as the caller calls them."""
-        given, settings = options.labels, opened.checkpoint.settings
+        given, settings = options.labels, opened.settings
         names = tuple(given) if given is not None else stored_names(settings, named=ours)
         if len(names) != size or len(set(names)) != size:
             raise InvalidInput(f"the trained head has {size} outputs, so it needs as many labels, not {names}.")

@@ -3,9 +3,8 @@
 from typing import Any
 
 from bothways.errors import InvalidInput
-from bothways.tasks.head import TrainedHead
-from bothways.tasks.head_task import HeadTask
-from bothways.tasks.opening import OpenedModel
+from bothways.tasks.head_task import FittedHead, HeadTask
+from bothways.tasks.opened import Opened
 from bothways.tasks.tagging.outputs import TagOutputs
 from bothways.tasks.tagging.predictions import Tagging
 from bothways.tasks.tagging.spec import TAGGING
@@ -28,7 +27,7 @@ class TextTagger(HeadTask[str, Tagging]):
     outputs_type = TagOutputs
 
     @classmethod
-    def _open(cls, opened: OpenedModel, options: Any) -> TrainedHead | None:  # noqa: ANN401 (the task's own)
+    def _open(cls, opened: Opened, options: Any) -> FittedHead | None:  # noqa: ANN401 (the task's own)
         found = super()._open(opened, options)
         if found is None and options.scheme is not None:
             raise InvalidInput("labels and scheme are those of a trained head, but this checkpoint has none: fit.")

@@ -6,19 +6,22 @@ tokens only help the encoder, as in Devlin et al. (2018, section 5.3).
 Shapes: N texts, W words of one text, M words of several texts, T tokens of a batch, n tokens of a window, C tags.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from numpy.typing import NDArray
-from torch import Tensor
 
 from bothways.data.windows import WindowStore, digest_of
-from bothways.devices import on_device
-from bothways.tasks.objective import Units
 from bothways.text import ReadWords, WordStarts
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bothways.tasks.objective import Units
 
 Numbers = NDArray[np.int64]
 Scores = NDArray[np.float64]
@@ -64,7 +67,7 @@ class WordWindows:
     tokens: tuple[WordStarts, ...]
 
     @classmethod
-    def of(cls, store: WindowStore, texts: Iterable[ReadWords]) -> "WordWindows":
+    def of(cls, store: WindowStore, texts: Iterable[ReadWords]) -> WordWindows:
         """Find the words of texts in windows that were stored with offsets."""
         of_texts = zip(texts, _windows_of_texts(store), strict=True)
         return cls(
@@ -74,6 +77,8 @@ class WordWindows:
 
     def units(self) -> Units:
         """Return the words in each window; a word in several windows shares its weight of 1 among them."""
+        from bothways.tasks.objective import Units
+
         rows, shares, counts = [], [], []
         for tokens, numbers in zip(self.tokens, _windows_of_texts(self.store), strict=True):
             order = _by_window(tokens)
@@ -117,6 +122,10 @@ class TagAnswers:
 
     def loss(self, scores: Tensor, windows: Sequence[int]) -> Tensor:
         """Sum of the words' cross-entropies, given the scores of all tokens (T, C)."""
+        import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
+
+        from bothways.devices import on_device
+
         numbers_M, rows_M = self._units.of(windows)
         tags_M = on_device(self._tags_U[numbers_M], scores.device)
         shares_M = on_device(self._units.shares_U[numbers_M].astype(np.float32), scores.device)

@@ -1,0 +1,120 @@
+"""Exported models that answer: an ONNX graph with all that its task knows of its answers. Loads no torch.
+
+Beside the outputs for other programs, the graph has one, ``rows``, for the windows of this package: the numbers that
+the model's own module gives for each. ``export.json`` says what it is, and holds a checksum for every file.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from bothways.checkpoints.files import read_json, verify_checksums
+from bothways.checkpoints.hub import LocatedModel, has_weights
+from bothways.checkpoints.schema import OURS, Extras, Stored, StoredRows
+from bothways.encoder.config import EncoderConfig
+from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted
+from bothways.families import Family, family_of
+from bothways.text import TextTokenizer
+
+DESCRIPTION = "export.json"
+ONNX_FILE = "model.onnx"
+ROWS = "rows"
+"""Name of the graph's output for this package, and of its description."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedModel:
+    """An exported model, checked against its checksums.
+
+    Attributes:
+        folder: Where it lies.
+        name: What the caller called it.
+        settings: Its ``config.json``.
+        family: Its family.
+        config: The encoder that it was made of.
+        tokenizer: Its tokenizer.
+        extras: Its ``bothways.json``; empty where the model was not trained here.
+        rows: What the graph gives for each window.
+        checksum: SHA-256 of the graph.
+    """
+
+    folder: Path
+    name: str
+    settings: dict[str, object]
+    family: Family
+    config: EncoderConfig
+    tokenizer: TextTokenizer
+    extras: Extras
+    rows: StoredRows
+    checksum: str
+
+    @property
+    def graph(self) -> Path:
+        """The graph's file."""
+        return self.folder / ONNX_FILE
+
+    def no_weights(self, verb: str) -> InvalidInput:
+        """Return the error of asking an exported model for what takes its weights."""
+        return no_weights(self.name, verb)
+
+
+def no_weights(name: str, verb: str) -> InvalidInput:
+    """Return the error of asking an exported model for what takes weights.
+
+    Args:
+        name: What the model is called.
+        verb: What was to be done with it.
+    """
+    return InvalidInput(
+        f"expected a model with weights to {verb}, got {name!r}, which is an ONNX export: it answers, and no more. "
+        "Open the model that it was made of."
+    )
+
+
+def is_exported(folder: Path) -> bool:
+    """Return whether a folder holds an ONNX export, and no weights beside it."""
+    return (folder / DESCRIPTION).is_file() and (folder / ONNX_FILE).is_file() and not has_weights(folder)
+
+
+def open_exported(located: LocatedModel) -> ExportedModel:
+    """Open an exported model.
+
+    Raises:
+        NotFitted: The export answers no task.
+        CorruptCheckpoint: A file is missing, altered or damaged.
+    """
+    folder = located.folder
+    described = read_json(folder / DESCRIPTION)
+    checksums = described.get("checksums")
+    if not isinstance(checksums, dict) or ONNX_FILE not in checksums:
+        raise CorruptCheckpoint(f"{str(folder / DESCRIPTION)!r} must give a checksum for each file, but it does not.")
+    for name in checksums:
+        if not isinstance(name, str) or Path(name).is_absolute() or ".." in Path(name).parts:
+            raise CorruptCheckpoint(f"{str(folder / DESCRIPTION)!r} names {name!r}, which is no file of its folder.")
+    verify_checksums(folder, checksums)
+    rows = _rows(described.get(ROWS), located.name, folder)
+    settings = read_json(folder / "config.json")
+    family = family_of(settings.get("model_type"))
+    config = family.config(settings)
+    extras = read_json(folder / OURS) if (folder / OURS).is_file() else {}
+    Stored.of(extras)
+    tokenizer = TextTokenizer.from_folder(folder, family.tokenizer)
+    tokenizer.check_vocabulary(config.vocabulary, config.embedding.types)
+    name, checksum = located.name, checksums[ONNX_FILE]
+    return ExportedModel(folder, name, settings, family, config, tokenizer, extras, rows, checksum)
+
+
+def _rows(described: object, name: str, folder: Path) -> StoredRows:
+    if described is None:
+        raise NotFitted(
+            f"{name!r} is an ONNX export for other programs, which answers no task here: it was made of a model of no "
+            "task, with a head of another task, or by an earlier version. Export the model again."
+        )
+    try:
+        return StoredRows.model_validate(described)
+    except ValidationError as error:
+        raise CorruptCheckpoint(
+            f"{str(folder / DESCRIPTION)!r} must say what the output {ROWS!r} is, but it says {described!r:.200}. "
+            "Export the model again."
+        ) from error

@@ -1,0 +1,137 @@
+"""Kinds of heads: what a head reads, what it does to that, and what comes out. Loads no torch."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bothways.encoder.axes import Activation
+
+# A dropout rate: one of the encoder's, or a number.
+Rate = Literal["head", "hidden"] | float
+
+
+# Which hidden states a head reads.
+
+
+@dataclass(frozen=True, slots=True)
+class FirstToken:
+    """The state of each sequence's first token."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastToken:
+    """The state of each sequence's last token, padding not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeanOfTokens:
+    """The mean of all tokens of each sequence, special ones included."""
+
+
+@dataclass(frozen=True, slots=True)
+class EachToken:
+    """Those of all tokens, each by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextsOfPair:
+    """The mean of all tokens of a pair, and what its two texts have in common that are read apart.
+
+    Attributes:
+        start: Id of the token that a text begins with.
+        separator: Id of the token that it ends with.
+    """
+
+    start: int
+    separator: int
+
+
+Read = FirstToken | LastToken | MeanOfTokens | EachToken | TextsOfPair
+
+
+# What a head does to them first.
+
+
+@dataclass(frozen=True, slots=True)
+class HeadNorm:
+    """A layer norm with the encoder's epsilon."""
+
+    bias: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """Dropout, linear map, activation, norm.
+
+    Attributes:
+        activation: Behind the linear map; None for the feed-forward's own.
+        norm: Behind the activation, where there is one.
+        bias: Whether the linear map has one.
+        dropout: Before the linear map.
+    """
+
+    activation: Activation | None = None
+    norm: HeadNorm | None = None
+    bias: bool = True
+    dropout: Rate = 0.0
+
+
+# What comes out.
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """A score for each label that the checkpoint names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """Two scores: whether the second text belongs behind the first, or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """One score: whether the token was replaced by another."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpanLogits:
+    """Two scores: whether an answer starts at the token, and whether it ends there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceLogit:
+    """One score, to be compared with those of the other choices of a question."""
+
+
+Scores = Labels | Relation | Replaced | SpanLogits | ChoiceLogit
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedLMHeadKind:
+    """A head from hidden states to vocabulary logits; the output matrix is the token table.
+
+    Attributes:
+        transform: To the width of the token table; None where the hidden states meet it as they are.
+    """
+
+    transform: Transform | None
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreHeadKind:
+    """A head from hidden states to a few scores.
+
+    Attributes:
+        read: Which hidden states.
+        transform: What it does to them first. In many families its linear map is stored as the pooler's.
+        scores: What comes out.
+        dropout: Before the last linear map.
+    """
+
+    read: Read
+    transform: Transform | None
+    scores: Scores
+    dropout: Rate = "head"
+
+
+HeadKind = MaskedLMHeadKind | ScoreHeadKind

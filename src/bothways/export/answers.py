@@ -1,0 +1,188 @@
+"""The output of a graph for this package: the numbers that a task's own module gives for each window.
+
+Shapes: B windows, S longest window, T tokens of a batch, K numbers, V vocabulary.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from bothways.checkpoints import Checkpoint, PretrainedEncoder
+from bothways.checkpoints.pickling import FolderTensors
+from bothways.checkpoints.schema import StoredRows
+from bothways.encoder import Encoder, Head, MaskedLMHead
+from bothways.encoder.batch import PaddedRows
+from bothways.encoder.rows import SelectedRows
+from bothways.errors import InvalidInput, UnsupportedConfig
+from bothways.families import HeadName
+from bothways.inference.graph import ASKED
+from bothways.packing import Packed, to_padded
+from bothways.tasks.embedding.trained import TrainedEmbedder
+from bothways.tasks.embedding.vector_model import VectorModel
+from bothways.tasks.head import TrainedHead
+from bothways.tasks.masked_lm.trained import TrainedMaskedLM
+from bothways.tasks.registry import SPECS, task_class, task_of_heads
+from bothways.tasks.spec import TaskSpec
+
+
+class RowsModule(Protocol):
+    """Gives the numbers of a padded batch, and of the same windows packed."""
+
+    def __call__(self, batch: PaddedRows, attention_mask: Tensor) -> Tensor:
+        """Return the numbers of each window (B, K), or of each token (B, S, K)."""
+
+    def packed(self, packed: Packed) -> Tensor:
+        """Return the same of a packed batch, in the same shape, padded on the right."""
+
+
+class WindowRows(nn.Module):
+    """The numbers of a module that answers windows, or each of their tokens.
+
+    Args:
+        module: The module.
+        per_token: Whether it gives numbers for each token.
+    """
+
+    def __init__(self, module: nn.Module, *, per_token: bool) -> None:
+        super().__init__()
+        self.module = module
+        self.per_token = per_token
+
+    def forward(self, batch: PaddedRows, attention_mask: Tensor) -> Tensor:
+        """Return the numbers of each window (B, K), or of each token (B, S, K)."""
+        del attention_mask
+        rows: Tensor = self.module(batch)
+        return batch.padded(rows) if self.per_token else rows
+
+    def packed(self, packed: Packed) -> Tensor:
+        """Return the same of a packed batch."""
+        rows: Tensor = self.module(packed)
+        return to_padded(rows, packed.lengths) if self.per_token else rows
+
+
+class AskedTokens(nn.Module):
+    """The logarithm of the probability of every token, at one place of each sequence.
+
+    ``attention_mask`` has a 2 there; where it has none, it is the first token.
+
+    Args:
+        encoder: The encoder.
+        head: Its masked language modelling head.
+    """
+
+    def __init__(self, encoder: Encoder, head: MaskedLMHead) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head = head
+
+    def forward(self, batch: PaddedRows, attention_mask: Tensor) -> Tensor:
+        """Return the logarithms (B, V)."""
+        asked_B = batch.cu_seqlens[:-1].long() + (attention_mask == ASKED).long().argmax(1)
+        first_B = batch.first_tokens_B
+        return self._logs(batch, torch.where((attention_mask == ASKED).any(1), asked_B, first_B))
+
+    def packed(self, packed: Packed) -> Tensor:
+        """Return those of the first tokens of a packed batch."""
+        return self._logs(packed, packed.first_tokens_B)
+
+    def _logs(self, batch: Packed | PaddedRows, rows_B: Tensor) -> Tensor:
+        hidden_BH = self.encoder(batch, rows=SelectedRows(rows_B))
+        logits_BV: Tensor = self.head(hidden_BH, self.encoder.embedding.tokens.weight)
+        return logits_BV.log_softmax(-1)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRows:
+    """The output of a task's model for this package.
+
+    Attributes:
+        model: Encoder and tokenizer.
+        head: The head of the module, by its name; empty where it gives vectors.
+        module: Gives the numbers.
+        stored: Their description.
+    """
+
+    model: PretrainedEncoder
+    head: dict[HeadName, Head]
+    module: RowsModule
+    stored: StoredRows
+
+
+def rows_of_task(checkpoint: Checkpoint, head: HeadName | None) -> TaskRows | None:
+    """Return what the model of a checkpoint answers, with float32 weights on the CPU; None where it is of no task.
+
+    Args:
+        checkpoint: The checkpoint.
+        head: The head that was asked for; another one than that of the task answers nothing.
+
+    Raises:
+        CorruptCheckpoint: What was saved with the model is damaged.
+    """
+    spec, ours = _spec(checkpoint, head)
+    if spec is None:
+        return None
+    allowed = isinstance(checkpoint.tensors, FolderTensors) and checkpoint.tensors.folder.allow_pickle
+    try:
+        task = task_class(spec).from_pretrained(checkpoint.folder, device="cpu", dtype="float32", allow_pickle=allowed)
+    except (InvalidInput, UnsupportedConfig):
+        if ours:
+            raise
+        return None  # made elsewhere, for what is not built here: other programs read it all the same
+    return None if task._fitted is None else _rows(task.fitted)
+
+
+def _rows(fitted: Any) -> TaskRows | None:  # noqa: ANN401 (a fitted value of any task)
+    embedder = getattr(fitted, "embedder", fitted)
+    match embedder:
+        case TrainedHead():
+            return _rows_of_head(embedder)
+        case TrainedMaskedLM():
+            name: HeadName = "masked_lm"
+            model, head = embedder.opened.model, embedder.model.head
+            stored = StoredRows(head=name, per_token=False, size=model.config.vocabulary, width=model.config.vocabulary)
+            return TaskRows(model, {name: head}, AskedTokens(model.encoder, head).eval(), stored)
+        case TrainedEmbedder():
+            model, pooling = embedder.opened.weights("export").model, embedder.settings.pooling
+            module = WindowRows(VectorModel.of(model, pooling), per_token=False).eval()
+            hidden = model.config.hidden
+            stored = StoredRows(head=None, per_token=False, size=hidden, width=hidden, pooling=pooling)
+            return TaskRows(model, {}, module, stored)
+        case _:
+            return None
+
+
+def _rows_of_head(fitted: TrainedHead) -> TaskRows:
+    outputs, model = fitted.outputs, fitted.opened.model
+    attention = getattr(outputs, "merge", None) == "attention"
+    module = WindowRows(fitted.module, per_token=outputs.per_token).eval()  # type: ignore[arg-type]
+    size = fitted.model.head.output.out_features
+    stored = StoredRows(
+        head=outputs.head,
+        per_token=outputs.per_token,
+        size=size,
+        width=size + outputs.layers * model.config.hidden + int(attention),
+        attention=attention,
+    )
+    return TaskRows(model, {outputs.head: fitted.model.head}, module, stored)
+
+
+def _spec(checkpoint: Checkpoint, head: HeadName | None) -> tuple[TaskSpec | None, bool]:
+    """Return the task that a checkpoint is a model of, and whether it was trained for it here."""
+    name = checkpoint.extras.get("task")
+    if isinstance(name, str):
+        spec = SPECS.get(name)
+        own = None if spec is None else _head_of(spec)
+        return (spec if head in (None, own) else None), True
+    if head is not None:
+        return next((spec for spec in SPECS.values() if spec.head == head), None), False
+    return SPECS[task_of_heads(checkpoint.folder) or "embedding"], False
+
+
+def _head_of(spec: TaskSpec) -> HeadName | None:
+    if spec.name == "masked_lm":
+        return "masked_lm"
+    outputs = getattr(task_class(spec), "outputs_type", None)
+    head: HeadName | None = None if outputs is None else outputs.head
+    return head

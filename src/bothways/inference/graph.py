@@ -1,0 +1,201 @@
+"""Windows in, answers out of an exported graph, in onnxruntime and NumPy: the same as the runner without torch.
+
+A batch is padded to its longest window. Windows of like length share one, and its tokens, padding included, stay within
+the budget.
+
+Shapes: B windows of a batch, S longest window, n tokens of one window, K numbers that the graph gives for each window,
+or for each token, V vocabulary.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.errors import MissingDependency
+from bothways.inference.batching import CPU_TOKENS, TokenBudget, by_padded_budget
+from bothways.inference.queries import (
+    MOST_LOGITS,
+    Among,
+    Best,
+    Named,
+    Query,
+    RankedTokens,
+    refused_tokens,
+)
+from bothways.inference.texts import TextEngine, TextOptions
+from bothways.inference.windows import Rows, TokenIds
+from bothways.text import TextTokenizer
+from bothways.threads import compute_threads, cores_are_shared
+
+OUTPUT = "rows"
+# What attention_mask has at a token that a masked language model is asked about.
+ASKED = 2
+
+
+class Graph:
+    """An exported graph, opened when it is first run, and anew in a process that was forked or spawned.
+
+    Several threads may run it at once.
+
+    Args:
+        path: The ONNX file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self._lock = Lock()
+        self._session: Any = None
+        self._process = -1
+        self._inputs: tuple[str, ...] = ()
+        self._grouped = False
+
+    def __reduce__(self) -> tuple[type["Graph"], tuple[Path]]:
+        return Graph, (self.path,)
+
+    def rows(self, windows: Sequence[TokenIds], places: Sequence[int] | None = None) -> NDArray[np.float32]:
+        """Return the numbers of a batch of windows: (B, K), or (B, S, K) of a graph that gives them for each token.
+
+        Args:
+            windows: The windows; they are padded on the right.
+            places: The token of each that is asked about, for a masked language model.
+        """
+        longest = max(len(window.ids) for window in windows)
+        ids, mask, types = (np.zeros((len(windows), longest), dtype=np.int64) for _ in range(3))
+        for row, window in enumerate(windows):
+            length = len(window.ids)
+            ids[row, :length], types[row, :length], mask[row, :length] = window.ids, window.types, 1
+        if places is not None:
+            mask[np.arange(len(windows)), list(places)] = ASKED
+        session = self._opened()
+        made = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+        # A graph with choices takes them as a dimension more; a window is one choice here.
+        feeds = {name: made[name][:, None] if self._grouped else made[name] for name in self._inputs}
+        found: NDArray[np.float32] = session.run([OUTPUT], feeds)[0]
+        return found[:, 0] if self._grouped else found
+
+    def _opened(self) -> Any:  # noqa: ANN401 (onnxruntime has no types)
+        with self._lock:
+            if self._process != os.getpid():  # the threads of a session are not those of a forked process
+                self._session = _session(self.path)
+                ports = self._session.get_inputs()
+                self._inputs, self._grouped = tuple(port.name for port in ports), len(ports[0].shape) == 3
+                self._process = os.getpid()
+            return self._session
+
+
+def _session(path: Path) -> Any:  # noqa: ANN401 (as above)
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise MissingDependency.of("onnxruntime", extra="light", purpose="running an exported model") from error
+    options, threads = onnxruntime.SessionOptions(), compute_threads()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    if cores_are_shared(threads):
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+class GraphRunner:
+    """Computes the rows of windows with a graph, as `bothways.inference.runner.Runner` does with a model.
+
+    Args:
+        graph: The graph.
+        per_token: Whether it gives numbers for each token.
+        budget: The most tokens of a batch, padding included.
+    """
+
+    def __init__(self, graph: Graph, *, per_token: bool, budget: TokenBudget) -> None:
+        self._graph = graph
+        self._per_token = per_token
+        self.budget = budget
+
+    def run(self, windows: Sequence[TokenIds]) -> list[Rows]:
+        """Return the numbers of each window, in order: (K), or (n, K)."""
+        found: dict[int, Rows] = {}
+        for batch in by_padded_budget([len(window.ids) for window in windows], self.budget.tokens):
+            rows = self._graph.rows([windows[index] for index in batch])
+            for index, row in zip(batch, rows, strict=True):
+                found[index] = row[: len(windows[index].ids)] if self._per_token else row
+        return [found[index] for index in range(len(windows))]
+
+
+class GraphEngine(TextEngine):
+    """Runs a graph over any number of texts; several threads may use it at once.
+
+    Args:
+        tokenizer: Cuts texts into tokens and windows.
+        graph: The graph.
+        options: How texts are cut into windows.
+        tokens: Token budget of a batch, or one to share with other engines.
+    """
+
+    def __init__(
+        self, tokenizer: TextTokenizer, graph: Graph, options: TextOptions, tokens: int | TokenBudget | None = None
+    ) -> None:
+        super().__init__(tokenizer, options, graph_budget(tokens))
+        self.graph = graph
+
+    def runner(self, *, per_token: bool) -> GraphRunner:
+        """Return what computes the windows of a block."""
+        return GraphRunner(self.graph, per_token=per_token, budget=self.budget)
+
+
+def graph_budget(tokens: int | TokenBudget | None = None) -> TokenBudget:
+    """Return a new budget of so many tokens, or the usual ones, or the budget that is given."""
+    return tokens if isinstance(tokens, TokenBudget) else TokenBudget(CPU_TOKENS if tokens is None else tokens)
+
+
+class GraphScorer:
+    """Answers queries about single places with the graph of a masked language model.
+
+    Any number of threads may ask at once.
+
+    Args:
+        graph: Gives the logarithm of the probability of every token at the place that is asked about.
+        tokenizer: Says which tokens are special, and which begin a word.
+        vocabulary: V.
+        budget: The most tokens of a batch, padding included.
+    """
+
+    def __init__(self, graph: Graph, tokenizer: TextTokenizer, vocabulary: int, budget: TokenBudget) -> None:
+        self._graph = graph
+        self._tokenizer = tokenizer
+        self._vocabulary = vocabulary
+        self._budget = budget
+        self._refused: dict[Among, NDArray[np.bool_]] = {}
+
+    def answers(self, queries: Sequence[Query]) -> list[RankedTokens]:
+        """One answer for each query, in order."""
+        found = {index: self._answer(queries[index].wanted, logs_V) for index, logs_V in self.logs(queries)}
+        return [found[index] for index in range(len(queries))]
+
+    def logs(self, queries: Sequence[Query]) -> Iterator[tuple[int, NDArray[np.float32]]]:
+        """Yield the number of each query, and the logarithm of the probability of every token at its place (V)."""
+        for batch in self._batches([len(query.ids) for query in queries]):
+            asked = [queries[index] for index in batch]
+            yield from zip(batch, self._graph.rows(asked, [query.place for query in asked]), strict=True)
+
+    def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
+        most = max(1, MOST_LOGITS // self._vocabulary)
+        for batch in by_padded_budget(lengths, self._budget.tokens):
+            yield from (batch[start : start + most] for start in range(0, len(batch), most))
+
+    def _answer(self, wanted: Best | Named, logs_V: NDArray[np.float32]) -> RankedTokens:
+        if isinstance(wanted, Named):
+            return RankedTokens(wanted.ids, tuple(logs_V[list(wanted.ids)].tolist()))
+        refused_V = self._refused_among(wanted.among)
+        count = min(wanted.count, int((~refused_V).sum()))
+        allowed_V = np.where(refused_V, -np.inf, logs_V)
+        best = np.argsort(-allowed_V, kind="stable")[:count]
+        return RankedTokens(tuple(best.tolist()), tuple(allowed_V[best].tolist()))
+
+    def _refused_among(self, among: Among) -> NDArray[np.bool_]:
+        if among not in self._refused:
+            self._refused[among] = refused_tokens(self._tokenizer, self._vocabulary, among)
+        return self._refused[among]

@@ -1,0 +1,139 @@
+"""Queries to a masked language model at single places of sequences, and searches that are made of them. Loads no torch.
+
+Shapes: V vocabulary.
+"""
+
+import itertools
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.text import TextTokenizer
+from bothways.text.characters import within_word
+
+ResultT = TypeVar("ResultT")
+
+Among = Literal["any", "begins", "continues"]
+
+# Most logits at once: 128 MiB in float32, beside which a batch of a small model is little.
+MOST_LOGITS = 2**25
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """Asks for the likeliest tokens.
+
+    Attributes:
+        count: How many.
+        among: Of all ordinary tokens, of those that begin a word, or of those that go on with one, see
+            `refused_tokens`. Special tokens are never among them.
+    """
+
+    count: int
+    among: Among = "any"
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Asks for these tokens."""
+
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query for the token at one place of a sequence.
+
+    Attributes:
+        ids: The sequence, special tokens included.
+        types: Its segment ids.
+        place: Index of the token that is asked about; usually there is a mask.
+        wanted: Which tokens the answer is about.
+    """
+
+    ids: Sequence[int] | NDArray[np.integer]
+    types: Sequence[int] | NDArray[np.integer]
+    place: int
+    wanted: Best | Named
+
+
+@dataclass(frozen=True, slots=True)
+class RankedTokens:
+    """Tokens, and the natural logarithms of their probabilities among the whole vocabulary.
+
+    Attributes:
+        ids: Of `Best` the likeliest first, of `Named` in its order.
+        log_probabilities: One for each.
+    """
+
+    ids: tuple[int, ...]
+    log_probabilities: tuple[float, ...]
+
+
+Search: TypeAlias = Generator[list[Query], list[RankedTokens], ResultT]
+"""A generator that yields queries and is sent their answers."""
+
+
+def together(searches: Sequence[Search[ResultT]]) -> Search[list[ResultT]]:
+    """Run several searches as one, whose queries are those of all that are still at work."""
+    results: dict[int, ResultT] = {}
+    asked: dict[int, list[Query]] = {}
+
+    def advance(index: int, answers: list[RankedTokens] | None) -> None:
+        try:
+            asked[index] = next(searches[index]) if answers is None else searches[index].send(answers)
+        except StopIteration as end:
+            asked.pop(index, None)
+            results[index] = end.value
+
+    for index in range(len(searches)):
+        advance(index, None)
+    while asked:
+        waiting = list(asked.items())
+        answers = iter((yield [query for _, queries in waiting for query in queries]))
+        for index, queries in waiting:
+            advance(index, list(itertools.islice(answers, len(queries))))
+    return [results[index] for index in range(len(searches))]
+
+
+class Scorer(Protocol):
+    """Answers queries."""
+
+    def answers(self, queries: Sequence[Query]) -> list[RankedTokens]:
+        """Return one answer for each query, in order."""
+
+
+def run_search(searching: Search[ResultT], scorer: Scorer) -> ResultT:
+    """Let a model answer a search's queries until it is done."""
+    try:
+        queries = next(searching)
+        while True:
+            queries = searching.send(scorer.answers(queries))
+    except StopIteration as end:
+        result: ResultT = end.value
+        return result
+
+
+def refused_tokens(tokenizer: TextTokenizer, vocabulary: int, among: Among) -> NDArray[np.bool_]:
+    """Return which entries of the vocabulary (V) an answer of a kind may not hold.
+
+    What begins a word spells something, and what goes on with one has neither punctuation nor white space: where
+    vocabularies mark beginnings, commas and line breaks go on with words as letters do. Rows of the table that no token
+    has are refused too: some tables are filled up to a round number.
+    """
+    refused_V = np.ones(vocabulary, dtype=np.bool_)
+    marks = tokenizer.word_marks
+    special = tokenizer.special_ids
+    ordinary = {number: token for number, token in tokenizer.vocabulary().items() if number not in special}
+    if among == "any":
+        allowed = list(ordinary)
+    else:
+        inner = among == "continues"
+        placed = [number for number, token in ordinary.items() if marks.continues(token) == inner]
+        spelt = zip(placed, tokenizer.spellings([[number] for number in placed]), strict=True)
+        allowed = [number for number, text in spelt if (within_word(text) if inner else text)]
+    refused_V[allowed] = False
+    return refused_V

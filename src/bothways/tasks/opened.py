@@ -1,0 +1,364 @@
+"""An opened model, with weights or exported, as far as its answers need it. Loads no torch."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import numpy as np
+
+from bothways.checkpoints.exported import ExportedModel, is_exported, open_exported
+from bothways.checkpoints.hub import LocatedModel
+from bothways.checkpoints.schema import Extras, Stored, at_most
+from bothways.data.windows import WindowStore
+from bothways.encoder.config import EncoderConfig
+from bothways.errors import InvalidInput, NotFitted
+from bothways.evaluation import TextsRead
+from bothways.families import Family
+from bothways.inference import TextOptions, TokenBudget
+from bothways.inference.graph import Graph, GraphEngine, graph_budget
+from bothways.tasks.predictions import warn_of_cut
+from bothways.text import Overflow, TextTokenizer, check_overflow
+from bothways.text.texts import Text
+
+if TYPE_CHECKING:
+    import torch
+
+    from bothways.choices import HeadName
+    from bothways.tasks.opening import OpenedModel
+
+# What models read at once that know no limit of their own.
+USUAL_LENGTH = 512
+
+# Texts tokenised at a time, so that only the compact form of all of them is in memory.
+BLOCK = 1024
+
+
+class OpenOptions(TypedDict, total=False):
+    """Options of finding a checkpoint, of its device, and of reading texts.
+
+    Attributes:
+        max_length: Maximum tokens per window. Default: as trained, else the model's limit.
+        on_overflow: Longer texts are read in overlapping windows (``"window"``, the default), or refused
+            (``"error"``), or cut (``"truncate"``).
+        stride: Tokens that neighbouring windows share; a quarter of a window's room when left out.
+        revision: The commit of a hub name; when None, the one that its download resolved.
+        device: ``"auto"`` takes a GPU where there is one.
+        dtype: Precision of the encoder's weights: ``float32``, ``bfloat16``, ``float16`` or ``float64``. None (the
+            default) is bfloat16 on a GPU that has it, else float32. ``auto`` is the same, and takes bfloat16 for the
+            matrix products of inference on a CPU that has instructions for it; it says what it took. What is trained or
+            saved is in float32 all the same. Whether a GPU multiplies float32 in TF32 is torch's setting,
+            ``torch.set_float32_matmul_precision``.
+        download: Whether the hub may be asked for it.
+        allow_pickle: Whether a ``.bin`` file may be read, after a scan.
+    """
+
+    max_length: int | None
+    on_overflow: Overflow | None
+    stride: int | None
+    revision: str | None
+    device: str | torch.device
+    dtype: str | torch.dtype | None
+    download: bool
+    allow_pickle: bool
+
+
+class Opened(ABC):
+    """An opened model, and how it is to read texts.
+
+    Attributes:
+        reading: How texts are read.
+        budget: Tokens of a batch, lowered where memory runs out.
+        options: What the task was opened with besides: the ``open_options`` of its spec.
+    """
+
+    __slots__ = ()
+
+    reading: TextOptions
+    budget: TokenBudget
+    options: Any
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What the caller called it."""
+
+    @property
+    @abstractmethod
+    def folder(self) -> Path:
+        """Where its files are."""
+
+    @property
+    @abstractmethod
+    def settings(self) -> Mapping[str, object]:
+        """Its ``config.json``."""
+
+    @property
+    @abstractmethod
+    def extras(self) -> Extras:
+        """The contents of ``bothways.json``."""
+
+    @property
+    @abstractmethod
+    def family(self) -> Family:
+        """Its family."""
+
+    @property
+    @abstractmethod
+    def config(self) -> EncoderConfig:
+        """The encoder's configuration."""
+
+    @property
+    @abstractmethod
+    def tokenizer(self) -> TextTokenizer:
+        """Its tokenizer."""
+
+    @abstractmethod
+    def score_count(self, head: HeadName) -> int | None:
+        """Return how many scores its trained head of this name gives; None where it has none."""
+
+    @abstractmethod
+    def weights(self, verb: str) -> OpenedModel:
+        """Return the model with its weights.
+
+        Args:
+            verb: What is to be done with them.
+
+        Raises:
+            InvalidInput: It is an ONNX export, which has none.
+        """
+
+    @property
+    def trained_for(self) -> str | None:
+        """The task that it was trained for here; None where it was not."""
+        task = self.extras.get("task")
+        return task if isinstance(task, str) else None
+
+    def not_fitted(self, task: str, head: str) -> NotFitted:
+        """Return the error of asking it for what it was not trained for.
+
+        Args:
+            task: What it is asked to do.
+            head: What would do that.
+        """
+        if self.trained_for not in (None, task):
+            return NotFitted(
+                f"{self.name!r} was trained for {self.trained_for} and not for {task}: open it as that "
+                "(bothways.open_trained opens any), or call fit to train it for this."
+            )
+        return NotFitted(f"{self.name!r} has no trained {head} yet: call fit first.")
+
+    def stored(self, texts: Sequence[Text], *, offsets: bool = False) -> WindowStore:
+        """Texts, tokenised and kept compactly; with ``offsets`` also where each token stands."""
+        return stored_texts(self.tokenizer, texts, self.reading, offsets=offsets)
+
+    def stored_reading(self) -> dict[str, object]:
+        """Return how texts are read, for ``bothways.json``."""
+        reading = self.reading
+        return {
+            "max_length": reading.max_length,
+            "on_overflow": reading.on_overflow,
+            "stride": reading.stride,
+            "as_words": reading.as_words,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedExport(Opened):
+    """An exported model, and how it is to read texts.
+
+    Attributes:
+        exported: The files.
+        graph: Its graph.
+        reading: How texts are read.
+        budget: Tokens of a batch, padding included.
+        options: What the task was opened with besides: the ``open_options`` of its spec.
+    """
+
+    exported: ExportedModel
+    graph: Graph
+    reading: TextOptions
+    budget: TokenBudget
+    options: Any = None
+
+    @property
+    def name(self) -> str:
+        """What the caller called it."""
+        return self.exported.name
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are."""
+        return self.exported.folder
+
+    @property
+    def settings(self) -> Mapping[str, object]:
+        """Its ``config.json``."""
+        return self.exported.settings
+
+    @property
+    def extras(self) -> Extras:
+        """The contents of ``bothways.json``."""
+        return self.exported.extras
+
+    @property
+    def family(self) -> Family:
+        """Its family."""
+        return self.exported.family
+
+    @property
+    def config(self) -> EncoderConfig:
+        """The configuration of the encoder that it was made of."""
+        return self.exported.config
+
+    @property
+    def tokenizer(self) -> TextTokenizer:
+        """Its tokenizer."""
+        return self.exported.tokenizer
+
+    def score_count(self, head: HeadName) -> int | None:
+        """Return how many scores the graph gives; None where it has another head."""
+        rows = self.exported.rows
+        return rows.size if rows.head == head else None
+
+    def weights(self, verb: str) -> OpenedModel:
+        """Refuse: the graph answers, and no more.
+
+        Raises:
+            InvalidInput: Always.
+        """
+        raise self.exported.no_weights(verb)
+
+    def engine(self) -> GraphEngine:
+        """Return an engine that reads texts in this way and runs the graph."""
+        return GraphEngine(self.tokenizer, self.graph, self.reading, self.budget)
+
+    def not_fitted(self, task: str, head: str) -> NotFitted:
+        """Return the error of asking it for what it does not answer."""
+        del head
+        made = self.trained_for or (f"a model with a {self.exported.rows.head} head" if self.exported.rows.head else "")
+        return NotFitted(
+            f"expected an exported model for {task}, got {self.name!r}, which was made of {made or 'an embedder'}: "
+            "export a model that was trained for it."
+        )
+
+
+def open_export(located: LocatedModel, task: str, options: OpenOptions) -> OpenedExport:
+    """Open an exported model; what is left out is as ``bothways.json`` says, or else as the model can.
+
+    Args:
+        located: Its folder.
+        task: What it is opened for, see `bothways.tasks.opening.open_model`.
+        options: See `OpenOptions`.
+
+    Raises:
+        InvalidInput: A setting is out of range, or the model is to run on another device or in another precision.
+        NotFitted: The export answers no task.
+        CorruptCheckpoint: A file is damaged.
+    """
+    device, dtype = str(options.get("device", "auto")), options.get("dtype")
+    if device not in ("auto", "cpu") or (dtype is not None and str(dtype).removeprefix("torch.") != "float32"):
+        raise InvalidInput(
+            f"expected device 'cpu' and dtype 'float32' for {located.name!r}, an ONNX export, got {device!r} and "
+            f"{str(dtype or 'float32')!r}: leave them out, or open the model that it was made of."
+        )
+    found = open_exported(located)
+    reading = stored_reading(found.extras, found.config, found.tokenizer, task, options)
+    return OpenedExport(found, Graph(found.graph), reading, graph_budget())
+
+
+def open_located(located: LocatedModel, task: str, options: OpenOptions) -> Opened:
+    """Open a model that was found: one with weights, or an exported one.
+
+    Args:
+        located: Where it is.
+        task: What it is opened for, see `bothways.tasks.opening.open_model`.
+        options: See `OpenOptions`.
+
+    Raises:
+        InvalidInput: A setting is out of range.
+        CorruptCheckpoint: A file is damaged. And everything that `bothways.load` raises.
+    """
+    if is_exported(located.folder):
+        return open_export(located, task, options)
+    from bothways.tasks.opening import open_model
+
+    return open_model(located, task, **options)
+
+
+def stored_texts(
+    tokenizer: TextTokenizer, texts: Sequence[Text], reading: TextOptions, *, offsets: bool = False
+) -> WindowStore:
+    """Texts, tokenised a block at a time and kept compactly; with ``offsets`` also where each token stands.
+
+    Warns:
+        TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).
+    """
+    store = WindowStore.of(
+        text
+        for start in range(0, len(texts), BLOCK)
+        for text in tokenizer.encode(
+            list(map(reading.given, texts[start : start + BLOCK])),
+            max_length=reading.max_length,
+            on_overflow=reading.on_overflow,
+            stride=reading.stride,
+            offsets=offsets,
+            first=start,
+            cut=reading.cut,
+        )
+    )
+    warn_of_cut(stored_texts_read(store))
+    return store
+
+
+def stored_texts_read(store: WindowStore) -> TextsRead:
+    """Return how the texts of a store were read."""
+    return TextsRead.of(np.bincount(store.text_of_window).tolist(), store.dropped_tokens.tolist())
+
+
+def kept_stride(stored: int | None, length: int, before: int, special: int) -> int | None:
+    """Return a stride that was stored, or None where windows have become too short for it.
+
+    Args:
+        stored: The stride.
+        length: Tokens of a window now.
+        before: Tokens of a window when it was stored.
+        special: How many of them are special.
+    """
+    return None if stored is not None and length < before and stored >= length - special else stored
+
+
+def stored_reading(
+    extras: Extras, config: EncoderConfig, tokenizer: TextTokenizer, task: str, options: OpenOptions
+) -> TextOptions:
+    """Return how a model reads texts: as the options say, else as it was stored.
+
+    Args:
+        extras: Its ``bothways.json``.
+        config: Its encoder.
+        tokenizer: Its tokenizer.
+        task: What it is opened for.
+        options: See `OpenOptions`.
+
+    Raises:
+        InvalidInput: A setting is out of range.
+        CorruptCheckpoint: What was stored cannot be.
+    """
+    limit = config.max_length or USUAL_LENGTH
+    asked, stride = options.get("max_length"), options.get("stride")
+    if asked is not None and not 1 <= asked <= limit:
+        raise InvalidInput(f"max_length must lie between 1 and the model's {limit}, but it is {asked}.")
+    stored = Stored.of(extras)
+    before = at_most("max_length", stored.max_length, limit) or limit
+    length = asked or before
+    if stride is not None and not 0 <= stride < length:
+        raise InvalidInput(f"stride must lie between 0 and {length - 1}, but it is {stride}.")
+    overflow = check_overflow(options.get("on_overflow") or stored.on_overflow or "window")
+    if stride is None:
+        special = tokenizer.special_count(pair=True)  # which has the most
+        stride = kept_stride(at_most("stride", stored.stride, before), length, before, special)
+    as_words = stored.as_words and stored.task == task
+    return TextOptions(length, overflow, stride, as_words=as_words)
