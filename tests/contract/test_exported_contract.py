@@ -1,0 +1,254 @@
+"""An exported model of every task answers as the model itself, also where torch, SciPy and scikit-learn are missing."""
+
+import json
+import pickle
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from bothways import open_trained
+from bothways.checkpoints import load
+from bothways.data import read_rows
+from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted
+from bothways.export import export
+from bothways.tasks.registry import SPECS, task_class
+from contract_cases import as_embedder, rows
+from task_cases import CASES, LONG, close, fitted, plain
+from tiny_models import edit_config, write_checkpoint
+
+TASKS = [name for name, spec in SPECS.items() if spec.learns]
+every_task = pytest.mark.parametrize("name", TASKS)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """The folder of a tiny bare BERT without dropout."""
+    folder = tmp_path_factory.mktemp("tiny") / "base"
+    write_checkpoint(folder)
+    edit_config(folder, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def exports(base, tmp_path_factory):
+    """A factory: a trained model and the folder that it was exported to, made once for each task."""
+    made, folder = {}, tmp_path_factory.mktemp("exports")
+
+    def make(name):
+        if name not in made:
+            model = fitted(base, name)
+            model.save(folder / "saved" / name)
+            written = export(folder / "saved" / name, folder / name, format="onnx")
+            assert written.largest_difference < 1e-4
+            made[name] = model, written.folder
+        return made[name]
+
+    return make
+
+
+def exported(model, folder, **options):
+    """What a model was exported to, opened again."""
+    model.save(folder / "saved")
+    export(folder / "saved", folder / "onnx", format="onnx")
+    return type(model).from_pretrained(folder / "onnx", **options)
+
+
+def answers(model, asked):
+    return [plain(each) for each in model.predict_rows(read_rows(asked))]
+
+
+# --- without torch ---
+
+ALONE = """
+import json, sys
+
+ABSENT = {"torch", "scipy", "sklearn"}
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ABSENT:
+            raise ImportError(f"{name} is not to be used here")
+
+sys.meta_path.insert(0, Absent())
+from pathlib import Path
+import bothways
+from bothways.data import read_rows
+from bothways.tasks.registry import SPECS, task_class
+
+answers = {}
+for name, (folder, asked) in json.load(sys.stdin).items():
+    kind = task_class(SPECS[name])
+    model = kind.from_pretrained(Path(folder))
+    answers[name] = [each.to_dict() for each in model.predict_rows(read_rows(asked))]
+assert not ABSENT & set(sys.modules)
+print(json.dumps(answers))
+"""
+
+
+def test_every_task_answers_where_torch_is_not_installed(exports):
+    asked = {name: (str(exports(name)[1]), CASES[name].questions()) for name in TASKS}
+    done = subprocess.run([sys.executable, "-c", ALONE], input=json.dumps(asked), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    for name in TASKS:
+        expected = json.loads(json.dumps(answers(exports(name)[0], CASES[name].questions())))
+        assert close(found[name], expected), name
+
+
+def test_the_command_line_predicts_where_torch_is_not_installed(exports):
+    model, folder = exports("classification")
+    code = ALONE.split("from pathlib")[0].replace("import json, sys", "import sys")
+    code += "from bothways.cli import main\nsys.argv = ['bothways', *sys.argv[1:]]\nmain()\n"
+    command = [sys.executable, "-c", code, "predict", str(folder), "w5 w6", LONG]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line)["label"] for line in done.stdout.splitlines()]
+    assert found == [each.label for each in model.predict(["w5 w6", LONG])]
+
+
+# --- what an export can do, and what not ---
+
+
+@every_task
+def test_an_export_evaluates_as_its_model(exports, name):
+    model, folder = exports(name)
+    data = CASES[name].rows(12)
+    ours, theirs = (
+        model.evaluate(data, resamples=20),
+        task_class(SPECS[name]).from_pretrained(folder).evaluate(data, resamples=20),
+    )
+    assert close(theirs.to_dict(), ours.to_dict())
+    assert theirs.tokens_read == ours.tokens_read
+
+
+@every_task
+def test_an_export_opens_as_what_it_was_trained_for(exports, name):
+    model, folder = exports(name)
+    opened = open_trained(folder)
+    assert type(opened) is type(model)
+    assert (opened.facts(), opened.card, opened.columns) == (model.facts(), model.card, model.columns)
+    asked = CASES[name].questions()
+    assert answers(pickle.loads(pickle.dumps(opened)), asked) == answers(opened, asked)
+
+
+def test_what_takes_weights_is_refused_by_name(exports, tmp_path):
+    _, folder = exports("classification")
+    opened = open_trained(folder)
+    with pytest.raises(InvalidInput, match=r"weights to train, got .*ONNX export.*Open the model that it was made of"):
+        opened.fit(rows("single", 12))
+    with pytest.raises(InvalidInput, match="weights to save"):
+        opened.save(tmp_path / "saved")
+    with pytest.raises(InvalidInput, match="weights to use"):
+        opened.model  # noqa: B018
+    with pytest.raises(InvalidInput, match="weights to open, got"):
+        load(folder)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_export_answers_its_own_task_alone(exports):
+    _, folder = exports("classification")
+    with pytest.raises(NotFitted, match="expected an exported model for tagging, got"):
+        task_class(SPECS["tagging"]).from_pretrained(folder)
+    with pytest.raises(NotFitted, match="expected an exported model for embedding, got"):
+        task_class(SPECS["embedding"]).from_pretrained(folder)
+    with pytest.raises(NotFitted, match="expected an exported model for masked_lm, got"):
+        task_class(SPECS["masked_lm"]).from_pretrained(folder)
+
+
+def test_another_device_or_precision_is_refused(exports):
+    _, folder = exports("classification")
+    for options in ({"device": "cuda"}, {"dtype": "bfloat16"}):
+        with pytest.raises(InvalidInput, match="expected device 'cpu' and dtype 'float32'"):
+            open_trained(folder, **options)
+    open_trained(folder, device="cpu", dtype="float32")
+
+
+def test_damage_is_noticed(exports, tmp_path):
+    _, folder = exports("classification")
+    for name in ("model.onnx", "confidence.safetensors", "config.json", "bothways.json", "tokenizer.json"):
+        shutil.copytree(folder, tmp_path / name)
+        content = (tmp_path / name / name).read_bytes()
+        (tmp_path / name / name).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        with pytest.raises(CorruptCheckpoint, match="is not the file it should be"):
+            task_class(SPECS["classification"]).from_pretrained(tmp_path / name)
+    (tmp_path / "model.onnx" / "model.onnx").unlink()
+    shutil.copytree(folder, tmp_path / "less")
+    (tmp_path / "less" / "confidence.safetensors").unlink()
+    with pytest.raises(CorruptCheckpoint, match="missing from"):
+        task_class(SPECS["classification"]).from_pretrained(tmp_path / "less")
+
+
+def test_an_export_for_other_programs_alone_says_so(base, tmp_path):
+    write_checkpoint(tmp_path / "model", architecture="BertForPreTraining")
+    export(tmp_path / "model", tmp_path / "onnx", format="onnx", head="next_sentence")
+    with pytest.raises(NotFitted, match="answers no task here"):
+        task_class(SPECS["classification"]).from_pretrained(tmp_path / "onnx")
+
+
+# --- further kinds of models ---
+
+
+@pytest.mark.parametrize("target", ["multi", "regression"])
+def test_other_targets(base, tmp_path, target):
+    model = fitted(base, "classification", rows(target, 24), rows(target, 12), target=target)
+    found = exported(model, tmp_path)
+    asked = [{"text": text} for text in ("w5 w6", "w20", LONG)]
+    assert close(answers(found, asked), answers(model, asked))
+
+
+@pytest.mark.parametrize("detector", ["neighbours", "mahalanobis_layers"])
+def test_confidence_that_reads_hidden_states(base, tmp_path, detector):
+    data = rows("single", 48)
+    options = {"detector": detector, "calibration": "temperature"}
+    model = fitted(base, "classification", data, rows("single", 24), **options)
+    found = exported(model, tmp_path)
+    asked = [{"text": text} for text in ("w5 w6", "w20", "w60 w61 w62", LONG)]
+    ours, theirs = (
+        [plain(each) for each in one.predict_rows(read_rows(asked), coverage=0.8)] for one in (model, found)
+    )
+    assert {"out_of_domain", "out_of_domain_score"} <= ours[0].keys()
+    assert close(theirs, ours)
+
+
+def test_attention_over_windows_is_in_the_graph(base, tmp_path):
+    data = [{"text": f"{row['text']} {LONG}", "label": row["label"]} for row in rows("single", 24)]
+    model = task_class(SPECS["classification"]).from_pretrained(base, device="cpu", merge="attention")
+    model.fit(data, validation=data[:12], epochs=1, show_progress=False)
+    found = exported(model, tmp_path)
+    asked = [{"text": text} for text in ("w5 w6", LONG, f"w7 {LONG} {LONG}")]
+    assert close(answers(found, asked), answers(model, asked))
+    other = type(model).from_pretrained(tmp_path / "saved", device="cpu", merge="max")
+    assert close(answers(type(model).from_pretrained(tmp_path / "onnx", merge="max"), asked), answers(other, asked))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max", "weighted_mean", "mean_sqrt_length"])
+def test_an_embedder_from_elsewhere(tmp_path, pooling):
+    write_checkpoint(tmp_path / "model")
+    as_embedder(tmp_path / "model", pooling)
+    export(tmp_path / "model", tmp_path / "onnx", format="onnx")
+    kind, texts = task_class(SPECS["embedding"]), ["w5 w6", "w20", LONG]
+    model, found = kind.from_pretrained(tmp_path / "model", device="cpu"), kind.from_pretrained(tmp_path / "onnx")
+    assert abs(model.encode(texts) - found.encode(texts)).max() < 1e-5
+    assert abs(model.encode(texts, dimensions=8) - found.encode(texts, dimensions=8)).max() < 1e-5
+    assert found.fingerprint() == found.fingerprint() != model.fingerprint()
+    other = "max" if pooling == "mean" else "mean"
+    with pytest.raises(InvalidInput, match=f"exported with, '{pooling}', got '{other}'"):
+        found.encode(texts, pooling=other)
+
+
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        ({"words": ["w6", "w7"]}, "w5 [MASK] w20"),
+        ({"top": 3, "beam": 4}, "w5 [MASK] w20 [MASK]"),
+        ({"max_pieces": 2}, "[MASK]"),
+    ],
+)
+def test_masks_are_filled_alike(exports, options, asked):
+    model, folder = exports("masked_lm")
+    found = open_trained(folder)
+    assert close(plain(found.predict(asked, **options)), plain(model.predict(asked, **options)))
+    ours, theirs = (one.pseudo_log_likelihood(["w5 w6 w7", LONG]) for one in (model, found))
+    assert all(close(plain(a), plain(b)) for a, b in zip(ours, theirs, strict=True))
