@@ -16,8 +16,8 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "bothways"
 
 # From the ground up. A module may import what stands on a lower line, and nothing beside it on its own line.
 LAYERS = (
-    ("errors", "choices", "lazy"),
-    ("reading", "storage", "progress", "threads"),
+    ("errors", "choices"),
+    ("reading", "storage", "progress", "threads", "lazy"),
     ("devices", "products"),
     ("packing",),
     ("encoder",),

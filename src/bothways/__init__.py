@@ -3,10 +3,10 @@
 The public names are loaded when they are first used (PEP 562), so that ``import bothways`` costs no torch.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 import bothways.threads  # noqa: F401 (sees to forked processes)
+from bothways.lazy import loader
 
 if TYPE_CHECKING:
     from bothways.audit import scan
@@ -74,6 +74,9 @@ _HOMES = {
 }
 
 
+_load = loader(__name__, _HOMES)
+
+
 def __getattr__(name: str) -> object:
     """Load a public name on its first use."""
     value: object
@@ -81,12 +84,9 @@ def __getattr__(name: str) -> object:
         from importlib.metadata import version
 
         value = version("bothways")
-    elif name in _HOMES:
-        value = getattr(import_module(_HOMES[name]), name)
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
+        globals()[name] = value
+        return value
+    return _load(name)
 
 
 def __dir__() -> list[str]:

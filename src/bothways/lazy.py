@@ -1,8 +1,14 @@
-"""Names of a package that are imported when they are first used (PEP 562)."""
+"""Names of a package that are imported when they are first used (PEP 562), and what is missing then."""
 
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from importlib.util import find_spec
+
+from bothways.errors import MissingDependency
+
+TORCH = ("torch", "scipy", "sklearn")
+"""The packages that the extra ``torch`` installs."""
 
 
 def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
@@ -16,8 +22,36 @@ def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
     def load(name: str) -> object:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value: object = getattr(import_module(homes[name]), name)
+        try:
+            value: object = getattr(import_module(homes[name]), name)
+        except ModuleNotFoundError as error:
+            # Of a public name; who asked for another one knows better what for.
+            raise (missing(error, f"bothways.{name}") if package == "bothways" else error) from error
         setattr(sys.modules[package], name, value)
         return value
 
     return load
+
+
+def require_torch(purpose: str) -> None:
+    """Check that torch is installed.
+
+    Args:
+        purpose: What needs it.
+
+    Raises:
+        MissingDependency: It is not.
+    """
+    if "torch" not in sys.modules and find_spec("torch") is None:
+        raise MissingDependency.of("torch", extra="torch", purpose=purpose)
+
+
+def missing(error: ModuleNotFoundError, purpose: str) -> MissingDependency | ModuleNotFoundError:
+    """Return the error that says how to install what is missing, where the extra ``torch`` installs it.
+
+    Args:
+        error: As Python raised it.
+        purpose: What needs the package.
+    """
+    package = (error.name or "").partition(".")[0]
+    return MissingDependency.of(package, extra="torch", purpose=purpose) if package in TORCH else error

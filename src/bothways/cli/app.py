@@ -50,6 +50,7 @@ from bothways.cli.losses import LossOptions, with_kind, with_loss
 from bothways.cli.options import HERE, ModelOptions
 from bothways.cli.terminal import complain, interrupted_code, note
 from bothways.errors import BothwaysError, InvalidInput, NotFitted, OutputExists, TextsTruncated, TextTooLong, nearest
+from bothways.lazy import missing
 from bothways.progress import reporting
 from bothways.storage import OUT_OF_ROOM
 from bothways.tasks.registry import SPECS
@@ -285,6 +286,12 @@ def _run(arguments: list[str]) -> int:
         return interrupted_code(signal.SIGTERM if terminated else None)
     except BrokenPipeError:
         raise
+    except ModuleNotFoundError as error:
+        found = missing(error, f"bothways {' '.join(app.parse_commands(arguments)[0])}")
+        if found is error:
+            raise
+        complain(str(found))
+        return FAILED
     except BothwaysError as error:
         message = str(error)
         hints = [

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from bothways.errors import InvalidInput
 from bothways.evaluation.inputs import BoolArray, paired_vectors, real_array
+from bothways.lazy import missing
 
 FLIPS = 10_000
 _CHUNK_CELLS = 4_000_000
@@ -47,7 +48,10 @@ def mcnemar(first_right_N: ArrayLike, second_right_N: ArrayLike) -> PairedTest:
     Raises:
         InvalidInput: not two vectors of 0 and 1 of one length.
     """
-    from scipy.stats import binomtest
+    try:
+        from scipy.stats import binomtest
+    except ModuleNotFoundError as error:
+        raise missing(error, "comparing two models") from error
 
     first, second = _flags(first_right_N), _flags(second_right_N)
     if first.shape != second.shape:

@@ -8,8 +8,9 @@ arXiv:2311.09476).
 The names are loaded when they are first used, so that the command line reads columns without NumPy or torch.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from bothways.lazy import loader
 
 if TYPE_CHECKING:
     from bothways.judging.dimensions import DIMENSIONS, Dimension
@@ -58,11 +59,4 @@ _HOMES = {
     "score_system": "bothways.judging.scoring",
 }
 
-
-def __getattr__(name: str) -> object:
-    """Load a public name on its first use."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = loader(__name__, _HOMES)

@@ -3,8 +3,9 @@
 The classes are imported when they are first used (PEP 562), so that what a task declares can be read without torch.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from bothways.lazy import loader
 
 if TYPE_CHECKING:
     from bothways.tasks.classification.classifiers import PairClassifier, TextClassifier
@@ -37,11 +38,4 @@ _HOMES = {
     "TextTagger": "bothways.tasks.tagging.tagger",
 }
 
-
-def __getattr__(name: str) -> object:
-    """Load a public name on its first use."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = loader(__name__, _HOMES)

@@ -19,6 +19,7 @@ from bothways.checkpoints.hub import LocatedModel, locate
 from bothways.choices import Merge
 from bothways.data import Source, labelled_rows
 from bothways.errors import InvalidInput, NotFitted
+from bothways.lazy import require_torch
 from bothways.progress import reporting
 from bothways.storage import new_folder
 from bothways.tasks.columns import ColumnNames, batch_of, column_names, input_of
@@ -217,7 +218,10 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
             allow_pickle=opening.get("allow_pickle", False),
         )
         # An export computes nothing while it is opened, and torch need not be there.
-        with nullcontext() if is_exported(located.folder) else loading():
+        exported = is_exported(located.folder)
+        if not exported:
+            require_torch("opening a model with weights")
+        with nullcontext() if exported else loading():
             opened: Any = cls._opened(located, opening)
             opened = replace(opened, reading=replace(opened.reading, cut=cls.spec.cut), options=wanted)
             return cls(opened, cls._open(opened, wanted))
