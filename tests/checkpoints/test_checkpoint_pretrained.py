@@ -8,7 +8,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from bothways.checkpoints import load, save
+from bothways.checkpoints import load
 from bothways.encoder.axes import TanhPooler
 from bothways.errors import (
     DeviceMismatch,
@@ -238,7 +238,7 @@ def full_disk_as_safetensors_reports_it(*_, **__):
 
 @pytest.mark.parametrize("failure", [full_disk, full_disk_as_safetensors_reports_it])
 def test_a_full_disk_leaves_nothing_behind(model, tmp_path, monkeypatch, failure):
-    monkeypatch.setattr(save, "save_file", failure)
+    monkeypatch.setattr("safetensors.torch.save_file", failure)
     before = sorted(tmp_path.iterdir())
     with pytest.raises(OutOfDisk, match="no space left"):
         model.save(tmp_path / "saved")
@@ -248,7 +248,7 @@ def test_a_full_disk_leaves_nothing_behind(model, tmp_path, monkeypatch, failure
 def test_a_full_disk_leaves_what_was_there_before(model, tmp_path, monkeypatch):
     model.save(tmp_path / "saved")
     before = {path.name: path.read_bytes() for path in (tmp_path / "saved").iterdir()}
-    monkeypatch.setattr(save, "save_file", full_disk)
+    monkeypatch.setattr("safetensors.torch.save_file", full_disk)
     with pytest.raises(OutOfDisk):
         model.save(tmp_path / "saved", overwrite=True)
     assert {path.name: path.read_bytes() for path in (tmp_path / "saved").iterdir()} == before
@@ -258,7 +258,7 @@ def test_an_unknown_failure_of_the_writer_is_not_hidden(model, tmp_path, monkeyp
     def fail(*_, **__):
         raise SafetensorError("something else")
 
-    monkeypatch.setattr(save, "save_file", fail)
+    monkeypatch.setattr("safetensors.torch.save_file", fail)
     with pytest.raises(OSError, match="Input/output error"):
         model.save(tmp_path / "saved")
     assert not (tmp_path / "saved").exists()

@@ -23,7 +23,7 @@ _CLASS = re.compile(r"\d\.\d{4} \d\.\d{4} ")
 _SHORTENED = {"--updates": "2", "--epochs": "2", "--max-length": "16", "--layers": "2", "--vocabulary": "80"}
 _OF_TRAININGS = ("distill", "adapt")
 # Commands, and calls in Python, that take seconds whatever the model.
-_SLOW = ("export", "compare-models", "recommend")
+_SLOW = ("compare-models", "recommend")
 _SLOW_WORDS = ("here",)
 _SLOW_CALL = "recommend("
 # They would reach for the network: it is only checked that their options exist.

@@ -150,6 +150,7 @@ FILES = {
     "choose-a-model.md": {"validation.csv": labelled, "texts.jsonl": unlabelled},
     "pretrain.md": {"texts.txt.gz": raw_text, "train.jsonl": labelled},
     "combine.md": {**_CLASSIFIED, "validation.csv": labelled, "s.jsonl": labelled, "n.jsonl": tagged},
+    "light.md": {"train.jsonl": labelled, "test.jsonl": labelled},
     "basics.md": {},
 }
 """Files of a page by name; a page without an entry reads none."""

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from bothways.checkpoints import load
 from bothways.evaluation import calibration_from
-from bothways.tasks import TextClassifier
+from bothways.tasks import SentenceEmbedder, TextClassifier
 
 SENTENCES = ["The cat sat on the mat.", "Rates rose again, said the central bank on Tuesday.", "Yes."]
 
@@ -59,10 +59,12 @@ def test_the_embedded_minilm_is_exported_without_a_head(minilm_folder, tmp_path)
     assert "the encoder in" in done.err
     answers, described = run_onnx(tmp_path / "x", SENTENCES)
     assert described["model"] == name
-    assert list(answers) == ["last_hidden_state"]
+    assert list(answers) == ["last_hidden_state", "rows"]
     with torch.no_grad():
         expected = load(name, device="cpu")(SENTENCES).last_hidden_state
     np.testing.assert_allclose(answers["last_hidden_state"], expected.numpy(), rtol=0, atol=1e-4)
+    vectors = SentenceEmbedder.from_pretrained(name, device="cpu").encode(SENTENCES, unit_length=False)
+    np.testing.assert_allclose(answers["rows"], vectors, rtol=0, atol=1e-5)
 
 
 def test_a_classifier_exported_as_safetensors_predicts_the_same(run, tmp_path):

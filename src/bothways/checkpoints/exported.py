@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from bothways.checkpoints.files import read_json, verify_checksums
 from bothways.checkpoints.hub import LocatedModel, has_weights
-from bothways.checkpoints.schema import OURS, Extras, Stored, StoredRows
+from bothways.checkpoints.schema import OURS, Extras, Stored, StoredGraph
 from bothways.encoder.config import EncoderConfig
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted
 from bothways.families import Family, family_of
@@ -46,7 +46,7 @@ class ExportedModel:
     config: EncoderConfig
     tokenizer: TextTokenizer
     extras: Extras
-    rows: StoredRows
+    rows: StoredGraph
     checksum: str
 
     @property
@@ -105,14 +105,14 @@ def open_exported(located: LocatedModel) -> ExportedModel:
     return ExportedModel(folder, name, settings, family, config, tokenizer, extras, rows, checksum)
 
 
-def _rows(described: object, name: str, folder: Path) -> StoredRows:
+def _rows(described: object, name: str, folder: Path) -> StoredGraph:
     if described is None:
         raise NotFitted(
             f"{name!r} is an ONNX export for other programs, which answers no task here: it was made of a model of no "
             "task, with a head of another task, or by an earlier version. Export the model again."
         )
     try:
-        return StoredRows.model_validate(described)
+        return StoredGraph.model_validate(described)
     except ValidationError as error:
         raise CorruptCheckpoint(
             f"{str(folder / DESCRIPTION)!r} must say what the output {ROWS!r} is, but it says {described!r:.200}. "

@@ -174,7 +174,7 @@ class StoredFewShot(StoredVectors, StoredLabels):
     labels: list[str] = Field(min_length=2, description="a list of different names")
 
 
-class StoredRows(_Part):
+class StoredGraph(_Part):
     """The output of an exported graph that answers a task: numbers for each window, or for each of its tokens.
 
     Attributes:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bothways.checkpoints import Checkpoint, PretrainedEncoder
 from bothways.checkpoints.pickling import FolderTensors
-from bothways.checkpoints.schema import StoredRows
+from bothways.checkpoints.schema import StoredGraph
 from bothways.encoder import Encoder, Head, MaskedLMHead
 from bothways.encoder.batch import PaddedRows
 from bothways.encoder.rows import SelectedRows
@@ -107,7 +107,7 @@ class TaskRows:
     model: PretrainedEncoder
     head: dict[HeadName, Head]
     module: RowsModule
-    stored: StoredRows
+    stored: StoredGraph
 
 
 def rows_of_task(checkpoint: Checkpoint, head: HeadName | None) -> TaskRows | None:
@@ -141,13 +141,15 @@ def _rows(fitted: Any) -> TaskRows | None:  # noqa: ANN401 (a fitted value of an
         case TrainedMaskedLM():
             name: HeadName = "masked_lm"
             model, head = embedder.opened.model, embedder.model.head
-            stored = StoredRows(head=name, per_token=False, size=model.config.vocabulary, width=model.config.vocabulary)
+            stored = StoredGraph(
+                head=name, per_token=False, size=model.config.vocabulary, width=model.config.vocabulary
+            )
             return TaskRows(model, {name: head}, AskedTokens(model.encoder, head).eval(), stored)
         case TrainedEmbedder():
             model, pooling = embedder.opened.weights("export").model, embedder.settings.pooling
             module = WindowRows(VectorModel.of(model, pooling), per_token=False).eval()
             hidden = model.config.hidden
-            stored = StoredRows(head=None, per_token=False, size=hidden, width=hidden, pooling=pooling)
+            stored = StoredGraph(head=None, per_token=False, size=hidden, width=hidden, pooling=pooling)
             return TaskRows(model, {}, module, stored)
         case _:
             return None
@@ -158,7 +160,7 @@ def _rows_of_head(fitted: TrainedHead) -> TaskRows:
     attention = getattr(outputs, "merge", None) == "attention"
     module = WindowRows(fitted.module, per_token=outputs.per_token).eval()  # type: ignore[arg-type]
     size = fitted.model.head.output.out_features
-    stored = StoredRows(
+    stored = StoredGraph(
         head=outputs.head,
         per_token=outputs.per_token,
         size=size,

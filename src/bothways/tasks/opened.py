@@ -84,17 +84,17 @@ class Opened(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """What the caller called it."""
+        """The name that the caller gave."""
 
     @property
     @abstractmethod
     def folder(self) -> Path:
-        """Where its files are."""
+        """The folder of the files."""
 
     @property
     @abstractmethod
     def settings(self) -> Mapping[str, object]:
-        """Its ``config.json``."""
+        """The contents of ``config.json``."""
 
     @property
     @abstractmethod
@@ -104,7 +104,7 @@ class Opened(ABC):
     @property
     @abstractmethod
     def family(self) -> Family:
-        """Its family."""
+        """The family."""
 
     @property
     @abstractmethod
@@ -114,7 +114,7 @@ class Opened(ABC):
     @property
     @abstractmethod
     def tokenizer(self) -> TextTokenizer:
-        """Its tokenizer."""
+        """The tokenizer."""
 
     @abstractmethod
     def score_count(self, head: HeadName) -> int | None:
@@ -186,17 +186,17 @@ class OpenedExport(Opened):
 
     @property
     def name(self) -> str:
-        """What the caller called it."""
+        """The name that the caller gave."""
         return self.exported.name
 
     @property
     def folder(self) -> Path:
-        """Where its files are."""
+        """The folder of the files."""
         return self.exported.folder
 
     @property
     def settings(self) -> Mapping[str, object]:
-        """Its ``config.json``."""
+        """The contents of ``config.json``."""
         return self.exported.settings
 
     @property
@@ -206,7 +206,7 @@ class OpenedExport(Opened):
 
     @property
     def family(self) -> Family:
-        """Its family."""
+        """The family."""
         return self.exported.family
 
     @property
@@ -216,7 +216,7 @@ class OpenedExport(Opened):
 
     @property
     def tokenizer(self) -> TextTokenizer:
-        """Its tokenizer."""
+        """The tokenizer."""
         return self.exported.tokenizer
 
     def score_count(self, head: HeadName) -> int | None:

@@ -46,17 +46,17 @@ class OpenedModel(Opened):
 
     @property
     def name(self) -> str:
-        """What the caller called it."""
+        """The name that the caller gave."""
         return self.model.name
 
     @property
     def folder(self) -> Path:
-        """Where its files are."""
+        """The folder of the files."""
         return self.checkpoint.folder
 
     @property
     def settings(self) -> Mapping[str, object]:
-        """Its ``config.json``."""
+        """The contents of ``config.json``."""
         return self.checkpoint.settings
 
     @property
@@ -66,7 +66,7 @@ class OpenedModel(Opened):
 
     @property
     def family(self) -> Family:
-        """Its family."""
+        """The family."""
         return self.model.family
 
     @property
@@ -76,7 +76,7 @@ class OpenedModel(Opened):
 
     @property
     def tokenizer(self) -> TextTokenizer:
-        """Its tokenizer."""
+        """The tokenizer."""
         return self.model.tokenizer
 
     def weights(self, verb: str) -> "OpenedModel":
