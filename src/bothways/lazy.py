@@ -1,7 +1,9 @@
 """Names of a package that are imported when they are first used (PEP 562), and what is missing then."""
 
+import gc
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -23,7 +25,8 @@ def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:
-            value: object = getattr(import_module(homes[name]), name)
+            with _uncollected():
+                value: object = getattr(import_module(homes[name]), name)
         except ModuleNotFoundError as error:
             # Of a public name; who asked for another one knows better what for.
             raise (missing(error, f"bothways.{name}") if package == "bothways" else error) from error
@@ -31,6 +34,18 @@ def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
         return value
 
     return load
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Collect no garbage meanwhile: an import makes little, and looking for it takes a tenth of its time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def require_torch(purpose: str) -> None:

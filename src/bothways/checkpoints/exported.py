@@ -4,6 +4,8 @@ Beside the outputs for other programs, the graph has one, ``rows``, for the wind
 the model's own module gives for each. ``export.json`` says what it is, and holds a checksum for every file.
 """
 
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,7 +94,18 @@ def open_exported(located: LocatedModel) -> ExportedModel:
     for name in checksums:
         if not isinstance(name, str) or Path(name).is_absolute() or ".." in Path(name).parts:
             raise CorruptCheckpoint(f"{str(folder / DESCRIPTION)!r} names {name!r}, which is no file of its folder.")
-    verify_checksums(folder, checksums)
+    small = {name: value for name, value in checksums.items() if not name.startswith(ONNX_FILE)}
+    verify_checksums(folder, small)
+    with ThreadPoolExecutor(1, thread_name_prefix="checksum") as pool:
+        # The graph takes as long as all that is read meanwhile.
+        checked = pool.submit(verify_checksums, folder, {name: checksums[name] for name in checksums.keys() - small})
+        found = _opened(located, described, checksums)
+        checked.result()
+    return found
+
+
+def _opened(located: LocatedModel, described: Mapping[str, object], checksums: Mapping[str, str]) -> ExportedModel:
+    folder = located.folder
     rows = _rows(described.get(ROWS), located.name, folder)
     settings = read_json(folder / "config.json")
     family = family_of(settings.get("model_type"))
