@@ -162,7 +162,8 @@ def test_another_device_or_precision_is_refused(exports):
     for options in ({"device": "cuda"}, {"dtype": "bfloat16"}):
         with pytest.raises(InvalidInput, match="expected device 'cpu' and dtype 'float32'"):
             open_trained(folder, **options)
-    open_trained(folder, device="cpu", dtype="float32")
+    for dtype in ("float32", "auto"):
+        open_trained(folder, device="cpu", dtype=dtype)
 
 
 def test_damage_is_noticed(exports, tmp_path):

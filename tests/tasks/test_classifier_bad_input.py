@@ -251,7 +251,7 @@ def test_saving_onto_a_folder_that_is_there_leaves_it_as_it_is(fitted, saved):
     assert content(saved).keys() == before.keys()
 
 
-@pytest.mark.parametrize("writer", ["save_file", "write_json", "sha256_of"])
+@pytest.mark.parametrize("writer", ["write_tensors", "write_json", "sha256_of"])
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_on_a_full_disk_nothing_is_left_and_nothing_lost(fitted, saved, monkeypatch, writer, overwrite):
     def full(*args, **kwargs):

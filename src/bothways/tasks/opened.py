@@ -260,7 +260,7 @@ def open_export(located: LocatedModel, task: str, options: OpenOptions) -> Opene
         CorruptCheckpoint: A file is damaged.
     """
     device, dtype = str(options.get("device", "auto")), options.get("dtype")
-    if device not in ("auto", "cpu") or (dtype is not None and str(dtype).removeprefix("torch.") != "float32"):
+    if device not in ("auto", "cpu") or str(dtype).removeprefix("torch.") not in ("None", "auto", "float32"):
         raise InvalidInput(
             f"expected device 'cpu' and dtype 'float32' for {located.name!r}, an ONNX export, got {device!r} and "
             f"{str(dtype or 'float32')!r}: leave them out, or open the model that it was made of."
