@@ -11,8 +11,8 @@ from bothways.tasks.spec import TaskSpec
 if TYPE_CHECKING:
     from bothways.retrieval import CandidateRanking
     from bothways.tasks import SentenceEmbedder
-    from bothways.tasks.opened import OpenOptions
     from bothways.tasks.predictor import Predictor
+    from bothways.tasks.reading import OpenOptions
     from bothways.text import TextTokenizer
 
 

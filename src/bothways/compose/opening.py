@@ -32,7 +32,7 @@ def open_trained(
         task: Which of its tasks, for a model that has several; all of them at once when left out. ``"similarity"``
             takes any encoder for an embedder of scored pairs.
         options: How the checkpoint is found, where it runs and how texts are read
-            (`bothways.tasks.opening.OpenOptions`), and the options of the task, such as ``labels`` for a head whose
+            (`bothways.tasks.reading.OpenOptions`), and the options of the task, such as ``labels`` for a head whose
             outputs have no names.
 
     Raises:

@@ -20,7 +20,7 @@ from bothways.tasks import PairClassifier
 
 if TYPE_CHECKING:
     from bothways.data import Source
-    from bothways.tasks.opened import OpenOptions
+    from bothways.tasks.reading import OpenOptions
     from bothways.training.options import TrainingArguments
     from bothways.training.record import TrainingRecord
 

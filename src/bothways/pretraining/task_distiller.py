@@ -19,8 +19,8 @@ from bothways.tasks.head_distillation import Lesson, prepare_distillation
 from bothways.tasks.head_task import HeadTask
 from bothways.tasks.learning import run_training
 from bothways.tasks.masked_lm.spec import MASKED_LM
-from bothways.tasks.opened import OpenOptions
 from bothways.tasks.opening import OpenedModel
+from bothways.tasks.reading import OpenOptions
 from bothways.tasks.registry import SPECS, models, stored_task, task_class, task_of_heads
 from bothways.tasks.soft_targets import SoftLoss
 from bothways.tasks.spec import TaskSpec

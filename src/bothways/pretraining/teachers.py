@@ -35,8 +35,8 @@ from bothways.tasks.embedding.pooling import pool
 from bothways.tasks.embedding.sentence_layout import EmbeddingSettings, open_sentence_model
 from bothways.tasks.embedding.spec import EMBEDDING, EmbeddingOpening
 from bothways.tasks.embedding.trained import TrainedEmbedder
-from bothways.tasks.opened import OpenOptions
 from bothways.tasks.opening import OpenedModel
+from bothways.tasks.reading import OpenOptions
 
 _MASKED_LM: HeadName = "masked_lm"
 

@@ -25,8 +25,8 @@ from bothways.quantization.choosing import Choice, RoundedLayer, Vectors, choose
 from bothways.quantization.folder import write_int8_folder
 from bothways.quantization.rounding import fitted, sampled
 from bothways.storage import check_folder_free, new_folder
-from bothways.tasks.opened import OpenOptions
 from bothways.tasks.opening import OpenedModel, open_model
+from bothways.tasks.reading import OpenOptions
 from bothways.text.texts import check_text
 
 LEAST_COSINE = 0.999

@@ -196,7 +196,7 @@ class CandidateRanking:
         Args:
             name_or_path: A folder or a name, see `bothways.load`.
             relevant: The label of passages that answer.
-            options: See `bothways.tasks.opening.OpenOptions`, and the options of embedders or of models of pairs.
+            options: See `bothways.tasks.reading.OpenOptions`, and the options of embedders or of models of pairs.
 
         Raises:
             InvalidInput: The model of pairs has no such label, or the model was trained for another task. And

@@ -20,7 +20,8 @@ from bothways.families import Family
 from bothways.families.stored_heads import HEAD_POOLING, MEAN, pair_settings
 from bothways.inference import InferenceEngine, TextOptions, TokenBudget
 from bothways.packing import Packed, summing_type
-from bothways.tasks.opened import Opened, OpenOptions, stored_reading
+from bothways.tasks.opened import Opened
+from bothways.tasks.reading import OpenOptions, stored_reading
 from bothways.text import TextTokenizer
 
 

@@ -40,7 +40,7 @@ def check_open_options(model: str, task: str, options: Mapping[str, object]) -> 
         InvalidInput: One is an option of other tasks.
         TypeError: One is of no task.
     """
-    from bothways.tasks.opened import OpenOptions
+    from bothways.tasks.reading import OpenOptions
 
     kind = SPECS[task].open_options if task in SPECS else NoOptions
     known = {each.name for each in fields(kind)}.union(OpenOptions.__annotations__)

@@ -25,8 +25,9 @@ from bothways.storage import new_folder
 from bothways.tasks.columns import ColumnNames, batch_of, column_names, input_of
 from bothways.tasks.head import TrainingData
 from bothways.tasks.learning import Preparation, run_training
-from bothways.tasks.opened import Opened, OpenOptions, open_located
+from bothways.tasks.opened import Opened, open_located
 from bothways.tasks.predictor import Fitted, Predictor
+from bothways.tasks.reading import OpenOptions
 from bothways.tasks.readme import write_readme
 from bothways.tasks.spec import chosen
 from bothways.text import Overflow, TextTokenizer

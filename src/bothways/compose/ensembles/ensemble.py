@@ -25,8 +25,8 @@ from bothways.evaluation import Temperature
 from bothways.progress import phase, reporting
 from bothways.tasks.card import NOTICES_NOTHING, CardMetrics, Part, metrics_card, unmeasured
 from bothways.tasks.columns import column_settings, renamed, stored_columns
-from bothways.tasks.opened import OpenOptions
 from bothways.tasks.predictor import Predictor
+from bothways.tasks.reading import OpenOptions
 from bothways.tasks.scores import Scores
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.task import Task
@@ -91,7 +91,7 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
             columns: Where parts of a row stand that all members are to read alike, as `with_columns` takes them.
             show_progress: Force the progress bar on or off.
             options: Where the members run, and how they read texts, where that is not to be their own way; see
-                `bothways.tasks.opened.OpenOptions`. How they read is saved with the ensemble.
+                `bothways.tasks.reading.OpenOptions`. How they read is saved with the ensemble.
 
         Raises:
             InvalidInput: The models do not belong together, the method does not fit them, or the data are not usable.

@@ -11,7 +11,7 @@ from bothways.compose.ensembles.combining import Combination
 from bothways.compose.ensembles.trained import EnsembleColumns, EnsembleOutputs, Member, TrainedEnsemble
 from bothways.errors import InvalidInput
 from bothways.evaluation import naming_hint
-from bothways.tasks.opened import OpenOptions
+from bothways.tasks.reading import OpenOptions
 from bothways.tasks.registry import SPECS, stored_task, task_class, task_of_heads
 from bothways.tasks.task import Task
 from bothways.tasks.together import CombinableOutputs

@@ -20,9 +20,9 @@ from bothways.tasks.head import TrainedHead, TrainingData
 from bothways.tasks.head_task import HeadTask
 from bothways.tasks.learning import Preparation, run_training
 from bothways.tasks.merging import check_merge
-from bothways.tasks.opened import OpenOptions
 from bothways.tasks.opening import OpenedModel, open_model
 from bothways.tasks.predictor import Predictor, ScoredRows
+from bothways.tasks.reading import OpenOptions
 from bothways.tasks.registry import task_class
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.task import TRAINING
@@ -72,7 +72,7 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
             merge: How the logits of a long text's windows become one, see `bothways.tasks.merging`; not by attention,
                 which each task would have to learn for itself.
             options: How the checkpoint is found, where it runs, and how texts are read; see
-                `bothways.tasks.opened.OpenOptions`.
+                `bothways.tasks.reading.OpenOptions`.
 
         Raises:
             InvalidInput: An option is out of its range.

@@ -35,8 +35,9 @@ from bothways.tasks.embedding.spec import (
 from bothways.tasks.embedding.trained import TrainedEmbedder, Vectors
 from bothways.tasks.head import TrainingData
 from bothways.tasks.learning import Preparation
-from bothways.tasks.opened import Opened, OpenedExport, OpenOptions
+from bothways.tasks.opened import Opened, OpenedExport
 from bothways.tasks.predictions import Similarity
+from bothways.tasks.reading import OpenOptions
 from bothways.tasks.scores import TokensRead
 from bothways.tasks.task import FitArguments, Task, Trained
 from bothways.training.options import TrainingOptions

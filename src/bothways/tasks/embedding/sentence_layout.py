@@ -19,7 +19,8 @@ from bothways.choices import Overflow, Pooling
 from bothways.errors import InvalidInput
 from bothways.inference import TextOptions
 from bothways.tasks.embedding.spec import EmbeddingOpening
-from bothways.tasks.opened import USUAL_LENGTH, Opened, OpenOptions, kept_stride, open_located
+from bothways.tasks.opened import Opened, open_located
+from bothways.tasks.reading import USUAL_LENGTH, OpenOptions, kept_stride
 
 if TYPE_CHECKING:
     from bothways.tasks.opening import OpenedModel

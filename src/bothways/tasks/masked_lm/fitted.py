@@ -28,8 +28,8 @@ from bothways.tasks.masked_lm.outputs import MaskedLMOutputs
 from bothways.tasks.masked_lm.search import FoundFills
 from bothways.tasks.masked_lm.spec import FillOptions, MaskedTextColumns
 from bothways.tasks.opened import Opened, OpenedExport
-from bothways.tasks.opened import stored_texts as stored
 from bothways.tasks.predictor import ScoredRows
+from bothways.tasks.reading import stored_texts as stored
 from bothways.tasks.scores import Scores, TokensRead
 
 if TYPE_CHECKING:
