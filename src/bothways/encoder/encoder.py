@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bothways.encoder.axes import PreNorm, SharedGroups
-from bothways.encoder.batch import Batch
+from bothways.encoder.batch import Batch, PaddedRows
 from bothways.encoder.config import EncoderConfig
 from bothways.encoder.convolution import Convolution, convolution
 from bothways.encoder.dropout import Dropout
@@ -24,7 +24,7 @@ from bothways.encoder.positions import SharedPositions, TransformerXL, shared_po
 from bothways.encoder.projection import QKV
 from bothways.encoder.query_stream import MaskDecoding, Queries, QueryStream
 from bothways.encoder.recomputation import checkpointed
-from bothways.encoder.rows import ALL_ROWS, NO_ROWS, Rows, select
+from bothways.encoder.rows import ALL_ROWS, NO_ROWS, AllRows, NoRows, Rows, select
 from bothways.encoder.run import Recorder, Run
 
 
@@ -197,6 +197,10 @@ class Encoder(nn.Module):
         Raises:
             UnsupportedAttention: The named backend cannot serve this call, or has no attention weights to record.
         """
+        if isinstance(batch, PaddedRows) and not isinstance(rows, AllRows | NoRows):
+            # Not every family's last layer can be recorded for some rows alone.
+            whole_TH: Tensor = self.layers(self.embed(batch), batch, backend=backend, record=record)
+            return select(whole_TH, rows, batch)
         output: Tensor = self.layers(self.embed(batch), batch, rows=rows, backend=backend, record=record)
         return output
 
