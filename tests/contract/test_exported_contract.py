@@ -1,6 +1,7 @@
 """An exported model of every task answers as the model itself, also where torch, SciPy and scikit-learn are missing."""
 
 import json
+import multiprocessing
 import pickle
 import shutil
 import subprocess
@@ -121,6 +122,17 @@ def test_an_export_opens_as_what_it_was_trained_for(exports, name):
     assert (opened.facts(), opened.card, opened.columns) == (model.facts(), model.card, model.columns)
     asked = CASES[name].questions()
     assert answers(pickle.loads(pickle.dumps(opened)), asked) == answers(opened, asked)
+
+
+def test_a_forked_process_answers_with_threads_of_its_own(exports):
+    _, folder = exports("classification")
+    opened, forking = open_trained(folder), multiprocessing.get_context("fork")
+    expected, found = opened.predict("w5 w6"), forking.SimpleQueue()
+    child = forking.Process(target=lambda: found.put(opened.predict("w5 w6").to_dict()))
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
+    assert found.get() == expected.to_dict()
 
 
 def test_what_takes_weights_is_refused_by_name(exports, tmp_path):
