@@ -1,4 +1,4 @@
-"""Models in int8: vectors, throughput and latency beside other runtimes' int8, and the accuracy of classifiers.
+"""Models in bfloat16 and int8: vectors, throughput and latency beside other runtimes, and accuracy of int8 classifiers.
 
 Our model is fitted to sentences of which none is embedded here. Classifiers of three data sets are trained with the
 defaults, quantized by texts of their training rows, and asked for the whole test set.

@@ -92,15 +92,15 @@ class OnnxRuntime(_Runtime):
 
 
 class OpenVino(_Runtime):
-    """openvino on the CPU, held to float32 (its default may pick bfloat16 where the CPU has it)."""
+    """openvino on the CPU, held to float32 (``f32``) or bfloat16 (``bf16``), which its default may pick."""
 
-    def __init__(self, threads: int, graph: Path, *, by_tokens: bool) -> None:
+    def __init__(self, threads: int, graph: Path, *, by_tokens: bool, precision: str = "f32") -> None:
         try:
             import openvino
         except ImportError as error:
             raise AbsentPeerError(str(error)) from error
         super().__init__(by_tokens=by_tokens)
-        settings = {"INFERENCE_NUM_THREADS": str(threads), "INFERENCE_PRECISION_HINT": "f32"}
+        settings = {"INFERENCE_NUM_THREADS": str(threads), "INFERENCE_PRECISION_HINT": precision}
         self._model = openvino.Core().compile_model(str(graph), "CPU", settings)
 
     def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:

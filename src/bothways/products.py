@@ -34,7 +34,7 @@ VARIABLE = "BOTHWAYS_MATRIX_PRODUCT"
 ROW_BLOCK = 64
 # Rows of a block of a small batch: up to 64, 128 and 256 rows. With packed weights fewer rows take less time.
 _SMALL_BLOCKS = {64: 8, 128: 16, 256: 32}
-ROWS_AT_ONCE = 512
+ROWS_AT_ONCE = 384
 """Rows whose numbers stay in a processor's cache from one operation to the next."""
 
 _ROUNDS, _SHAPE, _FEW = 12, (128, 384, 1536), 16

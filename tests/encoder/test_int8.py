@@ -8,7 +8,7 @@ from bothways.encoder.forms import drop, held, hold
 from bothways.encoder.int8 import Int8Weight
 from bothways.encoder.linear import Linear
 
-ROWS = (1, 15, 16, 17, 512, 530)
+ROWS = (1, 15, 16, 17, 384, 530)
 
 
 def made(behind_gelu=False, inputs=70, outputs=37, seed=0):
@@ -52,7 +52,7 @@ def test_each_row_has_the_same_bits_alone_and_among_others():
     layer, as_int8 = made()
     x_TI = 10 * inputs(530)
     together_TO = as_int8.product(x_TI, layer.bias)
-    for row in (0, 16, 511, 512, 529):
+    for row in (0, 16, 383, 384, 529):
         assert torch.equal(as_int8.product(x_TI[row : row + 1], layer.bias)[0], together_TO[row])
 
 

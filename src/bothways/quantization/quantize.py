@@ -29,6 +29,9 @@ from bothways.text.texts import check_text
 
 LEAST_COSINE = 0.999
 MOST_TEXTS = 2000
+# Other texts of the same kind lose more than those that layers are chosen on: 2,000 other sentences of Wikipedia 1.09
+# times as much.
+_OF_WHAT_MAY_BE_LOST = 0.9
 # Enough to see what a layer reads, and to compare layers.
 _FITTING, _COMPARING = 256, 128
 
@@ -80,7 +83,8 @@ def quantize(
         name_or_path: A folder or a name, see `bothways.load`.
         folder: Of the new model.
         texts: Texts as the model is going to read them, without labels.
-        cosine: The smallest cosine that a text's vector may have with that of the model in float32.
+        cosine: The smallest cosine that a text's vector may have with that of the model in float32. These texts keep a
+            little more, so that others like them keep as much.
         most_texts: Texts that are read; of more a sample is drawn.
         seed: Draws it.
         overwrite: Whether the folder may be replaced.
@@ -106,10 +110,11 @@ def quantize(
     candidates = _candidates(opened, read, layers, chosen, seed)
     vectors = _vectors(opened, read)
     expected_NH = vectors(chosen)
+    least = 1 - _OF_WHAT_MAY_BE_LOST * (1 - cosine)
     for others in (hold_bfloat16, drop_all):
         others(layers.values())
         with progress("comparing layers", len(candidates), show=show_progress) as bar:
-            choice = choose_layers(candidates, vectors, chosen, expected_NH, _COMPARING, cosine, bar)
+            choice = choose_layers(candidates, vectors, chosen, expected_NH, _COMPARING, least, bar)
         if choice.names:
             break
     else:
