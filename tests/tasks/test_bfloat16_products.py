@@ -56,7 +56,8 @@ def test_vectors_are_those_of_float32_but_for_rounding(model_type, tmp_path, the
 @pytest.mark.parametrize("count", [1, 8, 17, 384, 530])
 def test_the_operator_gives_the_products_of_rounded_numbers(count, monkeypatch):
     layer, x_TI = Linear(70, 37), torch.randn(count, 70, generator=torch.Generator().manual_seed(0))
-    torch.nn.init.normal_(layer.weight, generator=torch.Generator().manual_seed(1))
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(1))
     found_TO = BFloat16Weight.of(layer.weight).product(x_TI, layer.bias.detach())
     exact_TO = x_TI.bfloat16().double() @ layer.weight.detach().bfloat16().double().t() + layer.bias.detach().double()
     monkeypatch.setattr(forms, "has_bfloat16_product", lambda: False)
