@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from benchmarks.harness import MODEL, minilm_folder
-from benchmarks.onnx_graph import ctranslate2_folder, int8_graph, our_int8_folder
+from benchmarks.onnx_graph import ctranslate2_folder, int8_graph, our_int8_folder, our_light_folder
 from benchmarks.runtimes import BATCH, CTranslate2, FastEmbed, OnnxRuntime, OpenVino, longest_first
 from benchmarks.texts import MAX_TOKENS
 from benchmarks.workers import AbsentPeerError
@@ -39,6 +39,19 @@ class Bothways:
 
         torch.set_num_threads(threads)
         self._embedder = SentenceEmbedder.from_pretrained(model, device="cpu", dtype=dtype, max_length=MAX_TOKENS)
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """Vectors [texts, 384]."""
+        return np.asarray(self._embedder.encode(list(texts)))
+
+
+class BothwaysLight:
+    """This package without torch: its export in onnxruntime, as a user calls it; threads as the environment says."""
+
+    def __init__(self, folder: Path) -> None:
+        from bothways import SentenceEmbedder
+
+        self._embedder = SentenceEmbedder.from_pretrained(folder, max_length=MAX_TOKENS)
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors [texts, 384]."""
@@ -109,6 +122,9 @@ NAMES = (
     "ctranslate2, sorted by tokens",
     "fastembed, given order",
 )
+# Compared by ``python -m benchmarks light``.
+OURS_LIGHT = "bothways light"
+LIGHT_NAMES = (OURS, OURS_LIGHT, BASELINE, "onnxruntime, sorted by tokens")
 # Compared by ``python -m benchmarks int8``, of lower precision than float32.
 OURS_INT8 = "bothways int8"
 INT8_NAMES = (
@@ -133,6 +149,8 @@ def _embedder(name: str, threads: int, graph: Path) -> Embedder:
             return Bothways(threads)
         case "bothways bfloat16":
             return Bothways(threads, dtype="auto")
+        case "bothways light":
+            return BothwaysLight(our_light_folder(graph))
         case "bothways int8":
             return Bothways(threads, our_int8_folder(graph))
         case "sentence-transformers":

@@ -31,6 +31,7 @@ LATENCY_NAMES = (
     "openvino, sorted by tokens",
     "ctranslate2, sorted by tokens",
     "fastembed, given order",
+    contestants.OURS_LIGHT,
     *(name for name in contestants.INT8_NAMES if name not in (OURS, BASELINE)),
 )
 LATENCY_TOKENS, LATENCY_CALLS, LATENCY_BLOCK = 16, 200, 20
@@ -87,6 +88,9 @@ def _export(options: Options, names: Sequence[str], graph: Path) -> dict[str, An
         if read & {"ctranslate2", "ctranslate2 int8"}:
             say("converting for ctranslate2")
             exporter.call("convert", graph, minilm_folder())
+        if contestants.OURS_LIGHT in read:
+            say("our own export")
+            exporter.call("export_ours", graph, minilm_folder())
         if contestants.OURS_INT8 not in read:
             return None
         say("our model in int8")

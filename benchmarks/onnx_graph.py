@@ -72,6 +72,11 @@ def our_int8_folder(graph: Path) -> Path:
     return graph.with_name("bothways-int8")
 
 
+def our_light_folder(graph: Path) -> Path:
+    """Where our own export lies, which answers without torch."""
+    return graph.with_name("bothways-light")
+
+
 class GraphExporter:
     """What a worker serves to export in a process of its own, so that the measuring ones stay small."""
 
@@ -91,6 +96,12 @@ class GraphExporter:
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
         quantize_dynamic(graph, int8_graph(graph), per_channel=True, weight_type=QuantType.QInt8)
+
+    def export_ours(self, graph: Path, checkpoint: Path) -> None:
+        """Write our own export of the checkpoint."""
+        from bothways.export import export as write
+
+        write(checkpoint, our_light_folder(graph), format="onnx")
 
     def quantize_ours(self, graph: Path, checkpoint: Path, texts: int) -> dict[str, object]:
         """Write our model in int8, fitted to so many sentences that are not embedded; return what it lost."""

@@ -273,7 +273,7 @@ def identity_of(embedder: SentenceEmbedder) -> EncoderIdentity:
         fingerprint=embedder.fingerprint(),
         pooling=settings.pooling,
         dimensions=embedder.dimensions,
-        vocabulary=embedder.model.tokenizer.vocabulary_digest(),
+        vocabulary=embedder.tokenizer.vocabulary_digest(),
         reading=IndexTextOptions(settings.max_length, settings.on_overflow, settings.stride),
         precision=embedder.model.precision,
     )
