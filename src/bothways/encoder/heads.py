@@ -19,22 +19,22 @@ from bothways.encoder.feedforward import ACTIVATIONS
 from bothways.encoder.head_kinds import (
     ChoiceLogit,
     EachToken,
+    FirstToken,
     HeadKind,
     Labels,
+    LastToken,
     MaskedLMHeadKind,
+    MeanOfTokens,
     Rate,
+    Read,
     Relation,
     Replaced,
+    ScoreHeadKind,
     Scores,
     SpanLogits,
     TextsOfPair,
     Transform,
 )
-from bothways.encoder.head_kinds import FirstToken as FirstToken
-from bothways.encoder.head_kinds import LastToken as LastToken
-from bothways.encoder.head_kinds import MeanOfTokens as MeanOfTokens
-from bothways.encoder.head_kinds import Read as Read
-from bothways.encoder.head_kinds import ScoreHeadKind as ScoreHeadKind
 from bothways.encoder.linear import Linear, linear
 from bothways.encoder.pairs import compared, compared_width, means, texts_of_pairs
 from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, Rows, select

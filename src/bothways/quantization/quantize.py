@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from bothways.checkpoints.sentence_layout import stored_pooling
 from bothways.encoder.encoder import linear_weights
 from bothways.encoder.forms import drop_all, hold_bfloat16
-from bothways.encoder.heads import FirstToken, LastToken, MeanOfTokens, Read, ScoreHeadKind, read_rows
+from bothways.encoder.head_kinds import FirstToken, LastToken, MeanOfTokens, Read, ScoreHeadKind
+from bothways.encoder.heads import read_rows
 from bothways.encoder.int8 import has_int8
 from bothways.errors import InvalidInput, UnsupportedConfig
 from bothways.packing import Packed
@@ -24,7 +25,8 @@ from bothways.quantization.choosing import Choice, RoundedLayer, Vectors, choose
 from bothways.quantization.folder import write_int8_folder
 from bothways.quantization.rounding import fitted, sampled
 from bothways.storage import check_folder_free, new_folder
-from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
+from bothways.tasks.opening import OpenedModel, open_model
+from bothways.tasks.reading import OpenOptions
 from bothways.text.texts import check_text
 
 LEAST_COSINE = 0.999

@@ -21,8 +21,7 @@ from bothways.families.stored_heads import HEAD_POOLING, MEAN, pair_settings
 from bothways.inference import InferenceEngine, TextOptions, TokenBudget
 from bothways.packing import Packed, summing_type
 from bothways.tasks.opened import Opened
-from bothways.tasks.reading import OpenOptions as OpenOptions
-from bothways.tasks.reading import stored_reading
+from bothways.tasks.reading import OpenOptions, stored_reading
 from bothways.text import TextTokenizer
 
 
