@@ -1,4 +1,6 @@
-"""Constant memory: a million short texts from a generator through ``encode_stream``, resident memory over time.
+"""Memory: the peaks of inference and fine-tuning beside the peers (`benchmarks.peaks`), and a stream's over time.
+
+The stream is constant memory: a million short texts from a generator through ``encode_stream``.
 
 The encoder is tiny and random (one layer of 32), so that the stream and not the arithmetic is what runs: memory that
 grows by a few bytes a text shows after a million texts, whatever the encoder. Warm-up is the first tenth.
@@ -11,8 +13,10 @@ import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from benchmarks.harness import REPOSITORY, Options, say, table, write_results
+from benchmarks.peaks import measured
 from benchmarks.stream import WORDS
 from benchmarks.workers import Worker
 
@@ -71,10 +75,14 @@ def run(options: Options) -> Path:
                     say(f"{samples[-1]['done']:,} texts, {samples[-1]['resident'] / 2**20:,.1f} MiB resident")
     if process.returncode != 0 or not samples or "total" not in samples[-1]:
         raise RuntimeError(f"the stream ended with exit code {process.returncode}; its error is above")
-    return _report(samples[-1], samples[:-1], count, options)
+    figures, stream = _report(samples[-1], samples[:-1], count)
+    peaks, tables = measured(options)
+    return write_results(
+        "memory", replace(options, rounds=0), {**figures, **peaks}, f"{tables}\n\n## Stream\n\n{stream}"
+    )
 
 
-def _report(end: dict[str, float], samples: list[dict[str, float]], count: int, options: Options) -> Path:
+def _report(end: dict[str, float], samples: list[dict[str, float]], count: int) -> tuple[dict[str, Any], str]:
     if end["total"] != count:
         raise RuntimeError(f"expected {count} vectors, got {end['total']}")
     if not end["worst_difference"] <= 1e-4:
@@ -93,5 +101,4 @@ def _report(end: dict[str, float], samples: list[dict[str, float]], count: int, 
         ["peak resident, MiB", f"{end['peak'] / 2**20:,.1f}"],
         ["worst difference from encode", f"{end['worst_difference']:.1e}"],
     ]
-    figures = {"samples": samples, "end": end, "growth_bytes": growth}
-    return write_results("memory", replace(options, rounds=0), figures, table(("encode_stream", ""), rows))
+    return {"samples": samples, "end": end, "growth_bytes": growth}, table(("encode_stream", ""), rows)

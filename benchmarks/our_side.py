@@ -20,6 +20,9 @@ class OurSide:
         device: ``cpu`` or ``cuda``.
         checkpoint: The encoder.
         defaults: Leave epochs, batch size and learning rate to ``fit``.
+
+    Attributes:
+        more: Further options of ``fit``.
     """
 
     def __init__(self, threads: int, device: str, checkpoint: str | Path = MODEL, *, defaults: bool = False) -> None:
@@ -28,6 +31,7 @@ class OurSide:
         torch.set_num_threads(threads)
         self.device, self.checkpoint, self.defaults = device, checkpoint, defaults
         self.kind = ""
+        self.more: dict[str, Any] = {}
         self.model: Any = None
         self.notes: dict[str, Any] = {}
 
@@ -57,6 +61,7 @@ class OurSide:
             show_progress=False,
             **({"label": "score"} if scored else {}),
             **({} if self.defaults else course),
+            **self.more,
         )
         self.notes = {"kept epoch": record.kept_epoch}
 

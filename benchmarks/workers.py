@@ -16,8 +16,10 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any
 
-from benchmarks.harness import peak_memory, say
+from benchmarks.harness import forget_peak, peak_memory, resident_memory, say
 
+# What every worker answers, whatever its subject.
+_OF_THE_PROCESS = {each.__name__: each for each in (peak_memory, resident_memory, forget_peak)}
 # Seconds of silence after which a progress line says that a call is still running.
 HEARTBEAT = 60
 
@@ -112,7 +114,7 @@ def _serve(pipe: Connection, build: Callable[..., Any], arguments: tuple[object,
         except EOFError:
             return
         try:
-            function = peak_memory if method == "peak_memory" else getattr(subject, method)
+            function = _OF_THE_PROCESS.get(method) or getattr(subject, method)
             pipe.send(("value", _clocked(function, values) if timed else function(*values)))
         except BaseException:
             pipe.send(("error", traceback.format_exc()))

@@ -17,6 +17,7 @@ from training_toys import Toy, Unvalidated, mlp, settings
 from bothways.training import loop
 from bothways.training.loop import train
 from bothways.training.state import CheckpointFolder
+from bothways.training.weights import copy_weights
 
 
 def sigint_at(call, number=signal.SIGINT):
@@ -47,6 +48,39 @@ def test_a_second_signal_does_not_wait_for_the_update(second):
     assert record.interrupted
     assert record.updates == len(record.losses) == 2
     assert toy.loss_calls == 6
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_weights_are_never_kept_by_half(signals, monkeypatch):
+    copied = loop.copy_weights
+
+    def interrupted(module, over=None):
+        if over is None:  # the start
+            return copied(module)
+        half = len(over) // 2
+        for each in list(over.values())[:half]:
+            each.fill_(7.0)
+        for _ in range(signals):
+            os.kill(os.getpid(), signal.SIGINT)
+        return copied(module, over)
+
+    monkeypatch.setattr(loop, "copy_weights", interrupted)
+    toy = Toy(scores=[0.9, 0.1, 0.1])
+    record = train(toy, settings())
+    assert (record.interrupted, record.kept_epoch, record.epochs) == (True, 1, 1)
+    assert equal(weights_of(toy), toy.seen[0])
+
+
+def test_the_copy_of_the_weights_to_keep_takes_the_place_of_the_one_before():
+    module = mlp()
+    first = copy_weights(module)
+    memory = {name: value.data_ptr() for name, value in first.items()}
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(1.0)
+    second = copy_weights(module, over=first)
+    assert {name: value.data_ptr() for name, value in second.items()} == memory
+    assert all(torch.equal(second[name], value) for name, value in module.state_dict().items())
 
 
 def test_a_keyboard_interrupt_out_of_the_objective_ends_the_run_with_the_best_weights():

@@ -51,8 +51,7 @@ class TrainingMemory:
         optimizer: AdamW's two moments.
         gradients: All gradients.
         activations: What the forward pass keeps for the backward pass.
-        peak: The most at any moment. Less than the sum: gradients appear as activations go. With small batches it is
-            the moment when a second copy of the weights takes the place of the first.
+        peak: The most at any moment. Less than the sum: gradients appear as activations go.
     """
 
     weights: int
@@ -131,7 +130,7 @@ def cost(config: EncoderConfig, *, batch: int = 1, length: int = 128, activation
             optimizer=2 * weights,
             gradients=weights,
             activations=working.activations,
-            peak=4 * weights + tables + max(working.most, weights),
+            peak=4 * weights + tables + working.most,
         ),
     )
 

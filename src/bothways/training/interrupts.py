@@ -46,7 +46,8 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.received: int | None = None
-        self._at_once = False
+        self._at_once = self._unbroken = False
+        self._second: int | None = None
         self._before: dict[int, Any] = {}  # what getsignal returned
 
     def __enter__(self) -> Self:
@@ -85,8 +86,21 @@ class Interrupts:
         finally:
             self._at_once = False
 
+    @contextmanager
+    def unbroken(self) -> Iterator[None]:
+        """Let no signal leave a short stretch halfway: a second one raises behind it."""
+        self._unbroken = True
+        try:
+            yield
+        finally:
+            self._unbroken = False
+        if self._second is not None:
+            raise interruption(self._second)
+
     def _handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 (the signal module's signature)
         held_back = not (self.requested or self._at_once)
         self.received = self.received or number
-        if not held_back:
+        if self._unbroken:
+            self._second = None if held_back else number
+        elif not held_back:
             raise interruption(number)

@@ -406,7 +406,8 @@ class _Run(Generic[Payload]):
         self._say_epoch(validation)
         state.epoch, state.update_in_epoch = state.epoch + 1, 0
         if validation is None or state.kept_epoch == state.epoch:
-            self._keep(copy_weights(self.module))
+            with self.interrupts.unbroken():
+                self._keep(copy_weights(self.module, self.kept))
         self.meter.go_on()
 
     def _validation(self, validate: Callable[[], Validation | None] | None = None) -> Validation | None:

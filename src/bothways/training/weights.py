@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from bothways.errors import IncompatibleWeights
-from bothways.training.sharding import divided_like
+from bothways.training.sharding import divided_like, is_sharded
 
 Weights = dict[str, Tensor]
 
@@ -15,9 +15,20 @@ def live_weights(module: nn.Module) -> Weights:
     return {name: value for name, value in module.state_dict().items() if name in first}
 
 
-def copy_weights(module: nn.Module) -> Weights:
-    """Return a copy on the CPU that later updates leave alone."""
-    return {name: value.detach().to("cpu", copy=True) for name, value in live_weights(module).items()}
+def copy_weights(module: nn.Module, over: Weights | None = None) -> Weights:
+    """Return a copy on the CPU that later updates leave alone.
+
+    Args:
+        module: The module.
+        over: An earlier copy, which nobody needs any more: its memory becomes that of the new one.
+    """
+    return {name: _copied(value.detach(), (over or {}).get(name)) for name, value in live_weights(module).items()}
+
+
+def _copied(value: Tensor, over: Tensor | None) -> Tensor:
+    if over is None or is_sharded(value) or is_sharded(over) or (over.shape, over.dtype) != (value.shape, value.dtype):
+        return value.to("cpu", copy=True)
+    return over.copy_(value)
 
 
 def restore_weights(module: nn.Module, weights: Weights) -> None:
