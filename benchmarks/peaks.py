@@ -3,7 +3,7 @@
 One fresh process for each figure: it loads its library and the model, forgets the peak of that, and does the work. What
 is said of each is the most resident memory of the work above what was resident before it, and the whole.
 
-Inference embeds all sentences and passages of the speed benchmark with MiniLM. Fine-tuning takes one epoch of a
+Inference embeds some of the sentences and passages of the speed benchmark with MiniLM. Fine-tuning takes one epoch of a
 classifier on some of them, with labels that mean nothing, in updates of 32 rows; "at once" are the rows that go through
 the model together; gradients are accumulated over an update. Ours takes at most 1,024 tokens at once. The model of a
 fine-tuning is loaded by it, so compare the whole. Its time is no matter here: ours draws texts of a label together
@@ -24,13 +24,14 @@ from benchmarks.workers import AbsentPeerError, Worker
 
 MIB = 2**20
 TUNED = "transformers, sorted by tokens"
-# Rows at once: as the trial of the speed benchmark chose them, and the default.
+# Rows at once: the default, and as the trial of the speed benchmark chose them.
 INFERENCE: dict[str, dict[str, tuple[int, ...]]] = {
-    "sentences": {OURS: (0,), contestants.BASELINE: (32,), TUNED: (16, 32)},
-    "passages": {OURS: (0,), contestants.BASELINE: (32,), TUNED: (8, 32)},
+    "sentences": {OURS: (0,), contestants.BASELINE: (32,), TUNED: (16,)},
+    "passages": {OURS: (0,), contestants.BASELINE: (32,), TUNED: (8,)},
 }
 CHECKPOINTED = "activation checkpointing"
-ROWS, VALIDATION_ROWS = 128, 64
+TEXTS = {"sentences": 600, "passages": 150}
+ROWS, VALIDATION_ROWS = 96, 32
 
 
 class Ours(Bothways):
@@ -93,7 +94,7 @@ def _inference(load: Workload, name: str, batch: int, options: Options) -> dict[
     told = (batch,) if name in contestants.TUNED else ()
     try:
         with Worker(contestants.build, name, options.threads, Path()) as worker:
-            worker.call("keep", load.name, load.texts)
+            worker.call("keep", load.name, load.texts[: TEXTS[load.name]])
             return _peak(worker, load, name, batch, "embed", load.name, *told)
     except AbsentPeerError as error:
         say(str(error))

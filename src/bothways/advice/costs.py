@@ -130,7 +130,7 @@ def cost(config: EncoderConfig, *, batch: int = 1, length: int = 128, activation
             optimizer=2 * weights,
             gradients=weights,
             activations=working.activations,
-            peak=4 * weights + tables + working.most,
+            peak=4 * weights + tables + max(working.most, others),
         ),
     )
 
