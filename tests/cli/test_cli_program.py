@@ -164,7 +164,7 @@ def test_version_names_the_installed_package():
         (choices.CalibrationChoice, ("auto", *METHODS)),
         (choices.DetectorKind, DETECTORS),
         (choices.DetectorChoice, (*DETECTORS, choices.ALL_LAYERS)),
-        (choices.Dtype, DTYPES),
+        (choices.Dtype, ("auto", *DTYPES)),
         (choices.FamilyName, FAMILIES),
         (choices.LossName, [loss.name for loss in (MultipleNegativesRanking, CoSENT, Triplet)]),
         (choices.FixedMerge, [merge for merge in typing.get_args(choices.Merge) if merge != "attention"]),

@@ -26,6 +26,7 @@ from bothways.encoder.axes import FullAttention, SharedGroups
 from bothways.encoder.config import EncoderConfig
 from bothways.encoder.encoder import activation_checkpointing
 from bothways.packing import Packed
+from bothways.products import ROWS_AT_ONCE
 
 Kwargs: TypeAlias = Mapping[str, object] | None
 
@@ -80,7 +81,8 @@ def inference_bytes(config: EncoderConfig, batch: int, length: int) -> int:
     One layer's states go before the next one's come, so where all layers are alike two of them tell. Two batches of
     some size tell of larger ones.
     """
-    steady = _steady(config, length)
+    # From more rows on than a feed-forward network takes at once, its inner states grow no more.
+    steady = max(_steady(config, length), math.ceil((ROWS_AT_ONCE + 1) / length))
     if batch > 2 * steady:
         few, more = (inference_bytes(config, texts, length) for texts in (steady, 2 * steady))
         return _continued(batch, steady, few, more)

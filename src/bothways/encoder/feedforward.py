@@ -105,11 +105,11 @@ def feed_forward(config: EncoderConfig) -> FeedForward | GatedForward:
 
 def _some_rows_at_a_time(network: Callable[[Tensor], Tensor], hidden_TH: Tensor) -> Tensor:
     """Return the network of all rows; in inference on a CPU by parts, whose inner states stay in the cache."""
-    rows = len(hidden_TH)
-    if rows <= ROWS_AT_ONCE or hidden_TH.device.type != "cpu" or not torch.is_inference_mode_enabled():
+    # The number of rows last: of a graph being recorded it is not known.
+    if not torch.is_inference_mode_enabled() or hidden_TH.device.type != "cpu" or len(hidden_TH) <= ROWS_AT_ONCE:
         return network(hidden_TH)
     output_TH = torch.empty_like(hidden_TH)
-    for start in range(0, rows, ROWS_AT_ONCE):
+    for start in range(0, len(hidden_TH), ROWS_AT_ONCE):
         output_TH[start : start + ROWS_AT_ONCE] = network(hidden_TH[start : start + ROWS_AT_ONCE])
     return output_TH
 
