@@ -5,14 +5,13 @@ Shapes: W windows of a text, K numbers that the graph gives.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from bothways.errors import CorruptCheckpoint
 from bothways.inference import TextRows
 from bothways.tasks.columns import stored_columns
-from bothways.tasks.head import rows_of_inputs
+from bothways.tasks.head import rows_of_inputs, run_of
 from bothways.tasks.opened import OpenedExport
 from bothways.tasks.outputs import HeadOutputs, Rows
 from bothways.tasks.scores import Scores
@@ -72,9 +71,8 @@ class ExportedHead:
     ) -> Iterator[Scores[Any]]:
         """Yield the scores of inputs, in order and in flat memory."""
         outputs: HeadOutputs[Any, Any] = self.outputs
-        engine = self.opened.engine()
-        run = partial(engine.run_tokens if outputs.per_token else engine.run, total=total, description=description)
-        for value, rows in rows_of_inputs(outputs, inputs, partial(run, show_progress=show_progress)):
+        run = run_of(self.opened.engine(), outputs.per_token, description, total, show_progress)
+        for value, rows in rows_of_inputs(outputs, inputs, run):
             yield outputs.scores(value, self._read(rows), options)
 
     def facts(self) -> dict[str, object]:

@@ -22,6 +22,7 @@ from bothways.checkpoints.save import head_tensors, write_model
 from bothways.data import Example, Source
 from bothways.data.windows import WindowStore
 from bothways.inference import TextRows, TokenOutputs
+from bothways.inference.texts import TextEngine
 from bothways.tasks.card import data_part
 from bothways.tasks.columns import stored_columns
 from bothways.tasks.outputs import HeadOutputs, Rows
@@ -197,8 +198,8 @@ class TrainedHead:
         """Yield the scores of inputs, in order and in flat memory."""
         outputs: HeadOutputs[Any, Any] = self.outputs
         engine = self.opened.engine(self.module)
-        run = partial(engine.run_tokens if outputs.per_token else engine.run, total=total, description=description)
-        for value, rows in rows_of_inputs(outputs, inputs, partial(run, show_progress=show_progress)):
+        run = run_of(engine, outputs.per_token, description, total, show_progress)
+        for value, rows in rows_of_inputs(outputs, inputs, run):
             yield outputs.scores(value, rows, options)
 
     @cached_property
@@ -231,6 +232,14 @@ class TrainedHead:
         extras = {"task": task, **outputs.write(folder), "card": dict(self.card), **self.opened.stored_reading()}
         write_model(folder, stored, tensors, extras)
         model.tokenizer.save(folder, types=model.config.reads_types)
+
+
+def run_of(
+    engine: TextEngine, per_token: bool, description: str, total: int | None, show_progress: bool | None
+) -> Callable[[Iterator[Text]], Iterator[Rows]]:
+    """Return what runs texts: rows for each window, or for each token."""
+    run = engine.run_tokens if per_token else engine.run
+    return partial(run, description=description, total=total, show_progress=show_progress)
 
 
 def rows_of_inputs(

@@ -5,7 +5,6 @@ Shapes: K numbers that all heads give for a window, or for each of its tokens.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,7 +17,7 @@ from bothways.errors import InvalidInput
 from bothways.evaluation import TextsRead
 from bothways.inference import TextRows, TokenOutputs
 from bothways.tasks.card import training_baseline
-from bothways.tasks.head import TrainedHead, rows_of_inputs
+from bothways.tasks.head import TrainedHead, rows_of_inputs, run_of
 from bothways.tasks.opening import OpenedModel
 from bothways.tasks.outputs import Rows
 from bothways.tasks.scores import Scores, TokensRead, texts_read
@@ -199,9 +198,8 @@ class TrainedTasks:
         shared = SharedHeads(self.opened.model.encoder, [part.model.head for part in parts], layers).eval()
         ends = np.cumsum(shared.widths).tolist()
         slices = [slice(*each) for each in zip([0, *ends[:-1]], ends, strict=True)]
-        engine = reader.opened.engine(shared)
-        run = partial(engine.run_tokens if shared.per_token else engine.run, total=total, description=description)
-        for value, rows in rows_of_inputs(reader.outputs, inputs, partial(run, show_progress=show_progress)):
+        run = run_of(reader.opened.engine(shared), shared.per_token, description, total, show_progress)
+        for value, rows in rows_of_inputs(reader.outputs, inputs, run):
             scores = {
                 name: part.outputs.scores(
                     value if part.outputs.reads_words else as_given(value),
