@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from bothways.advice.at_hand import AtHand
 from bothways.advice.cards import ModelCard, catalogue
-from bothways.advice.costs import FLOAT32, RUNTIME_BYTES, TRAINING_COPIES, find_config
+from bothways.advice.costs import FLOAT32, RUNTIME_BYTES, TRAINING_COPIES, TRAINING_RUNTIME_BYTES, find_config
 from bothways.advice.dry import inference_bytes
 from bothways.advice.facts import Language, Measure, published_facts
 from bothways.advice.hardware import Hardware
@@ -245,7 +245,7 @@ def _candidate(card: ModelCard, language: Language, length: int) -> ModelCandida
         context=config.max_length,
         flops_per_token=flops_per_token(config, length),
         memory_mb=memory / 1e6,
-        training_mb=(RUNTIME_BYTES + TRAINING_COPIES * parameters * FLOAT32) / 1e6,
+        training_mb=(TRAINING_RUNTIME_BYTES + TRAINING_COPIES * parameters * FLOAT32) / 1e6,
     )
     return ModelCandidate(card, score, figures)
 

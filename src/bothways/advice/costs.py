@@ -15,6 +15,8 @@ FLOAT32 = 4  # bytes
 
 # Python with torch, this package and what both load on first use; measured on Linux with torch for CPUs.
 RUNTIME_BYTES = 280_000_000
+# The same of a process that trains: torch's optimizers import its compiler (67 MiB when the first one is made).
+TRAINING_RUNTIME_BYTES = RUNTIME_BYTES + 70_000_000
 
 # The weights, those kept so far, AdamW's two moments and the gradients: the least that training holds at once.
 TRAINING_COPIES = 5

@@ -94,7 +94,7 @@ def cost(
 
 
 def _show_cost(name: str, found: "Cost") -> None:
-    from bothways.advice.costs import RUNTIME_BYTES
+    from bothways.advice.costs import RUNTIME_BYTES, TRAINING_RUNTIME_BYTES
 
     table = plain_table()
     table.show_header = False
@@ -118,7 +118,10 @@ def _show_cost(name: str, found: "Cost") -> None:
     texts = "1 text" if found.batch == 1 else f"{found.batch} texts"
     print(f"{name}: {texts} of {found.length} tokens, float32 on a CPU\n")
     print_table(table)
-    print(f"\nPython and torch themselves take about {RUNTIME_BYTES / 1e6:.0f} MB more. MB are millions of bytes.")
+    print(
+        f"\nPython and torch themselves take about {RUNTIME_BYTES / 1e6:.0f} MB more, in training "
+        f"{TRAINING_RUNTIME_BYTES / 1e6:.0f} MB. MB are millions of bytes."
+    )
 
 
 def _megabytes(count: float) -> str:
