@@ -72,6 +72,6 @@ def _accuracy(name: str, options: Options) -> dict[str, Any]:
         kind: sum(map(str.__eq__, found, truth)) / len(truth) for kind, found in (("float32", before), ("int8", after))
     }
     say(f"{name}: {right}")
-    layers = len(cost["int8"]) + len(cost["float32"])
+    layers = sum(len(cost[kind]) for kind in ("int8", "bfloat16", "float32"))
     different = sum(map(str.__ne__, before, after))
     return {"training": len(train), "test": len(test), **right, "different": different, "layers": layers, "cost": cost}

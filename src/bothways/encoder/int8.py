@@ -48,9 +48,8 @@ class Int8Weight:
     def of(cls, weight_OI: Tensor, shift_I: Tensor, stretch_I: Tensor) -> "Int8Weight":
         """Round a weight, given how its inputs are shifted and stretched."""
         stretched_OI = weight_OI.detach() / stretch_I
-        scale_O = stretched_OI.abs().amax(1).div(LARGEST).clamp_min(torch.finfo(torch.float32).tiny)
-        codes_OI = (stretched_OI / scale_O[:, None]).round().clamp(-LARGEST, LARGEST).to(torch.int8)
-        return cls(codes_OI, scale_O, shift_I, stretch_I)
+        scale_O = steps(stretched_OI)
+        return cls(rounded(stretched_OI, scale_O).to(torch.int8), scale_O, shift_I, stretch_I)
 
     def weight(self) -> Tensor:
         """Return the rounded weights in float32 (O, I)."""
@@ -104,6 +103,16 @@ class Int8Weight:
     @cached_property
     def _before_I(self) -> Tensor:
         return -self.shift_I * self.stretch_I
+
+
+def steps(stretched_OI: Tensor) -> Tensor:
+    """Return the step of each output's weights (O), above 0."""
+    return stretched_OI.abs().amax(1).div(LARGEST).clamp_min(torch.finfo(torch.float32).tiny)
+
+
+def rounded(stretched_OI: Tensor, scale_O: Tensor) -> Tensor:
+    """Return the nearest whole numbers of steps, no larger than an int8 holds; as floating-point numbers."""
+    return (stretched_OI / scale_O[:, None]).round().clamp(-LARGEST, LARGEST)
 
 
 def _rounded(x_TI: Tensor) -> Tensor:

@@ -57,7 +57,8 @@ def choose_layers(
     """Return as many layers as keep every text's cosine at ``least``; the most harmful stay as they are.
 
     The harm of a layer is what it takes from the mean cosine of the first texts when it alone is int8, for each of its
-    weights. How many of the most harmful have to stay is then searched for by halving, over all texts.
+    weights. How many of the least harmful can be int8 is then searched for by halving, over all texts, and each of the
+    others is tried beside them: what a layer takes from the mean says little of the text that it harms most.
 
     Args:
         candidates: Layers by their names.
@@ -76,22 +77,26 @@ def choose_layers(
         bar.advance()
     ordered = sorted(candidates, key=lambda name: harm[name])
 
-    def with_first(count: int) -> Choice:
-        with _in_int8(candidates[name] for name in ordered[:count]):
+    def with_these(names: Sequence[str]) -> Choice:
+        with _in_int8(candidates[name] for name in names):
             found = cosines(vectors(texts), expected_NH)
-        bar.advance(0, f"{count} layers: smallest cosine {found.min():.5f}")
-        return Choice(tuple(ordered[:count]), found)
+        bar.advance(0, f"{len(names)} layers: smallest cosine {found.min():.5f}")
+        return Choice(tuple(names), found)
 
-    best = with_first(len(ordered))
+    best = with_these(ordered)
     if best.cosines_N.min() >= least:
         return best
     best, most = Choice((), np.ones(len(texts))), len(ordered)
     while most - len(best.names) > 1:
-        tried = with_first((most + len(best.names)) // 2)
+        tried = with_these(ordered[: (most + len(best.names)) // 2])
         if tried.cosines_N.min() >= least:
             best = tried
         else:
             most = len(tried.names)
+    for name in ordered[len(best.names) + 1 :]:
+        tried = with_these((*best.names, name))
+        if tried.cosines_N.min() >= least:
+            best = tried
     return best
 
 
