@@ -58,16 +58,24 @@ class Int8Weight:
     def product(self, x_TI: Tensor, bias_O: Tensor | None) -> Tensor:
         """Return ``x W^T + b`` (T, O) of float32 rows."""
         whole_O = self._bias_O if bias_O is None else bias_O + self._bias_O
+        if len(x_TI) <= ROWS_AT_ONCE:
+            return self._of_some(x_TI, whole_O)
         y_TO = x_TI.new_empty(len(x_TI), len(self.scale_O))
         for start in range(0, len(x_TI), ROWS_AT_ONCE):
-            codes_TC = _rounded(torch.addcmul(self._before_I, x_TI[start : start + ROWS_AT_ONCE], self.stretch_I))
-            step_T, least_T = (
-                codes_TC[:, -_BEHIND:].clone(memory_format=torch.contiguous_format).view(torch.float32).unbind(1)
-            )
-            part_TO = y_TO[start : start + ROWS_AT_ONCE]
-            torch.addcmul(whole_O, self._sums(codes_TC), step_T[:, None], out=part_TO)
-            part_TO.addr_(least_T, self._weights_O)
+            self._of_some(x_TI[start : start + ROWS_AT_ONCE], whole_O, y_TO[start : start + ROWS_AT_ONCE])
         return y_TO
+
+    def _of_some(self, x_TI: Tensor, whole_O: Tensor, y_TO: Tensor | None = None) -> Tensor:
+        """Return the outputs of some rows, written into ``y_TO`` where it is given."""
+        if self._stretches:
+            x_TI = torch.addcmul(self._before_I, x_TI, self.stretch_I)
+        codes_TC = _rounded(x_TI)
+        step_T, least_T = (
+            codes_TC[:, -_BEHIND:].clone(memory_format=torch.contiguous_format).view(torch.float32).unbind(1)
+        )
+        sums_TO = self._sums(codes_TC)
+        y_TO = torch.addcmul(whole_O, sums_TO, step_T[:, None], out=sums_TO if y_TO is None else y_TO)
+        return y_TO.addr_(least_T, self._weights_O)
 
     def _sums(self, codes_TC: Tensor) -> Tensor:
         """Return the products of codes, times the step of each output's weights (T, O)."""
@@ -99,6 +107,10 @@ class Int8Weight:
     def _bias_O(self) -> Tensor:
         """Restores to each output what the shift has taken."""
         return (self.weight().double() @ self.shift_I.double()).float()
+
+    @cached_property
+    def _stretches(self) -> bool:
+        return bool((self.stretch_I != 1).any() or (self.shift_I != 0).any())
 
     @cached_property
     def _before_I(self) -> Tensor:

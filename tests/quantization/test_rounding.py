@@ -1,0 +1,54 @@
+"""Maps in int8 fitted to rows that are correlated, as hidden states are."""
+
+import torch
+
+from bothways.encoder.int8 import Int8Weight
+from bothways.quantization.rounding import InputSample, fitted
+
+
+def correlated(rows, width, seed, few=4):
+    """Rows that lie near a space of few dimensions."""
+    generator = torch.Generator().manual_seed(seed)
+    directions = torch.randn(few, width, generator=torch.Generator().manual_seed(1))
+    noise = torch.randn(rows, width, generator=generator)
+    return torch.randn(rows, few, generator=generator) @ directions + 0.05 * noise
+
+
+def sample_of(*batches):
+    sample = InputSample(batches[0].shape[1], torch.Generator().manual_seed(0))
+    for each in batches:
+        sample.add(each)
+    return sample
+
+
+def lost(found, weight_OI, rows_TI):
+    return float((found.product(rows_TI, None) - rows_TI @ weight_OI.t()).square().mean())
+
+
+def test_weights_that_make_up_for_one_another_lose_less_of_rows_that_were_not_seen():
+    weight_OI = torch.randn(16, 48, generator=torch.Generator().manual_seed(0))
+    sample = sample_of(*(correlated(512, 48, seed) for seed in range(8)))
+    unseen_TI = correlated(512, 48, 99)
+    plain = Int8Weight.of(weight_OI, torch.zeros(48), torch.ones(48))
+    # Rounding of the rows remains.
+    assert lost(fitted(weight_OI, sample), weight_OI, unseen_TI) < 0.7 * lost(plain, weight_OI, unseen_TI)
+
+
+def test_sums_over_rows_leave_out_those_that_maps_are_compared_on():
+    batches = [correlated(100, 8, seed) for seed in range(2)]
+    sample = sample_of(*batches)
+    rows_TI, left_RI = torch.cat(batches).double(), sample.rows_RI.double()
+    assert sample.count == 200 - len(left_RI) == 72
+    torch.testing.assert_close(sample.sum_I.double(), rows_TI.sum(0) - left_RI.sum(0), rtol=1e-5, atol=1e-4)
+    expected_II = rows_TI.t() @ rows_TI - left_RI.t() @ left_RI
+    torch.testing.assert_close(sample.products_II.double(), expected_II, rtol=1e-5, atol=1e-4)
+    assert torch.equal(sample.low_I.double(), rows_TI.amin(0))
+    assert torch.equal(sample.high_I.double(), rows_TI.amax(0))
+
+
+def test_rows_that_are_zero_everywhere_and_few_rows_are_fitted_too():
+    weight_OI = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
+    for rows_TI in (torch.zeros(100, 8), torch.zeros(1, 8), correlated(1, 8, 0)):
+        found = fitted(weight_OI, sample_of(rows_TI))
+        assert torch.isfinite(found.product(rows_TI, None)).all()
+        assert lost(found, weight_OI, rows_TI) < 1e-3
