@@ -40,7 +40,7 @@ class PackedWeight:
 
     def product(self, x_TI: Tensor, bias_O: Tensor | None) -> Tensor:
         """Return ``x W^T + b`` (T, O)."""
-        return _in_blocks(x_TI, self.packed_OI, bias_O)
+        return _filled_product(x_TI, self.packed_OI, bias_O)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +73,7 @@ class BFloat16Weight:
     def _rounded(self, x_TI: Tensor, bias_O: Tensor | None) -> Tensor:
         if self.weight_OI.dtype == torch.float32:
             return F.linear(x_TI.float(), self.weight_OI, bias_O).bfloat16()
-        return _in_blocks(x_TI, self.weight_OI, bias_O)
+        return _filled_product(x_TI, self.weight_OI, bias_O)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ def _forget(*_: object) -> None:
 register_optimizer_step_post_hook(_forget)
 
 
-def _in_blocks(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
+def _filled_product(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
     """Return ``x W^T + b`` (T, O), the rows filled up with zeros to whole blocks."""
     rows = x_TI.shape[0]
     missing = -rows % packed_block(rows)
