@@ -82,19 +82,43 @@ def loading() -> Iterator[None]:
     The first time in a process it also has torch use no more threads than the cgroups grant cores, where the
     environment does not say how many to use.
     """
+    _respect_cgroups()
+    with calling_thread_alone():
+        yield
+
+
+@contextmanager
+def calling_thread_alone() -> Iterator[None]:
+    """Compute with the calling thread alone while the block runs, where OpenMP can be told."""
     import torch
 
-    _respect_cgroups()
-    number, openmp = torch.get_num_threads(), _openmp()
-    if openmp is None:
-        yield
-        return
-    # Not torch.set_num_threads, which other threads would see.
-    openmp.omp_set_num_threads(1)
+    number = torch.get_num_threads()
+    if has_threads_of_its_own():
+        limit_calling_thread(1)
     try:
         yield
     finally:
-        openmp.omp_set_num_threads(number)
+        if has_threads_of_its_own():
+            limit_calling_thread(number)
+
+
+def has_threads_of_its_own() -> bool:
+    """Return whether each thread of this process can be told how many threads to compute with."""
+    return _openmp() is not None
+
+
+def limit_calling_thread(number: int) -> None:
+    """Have the calling thread, and no other, compute with so many threads from now on."""
+    import torch
+
+    # The first time that a thread asks, torch sets it to what the others have.
+    torch.get_num_threads()
+    openmp = _openmp()
+    assert openmp is not None  # the caller asked
+    # Not torch.set_num_threads, which other threads would see.
+    openmp.omp_set_num_threads(number)
+    if hasattr(openmp, "MKL_Set_Num_Threads_Local"):  # in lower case it is Fortran's, which takes an address
+        openmp.MKL_Set_Num_Threads_Local(number)
 
 
 @cache

@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bothways import threads
 from bothways.checkpoints import load
 from bothways.errors import InvalidInput, OutOfMemory
 from bothways.inference import InferenceEngine, RequestQueue, Runner, TextOptions, TokenBudget
@@ -177,6 +178,79 @@ def test_eight_threads_that_read_at_once_get_what_one_gets(model):
         for several in pool.map(read, range(8)):
             for rows_WK, right_WK in zip(several, one, strict=True):
                 np.testing.assert_array_equal(rows_WK, right_WK)
+
+
+@pytest.fixture
+def two_threads():
+    number = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(number)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_a_cpu_with_two_threads_computes_two_batches_at_once_with_a_thread_for_each():
+    both, seen = threading.Barrier(2), []
+
+    def compute(packed, windows):
+        both.wait(timeout=PATIENCE)
+        seen.append((threading.current_thread().name, torch.get_num_threads(), packed.ids_T.is_inference()))
+        return [sum(window.ids) for window in windows]
+
+    windows = [Given([number] * 64) for number in range(64)]
+    assert Runner(compute, CPU, 8192).run(windows) == [64 * number for number in range(64)]
+    assert [threads for _, threads, _ in seen] == [1, 1]
+    assert len({name for name, _, _ in seen}) == 2
+    assert threading.current_thread().name not in {name for name, _, _ in seen}
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_batches_in_threads_give_what_batches_in_turn_give(model):
+    rng = np.random.default_rng(0)
+    windows = [Given(rng.integers(FIRST_WORD, VOCABULARY, length).tolist()) for length in rng.integers(1, LIMIT, 600)]
+    runner = Runner(
+        row_answers(lambda packed: model.encoder(packed)[packed.first_tokens_B], per_token=False), CPU, 1024
+    )
+    found = np.stack(runner.run(windows))
+    with threads.calling_thread_alone():
+        alone = np.stack(runner.run(windows))
+    np.testing.assert_allclose(found, alone, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_an_error_in_a_thread_is_that_of_the_call_and_what_waits_is_not_computed():
+    computed = []
+
+    def compute(_packed, windows):
+        computed.append(len(windows))
+        raise ValueError("the model says no")
+
+    with pytest.raises(ValueError, match="the model says no"):
+        Runner(compute, CPU, 1024).run([Given([1] * 128)] * 400)
+    assert len(computed) < 50
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_threads_halve_batches_that_do_not_fit_into_memory():
+    tried = []
+    runner = Runner(failing_above(700, tried), CPU, 2048)
+    windows = [Given([number] * 100, number) for number in range(60)]
+    assert runner.run(windows) == expected(windows)
+    assert max(tried) > 700
+    assert runner.budget.tokens < 1024
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_few_tokens_are_one_batch_of_the_calling_thread():
+    names = []
+
+    def compute(_packed, windows):
+        names.append(threading.current_thread().name)
+        return [0] * len(windows)
+
+    Runner(compute, CPU, 4096).run([Given([1] * 100)] * 20)
+    assert names == [threading.current_thread().name]
 
 
 @given(st.lists(ragged_windows, max_size=8), st.integers(1, 60))

@@ -1,5 +1,8 @@
 """Windows in, answers out: every forward pass without gradients runs here, in packed batches by token budget.
 
+A CPU with several threads computes several batches at once, with a thread or some for each: two batches on a core each
+take less time than both in turn on two cores, which wait for one another after every operation.
+
 A `Runner` is pulled from: `Runner.run` takes windows and returns their answers in order. A `RequestQueue` is pushed
 into: requests arrive from any thread, each gets a future, and one worker thread computes them in common batches.
 
@@ -7,9 +10,10 @@ Shapes: B windows of a batch, T tokens of a batch, n tokens of one window, K num
 window, or for each token.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice
@@ -25,10 +29,14 @@ from bothways.errors import InvalidInput, OutOfMemory
 from bothways.inference.batching import TokenBudget, by_token_budget, pack_in_blocks
 from bothways.inference.windows import Rows, TokenIds
 from bothways.packing import Packed, pack
+from bothways.products import matrix_product
+from bothways.threads import has_threads_of_its_own, limit_calling_thread
 
 WindowT = TypeVar("WindowT", bound=TokenIds)
 AnswerT = TypeVar("AnswerT")
 
+# The most batches at once, for Python itself computes for one at a time, and the fewest tokens that are worth a thread.
+_AT_ONCE, _WORTH_A_THREAD = 4, 1024
 # What CUDA and MPS, the libraries of CUDA, and a CPU say.
 _OUT_OF_MEMORY = ("out of memory", "ALLOC_FAILED", "can't allocate memory")
 
@@ -38,7 +46,8 @@ class Runner(Generic[WindowT, AnswerT]):
 
     It has no state but the budget, so any number of threads may use it at once.
 
-    A GPU gets its next batch before the answers of the last one are read.
+    A GPU gets its next batch before the answers of the last one are read. On a CPU with several threads up to four are
+    computed at once, in threads of their own, unless processes share the model.
 
     Args:
         compute: From a packed batch and its B windows to B answers. On a CPU the batch may hold sequences of one token
@@ -67,15 +76,40 @@ class Runner(Generic[WindowT, AnswerT]):
         Raises:
             OutOfMemory: A single window does not fit into memory.
         """
+        tokens = sum(len(window.ids) for window in windows)
+        at_once = self._at_once(tokens)
         found: dict[int, AnswerT] = {}
+        for batch, answers in self._in_threads(windows, tokens, at_once) if at_once > 1 else self._in_turn(windows):
+            found.update(zip(batch, answers, strict=True))
+        return [found[index] for index in range(len(windows))]
+
+    def _in_turn(self, windows: Sequence[WindowT]) -> Iterator[tuple[list[int], Sequence[AnswerT]]]:
         unread: deque[tuple[list[int], Sequence[AnswerT]]] = deque()
         for batch in self._batches([len(window.ids) for window in windows]):
             unread.append((batch, self._answers([windows[index] for index in batch])))
             if len(unread) > self._unread:
-                found.update(zip(*unread.popleft(), strict=True))
-        for computed in unread:
-            found.update(zip(*computed, strict=True))
-        return [found[index] for index in range(len(windows))]
+                yield unread.popleft()
+        yield from unread
+
+    def _at_once(self, tokens: int) -> int:
+        """Return how many batches of so many tokens are computed at once."""
+        # Processes that share a model take its parts from each other in one order.
+        shared = torch.distributed.is_available() and torch.distributed.is_initialized()
+        if self._device.type != "cpu" or shared or not has_threads_of_its_own():
+            return 1
+        return max(1, min(torch.get_num_threads(), _AT_ONCE, tokens // _WORTH_A_THREAD))
+
+    def _in_threads(
+        self, windows: Sequence[WindowT], tokens: int, at_once: int
+    ) -> Iterator[tuple[list[int], Sequence[AnswerT]]]:
+        """Compute batches of about as many tokens, a multiple of those at once."""
+        matrix_product()  # it may be measured yet, which wants a quiet process
+        rounds = math.ceil(tokens / (self.budget.tokens * at_once))
+        batches = [*by_token_budget([len(window.ids) for window in windows], math.ceil(tokens / (rounds * at_once)))]
+        threads = max(1, torch.get_num_threads() // at_once)
+        with ThreadPoolExecutor(at_once, "inference", limit_calling_thread, (threads,)) as pool:
+            given = ([windows[index] for index in batch] for batch in batches)
+            yield from zip(batches, pool.map(self._answers, given), strict=True)
 
     def _batches(self, lengths: list[int]) -> Iterator[list[int]]:
         """Batches within the budget of the moment, which other batches and threads may lower."""

@@ -28,6 +28,7 @@ from bothways.storage import check_folder_free, new_folder
 from bothways.tasks.opening import OpenedModel, open_model
 from bothways.tasks.reading import OpenOptions
 from bothways.text.texts import check_text
+from bothways.threads import calling_thread_alone
 
 LEAST_COSINE = 0.999
 MOST_TEXTS = 2000
@@ -179,7 +180,8 @@ def _candidates(
     """Return the layers that read something, each with its map."""
     modules = {name: opened.model.encoder.get_submodule(name.removesuffix(".weight")) for name in layers}
     vectors = _vectors(opened, read)
-    with sampled(modules, seed) as samples:
+    # One batch after another, so that the same rows are drawn each time.
+    with sampled(modules, seed) as samples, calling_thread_alone():
         for start in range(0, len(texts), _FITTING):
             vectors(texts[start : start + _FITTING])
             if all(sample.is_enough for sample in samples.values()):
