@@ -93,16 +93,16 @@ def calling_thread_alone() -> Iterator[None]:
     import torch
 
     number = torch.get_num_threads()
-    if has_threads_of_its_own():
+    if can_limit_calling_thread():
         limit_calling_thread(1)
     try:
         yield
     finally:
-        if has_threads_of_its_own():
+        if can_limit_calling_thread():
             limit_calling_thread(number)
 
 
-def has_threads_of_its_own() -> bool:
+def can_limit_calling_thread() -> bool:
     """Return whether each thread of this process can be told how many threads to compute with."""
     return _openmp() is not None
 

@@ -30,7 +30,7 @@ from bothways.inference.batching import TokenBudget, by_token_budget, pack_in_bl
 from bothways.inference.windows import Rows, TokenIds
 from bothways.packing import Packed, pack
 from bothways.products import matrix_product
-from bothways.threads import has_threads_of_its_own, limit_calling_thread
+from bothways.threads import can_limit_calling_thread, limit_calling_thread
 
 WindowT = TypeVar("WindowT", bound=TokenIds)
 AnswerT = TypeVar("AnswerT")
@@ -95,7 +95,7 @@ class Runner(Generic[WindowT, AnswerT]):
         """Return how many batches of so many tokens are computed at once."""
         # Processes that share a model take its parts from each other in one order.
         shared = torch.distributed.is_available() and torch.distributed.is_initialized()
-        if self._device.type != "cpu" or shared or not has_threads_of_its_own():
+        if self._device.type != "cpu" or shared or not can_limit_calling_thread():
             return 1
         return max(1, min(torch.get_num_threads(), _AT_ONCE, tokens // _WORTH_A_THREAD))
 
