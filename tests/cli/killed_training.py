@@ -76,7 +76,7 @@ def main(files, folder, scenario, step):
         return [
             *("train", "classification", "--model", files / "tiny", "--train", files / "train.jsonl.gz"),
             *("--validation", files / "validation.jsonl.gz", "--epochs", 2, "--learning-rate", 0.01, "--device", "cpu"),
-            *("--output", place / "run", *more),
+            *("--batch-size", 32, "--output", place / "run", *more),
         ]
 
     if scenario == "names cannot be exchanged":

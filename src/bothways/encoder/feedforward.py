@@ -106,7 +106,7 @@ def feed_forward(config: EncoderConfig) -> FeedForward | GatedForward:
 def _some_rows_at_a_time(network: Callable[[Tensor], Tensor], hidden_TH: Tensor) -> Tensor:
     """Return the network of all rows; in inference on a CPU by parts, whose inner states stay in the cache."""
     # The number of rows last: of a graph being recorded it is not known.
-    if not torch.is_inference_mode_enabled() or hidden_TH.device.type != "cpu" or len(hidden_TH) <= ROWS_AT_ONCE:
+    if not torch.is_inference_mode_enabled() or hidden_TH.device.type != "cpu" or hidden_TH.shape[0] <= ROWS_AT_ONCE:
         return network(hidden_TH)
     output_TH = torch.empty_like(hidden_TH)
     for start in range(0, len(hidden_TH), ROWS_AT_ONCE):

@@ -64,8 +64,11 @@ class BFloat16Weight:
 
     def product(self, x_TI: Tensor, bias_O: Tensor | None) -> Tensor:
         """Return ``x W^T + b`` (T, O)."""
-        y_TO = x_TI.new_empty(len(x_TI), self.outputs)
-        for start in range(0, len(x_TI), ROWS_AT_ONCE):
+        rows = x_TI.shape[0]
+        if rows <= ROWS_AT_ONCE:
+            return self._rounded(x_TI.bfloat16(), bias_O).float()
+        y_TO = x_TI.new_empty(rows, self.outputs)
+        for start in range(0, rows, ROWS_AT_ONCE):
             rows_TI = x_TI[start : start + ROWS_AT_ONCE].bfloat16()
             y_TO[start : start + ROWS_AT_ONCE] = self._rounded(rows_TI, bias_O)
         return y_TO
@@ -173,4 +176,4 @@ def _filled_product(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> T
 def filled(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None, missing: int) -> Tensor:
     """Return ``x W^T + b`` (T, O) by oneDNN, computed with so many rows of zeros behind the others."""
     filled_UO = onednn_product(F.pad(x_TI, (0, 0, 0, missing)), weight_OI, bias_O)
-    return filled_UO.resize_(len(x_TI), filled_UO.shape[1])  # no view of it, for others write into the result
+    return filled_UO.resize_(x_TI.shape[0], filled_UO.shape[1])  # no view of it, for others write into the result

@@ -58,10 +58,11 @@ class Int8Weight:
     def product(self, x_TI: Tensor, bias_O: Tensor | None) -> Tensor:
         """Return ``x W^T + b`` (T, O) of float32 rows."""
         whole_O = self._bias_O if bias_O is None else bias_O + self._bias_O
-        if len(x_TI) <= ROWS_AT_ONCE:
+        rows = x_TI.shape[0]  # in torch, `len` of a tensor takes longer
+        if rows <= ROWS_AT_ONCE:
             return self._of_some(x_TI, whole_O)
-        y_TO = x_TI.new_empty(len(x_TI), len(self.scale_O))
-        for start in range(0, len(x_TI), ROWS_AT_ONCE):
+        y_TO = x_TI.new_empty(rows, len(self.scale_O))
+        for start in range(0, rows, ROWS_AT_ONCE):
             self._of_some(x_TI[start : start + ROWS_AT_ONCE], whole_O, y_TO[start : start + ROWS_AT_ONCE])
         return y_TO
 
@@ -83,7 +84,7 @@ class Int8Weight:
             # Float64 holds every such sum exactly.
             exact_TO = codes_TC[:, :-_BEHIND].double() @ self.codes_OI.double().t()
             return exact_TO.float() * self.scale_O
-        rows = len(codes_TC)
+        rows = codes_TC.shape[0]
         if missing := -rows % _BLOCK:
             codes_TC = F.pad(codes_TC, (0, 0, 0, missing))
         sums_UO = _onednn(codes_TC, self._packed, self.scale_O, self._zeros_O)
