@@ -103,6 +103,20 @@ def packed_block(rows: int) -> int:
     return ROW_BLOCK
 
 
+def in_parts(work: Callable[[Tensor], Tensor], x_TI: Tensor, outputs: int) -> Tensor:
+    """Return the results (T, O) of work on rows, of which so many are given at once as stay in the cache.
+
+    Many rows' results come in the precision of the rows, few rows' as the work gives them.
+    """
+    rows = x_TI.shape[0]  # in torch, `len` of a tensor takes longer
+    if rows <= ROWS_AT_ONCE:
+        return work(x_TI)
+    y_TO = x_TI.new_empty(rows, outputs)
+    for start in range(0, rows, ROWS_AT_ONCE):
+        y_TO[start : start + ROWS_AT_ONCE] = work(x_TI[start : start + ROWS_AT_ONCE])
+    return y_TO
+
+
 @cache
 def has_bfloat16_product() -> bool:
     """Return whether this processor has instructions for bfloat16 (AVX-512 BF16 or AMX), and torch the operator."""

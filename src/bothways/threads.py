@@ -93,13 +93,11 @@ def calling_thread_alone() -> Iterator[None]:
     import torch
 
     number = torch.get_num_threads()
-    if can_limit_calling_thread():
-        limit_calling_thread(1)
+    limit_calling_thread(1)
     try:
         yield
     finally:
-        if can_limit_calling_thread():
-            limit_calling_thread(number)
+        limit_calling_thread(number)
 
 
 def can_limit_calling_thread() -> bool:
@@ -108,13 +106,14 @@ def can_limit_calling_thread() -> bool:
 
 
 def limit_calling_thread(number: int) -> None:
-    """Have the calling thread, and no other, compute with so many threads from now on."""
+    """Have the calling thread, and no other, compute with so many threads from now on, where OpenMP can be told."""
     import torch
 
     # The first time that a thread asks, torch sets it to what the others have.
     torch.get_num_threads()
     openmp = _openmp()
-    assert openmp is not None  # the caller asked
+    if openmp is None:
+        return
     # Not torch.set_num_threads, which other threads would see.
     openmp.omp_set_num_threads(number)
     if hasattr(openmp, "MKL_Set_Num_Threads_Local"):  # in lower case it is Fortran's, which takes an address

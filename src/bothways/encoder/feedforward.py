@@ -15,7 +15,7 @@ from bothways.encoder.config import EncoderConfig
 from bothways.encoder.dropout import Dropout
 from bothways.encoder.linear import Linear
 from bothways.encoder.recomputation import computed_again
-from bothways.products import ROWS_AT_ONCE
+from bothways.products import in_parts
 
 
 def _gelu_tanh(values: Tensor) -> Tensor:
@@ -105,13 +105,9 @@ def feed_forward(config: EncoderConfig) -> FeedForward | GatedForward:
 
 def _some_rows_at_a_time(network: Callable[[Tensor], Tensor], hidden_TH: Tensor) -> Tensor:
     """Return the network of all rows; in inference on a CPU by parts, whose inner states stay in the cache."""
-    # The number of rows last: of a graph being recorded it is not known.
-    if not torch.is_inference_mode_enabled() or hidden_TH.device.type != "cpu" or hidden_TH.shape[0] <= ROWS_AT_ONCE:
+    if not torch.is_inference_mode_enabled() or hidden_TH.device.type != "cpu":
         return network(hidden_TH)
-    output_TH = torch.empty_like(hidden_TH)
-    for start in range(0, len(hidden_TH), ROWS_AT_ONCE):
-        output_TH[start : start + ROWS_AT_ONCE] = network(hidden_TH[start : start + ROWS_AT_ONCE])
-    return output_TH
+    return in_parts(network, hidden_TH, hidden_TH.shape[1])
 
 
 def _activated(inner_TF: Tensor, activation: Activation) -> Tensor:

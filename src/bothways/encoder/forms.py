@@ -18,7 +18,7 @@ import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from bothways.products import ROWS_AT_ONCE, has_bfloat16_product, matrix_product, onednn_product, packed, packed_block
+from bothways.products import has_bfloat16_product, in_parts, matrix_product, onednn_product, packed, packed_block
 
 
 class WeightForm(Protocol):
@@ -64,14 +64,7 @@ class BFloat16Weight:
 
     def product(self, x_TI: Tensor, bias_O: Tensor | None) -> Tensor:
         """Return ``x W^T + b`` (T, O)."""
-        rows = x_TI.shape[0]
-        if rows <= ROWS_AT_ONCE:
-            return self._rounded(x_TI.bfloat16(), bias_O).float()
-        y_TO = x_TI.new_empty(rows, self.outputs)
-        for start in range(0, rows, ROWS_AT_ONCE):
-            rows_TI = x_TI[start : start + ROWS_AT_ONCE].bfloat16()
-            y_TO[start : start + ROWS_AT_ONCE] = self._rounded(rows_TI, bias_O)
-        return y_TO
+        return in_parts(lambda rows_TI: self._rounded(rows_TI.bfloat16(), bias_O), x_TI, self.outputs).float()
 
     def _rounded(self, x_TI: Tensor, bias_O: Tensor | None) -> Tensor:
         if self.weight_OI.dtype == torch.float32:

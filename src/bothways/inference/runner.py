@@ -76,16 +76,17 @@ class Runner(Generic[WindowT, AnswerT]):
         Raises:
             OutOfMemory: A single window does not fit into memory.
         """
-        tokens = sum(len(window.ids) for window in windows)
-        at_once = self._at_once(tokens)
+        lengths = [len(window.ids) for window in windows]
+        at_once = self._at_once(sum(lengths))
+        computed = self._in_threads(windows, lengths, at_once) if at_once > 1 else self._in_turn(windows, lengths)
         found: dict[int, AnswerT] = {}
-        for batch, answers in self._in_threads(windows, tokens, at_once) if at_once > 1 else self._in_turn(windows):
+        for batch, answers in computed:
             found.update(zip(batch, answers, strict=True))
         return [found[index] for index in range(len(windows))]
 
-    def _in_turn(self, windows: Sequence[WindowT]) -> Iterator[tuple[list[int], Sequence[AnswerT]]]:
+    def _in_turn(self, windows: Sequence[WindowT], lengths: list[int]) -> Iterator[tuple[list[int], Sequence[AnswerT]]]:
         unread: deque[tuple[list[int], Sequence[AnswerT]]] = deque()
-        for batch in self._batches([len(window.ids) for window in windows]):
+        for batch in self._batches(lengths):
             unread.append((batch, self._answers([windows[index] for index in batch])))
             if len(unread) > self._unread:
                 yield unread.popleft()
@@ -100,12 +101,13 @@ class Runner(Generic[WindowT, AnswerT]):
         return max(1, min(torch.get_num_threads(), _AT_ONCE, tokens // _WORTH_A_THREAD))
 
     def _in_threads(
-        self, windows: Sequence[WindowT], tokens: int, at_once: int
+        self, windows: Sequence[WindowT], lengths: list[int], at_once: int
     ) -> Iterator[tuple[list[int], Sequence[AnswerT]]]:
         """Compute batches of about as many tokens, a multiple of those at once."""
         matrix_product()  # it may be measured yet, which wants a quiet process
+        tokens = sum(lengths)
         rounds = math.ceil(tokens / (self.budget.tokens * at_once))
-        batches = [*by_token_budget([len(window.ids) for window in windows], math.ceil(tokens / (rounds * at_once)))]
+        batches = [*by_token_budget(lengths, math.ceil(tokens / (rounds * at_once)))]
         threads = max(1, torch.get_num_threads() // at_once)
         with ThreadPoolExecutor(at_once, "inference", limit_calling_thread, (threads,)) as pool:
             given = ([windows[index] for index in batch] for batch in batches)
