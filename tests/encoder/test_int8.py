@@ -5,13 +5,13 @@ import torch
 
 from bothways.encoder import int8
 from bothways.encoder.forms import drop, held, hold
-from bothways.encoder.int8 import Int8Weight
+from bothways.encoder.int8 import ANY_PAIR, SMALL_PAIR, Int8Weight
 from bothways.encoder.linear import Linear
 
 ROWS = (1, 15, 16, 17, 384, 530)
 
 
-def made(behind_gelu=False, inputs=70, outputs=37, seed=0):
+def made(behind_gelu=False, inputs=70, outputs=37, seed=0, pair=ANY_PAIR):
     generator = torch.Generator().manual_seed(seed)
     layer = Linear(inputs, outputs).requires_grad_(False)
     with torch.no_grad():
@@ -19,7 +19,7 @@ def made(behind_gelu=False, inputs=70, outputs=37, seed=0):
         layer.bias.copy_(torch.randn(outputs, generator=generator))
     shift_I = torch.full((inputs,), -0.17) if behind_gelu else torch.randn(inputs, generator=generator)
     stretch_I = 0.5 + torch.rand(inputs, generator=generator)
-    return layer, Int8Weight.of(layer.weight, shift_I, stretch_I)
+    return layer, Int8Weight.of(layer.weight, shift_I, stretch_I, pair)
 
 
 def inputs(count, *, behind_gelu=False, width=70, seed=1):
@@ -39,13 +39,53 @@ def test_a_product_in_int8_is_near_that_in_float32(behind_gelu, count):
 
 @pytest.mark.parametrize("behind_gelu", [False, True])
 def test_the_operators_give_the_sums_that_float64_gives(behind_gelu, monkeypatch):
-    if not int8.has_int8():
+    if not int8.largest_pair():
         pytest.skip("this processor or torch multiplies no int8")
-    layer, as_int8 = made(behind_gelu)
+    layer, as_int8 = made(behind_gelu, pair=int8.largest_pair())
+    assert as_int8.is_fast
     x_TI = inputs(530, behind_gelu=behind_gelu)
     found_TO = as_int8.product(x_TI, layer.bias)
-    monkeypatch.setattr(int8, "has_int8", lambda: False)
+    monkeypatch.setattr(int8, "largest_pair", lambda: 0)
+    assert not as_int8.is_fast
     torch.testing.assert_close(as_int8.product(x_TI, layer.bias), found_TO, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("signs", [(1, 1), (-1, -1), (1, -1)])
+@pytest.mark.parametrize("pair", [(127, 1), (1, 127), (64, 64), (100, 28)])
+def test_the_largest_pairs_of_weights_are_added_exactly(pair, signs, monkeypatch):
+    """A processor without VNNI adds two products in 16 bits."""
+    if not int8.largest_pair():
+        pytest.skip("this processor or torch multiplies no int8")
+    codes_OI = (torch.tensor(pair) * torch.tensor(signs)).repeat(48, 35).to(torch.int8)
+    as_int8 = Int8Weight(codes_OI, torch.ones(48), torch.zeros(70), torch.ones(70))
+    assert as_int8.is_fast
+    x_TI = torch.ones(20, 70)
+    x_TI[:, -1] = 0  # so that all others get the largest code
+    found_TO = as_int8.product(x_TI, None)
+    monkeypatch.setattr(int8, "largest_pair", lambda: 0)
+    torch.testing.assert_close(as_int8.product(x_TI, None), found_TO, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("codes", "pair"),
+    [([127, 1], 128), ([127, 2], 129), ([-127, -127], 254), ([127, -127], 127), ([1, 127, 127], 128), ([0], 0)],
+)
+def test_a_pair_of_weights_are_neighbours_of_one_sign(codes, pair, monkeypatch):
+    width = len(codes)
+    as_int8 = Int8Weight(
+        torch.tensor([[0] * width, codes]).to(torch.int8), torch.ones(2), torch.zeros(width), torch.ones(width)
+    )
+    assert as_int8.pair == pair
+    for largest in (0, SMALL_PAIR, ANY_PAIR):
+        monkeypatch.setattr(int8, "largest_pair", lambda largest=largest: largest)
+        assert as_int8.is_fast == (pair <= largest)
+
+
+@pytest.mark.parametrize("pair", [SMALL_PAIR, ANY_PAIR])
+def test_weights_are_rounded_to_pairs_of_the_size_that_is_asked_for(pair):
+    _, as_int8 = made(pair=pair)
+    assert as_int8.codes_OI.abs().max() == pair // 2
+    assert as_int8.pair <= pair
 
 
 def test_each_row_has_the_same_bits_alone_and_among_others():

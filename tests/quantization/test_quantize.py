@@ -1,6 +1,7 @@
 """Models in int8, of every family: what they say, that they open as they were, and what is refused."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from bothways.checkpoints.files import read_safetensors
 from bothways.checkpoints.int8 import INT8_WEIGHTS, read_int8
 from bothways.encoder import forms, int8
 from bothways.encoder.forms import BFloat16Weight, held
+from bothways.encoder.int8 import ANY_PAIR, SMALL_PAIR, Int8Weight
 from bothways.errors import CorruptCheckpoint, IncompatibleWeights, InvalidInput, OutputExists
 from bothways.products import has_bfloat16_product
 from bothways.quantization import quantize
@@ -81,7 +83,7 @@ def test_fewer_layers_are_int8_where_more_is_asked_for_and_others_float32_where_
         assert found.min_cosine >= 1 - share * lost
         assert found.min_cosine > before.min_cosine
         assert len(found.int8) < len(whole.int8)
-        assert (found.bfloat16 == ()) == (number == 1)
+        assert (found.bfloat16 == ()) == (number == 1 or not has_bfloat16_product())
         assert set(found.int8) | set(found.bfloat16) | set(found.float32) == set(whole.int8)
         before = found
 
@@ -102,7 +104,7 @@ def test_the_same_texts_and_seed_give_the_same_files(bert, tmp_path):
 def test_without_the_operators_the_rounded_weights_are_used(bert, tmp_path, monkeypatch):
     quantize(bert, tmp_path / "int8", texts(), cosine=0.99)
     fast = vectors(tmp_path / "int8", texts())
-    monkeypatch.setattr("bothways.checkpoints.int8.has_int8", lambda: False)
+    monkeypatch.setattr(int8, "largest_pair", lambda: 0)
     encoder = load(tmp_path / "int8", device="cpu").encoder
     assert all(held(parameter) is None for parameter in encoder.parameters())
     slow = vectors(tmp_path / "int8", texts())
@@ -110,9 +112,27 @@ def test_without_the_operators_the_rounded_weights_are_used(bert, tmp_path, monk
     assert not np.array_equal(slow, fast)
 
 
+def test_a_portable_model_is_int8_without_vnni_and_another_is_not(bert, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules["bothways.quantization.quantize"], "largest_pair", lambda: ANY_PAIR)
+    for portable in (False, True):
+        found = quantize(bert, tmp_path / f"{portable}", texts(), cosine=0.99, portable=portable)
+        assert found.portable == portable
+    monkeypatch.setattr(int8, "largest_pair", lambda: SMALL_PAIR)
+    for portable in (False, True):
+        encoder = load(tmp_path / f"{portable}", device="cpu").encoder
+        held_forms = [held(parameter) for parameter in encoder.parameters()]
+        assert any(isinstance(each, Int8Weight) for each in held_forms) == portable
+
+
+def test_where_there_is_no_vnni_what_is_quantized_is_portable(bert, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules["bothways.quantization.quantize"], "largest_pair", lambda: SMALL_PAIR)
+    assert quantize(bert, tmp_path / "int8", texts(), cosine=0.99).portable
+    assert all(each.pair <= SMALL_PAIR for each in read_int8(tmp_path / "int8").values())
+
+
 def test_the_search_is_the_same_without_the_operators(bert, tmp_path, monkeypatch):
     fast = quantize(bert, tmp_path / "fast", texts(), cosine=0.99)
-    monkeypatch.setattr(int8, "has_int8", lambda: False)
+    monkeypatch.setattr(int8, "largest_pair", lambda: 0)
     monkeypatch.setattr(forms, "has_bfloat16_product", lambda: False)
     slow = quantize(bert, tmp_path / "slow", texts(), cosine=0.99)
     assert slow.int8 == fast.int8

@@ -1,8 +1,9 @@
 """Maps in int8 fitted to rows that are correlated, as hidden states are."""
 
+import pytest
 import torch
 
-from bothways.encoder.int8 import Int8Weight
+from bothways.encoder.int8 import ANY_PAIR, SMALL_PAIR, Int8Weight
 from bothways.quantization.rounding import InputSample, fitted
 
 
@@ -31,7 +32,30 @@ def test_weights_that_make_up_for_one_another_lose_less_of_rows_that_were_not_se
     unseen_TI = correlated(512, 48, 99)
     plain = Int8Weight.of(weight_OI, torch.zeros(48), torch.ones(48))
     # Rounding of the rows remains.
-    assert lost(fitted(weight_OI, sample), weight_OI, unseen_TI) < 0.7 * lost(plain, weight_OI, unseen_TI)
+    assert lost(fitted(weight_OI, sample, ANY_PAIR), weight_OI, unseen_TI) < 0.7 * lost(plain, weight_OI, unseen_TI)
+
+
+@pytest.mark.parametrize("width", [48, 49])
+def test_weights_of_one_size_are_rounded_to_small_pairs_and_lose_less_than_each_for_itself(width):
+    """Such weights would all become the largest number."""
+    signs_OI = torch.randn(16, width, generator=torch.Generator().manual_seed(0)).sign()
+    weight_OI = signs_OI * (1 + 0.1 * torch.rand(16, width, generator=torch.Generator().manual_seed(1)))
+    found = fitted(weight_OI, sample_of(*(correlated(512, width, seed) for seed in range(8))), SMALL_PAIR)
+    plain = Int8Weight.of(weight_OI, torch.zeros(width), torch.ones(width), SMALL_PAIR)
+    unseen_TI = correlated(512, width, 99)
+    assert found.pair <= SMALL_PAIR
+    assert lost(found, weight_OI, unseen_TI) < lost(plain, weight_OI, unseen_TI)
+
+
+def test_in_small_pairs_each_output_takes_the_step_that_suits_it():
+    """One large weight leaves its output's others small, so the finest step fits; equal weights want a coarse one."""
+    weight_OI = 0.1 * torch.randn(2, 48, generator=torch.Generator().manual_seed(0))
+    weight_OI[0, 0] = 1
+    weight_OI[1] = weight_OI[1].sign()
+    sample = sample_of(*(correlated(512, 48, seed) for seed in range(8)))
+    largest_O = fitted(weight_OI, sample, SMALL_PAIR).codes_OI.abs().amax(1)
+    assert largest_O[0] > 100 > largest_O[1]
+    assert fitted(weight_OI, sample, ANY_PAIR).codes_OI.abs().amax(1).min() > 120
 
 
 def test_sums_over_rows_leave_out_those_that_maps_are_compared_on():
@@ -49,6 +73,6 @@ def test_sums_over_rows_leave_out_those_that_maps_are_compared_on():
 def test_rows_that_are_zero_everywhere_and_few_rows_are_fitted_too():
     weight_OI = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
     for rows_TI in (torch.zeros(100, 8), torch.zeros(1, 8), correlated(1, 8, 0)):
-        found = fitted(weight_OI, sample_of(rows_TI))
+        found = fitted(weight_OI, sample_of(rows_TI), ANY_PAIR)
         assert torch.isfinite(found.product(rows_TI, None)).all()
         assert lost(found, weight_OI, rows_TI) < 1e-3

@@ -14,7 +14,7 @@ from bothways.checkpoints.files import read_json, read_safetensors
 from bothways.encoder import Encoder
 from bothways.encoder.encoder import linear_weights
 from bothways.encoder.forms import hold, hold_bfloat16
-from bothways.encoder.int8 import Int8Weight, has_int8
+from bothways.encoder.int8 import Int8Weight, largest_pair
 from bothways.errors import CorruptCheckpoint, IncompatibleWeights
 from bothways.families import Family
 from bothways.families.weight_map import write_weights
@@ -89,8 +89,13 @@ def hold_int8(encoder: Encoder, folder: Path, described: Mapping[str, object]) -
                 f"{str(folder / INT8_WEIGHTS)!r} holds {name} {tuple(each.codes_OI.shape)}, which the encoder of "
                 "config.json does not have. The files do not belong together: get the model again."
             )
-    if maps and not has_int8():
-        phase("this processor or torch multiplies no int8: the rounded weights are used in float32, which is slower")
+    if not all(each.is_fast for each in maps.values()):
+        why = (
+            "this processor has no VNNI, for which this model was quantized (quantize --portable makes it for both)"
+            if largest_pair()
+            else "this processor or torch multiplies no int8"
+        )
+        phase(f"{why}: the rounded weights are used in float32, which is slower")
         return
     for name, each in maps.items():
         hold(parameters[name], each)

@@ -42,6 +42,7 @@ def quantize(
     cosine: Cosine = 0.999,
     most_texts: PositiveInt = 2000,
     seed: int = 0,
+    portable: Flag = False,
     text: Columns = TEXT,
     format: Format | None = None,  # noqa: A002 (the option's name)
     overwrite: Flag = False,
@@ -63,6 +64,7 @@ def quantize(
         cosine: The smallest cosine that a text's vector may have with that of the model in float32.
         most_texts: Texts that are compared; of more a sample is drawn.
         seed: Draws the sample.
+        portable: Let processors without VNNI multiply in int8 too, if this one has it; fewer layers become int8.
         text: Column of the texts; give it again to join several.
         format: Of the data, where the name does not say it.
         overwrite: Replace an earlier model at the output.
@@ -85,6 +87,7 @@ def quantize(
         cosine=cosine,
         most_texts=most_texts,
         seed=seed,
+        portable=portable,
         overwrite=overwrite,
         show_progress=False if quiet else None,
         **open_options(reading, opening),

@@ -3,12 +3,13 @@
 A row is brought to 255 steps between its own least and largest number, so its result depends on no other row. Before
 that each input number is shifted and scaled: what is shifted goes into the bias, and scales move the rounding from
 inputs with few large numbers to the weights (SmoothQuant, Xiao et al. 2022, arXiv:2211.10438; the shift: Wei et al.
-2023, arXiv:2304.09145). Sums are whole numbers, and exact.
+2023, arXiv:2304.09145). Sums are whole numbers, and exact: a processor without VNNI adds the products of two
+neighbouring inputs in 16 bits, so it is given weights of which two neighbours are so small that these hold them.
 
 The parameter of such a map holds the rounded weights in float32. All that is no inference in float32 on a CPU
-(gradients, other devices and precisions) reads that, as do processors without the operators.
+(gradients, other devices and precisions) reads that, as do processors that would not add the codes exactly.
 
-Shapes: T rows, I and O widths, C = I + 8.
+Shapes: T rows, I and O widths, P pairs of weights, C = I + 8.
 """
 
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from torch import Tensor
 from bothways.products import ROWS_AT_ONCE
 
 LARGEST, STEPS = 127, 255
+# The largest sums of two neighbouring weights of one sign: that there is, and whose products 16 bits hold.
+ANY_PAIR, SMALL_PAIR = 2 * LARGEST, 128
 # Rows of a block, for each number of which oneDNN compiles code.
 _BLOCK = 16
 # Behind the codes of a row, its step and its least number are stored as two float32.
@@ -45,11 +48,12 @@ class Int8Weight:
     stretch_I: Tensor
 
     @classmethod
-    def of(cls, weight_OI: Tensor, shift_I: Tensor, stretch_I: Tensor) -> "Int8Weight":
-        """Round a weight, given how its inputs are shifted and stretched."""
+    def of(cls, weight_OI: Tensor, shift_I: Tensor, stretch_I: Tensor, pair: int = ANY_PAIR) -> "Int8Weight":
+        """Round a weight, given how its inputs are shifted and stretched, and the largest pair of codes."""
         stretched_OI = weight_OI.detach() / stretch_I
-        scale_O = steps(stretched_OI)
-        return cls(rounded(stretched_OI, scale_O).to(torch.int8), scale_O, shift_I, stretch_I)
+        scale_O = steps(stretched_OI, pair // 2)
+        codes_OI = (stretched_OI / scale_O[:, None]).round().to(torch.int8)
+        return cls(codes_OI, scale_O, shift_I, stretch_I)
 
     def weight(self) -> Tensor:
         """Return the rounded weights in float32 (O, I)."""
@@ -80,7 +84,7 @@ class Int8Weight:
 
     def _sums(self, codes_TC: Tensor) -> Tensor:
         """Return the products of codes, times the step of each output's weights (T, O)."""
-        if not has_int8():
+        if not self.is_fast:
             # Float64 holds every such sum exactly.
             exact_TO = codes_TC[:, :-_BEHIND].double() @ self.codes_OI.double().t()
             return exact_TO.float() * self.scale_O
@@ -89,6 +93,18 @@ class Int8Weight:
             codes_TC = F.pad(codes_TC, (0, 0, 0, missing))
         sums_UO = _onednn(codes_TC, self._packed, self.scale_O, self._zeros_O)
         return sums_UO[:rows] if missing else sums_UO
+
+    @property
+    def is_fast(self) -> bool:
+        """True where this processor multiplies its codes in int8 and adds exactly."""
+        return self.pair <= largest_pair()
+
+    @cached_property
+    def pair(self) -> int:
+        """The largest sum of two neighbouring weights of one sign."""
+        pairs_P2 = F.pad(self.codes_OI, (0, self.codes_OI.shape[1] % 2)).reshape(-1, 2).int()
+        sums_2P = torch.stack([pairs_P2.clamp_min(0).sum(1), -pairs_P2.clamp_max(0).sum(1)])
+        return int(sums_2P.max()) if sums_2P.numel() else 0
 
     @cached_property
     def _packed(self) -> Tensor:
@@ -118,14 +134,9 @@ class Int8Weight:
         return -self.shift_I * self.stretch_I
 
 
-def steps(stretched_OI: Tensor) -> Tensor:
-    """Return the step of each output's weights (O), above 0."""
-    return stretched_OI.abs().amax(1).div(LARGEST).clamp_min(torch.finfo(torch.float32).tiny)
-
-
-def rounded(stretched_OI: Tensor, scale_O: Tensor) -> Tensor:
-    """Return the nearest whole numbers of steps, no larger than an int8 holds; as floating-point numbers."""
-    return (stretched_OI / scale_O[:, None]).round().clamp(-LARGEST, LARGEST)
+def steps(stretched_OI: Tensor, largest: int) -> Tensor:
+    """Return the step of each output's weights (O), above 0, with which the largest weight becomes this number."""
+    return stretched_OI.abs().amax(1).div(largest).clamp_min(torch.finfo(torch.float32).tiny)
 
 
 def _rounded(x_TI: Tensor) -> Tensor:
@@ -138,22 +149,30 @@ def _rounded(x_TI: Tensor) -> Tensor:
 
 
 @cache
-def has_int8() -> bool:
-    """Return whether this build and processor multiply in int8 exactly: some saturate sums of two products.
+def largest_pair() -> int:
+    """Return the largest sum of two neighbouring weights of one sign that int8 products here add exactly.
 
-    They are asked for the largest sum that there is.
+    It is `ANY_PAIR` or, where sums of two products are kept in 16 bits, `SMALL_PAIR`; 0 where this build or processor
+    has no such products.
     """
     if not all(hasattr(torch.ops.onednn, name) for name in ("qlinear_prepack", "qlinear_pointwise")):
-        return False
+        return 0
+    return next((pair for pair in (ANY_PAIR, SMALL_PAIR) if _adds_exactly(pair)), 0)
+
+
+def _adds_exactly(pair: int) -> bool:
+    """Return whether the largest sums that such pairs of weights can have are exact."""
     width = 64
     codes_TI = torch.full((_BLOCK, width), STEPS, dtype=torch.uint8)
-    weight_OI = torch.full((width, width), LARGEST, dtype=torch.int8)
+    # If others were added first than inputs 0 and 1, 2 and 3, their sums would be larger.
+    row_I = torch.tensor([LARGEST, pair - LARGEST, pair // 2, pair // 2]).repeat(width // 4)
+    weight_OI = torch.stack([row_I, -row_I]).repeat(width // 2, 1).to(torch.int8)
     try:
         packed = torch.ops.onednn.qlinear_prepack(weight_OI, None)
         found_TO = _onednn(codes_TI, packed, torch.ones(width), torch.zeros(width, dtype=torch.int32))
     except RuntimeError:  # an operator that is there in name only
         return False
-    return bool((found_TO == STEPS * LARGEST * width).all())
+    return torch.equal(found_TO.double(), codes_TI.double() @ weight_OI.double().t())
 
 
 def _onednn(codes_TI: Tensor, packed: Tensor, scale_O: Tensor, zeros_O: Tensor) -> Tensor:

@@ -17,9 +17,10 @@ from bothways.encoder.encoder import linear_weights
 from bothways.encoder.forms import drop_all, hold_bfloat16
 from bothways.encoder.head_kinds import FirstToken, LastToken, MeanOfTokens, Read, ScoreHeadKind
 from bothways.encoder.heads import read_rows
-from bothways.encoder.int8 import has_int8
+from bothways.encoder.int8 import ANY_PAIR, SMALL_PAIR, largest_pair
 from bothways.errors import InvalidInput, UnsupportedConfig
 from bothways.packing import Packed
+from bothways.products import has_bfloat16_product
 from bothways.progress import phase, progress
 from bothways.quantization.choosing import Choice, RoundedLayer, Vectors, choose_layers
 from bothways.quantization.folder import write_int8_folder
@@ -51,6 +52,7 @@ class Quantization:
         int8: Names of the layers in int8.
         bfloat16: Names of those that are multiplied in bfloat16, or in float32 on processors without it.
         float32: Names of those that stayed in float32.
+        portable: Whether processors without VNNI multiply it in int8 too.
     """
 
     texts: int
@@ -60,6 +62,7 @@ class Quantization:
     int8: tuple[str, ...]
     bfloat16: tuple[str, ...]
     float32: tuple[str, ...]
+    portable: bool
 
     def to_dict(self) -> dict[str, Any]:
         """Return the same as JSON values."""
@@ -74,6 +77,7 @@ def quantize(
     cosine: float = LEAST_COSINE,
     most_texts: int = MOST_TEXTS,
     seed: int = 0,
+    portable: bool = False,
     overwrite: bool = False,
     show_progress: bool | None = None,
     **options: Unpack[OpenOptions],
@@ -90,6 +94,8 @@ def quantize(
             little more, so that others like them keep as much.
         most_texts: Texts that are read; of more a sample is drawn.
         seed: Draws it.
+        portable: Whether processors without VNNI are to multiply in int8 too, if this one has it: weights are rounded
+            a little more coarsely, and fewer layers become int8.
         overwrite: Whether the folder may be replaced.
         show_progress: Force the progress bar on or off.
         options: How the model is found and how it reads texts; the work is done on the CPU in float32.
@@ -106,15 +112,16 @@ def quantize(
     options["device"], options["dtype"] = "cpu", "float32"
     opened = open_model(name_or_path, "", **options)
     opened.model.check_full("quantize")
-    if not has_int8():
+    pair = SMALL_PAIR if portable else largest_pair() or ANY_PAIR
+    if not largest_pair():
         phase("this processor or torch multiplies no int8: the search is exact, but slow")
     read, vector = _read(opened)
     layers = linear_weights(opened.model.encoder)
-    candidates = _candidates(opened, read, layers, chosen, seed)
+    candidates = _candidates(opened, read, layers, chosen, seed, pair)
     vectors = _vectors(opened, read)
     expected_NH = vectors(chosen)
     least = 1 - _OF_WHAT_MAY_BE_LOST * (1 - cosine)
-    for others in (hold_bfloat16, drop_all):
+    for others in (hold_bfloat16, drop_all) if has_bfloat16_product() else (drop_all,):
         others(layers.values())
         with progress("comparing layers", len(candidates), show=show_progress) as bar:
             choice = choose_layers(candidates, vectors, chosen, expected_NH, _COMPARING, least, bar)
@@ -122,7 +129,7 @@ def quantize(
             break
     else:
         raise InvalidInput(f"expected a layer that keeps every cosine at {cosine:g} in int8, got none: lower cosine.")
-    found = _described(choice, tuple(layers), vector, in_bfloat16=others is hold_bfloat16)
+    found = _described(choice, tuple(layers), vector, in_bfloat16=others is hold_bfloat16, portable=pair == SMALL_PAIR)
     maps = {name: candidates[name].as_int8 for name in choice.names}
     with new_folder(folder, overwrite=overwrite) as new:
         write_int8_folder(new, opened.checkpoint, maps, found.to_dict())
@@ -175,7 +182,7 @@ def _vectors(opened: OpenedModel, read: Read) -> Callable[[Sequence[str]], Vecto
 
 
 def _candidates(
-    opened: OpenedModel, read: Read, layers: Mapping[str, nn.Parameter], texts: Sequence[str], seed: int
+    opened: OpenedModel, read: Read, layers: Mapping[str, nn.Parameter], texts: Sequence[str], seed: int, pair: int
 ) -> dict[str, RoundedLayer]:
     """Return the layers that read something, each with its map."""
     modules = {name: opened.model.encoder.get_submodule(name.removesuffix(".weight")) for name in layers}
@@ -190,12 +197,14 @@ def _candidates(
     with progress("rounding layers", len(samples)) as bar:
         for name, sample in samples.items():
             weight = layers[name]
-            candidates[name] = RoundedLayer(weight, fitted(weight, sample))
+            candidates[name] = RoundedLayer(weight, fitted(weight, sample, pair))
             bar.advance()
     return candidates
 
 
-def _described(choice: Choice, layers: Sequence[str], vector: str, *, in_bfloat16: bool) -> Quantization:
+def _described(
+    choice: Choice, layers: Sequence[str], vector: str, *, in_bfloat16: bool, portable: bool
+) -> Quantization:
     kept = tuple(_layer(name) for name in layers if name not in choice.names)
     cosines_N = choice.cosines_N
     return Quantization(
@@ -206,6 +215,7 @@ def _described(choice: Choice, layers: Sequence[str], vector: str, *, in_bfloat1
         int8=tuple(_layer(name) for name in layers if name in choice.names),
         bfloat16=kept if in_bfloat16 else (),
         float32=() if in_bfloat16 else kept,
+        portable=portable,
     )
 
 

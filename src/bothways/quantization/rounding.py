@@ -3,14 +3,14 @@
 Shapes: T rows of a batch, R rows of a sample, I and O widths.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bothways.encoder.int8 import STEPS, Int8Weight, rounded, steps
+from bothways.encoder.int8 import ANY_PAIR, LARGEST, STEPS, Int8Weight, steps
 
 # How much of the difficulty of large inputs goes to the weights: all of it at 1, none at 0.
 _STRENGTHS = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8)
@@ -18,6 +18,8 @@ _STRENGTHS = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8)
 _ROWS_OF_A_BATCH, _COMPARED, _FITTED = 64, 1024, 16_384
 # Columns of weights that are rounded before the others learn of it.
 _AT_ONCE = 128
+# What the largest weight of an output becomes. Where pairs are to be small, fine steps make more of them too large.
+_LARGEST, _LARGEST_IN_SMALL_PAIRS = (127,), (127, 112, 100, 88, 80, 72, 64)
 _DAMPING = 0.01
 
 
@@ -87,52 +89,84 @@ def sampled(layers: Mapping[str, nn.Module], seed: int) -> Iterator[dict[str, In
 
 
 @torch.inference_mode()
-def fitted(weight_OI: Tensor, sample: InputSample) -> Int8Weight:
+def fitted(weight_OI: Tensor, sample: InputSample, pair: int) -> Int8Weight:
     """Return the map whose products of the sampled rows are nearest to those of the weight.
 
     Of weights rounded each for itself the best stretch is taken; that one and the next stronger are then tried with
-    weights that make up for one another.
+    weights that make up for one another. Where pairs are to be small, each output takes the best of several steps.
+
+    Args:
+        weight_OI: The weight.
+        sample: What the layer reads.
+        pair: The largest sum of two neighbouring weights of one sign, `ANY_PAIR` or `SMALL_PAIR`.
     """
     rows_RI = sample.rows_RI
     expected_RO = rows_RI @ weight_OI.t()
 
-    def error(tried: Int8Weight) -> float:
-        return float((tried.product(rows_RI, None) - expected_RO).square().sum())
+    def errors(tried: Int8Weight) -> Tensor:
+        return (tried.product(rows_RI, None) - expected_RO).square().sum(0)
 
     ways = list(_stretches(weight_OI, sample))
-    found = [Int8Weight.of(weight_OI, *each) for each in ways]
-    errors = [error(each) for each in found]
-    best = errors.index(min(errors))
-    found = [found[best], *(_compensated(weight_OI, *each, sample) for each in ways[best : best + 2])]
-    return min(found, key=error)
+    found = [Int8Weight.of(weight_OI, *each, pair) for each in ways]
+    totals = torch.stack([errors(each).sum() for each in found])
+    best = int(totals.argmin())
+    tried = [found[best]]
+    for way in ways[best : best + 2]:
+        maps = list(_compensated(weight_OI, *way, sample, pair))
+        tried.append(_best_rows(maps, torch.stack([errors(each) for each in maps]).argmin(0)))
+    return min(tried, key=lambda each: float(errors(each).sum()))
 
 
-def _compensated(weight_OI: Tensor, shift_I: Tensor, stretch_I: Tensor, sample: InputSample) -> Int8Weight:
-    """Round column by column; those to come make up for what rounding has taken from the outputs.
+def _best_rows(maps: Sequence[Int8Weight], chosen_O: Tensor) -> Int8Weight:
+    """Return the map each of whose outputs is that of the map with this number; all read their inputs alike."""
+    outputs_O = torch.arange(len(chosen_O))
+    codes_OI = torch.stack([each.codes_OI for each in maps])[chosen_O, outputs_O]
+    scale_O = torch.stack([each.scale_O for each in maps])[chosen_O, outputs_O]
+    return Int8Weight(codes_OI, scale_O, maps[0].shift_I, maps[0].stretch_I)
+
+
+def _compensated(
+    weight_OI: Tensor, shift_I: Tensor, stretch_I: Tensor, sample: InputSample, pair: int
+) -> Iterator[Int8Weight]:
+    """Yield maps of larger and larger steps, rounded column by column: the next make up for what the outputs lost.
 
     GPTQ (Frantar et al. 2022, arXiv:2210.17323, algorithm 1), columns with the largest inputs first.
     """
     stretched_OI = weight_OI.detach() / stretch_I
-    scale_O = steps(stretched_OI)
     hessian_II = _hessian(shift_I, stretch_I, sample)
     order_I = hessian_II.diagonal().argsort(descending=True)
     inverse_II = torch.cholesky_inverse(torch.linalg.cholesky(hessian_II[order_I][:, order_I]))
     factor_II = torch.linalg.cholesky(inverse_II, upper=True)
-    left_OI, step_O = stretched_OI[:, order_I].double(), scale_O.double()
-    codes_OI = torch.empty_like(left_OI)
-    for start in range(0, len(order_I), _AT_ONCE):
+    for largest in _LARGEST if pair == ANY_PAIR else _LARGEST_IN_SMALL_PAIRS:
+        scale_O = steps(stretched_OI, largest)
+        codes_OI = _in_turn(stretched_OI[:, order_I].double(), scale_O.double(), order_I, factor_II, pair)
+        yield Int8Weight(codes_OI[:, order_I.argsort()].to(torch.int8), scale_O, shift_I, stretch_I)
+
+
+def _in_turn(left_OI: Tensor, step_O: Tensor, order_I: Tensor, factor_II: Tensor, pair: int) -> Tensor:
+    """Return the codes (O, I) of weights in a given order of columns; ``left_OI`` is written to.
+
+    Of two neighbours the second takes no more than the first has left it.
+    """
+    codes_OI = torch.zeros_like(left_OI)
+    place = {column: number for number, column in enumerate(order_I.tolist())}
+    for start in range(0, len(place), _AT_ONCE):
         block = slice(start, start + _AT_ONCE)
         errors_OI = torch.empty_like(left_OI[:, block])
-        for number in range(errors_OI.shape[1]):
-            column = start + number
-            codes_OI[:, column] = rounded(left_OI[:, column : column + 1], step_O)[:, 0]
+        for column in range(start, start + errors_OI.shape[1]):
+            neighbour = place.get(int(order_I[column]) ^ 1)
+            # Zero where the neighbour's turn is still to come.
+            other_O = codes_OI[:, neighbour] if neighbour is not None else torch.zeros_like(step_O)
+            least_O = (-pair - other_O.clamp_max(0)).clamp_min(-LARGEST)
+            most_O = (pair - other_O.clamp_min(0)).clamp_max(LARGEST)
+            codes_OI[:, column] = (left_OI[:, column] / step_O).round().clamp(least_O, most_O)
             lost_O = left_OI[:, column] - codes_OI[:, column] * step_O
-            errors_OI[:, number] = lost_O / factor_II[column, column]
+            errors_OI[:, column - start] = lost_O / factor_II[column, column]
             left_OI[:, column : block.stop].addr_(
-                errors_OI[:, number], factor_II[column, column : block.stop], alpha=-1
+                errors_OI[:, column - start], factor_II[column, column : block.stop], alpha=-1
             )
         left_OI[:, block.stop :] -= errors_OI @ factor_II[block, block.stop :]
-    return Int8Weight(codes_OI[:, order_I.argsort()].to(torch.int8), scale_O, shift_I, stretch_I)
+    return codes_OI
 
 
 def _hessian(shift_I: Tensor, stretch_I: Tensor, sample: InputSample) -> Tensor:
