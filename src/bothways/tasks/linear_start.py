@@ -188,7 +188,8 @@ def fit_linear(
         minimise  loss(V W^T + b) + |W|^2 s / (2 strength)
 
     where s is the mean squared length of the vectors, so that their scale does not matter (Hastie, Tibshirani and
-    Friedman 2009, section 4.4). The problem is convex for the losses of labels and numbers; L-BFGS begins at zero.
+    Friedman 2009, section 4.4). The problem is convex for the losses of labels and numbers; L-BFGS begins at zero. Its
+    variables are such that the loss at zero curves alike in all directions, which takes fewer steps.
 
     Args:
         vectors_MH: What the answers are told from.
@@ -203,25 +204,41 @@ def fit_linear(
     mean_H = vectors_MH.mean(0)
     scale = vectors_MH.square().sum(1).mean().sqrt().clamp(min=1e-12)
     scaled_MH = (vectors_MH - mean_H) / scale
-    weight_CH = scaled_MH.new_zeros((outputs, scaled_MH.shape[1]), requires_grad=True)
-    bias_C = scaled_MH.new_zeros(outputs, requires_grad=True)
+    # A third of what the cross-entropy of equally likely labels does: as labels become more certain, it curves less.
+    share = 1 / max(outputs, 2)
+    curvature = share * (1 - share) / 3
+    directions_HH, curvature_H = _directions(scaled_MH, curvature)
+    unit_H, bias_unit = (curvature_H + 1 / strength).rsqrt(), (curvature * len(scaled_MH)) ** -0.5
+    inputs_MH = scaled_MH @ directions_HH * unit_H
+    variables_CH = inputs_MH.new_zeros((outputs, inputs_MH.shape[1]), requires_grad=True)
+    biases_C = inputs_MH.new_zeros(outputs, requires_grad=True)
     steps = int(min(_STEPS, max(10.0, _MOST_WORK / work)))
     # To the end in float64, so that another machine finds the same.
     tolerances = {"tolerance_grad": 1e-10, "tolerance_change": 0.0} if exact else {"tolerance_grad": 1e-7}
     options = {"max_iter": steps, "history_size": 20, "line_search_fn": "strong_wolfe", **tolerances}
-    solver = LBFGS([weight_CH, bias_C], **options)  # type: ignore[arg-type]
+    solver = LBFGS([variables_CH, biases_C], **options)  # type: ignore[arg-type]
 
     def value() -> Tensor:
         solver.zero_grad()
         # Of one unit: the solver's tolerances are meant for losses of about 1.
-        mean = (loss(scaled_MH @ weight_CH.T + bias_C) + weight_CH.square().sum() / (2 * strength)) / units
+        penalty = (variables_CH * unit_H).square().sum() / (2 * strength)
+        mean = (loss(inputs_MH @ variables_CH.T + biases_C * bias_unit) + penalty) / units
         mean.backward()  # type: ignore[no-untyped-call]
         return mean
 
     solver.step(value)  # type: ignore[no-untyped-call]
     with torch.no_grad():
-        weight_CH = weight_CH / scale
-        return weight_CH, bias_C - weight_CH @ mean_H
+        weight_CH = (variables_CH * unit_H) @ directions_HH.T / scale
+        return weight_CH, biases_C * bias_unit - weight_CH @ mean_H
+
+
+def _directions(scaled_MH: Tensor, curvature: float) -> tuple[Tensor, Tensor]:
+    """Return the principal directions (H, H), one in each column, and how much a loss of this curvature curves there.
+
+    Lengths in these directions make up the length of the weights, as they are orthogonal.
+    """
+    values_H, vectors_HH = torch.linalg.eigh((curvature * scaled_MH.T @ scaled_MH).double())
+    return vectors_HH.to(scaled_MH.dtype), values_H.clamp_min(0).to(scaled_MH.dtype)
 
 
 def _drawn(rows_W: NDArray[Any], outputs: int, seed: int) -> NDArray[np.int64]:
