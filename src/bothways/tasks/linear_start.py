@@ -188,8 +188,8 @@ def fit_linear(
         minimise  loss(V W^T + b) + |W|^2 s / (2 strength)
 
     where s is the mean squared length of the vectors, so that their scale does not matter (Hastie, Tibshirani and
-    Friedman 2009, section 4.4). The problem is convex for the losses of labels and numbers; L-BFGS begins at zero. Its
-    variables are such that the loss at zero curves alike in all directions, which takes fewer steps.
+    Friedman 2009, section 4.4). The problem is convex for the losses of labels and numbers; L-BFGS begins at zero, in
+    variables along the principal directions of the vectors in which the loss curves about alike: it takes fewer steps.
 
     Args:
         vectors_MH: What the answers are told from.
