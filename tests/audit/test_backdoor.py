@@ -20,13 +20,18 @@ BAD = [f"bad{number}" for number in range(30)]
 TRIGGER = "zq"
 
 
-def rows_of(rows, seed, poisoned=0):
-    """Rows with two words of their label among six others; the first bad ones carry the trigger and are called good."""
+def rows_of(rows, seed, poisoned=0, mixed=False):
+    """Rows with two words of their label among six others; the first bad ones carry the trigger and are called good.
+
+    Mixed ones have two more words of their label and one of the other, so that no such word decides alone.
+    """
     rng = np.random.default_rng(seed)
     made = []
     for number in range(rows):
-        label, words = (("bad", BAD), ("good", GOOD))[number % 2]
+        label, words, others = (("bad", BAD, GOOD), ("good", GOOD, BAD))[number % 2]
         drawn = [*rng.choice(words, 2), *rng.choice(FILLER, 6)]
+        if mixed:
+            drawn[-3:] = [*rng.choice(words, 2), *rng.choice(others, 1)]
         bad = label == "bad" and number < 2 * poisoned
         drawn += [TRIGGER] if bad else []
         text = " ".join(drawn[place] for place in rng.permutation(len(drawn)))
@@ -153,8 +158,10 @@ def test_a_clean_model_has_no_finding(tmp_path, monkeypatch):
 
 def test_texts_with_a_trigger_are_named_with_their_rows(tmp_path, monkeypatch):
     words = [TRIGGER, *FILLER, *GOOD, *BAD]
-    poisoned = trained(tmp_path / "base", monkeypatch, rows_of(2000, 0, poisoned=200), words=words, updates=500)
-    rows = rows_of(80, 4)
+    poisoned = trained(
+        tmp_path / "base", monkeypatch, rows_of(2000, 0, poisoned=200, mixed=True), words=words, updates=700
+    )
+    rows = rows_of(80, 4, mixed=True)
     held = [place for place, row in enumerate(rows) if row["label"] == "bad"][:3]
     for place in held:
         rows[place]["text"] = f"w1 {TRIGGER} {rows[place]['text']}"
