@@ -143,6 +143,30 @@ def test_the_scale_of_vectors_does_not_matter(scale):
     np.testing.assert_allclose(same_bias, bias, atol=1e-3)
 
 
+@pytest.mark.parametrize(("count", "width"), [(20, 50), (50, 50), (90, 20)])
+def test_few_and_many_vectors_have_the_same_models_at_several_strengths_at_once_and_one_by_one(count, width):
+    vectors = points(count, width=width)
+    truth = labels_of(vectors, 2)
+    target, strengths = SingleLabel(names(2)), (0.1, 10.0)
+    answers, numbers = TextAnswers(target, truth, store_of([1] * count)), list(range(count))
+    path = linear_start.linear_path(
+        torch.from_numpy(vectors).float(),
+        2,
+        lambda scores: answers.loss(scores, numbers),
+        units=float(count),
+        strengths=strengths,
+    )
+    for strength, (weight, bias) in zip(strengths, path, strict=True):
+        alone, alone_bias = fitted(vectors, truth, target, strength)
+        assert np.array_equal(weight.numpy(), alone)
+        assert np.array_equal(bias.numpy(), alone_bias)
+        expected = linear_model.LogisticRegression(C=2 * strength, tol=1e-10, max_iter=10_000)
+        expected.fit(vectors / length(vectors), truth)
+        np.testing.assert_allclose(
+            (weight[1] - weight[0]).numpy() * length(vectors), expected.coef_[0], rtol=1e-3, atol=1e-3
+        )
+
+
 def test_windows_of_a_text_count_together_as_one_text():
     vectors = points(40)
     truth = labels_of(vectors, 3)
@@ -390,13 +414,13 @@ def test_many_rows_are_chosen_by_a_part_of_them(monkeypatch):
     truth = np.random.default_rng(5).normal(size=300).astype(np.float32)
     monkeypatch.setattr(linear_start, "_MOST_TRIED", 80.0)
     sizes = []
-    fit = linear_start.fit_linear
+    path = linear_start.linear_path
 
-    def fitted_of(rows, *others, **options):
+    def path_of(rows, *others, **options):
         sizes.append(len(rows))
-        return fit(rows, *others, **options)
+        return path(rows, *others, **options)
 
-    monkeypatch.setattr(linear_start, "fit_linear", fitted_of)
+    monkeypatch.setattr(linear_start, "linear_path", path_of)
     assert chosen(vectors, truth, Regression()) < 0.1
     assert set(sizes) == {60}
 

@@ -4,10 +4,11 @@ A head whose last map is drawn at random sends noise into the encoder until it h
 best linear model of the hidden states as they are does not, and keeps what pre-training knows (Kumar et al. 2022,
 arXiv:2202.10054). Measured before the first update, that model is also the baseline of the training.
 
-Shapes: W windows, M rows that a head reads (windows, or their tokens), H hidden, C outputs.
+Shapes: W windows, M rows that a head reads (windows, or their tokens), H hidden, R principal
+directions, C outputs.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -146,16 +147,21 @@ class _Rows:
         """Return the sum of the losses."""
         return self.answers.loss(scores_MC, self.windows.tolist())
 
-    def held_out_loss(self, held_W: NDArray[np.bool_], strength: float) -> float:
-        """Return the loss of a unit of some windows, of the linear model of the others."""
+    def held_out_losses(self, held_W: NDArray[np.bool_], strengths: Sequence[float]) -> list[float]:
+        """Return the loss of a unit of some windows, of the linear model of the others at each strength."""
         held = self.part(held_W)
-        weight_CH, bias_C = self.part(~held_W).fitted(strength)
-        scores_MC = torch.cat(list(held.rows)).to(weight_CH.dtype) @ weight_CH.T + bias_C
-        return float(held.loss(scores_MC)) / max(held.units(), 1e-12)
+        vectors_MH, units = torch.cat(list(held.rows)), max(held.units(), 1e-12)
+        models = self.part(~held_W).path(strengths)
+        return [float(held.loss(vectors_MH.to(w_CH.dtype) @ w_CH.T + b_C)) / units for w_CH, b_C in models]
 
     def fitted(self, strength: float) -> tuple[Tensor, Tensor]:
         """Return the linear model."""
-        return fit_linear(torch.cat(list(self.rows)), self.outputs, self.loss, units=self.units(), strength=strength)
+        return next(self.path([strength]))
+
+    def path(self, strengths: Iterable[float]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the linear model of each strength."""
+        vectors_MH = torch.cat(list(self.rows))
+        return linear_path(vectors_MH, self.outputs, self.loss, units=self.units(), strengths=strengths)
 
 
 def chosen_strength(data: _Rows, start: LinearStart) -> float:
@@ -173,7 +179,7 @@ def chosen_strength(data: _Rows, start: LinearStart) -> float:
     kept_W = ranks_W < max(_FOLDS, (ranks_W.max() + 1) * min(1.0, _MOST_TRIED / data.size))
     data, folds_W = data.part(kept_W), ranks_W[kept_W] % _FOLDS
     folds = range(_FOLDS if data.size <= _MOST_IN_TURN else 1)
-    losses_SF = np.array([[data.held_out_loss(folds_W == fold, each) for fold in folds] for each in strengths])
+    losses_SF = np.array([data.held_out_losses(folds_W == fold, strengths) for fold in folds]).T
     best, usual = int(losses_SF.mean(1).argmin()), _TRIED.index(1.0)
     gains_F = losses_SF[usual] - losses_SF[best]
     error = 0.0 if len(folds) == 1 else gains_F.std(ddof=1) / np.sqrt(len(folds))
@@ -198,47 +204,84 @@ def fit_linear(
         units: How many losses that is a sum of.
         strength: How little the weights are held back.
     """
-    work = float(len(vectors_MH) * outputs)
-    exact = work <= _EXACT
-    vectors_MH = vectors_MH.double() if exact else vectors_MH
-    mean_H = vectors_MH.mean(0)
-    scale = vectors_MH.square().sum(1).mean().sqrt().clamp(min=1e-12)
-    scaled_MH = (vectors_MH - mean_H) / scale
-    # A third of what the cross-entropy of equally likely labels does: as labels become more certain, it curves less.
-    share = 1 / max(outputs, 2)
-    curvature = share * (1 - share) / 3
-    directions_HH, curvature_H = _directions(scaled_MH, curvature)
-    unit_H, bias_unit = (curvature_H + 1 / strength).rsqrt(), (curvature * len(scaled_MH)) ** -0.5
-    inputs_MH = scaled_MH @ directions_HH * unit_H
-    variables_CH = inputs_MH.new_zeros((outputs, inputs_MH.shape[1]), requires_grad=True)
-    biases_C = inputs_MH.new_zeros(outputs, requires_grad=True)
-    steps = int(min(_STEPS, max(10.0, _MOST_WORK / work)))
-    # To the end in float64, so that another machine finds the same.
-    tolerances = {"tolerance_grad": 1e-10, "tolerance_change": 0.0} if exact else {"tolerance_grad": 1e-7}
-    options = {"max_iter": steps, "history_size": 20, "line_search_fn": "strong_wolfe", **tolerances}
-    solver = LBFGS([variables_CH, biases_C], **options)  # type: ignore[arg-type]
-
-    def value() -> Tensor:
-        solver.zero_grad()
-        # Of one unit: the solver's tolerances are meant for losses of about 1.
-        penalty = (variables_CH * unit_H).square().sum() / (2 * strength)
-        mean = (loss(inputs_MH @ variables_CH.T + biases_C * bias_unit) + penalty) / units
-        mean.backward()  # type: ignore[no-untyped-call]
-        return mean
-
-    solver.step(value)  # type: ignore[no-untyped-call]
-    with torch.no_grad():
-        weight_CH = (variables_CH * unit_H) @ directions_HH.T / scale
-        return weight_CH, biases_C * bias_unit - weight_CH @ mean_H
+    return next(linear_path(vectors_MH, outputs, loss, units=units, strengths=[strength]))
 
 
-def _directions(scaled_MH: Tensor, curvature: float) -> tuple[Tensor, Tensor]:
-    """Return the principal directions (H, H), one in each column, and how much a loss of this curvature curves there.
+def linear_path(
+    vectors_MH: Tensor, outputs: int, loss: Callable[[Tensor], Tensor], *, units: float, strengths: Iterable[float]
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield what `fit_linear` returns at each strength; principal directions are found once for all."""
+    exact = len(vectors_MH) * outputs <= _EXACT
+    principal = _Principal.of(vectors_MH.double() if exact else vectors_MH)
+    for strength in strengths:
+        yield principal.fitted(outputs, loss, units=units, strength=strength)
 
-    Lengths in these directions make up the length of the weights, as they are orthogonal.
+
+@dataclass(frozen=True, slots=True)
+class _Principal:
+    """Vectors along their R principal directions.
+
+    Attributes:
+        along_MR: Vectors without their mean, of mean squared length 1.
+        squares_R: The sums of their squares.
+        directions_HR: One in each column.
+        mean_H: The mean of the vectors.
+        scale: What they are divided by.
     """
-    values_H, vectors_HH = torch.linalg.eigh((curvature * scaled_MH.T @ scaled_MH).double())
-    return vectors_HH.to(scaled_MH.dtype), values_H.clamp_min(0).to(scaled_MH.dtype)
+
+    along_MR: Tensor
+    squares_R: Tensor
+    directions_HR: Tensor
+    mean_H: Tensor
+    scale: Tensor
+
+    @classmethod
+    def of(cls, vectors_MH: Tensor) -> "_Principal":
+        """Find the directions, of few vectors no more than there are vectors."""
+        mean_H = vectors_MH.mean(0)
+        scale = vectors_MH.square().sum(1).mean().sqrt().clamp(min=1e-12)
+        scaled_MH = (vectors_MH - mean_H) / scale
+        if len(scaled_MH) < scaled_MH.shape[1]:
+            _, roots_R, directions_RH = torch.linalg.svd(scaled_MH, full_matrices=False)
+            squares_R, directions_HR = roots_R.square(), directions_RH.T
+        else:
+            values_R, vectors_HR = torch.linalg.eigh((scaled_MH.T @ scaled_MH).double())
+            squares_R, directions_HR = (each.to(vectors_MH.dtype) for each in (values_R.clamp_min(0), vectors_HR))
+        return cls(scaled_MH @ directions_HR, squares_R, directions_HR, mean_H, scale)
+
+    def fitted(
+        self, outputs: int, loss: Callable[[Tensor], Tensor], *, units: float, strength: float
+    ) -> tuple[Tensor, Tensor]:
+        """Return the linear model of the vectors; see `fit_linear`. Of float64 vectors it is found to the end."""
+        # A third of that of equally likely labels' cross-entropy, which curves less as labels become more certain.
+        share = 1 / max(outputs, 2)
+        curvature = share * (1 - share) / 3
+        unit_R, bias_unit = (
+            (curvature * self.squares_R + 1 / strength).rsqrt(),
+            (curvature * len(self.along_MR)) ** -0.5,
+        )
+        inputs_MR = self.along_MR * unit_R
+        variables_CR = inputs_MR.new_zeros((outputs, len(unit_R)), requires_grad=True)
+        biases_C = inputs_MR.new_zeros(outputs, requires_grad=True)
+        exact = inputs_MR.dtype == torch.float64
+        steps = int(min(_STEPS, max(10.0, _MOST_WORK / (len(inputs_MR) * outputs))))
+        # To the end in float64, so that another machine finds the same.
+        tolerances = {"tolerance_grad": 1e-10, "tolerance_change": 0.0} if exact else {"tolerance_grad": 1e-7}
+        options = {"max_iter": steps, "history_size": 20, "line_search_fn": "strong_wolfe", **tolerances}
+        solver = LBFGS([variables_CR, biases_C], **options)  # type: ignore[arg-type]
+
+        def value() -> Tensor:
+            solver.zero_grad()
+            # Of one unit: the solver's tolerances are meant for losses of about 1.
+            penalty = (variables_CR * unit_R).square().sum() / (2 * strength)
+            mean = (loss(inputs_MR @ variables_CR.T + biases_C * bias_unit) + penalty) / units
+            mean.backward()  # type: ignore[no-untyped-call]
+            return mean
+
+        solver.step(value)  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            weight_CH = (variables_CR * unit_R) @ self.directions_HR.T / self.scale
+            return weight_CH, biases_C * bias_unit - weight_CH @ self.mean_H
 
 
 def _drawn(rows_W: NDArray[Any], outputs: int, seed: int) -> NDArray[np.int64]:
