@@ -102,9 +102,10 @@ class Int8Weight:
     @cached_property
     def pair(self) -> int:
         """The largest sum of two neighbouring weights of one sign."""
-        pairs_P2 = F.pad(self.codes_OI, (0, self.codes_OI.shape[1] % 2)).reshape(-1, 2).int()
-        sums_2P = torch.stack([pairs_P2.clamp_min(0).sum(1), -pairs_P2.clamp_max(0).sum(1)])
-        return int(sums_2P.max()) if sums_2P.numel() else 0
+        evened_OI = F.pad(self.codes_OI, (0, self.codes_OI.shape[1] % 2)).short()
+        first_P, second_P = evened_OI.reshape(-1, 2).unbind(1)
+        above_P, below_P = first_P.clamp_min(0) + second_P.clamp_min(0), first_P.clamp_max(0) + second_P.clamp_max(0)
+        return int(torch.maximum(above_P, -below_P).max()) if len(first_P) else 0
 
     @cached_property
     def _packed(self) -> Tensor:

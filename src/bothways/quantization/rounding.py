@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bothways.encoder.int8 import ANY_PAIR, LARGEST, STEPS, Int8Weight, steps
+from bothways.encoder.int8 import ANY_PAIR, LARGEST, SMALL_PAIR, STEPS, Int8Weight, steps
 
 # How much of the difficulty of large inputs goes to the weights: all of it at 1, none at 0.
 _STRENGTHS = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8)
@@ -19,7 +19,7 @@ _ROWS_OF_A_BATCH, _COMPARED, _FITTED = 64, 1024, 16_384
 # Columns of weights that are rounded before the others learn of it.
 _AT_ONCE = 128
 # What the largest weight of an output becomes. Where pairs are to be small, fine steps make more of them too large.
-_LARGEST, _LARGEST_IN_SMALL_PAIRS = (127,), (127, 112, 100, 88, 80, 72, 64)
+_LARGEST = {ANY_PAIR: (127,), SMALL_PAIR: (127, 112, 100, 88, 80, 72, 64)}
 _DAMPING = 0.01
 
 
@@ -137,7 +137,7 @@ def _compensated(
     order_I = hessian_II.diagonal().argsort(descending=True)
     inverse_II = torch.cholesky_inverse(torch.linalg.cholesky(hessian_II[order_I][:, order_I]))
     factor_II = torch.linalg.cholesky(inverse_II, upper=True)
-    for largest in _LARGEST if pair == ANY_PAIR else _LARGEST_IN_SMALL_PAIRS:
+    for largest in _LARGEST[pair]:
         scale_O = steps(stretched_OI, largest)
         codes_OI = _in_turn(stretched_OI[:, order_I].double(), scale_O.double(), order_I, factor_II, pair)
         yield Int8Weight(codes_OI[:, order_I.argsort()].to(torch.int8), scale_O, shift_I, stretch_I)
@@ -149,12 +149,13 @@ def _in_turn(left_OI: Tensor, step_O: Tensor, order_I: Tensor, factor_II: Tensor
     Of two neighbours the second takes no more than the first has left it.
     """
     codes_OI = torch.zeros_like(left_OI)
-    place = {column: number for number, column in enumerate(order_I.tolist())}
-    for start in range(0, len(place), _AT_ONCE):
+    order = order_I.tolist()
+    place = {column: number for number, column in enumerate(order)}
+    for start in range(0, len(order), _AT_ONCE):
         block = slice(start, start + _AT_ONCE)
         errors_OI = torch.empty_like(left_OI[:, block])
         for column in range(start, start + errors_OI.shape[1]):
-            neighbour = place.get(int(order_I[column]) ^ 1)
+            neighbour = place.get(order[column] ^ 1)
             # Zero where the neighbour's turn is still to come.
             other_O = codes_OI[:, neighbour] if neighbour is not None else torch.zeros_like(step_O)
             least_O = (-pair - other_O.clamp_max(0)).clamp_min(-LARGEST)
