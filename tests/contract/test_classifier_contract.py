@@ -31,7 +31,7 @@ def overfitted(tmp_path_factory):
             write_pretrained(folder / "base", model_type)
             classifier = TASKS[task].from_pretrained(folder / "base", device="cpu")
             data = rows_of(task, target)
-            options = {"epochs": 60, "learning_rate": 3e-3, "batch_size": 8, "weight_decay": 0.0, "patience": 15}
+            options = {"epochs": 60, "learning_rate": 2e-3, "batch_size": 8, "weight_decay": 0.0, "patience": 30}
             classifier.fit(data, validation=data, target=target, **options)
             classifier.save(folder / "saved")
             made[task, model_type, target] = (classifier, folder / "saved")
