@@ -7,7 +7,7 @@ import pytest
 
 from bothways import products
 from bothways.errors import InvalidInput
-from bothways.products import ONEDNN, ONEDNN_SLIGHTLY_AHEAD, TORCH, VARIABLE, matrix_product
+from bothways.products import ALL_ROWS, FEW_ROWS, ONEDNN, ONEDNN_SLIGHTLY_AHEAD, TORCH, VARIABLE, matrix_product
 
 ABOUT = {0.8: TORCH, 1.04: TORCH, 1.1: ONEDNN_SLIGHTLY_AHEAD, 2.2: ONEDNN}
 
@@ -19,7 +19,7 @@ def anew(monkeypatch, tmp_path):
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(products, "_has_onednn", lambda: True)
-    monkeypatch.setattr(products, "_speedups", lambda: (measured.pop(0), 1.0))
+    monkeypatch.setattr(products, "_speedups", lambda: (measured.pop(0), 1.0, 1.0))
     matrix_product.cache_clear()
     yield measured
     matrix_product.cache_clear()
@@ -63,15 +63,17 @@ def test_a_home_that_cannot_be_written_to_is_no_error(anew, tmp_path):
     assert anew == []
 
 
-@pytest.mark.parametrize("packed", [0.9, 1.3])
-def test_weights_are_packed_where_inference_gains(packed, anew, monkeypatch):
-    measured = [(0.8, packed)]
+@pytest.mark.parametrize(
+    ("few", "many", "rows"), [(0.9, 1.3, 0), (1.3, 0.9, FEW_ROWS), (1.3, 1.0, FEW_ROWS), (1.3, 1.3, ALL_ROWS)]
+)
+def test_weights_are_packed_for_as_many_rows_as_gain(few, many, rows, anew, monkeypatch):
+    measured = [(0.8, few, many)]
     monkeypatch.setattr(products, "_speedups", lambda: measured.pop())
-    assert matrix_product() == next_process() == replace(TORCH, packs=packed > 1)
+    assert matrix_product() == next_process() == replace(TORCH, packed_rows=rows)
 
 
 @pytest.mark.parametrize(
-    ("name", "product"), [("torch", TORCH), ("onednn", ONEDNN), ("packed", replace(ONEDNN, packs=True))]
+    ("name", "product"), [("torch", TORCH), ("onednn", ONEDNN), ("packed", replace(ONEDNN, packed_rows=ALL_ROWS))]
 )
 def test_a_library_can_be_forced(name, product, anew, monkeypatch):
     monkeypatch.setenv(VARIABLE, name)

@@ -2,7 +2,8 @@
 
 On x86 CPUs torch multiplies with MKL and also carries oneDNN. Which is faster depends on the processor: on a Zen 5 core
 oneDNN runs at 2.2 times MKL's rate, on Zen 4 at 1.1 times, and on some Intel processors MKL is ahead. In inference,
-where weights stay as they are, oneDNN can also have them in a layout of its own. All are timed at the first product.
+where weights stay as they are, oneDNN can also have them in a layout of its own, which at times pays for few rows only:
+without AVX-512, on Zen 3, for one text and not for a batch. All are timed at the first product.
 The choice is kept in a file: their results differ by rounding, so a machine keeps to one of them.
 
 Shapes: T rows, I and O widths.
@@ -11,6 +12,7 @@ Shapes: T rows, I and O widths.
 import json
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -24,6 +26,7 @@ from torch import Tensor
 
 from bothways.errors import BothwaysError, InvalidInput
 from bothways.storage import new_file
+from bothways.threads import calling_thread_alone
 
 Library = Literal["torch", "onednn"]
 
@@ -37,7 +40,13 @@ _SMALL_BLOCKS = {64: 8, 128: 16, 256: 32}
 ROWS_AT_ONCE = 384
 """Rows whose numbers stay in a processor's cache from one operation to the next."""
 
-_ROUNDS, _SHAPE, _FEW = 12, (128, 384, 1536), 16
+FEW_ROWS = 256
+"""The most rows of a batch that counts as few: a text or a handful."""
+ALL_ROWS = sys.maxsize
+
+_ROUNDS, _SHAPE = 12, (128, 384, 1536)
+# A model's weights, one after the other, do not stay in a processor's cache: eight of 2.4 MB.
+_WEIGHTS, _FEW, _MANY_ROUNDS = 8, 16, 5
 _AHEAD, _FAR_AHEAD = 1.05, 1.5
 
 
@@ -50,18 +59,18 @@ class MatrixProduct:
     Attributes:
         library: The library.
         filling: The most rows to add, as a share of those that are there.
-        packs: Whether inference multiplies by weights that oneDNN has packed.
+        packed_rows: The most rows of a batch that inference multiplies by weights that oneDNN has packed; 0 packs none.
     """
 
     library: Library
     filling: float
-    packs: bool = False
+    packed_rows: int = 0
 
 
 TORCH = MatrixProduct("torch", 0.0)
 ONEDNN_SLIGHTLY_AHEAD = MatrixProduct("onednn", 0.06)
 ONEDNN = MatrixProduct("onednn", 1 / 3)
-_FORCED = {"torch": TORCH, "onednn": ONEDNN, "packed": replace(ONEDNN, packs=True)}
+_FORCED = {"torch": TORCH, "onednn": ONEDNN, "packed": replace(ONEDNN, packed_rows=ALL_ROWS)}
 
 
 @cache
@@ -139,9 +148,9 @@ def _has_onednn() -> bool:
 def _remembered(file: Path) -> MatrixProduct:
     """Return the choice that a file holds for this machine; measure and write it where there is none."""
     choices = {
-        f"{each.library} {each.filling:.2f} {'packed' if packs else 'plain'}": replace(each, packs=packs)
+        f"{each.library} {each.filling:.2f} packed up to {rows}": replace(each, packed_rows=rows)
         for each in (TORCH, ONEDNN_SLIGHTLY_AHEAD, ONEDNN)
-        for packs in (False, True)
+        for rows in (0, FEW_ROWS, ALL_ROWS)
     }
     machine, known = _machine(), _read(file)
     if known.get(machine) in choices:
@@ -165,48 +174,70 @@ def _read(file: Path) -> dict[str, str]:
     return known if isinstance(known, dict) else {}
 
 
-def _faster(trained: float, packed: float) -> MatrixProduct:
-    """Return the choice for a machine where oneDNN is so many times as fast as torch's default.
+def _faster(trained: float, few: float, many: float) -> MatrixProduct:
+    """Return the choice for a machine where oneDNN is so many times as fast as what is used without it.
 
     Args:
         trained: In training.
-        packed: In inference, with packed weights, as the faster of the two without.
+        few: In inference, with packed weights, of few rows.
+        many: The same of many rows.
     """
     ahead = ONEDNN_SLIGHTLY_AHEAD if trained < _FAR_AHEAD else ONEDNN
-    return replace(TORCH if trained < _AHEAD else ahead, packs=packed >= _AHEAD)
+    packed_rows = 0 if few < _AHEAD else FEW_ROWS if many < _AHEAD else ALL_ROWS
+    return replace(TORCH if trained < _AHEAD else ahead, packed_rows=packed_rows)
 
 
-def _speedups() -> tuple[float, float]:
+def _speedups() -> tuple[float, float, float]:
     """Return how many times as fast oneDNN multiplies, the best of some rounds.
 
-    The first is of forward and both backward products, the second of forward products of many and of few rows with a
-    packed weight, beside the faster of the two without.
+    The first is of forward and both backward products. The others are of forward products by packed weights, of few and
+    of many rows, beside those that would be used without: of few rows torch's, of many the ones chosen for training.
+    Many rows are timed on the calling thread alone, as several batches are computed at once.
     """
     rows, width, inner = _SHAPE
     x_TI, weight_OI, y_TO = (torch.ones(shape) for shape in ((rows, width), (inner, width), (rows, inner)))
-    few_TI, packed_OI = x_TI[:_FEW], packed(weight_OI)
-    runs: tuple[Callable[[], object], ...] = (
-        lambda: (F.linear(x_TI, weight_OI), y_TO @ weight_OI, y_TO.t() @ x_TI),
-        lambda: (
-            onednn_product(x_TI, weight_OI),
-            onednn_product(y_TO, weight_OI.t()),
-            onednn_product(y_TO.t(), x_TI.t()),
-        ),
-        lambda: [F.linear(each, weight_OI) for each in (x_TI, few_TI)],
-        lambda: [onednn_product(each, weight_OI) for each in (x_TI, few_TI)],
-        lambda: [onednn_product(each, packed_OI) for each in (x_TI, few_TI)],
-    )
     with torch.inference_mode():
-        rounds = [[_seconds(run) for run in runs] for _ in range(_ROUNDS)]
-    default, onednn, *forward = map(min, zip(*rounds, strict=True))
-    return default / onednn, min(forward[:2]) / forward[2]
+        trained = _ratio(
+            lambda: (F.linear(x_TI, weight_OI), y_TO @ weight_OI, y_TO.t() @ x_TI),
+            lambda: (
+                onednn_product(x_TI, weight_OI),
+                onednn_product(y_TO, weight_OI.t()),
+                onednn_product(y_TO.t(), x_TI.t()),
+            ),
+            _ROUNDS,
+        )
+        weights = [weight_OI.clone() for _ in range(_WEIGHTS)]
+        packed_weights = [packed(each) for each in weights]
+        few_TI, many_TI = torch.ones(_FEW, width), torch.ones(ROWS_AT_ONCE, width)
+        unpacked = F.linear if trained < _AHEAD else onednn_product
+        few = _ratio(
+            lambda: [F.linear(few_TI, each) for each in weights],
+            lambda: [onednn_product(few_TI, each) for each in packed_weights],
+            _ROUNDS,
+        )
+        with calling_thread_alone():
+            many = _ratio(
+                lambda: [unpacked(many_TI, each) for each in weights],
+                lambda: [onednn_product(many_TI, each) for each in packed_weights],
+                _MANY_ROUNDS,
+            )
+    return trained, few, many
+
+
+def _ratio(usual: Callable[[], object], other: Callable[[], object], rounds: int) -> float:
+    """Return how many times as fast the other run is, each at its best of interleaved rounds."""
+    seconds = [(_seconds(usual), _seconds(other)) for _ in range(rounds)]
+    return min(first for first, _ in seconds) / min(second for _, second in seconds)
 
 
 def _seconds(run: Callable[[], object]) -> float:
-    """Return the processor time of one run, which other processes on the same cores hardly change."""
-    start = time.process_time()
+    """Return the calling thread's processor time of one run, which other processes on the same cores hardly change.
+
+    That of all threads depends on how long the others spin for work.
+    """
+    start = time.thread_time()
     run()
-    return time.process_time() - start
+    return time.thread_time() - start
 
 
 def _machine() -> str:

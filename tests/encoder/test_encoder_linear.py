@@ -142,7 +142,8 @@ def test_torch_multiplies_where_it_is_chosen(asked, monkeypatch):
     assert asked == []
 
 
-PACKED = replace(products.TORCH, packs=True)
+PACKED = replace(products.TORCH, packed_rows=products.ALL_ROWS)
+PACKED_FOR_FEW = replace(products.TORCH, packed_rows=products.FEW_ROWS)
 
 
 @needs_onednn
@@ -219,3 +220,24 @@ def test_weights_that_torch_does_not_count_are_not_packed(monkeypatch):
 def test_batches_of_inference_are_filled_up_to_small_blocks_where_weights_are_packed(rows, filled, monkeypatch):
     use(monkeypatch, PACKED)
     assert rows + rows_to_fill(rows) == filled
+
+
+@needs_onednn
+def test_weights_packed_for_few_rows_are_not_read_for_many(monkeypatch):
+    use(monkeypatch, PACKED_FOR_FEW)
+    layer, few = Linear(24, 40, bias=False), products.FEW_ROWS
+    weight = torch.nn.init.normal_(layer.weight).detach()
+    for rows, is_packed in ((few, True), (few + 1, False), (1, True)):
+        (x,) = drawn((rows, 24))
+        with torch.inference_mode():
+            close(layer(x), x @ weight.t())
+        assert isinstance(forms.form_of(layer.weight, rows), forms.PackedWeight) == is_packed
+    assert [rows_to_fill(rows) for rows in (few - 1, few + 1)] == [1, 0]
+
+
+def test_a_form_that_was_chosen_is_read_for_any_number_of_rows(monkeypatch):
+    use(monkeypatch, PACKED_FOR_FEW)
+    layer = Linear(8, 4, bias=False)
+    chosen = forms.BFloat16Weight.of(torch.ones(4, 8))
+    forms.hold(layer.weight, chosen)
+    assert [forms.form_of(layer.weight, rows) for rows in (1, products.FEW_ROWS + 1)] == [chosen, chosen]

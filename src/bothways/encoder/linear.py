@@ -33,7 +33,7 @@ def linear(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
     """``x W^T + b`` (T, O)."""
     if not _float32_rows(x_TI, weight_OI):
         return F.linear(x_TI, weight_OI, bias_O)
-    if torch.is_inference_mode_enabled() and (form := form_of(weight_OI)) is not None:
+    if torch.is_inference_mode_enabled() and (form := form_of(weight_OI, x_TI.shape[0])) is not None:
         return form.product(x_TI, bias_O)
     if matrix_product().library != "onednn" or len(x_TI) + _unpacked_rows_to_fill(len(x_TI)) < ROW_BLOCK:
         return F.linear(x_TI, weight_OI, bias_O)
@@ -45,7 +45,7 @@ def linear(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
 
 def rows_to_fill(rows: int) -> int:
     """Return the rows that a batch of inference has more in whole blocks; 0 where filling them would not pay."""
-    if matrix_product().packs:
+    if rows <= matrix_product().packed_rows:
         return -rows % packed_block(rows)
     return _unpacked_rows_to_fill(rows)
 
