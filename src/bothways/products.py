@@ -40,8 +40,8 @@ _SMALL_BLOCKS = {64: 8, 128: 16, 256: 32}
 ROWS_AT_ONCE = 384
 """Rows whose numbers stay in a processor's cache from one operation to the next."""
 
-FEW_ROWS = 256
-"""The most rows of a batch that counts as few: a text or a handful."""
+FEW_ROWS = max(_SMALL_BLOCKS)
+"""The most rows of a small batch: a text or a handful."""
 ALL_ROWS = sys.maxsize
 
 _ROUNDS, _SHAPE = 12, (128, 384, 1536)

@@ -117,10 +117,14 @@ def drop_all(weights: Iterable[nn.Parameter]) -> None:
 
 def form_of(weight_OI: Tensor, rows: int) -> WeightForm | None:
     """Return what so many rows are multiplied by in inference; None where that is the weight as it is."""
-    known, packs = _known(weight_OI), rows <= matrix_product().packed_rows
+    known = _known(weight_OI)
+    if known is not None and known.chosen:
+        return known.form
+    if rows > matrix_product().packed_rows:
+        return None
     if known is not None:
-        return known.form if packs or known.chosen else None
-    if not packs or type(weight_OI) is not nn.Parameter or weight_OI.is_inference():
+        return known.form
+    if type(weight_OI) is not nn.Parameter or weight_OI.is_inference():
         return None
     return _keep(weight_OI, PackedWeight(packed(weight_OI)), chosen=False)
 
