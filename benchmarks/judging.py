@@ -25,9 +25,9 @@ from sklearn.linear_model import LogisticRegression
 from benchmarks.harness import DATA, MODEL, Options, say, table, write_results
 from benchmarks.texts import read_rows
 from bothways.choices import PpiMethod
-from bothways.evaluation.prediction_powered import Sample, estimate_mean, kendall_tau
+from bothways.evaluation.prediction_powered import Sample, estimate_mean
 from bothways.judging import DIMENSIONS, Dimension, Judge, JudgeReport, Triple, TripleColumns, read_triples
-from bothways.judging.quality import judge_report
+from bothways.judging.quality import judge_report, tau_of
 
 COLUMNS = TripleColumns(
     query="Query",
@@ -163,12 +163,12 @@ def _ranked(test: Sequence[Triple], stated_N: Stated, draws: int) -> dict[str, d
             ]
             for method in METHODS:
                 estimates = [estimate_mean(each, method=method) for each in samples]
-                tau = kendall_tau([each.value for each in estimates], RATES)
+                tau = tau_of([each.value for each in estimates], RATES)
                 for each, rate in zip(estimates, RATES, strict=True):
                     found.setdefault(f"{labels} labels, {method}", []).append(
                         (float(each.low <= rate <= each.high), each.high - each.low, tau)
                     )
-        alone = kendall_tau([stated_N[rows].mean() for rows in systems], RATES)
+        alone = tau_of([stated_N[rows].mean() for rows in systems], RATES)
         found.setdefault("judge alone", []).append((np.nan, np.nan, alone))
     names = ("coverage", "width", "tau")
     return {name: dict(zip(names, map(float, np.mean(each, axis=0)), strict=True)) for name, each in found.items()}

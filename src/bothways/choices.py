@@ -55,8 +55,7 @@ OnEmpty: TypeAlias = Literal["error", "skip", "null"]
 Overflow: TypeAlias = Literal["window", "error", "truncate"]
 Pairing: TypeAlias = Literal["paired", "unpaired"]
 Pooling: TypeAlias = Literal["mean", "cls", "max", "weighted_mean", "mean_sqrt_length"]
-PowerCorrection: TypeAlias = Literal["small-sample", "none"]
-PpiMethod: TypeAlias = Literal["ppi++", "ppi", "classical", "bootstrap"]
+PpiMethod: TypeAlias = Literal["ppi++", "ppi", "classical"]
 RecipeName: TypeAlias = Literal[
     "bert",
     "roberta",

@@ -47,7 +47,7 @@ def test_a_score_has_every_interval(judged, tmp_path):
     found = call(*words, "--json", "--report", tmp_path / "page.html")
     assert found.code == 0, found.err
     score = found.json()
-    assert score["estimates"].keys() == {"ppi++", "ppi", "classical", "bootstrap"}
+    assert score["estimates"].keys() == {"ppi++", "ppi", "classical"}
     assert (score["system"], score["rows"], score["labels"]) == ("A", 60, 40)
     assert "What was assumed" in (tmp_path / "page.html").read_text()
     shown = call(*words, "--quiet")

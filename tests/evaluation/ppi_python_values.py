@@ -12,7 +12,6 @@ import json
 import numpy as np
 
 ALPHA = 0.1
-QUANTILES = (0.25, 0.5, 0.9)
 SIZES = {"decisions": (50, 500), "scores": (150, 1000), "numbers": (80, 400), "useless": (60, 300)}
 
 
@@ -35,13 +34,7 @@ def rows(kind):
 
 
 def main():
-    from ppi_py import (
-        classical_mean_ci,
-        ppi_mean_ci,
-        ppi_mean_pointestimate,
-        ppi_quantile_ci,
-        ppi_quantile_pointestimate,
-    )
+    from ppi_py import classical_mean_ci, ppi_mean_ci, ppi_mean_pointestimate
 
     def plain(value):
         return [float(np.ravel(each)[0]) for each in value]
@@ -52,13 +45,7 @@ def main():
         found[kind] = {
             "classical": [float(sample[0].mean()), *plain(classical_mean_ci(sample[0], alpha=ALPHA))],
             "ppi": [*plain([ppi_mean_pointestimate(*sample, lam=1)]), *plain(ppi_mean_ci(*sample, alpha=ALPHA, lam=1))],
-            "ppi++": [*plain([ppi_mean_pointestimate(*sample)]), *plain(ppi_mean_ci(*sample, alpha=ALPHA))],
         }
-    for q in QUANTILES:
-        sample = rows("numbers")
-        value = ppi_quantile_pointestimate(*sample, q, exact_grid=True)
-        ends = ppi_quantile_ci(*sample, q, alpha=ALPHA, exact_grid=True)
-        found["numbers"][f"quantile {q}"] = plain([value, *ends])
     print(json.dumps(found, indent=1))
 
 

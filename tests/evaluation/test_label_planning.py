@@ -1,17 +1,14 @@
-"""Which system is better, how many labels would tell, which rows to label, and agreement of rankings."""
+"""Which system is better, and how many labels would tell."""
 
 import numpy as np
 import pytest
 from scipy.stats import ttest_1samp
 
-from bothways.errors import InvalidInput
 from bothways.evaluation.prediction_powered import (
     Sample,
     estimate_difference,
-    kendall_tau,
     labels_to_separate,
     probability_better,
-    rows_to_label,
 )
 
 
@@ -94,47 +91,5 @@ def test_no_number_of_labels_separates_equal_systems():
 
 def test_more_certainty_needs_more_labels():
     samples = two_systems((0.8, 0.7), 60, seed=3)
-    half, usual, strict = (
-        labels_to_separate(*samples, pairing="unpaired", level=level, power=power)
-        for level, power in ((0.95, 0.5), (0.95, 0.8), (0.99, 0.8))
-    )
-    assert 0 < half < usual < strict
-
-
-def test_the_rows_on_which_systems_differ_come_first():
-    chosen = rows_to_label([[0.9, 0.5, 0.9, 0.1], [0.1, 0.5, 0.8, 0.1]], count=3)
-    assert chosen.tolist() == [0, 2, 1]
-
-
-def test_the_rows_of_one_system_come_by_uncertainty():
-    assert rows_to_label([0.95, 0.5, 0.1, 0.7], count=2).tolist() == [1, 3]
-    assert sorted(rows_to_label([0.95, 0.5], count=9).tolist()) == [0, 1]
-
-
-def test_ties_are_drawn_by_the_seed():
-    decisions = np.tile([[1.0, 0.0], [0.0, 0.0]], (1, 100))[:, :200]
-    first, again, other = (rows_to_label(decisions, count=20, seed=seed).tolist() for seed in (0, 0, 1))
-    assert first == again != other
-    assert all(row % 2 == 0 for row in first)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: rows_to_label([0.5], count=0), "count: expected at least 1"),
-        (lambda: rows_to_label([-3.0, 2.0], count=1), "probabilities from 0 to 1, got -3 to 2"),
-        (lambda: rows_to_label([np.nan], count=1), "finite"),
-        (lambda: kendall_tau([1, 2], [1]), "expected 2 rows"),
-        (lambda: kendall_tau([1, 1], [1, 2]), "two different values"),
-        (lambda: labels_to_separate(*two_systems((0.8, 0.7), 20), pairing="paired", power=1), "power"),
-    ],
-)
-def test_unusable_input_is_refused(call, message):
-    with pytest.raises(InvalidInput, match=message):
-        call()
-
-
-def test_kendalls_tau_of_rankings():
-    assert kendall_tau([1, 2, 3, 4], [10, 20, 30, 40]) == pytest.approx(1)
-    assert kendall_tau([1, 2, 3, 4], [4, 3, 2, 1]) == pytest.approx(-1)
-    assert kendall_tau([1, 2, 3], [1, 3, 2]) == pytest.approx(1 / 3)
+    usual, strict = (labels_to_separate(*samples, pairing="unpaired", level=level) for level in (0.95, 0.99))
+    assert 0 < usual < strict

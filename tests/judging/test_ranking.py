@@ -2,11 +2,15 @@
 
 import json
 
+import numpy as np
 import pytest
 from judging_cases import LABEL, fake_judge, triples, without
 
 from bothways.errors import InvalidInput
-from bothways.judging import TripleColumns, rank_systems
+from bothways.judging import Triple, TripleColumns, rank_systems
+from bothways.judging.pairing import rows_to_label_next
+from bothways.judging.quality import tau_of
+from bothways.judging.scoring import JudgedSystem
 from bothways.judging.truth import read_truth, truth_in_labels
 
 RATES = {"low": 0.5, "high": 0.9, "middle": 0.7}
@@ -54,6 +58,32 @@ def test_rows_to_label_next_are_those_on_which_the_judge_sees_the_first_two_apar
     assert not labelled & {(each.system, each.triple.query) for each in ranking.next_rows}
     row = ranking.next_rows[0].to_dict(TripleColumns())
     assert row.keys() == {"id", "system", "query", "passage", "answer", "judge"}
+
+
+def judged(name, probabilities):
+    rows = [Triple(f"query {at}", "passage", "answer", None, where="") for at in range(len(probabilities))]
+    return JudgedSystem(name, rows, np.array(probabilities))
+
+
+def queries_to_label(*systems, count, seed=0):
+    return [each.triple.query.removeprefix("query ") for each in rows_to_label_next(systems, count, seed)]
+
+
+def test_the_most_uncertain_rows_come_first_and_ties_are_drawn_by_the_seed():
+    two = judged("a", [0.9, 0.5, 0.9, 0.1]), judged("b", [0.1, 0.5, 0.8, 0.1])
+    assert queries_to_label(*two, count=6) == ["0", "0", "2", "2", "1", "1"]
+    assert queries_to_label(judged("a", [0.95, 0.5, 0.1, 0.7]), count=2) == ["1", "3"]
+    assert sorted(queries_to_label(judged("a", [0.95, 0.5]), count=9)) == ["0", "1"]
+    tied = judged("a", [1.0, 0.0] * 100), judged("b", [0.0, 0.0] * 100)
+    first, again, other = (queries_to_label(*tied, count=20, seed=seed) for seed in (0, 0, 1))
+    assert first == again != other
+    assert all(int(query) % 2 == 0 for query in first)
+
+
+def test_kendalls_tau_of_orders():
+    assert tau_of([1, 2, 3, 4], [10, 20, 30, 40]) == pytest.approx(1)
+    assert tau_of([1, 2, 3], [1, 3, 2]) == pytest.approx(1 / 3)
+    assert tau_of([1, 1], [1, 2]) is None
 
 
 def test_one_system_is_a_ranking_too():

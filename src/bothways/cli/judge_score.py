@@ -72,7 +72,7 @@ def score(
         labels: Human labels of some of these rows, drawn at random; by default those in the data.
         dimension: Of a folder with several judges.
         method: Of the interval that comes first: ppi++ weighs the judge by what it is worth, ppi trusts it fully,
-            classical uses the labels alone, bootstrap resamples ppi++. All are reported.
+            classical uses the labels alone. All are reported.
         level: Share of such intervals that hold the truth.
         seed: Of the bootstrap.
         report: Also write a page in HTML.

@@ -1,6 +1,6 @@
 """Two systems side by side: samples of the same queries, and the rows that are worth a label.
 
-Shapes: N rows.
+Shapes: N rows, S systems.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bothways.choices import Pairing
-from bothways.evaluation.prediction_powered import Sample, rows_to_label
+from bothways.evaluation.prediction_powered import Sample
 from bothways.judging.scoring import JudgedSystem
 from bothways.judging.triples import Triple, TripleColumns
 
@@ -68,13 +68,20 @@ def _aligned(system: JudgedSystem, number: Mapping[str, int], both: Sequence[str
 
 
 def rows_to_label_next(systems: Sequence[JudgedSystem], count: int, seed: int) -> list[NextRow]:
-    """Return rows without labels on which the judge sees the first two systems furthest apart, else is least sure."""
+    """Choose the rows without labels that are most worth a label.
+
+    The judge's probabilities differ most on them between the systems, or are nearest to 0.5 for one system. Ties go to
+    the more uncertain row, then to a random one. Rows chosen in this way are no random sample: use their labels to
+    correct or train a judge, and do not mix them with labels drawn at random.
+    """
     groups = _shared_queries(systems) or [(row,) for system in systems for row in _rows(system)]
     groups = [rows for rows in groups if any(row.triple.label is None for row in rows)]
     if count < 1 or not groups:
         return []
-    stated = np.array([[row.probability for row in rows] for rows in groups]).T
-    order = rows_to_label(stated, count=min(count, len(groups)), seed=seed).tolist()
+    stated_NS = np.array([[row.probability for row in rows] for rows in groups])
+    disagreement_N, uncertain_N = np.ptp(stated_NS, axis=1), (stated_NS * (1 - stated_NS)).sum(axis=1)
+    chance_N = np.random.default_rng(seed).random(len(groups))
+    order = np.lexsort((chance_N, -uncertain_N, -disagreement_N))[:count].tolist()
     found = [row for number in order for row in groups[number] if row.triple.label is None]
     return found[:count]
 

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bothways.evaluation import Estimate, Report, class_outcomes, out_of_domain_report
-from bothways.evaluation.prediction_powered import kendall_tau
 from bothways.judging.triples import Triple
 
 
@@ -120,7 +119,9 @@ def confident_disagreements(
 
 
 def tau_of(first_S: ArrayLike, second_S: ArrayLike) -> float | None:
-    """Return Kendall's tau-b of two orders of systems; None where one of them ties all."""
+    """Return Kendall's tau-b of two orders of systems; None if one of them ties all."""
+    from scipy.stats import kendalltau
+
     if np.ptp(first_S) == 0 or np.ptp(second_S) == 0:
         return None
-    return kendall_tau(first_S, second_S)
+    return float(kendalltau(first_S, second_S).statistic)

@@ -171,7 +171,7 @@ def rank_judged(
     """Put systems in order that were judged already; see `rank_systems`."""
     scores = {each.name: scored(each, judge, method=method, level=level, seed=seed) for each in judged}
     ordered = sorted(judged, key=lambda each: -scores[each.name].estimate.value)
-    pairs = [_compared(*two, method=method, level=level, seed=seed) for two in combinations(ordered, 2)]
+    pairs = [_compared(*two, method=method, level=level) for two in combinations(ordered, 2)]
     separating = None
     if len(ordered) > 1:
         samples, pairing = paired_samples(ordered[0], ordered[1])
@@ -223,11 +223,9 @@ def _read(
     return found
 
 
-def _compared(
-    first: JudgedSystem, second: JudgedSystem, *, method: PpiMethod, level: float, seed: int
-) -> SystemComparison:
+def _compared(first: JudgedSystem, second: JudgedSystem, *, method: PpiMethod, level: float) -> SystemComparison:
     samples, pairing = paired_samples(first, second)
     if any(not len(each.unlabelled_judge_scores) for each in samples) and method == "ppi":
         method = "classical"
-    difference = estimate_difference(*samples, pairing=pairing, method=method, level=level, seed=seed)
+    difference = estimate_difference(*samples, pairing=pairing, method=method, level=level)
     return SystemComparison(first.name, second.name, difference, probability_better(difference), pairing)

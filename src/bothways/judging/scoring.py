@@ -148,7 +148,7 @@ def score_system(
         labels: Human labels of rows that were drawn from them at random; those in ``data`` when left out.
         name: What the system is called.
         columns: Where the parts of a row stand.
-        method: Which interval comes first: ``"ppi++"``, ``"ppi"``, ``"classical"`` or ``"bootstrap"``.
+        method: Which interval comes first: ``"ppi++"``, ``"ppi"`` or ``"classical"``.
         level: Share of such intervals that hold the truth.
         seed: Of the bootstrap.
         format: Of both files.
@@ -216,7 +216,7 @@ def scored(
     """
     sample = system.sample()
     possible = [each for each in METHODS if len(sample.unlabelled_judge_scores) or each in ("classical", method)]
-    estimates = {each: estimate_mean(sample, method=each, level=level, seed=seed) for each in possible}
+    estimates = {each: estimate_mean(sample, method=each, level=level) for each in possible}
     return SystemScore(
         system.name,
         judge.dimension.name,

@@ -26,7 +26,6 @@ _METHODS = {
     "ppi++": "labels and judge, the judge weighed by what it is worth",
     "ppi": "labels and judge, the judge trusted fully",
     "classical": "the labels alone",
-    "bootstrap": "as ppi++, by resampling",
 }
 _FOOTER = "Written by “bothways judge”."
 
