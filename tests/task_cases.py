@@ -77,7 +77,7 @@ long_context = {name: long_question()[name] for name in ("context", "answers")}
 CASES = {
     "classification": Case(texts, ("text",), "label", {"text": LONG}),
     "pairs": Case(pairs, ("text_a", "text_b"), "label", {"text_b": LONG}),
-    "answering": Case(questions, ("question", "context"), "answers", long_context),
+    "question-answering": Case(questions, ("question", "context"), "answers", long_context),
     "tagging": Case(tagged, ("tokens",), "tags", {"tokens": LONG.split(), "tags": ["O"] * 45}),
     "embedding": Case(scored, ("text_a", "text_b"), "score", {"text_b": LONG}),
     "multiple_choice": Case(choices, ("context", "choices"), "label", {"context": LONG}),

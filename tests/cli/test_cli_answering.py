@@ -1,4 +1,4 @@
-"""``train answering``, and what one does with a trained answerer on the command line."""
+"""``train question-answering``, and what one does with a trained answerer on the command line."""
 
 import csv
 import json
@@ -34,7 +34,7 @@ def qa(files, data):
     """A run that was trained on flat rows and validated on a SQuAD file, and how its training ended."""
     flat, nested = data
     outcome = call(
-        *("train", "answering", "--model", files / "tiny", "--train", flat, "--validation", nested),
+        *("train", "question-answering", "--model", files / "tiny", "--train", flat, "--validation", nested),
         *(
             "--output",
             files / "answering" / "qa",
@@ -64,7 +64,18 @@ def test_training_says_what_it_chose_and_how_to_go_on(qa):
 
 def test_training_says_that_a_model_cannot_decline(files, tmp_path):
     data = write_jsonl(tmp_path / "answered.jsonl", [row for row in questions(24) if row["answers"]])
-    words = ["train", "answering", "--model", files / "tiny", "--train", data, "--epochs", 1, "--device", "cpu"]
+    words = [
+        "train",
+        "question-answering",
+        "--model",
+        files / "tiny",
+        "--train",
+        data,
+        "--epochs",
+        1,
+        "--device",
+        "cpu",
+    ]
     outcome = call(*words, "--output", tmp_path / "qa")
     assert outcome.code == 0, outcome.err
     notes = [line for line in outcome.out.splitlines() if line.startswith("note ")]
@@ -80,7 +91,7 @@ def test_training_says_that_a_model_cannot_decline(files, tmp_path):
 def test_answers_of_too_many_tokens_are_bad_usage_before_anything_is_trained(files, qa, tmp_path):
     _, run = qa
     data = write_jsonl(tmp_path / "t.jsonl", [])
-    train = ("train", "answering", "--model", files / "tiny", "--train", data, "--output", tmp_path / "new")
+    train = ("train", "question-answering", "--model", files / "tiny", "--train", data, "--output", tmp_path / "new")
     for words in (train, ("predict", run, "w5", "w6 w7")):
         outcome = call(*words, "--max-answer-tokens", 100_001)
         assert outcome.code == 2
@@ -200,15 +211,19 @@ def test_other_models_answer_no_questions(qa, run):
 def test_a_bad_answer_fails_with_its_line_and_id(files, tmp_path):
     bad = {**questions(1)[0], "id": "odd", "answers": [{"text": "w5", "start": 2}]}
     file = write_jsonl(tmp_path / "d.jsonl", [*questions(4), bad])
-    outcome = call("train", "answering", "--model", files / "tiny", "--train", file, "--output", tmp_path / "run")
+    outcome = call(
+        "train", "question-answering", "--model", files / "tiny", "--train", file, "--output", tmp_path / "run"
+    )
     assert outcome.code == 1
     assert "line 5 of" in outcome.err
     assert "(id 'odd'): the answer 'w5' must stand at character 2" in outcome.err
     assert [path.name for path in tmp_path.iterdir()] == ["d.jsonl"]
 
 
-def test_the_help_shows_a_row():
-    out = call("train", "answering", "--help").out
+def test_the_help_shows_a_row_and_the_short_name_of_the_task_still_works():
+    out = call("train", "question-answering", "--help").out
+    assert call("train", "answering", "--help").out.partition("\n\n")[2] == out.partition("\n\n")[2]
+    assert "  answering" not in call("train", "--help").out
     assert '"answers": [{"text": "Broncos", "start": 12}]' in out
     example = {"context": "In 2016 the Broncos won.", "answers": [{"text": "Broncos", "start": 12}]}
     assert example["context"][12:19] == "Broncos"

@@ -37,7 +37,7 @@ COMMANDS = [
     "train classification",
     "train embedding",
     "train tagging",
-    "train answering",
+    "train question-answering",
     "train pairs",
     "train multitask",
     "ensemble",

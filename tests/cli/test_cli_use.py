@@ -267,7 +267,7 @@ def test_a_long_text_is_refused_when_asked_to_with_a_hint(run):
 def test_no_hint_is_given_that_would_not_help(files, tmp_path):
     rows = [{"question": "w6 " * 40, "context": f"w7 w{number}", "answers": []} for number in range(10, 16)]
     data = write_jsonl(tmp_path / "d.jsonl", rows)
-    words = ("train", "answering", "--model", files / "tiny", "--train", data, "--output", tmp_path / "run")
+    words = ("train", "question-answering", "--model", files / "tiny", "--train", data, "--output", tmp_path / "run")
     outcome = call(*words, "--device", "cpu")
     assert outcome.code == 1
     assert "leaves no room" in outcome.err

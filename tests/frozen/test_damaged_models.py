@@ -18,7 +18,7 @@ KINDS = {
     "classification": schema.StoredLabels,
     "pairs": schema.StoredLabels,
     "tagging": schema.StoredTags,
-    "answering": schema.StoredAnswers,
+    "question-answering": schema.StoredAnswers,
     "masked_lm": schema.Stored,
     "embedding": schema.StoredVectors,
     "few_shot": schema.StoredFewShot,

@@ -346,7 +346,7 @@ def test_calibration_that_is_not_there_is_not_made_up(base):
 
 
 def test_labels_make_no_sense(saved):
-    with pytest.raises(InvalidInput, match="a model for answering, which has no labels: leave them out"):
+    with pytest.raises(InvalidInput, match="a model for question-answering, which has no labels: leave them out"):
         open_trained(saved, labels=["yes", "no"])
 
 

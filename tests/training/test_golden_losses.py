@@ -80,7 +80,7 @@ CASES = {
     "classification, a number": ("classification", lambda count: rows("regression", count), {"target": "regression"}),
     "pairs": ("pairs", pairs, {}),
     "tagging": ("tagging", tagged, {}),
-    "answering": ("answering", questions, {}),
+    "question answering": ("question-answering", questions, {}),
     "multiple choice": ("multiple_choice", choices, {}),
     "masked LM": ("masked_lm", plain, {}),
     "CoSENT": ("embedding", scored, {"loss": CoSENT()}),

@@ -145,6 +145,8 @@ def _training() -> App:
             extra = train.Extra(LossOptions, with_kind, with_loss) if spec.name == "embedding" else None
             name, example = train.command_name(spec), train.example_of(spec)
             training.command(train.training_command(spec, extra), name=name, help_epilogue=example)
+            if name == "question-answering":
+                training.command(train.training_command(spec), name="answering", help_epilogue=example, show=False)
     training.command(multitask.multitask, help_epilogue=multitask.EXAMPLE)
     return training
 

@@ -153,7 +153,7 @@ def check_longest(tokens: int | None) -> None:
 
 
 QUESTION_ANSWERING = TaskSpec(
-    name="answering",
+    name="question-answering",
     home="bothways.tasks.question_answering.answerer:QuestionAnswerer",
     columns=QuestionColumns(),
     summary="Find the answer to a question in a context.",
