@@ -15,7 +15,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n $(JOBS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all test-pythons mutants check docs bench gpu format clean
+.PHONY: help demo test test-all test-pythons mutants ceilings check docs bench gpu format clean
 
 help:
 	@printf '%s\n' \
@@ -24,6 +24,7 @@ help:
 	  "make test-all   every test; those for a GPU are skipped where there is none" \
 	  "make test-pythons  make test with each Python of PYTHONS that is here" \
 	  "make mutants    change a sample of the code, one thing at a time, and see whether a test notices; 20 minutes" \
+	  "make ceilings   how long the paths through the code are, how large its pieces: today's figures and the goals" \
 	  "make check      ruff (rules and layout) and mypy" \
 	  "make docs       the site, into site/: open site/index.html" \
   "make bench      the benchmarks" \
@@ -66,6 +67,9 @@ test-pythons:
 
 mutants: $(VENV)/.dev
 	JOBS=$(JOBS) $(BIN)/python tests/mutants.py $(AREAS)
+
+ceilings: $(VENV)/.dev
+	$(BIN)/python tests/test_ceilings.py
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check $(SOURCES)
