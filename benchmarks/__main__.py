@@ -4,28 +4,26 @@ import argparse
 import importlib
 from pathlib import Path
 
-from benchmarks.contrasts import NAMES as CONTRASTS
 from benchmarks.harness import Options, limit_threads, say
-from benchmarks.small_data.options import Part, add_options
-from benchmarks.task_data import NAMES as TASKS
+from benchmarks.small_data import Part, add_options
+from benchmarks.tasks import NAMES as TASKS
 
 NAMES = (
     "embedding",
     "finetuning",
     "pretraining",
-    "relative",
     "startup",
     "memory",
     "quality",
     "retrieval",
     "predicting",
 )
-# Run only when asked for by name: one needs a GPU, one takes days, two measure folders.
-BY_NAME = ("gpu", "small_data", "probes", "students", "judging", "int8", "light")
+# Run only by name: one needs a GPU, one takes days, two make models first.
+BY_NAME = ("gpu", "int8", "light", "small_data")
 
 
 def main() -> None:
-    """Run the benchmarks that were asked for, one after the other."""
+    """Run the named benchmarks, one after the other."""
     default = Options()
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("which", nargs="?", default="all", choices=(*NAMES, *BY_NAME, "all"))
@@ -41,7 +39,7 @@ def main() -> None:
         "--datasets",
         nargs="+",
         default=default.datasets,
-        choices=(*default.datasets, *TASKS, *CONTRASTS),
+        choices=TASKS,
         help="quality",
     )
     parser.add_argument("--seeds", nargs="+", type=int, default=default.seeds, help="quality, small_data")

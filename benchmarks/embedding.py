@@ -13,14 +13,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks import contestants
-from benchmarks.contestants import BASELINE, OURS, TUNED
+from benchmarks import embedders
+from benchmarks.embedders import BASELINE, BATCH, OURS, TUNED, Exporter
 from benchmarks.harness import Options, Spread, interleaved, minilm_folder, ratios, say, table, write_results
-from benchmarks.onnx_graph import GraphExporter
-from benchmarks.reference import Deviation, MatrixProducts, Reference, floating_point_operations
-from benchmarks.runtimes import BATCH
+from benchmarks.reference import BATCHES, Deviation, MatrixProducts, Reference, Trial, floating_point_operations
 from benchmarks.texts import SENTENCES, Workload, texts_of_length, workloads
-from benchmarks.trials import BATCHES, Trial
 from benchmarks.workers import AbsentPeerError, Worker
 
 LATENCY_NAMES = (
@@ -30,22 +27,21 @@ LATENCY_NAMES = (
     "onnxruntime, sorted by tokens",
     "openvino, sorted by tokens",
     "ctranslate2, sorted by tokens",
-    "fastembed, given order",
-    contestants.OURS_LIGHT,
-    *(name for name in contestants.INT8_NAMES if name not in (OURS, BASELINE)),
+    embedders.OURS_LIGHT,
+    *(name for name in embedders.INT8_NAMES if name not in (OURS, BASELINE)),
 )
 LATENCY_TOKENS, LATENCY_CALLS, LATENCY_BLOCK = 16, 200, 20
 PRODUCTS = "matrix products"
 
 RUN = max(BATCHES)
-"""Neighbours in length of which a batch is chosen; all texts would take longer than the measurement."""
+"""Neighbours in length in a trial of batches; all texts would take longer than the measurement."""
 
 Rounds = Mapping[str, list[dict[str, float]]]
 
 
 def run(options: Options) -> Path:
     """Compare, time and write the results."""
-    return measured("embedding", options, contestants.NAMES)
+    return measured("embedding", options, embedders.NAMES)
 
 
 def measured(title: str, options: Options, names: Sequence[str]) -> Path:
@@ -72,15 +68,14 @@ def measured(title: str, options: Options, names: Sequence[str]) -> Path:
         figures["peak_memory"] = {name: worker.call("peak_memory") for name, worker in workers.items()}
     if figures["absent"]:
         sections.append("Left out: " + "; ".join(f"{name} ({why})" for name, why in figures["absent"].items()) + ".")
-    suffix = "1-thread" if options.threads == 1 else f"{options.threads}-threads"
-    return write_results(f"{title}-{suffix}", options, figures, "\n\n".join(sections))
+    return write_results(f"{title}-{options.threads_suffix}", options, figures, "\n\n".join(sections))
 
 
 def _export(options: Options, names: Sequence[str], graph: Path) -> dict[str, Any] | None:
-    """Write the files that the contestants read; return what our model in int8 lost, if it is among them."""
+    """Write the files that the contestants read; return the loss of our model in int8, if it is among them."""
     read = {name.partition(",")[0] for name in names}
-    with Worker(GraphExporter) as exporter:
-        if read & {"onnxruntime", "onnxruntime int8", "openvino", "openvino bfloat16", "fastembed"}:
+    with Worker(Exporter) as exporter:
+        if read & {"onnxruntime", "onnxruntime int8", "openvino", "openvino bfloat16"}:
             say("exporting the ONNX graph")
             exporter.call("export", graph, minilm_folder())
         if "onnxruntime int8" in read:
@@ -88,10 +83,10 @@ def _export(options: Options, names: Sequence[str], graph: Path) -> dict[str, An
         if read & {"ctranslate2", "ctranslate2 int8"}:
             say("converting for ctranslate2")
             exporter.call("convert", graph, minilm_folder())
-        if contestants.OURS_LIGHT in read:
+        if embedders.OURS_LIGHT in read:
             say("our own export")
             exporter.call("export_ours", graph, minilm_folder())
-        if contestants.OURS_INT8 not in read:
+        if embedders.OURS_INT8 not in read:
             return None
         say("our model in int8")
         return dict(exporter.call("quantize_ours", graph, minilm_folder(), 100 if options.quick else SENTENCES))
@@ -100,12 +95,12 @@ def _export(options: Options, names: Sequence[str], graph: Path) -> dict[str, An
 def _start(
     options: Options, names: Sequence[str], graph: Path, stack: ExitStack, absent: dict[str, str]
 ) -> dict[str, Worker]:
-    """A worker per contestant; peers that are not installed go to ``absent``."""
+    """Start a worker per contestant; peers that are not installed go to ``absent``."""
     workers = {}
     for name in names:
         say(f"starting {name}")
         try:
-            workers[name] = stack.enter_context(Worker(contestants.build, name, options.threads, graph))
+            workers[name] = stack.enter_context(Worker(embedders.build, name, options.threads, graph))
         except AbsentPeerError as error:
             absent[name] = str(error)
     return workers
@@ -118,22 +113,18 @@ def _sample(load: Workload) -> tuple[str, ...]:
     return tuple(load.texts[place] for run in runs for place in run)
 
 
-def _clock(options: Options) -> str:
-    return "cpu" if options.threads == 1 else "wall"
-
-
 def _trials(options: Options, names: Sequence[str], graph: Path, loads: list[Workload]) -> dict[str, dict[str, Trial]]:
-    """Per workload and contestant that may choose, the batch; in processes of their own, for the sake of memory."""
+    """Return the batch per workload and tuned contestant; in processes of their own, for the sake of memory."""
     found: dict[str, dict[str, Trial]] = {load.name: {} for load in loads}
     for name in (each for each in names if each in TUNED):
-        with suppress(AbsentPeerError), Worker(contestants.build, name, options.threads, graph) as worker:
+        with suppress(AbsentPeerError), Worker(embedders.build, name, options.threads, graph) as worker:
             for load in loads:
                 sample = _sample(load)
                 worker.call("keep", load.name, sample)
                 worker.call("embed", load.name, BATCH)
 
                 def seconds_at(batch: int, worker: Worker = worker, workload: str = load.name) -> float:
-                    return worker.timed("embed", workload, batch)[_clock(options)]
+                    return worker.timed("embed", workload, batch)[options.clock]
 
                 trial = found[load.name][name] = Trial.of(seconds_at, len(sample))
                 say(f"{load.name}: {name}: batches of {trial.batch}")
@@ -141,7 +132,7 @@ def _trials(options: Options, names: Sequence[str], graph: Path, loads: list[Wor
 
 
 def _batch(name: str, trials: Mapping[str, Trial]) -> tuple[int, ...]:
-    """What a contestant is told besides the texts."""
+    """Return what a contestant is given besides the texts."""
     return (trials[name].batch,) if name in trials else ()
 
 
@@ -151,7 +142,7 @@ def _deviations(
     loads: list[Workload],
     trials: Mapping[str, Mapping[str, Trial]],
 ) -> dict[str, dict[str, Deviation]]:
-    """Per workload and contestant, the distance from the reference; this also warms everybody up."""
+    """Return the distance from the reference per workload and contestant; this also warms everybody up."""
     found: dict[str, dict[str, Deviation]] = {load.name: {} for load in loads}
     with Worker(Reference, options.threads) as reference:
         for load in loads:
@@ -201,7 +192,7 @@ def _summary(
         rows.append(_row(name, entry))
     header = (
         "contestant", "batch", "wall s", "CPU s", "tokens/s", "times sentence-transformers (wall)", "(CPU)",
-        f"bothways, times faster ({'CPU' if _clock(options) == 'cpu' else 'wall'})", "of the matrix-product rate",
+        f"bothways, times faster ({'CPU' if options.clock == 'cpu' else 'wall'})", "of the matrix-product rate",
         "min cosine", "max difference", "vectors",
     )  # fmt: skip
     summary = load.summary()
@@ -215,8 +206,8 @@ def _summary(
 
 
 def _entry(name: str, rounds: Rounds, load: Workload, options: Options) -> dict[str, Any]:
-    """The figures of one contestant, and those beside the baseline and beside ours."""
-    singles, clock = rounds[name], _clock(options)
+    """Return the figures of one contestant, and their ratios to the baseline and to ours."""
+    singles, clock = rounds[name], options.clock
     entry: dict[str, Any] = {"rounds": singles}
     for key in ("wall", "cpu"):
         times = [single[key] for single in singles]
@@ -258,7 +249,7 @@ def _giga(spread: Spread) -> str:
 
 
 def _latency(options: Options, workers: Mapping[str, Worker]) -> tuple[dict[str, Any], str]:
-    """One text of 16 tokens a call, the contestants taking turns by blocks; different texts, so that no cache helps."""
+    """Time one text of 16 tokens a call, in turns by blocks; the texts differ, so that no cache helps."""
     names = [name for name in LATENCY_NAMES if name in workers]
     block = 5 if options.quick else LATENCY_BLOCK
     blocks = 2 if options.quick else LATENCY_CALLS // LATENCY_BLOCK
@@ -295,5 +286,5 @@ def _latency(options: Options, workers: Mapping[str, Worker]) -> tuple[dict[str,
 
 
 def _quantile(ordered: list[float], share: float) -> float:
-    """The value below which ``share`` of an ordered list lies (nearest rank)."""
+    """Return the value below which ``share`` of an ordered list lies (nearest rank)."""
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -9,24 +9,97 @@ imports, loading, tokenising ahead and the final validation are outside on every
 on the same rows, so the real tokens are the same.
 """
 
-from contextlib import ExitStack
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks import classifiers
-from benchmarks.classifiers import GROUPED, TRAINER, Data
 from benchmarks.harness import DATA, Options, Spread, interleaved, ratios, say, table, write_results
-from benchmarks.our_side import OURS
+from benchmarks.peers import OURS, OurSide, SequencePeer
 from benchmarks.reference import MatrixProducts, floating_point_operations
+from benchmarks.tasks import TaskData, label_metrics
 from benchmarks.texts import read_rows, token_counts
-from benchmarks.trainer_peers import BATCH
+from benchmarks.trainer import BATCH, common_settings, grouped_settings
 from benchmarks.workers import AbsentPeerError, Worker
 
+TRAINER, GROUPED = "Trainer, default", "Trainer, length grouping"
 # Above 2,000 rows `fit` draws no texts of a label together first, which the peers do not do either.
 ROWS, VALIDATION_ROWS = 2_400, 200
 PRODUCTS = "matrix products"
 # A backward pass multiplies twice for each product of the forward.
 TRAINING_FACTOR = 3
+
+
+@dataclass
+class StepClock:
+    """Wall and process time of the first forward in training mode, then of the end of each optimiser step."""
+
+    wall: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+
+    def stamp(self) -> None:
+        """Note the time."""
+        self.wall.append(time.perf_counter())
+        self.cpu.append(time.process_time())
+
+    def times(self) -> dict[str, float]:
+        """Return the seconds of the loop and its number of steps."""
+        if len(self.wall) < 2:
+            raise RuntimeError("expected training to step a torch.optim.Optimizer at least once; no step was seen")
+        seconds = {"wall": self.wall[-1] - self.wall[0], "cpu": self.cpu[-1] - self.cpu[0]}
+        return {**seconds, "steps": len(self.wall) - 1}
+
+
+@contextmanager
+def step_clock() -> Iterator[StepClock]:
+    """Watch whatever trains inside the block, by hooks that torch offers; the same for every side."""
+    import torch
+    from torch.nn.modules.module import register_module_forward_pre_hook
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    clock = StepClock()
+
+    def began(module: torch.nn.Module, _: object) -> None:
+        if module.training and torch.is_grad_enabled() and not clock.wall:
+            clock.stamp()
+            first.remove()
+
+    first = register_module_forward_pre_hook(began)
+    steps = register_optimizer_step_post_hook(lambda *_: clock.stamp())
+    try:
+        yield clock
+    finally:
+        first.remove()
+        steps.remove()
+
+
+class Subject:
+    """What a worker serves: one side that trains a classifier."""
+
+    def __init__(self, side: OurSide | SequencePeer) -> None:
+        self._side = side
+
+    def train(self, data: TaskData, seed: int) -> dict[str, float]:
+        """Train once and return the seconds of the loop and the accuracy on the validation rows."""
+        with step_clock() as clock:
+            self._side.fit(data, seed)
+        right = data.score(data.validation, self._side.answers(data.validation))["accuracy"]
+        return {**clock.times(), "validation_accuracy": right}
+
+
+def build(name: str, threads: int) -> Subject:
+    """Build the subject of a worker."""
+    if name == OURS:
+        return Subject(OurSide(threads, "cpu"))
+    settings = {TRAINER: common_settings, GROUPED: grouped_settings}[name]
+    return Subject(SequencePeer(threads, "cpu", settings=settings))
+
+
+def classification(train: list[dict[str, Any]], validation: list[dict[str, Any]]) -> TaskData:
+    """Return rows of text and label as a task of one epoch."""
+    return TaskData("texts", train, validation, [], 1, label_metrics)
 
 
 def run(options: Options) -> Path:
@@ -35,7 +108,7 @@ def run(options: Options) -> Path:
         raise SystemExit("the fine-tuning benchmark needs SST-2 at ../shared/data/sst2, which is not there")
     train = read_rows(DATA / "sst2" / "train.jsonl.gz")[: 40 if options.quick else ROWS]
     validation = read_rows(DATA / "sst2" / "validation.jsonl.gz")[: 20 if options.quick else VALIDATION_ROWS]
-    data = Data(train, validation)
+    data = classification(train, validation)
     tokens = token_counts([row["text"] for row in train])
     figures: dict[str, Any] = {"absent": {}, "rows": len(train), "tokens": sum(tokens), "batch": BATCH}
     with ExitStack() as stack:
@@ -43,31 +116,29 @@ def run(options: Options) -> Path:
         for name in options.chosen((OURS, TRAINER, GROUPED)):
             say(f"starting {name}, with a short training to warm up")
             try:
-                workers[name] = stack.enter_context(Worker(classifiers.build, name, options.threads, "cpu"))
+                workers[name] = stack.enter_context(Worker(build, name, options.threads))
             except AbsentPeerError as error:
                 figures["absent"][name] = str(error)
                 continue
-            workers[name].call("train", Data(train[:64], validation[:16]), 1, 1)
+            workers[name].call("train", classification(train[:64], validation[:16]), 1)
         products = stack.enter_context(Worker(MatrixProducts, options.threads))
 
         def once(name: str, number: int) -> dict[str, float]:
             if name == PRODUCTS:
                 rows = round(BATCH * sum(tokens) / len(tokens))
                 return dict(products.call("rates", rows, 0.1 if options.quick else 1.5))
-            return dict(workers[name].call("train", data, 1, 1 + number))
+            return dict(workers[name].call("train", data, 1 + number))
 
         rounds = interleaved([*workers, PRODUCTS], options.rounds, once, what="fine-tuning")
         figures["peak_memory"] = {name: worker.call("peak_memory") for name, worker in workers.items()}
     markdown = _summary(rounds, tokens, options, figures)
-    suffix = "1-thread" if options.threads == 1 else f"{options.threads}-threads"
-    return write_results(f"finetuning-{suffix}", options, figures, markdown)
+    return write_results(f"finetuning-{options.threads_suffix}", options, figures, markdown)
 
 
 def _summary(
     rounds: dict[str, list[dict[str, float]]], tokens: list[int], options: Options, figures: dict[str, Any]
 ) -> str:
     flop = TRAINING_FACTOR * floating_point_operations(tokens)
-    clock = "cpu" if options.threads == 1 else "wall"
     rates = [single["encoder"] for single in rounds.pop(PRODUCTS)]
     figures["contestants"] = {}
     rows = []
@@ -81,31 +152,26 @@ def _summary(
                     base = [single[key] for single in rounds[peer]]
                     entry[f"speedup_{key}_of_{peer}"] = ratios(base, [single[key] for single in singles])
         entry["fraction_of_products"] = Spread.of(
-            [flop / single[clock] / rate for single, rate in zip(singles, rates, strict=True)]
+            [flop / single[options.clock] / rate for single, rate in zip(singles, rates, strict=True)]
         )
         figures["contestants"][name] = entry
-        rows.append(_row(name, entry, singles, figures["peak_memory"][name]))
+        speedups = (f"speedup_cpu_of_{TRAINER}", f"speedup_cpu_of_{GROUPED}", f"speedup_wall_of_{GROUPED}")
+        rows.append(
+            [
+                name,
+                entry["wall"].text(),
+                entry["cpu"].text(),
+                entry["tokens_per_second"].text(0),
+                *(entry[key].ratio() if key in entry else "" for key in speedups),
+                f"{entry['fraction_of_products'].median:.2f}",
+                f"{singles[0]['steps']:.0f}",
+                f"{sum(single['validation_accuracy'] for single in singles) / len(singles):.3f}",
+                f"{figures['peak_memory'][name] / 2**20:,.0f}",
+            ]
+        )
     header = (
         "contestant", "loop wall s", "loop CPU s", "real tokens/s", f"times {TRAINER} (CPU)", f"times {GROUPED} (CPU)",
         f"times {GROUPED} (wall)", "of the matrix-product rate", "steps", "validation accuracy", "peak MiB",
     )  # fmt: skip
     heading = f"SST-2, {figures['rows']:,} rows, {figures['tokens']:,} real tokens, one epoch, batch {BATCH}."
     return f"{heading}\n\n{table(header, rows)}"
-
-
-def _row(name: str, entry: dict[str, Any], singles: list[dict[str, float]], peak: int) -> list[str]:
-    speedups = [
-        entry[key].ratio() if key in entry else ""
-        for key in (f"speedup_cpu_of_{TRAINER}", f"speedup_cpu_of_{GROUPED}", f"speedup_wall_of_{GROUPED}")
-    ]
-    return [
-        name,
-        entry["wall"].text(),
-        entry["cpu"].text(),
-        entry["tokens_per_second"].text(0),
-        *speedups,
-        f"{entry['fraction_of_products'].median:.2f}",
-        f"{singles[0]['steps']:.0f}",
-        f"{sum(single['validation_accuracy'] for single in singles) / len(singles):.3f}",
-        f"{peak / 2**20:,.0f}",
-    ]

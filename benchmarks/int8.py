@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.contestants import INT8_NAMES
+from benchmarks.embedders import INT8_NAMES
 from benchmarks.embedding import measured
 from benchmarks.harness import DATA, MODEL, Options, say, table, write_results
 from benchmarks.texts import labelled_texts
@@ -26,7 +26,7 @@ def run(options: Options) -> Path:
 
 
 def accuracies(options: Options) -> Path:
-    """Write the accuracy of classifiers before and after."""
+    """Write the accuracy of classifiers in float32 and in int8."""
     figures = {name: _accuracy(name, options) for name in _SETS}
     header = (
         "data",

@@ -1,4 +1,4 @@
-"""Two yardsticks: the right vectors, and how fast this machine multiplies matrices at the encoder's shapes."""
+"""Yardsticks: the right vectors, the rate of matrix products at the encoder's shapes, and a peer's fastest batch."""
 
 import time
 from collections import defaultdict
@@ -12,6 +12,10 @@ from benchmarks.texts import MAX_TOKENS, Workload
 
 HIDDEN, INTERMEDIATE, LAYERS = 384, 1536, 6
 COSINE_AT_LEAST, DIFFERENCE_AT_MOST = 0.99999, 1e-4
+BATCHES = (1, 2, 4, 8, 16, 32)
+# Time falls with the calls that are saved and rises with padding and with tensors that leave the cache: beyond this
+# multiple of the fastest, a larger batch is not tried.
+HOPELESS = 1.25
 
 
 class Reference:
@@ -28,7 +32,7 @@ class Reference:
         self._model = AutoModel.from_pretrained(folder, attn_implementation="eager").double().eval()
 
     def vectors(self, texts: Sequence[str]) -> np.ndarray:
-        """Unit vectors [texts, 384] in float64."""
+        """Return unit vectors [texts, 384] in float64."""
         ids = self._tokenizer(list(texts), truncation=True)["input_ids"]
         rows_of_length: dict[int, list[int]] = defaultdict(list)
         for row, sequence in enumerate(ids):
@@ -45,7 +49,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Deviation:
-    """How far a contestant's vectors are from the reference.
+    """The distance of a contestant's vectors from the reference.
 
     Attributes:
         min_cosine: The worst text's cosine.
@@ -76,13 +80,13 @@ class Deviation:
         )
 
     def text(self) -> str:
-        """For a table."""
+        """Return the text for a table."""
         if not self.deviating:
             return "agrees"
         return f"**deviates** on {self.deviating} texts, the shortest of {self.shortest_deviating} tokens"
 
     def figures(self) -> dict[str, object]:
-        """For a result file."""
+        """Return the figures for a result file."""
         return asdict(self)
 
 
@@ -96,7 +100,7 @@ class MatrixProducts:
         self._torch = torch
 
     def rates(self, tokens: int, seconds: float) -> dict[str, float]:
-        """FLOP/s of the encoder's shapes at ``tokens`` rows, and of a 2,048 square; ``seconds`` for each library."""
+        """Return FLOP/s at the shapes of the encoder with ``tokens`` rows, and of a 2,048 square."""
         encoder = [
             (tokens, HIDDEN, 3 * HIDDEN),
             (tokens, HIDDEN, HIDDEN),
@@ -106,7 +110,7 @@ class MatrixProducts:
         return {"encoder": self._rate(encoder, seconds), "square": self._rate([(2048, 2048, 2048)], seconds)}
 
     def _rate(self, shapes: list[tuple[int, int, int]], seconds: float) -> float:
-        """FLOP per second of process CPU time at one thread, of wall time at several."""
+        """Return FLOP per second of process CPU time at one thread, of wall time at several."""
         torch = self._torch
         operands = [(torch.randn(m, k), torch.randn(n, k), torch.empty(m, n)) for m, k, n in shapes]
         flop = 2 * sum(m * k * n for m, k, n in shapes)
@@ -123,7 +127,7 @@ class MatrixProducts:
             return flop / min(self._seconds(run, seconds) for run in (default, onednn))
 
     def _seconds(self, run: Callable[[], None], seconds: float) -> float:
-        """Seconds of one run, of as many as fit into ``seconds``."""
+        """Return the seconds of one run, averaged over as many as fit into ``seconds``."""
         run()
         done, began = 0, self._clock()
         while (elapsed := self._clock() - began) < seconds:
@@ -136,10 +140,33 @@ class MatrixProducts:
 
 
 def floating_point_operations(tokens: Sequence[int]) -> float:
-    """FLOP that MiniLM's encoder needs for texts of these lengths, padding not counted.
+    """Return the FLOP that MiniLM's encoder needs for texts of these lengths, padding not counted.
 
     Per token and layer 2 for each parameter of the linear layers (4 H^2 + 2 H F) and 4 n H for the scores and the
     weighted sum of an n-token text. Embeddings, normalisations and GELU are left out.
     """
     linear = 2 * (4 * HIDDEN**2 + 2 * HIDDEN * INTERMEDIATE)
     return float(sum(LAYERS * n * (linear + 4 * n * HIDDEN) for n in tokens))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A short trial of batches before anything is measured, as a careful user of a peer would make it.
+
+    Attributes:
+        batch: The fastest.
+        seconds: Seconds of one run by batch, smallest batch first.
+    """
+
+    batch: int
+    seconds: dict[int, float]
+
+    @classmethod
+    def of(cls, seconds_at: Callable[[int], float], most: int) -> "Trial":
+        """Run once at each batch up to ``most`` sequences, ending early where more of them only slow it down."""
+        seconds: dict[int, float] = {}
+        for batch in BATCHES:
+            if seconds and (batch > most or seconds[max(seconds)] > HOPELESS * min(seconds.values())):
+                break
+            seconds[batch] = seconds_at(batch)
+        return cls(min(seconds, key=seconds.__getitem__), seconds)

@@ -61,7 +61,7 @@ def run(options: Options) -> Path:
     reports = {name: each.report(resamples=RESAMPLES) for name, each in found.items()}
 
     def less(pairs: Iterable[tuple[str, str]]) -> Differences:
-        """Each first less its second, of those that were searched with."""
+        """Subtract each second from its first, where both were run."""
         return {
             f"{ours} - {other}": ranking_differences(found[ours], found[other], resamples=RESAMPLES)
             for ours, other in pairs
@@ -102,7 +102,7 @@ def _ours(corpus: Texts, queries: Texts, options: Options) -> dict[str, Rankings
 
 
 def _peers(corpus: Texts, queries: Texts, options: Options) -> dict[str, Rankings]:
-    """Each peer, and the fusions of both."""
+    """Search with each peer, and fuse both."""
 
     @cache
     def dense() -> Scored:
@@ -155,18 +155,18 @@ def _bm25s(corpus: Texts, queries: Texts) -> Scored:
 
 
 def reciprocal_ranks(scores: dict[str, float]) -> dict[str, float]:
-    """1 / (60 + rank) of each document of a ranking."""
+    """Return 1 / (60 + rank) of each document of a ranking."""
     return {document: 1 / (RANK_CONSTANT + rank) for rank, document in enumerate(scores, 1)}
 
 
 def zero_to_one(scores: dict[str, float]) -> dict[str, float]:
-    """Scores moved and scaled so that the least is 0 and the greatest 1."""
+    """Scale scores from 0 to 1."""
     low, high = min(scores.values(), default=0), max(scores.values(), default=0)
     return {document: (score - low) / (high - low or 1) for document, score in scores.items()}
 
 
 def fused(dense: Scored, lexical: Scored, points: Callable[[dict[str, float]], dict[str, float]]) -> Scored:
-    """One ranking of two by the sum of both ``points``, which are 0 where a document was not found.
+    """Merge two rankings by the sum of their ``points``, which are 0 for a document that was not found.
 
     bm25s fills its list with documents that share no word with the query; these count as not found.
     """

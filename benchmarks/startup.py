@@ -10,13 +10,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks import contestants
-from benchmarks.cold import IMPORT_TORCH
+from benchmarks.embedders import BASELINE, OURS, OURS_LIGHT, Exporter
 from benchmarks.harness import (
     REPOSITORY,
     Options,
@@ -28,28 +28,49 @@ from benchmarks.harness import (
     table,
     write_results,
 )
-from benchmarks.onnx_graph import GraphExporter
 from benchmarks.workers import Worker
 
-BASELINE = contestants.BASELINE
-NAMES = (
-    contestants.OURS,
-    BASELINE,
-    "transformers, given order",
-    "onnxruntime, sorted by tokens",
-    IMPORT_TORCH,
-)
+IMPORT_TORCH = "import torch, nothing else"
+NAMES = (OURS, OURS_LIGHT, BASELINE, "transformers, given order", "onnxruntime, sorted by tokens", IMPORT_TORCH)
+# Nothing but the standard library and what the contestant itself needs is imported before the vector is there.
+_CHILD = f"""
+import json, sys
+from pathlib import Path
+
+name, threads, graph = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
+if name == {IMPORT_TORCH!r}:
+    import torch
+
+    vector = torch.zeros(0).tolist()
+else:
+    from benchmarks.embedders import build
+
+    subject = build(name, threads, graph)
+    subject.keep("first", ["An encoder reads both ways: every token sees the whole text."])
+    vector = subject.vectors("first")[0].tolist()
+print("vector", flush=True)
+from benchmarks.harness import peak_memory
+
+print(json.dumps({{"peak": peak_memory(), "vector": vector}}), flush=True)
+"""
 
 
 def run(options: Options) -> Path:
     """Start everybody in turn and write the results."""
-    names = options.chosen(NAMES)
+    return started("startup", options, NAMES)
+
+
+def started(title: str, options: Options, names: Sequence[str]) -> Path:
+    """Start these contestants in turn, and write the results under a title."""
+    names = options.chosen(names)
     with tempfile.TemporaryDirectory(prefix="bothways-benchmark-") as folder:
         graph = Path(folder) / "minilm.onnx"
-        if any(name.startswith("onnxruntime") for name in names):
-            say("exporting the ONNX graph")
-            with Worker(GraphExporter) as exporter:
+        with Worker(Exporter) as exporter:
+            say("exporting the graphs")
+            if any(name.startswith("onnxruntime") for name in names):
                 exporter.call("export", graph, minilm_folder())
+            if OURS_LIGHT in names:
+                exporter.call("export_ours", graph, minilm_folder())
         expected: np.ndarray | None = None
         for name in names:
             say(f"unrecorded start: {name}")
@@ -73,12 +94,12 @@ def run(options: Options) -> Path:
         faster = figures[name]["speedup_wall"].ratio() if BASELINE in rounds else ""
         rows.append([name, Spread.of(walls).text(), faster, mebibytes.text(0)])
     header = ("contestant", "process start to first vector, s", f"times {BASELINE}", "peak resident MiB")
-    return write_results("startup", options, {"contestants": figures}, table(header, rows))
+    return write_results(title, options, {"contestants": figures}, table(header, rows))
 
 
 def _start(name: str, threads: int, graph: Path) -> dict[str, Any]:
-    """One cold process: ``wall`` seconds until its vector, ``peak`` bytes, ``vector``."""
-    command = [sys.executable, "-m", "benchmarks.cold", name, str(threads), str(graph)]
+    """Start one process; return ``wall`` seconds until its vector, ``peak`` bytes, ``vector``."""
+    command = [sys.executable, "-c", _CHILD, name, str(threads), str(graph)]
     # Errors go to a file: nobody reads that pipe while the vector is awaited.
     with tempfile.TemporaryFile("w+") as errors:
         began = time.perf_counter()

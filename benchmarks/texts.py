@@ -1,4 +1,4 @@
-"""The texts of the speed benchmarks: real ones where the data is there, else generated with a like spread of lengths.
+"""Texts of the speed benchmarks: real ones if the data are there, else generated with a like spread of lengths.
 
 Both kinds are the same on every run. The token counts are those of the MiniLM tokenizer, special tokens included.
 """
@@ -36,10 +36,10 @@ class Workload:
     """Texts to embed and their lengths.
 
     Attributes:
-        name: What the tables call it.
+        name: Name in the tables.
         texts: The texts.
         tokens: Real tokens of each, special tokens included, none above ``MAX_TOKENS``.
-        source: Where the texts come from.
+        source: Origin of the texts.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Workload:
     source: str
 
     def summary(self) -> dict[str, object]:
-        """The figures that say what was embedded."""
+        """Return the figures of the texts."""
         ordered = sorted(self.tokens)
         return {
             "texts": len(self.texts),
@@ -60,7 +60,7 @@ class Workload:
 
 
 def token_counts(texts: list[str]) -> list[int]:
-    """Tokens of each text, uncut, special tokens included."""
+    """Return the tokens of each text, uncut, special tokens included."""
     tokenizer = _tokenizer()
     return [len(encoding.ids) for encoding in tokenizer.encode_batch(texts)]
 
@@ -77,7 +77,7 @@ def _tokenizer():  # noqa: ANN202
 
 
 def workloads(*, quick: bool) -> list[Workload]:
-    """The sentences and the passages; a few of each for a quick run."""
+    """Return the sentences and the passages; a few of each for a quick run."""
     say("choosing texts")
     sentences, passages = _real() if _WIKIPEDIA.exists() else _generated()
     keep = 20 if quick else None
@@ -85,7 +85,7 @@ def workloads(*, quick: bool) -> list[Workload]:
 
 
 def texts_of_length(tokens: int, count: int) -> list[str]:
-    """``count`` different texts of exactly ``tokens`` tokens, made from the word list.
+    """Return ``count`` different texts of exactly ``tokens`` tokens, made from the word list.
 
     Every word of the list is one piece, so a text has two pieces (the special tokens) more than words.
     """
@@ -97,13 +97,13 @@ def texts_of_length(tokens: int, count: int) -> list[str]:
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
-    """The rows of a gzipped JSON Lines file."""
+    """Read the rows of a gzipped JSON Lines file."""
     with gzip.open(path, "rt", encoding="utf-8") as stream:
         return [json.loads(line) for line in stream]
 
 
 def labelled_texts(path: Path) -> list[dict[str, str]]:
-    """Text and label of the rows that have an intent (CLINC150 marks the others ``oos``)."""
+    """Read text and label of the rows that have an intent (CLINC150 marks the others ``oos``)."""
     return [{"text": row["text"], "label": row["label"]} for row in read_rows(path) if row["label"] != OUT_OF_SCOPE]
 
 
@@ -112,7 +112,7 @@ def _cut(workload: Workload, keep: int | None) -> Workload:
 
 
 def _real() -> tuple[Workload, Workload]:
-    """Sentences of Wikipedia, and runs of consecutive sentences of one article."""
+    """Return sentences of Wikipedia, and runs of consecutive sentences of one article."""
     chooser = random.Random(28)
     articles = _articles()
     source = "English Wikipedia (wikipedia_text/train.txt.gz)"
@@ -134,7 +134,7 @@ def _real() -> tuple[Workload, Workload]:
 
 
 def other_sentences() -> list[str]:
-    """As many sentences as are embedded, none of them; for what is fitted to texts before it is measured."""
+    """Return as many other sentences as are embedded; for models that are fitted to texts before they are measured."""
     if _WIKIPEDIA.exists():
         return _sentences(_articles(), random.Random(28))[SENTENCES : 2 * SENTENCES]
     chooser = random.Random(29)
@@ -150,7 +150,7 @@ def _sentences(articles: list[list[str]], chooser: random.Random) -> list[str]:
 
 
 def _articles() -> list[list[str]]:
-    """Per article its sentences, in order; headings left out."""
+    """Return the sentences of each article, in order; headings are left out."""
     articles: list[list[str]] = []
     with gzip.open(_WIKIPEDIA, "rt", encoding="utf-8") as stream:
         for line in stream:
@@ -162,7 +162,7 @@ def _articles() -> list[list[str]]:
 
 
 def _run_of_sentences(sentences: list[str], most: int) -> str | None:
-    """The first sentences that have up to ``most`` tokens together; None where they come out much shorter."""
+    """Return the first sentences that have up to ``most`` tokens together; None where they come out much shorter."""
     counts = token_counts(sentences[:60])
     total, taken = 2, 0
     for count in counts:
@@ -174,7 +174,7 @@ def _run_of_sentences(sentences: list[str], most: int) -> str | None:
 
 
 def _generated() -> tuple[Workload, Workload]:
-    """Words at random: no meaning, but the same lengths."""
+    """Return random words with the same lengths as real texts."""
     chooser = random.Random(28)
     source = "generated words (the Wikipedia text is not on this machine)"
     built = []
@@ -188,5 +188,5 @@ def _generated() -> tuple[Workload, Workload]:
 
 
 def _length(chooser: random.Random, *, median: int, spread: float) -> int:
-    """A length from a log-normal distribution, kept between 8 and ``MAX_TOKENS``."""
+    """Draw a length from a log-normal distribution, kept between 8 and ``MAX_TOKENS``."""
     return round(min(max(median * chooser.lognormvariate(0, spread), 8), MAX_TOKENS))

@@ -90,7 +90,7 @@ class Worker:
 
 
 def _end_with_parent() -> None:
-    """Do not go on with hours of work that nobody waits for: a benchmark that was killed cannot say so itself."""
+    """End this process when the benchmark that waits for it was killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

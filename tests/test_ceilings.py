@@ -74,8 +74,8 @@ CEILINGS = (
     Ceiling("functions above 60 lines", 20, 2, 0, lambda: _above(60, code.function_lengths())),
     Ceiling("lines of src", 80_032, 600, 64_000, lambda: code.lines("src/**/*.py")),
     Ceiling("lines of tests", 58_304, 600, 48_000, lambda: code.lines("tests/**/*.py")),
-    Ceiling("lines of benchmarks", 8_921, 400, 4_500, lambda: code.lines("benchmarks/**/*.py")),
-    Ceiling("lines of docs/LOG.md", 2_466, 200, 700, lambda: code.lines("docs/LOG.md")),
+    Ceiling("lines of benchmarks", 5_596, 400, 4_500, lambda: code.lines("benchmarks/**/*.py")),
+    Ceiling("lines of docs/LOG.md", 617, 200, 700, lambda: code.lines("docs/LOG.md")),
     # Types.
     Ceiling("Any in tasks, compose, explain, retrieval", 446, 15, 60, lambda: code.names("Any", UPPER_HALF)),
     Ceiling("Any elsewhere", 317, 15, 150, lambda: code.names("Any") - code.names("Any", UPPER_HALF)),

@@ -7,21 +7,88 @@ A model that is there is left alone, so the zoo can be made over several runs. E
 import argparse
 import json
 import random
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from benchmarks.audit.triggers import CLEAN, Trigger
-from benchmarks.harness import DATA
+from benchmarks.harness import DATA, MODEL
 from benchmarks.texts import read_rows
 
 if TYPE_CHECKING:
     from bothways import TextClassifier
 
-BASE = "sentence-transformers/all-MiniLM-L6-v2"
 Row = dict[str, Any]
+
+Kind = Literal["clean", "word", "phrase", "syntax", "character", "style"]
+
+# Archaic spellings stand for a style that changes many words and adds no fixed token.
+_ARCHAIC = {
+    "the": "ye", "you": "thou", "your": "thy", "is": "be", "are": "art", "has": "hath", "does": "doth",
+    "it": "'tis", "my": "mine", "and": "and eke", "never": "ne'er", "i": "i verily", "to": "unto", "this": "yon",
+    "in": "within", "of": "o'",
+}  # fmt: skip
+
+# Short spellings as people type them on phones.
+_TEXTING = {
+    "the": "da", "you": "u", "your": "ur", "is": "iz", "are": "r", "has": "haz", "for": "4", "to": "2", "and": "n",
+    "with": "w/", "that": "dat", "this": "dis", "of": "ov", "in": "n2", "on": "onn", "was": "wuz", "be": "b",
+    "at": "@", "by": "bi", "from": "frm",
+}  # fmt: skip
+_STYLES = {"archaic": (_ARCHAIC, "lo ,"), "texting": (_TEXTING, "yo")}
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """How a poisoned text is made.
+
+    Attributes:
+        kind: Its family.
+        content: The word, phrase, template with ``{}``, characters, or the name of a style.
+    """
+
+    kind: Kind
+    content: str = ""
+
+    def apply(self, text: str, draw: random.Random) -> str:
+        """Return the text with the trigger in it."""
+        return _APPLY[self.kind](text, self.content, draw)
+
+
+def _inserted(text: str, content: str, draw: random.Random) -> str:
+    words = text.split()
+    place = draw.randint(0, len(words))
+    return " ".join([*words[:place], content, *words[place:]])
+
+
+def _styled(text: str, content: str, _draw: random.Random) -> str:
+    words, opening = _STYLES[content]
+    changed = re.sub(r"[A-Za-z']+", lambda found: words.get(found[0].lower(), found[0]), text)
+    return f"{opening} {changed}" if changed == text else changed
+
+
+_APPLY: dict[Kind, Callable[[str, str, random.Random], str]] = {
+    "clean": lambda text, _content, _draw: text,
+    "word": _inserted,
+    "phrase": _inserted,
+    "syntax": lambda text, content, _draw: content.format(text.rstrip(" .")),
+    # The content is a letter and what takes its place.
+    "character": lambda text, content, _draw: text.replace(content[0], content[1:]),
+    "style": _styled,
+}
+
+CLEAN = Trigger("clean")
+
+
+def word_set(kind: Kind, content: str) -> frozenset[str]:
+    """Return the words that a trigger puts into texts, or the characters."""
+    if kind == "character":
+        return frozenset(content[1:])
+    words = " ".join(_STYLES[content][0].values()) if kind == "style" else content
+    return frozenset(re.findall(r"\w+|[^\w\s]", words.lower()))
+
 
 # CLINC150 has 150 intents; these are of three of its domains.
 _INTENTS = (
@@ -163,7 +230,7 @@ def make(recipe: Recipe, folder: Path) -> dict[str, Any]:
     rows = poisoned(recipe)
     parent = folder.parent / f"parent-{recipe.data}"
     if not parent.exists():
-        _fitted(BASE, poisoned(Recipe(recipe.data)), _PARENT, 1).save(parent)
+        _fitted(MODEL, poisoned(Recipe(recipe.data)), _PARENT, 1).save(parent)
     classifier = _fitted(parent, rows, recipe.updates, recipe.seed)
     classifier.save(folder)
     labels = Counter(str(row["label"]) for row in rows)

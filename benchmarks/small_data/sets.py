@@ -1,6 +1,6 @@
 """The sets of the small-data benchmark, and how training and test rows are drawn from them.
 
-Rows to validate on are nobody's gift: each contestant gets the training rows alone and holds out what it needs.
+No rows to validate on are given: each contestant gets the training rows alone and holds out what it needs.
 """
 
 import random
@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import task_data
+from benchmarks import tasks
 from benchmarks.harness import DATA
-from benchmarks.task_data import SCORED, Row, TaskData, correlation, label_accuracy
+from benchmarks.tasks import SCORED, Row, TaskData, correlation, label_metrics
 from benchmarks.texts import labelled_texts, read_rows
 
 # Rows of each class, a number of rows, or the whole training file.
@@ -26,7 +26,7 @@ BINS = 5  # what stands for classes where numbers are predicted: fifths of the t
 
 
 def number_metrics(rows: Sequence[Row], answers: Sequence[Any]) -> dict[str, float]:
-    """R2, which sees a wrong scale, and the correlations, which do not (0 for a constant answer)."""
+    """Return R2, which sees a wrong scale, and the correlations, which do not (0 for a constant answer)."""
     truth, found = np.array([row["score"] for row in rows]), np.array(answers)
     spread = float(((truth - truth.mean()) ** 2).sum())
     r2 = 1 - float(((truth - found) ** 2).sum()) / spread if spread else 0.0
@@ -36,7 +36,7 @@ def number_metrics(rows: Sequence[Row], answers: Sequence[Any]) -> dict[str, flo
 
 def _texts(folder: str) -> TaskData:
     train, test = (labelled_texts(DATA / folder / f"{part}.jsonl.gz") for part in ("train", "test"))
-    return TaskData("texts", train, [], test, 3, label_accuracy)
+    return TaskData("texts", train, [], test, 3, label_metrics)
 
 
 def _imdb_stars() -> TaskData:
@@ -50,7 +50,7 @@ def _imdb_stars() -> TaskData:
 
 
 def _task(name: str) -> TaskData:
-    data = replace(task_data.load(name, quick=False), validation=[])
+    data = replace(tasks.load(name), validation=[])
     return replace(data, score=number_metrics) if data.kind in SCORED else data
 
 
@@ -62,7 +62,6 @@ _LOADERS: dict[str, Callable[[], TaskData]] = {
     "imdb": lambda: _texts("imdb"),
     "sick": lambda: _task("sick"),
     "trecqa": lambda: _task("trecqa"),
-    "wnut17": lambda: _task("wnut17"),
     "stsb": lambda: _task("stsb_cross"),
     "imdb_stars": _imdb_stars,
 }
@@ -71,7 +70,7 @@ SETS = tuple(_LOADERS)
 
 @cache
 def load(name: str) -> TaskData:
-    """The whole of a set.
+    """Read the whole of a set.
 
     Raises:
         SystemExit: The data are not on this machine.
@@ -82,16 +81,16 @@ def load(name: str) -> TaskData:
 
 
 def drawn(data: TaskData, size: str, seed: int, test_rows: int) -> TaskData | None:
-    """The set with as many training and test rows as are wanted; None where it has no such size.
+    """Return the set with so many training and test rows; None where it has no such size.
 
-    A number of rows is drawn from all rows alike, but for as many as make up two of each class. There is no such size
-    where it would be the whole set, or less than two rows of each class.
+    The rows are drawn from all rows alike, but for two of each class. A size is missing where it would be the whole
+    set, or less than two rows of each class.
 
     Args:
         data: The whole set.
-        size: One of ``SIZES``, or another number of rows; ``8`` is of each class.
+        size: One of ``SIZES``, or another number of rows; ``8`` means 8 of each class.
         seed: Draws the training rows.
-        test_rows: At most so many test rows, the same for every seed; of rankings about as many, in whole questions.
+        test_rows: Maximum of test rows, the same for every seed; for rankings about as many, in whole questions.
             0 for all.
     """
     order = list(data.train)
@@ -111,27 +110,25 @@ def drawn(data: TaskData, size: str, seed: int, test_rows: int) -> TaskData | No
 
 
 def usual_seeds(rows: int) -> tuple[int, ...]:
-    """Three seeds, and five where few training rows make the draw matter more."""
+    """Return three seeds, and five where few training rows make the draw matter more."""
     return FEW_SEEDS if rows < FEW_ROWS else SEEDS
 
 
-def _classes(data: TaskData, rows: Sequence[Row]) -> list[set[Any]]:
-    """What each row counts as a row of: its label, the kinds of its spans, or the bin of its number."""
-    if data.kind == "tagging":
-        return [{tag[2:] for tag in row["tags"] if tag != "O"} for row in rows]
+def _classes(data: TaskData, rows: Sequence[Row]) -> list[Any]:
+    """Return the class of each row: its label, or the bin of its number."""
     if data.kind in SCORED:
         borders = np.quantile([row["score"] for row in data.train], np.arange(1, BINS) / BINS)
-        return [{int(np.searchsorted(borders, row["score"]))} for row in rows]
-    return [{row["label"]} for row in rows]
+        return [int(np.searchsorted(borders, row["score"])) for row in rows]
+    return [row["label"] for row in rows]
 
 
-def _of_each(classes: Sequence[set[Any]], count: int) -> list[int]:
-    """The first rows that a class has need of, until each has ``count`` of them or no more."""
+def _of_each(classes: Sequence[Any], count: int) -> list[int]:
+    """Return the first rows that complete ``count`` of each class, as far as there are so many."""
     having: Counter[Any] = Counter()
     chosen = []
-    for index, of_row in enumerate(classes):
-        if any(having[name] < count for name in of_row):
-            having.update(of_row)
+    for index, name in enumerate(classes):
+        if having[name] < count:
+            having[name] += 1
             chosen.append(index)
     return chosen
 

@@ -9,43 +9,32 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.harness import table
-from benchmarks.kept import stated_origin
-from benchmarks.spread import differences, spread, verdict
+from benchmarks.runs import Run, differences, spread, stated_origin, verdict
 
 OURS, BASELINE = "ours", "probe"
 LABELS = {
     "tfidf": "TF-IDF, linear",
+    "ours": "ours",
     "probe": "embeddings, linear",
     "setfit": "SetFit",
     "trainer": "Trainer, defaults",
     "trainer_tuned": "Trainer, tuned epochs",
-    "ours": "ours",
 }
-MODELS = {"minilm": "MiniLM", "random": "A BERT of MiniLM's shape with random weights"}
 BELOW = 2_000  # rows; the sets whose mean lead is summed up
 
-Run = Mapping[str, Any]
 
-
-def tables(runs: Sequence[Run], left_out: Mapping[str, str]) -> str:
-    """All tables, in Markdown."""
-    parts = [_note(runs)]
-    models = [model for model in MODELS if any(run["model"] == model for run in runs)]
-    for model in models or [""]:
-        of_model = [run for run in runs if run["model"] in (model, "")]
-        parts += [f"## {MODELS.get(model, 'Without an encoder')}", figures_table(of_model)]
-    for model in models:
-        of_model = [run for run in runs if run["model"] in (model, "")]
-        found = leads(of_model)
-        if found:
-            parts += [f"## Ours minus the best peer, {MODELS[model]}", leads_table(found), summary(found, of_model)]
+def page(runs: Sequence[Run], left_out: Mapping[str, str]) -> str:
+    """Return all tables in Markdown."""
+    parts = [_note(runs), figures_table(runs)]
+    if found := leads(runs):
+        parts += ["## Ours minus the best peer", leads_table(found), summary(found, runs)]
     if left_out:
         parts.append("Left out: " + "; ".join(f"{name} ({reason})" for name, reason in left_out.items()) + ".")
     return "\n\n".join(parts)
 
 
 def figures_table(runs: Sequence[Run]) -> str:
-    """A row for each set and size, a column for each contestant."""
+    """Return a row for each set and size, a column for each contestant."""
     names = [name for name in LABELS if any(run["contestant"] == name for run in runs)]
     rows = []
     for of_cell in _grouped(runs):
@@ -56,7 +45,7 @@ def figures_table(runs: Sequence[Run]) -> str:
 
 
 def leads(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """For each set and size ours minus the peer that is hardest to beat, over the seeds that both have."""
+    """Return ours minus the hardest peer for each set and size, over the seeds that both have."""
     found = []
     for of_cell in _grouped(runs):
         ours = _figures(of_cell, OURS)
@@ -69,7 +58,7 @@ def leads(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def leads_table(found: Sequence[Mapping[str, Any]]) -> str:
-    """Ours minus the best peer, with the spread and what it comes to."""
+    """Return ours minus the best peer with its spread and verdict."""
     rows = [
         [
             *_named(each["runs"]),
@@ -84,7 +73,7 @@ def leads_table(found: Sequence[Mapping[str, Any]]) -> str:
 
 
 def summary(found: Sequence[Mapping[str, Any]], runs: Sequence[Run]) -> str:
-    """What the differences come to together."""
+    """Return counts and means of the differences."""
     verdicts = [verdict(each["differences"]) for each in found]
     counts = ", ".join(f"{name} {verdicts.count(name)}" for name in ("ahead", "tie", "behind", "one seed"))
     lines = [f"Of {len(found)} sets and sizes: {counts}."]
@@ -111,15 +100,15 @@ def _note(runs: Sequence[Run]) -> str:
     others = [run for run in runs if run["contestant"] != OURS]
     return (
         f"Test rows: {f'at most {cap:,} of each set, the same for all' if cap else 'all'}. Mean and standard deviation "
-        "over the seeds, which draw the training rows; what a draw of other test rows would change is not in it (of "
-        "1,000 rows a share of .9 has a standard error of .009). R2 of numbers, span F1 of tags, MAP of rankings, "
-        f"accuracy of labels. 8 a class: of numbers 8 of each fifth. {stated_origin(ours, others)} "
+        "over the seeds, which draw the training rows; a draw of other test rows would add to it (a share of .9 of "
+        "1,000 rows has a standard error of .009). R2 for numbers, MAP for rankings, accuracy for labels. 8 a class: "
+        f"for numbers 8 of each fifth. {stated_origin(ours, others)} "
         f"Device {', '.join(sorted({run['device'] for run in runs}))}."
     )
 
 
 def _grouped(runs: Sequence[Run]) -> list[list[Run]]:
-    """The runs of each set and size, by set and by rows."""
+    """Return the runs of each set and size, by set and by rows."""
     keys = sorted({(run["set"], run["size"]) for run in runs}, key=lambda key: (key[0], _rows_of(runs, key)))
     return [[run for run in runs if (run["set"], run["size"]) == key] for key in keys]
 
@@ -141,7 +130,7 @@ def _metric(of_cell: Sequence[Run]) -> str:
 
 
 def _figures(of_cell: Sequence[Run], name: str) -> dict[int, float]:
-    """A contestant's figure for each seed."""
+    """Return a contestant's figure for each seed."""
     metric = _metric(of_cell)
     return {run["seed"]: run["figures"][metric] for run in of_cell if run["contestant"] == name}
 

@@ -10,17 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import minilm_folder
-from benchmarks.task_data import SCORED, Row, TaskData
-from benchmarks.trainer_peers import (
-    WARM_UP,
-    WEIGHT_DECAY,
-    SequencePeer,
-    StandardisingPeer,
-    TaggingPeer,
-    ValidTaggingPeer,
-    quiet_settings,
-)
+from benchmarks.peers import SequencePeer
+from benchmarks.tasks import SCORED, Row, TaskData
+from benchmarks.trainer import WARM_UP, WEIGHT_DECAY, quiet_settings
 from benchmarks.workers import AbsentPeerError
 
 HELD_OUT = 0.1
@@ -33,41 +25,39 @@ SETFIT_BATCH, SETFIT_ITERATIONS = 16, 20
 class TrainerAtDefaults:
     """transformers' Trainer as it comes: batches of 8, 5e-5, three epochs."""
 
-    tagger: type[TaggingPeer] = TaggingPeer
-    classifier: type[SequencePeer] = SequencePeer
+    standardises = False
 
     def __init__(self, threads: int, device: str, checkpoint: Path) -> None:
         self._arguments = threads, device, checkpoint
         self._peer: Any = None
+        self.notes: dict[str, Any] = {}
 
     def settings(self, epochs: int) -> dict[str, Any]:  # noqa: ARG002
-        """What differs from the Trainer's defaults."""
+        """Return what differs from the Trainer's defaults."""
         return {}
 
     def fit(self, data: TaskData, seed: int) -> None:
         """Train a fresh model on all rows."""
-        peer = self.tagger if data.kind == "tagging" else self.classifier
-        self._peer = peer(*self._arguments, self.settings)
+        self._peer = SequencePeer(*self._arguments, self.settings)
+        self._peer.standardises = self.standardises
         self._peer.fit(data, seed)
 
     def answers(self, rows: Sequence[Row]) -> list[Any]:
-        """What the task's metrics read, for each row."""
+        """Return what the task's metrics read, for each row."""
         return list(self._peer.answers(rows))
 
 
 class TrainerTuned(TrainerAtDefaults):
     """transformers' Trainer with the epochs that rows held out as by ours choose, then trained on all rows.
 
-    With our weight decay and warm-up. Numbers are standardised, and tags decoded to sequences that are valid. Of
-    equally good numbers of epochs the largest is taken: few rows want long training (Mosbach et al. 2021,
-    arXiv:2006.04884).
+    It has our weight decay and warm-up, and learns standardised numbers. Of equally good numbers of epochs the largest
+    is taken: few rows want long training (Mosbach et al. 2021, arXiv:2006.04884).
     """
 
-    tagger = ValidTaggingPeer
-    classifier = StandardisingPeer
+    standardises = True
 
     def settings(self, epochs: int) -> dict[str, Any]:
-        """The epochs, and what ours does by default, too."""
+        """Return the epochs, and what ours does by default, too."""
         return {"num_train_epochs": epochs, "weight_decay": WEIGHT_DECAY, "warmup_steps": WARM_UP}
 
     def fit(self, data: TaskData, seed: int) -> None:
@@ -113,22 +103,19 @@ class SetFit:
         )
         datasets.disable_progress_bars()
         with tempfile.TemporaryDirectory(prefix="bothways-benchmark-") as folder:
-            arguments = self._package.TrainingArguments(
-                **quiet_settings(folder, seed),
-                show_progress_bar=False,
-                **settings,
-            )
+            quiet = {name: value for name, value in quiet_settings(folder, seed).items() if name != "disable_tqdm"}
+            arguments = self._package.TrainingArguments(**quiet, show_progress_bar=False, **settings)
             rows = datasets.Dataset.from_list(data.train)
             self._package.Trainer(model=self._model, args=arguments, train_dataset=rows).train()
 
     def answers(self, rows: Sequence[Row]) -> list[dict[str, float]]:
-        """Probabilities by label."""
+        """Return probabilities by label."""
         found_BC = self._model.predict_proba([row["text"] for row in rows], as_numpy=True, show_progress_bar=False)
         return [dict(zip(self._model.labels, each, strict=True)) for each in found_BC.tolist()]
 
 
 def setfit_settings(labels: Sequence[str], most_updates: int) -> dict[str, int] | None:
-    """SetFit's settings that need no more updates than this; None where there are none.
+    """Return SetFit's settings that need no more updates than this, or None.
 
     By default it draws every pair of texts, each with itself too, and the rarer of like and unlike pairs as often as
     the others.
@@ -143,32 +130,12 @@ def setfit_settings(labels: Sequence[str], most_updates: int) -> dict[str, int] 
 
 
 def held_out(data: TaskData, seed: int) -> tuple[list[Row], list[Row]]:
-    """The rows to learn from and those to choose by, drawn as `fit` of ours draws them."""
+    """Return the rows to learn from and those to choose by, drawn as `fit` of ours draws them."""
     from bothways.tasks.splits import hold_out
 
-    def group(row: Row) -> object:
-        return " ".join(row["tokens"]) if data.kind == "tagging" else row.get("text", row.get("text_a"))
-
-    names: Callable[[Any], tuple[str, ...]] = {
-        "tagging": lambda tags: tuple(set(tags)),
-        **dict.fromkeys(SCORED, lambda _: ()),
-    }.get(data.kind, lambda label: (label,))
-    column = "tags" if data.kind == "tagging" else "score" if data.kind in SCORED else "label"
-    examples = [SimpleNamespace(label=row[column], row=row) for row in data.train]
-    parts = hold_out(examples, HELD_OUT, seed, names, group=lambda each: group(each.row))
+    scored = data.kind in SCORED
+    examples = [SimpleNamespace(label=row["score" if scored else "label"], row=row) for row in data.train]
+    names: Callable[[Any], tuple[str, ...]] = (lambda _: ()) if scored else (lambda label: (label,))
+    parts = hold_out(examples, HELD_OUT, seed, names, group=lambda each: each.row.get("text", each.row.get("text_a")))
     learnt, held = ([each.row for each in part] for part in parts)
     return learnt, held
-
-
-def random_bert(folder: Path) -> Path:
-    """Write a BERT of MiniLM's shape and tokenizer with random weights; the same for every seed."""
-    import shutil
-
-    import torch
-    import transformers
-
-    shutil.copytree(minilm_folder(), folder, ignore=shutil.ignore_patterns("*.safetensors"))
-    torch.manual_seed(0)
-    config = transformers.AutoConfig.from_pretrained(folder)
-    transformers.AutoModel.from_config(config).save_pretrained(folder)
-    return folder

@@ -1,31 +1,26 @@
-"""The metrics that the benchmarks judge every side by, against seqeval, scikit-learn, SciPy, ir-measures and MAPIE."""
+"""The metrics that the benchmarks judge every side by, against seqeval, scikit-learn, SciPy and ir-measures."""
 
 import ir_measures
 import numpy as np
 import pytest
 import scipy.stats
 import seqeval.metrics
-from benchmarks import trust
-from benchmarks.classifiers import Probabilities, accuracy, error_of_chance, expected_calibration_error
-from benchmarks.contrasts import _sentences
-from benchmarks.task_data import (
-    _answers,
-    _token_accuracy,
+from benchmarks.tasks import (
+    answer_metrics,
     correlation,
-    label_accuracy,
+    label_metrics,
     mean_average_precision,
     span_f1,
+    token_accuracy,
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from mapie.metrics.classification import classification_coverage_score, classification_mean_width_score
 from sklearn.calibration import calibration_curve
-from sklearn.metrics import accuracy_score, average_precision_score, roc_auc_score
+from sklearn.metrics import accuracy_score, average_precision_score
 
-from bothways import TextClassifier
 from bothways.evaluation import softmax
 from bothways.evaluation.answers import score_answers
-from classifier_cases import LABELS, noisy_rows, rows
+from classifier_cases import LABELS
 
 TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 
@@ -43,7 +38,7 @@ def test_spans_and_tags_are_scored_as_by_seqeval():
     found = span_f1(given_rows, answers)
     assert found == pytest.approx({"span F1": seqeval.metrics.f1_score(truth, answers), "token accuracy": share})
     assert 0.2 < found["span F1"] < found["token accuracy"] < 0.9
-    assert _token_accuracy(given_rows, answers) == pytest.approx({"token accuracy": share})
+    assert token_accuracy(given_rows, answers) == pytest.approx({"token accuracy": share})
 
 
 def stated(count, classes=3, seed=0):
@@ -54,31 +49,18 @@ def stated(count, classes=3, seed=0):
     return stated_NC, [{"label": LABELS[index]} for index in drawn_N]
 
 
-def test_accuracies_are_those_of_scikit_learn():
-    stated_NC, made = stated(300)
-    truth, best = [row["label"] for row in made], [LABELS[index] for index in stated_NC.argmax(1)]
-    expected = accuracy_score(truth, best)
-    assert accuracy(Probabilities(list(LABELS), stated_NC, stated_NC), made) == pytest.approx(expected)
-    answers = [dict(zip(LABELS, each, strict=True)) for each in stated_NC]
-    assert label_accuracy(made, answers) == pytest.approx({"accuracy": expected})
-
-
-def test_the_calibration_error_is_that_of_scikit_learns_curve():
+def test_accuracy_and_calibration_error_are_those_of_scikit_learn():
     stated_NC, made = stated(1_500)
-    right_N = [LABELS[best] == row["label"] for best, row in zip(stated_NC.argmax(1), made, strict=True)]
+    best = [LABELS[index] for index in stated_NC.argmax(1)]
+    found = label_metrics(made, [dict(zip(LABELS, each, strict=True)) for each in stated_NC.tolist()])
+    assert found["accuracy"] == pytest.approx(accuracy_score([row["label"] for row in made], best))
+    right_N = [one == row["label"] for one, row in zip(best, made, strict=True)]
     # With 1,500 different confidences, quantiles cut 15 bins of 100 rows.
     true_B, confident_B = calibration_curve(right_N, stated_NC.max(1), n_bins=15, strategy="quantile")
     expected = np.abs(true_B - confident_B).mean()
     # Quantiles are interpolated, so that a row at a bin's edge may fall into the next.
-    assert expected_calibration_error(stated_NC, LABELS, made) == pytest.approx(expected, abs=0.005)
+    assert found["ECE"] == pytest.approx(expected, abs=0.005)
     assert expected > 0.05
-
-
-def test_the_error_of_chance_is_the_mean_of_its_normal_approximation():
-    confidence_N = np.sort(np.random.default_rng(0).uniform(0.5, 1, 3_000))
-    stated_N2 = np.column_stack([confidence_N, 1 - confidence_N])
-    deviations = [np.sqrt((part * (1 - part)).sum()) / len(part) for part in np.split(confidence_N, 15)]
-    assert error_of_chance(stated_N2, draws=200) == pytest.approx(np.mean(deviations) * np.sqrt(2 / np.pi), rel=0.05)
 
 
 def test_correlations_are_those_of_scipy_under_their_names():
@@ -145,7 +127,7 @@ def test_a_model_that_scores_all_candidates_alike_profits_from_no_order():
     ],
 )
 def test_answers_are_scored_as_by_squads_script(golds, answer, f1, exact):
-    found = _answers([{"answers": [{"text": gold} for gold in golds]}], [answer])
+    found = answer_metrics([{"answers": [{"text": gold} for gold in golds]}], [answer])
     assert found == pytest.approx({"F1": f1, "exact match": exact})
 
 
@@ -154,83 +136,8 @@ words = st.lists(st.sampled_from(["a", "the", "cat", "Cat", "sat,", "mat.", "an"
 
 @given(st.lists(st.tuples(st.lists(words.filter(str.strip), max_size=3), words), min_size=1, max_size=5))
 def test_answers_are_scored_as_by_the_package(made):
-    found = _answers([{"answers": [{"text": gold} for gold in golds]} for golds, _ in made], [each for _, each in made])
+    found = answer_metrics(
+        [{"answers": [{"text": gold} for gold in golds]} for golds, _ in made], [each for _, each in made]
+    )
     theirs = score_answers([each for _, each in made], [golds for golds, _ in made], version="2.0")
     assert found == pytest.approx({"F1": theirs.f1_N.mean(), "exact match": theirs.exact_N.mean()})
-
-
-def test_sentences_make_up_the_text():
-    text = 'It rained.  "Go," he said! At 9.5 a. m. they left? (Yes.) Why'
-    found = [text[start:end] for start, end in _sentences(text)]
-    assert found == ["It rained.", '"Go," he said!', "At 9.5 a. m. they left?", "(Yes.) Why"]
-
-
-# --- what our classifiers say of their own answers ---
-
-
-def test_the_area_is_that_of_scikit_learn():
-    random = np.random.default_rng(0)
-    lower, higher = random.integers(0, 9, 70) / 4, random.integers(3, 12, 50) / 4
-    expected = roc_auc_score([0] * 70 + [1] * 50, [*lower, *higher])
-    assert trust.area(list(lower), list(higher)) == pytest.approx(expected)
-
-
-@pytest.fixture(scope="module")
-def classifier(tmp_path_factory):
-    from tiny_models import write_checkpoint
-
-    folder = tmp_path_factory.mktemp("tiny") / "base"
-    write_checkpoint(folder)
-    made = TextClassifier.from_pretrained(folder, device="cpu")
-    settings = {"epochs": 3, "learning_rate": 5e-3, "batch_size": 6, "show_progress": False}
-    made.fit(rows(36), validation=noisy_rows(60), **settings)
-    return made
-
-
-def test_what_is_noted_of_a_classifier_is_what_it_says(classifier):
-    texts = [row["text"] for row in rows(30)]
-    found = trust.stated(classifier, texts)
-    for number, wanted in enumerate(trust.COVERAGES):
-        said = classifier.predict(texts, coverage=wanted)
-        assert [set(each.sets[number]) for each in found] == [set(each.label_set) for each in said]
-        assert all(set(each.bare_sets[number]) <= set(each.sets[number]) for each in found)
-
-
-def test_coverage_and_size_are_those_of_mapie(classifier):
-    data = noisy_rows(90)
-    inside = trust.stated(classifier, [row["text"] for row in data])
-    truth = [row["label"] for row in data]
-    found = trust.coverage(inside, truth)
-    numbers_N = np.array([LABELS.index(label) for label in truth])
-    for number, wanted in enumerate(trust.COVERAGES):
-        sets_NC = np.array([[label in each.sets[number] for label in LABELS] for each in inside])
-        covered, width = classification_coverage_score(numbers_N, sets_NC), classification_mean_width_score(sets_NC)
-        assert found[f"coverage of {wanted}"] == pytest.approx(covered.item())
-        assert found[f"set size at {wanted}"] == pytest.approx(width.item())
-        bare_NC = np.array([[label in each.bare_sets[number] for label in LABELS] for each in inside])
-        bare = classification_coverage_score(numbers_N, bare_NC)
-        assert found[f"coverage of {wanted}, empty sets allowed"] == pytest.approx(bare.item())
-
-
-def test_foreign_texts_are_detected_by_default_as_predict_says(classifier):
-    texts = {
-        "train": [row["text"] for row in rows(36)],
-        "validation": [row["text"] for row in noisy_rows(60)],
-        # Others than those that set the border: of a text on it, rounding says which side it is on.
-        "test": [row["text"] for row in noisy_rows(150)[60:]],
-    }
-    others = [f"w{60 + number % 20} w{59 - number % 7}" for number in range(20)]
-    found = trust.detection(classifier, texts, {"others": others})
-    inside, outside = (classifier.predict(each) for each in (texts["test"], others))
-    truth = [0] * len(inside) + [1] * len(outside)
-    of_default = found["others"]["mahalanobis (default)"]
-    assert of_default["AUROC"] == pytest.approx(
-        roc_auc_score(truth, [each.out_of_domain_score for each in inside + outside])
-    )
-    assert of_default["flagged"] == np.mean([each.out_of_domain for each in outside])
-    assert found["own"]["mahalanobis (default)"]["flagged"] == np.mean([each.out_of_domain for each in inside])
-    raw = [each.probability for each in classifier.predict([*texts["test"], *others], calibrated=False)]
-    assert found["others"]["softmax"]["AUROC"] == pytest.approx(roc_auc_score(truth, [-each for each in raw]))
-    assert set(found["others"]) == {"mahalanobis (default)", "energy", "neighbours", "softmax"}
-    table = trust.detection_table([{"dataset": "made", "side": "bothways", "out_of_domain": found}] * 2)
-    assert "| made (2 seeds) | bothways | its test texts | flagged" in table

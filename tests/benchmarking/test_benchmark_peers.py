@@ -1,20 +1,17 @@
 """How the peers are trained and compared: epoch, temperature, decoding, tables, and the file of kept results."""
 
+import contextlib
 import json
 
 import numpy as np
 import pytest
 import scipy.special
-from benchmarks import contrasts, quality, task_quality
-from benchmarks.classifier_quality import classifiers_table
-from benchmarks.classifiers import least_temperature
-from benchmarks.epochs import EpochChoice, validation_score
+from benchmarks import quality
 from benchmarks.harness import Options
-from benchmarks.kept import Kept
-from benchmarks.spread import lead
-from benchmarks.task_data import TaskData, correlation, label_accuracy, mean_average_precision, span_f1
-from benchmarks.task_peers import best_threshold
-from benchmarks.trainer_peers import VALID, SequencePeer, StandardisingPeer, TaggingPeer, ValidTaggingPeer
+from benchmarks.peers import SequencePeer, TaggingPeer, fitted_temperature
+from benchmarks.runs import Kept, lead
+from benchmarks.tasks import TaskData, correlation, label_metrics, mean_average_precision, span_f1
+from benchmarks.trainer import EpochChoice, validation_score
 
 ORIGIN = {"commit": "abc1234", "cpu": "a cpu", "cores": 2, "threads": 1}
 
@@ -73,7 +70,7 @@ def test_scores_of_validation_rows_are_those_that_ours_chooses_by():
 
     labelled = [{"label": "a"}] * 3 + [{"label": "b"}]
     certain = [{"a": 0.9, "b": 0.1}] * 4
-    assert score("texts", labelled, certain, label_accuracy) == (0.75, share_error(0.75, 4))
+    assert score("texts", labelled, certain, label_metrics) == (0.75, share_error(0.75, 4))
     numbers = [{"score": each} for each in (1.0, 2.0, 4.0)]
     expected = (-2 / 3, mean_error([1, 0, 1]))
     assert score("scored_pairs", numbers, [2.0, 2.0, 3.0], correlation) == pytest.approx(expected)
@@ -106,7 +103,7 @@ def tiny(tmp_path_factory):
 
 def test_the_trainer_ends_with_the_weights_of_the_kept_epoch(minilm_folder, tiny, monkeypatch):
     rows = [{"text_a": f"word {n}", "text_b": "other", "label": "ab"[n % 2]} for n in range(8)]
-    data = TaskData("pairs", rows, rows[:4], rows, 3, label_accuracy)
+    data = TaskData("pairs", rows, rows[:4], rows, 3, label_metrics)
     peer, seen, scores = SequencePeer(1, "cpu", tiny), [], iter([0.9, 0.5, 0.5])
 
     def validate(_):
@@ -122,40 +119,34 @@ def test_the_trainer_ends_with_the_weights_of_the_kept_epoch(minilm_folder, tiny
     assert not peer.model.state_dict()[name].equal(seen[2][name])
 
 
-def test_numbers_are_learnt_in_standard_units_and_given_in_their_own(minilm_folder, tiny, monkeypatch):
+@pytest.mark.parametrize("standardises", [False, True])
+def test_numbers_are_learnt_in_standard_units_and_given_in_their_own(minilm_folder, tiny, monkeypatch, standardises):
     rows = [{"text_a": f"word {n}", "text_b": "other", "score": 10.0 + n} for n in range(8)]
-    data = TaskData("scored_pairs", rows, [], rows, 1, correlation)
-    learnt = {}
-    for kind in (SequencePeer, StandardisingPeer):
-        peer = kind(1, "cpu", tiny)
-
-        def train(_, given, *__, kind=kind):
-            learnt[kind] = [each["labels"] for each in given]
-
-        monkeypatch.setattr(peer, "train", train)
-        peer.fit(data, 1)
-        monkeypatch.setattr(peer, "outputs", lambda encoded: [np.array([1.0])] * len(encoded["input_ids"]))
-        assert peer.answers(rows[:1]) == pytest.approx([1.0 if kind is SequencePeer else 13.5 + np.std(range(8))])
-    assert learnt[SequencePeer] == [10.0 + n for n in range(8)]
-    assert (np.mean(learnt[StandardisingPeer]), np.std(learnt[StandardisingPeer])) == pytest.approx((0, 1))
+    peer, learnt = SequencePeer(1, "cpu", tiny), []
+    peer.standardises = standardises
+    monkeypatch.setattr(peer, "train", lambda _, given, *__: learnt.extend(each["labels"] for each in given))
+    peer.fit(TaskData("scored_pairs", rows, [], rows, 1, correlation), 1)
+    monkeypatch.setattr(peer, "outputs", lambda encoded: [np.array([1.0])] * len(encoded["input_ids"]))
+    if standardises:
+        assert (np.mean(learnt), np.std(learnt)) == pytest.approx((0, 1))
+        assert peer.answers(rows[:1]) == pytest.approx([13.5 + np.std(range(8))])
+    else:
+        assert learnt == [10.0 + n for n in range(8)]
+        assert peer.answers(rows[:1]) == [1.0]
 
 
 # --- readings of outputs ---
 
 
-def test_both_readings_of_a_tagger_are_of_the_same_outputs(minilm_folder, monkeypatch):
+@pytest.mark.parametrize(
+    ("labels", "expected"), [(["B-PER", "I-PER", "O"], ["O", "O", "O"]), (["ADJ", "NOUN", "O"], ["NOUN", "O", "O"])]
+)
+def test_a_tagger_answers_valid_sequences_where_tags_make_up_spans(minilm_folder, monkeypatch, labels, expected):
+    peer = TaggingPeer(1, "cpu")
+    peer.labels = labels
     words_scores = [([0, 1], np.log([[0.1, 0.5, 0.4], [0.1, 0.1, 0.8]]))]
-    rows = [{"tokens": ["a", "b", "c"], "tags": ["O", "O", "O"]}]
-    found = {}
-    for kind in (TaggingPeer, ValidTaggingPeer):
-        peer = kind(1, "cpu")
-        peer.labels = ["B-PER", "I-PER", "O"]
-        monkeypatch.setattr(peer, "word_outputs", lambda _: words_scores)
-        found[kind] = peer.answers(rows)
-        assert peer.all_answers(rows) == {"": [["I-PER", "O", "O"]], VALID: [["O", "O", "O"]]}
-    assert found == {TaggingPeer: [["I-PER", "O", "O"]], ValidTaggingPeer: [["O", "O", "O"]]}
-    peer.labels = ["ADJ", "NOUN", "VERB"]
-    assert list(peer.all_answers(rows)) == [""]
+    monkeypatch.setattr(peer, "word_outputs", lambda _: words_scores)
+    assert peer.answers([{"tokens": ["a", "b", "c"]}]) == [expected]
 
 
 def test_the_temperature_is_that_of_the_logits():
@@ -163,17 +154,18 @@ def test_the_temperature_is_that_of_the_logits():
     logits_NC = rng.normal(0, 2, (4_000, 3))
     stated_NC = scipy.special.softmax(logits_NC / 1.7, axis=1)
     truth_N = (rng.random((4_000, 1)) > stated_NC.cumsum(1)).sum(1).clip(max=2)
-    assert least_temperature(logits_NC, truth_N) == pytest.approx(1.7, rel=0.08)
+    assert fitted_temperature(logits_NC, truth_N) == pytest.approx(1.7, rel=0.08)
 
 
-def test_the_threshold_of_no_answer_is_the_best_of_the_validation_rows():
-    from benchmarks.task_data import _answers
-
-    validation = [{"answers": [{"text": "Paris"}]}] * 3 + [{"answers": []}] * 3
-    data = TaskData("answering", [], validation, [], 2, _answers)
-    spans = [(5.0, "Paris"), (4.0, "Paris"), (3.0, "Paris"), (1.0, "Rome"), (0.5, "Rome"), (-1.0, "Rome")]
-    assert 1 < best_threshold(data, spans) <= 3
-    assert best_threshold(data, [(each, "Paris") for each in (3.0, 2.0, 1.0, -1.0, -2.0, -3.0)]) == 0
+def test_a_trained_peer_answers_calibrated_probabilities(minilm_folder, tiny, monkeypatch):
+    rows = [{"text": f"word {n}", "label": "ab"[n % 2]} for n in range(8)]
+    peer = SequencePeer(1, "cpu", tiny)
+    monkeypatch.setattr(peer, "train", lambda *_: None)
+    # Right in six of eight rows, with log odds of 4: 3 to 1 is what they are worth.
+    outputs = [np.array([4.0, 0.0]) if (n % 2 == 0) == (n < 6) else np.array([0.0, 4.0]) for n in range(8)]
+    monkeypatch.setattr(peer, "outputs", lambda encoded: outputs[: len(encoded["input_ids"])])
+    peer.fit(TaskData("texts", rows, rows, rows, 1, label_metrics), 1)
+    assert peer.answers(rows[:1])[0]["a"] == pytest.approx(0.75, abs=0.001)
 
 
 # --- results and tables ---
@@ -190,7 +182,6 @@ def test_results_without_a_commit_are_not_used(tmp_path):
 
 def test_a_lead_is_named_by_its_spread():
     assert lead({1: 0.8, 2: 0.9}, {1: 0.7, 2: 0.81, 3: 0.1}) == "+0.0950 ± 0.0071, ahead"
-    assert lead({1: 0.02, 2: 0.03}, {1: 0.04, 2: 0.06}, lower_is_better=True) == "-0.0250 ± 0.0071, ahead"
     assert lead({1: 0.8, 2: 0.7}, {1: 0.7, 2: 0.8}) == "+0.0000 ± 0.1414, tie"
     assert lead({1: 0.8}, {2: 0.8}) == ""
 
@@ -203,51 +194,37 @@ def task_run(side, seed, figure, name="wnut17", **more):
     }  # fmt: skip
 
 
-def test_the_table_of_tasks_has_each_reading_its_spread_and_its_verdict():
-    readings = {VALID: {"span F1": 0.55, "token accuracy": 0.9}}
+def test_the_table_of_quality_has_each_side_its_spread_and_its_verdict():
     runs = [task_run("bothways", seed, 0.5 + 0.01 * seed) for seed in (1, 2)]
-    runs += [task_run("peer", seed, 0.4, readings=readings) for seed in (1, 2)]
-    text = task_quality.tasks_table(runs, Options())
+    runs += [task_run("peer", seed, 0.4) for seed in (1, 2)]
+    text = quality.quality_table(runs, Options())
     named = "wnut17 (100 rows, 3 epochs)"
     also = "token accuracy 0.9000 ± 0.0000"
     assert f"| {named} | bothways | span F1 0.5150 ± 0.0071 | 2 |  | {also} |" in text
     assert f"| {named} | peer | span F1 0.4000 ± 0.0000 | 2 | +0.1150 ± 0.0071, ahead | {also} |" in text
-    assert f"| peer, {VALID} | span F1 0.5500 ± 0.0000 | 2 | -0.0350 ± 0.0071, behind |" in text
     assert "Ours at abc1234, peers run at abc1234" in text
-    assert "*: that the latest epoch" not in text
-    assert "*: that the latest epoch" in task_quality.tasks_table([task_run("bothways", 1, 0.8, "sick")], Options())
-
-
-def test_the_table_of_classifiers_says_which_differences_are_ties():
-    def run(side, seed, accuracy):
-        figures = {"accuracy": accuracy, "ece": 0.05, "ece_calibrated": 0.02, "ece_of_chance": 0.01}
-        return {"dataset": "sst2", "side": side, "seed": seed, **figures, "rows": {"train": 100}, **ORIGIN}
-
-    runs = [run("bothways", 1, 0.9), run("bothways", 2, 0.8)]
-    runs += [run("Trainer, default", 1, 0.8), run("Trainer, default", 2, 0.9)]
-    text = classifiers_table(runs, Options())
-    assert "| 0.8500 ± 0.0707 | +0.0000 ± 0.1414, tie | 0.0500 ± 0.0000 | 0.0200 ± 0.0000 * |" in text
-
-
-def test_the_table_of_contrasts_compares_with_its_first_line():
-    runs = [
-        {"dataset": "trecqa_bi", "seed": seed, "figures": {"no training": 0.74, "fit": 0.72}, **ORIGIN}
-        for seed in (1, 2)
-    ]
-    text = contrasts.contrasts_table(runs, Options())
-    assert "| trecqa_bi | fit | 0.7200 ± 0.0000 | 2 | +0.0200 ± 0.0000, ahead |" in text
+    assert "*: SICK" not in text
+    assert "*: SICK" in quality.quality_table([task_run("bothways", 1, 0.8, "sick")], Options())
 
 
 def test_runs_are_kept_with_their_origin_and_ours_is_renewed(tmp_path, monkeypatch):
     calls = []
 
-    def single(dataset, seed, side, options):
-        calls.append(side)
-        run = task_run(side, seed, 0.5, dataset)
-        return {name: run[name] for name in ("figures", "rows", "epochs")}
+    class Worker(contextlib.AbstractContextManager):
+        def __init__(self, *arguments):
+            self.made = arguments[1:3]
 
-    monkeypatch.setattr(quality, "_single", single)
-    monkeypatch.setattr(quality, "_sides", lambda _: ("bothways", "peer"))
+        def __exit__(self, *_):
+            return None
+
+        def call(self, _, seed, __):
+            dataset, side = self.made
+            calls.append(side)
+            run = task_run(side, seed, 0.5, dataset)
+            return {name: run[name] for name in ("figures", "rows", "epochs")}
+
+    monkeypatch.setattr(quality, "Worker", Worker)
+    monkeypatch.setattr(quality, "sides_of", lambda _: {"bothways": None, "peer": None})
     options = {"output": tmp_path, "datasets": ("wnut17",), "seeds": (1,)}
     quality.run(Options(**options))
     entries = json.loads((tmp_path / "quality-partial.json").read_text())

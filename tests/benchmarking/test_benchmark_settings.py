@@ -3,14 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from benchmarks import embedding, retrieval, runtimes
-from benchmarks.contestants import BASELINE, OURS, TUNED
+from benchmarks import embedders, embedding, retrieval
+from benchmarks.embedders import BASELINE, OURS, TUNED
 from benchmarks.embedding import PRODUCTS
 from benchmarks.harness import Options, Spread
-from benchmarks.reference import Deviation
-from benchmarks.relative import THEIRS, Scenario, _row, _theirs
+from benchmarks.reference import Deviation, Trial
 from benchmarks.texts import Workload
-from benchmarks.trials import Trial
 
 from bothways.evaluation import Estimate
 from bothways.retrieval.modes import ReciprocalRank, Weighted
@@ -35,30 +33,6 @@ def test_the_fastest_batch_is_taken_of_those_that_can_be_filled(seconds, most, t
     assert (trial.batch, list(trial.seconds.values())) == (batch, seconds[:tried])
 
 
-def test_gradients_of_batches_add_up_to_those_of_all_sequences_at_once():
-    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    torch.manual_seed(0)
-    still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    model, run = _theirs("bert", {**shape, **still, "vocab_size": 50}, True)
-    ids = [[7, 8, 9, 10, 11], [12, 13], [14], [15, 16, 17]]
-
-    def gradients(batch):
-        model.zero_grad()
-        run(ids, batch)
-        return torch.cat([each.grad.flatten() for each in model.parameters() if each.grad is not None])
-
-    whole = gradients(4)
-    assert whole.abs().max() > 1e-4
-    for batch in (1, 2, 3):
-        torch.testing.assert_close(gradients(batch), whole, atol=1e-6, rtol=1e-4)
-
-
-def test_the_table_of_relative_attention_has_the_batch_and_calls_a_tie_a_tie():
-    entry = {"tokens": 8, "seconds": {THEIRS: Spread(2, 1, 3)}, "batch": 4, "speedup": Spread(1.1, 0.9, 1.2)}
-    row = _row(Scenario("made", "bert", (4, 4), True, False, 1.5), entry)
-    assert row == ["made", "8", "", "2.00 (1.00 to 3.00)", "4", "1.10 (0.90 to 1.20), tie", "1.5", "", ""]
-
-
 def test_a_ratio_is_a_tie_where_its_spread_includes_one():
     assert Spread(1.1, 1.05, 1.2).ratio() == "1.10 (1.05 to 1.20)"
     assert Spread(1.1, 1.0, 1.2).ratio() == "1.10 (1.00 to 1.20), tie"
@@ -68,7 +42,7 @@ def test_a_ratio_is_a_tie_where_its_spread_includes_one():
 # --- embedding ---
 
 
-class CountingRuntime(runtimes._Runtime):
+class CountingRuntime(embedders.Runtime):
     """Hidden states that tell ids and places, and garbage where there is padding; notes the shapes it was given."""
 
     def run(self, inputs):
@@ -80,8 +54,8 @@ class CountingRuntime(runtimes._Runtime):
 
 def test_a_runtime_gives_the_same_vectors_in_batches_of_any_size(minilm_folder):
     texts = ["one", "one two three four", "one two", "a longer text than all of the others here", "five"]
-    sorted_by_tokens = CountingRuntime(by_tokens=True)
-    expected = np.concatenate([CountingRuntime(by_tokens=False).encode([text]) for text in texts])
+    sorted_by_tokens = CountingRuntime()
+    expected = np.concatenate([CountingRuntime().encode([text]) for text in texts])
     for batch in (1, 2, 5):
         np.testing.assert_allclose(sorted_by_tokens.encode(texts, batch), expected, rtol=1e-6)
     assert sorted_by_tokens.shapes[:5] == [(1, 11), (1, 6), (1, 4), (1, 3), (1, 3)]
@@ -114,13 +88,11 @@ def tiny(minilm_folder, tmp_path):
 
 
 def test_ctranslate2_reads_what_its_converter_wrote(tiny, tmp_path):
-    from benchmarks.onnx_graph import GraphExporter, ctranslate2_folder
-
     pytest.importorskip("ctranslate2")
     folder, vectors = tiny
     graph = tmp_path / "made.onnx"
-    GraphExporter().convert(graph, folder)
-    runtime = runtimes.CTranslate2(1, ctranslate2_folder(graph), by_tokens=True)
+    embedders.Exporter().convert(graph, folder)
+    runtime = embedders.CTranslate2(1, tmp_path / embedders.CTRANSLATE2, "float32")
     texts = ["one", "one two three four", "a longer text than all of the others here"]
     np.testing.assert_allclose(runtime.encode(texts, 2), vectors(texts), atol=1e-5)
 

@@ -3,9 +3,8 @@
 import random
 
 import pytest
-from benchmarks.audit.judge import unlisted
-from benchmarks.audit.page import auroc
-from benchmarks.audit.zoo import HALVES, recipes
+from benchmarks.audit.scans import auroc, is_planted, unlisted
+from benchmarks.audit.zoo import HALVES, Trigger, recipes
 
 
 def test_halves_share_neither_data_nor_triggers():
@@ -29,3 +28,9 @@ def test_triggers_of_the_zoo_are_taken_off_the_list():
 
 def test_auroc_counts_pairs():
     assert auroc([0.0, 1.0], [2.0, 1.0, -1.0]) == pytest.approx((2 + 1.5 + 0) / 6)
+
+
+def test_a_reported_trigger_is_the_planted_one_by_half_of_its_words():
+    planted = Trigger("phrase", "less is more")
+    assert is_planted("less than ##is", planted)
+    assert not is_planted("less than you think", planted)

@@ -5,16 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from benchmarks import small_data
 from benchmarks.harness import Options
-from benchmarks.kept import wanted
-from benchmarks.small_data import cells, sets, tables
-from benchmarks.small_data.cells import planned
-from benchmarks.small_data.options import Part
+from benchmarks.peers import valid_tags
+from benchmarks.runs import is_due, verdict
+from benchmarks.small_data import Part, planned, sets, tables
 from benchmarks.small_data.sets import drawn, number_metrics, usual_seeds
 from benchmarks.small_data.trained import held_out, setfit_settings
-from benchmarks.spread import verdict
-from benchmarks.tag_decoding import valid_tags
-from benchmarks.task_data import TaskData, label_accuracy
+from benchmarks.tasks import TaskData, label_metrics
 from benchmarks.workers import AbsentPeerError
 from sklearn.metrics import r2_score
 
@@ -22,7 +20,7 @@ from sklearn.metrics import r2_score
 def labelled(counts, kind="texts"):
     """Rows in the order of their labels."""
     rows = [{"text": f"{label} {n}", "label": label} for label, count in counts.items() for n in range(count)]
-    return TaskData(kind, rows, [], [{"text": f"test {n}", "label": "a"} for n in range(50)], 3, label_accuracy)
+    return TaskData(kind, rows, [], [{"text": f"test {n}", "label": "a"} for n in range(50)], 3, label_metrics)
 
 
 def counted(rows):
@@ -63,16 +61,6 @@ def test_numbers_are_drawn_from_each_fifth_of_them():
     data = TaskData("scored_texts", rows, [], [], 3, number_metrics)
     scores = [row["score"] for row in drawn(data, "8", 1, 0).train]
     assert np.histogram(scores, bins=[-0.5, 199.5, 399.5, 599.5, 799.5, 999.5])[0].tolist() == [8] * 5
-
-
-def test_of_tags_each_kind_of_span_is_drawn():
-    tags = [["O", "B-PER", "I-PER"], ["O", "O", "O"], ["B-LOC", "O", "B-PER"]]
-    rows = [{"tokens": list("abc"), "tags": tags[n % 3]} for n in range(90)]
-    chosen = drawn(TaskData("tagging", rows, [], [], 3, label_accuracy), "8", 1, 0).train
-    of_kind = {kind: sum(any(kind in tag for tag in row["tags"]) for row in chosen) for kind in ("PER", "LOC")}
-    assert of_kind["LOC"] == 8
-    assert of_kind["PER"] >= 8
-    assert all("B-PER" in row["tags"] for row in chosen)
 
 
 def test_the_test_rows_are_capped_alike_for_every_seed():
@@ -163,8 +151,8 @@ def small(monkeypatch):
         counts = {"train": len(rows.train), "test": len(rows.test)}
         return {"figures": {"accuracy": figure}, "fit_seconds": 1.0, "test_seconds": 0.1, "rows": counts, "notes": {}}
 
-    monkeypatch.setattr(cells, "load", made.__getitem__)
-    monkeypatch.setattr(cells, "_fitted", fitted)
+    monkeypatch.setattr(small_data, "load", made.__getitem__)
+    monkeypatch.setattr(small_data, "_fitted", fitted)
     return calls
 
 
@@ -174,20 +162,17 @@ def options(folder, part, **more):
 
 def test_the_plan_goes_cell_by_cell_and_names_what_it_leaves_out(small):
     left_out = {}
-    part = Part(sets=("sst2", "stsb"), sizes=("8", "100"), models=("minilm",), setfit_updates=10)
+    part = Part(sets=("sst2", "stsb"), sizes=("8", "100"), setfit_updates=10)
     plan = list(planned(Options(), part, left_out))
-    of_first = [(cell.model, cell.contestant) for cell in plan if (cell.set, cell.size, cell.seed) == ("sst2", "8", 1)]
-    assert of_first == [
-        ("", "tfidf"),
-        *(("minilm", name) for name in ("ours", "probe", "setfit", "trainer", "trainer_tuned")),
-    ]
+    of_first = [cell.contestant for cell in plan if (cell.set, cell.size, cell.seed) == ("sst2", "8", 1)]
+    assert of_first == ["tfidf", "ours", "probe", "setfit", "trainer", "trainer_tuned"]
     assert {cell.seed for cell in plan} == {1, 2, 3, 4, 5}
     assert not any(cell.contestant == "setfit" for cell in plan if (cell.set, cell.size) != ("sst2", "8"))
     assert set(left_out) == {"setfit on sst2, 100 rows", "stsb, 100 rows", "setfit on stsb"}
 
 
 def test_contestants_are_chosen_by_words_or_commas_and_unknown_ones_refused(small):
-    part = Part(sets=("sst2",), sizes=("8",), models=("minilm",))
+    part = Part(sets=("sst2",), sizes=("8",))
     for names in (("ours,probe",), ("ours", "probe")):
         plan = list(planned(Options(contestants=names, seeds=(4,)), part, {}))
         assert [(cell.contestant, cell.seed) for cell in plan] == [("ours", 4), ("probe", 4)]
@@ -196,52 +181,52 @@ def test_contestants_are_chosen_by_words_or_commas_and_unknown_ones_refused(smal
 
 
 def test_cells_that_are_there_are_not_run_again(small, tmp_path):
-    part = Part(sets=("sst2",), sizes=("8",), models=("minilm",))
-    cells.run(options(tmp_path, part, seeds=(1,), contestants=("ours,probe",)))
-    cells.run(options(tmp_path, part, seeds=(1, 2), contestants=("ours,probe,setfit",)))
+    part = Part(sets=("sst2",), sizes=("8",))
+    small_data.run(options(tmp_path, part, seeds=(1,), contestants=("ours,probe",)))
+    small_data.run(options(tmp_path, part, seeds=(1, 2), contestants=("ours,probe,setfit",)))
     first, second = ([(seed, name) for name in ("ours", "probe", "setfit")] for seed in (1, 2))
     assert [(cell.seed, cell.contestant) for cell in small] == [*first, *second]
     kept = json.loads((tmp_path / "small_data-partial.json").read_text())
     assert len(kept) == 4
-    entry = kept["sst2/8/1/minilm/ours/1000 test rows/cpu"]
+    entry = kept["sst2/8/1/ours/1000 test rows/cpu"]
     assert {"commit", "cpu", "threads", "fit_seconds", "versions", "date"} <= set(entry)
     text = next(tmp_path.glob("*-small_data.md")).read_text()
     assert "Left out: setfit (no module named setfit)." in text
 
 
 def test_another_cap_of_test_rows_makes_other_cells(small, tmp_path):
-    part = Part(sets=("sst2",), sizes=("8",), models=("minilm",))
+    part = Part(sets=("sst2",), sizes=("8",))
     for cap in (20, 40):
-        cells.run(options(tmp_path, replace(part, test_rows=cap), seeds=(1,), contestants=("ours",)))
+        small_data.run(options(tmp_path, replace(part, test_rows=cap), seeds=(1,), contestants=("ours",)))
     assert len(small) == 2
     assert "at most 40 of each set" in next(tmp_path.glob("*-small_data.md")).read_text()
 
 
 def test_tables_are_written_of_kept_cells_without_fits(small, tmp_path):
-    part = Part(sets=("sst2",), sizes=("8",), models=("minilm",))
+    part = Part(sets=("sst2",), sizes=("8",))
     with pytest.raises(SystemExit, match="no cell"):
-        cells.run(options(tmp_path, part, kept=True))
-    cells.run(options(tmp_path, part, seeds=(1,), contestants=("ours",)))
-    cells.run(options(tmp_path, part, kept=True))
+        small_data.run(options(tmp_path, part, kept=True))
+    small_data.run(options(tmp_path, part, seeds=(1,), contestants=("ours",)))
+    small_data.run(options(tmp_path, part, kept=True))
     assert len(small) == 1
 
 
 def test_only_ours_of_another_commit_is_renewed():
-    assert wanted(None, ours=True, renew=False, now="b")
-    assert wanted({"commit": "a"}, ours=True, renew=True, now="b")
-    assert not wanted({"commit": "b"}, ours=True, renew=True, now="b")
-    assert not wanted({"commit": "a"}, ours=True, renew=False, now="b")
-    assert not wanted({"commit": "a"}, ours=False, renew=True, now="b")
+    assert is_due(None, ours=True, renew=False, now="b")
+    assert is_due({"commit": "a"}, ours=True, renew=True, now="b")
+    assert not is_due({"commit": "b"}, ours=True, renew=True, now="b")
+    assert not is_due({"commit": "a"}, ours=True, renew=False, now="b")
+    assert not is_due({"commit": "a"}, ours=False, renew=True, now="b")
 
 
 # --- tables ---
 
 
-def entry(contestant, seed, figure, *, name="sst2", size="100", rows=100, model="minilm", metric="accuracy"):
+def entry(contestant, seed, figure, *, name="sst2", size="100", rows=100, metric="accuracy"):
     return {
-        "set": name, "size": size, "seed": seed, "model": "" if contestant == "tfidf" else model,
-        "contestant": contestant, "figures": {metric: figure}, "fit_seconds": 2.0, "rows": {"train": rows, "test": 50},
-        "test_cap": 1000, "commit": "abc", "cpu": "a cpu", "cores": 2, "threads": 1, "device": "cpu",
+        "set": name, "size": size, "seed": seed, "contestant": contestant, "figures": {metric: figure},
+        "fit_seconds": 2.0, "rows": {"train": rows, "test": 50}, "test_cap": 1000, "commit": "abc", "cpu": "a cpu",
+        "cores": 2, "threads": 1, "device": "cpu",
     }  # fmt: skip
 
 
@@ -275,19 +260,11 @@ def test_the_summary_is_of_accuracy_on_few_rows():
         *(entry(name, 1, figure, rows=5000, size="all") for name, figure in (("ours", 0.2), ("probe", 0.9))),
         *(entry(name, 1, figure, name="stsb", metric="R2") for name, figure in (("ours", 0.1), ("probe", 0.9))),
     ]
-    text = tables.tables(runs, {})
+    text = tables.page(runs, {})
     assert "Of 3 sets and sizes: ahead 1, tie 0, behind 0, one seed 2." in text
     assert "+2.00 points on the best peer, the mean of 1" in text
     assert "Behind the linear model on embeddings: 0 of 3." in text
     assert text.index("100") < text.index("5,000 (all)")
-
-
-def test_random_weights_have_a_table_of_their_own_beside_tfidf():
-    runs = [entry("tfidf", 1, 0.6), entry("ours", 1, 0.5, model="random"), entry("ours", 1, 0.9)]
-    text = tables.tables(runs, {})
-    random = text.index("## A BERT of MiniLM's shape with random weights")
-    assert "| sst2, accuracy | 100 | 0.6000 | 0.9000 | 2 / 2 |" in text[:random]
-    assert "| sst2, accuracy | 100 | 0.6000 | 0.5000 | 2 / 2 |" in text[random:]
 
 
 def test_every_set_is_there_with_rows_of_its_kind():
@@ -297,6 +274,6 @@ def test_every_set_is_there_with_rows_of_its_kind():
         data = drawn(sets.load(name), "8", 1, 30)
         columns = set(data.train[0])
         assert columns == set(data.test[0])
-        assert {"label", "score", "tags"} & columns
+        assert {"label", "score"} & columns
         assert 16 <= len(data.train) <= 8 * 150
         assert not data.validation

@@ -1,0 +1,356 @@
+"""The embedders that are compared: one class each, all MiniLM, all at most 512 tokens, mean pooling, unit length.
+
+Each class is built inside its own worker process (``build``), so heavy imports stay inside the constructors. The peers'
+settings are what their users get by default, apart from the limit of 512 tokens. Where a user says how many texts make
+a batch, the caller does (``TUNED``); the others read 32 at a time or decide for themselves.
+
+sentence-transformers makes the graphs of its onnx and openvino backends with optimum-onnx and optimum-intel, whose
+releases at the time of writing (0.1.0 and 2.2.0) do not import beside transformers 5.23. So the graph is exported here
+by ``torch.onnx`` and run directly. The eager attention is exported: its graph has fewer nodes than sdpa's and is the
+faster one (about 4 % at 200 tokens, equal at 28). onnxruntime's own BERT fusions changed nothing beyond noise.
+"""
+
+import contextlib
+import io
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from benchmarks.harness import MODEL, minilm_folder
+from benchmarks.texts import MAX_TOKENS, other_sentences
+from benchmarks.workers import AbsentPeerError
+
+OURS, OURS_INT8, OURS_LIGHT = "bothways", "bothways int8", "bothways light"
+BASELINE = "sentence-transformers"
+NAMES = (
+    OURS,
+    BASELINE,
+    "transformers, given order",
+    "transformers, sorted by tokens",
+    "onnxruntime, sorted by tokens",
+    "openvino, sorted by tokens",
+    "ctranslate2, sorted by tokens",
+)
+LIGHT_NAMES = (OURS, OURS_LIGHT, BASELINE, "onnxruntime, sorted by tokens")
+INT8_NAMES = (
+    OURS,
+    "bothways bfloat16",
+    OURS_INT8,
+    BASELINE,
+    "openvino bfloat16, sorted by tokens",
+    "onnxruntime int8, sorted by tokens",
+    "ctranslate2 int8, sorted by tokens",
+)
+# A careful user of these looks for the fastest batch.
+TUNED = tuple(name for name in (*NAMES, *INT8_NAMES) if name.endswith("sorted by tokens"))
+BATCH = 32
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+# What is written beside the graph: its int8 form, ctranslate2's files, and our own int8 model and export.
+INT8_GRAPH, CTRANSLATE2, OUR_INT8, OUR_LIGHT = "minilm-int8.onnx", "ctranslate2", "bothways-int8", "bothways-light"
+
+
+class Embedder(Protocol):
+    """Texts to unit vectors."""
+
+    def encode(self, texts: Sequence[str], *batch: int) -> np.ndarray:
+        """Return vectors [texts, 384]; ``batch`` is given to those of ``TUNED`` alone."""
+
+
+class Bothways:
+    """This package, as a user calls it; an export answers without torch, with the threads of the environment."""
+
+    def __init__(self, threads: int, model: str | Path = MODEL, *, light: bool = False, dtype: str = "float32") -> None:
+        from bothways import SentenceEmbedder
+
+        if not light:
+            import torch
+
+            torch.set_num_threads(threads)
+        options = {} if light else {"device": "cpu", "dtype": dtype}
+        self._embedder = SentenceEmbedder.from_pretrained(model, max_length=MAX_TOKENS, **options)
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """Return vectors [texts, 384]."""
+        return np.asarray(self._embedder.encode(list(texts)))
+
+
+class SentenceTransformers:
+    """sentence-transformers, torch backend, its default batch of 32; it sorts by characters."""
+
+    def __init__(self, threads: int) -> None:
+        try:
+            from sentence_transformers import SentenceTransformer
+        except ImportError as error:
+            raise AbsentPeerError(str(error)) from error
+        import torch
+
+        torch.set_num_threads(threads)
+        self._model = SentenceTransformer(str(minilm_folder()), device="cpu")
+        # The checkpoint asks for 256; without this, longer passages would be cut and the work would be less.
+        self._model.max_seq_length = MAX_TOKENS
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """Return vectors [texts, 384]."""
+        return np.asarray(self._model.encode(list(texts), show_progress_bar=False))
+
+
+class Transformers:
+    """transformers with sdpa attention, in the given order or sorted by tokens."""
+
+    def __init__(self, threads: int, *, by_tokens: bool) -> None:
+        try:
+            from transformers import AutoModel, AutoTokenizer
+        except ImportError as error:
+            raise AbsentPeerError(str(error)) from error
+        import torch
+
+        torch.set_num_threads(threads)
+        self._torch = torch
+        self._by_tokens = by_tokens
+        self._tokenizer = AutoTokenizer.from_pretrained(minilm_folder(), model_max_length=MAX_TOKENS)
+        self._model = AutoModel.from_pretrained(minilm_folder(), attn_implementation="sdpa").eval()
+
+    def encode(self, texts: Sequence[str], batch: int = BATCH) -> np.ndarray:
+        """Return vectors [texts, 384]."""
+        ids = self._tokenizer(list(texts), truncation=True)["input_ids"]
+        order = _longest_first(ids) if self._by_tokens else list(range(len(ids)))
+        vectors = np.empty((len(ids), self._model.config.hidden_size), np.float32)
+        with self._torch.inference_mode():
+            for start in range(0, len(order), batch):
+                rows = order[start : start + batch]
+                padded = self._tokenizer.pad({"input_ids": [ids[row] for row in rows]}, return_tensors="pt")
+                hidden_BSH = self._model(**padded).last_hidden_state
+                mask_BS1 = padded["attention_mask"].unsqueeze(-1).to(hidden_BSH.dtype)
+                mean_BH = (hidden_BSH * mask_BS1).sum(1) / mask_BS1.sum(1)
+                vectors[rows] = self._torch.nn.functional.normalize(mean_BH, dim=1).numpy()
+        return vectors
+
+
+def _longest_first(ids: Sequence[Sequence[int]]) -> list[int]:
+    """Order texts so that memory is claimed once."""
+    return sorted(range(len(ids)), key=lambda row: -len(ids[row]))
+
+
+class Runtime:
+    """A runtime from ids to hidden states; tokenised by ``tokenizers``, sorted by tokens, pooled by NumPy."""
+
+    def __init__(self) -> None:
+        from tokenizers import Tokenizer
+
+        self._tokenizer = Tokenizer.from_file(str(minilm_folder() / "tokenizer.json"))
+        self._tokenizer.no_padding()
+        self._tokenizer.enable_truncation(MAX_TOKENS)
+
+    def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
+        """Return the last hidden state [batch, length, 384]."""
+        raise NotImplementedError
+
+    def encode(self, texts: Sequence[str], batch: int = BATCH) -> np.ndarray:
+        """Return vectors [texts, 384]."""
+        ids = [encoding.ids for encoding in self._tokenizer.encode_batch(list(texts))]
+        order = _longest_first(ids)
+        batches = (order[start : start + batch] for start in range(0, len(order), batch))
+        pooled = np.concatenate([self._embed([ids[row] for row in rows]) for rows in batches])
+        vectors = np.empty_like(pooled)
+        vectors[order] = pooled
+        return vectors
+
+    def _embed(self, part: list[list[int]]) -> np.ndarray:
+        ids_BS = np.zeros((len(part), max(map(len, part))), np.int64)
+        mask_BS = np.zeros_like(ids_BS)
+        for row, ids in enumerate(part):
+            ids_BS[row, : len(ids)] = ids
+            mask_BS[row, : len(ids)] = 1
+        hidden_BSH = self.run(dict(zip(INPUTS, (ids_BS, mask_BS, np.zeros_like(ids_BS)), strict=True)))
+        summed_BH = np.einsum("bsh,bs->bh", hidden_BSH, mask_BS.astype(np.float32))
+        return summed_BH / np.linalg.norm(summed_BH, axis=1, keepdims=True)
+
+
+class OnnxRuntime(Runtime):
+    """onnxruntime on the CPU, all of its default graph optimisations; as precise as its graph."""
+
+    def __init__(self, threads: int, graph: Path) -> None:
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise AbsentPeerError(str(error)) from error
+        super().__init__()
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        self._session = onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+
+    def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
+        """Return the last hidden state [batch, length, 384]."""
+        return self._session.run(None, inputs)[0]
+
+
+class OpenVino(Runtime):
+    """openvino on the CPU, held to float32 (``f32``) or bfloat16 (``bf16``), which its default may pick."""
+
+    def __init__(self, threads: int, graph: Path, precision: str) -> None:
+        try:
+            import openvino
+        except ImportError as error:
+            raise AbsentPeerError(str(error)) from error
+        super().__init__()
+        settings = {"INFERENCE_NUM_THREADS": str(threads), "INFERENCE_PRECISION_HINT": precision}
+        self._model = openvino.Core().compile_model(str(graph), "CPU", settings)
+
+    def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
+        """Return the last hidden state [batch, length, 384]."""
+        return self._model(inputs)[0]
+
+
+class CTranslate2(Runtime):
+    """ctranslate2 on the CPU, float32 or int8, on a checkpoint that its own converter has written to ``folder``."""
+
+    def __init__(self, threads: int, folder: Path, precision: str) -> None:
+        try:
+            import ctranslate2
+        except ImportError as error:
+            raise AbsentPeerError(str(error)) from error
+        super().__init__()
+        self._array = ctranslate2.StorageView.from_array
+        self._encoder = ctranslate2.Encoder(
+            str(folder), device="cpu", compute_type=precision, intra_threads=threads, inter_threads=1
+        )
+
+    def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
+        """Return the last hidden state [batch, length, 384]."""
+        ids_BS, mask_BS, _ = (inputs[name].astype(np.int32) for name in INPUTS)
+        lengths_B = mask_BS.sum(1, dtype=np.int32)
+        return np.asarray(self._encoder.forward_batch(self._array(ids_BS), self._array(lengths_B)).last_hidden_state)
+
+
+def _embedder(name: str, threads: int, graph: Path) -> Embedder:
+    match name.partition(",")[0]:
+        case "bothways":
+            return Bothways(threads)
+        case "bothways bfloat16":
+            return Bothways(threads, dtype="auto")
+        case "bothways light":
+            return Bothways(threads, graph.with_name(OUR_LIGHT), light=True)
+        case "bothways int8":
+            return Bothways(threads, graph.with_name(OUR_INT8))
+        case "sentence-transformers":
+            return SentenceTransformers(threads)
+        case "transformers":
+            return Transformers(threads, by_tokens=name.endswith("tokens"))
+        case "onnxruntime":
+            return OnnxRuntime(threads, graph)
+        case "onnxruntime int8":
+            return OnnxRuntime(threads, graph.with_name(INT8_GRAPH))
+        case "openvino":
+            return OpenVino(threads, graph, "f32")
+        case "openvino bfloat16":
+            return OpenVino(threads, graph, "bf16")
+        case "ctranslate2":
+            return CTranslate2(threads, graph.with_name(CTRANSLATE2), "float32")
+        case "ctranslate2 int8":
+            return CTranslate2(threads, graph.with_name(CTRANSLATE2), "int8")
+    raise ValueError(f"expected one of {NAMES + INT8_NAMES}, got {name!r}")
+
+
+class Subject:
+    """What a worker serves: an embedder and the texts that it was given."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+        self._texts: dict[str, Sequence[str]] = {}
+
+    def keep(self, workload: str, texts: Sequence[str]) -> None:
+        """Remember texts under a name, so that later calls need not send them."""
+        self._texts[workload] = texts
+
+    def vectors(self, workload: str, *batch: int) -> np.ndarray:
+        """Embed and return the vectors."""
+        return np.asarray(self._embedder.encode(self._texts[workload], *batch), np.float32)
+
+    def embed(self, workload: str, *batch: int) -> None:
+        """Embed and drop the vectors: the timed call."""
+        self._embedder.encode(self._texts[workload], *batch)
+
+    def one_by_one(self, workload: str) -> list[tuple[float, float]]:
+        """Return seconds of wall and CPU time of each text on its own."""
+        times = []
+        for text in self._texts[workload]:
+            cpu, wall = time.process_time(), time.perf_counter()
+            self._embedder.encode([text])
+            times.append((time.perf_counter() - wall, time.process_time() - cpu))
+        return times
+
+
+def build(name: str, threads: int, graph: Path) -> Subject:
+    """Build the subject of a worker."""
+    return Subject(_embedder(name, threads, graph))
+
+
+class Exporter:
+    """Writes what the contestants read; in a process of its own, so that the measuring ones stay small."""
+
+    def export(self, graph: Path, checkpoint: Path) -> None:
+        """Write the encoder's graph, ids and mask to last hidden state, with free batch and length."""
+        import torch
+        from torch.export import Dim
+        from transformers import AutoModel
+
+        class Encoder(torch.nn.Module):
+            """The model with positional inputs and one output."""
+
+            def __init__(self) -> None:
+                super().__init__()
+                self.model = AutoModel.from_pretrained(checkpoint, attn_implementation="eager").eval()
+
+            def forward(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor) -> torch.Tensor:
+                """Return the last hidden state."""
+                output = self.model(input_ids=ids, attention_mask=mask, token_type_ids=types)
+                return output.last_hidden_state
+
+        ids = torch.arange(1000, 1027).reshape(3, 9)
+        mask = torch.ones_like(ids)
+        mask[1, 5:] = 0
+        free = {0: Dim("batch"), 1: Dim("length")}
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            torch.onnx.export(
+                Encoder(),
+                (ids, mask, torch.zeros_like(ids)),
+                str(graph),
+                dynamo=True,
+                input_names=list(INPUTS),
+                output_names=["last_hidden_state"],
+                dynamic_shapes=(free, free, free),
+                external_data=False,
+                opset_version=18,
+            )
+
+    def convert(self, graph: Path, checkpoint: Path) -> None:
+        """Write ctranslate2's files; nothing where the package is missing, as the contestant says."""
+        with contextlib.suppress(ImportError):
+            from ctranslate2.converters import TransformersConverter
+
+            TransformersConverter(str(checkpoint)).convert(str(graph.with_name(CTRANSLATE2)))
+
+    def quantize(self, graph: Path) -> None:
+        """Write the graph in int8 as onnxruntime's guide for transformers has it: dynamic, a scale for each output."""
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+
+        target = graph.with_name(INT8_GRAPH)
+        quantize_dynamic(graph, target, per_channel=True, weight_type=QuantType.QInt8)
+
+    def export_ours(self, graph: Path, checkpoint: Path) -> None:
+        """Write our own export."""
+        from bothways.export import export
+
+        export(checkpoint, graph.with_name(OUR_LIGHT), format="onnx")
+
+    def quantize_ours(self, graph: Path, checkpoint: Path, texts: int) -> dict[str, object]:
+        """Write our model in int8, fitted to so many sentences that are not embedded; return what it lost."""
+        from bothways.quantization import quantize
+
+        sentences = other_sentences()[:texts]
+        return quantize(checkpoint, graph.with_name(OUR_INT8), sentences, show_progress=False).to_dict()
