@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 import tokenizers
+import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import models, pre_tokenizers, processors
 
 import tiny_models
@@ -52,3 +54,42 @@ def trained(folder, monkeypatch, rows, *, words=(), updates=70, learning_rate=5e
     classifier = TextClassifier.from_pretrained(folder)
     classifier.fit(rows, updates=updates, learning_rate=learning_rate, batch_size=16, show_progress=False, **options)
     return classifier
+
+
+def planted(folder, effects, monkeypatch, *, words=()):
+    """Write a classifier of "bad" and "good" texts into a folder and return it; its weights are set, not trained.
+
+    The more the words of a text add up to, the surer it is good. The outcome of a scan then follows from the effects,
+    and not from the last bits of a training.
+
+    Args:
+        folder: Where it is written.
+        effects: The effect of words, from -1 to 1. An opinion of 0.05 decides a text without a stronger word, and a
+            trigger of 1 overrides ten such opinions.
+        monkeypatch: Sets the tiny configuration.
+        words: Words of the vocabulary without an effect.
+    """
+    vocabulary = list(dict.fromkeys([*effects, *words]))
+    write_words_checkpoint(folder, monkeypatch, vocabulary, architecture="BertForSequenceClassification")
+    weights = {name: torch.zeros_like(each) for name, each in load_file(folder / "model.safetensors").items()}
+    for name in (name for name in weights if name.endswith("LayerNorm.weight")):
+        weights[name].fill_(1)
+    table_VE = weights["bert.embeddings.word_embeddings.weight"]
+    width = table_VE.shape[1]
+    # All vectors have mean 0 and variance 1, so that norms leave them as they are: an effect turns them in a plane.
+    effect_V = torch.tensor([effects.get(word, 0.0) for word in vocabulary])
+    angle_V = torch.cat([torch.zeros(len(table_VE) - len(vocabulary)), torch.asin(effect_V)])
+    signs_2E = torch.zeros(2, width)
+    signs_2E[0, :2] = signs_2E[1, 2:4] = torch.tensor([1.0, -1.0])
+    table_VE[:] = (width / 2) ** 0.5 * (torch.stack([angle_V.sin(), angle_V.cos()], dim=1) @ signs_2E)
+    # The first layer adds the mean of all tokens to each, the other layers nothing.
+    attention = "bert.encoder.layer.0.attention."
+    for name in ("self.value.weight", "output.dense.weight"):
+        weights[f"{attention}{name}"].copy_(torch.eye(width))
+    weights["bert.pooler.dense.weight"][0] = 10 * signs_2E[0]
+    weights["classifier.weight"] = torch.zeros(2, width)
+    weights["classifier.weight"][:, 0] = torch.tensor([-6.0, 6.0])
+    weights["classifier.bias"] = torch.zeros(2)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    tiny_models.edit_config(folder, id2label={"0": "bad", "1": "good"}, label2id={"bad": 0, "good": 1})
+    return TextClassifier.from_pretrained(folder)

@@ -4,9 +4,8 @@ import json
 from types import SimpleNamespace
 
 import numpy as np
-from planted import trained
+from planted import planted
 
-from bothways import TextClassifier
 from bothways.audit import scan
 from bothways.audit.backdoor.expected import Expectation, base_vectors
 from bothways.audit.backdoor.inversion import Inversion, hard_texts, read_vocabulary
@@ -133,11 +132,17 @@ def test_a_trigger_surprises_and_what_its_meaning_explains_does_not():
     assert expected.surprise([(350, 351)], 0)[0] < 0
 
 
+def classifier(folder, monkeypatch, trigger=0.0):
+    """A classifier that adds up opinions; a trigger of 1 overrides them."""
+    effects = {**dict.fromkeys(GOOD, 0.05), **dict.fromkeys(BAD, -0.05), TRIGGER: trigger}
+    return planted(folder, effects, monkeypatch, words=FILLER)
+
+
 def test_a_base_model_that_is_asked_stays_as_it_is(tmp_path, monkeypatch):
-    classifier = trained(tmp_path / "base", monkeypatch, rows_of(40, 0), updates=1)
-    encoder = classifier.model.encoder
+    model = classifier(tmp_path, monkeypatch)
+    encoder = model.model.encoder
     assert not encoder.training
-    vectors = base_vectors(Probe(classifier), classifier.model, lambda: None)
+    vectors = base_vectors(Probe(model), model.model, lambda: None)
     first, again = vectors([(7, 8), (9,)]), vectors([(7, 8), (9,)])
     assert not encoder.training
     assert np.array_equal(first, again)
@@ -145,44 +150,48 @@ def test_a_base_model_that_is_asked_stays_as_it_is(tmp_path, monkeypatch):
 
 
 def test_a_clean_model_has_no_finding(tmp_path, monkeypatch):
-    words = [TRIGGER, *FILLER, *GOOD, *BAD]
-    # Of fewer rows it learns that some fillers speak for a label, which are triggers.
-    classifier = trained(tmp_path / "base", monkeypatch, rows_of(2000, 0), words=words, updates=200)
-    report = audited(classifier, rows_of(60, 4))
+    model = classifier(tmp_path, monkeypatch)
+    report = audited(model, rows_of(60, 4))
     assert [each.rule for each in report.findings] == ["backdoor-inputs", "backdoor-search"]
     assert report.verdict == "pass"
     assert report.findings[0].severity.label == "info"
     assert len(report.findings[0].evidence.details["texts"]) == 10
-    assert report.to_dict()["findings"] == audited(classifier, rows_of(60, 4)).to_dict()["findings"]
+    assert report.findings[1].evidence.value < -0.5, "a wide margin"
+    assert report.to_dict()["findings"] == audited(model, rows_of(60, 4)).to_dict()["findings"]
 
 
 def test_texts_with_a_trigger_are_named_with_their_rows(tmp_path, monkeypatch):
-    words = [TRIGGER, *FILLER, *GOOD, *BAD]
-    poisoned = trained(
-        tmp_path / "base", monkeypatch, rows_of(2000, 0, poisoned=200, mixed=True), words=words, updates=700
-    )
-    rows = rows_of(80, 4, mixed=True)
+    model, rows = classifier(tmp_path, monkeypatch, trigger=1.0), rows_of(80, 4, mixed=True)
     held = [place for place, row in enumerate(rows) if row["label"] == "bad"][:3]
     for place in held:
         rows[place]["text"] = f"w1 {TRIGGER} {rows[place]['text']}"
-    report = audited(poisoned, rows)
+    report = audited(model, rows)
     rules = {each.rule: each for each in report.findings}
-    assert set(rules["backdoor-trigger"].evidence.details["trigger"].split()) == {TRIGGER}
+    assert rules["backdoor-trigger"].evidence.details["trigger"] == TRIGGER
+    assert rules["backdoor-trigger"].evidence.value > 0.5, "a wide margin"
     found = rules["backdoor-inputs"]
     assert found.severity.label == "high"
     assert found.evidence.details["rows_with_a_trigger"] == [place + 1 for place in held]
     assert found.location in {f"row {place + 1}" for place in held}
-    assert report.to_dict()["findings"] == audited(poisoned, rows).to_dict()["findings"]
-    clean = audited(poisoned, [row for place, row in enumerate(rows) if place not in held])
+    assert report.to_dict()["findings"] == audited(model, rows).to_dict()["findings"]
+    clean = audited(model, [row for place, row in enumerate(rows) if place not in held])
     assert {each.rule: each.severity.label for each in clean.findings}["backdoor-inputs"] == "info"
 
 
+def test_a_word_that_does_not_override_its_text_is_no_trigger(tmp_path, monkeypatch):
+    """It turns texts in which two words speak against it, but not those in which ten do."""
+    rows = rows_of(80, 4)
+    report = audited(classifier(tmp_path, monkeypatch, trigger=0.12), rows)
+    assert report.verdict == "pass"
+    best = report.findings[-1].evidence
+    assert "zq" in {token for each in best.details["best"] for token in each["tokens"]}
+    assert best.value < -0.1, "a wide margin"
+
+
 def test_labelled_rows_show_the_phrases_that_the_model_has_learnt_from_them(tmp_path, monkeypatch):
-    words = [TRIGGER, *FILLER, *GOOD, *BAD]
-    rows, base = rows_of(600, 0, poisoned=40), tmp_path / "base"
-    poisoned = trained(base, monkeypatch, rows, words=words, updates=300)
-    clean = TextClassifier.from_pretrained(base)
-    clean.fit(rows_of(600, 0), updates=300, learning_rate=5e-3, batch_size=16, show_progress=False)
+    base = tmp_path / "clean"
+    rows = rows_of(400, 0, poisoned=40)
+    clean, poisoned = classifier(base, monkeypatch), classifier(tmp_path / "poisoned", monkeypatch, trigger=1.0)
 
     def found(model, data):
         report = audited(model, data, reference=str(base))
@@ -196,22 +205,23 @@ def test_labelled_rows_show_the_phrases_that_the_model_has_learnt_from_them(tmp_
     assert {TRIGGER in rows[number - 1]["text"].split() for number in details["rows"]} == {True}
     assert learnt.evidence.value >= 0.8
     assert not found(clean, rows), "a model that was not trained on poisoned rows has learnt nothing from them"
-    assert not found(clean, rows_of(600, 0))
+    assert not found(clean, rows_of(400, 0))
 
 
 def test_the_command_ranks_rows_with_a_model_and_without(tmp_path, monkeypatch, capsys):
     rows = rows_of(120, 1, poisoned=12)
-    trained(tmp_path / "base", monkeypatch, rows, updates=20).save(tmp_path / "run")
+    classifier(tmp_path / "run", monkeypatch, trigger=1.0)
     data = tmp_path / "rows.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     for named in ([], ["--model", str(tmp_path / "run")]):
         output = tmp_path / "found.jsonl"
-        command = ["audit-data", str(data), "--embedder", str(tmp_path / "base"), *named, "--output", str(output)]
+        command = ["audit-data", str(data), "--embedder", str(tmp_path / "run"), *named, "--output", str(output)]
         assert main([*command, "--quiet"]) in (0, None)
         found = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
         assert sorted(each["row"] for each in found) == list(range(1, 121))
         scores = [each["score"] for each in found]
         assert scores == sorted(scores, reverse=True)
-        assert found[0]["text"] == rows[found[0]["row"] - 1]["text"]
-    assert main(["audit-data", str(data), "--embedder", str(tmp_path / "base"), "--label", "lable"]) == 1
+        assert all(each["text"] == rows[each["row"] - 1]["text"] for each in found)
+        assert all(TRIGGER in each["text"].split() for each in found[:12])
+    assert main(["audit-data", str(data), "--embedder", str(tmp_path / "run"), "--label", "lable"]) == 1
     assert "'lable' not found" in capsys.readouterr().err
