@@ -97,3 +97,15 @@ def test_two_libraries_of_one_machine_are_not_orders_apart():
     if not products._has_onednn():
         pytest.skip("this build of torch has no oneDNN linear operator")
     assert all(0.1 < each < 10 for each in products._speedups())
+
+
+def test_instructions_that_onednn_may_not_use_are_none(monkeypatch):
+    def refused(_weight):
+        raise RuntimeError("bf16 path needs the cpu support")
+
+    monkeypatch.setattr(products, "_has_onednn", lambda: True)
+    monkeypatch.setattr(products.torch.cpu, "_is_amx_tile_supported", lambda: True)
+    monkeypatch.setattr(products, "packed", refused)
+    products.has_bfloat16_product.cache_clear()
+    assert not products.has_bfloat16_product()
+    products.has_bfloat16_product.cache_clear()

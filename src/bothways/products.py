@@ -128,8 +128,14 @@ def in_parts(work: Callable[[Tensor], Tensor], x_TI: Tensor, outputs: int) -> Te
 
 @cache
 def has_bfloat16_product() -> bool:
-    """Return whether this processor has instructions for bfloat16 (AVX-512 BF16 or AMX), and torch the operator."""
-    return _has_onednn() and (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+    """Return True if the processor has instructions for bfloat16 (AVX-512 BF16 or AMX) and oneDNN may use them."""
+    if not (_has_onednn() and (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())):
+        return False
+    try:
+        packed(torch.zeros(1, 1, dtype=torch.bfloat16))
+    except RuntimeError:  # ONEDNN_MAX_CPU_ISA keeps it from them
+        return False
+    return True
 
 
 def cache_folder() -> Path:
