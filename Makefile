@@ -6,12 +6,24 @@ CONSTRAINTS ?= constraints.txt
 TORCH_CONSTRAINT ?=
 JOBS ?= 2
 SLOW_PART ?=
+SETTING ?= default
 
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := src tests docs/site.py $(wildcard benchmarks)
-# One computing thread for each test worker, so that the workers do not fight over the cores.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n $(JOBS)
+
+# Settings whose matrix products differ in their last bits: no test may depend on them. By default each test worker has
+# one computing thread, so that the workers do not fight over the cores, and tests/conftest.py chooses the library.
+SETTINGS := default onednn-2 torch-1 torch-2 avx2
+environment_default := OMP_NUM_THREADS=1
+environment_onednn-2 := OMP_NUM_THREADS=2 BOTHWAYS_MATRIX_PRODUCT=onednn
+environment_torch-1 := OMP_NUM_THREADS=1 BOTHWAYS_MATRIX_PRODUCT=torch
+environment_torch-2 := OMP_NUM_THREADS=2 BOTHWAYS_MATRIX_PRODUCT=torch
+environment_avx2 := OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
+ifeq ($(filter $(SETTING),$(SETTINGS)),)
+$(error expected SETTING to be one of $(SETTINGS), got '$(SETTING)')
+endif
+PYTEST := $(environment_$(SETTING)) $(BIN)/python -m pytest tests -n $(JOBS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -46,6 +58,8 @@ help:
 	  "      test workers" \
 	  "  SLOW_PART=$(SLOW_PART)" \
 	  "      make test also runs this tenth of the slow tests, 0 to 9" \
+	  "  SETTING=$(SETTING)" \
+	  "      library and threads of the tests' matrix products: $(SETTINGS)" \
 	  "PYTHON and the constraints count when $(VENV) is made: make clean, then make again, to change them."
 
 demo: $(VENV)/.demo
