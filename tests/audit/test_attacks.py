@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from planted import BAD, FILLER, GOOD, rows_of_opinions, sentence, trained, write_words_checkpoint
+from planted import BAD, FILLER, GOOD, planted, rows_of_opinions, sentence, write_words_checkpoint
 
 from bothways import FillMask
 from bothways.audit import Severity, scan
@@ -33,9 +33,12 @@ def rows_of_many_opinions(rows, seed=0):
 
 @pytest.fixture(scope="module")
 def weak(tmp_path_factory):
+    """A classifier that adds up opinions; without one, the filler says something, and no two words say the same."""
+    signs = [(word, 1) for word in GOOD] + [(word, -1) for word in BAD]
+    effects = {word: sign * (0.2 + 0.01 * number) for number, (word, sign) in enumerate(signs)}
+    effects |= {word: (-1) ** number * (0.01 + 0.002 * number) for number, word in enumerate(FILLER)}
     with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("weak") / "base"
-        return trained(folder, patch, rows_of_opinions(120), validation=rows_of_opinions(30, seed=2))
+        return planted(tmp_path_factory.mktemp("weak"), effects, patch)
 
 
 def test_a_model_that_rests_on_one_word_is_turned_and_left_as_it_was(weak):
@@ -60,10 +63,8 @@ def test_a_model_that_rests_on_one_word_is_turned_and_left_as_it_was(weak):
     assert "accuracy" not in unlabelled.findings[0].evidence.details
 
 
-def test_a_model_with_much_evidence_for_each_answer_passes(tmp_path, monkeypatch):
-    rows = rows_of_many_opinions(120)
-    robust = trained(tmp_path / "base", monkeypatch, rows, validation=rows_of_many_opinions(30, seed=2))
-    report = scan(robust, rows_of_many_opinions(60, seed=5), detectors=[NAME], show_progress=False)
+def test_a_model_with_much_evidence_for_each_answer_passes(weak):
+    report = scan(weak, rows_of_many_opinions(60, seed=5), detectors=[NAME], show_progress=False)
     assert report.verdict == "pass"
     assert report.worst == Severity.INFO
 

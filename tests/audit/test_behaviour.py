@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from planted import rows_of_opinions, trained
+from planted import BAD, FILLER, GOOD, planted, rows_of_opinions
 
 from bothways.audit import Severity, scan
 from bothways.audit.answering import share
@@ -21,13 +21,11 @@ def audited(classifier, rows=None, **options):
 
 @pytest.fixture(scope="module")
 def looks_at_case(tmp_path_factory):
-    """A classifier of whether a text is in upper case."""
-    rows = [
-        {"text": row["text"].upper() if number % 3 else row["text"], "label": "b" if number % 3 else "a"}
-        for number, row in enumerate(rows_of_opinions(90))
-    ]
+    """A classifier that finds texts good if they are in upper case."""
+    words = (*GOOD, *BAD, *FILLER)
+    effects = {**dict.fromkeys(words, -0.05), **{word.upper(): 0.05 for word in words}}
     with pytest.MonkeyPatch.context() as patch:
-        return trained(tmp_path_factory.mktemp("case") / "base", patch, rows, updates=50, validation=rows[:20])
+        return planted(tmp_path_factory.mktemp("case"), effects, patch)
 
 
 def test_a_classifier_that_looks_at_case_fails(looks_at_case):
@@ -40,7 +38,7 @@ def test_a_classifier_that_looks_at_case_fails(looks_at_case):
     assert finding.evidence.n == 40
     flip = finding.evidence.details["flipped"][0]
     assert flip["edited"] == flip["text"].upper()
-    assert (flip["from"], flip["to"]) == ("a", "b")
+    assert (flip["from"], flip["to"]) == ("bad", "good")
     assert "behaviour-double-spaces" not in found
     assert found["behaviour-batch-neighbours"].severity == Severity.INFO
     assert "behaviour-negation" not in found

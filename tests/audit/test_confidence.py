@@ -1,8 +1,7 @@
 """`ClassifierConfidenceAnalyzer`: a model that is surer than right is found, and one that is right is left alone."""
 
 import numpy as np
-import pytest
-from planted import rows_of_opinions, trained
+from planted import BAD, FILLER, GOOD, planted, rows_of_opinions, trained
 
 from bothways.audit import Severity, scan
 
@@ -15,18 +14,11 @@ def audited(classifier, rows, **options):
     return report, {each.rule: each for each in report.findings}
 
 
-@pytest.fixture
-def overfitted(tmp_path, monkeypatch):
-    """A classifier that learnt labels by heart which nothing in the texts tells of."""
+def test_overconfidence_is_found_and_what_was_not_learnt_is_said(tmp_path, monkeypatch):
+    sure = planted(tmp_path, {**dict.fromkeys(GOOD, 0.2), **dict.fromkeys(BAD, -0.2)}, monkeypatch, words=FILLER)
     rng = np.random.default_rng(1)
-    rows = [{**row, "label": str(rng.choice(["bad", "good"]))} for row in rows_of_opinions(32)]
-    return trained(
-        tmp_path / "base", monkeypatch, rows, validation=rows[:8], updates=70, calibration=None, detector=None
-    )
-
-
-def test_overconfidence_is_found_and_what_was_not_learnt_is_said(overfitted):
-    report, found = audited(overfitted, rows_of_opinions(120, seed=5))
+    rows = [{**row, "label": str(rng.choice(["bad", "good"]))} for row in rows_of_opinions(120, seed=5)]
+    report, found = audited(sure, rows)
     finding = found["confidence-overconfident"]
     assert finding.severity == Severity.MEDIUM
     assert report.verdict == "fail"

@@ -1,13 +1,13 @@
 """`ContextInjection`: tokens on both sides of a sentence move, and a classifier that obeys commands is found."""
 
-import numpy as np
 import pytest
-from planted import rows_of_opinions, trained
+from planted import BAD, FILLER, GOOD, planted, rows_of_opinions, write_words_checkpoint
 
 from bothways.audit import Severity, scan
 from bothways.audit.injection import inserted, shifts_around
 from bothways.audit.states import states_of
 from bothways.audit.texts import IMPERATIVE, NEUTRAL
+from bothways.checkpoints import load
 
 NAME = "ContextInjection"
 
@@ -20,24 +20,11 @@ def audited(model, rows, **options):
 
 @pytest.fixture(scope="module")
 def obedient(tmp_path_factory):
-    """A classifier of whether a text holds a command; neutral sentences say nothing to it."""
-    rng = np.random.default_rng(0)
-    rows = []
-    for number, row in enumerate(rows_of_opinions(240)):
-        sentences, label = ((IMPERATIVE, "b"), (NEUTRAL, "a"), (IMPERATIVE, "b"), (None, "a"))[number % 4]
-        text = row["text"]
-        if sentences is not None:
-            text = [each.text for each in inserted(0, text, "", str(rng.choice(sentences)))][int(rng.integers(3))]
-        rows.append({"text": text, "label": label})
+    """A classifier that finds texts good if they hold a command, and bad otherwise."""
+    commands, neutral = ({word for each in texts for word in each.split()} for texts in (IMPERATIVE, NEUTRAL))
+    effects = {**dict.fromkeys((*GOOD, *BAD, *FILLER), -0.02), **dict.fromkeys(sorted(commands - neutral), 0.1)}
     with pytest.MonkeyPatch.context() as patch:
-        return trained(
-            tmp_path_factory.mktemp("obeys") / "base",
-            patch,
-            rows,
-            updates=140,
-            learning_rate=1e-3,
-            validation=rows[::8],
-        )
+        return planted(tmp_path_factory.mktemp("obeys"), effects, patch, words=sorted(neutral))
 
 
 def test_a_classifier_that_obeys_commands_is_found(obedient):
@@ -50,11 +37,12 @@ def test_a_classifier_that_obeys_commands_is_found(obedient):
     assert report.to_dict()["findings"] == audited(obedient, rows)[0].to_dict()["findings"]
 
 
-def test_tokens_before_the_sentence_move_in_every_layer_but_the_embedding(obedient):
-    text = "the film was good with music"
-    (before,) = states_of(obedient.model, [text])
+def test_tokens_before_the_sentence_move_in_every_layer_but_the_embedding(tmp_path, monkeypatch):
+    write_words_checkpoint(tmp_path, monkeypatch, [*GOOD, *BAD, *FILLER])
+    encoder, text = load(tmp_path), "the film was good with music"
+    (before,) = states_of(encoder, [text])
     for each, first in zip(inserted(0, text, "neutral", "a story was dull"), (1, 4, 7), strict=True):
-        (after,) = states_of(obedient.model, [each.text])
+        (after,) = states_of(encoder, [each.text])
         shifts_Ln, found = shifts_around(before, after, each.at)
         assert found == first
         assert shifts_Ln.shape == (4, 8)
