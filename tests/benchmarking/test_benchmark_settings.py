@@ -11,8 +11,8 @@ from benchmarks.reference import Deviation, Trial
 from benchmarks.texts import Workload
 
 from bothways.evaluation import Estimate
-from bothways.retrieval.modes import ReciprocalRank, Weighted
-from bothways.retrieval.modes import fused as fused_by_us
+from bothways.retrieval.fusion import ReciprocalRank, Weighted
+from bothways.retrieval.fusion import fused as fused_by_us
 
 # --- batches ---
 

@@ -8,7 +8,7 @@ import pytest
 from command_line import call, write_jsonl
 
 import tiny_models
-from bothways.retrieval import index_header, updating
+from bothways.retrieval import updating
 
 ROWS = [
     {"id": "d1", "text": "w5 w7 w9", "lang": "en", "year": 2001},
@@ -161,28 +161,6 @@ def test_search_is_hybrid_where_no_mode_is_named(built_once, judged):
     assert (itself.code, "--against hybrid is the mode itself" in itself.err) == (2, True)
 
 
-def test_an_index_without_prepared_words_is_searched_by_meaning_until_it_is_saved_again(files, tmp_path):
-    index, rows = tmp_path / "index", [{"id": "a", "text": "w5 w6 \u00e9"}, {"id": "b", "text": "w7"}]
-    data = write_jsonl(tmp_path / "c.jsonl", rows)
-    assert call("search", "build", "--model", files / "tiny", "--data", data, "--output", index).code == 0
-    header = json.loads((index / "index.json").read_text()) | {"format_version": 3}
-    del header["checksum"]
-    (index / "index.json").write_text(json.dumps({**header, "checksum": index_header.header_checksum(header)}))
-    answers = {}
-    for mode in (None, "dense", "hybrid"):
-        words = [] if mode is None else ["--mode", mode]
-        answers[mode] = call("search", "query", index, "w6 w7", "--json", *words).json()
-    assert answers[None] == answers["dense"] != answers["hybrid"]
-    queries = write_jsonl(tmp_path / "q.jsonl", [{"id": "1", "text": "w7"}])
-    (tmp_path / "qrels.tsv").write_text("query_id\tdoc_id\trelevance\n1\tb\t1\n")
-    judged = ("search", "evaluate", index, "--queries", queries, "--qrels", tmp_path / "qrels.tsv")
-    assert call(*judged, "--json").json()["mode"] == "dense"
-    assert call(*judged, "--against", "dense").code == 2
-    assert call("search", "delete", index, "b").code == 0
-    query = ("search", "query", index, "w6 w7", "--json")
-    assert call(*query).json() == call(*query, "--mode", "hybrid").json() != call(*query, "--mode", "dense").json()
-
-
 def test_bm25_is_another_name_of_lexical_search(built_once, judged):
     assert found(built_once, "w6", "--mode", "bm25") == found(built_once, "w6", "--mode", "lexical")
     words = ["search", "evaluate", built_once, *judged]
@@ -314,7 +292,7 @@ def test_queries_that_are_judged_and_not_asked_are_counted(built_once, judged, t
         file.write("9\td1\t1\n")
     outcome = call("search", "evaluate", built_once, *judged)
     assert outcome.code == 0
-    assert "left out, as no query asks for them: 1 of the judged queries" in outcome.err
+    assert "left out, without a query: 1 of the judged queries" in outcome.err
 
 
 def test_fields_of_a_csv_file_are_filtered_as_numbers(files, tmp_path):
@@ -339,7 +317,7 @@ def test_modes_are_compared_on_the_same_queries(built_once, judged):
         assert sum(ends) == pytest.approx(2 * each["mrr_difference"])
     outcome = call("search", "evaluate", built_once, *judged, *words)
     assert "hybrid - lexical" in outcome.out.splitlines()[0]
-    left_out = "left out, as no document is judged relevant: 1 of 3 queries"
+    left_out = "left out, without a relevant document: 1 of 3 queries"
     assert outcome.err == f"not in the index: 1 relevant document\n{left_out}\n"
 
 

@@ -24,7 +24,7 @@ from test_frozen_models import HERE, answer_of, opened, stored
 import bothways
 from bothways.errors import BothwaysError
 from bothways.retrieval import Dense, Hybrid, Lexical
-from bothways.retrieval.index_header import header_checksum
+from bothways.retrieval.index_files import header_checksum
 
 V1 = HERE / "v1"
 # Seconds of a processor, and of the clock for what waits for ever; bytes beyond those of the libraries.
@@ -39,7 +39,7 @@ def _start_server():
     from bothways.tasks.registry import SPECS
 
     homes = [spec.home.split(":")[0] for spec in SPECS.values()]
-    _PROCESSES.set_forkserver_preload(["hostile", "bothways.compose.opening", "bothways.retrieval.semantic", *homes])
+    _PROCESSES.set_forkserver_preload(["hostile", "bothways.compose.opening", "bothways.retrieval.search", *homes])
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)  # of which the server is told too late for this
     forkserver.ensure_running()

@@ -358,42 +358,12 @@ def indexes():
     fields = [{"year": 2000 + number, "kind": ("a", "b")[number % 2]} for number in range(len(texts))]
     ids = [f"d{number}" for number in range(len(texts))]
     bothways.SemanticSearch.build(embedder, texts, ids=ids, fields=fields).save("v/index")
-    older_indexes()
-    for name in ("index", "index_version_3", "index_version_2", "index_version_1"):
-        queries = [("w5 w20", mode) for mode in ("dense", "lexical", "hybrid")] + [("running cafe\u0301", "lexical")]
-        found = [
-            {"query": query, "mode": mode, "hits": printed_by(Path("v"), search_words(name, query, mode))[0]}
-            for query, mode in queries
-        ]
-        write_answers(name, {"queries": found})
-
-
-def older_indexes():
-    """The index in the forms of the versions before: see bothways.retrieval.index_header."""
-    for version in (3, 2, 1):
-        shutil.copytree("v/index", f"v/index_version_{version}")
-    sealed(Path("v/index_version_3"), format_version=3)
-    known = ("name", "fingerprint", "pooling", "dimensions")
-    header = json.loads(Path("v/index/index.json").read_text(encoding="utf-8"))
-    encoder = {name: header["encoder"][name] for name in known}
-    sealed(Path("v/index_version_2"), format_version=2, encoder=encoder)
-    first, data = Path("v/index_version_1"), Path("v/index_version_1/data-1")
-    records = [json.loads(line) for line in (data / "records.jsonl").read_text(encoding="utf-8").splitlines()]
-    plain = (json.dumps({"id": each["id"], "text": each["text"]}, ensure_ascii=False) + "\n" for each in records)
-    (first / "records.jsonl").write_text("".join(plain), encoding="utf-8")
-    shutil.copy(data / "vectors.npy", first)
-    shutil.rmtree(data)
-    files = {name: hashlib.sha256((first / name).read_bytes()).hexdigest() for name in ("vectors.npy", "records.jsonl")}
-    sealed(first, format_version=1, encoder=encoder, files=files, fields=None, language=None, data=None)
-
-
-def sealed(folder, **changes):
-    """Change the header of an index; None takes a field out."""
-    path = folder / "index.json"
-    fields = {**json.loads(path.read_text(encoding="utf-8")), **changes}
-    fields = {name: value for name, value in fields.items() if value is not None and name != "checksum"}
-    checksum = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
-    path.write_text(json.dumps({**fields, "checksum": checksum}, indent=2), encoding="utf-8")
+    queries = [("w5 w20", mode) for mode in ("dense", "lexical", "hybrid")] + [("running cafe\u0301", "lexical")]
+    found = [
+        {"query": query, "mode": mode, "hits": printed_by(Path("v"), search_words("index", query, mode))[0]}
+        for query, mode in queries
+    ]
+    write_answers("index", {"queries": found})
 
 
 # --- an unfinished training ---

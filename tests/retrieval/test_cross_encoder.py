@@ -58,7 +58,7 @@ def test_a_model_of_scores_ranks_by_its_score(folder):
     pairs = trained(folder, lambda place: place / 10, "regression")
     expected = [found.value for found in pairs.predict([("w5", text) for text in PASSAGES])]
     np.testing.assert_allclose(CrossEncoder(pairs).score("w5", PASSAGES), expected, rtol=1e-9)
-    with pytest.raises(InvalidInput, match="expected none, as it predicts scores, got 'yes'"):
+    with pytest.raises(InvalidInput, match="must be none, as it predicts scores, got 'yes'"):
         CrossEncoder(pairs, "yes")
 
 

@@ -94,7 +94,7 @@ def test_a_label_that_the_data_have_not_is_named_beside_those_that_they_have(bas
     ranking = CandidateRanking.open(tmp_path / "nli", device="cpu")
     assert ranking.evaluate(rows).n
     with pytest.raises(
-        InvalidInput, match=r"no passage has 'entailment' in 'label'.*there are 'no', 'yes'.*--relevant"
+        InvalidInput, match=r"no passage has 'entailment', .* in 'label': there are 'no', 'yes'.*--relevant"
     ):
         ranking.evaluate(ROWS)
 
@@ -118,7 +118,7 @@ class ByLength:
         return np.array([float(len(each)) for each in passages])
 
 
-def test_the_measures_are_those_of_the_rankings_and_untelling_queries_are_left_out():
+def test_the_measures_are_those_of_the_rankings_and_queries_without_contrast_are_left_out():
     lists = [
         Candidates("one", ("aaa", "bb", "c"), (0, 1, 0)),
         Candidates("two", ("a", "bb"), (0, 1)),

@@ -179,12 +179,12 @@ def test_an_id_in_two_batches_is_refused():
 
 
 def test_the_encoder_that_built_the_index_is_accepted_under_any_name():
-    built().check_encoder(ENCODER)
-    built().check_encoder(replace(ENCODER, name="moved/elsewhere"))
+    built().encoder.check_same(ENCODER)
+    built().encoder.check_same(replace(ENCODER, name="moved/elsewhere"))
 
 
 @pytest.mark.parametrize("changes", [{"fingerprint": "cd" * 32}, {"pooling": "cls"}, {"dimensions": 3}])
 def test_another_encoder_is_refused_by_what_differs(changes):
     (value,) = changes.values()
     with pytest.raises(InvalidInput, match=f"built with the model 'some/model'.*{value!r} instead of"):
-        built().check_encoder(replace(ENCODER, **changes))
+        built().encoder.check_same(replace(ENCODER, **changes))

@@ -134,11 +134,17 @@ def test_each_mode_finds_by_what_it_looks_at(search, mode, best):
     assert search.search(["kittens and wool", "rates"], k=2, mode=mode)[1][0].id == "b"
 
 
-def test_a_search_is_hybrid_where_no_mode_is_named(search, tmp_path):
+def test_a_search_is_hybrid_where_no_mode_is_named(search):
     queries = ["kittens and wool", "rates"]
     assert search.search(queries) == search.search(queries, mode=Hybrid()) != search.search(queries, mode=Dense())
-    search.save(tmp_path / "index")
-    assert SemanticSearch.open(tmp_path / "index", device="cpu").index.default_mode == Hybrid()
+
+
+def test_a_search_without_an_embedder_finds_by_words_alone(search):
+    words = SemanticSearch(None, search.index)
+    assert words.search("wool", mode=Lexical()) == search.search("wool", mode=Lexical())
+    for mode in (None, Dense(), Hybrid()):
+        with pytest.raises(InvalidInput, match="opened for words alone"):
+            words.search("wool", mode=mode)
 
 
 def test_what_is_no_mode_is_refused(search):

@@ -17,7 +17,7 @@ from bothways.encoder.forms import BFloat16Weight, held
 from bothways.encoder.linear import Linear
 from bothways.products import has_bfloat16_product
 from bothways.progress import reporting
-from bothways.retrieval.index_header import read_header
+from bothways.retrieval.index_files import read_header
 from classifier_cases import rows, same, tensors
 from tiny_models import every_family, write_checkpoint
 

@@ -36,9 +36,7 @@ from bothways.cli import (
     pretrain,
     quantize,
     search,
-    search_evaluate,
-    search_mine,
-    search_query,
+    search_evaluation,
     sign,
     tokenize,
     tokenizer,
@@ -153,9 +151,10 @@ def _training() -> App:
 
 def _searching() -> App:
     searching = App(name="search", help="Search texts by meaning and by words.", group=_SEARCH, sort_key=1000)
-    _add(searching, None, (search.build, search.BUILD_EXAMPLE), (search_query.query, search_query.EXAMPLE))
-    _add(searching, None, (search_evaluate.evaluate, search_evaluate.EXAMPLE), (search.add, search.ADD_EXAMPLE))
-    _add(searching, None, (search.delete, search.DELETE_EXAMPLE), (search_mine.mine, search_mine.EXAMPLE))
+    _add(searching, None, (search.build, search.BUILD_EXAMPLE), (search.query, search.QUERY_EXAMPLE))
+    _add(searching, None, (search_evaluation.evaluate, search_evaluation.EVALUATE_EXAMPLE))
+    _add(searching, None, (search.add, search.ADD_EXAMPLE), (search.delete, search.DELETE_EXAMPLE))
+    _add(searching, None, (search_evaluation.mine, search_evaluation.MINE_EXAMPLE))
     return searching
 
 

@@ -1,11 +1,19 @@
-"""``bothways search build``, ``add`` and ``delete``: an index of texts, and what becomes of it."""
+"""``bothways search``: build, change and query an index of texts."""
 
 import itertools
+import json as json_format
+import math
+import re
 import shlex
+import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from bothways.choices import Format, Overflow
 from bothways.cli.declared import given_of, taking
@@ -21,16 +29,26 @@ from bothways.cli.options import (
     PositiveInt,
     ReadingOptions,
     bad_usage,
+    usage_error,
 )
 from bothways.cli.reading import given_rows, texts_of
-from bothways.cli.searching import open_search
-from bothways.cli.terminal import counted, note, print_json
+from bothways.cli.terminal import (
+    counted,
+    note,
+    one_line,
+    plain_table,
+    print_json,
+    print_table,
+    printable,
+    six_digits,
+)
 from bothways.progress import reporting
 
 if TYPE_CHECKING:
     from bothways.data import Row
-    from bothways.retrieval import SearchIndex
-    from bothways.retrieval.filters import Fields
+    from bothways.retrieval import Filter, Hit, Mode, Rerank, SearchIndex, SemanticSearch
+    from bothways.retrieval.passages import Passage
+    from bothways.retrieval.ranking import Fields, Scalar
 
 BUILD_EXAMPLE = """\
 Example:
@@ -42,8 +60,46 @@ Example:
 DELETE_EXAMPLE = """\
 Example:
   bothways search delete index/ doc-17 doc-18"""
+QUERY_EXAMPLE = """\
+Examples:
+  bothways search query index/ "some words" --top 5 --json
+  bothways search query index/ "some words" --mode lexical --filter 'year>=2020'"""
+
+ModeName = Literal["dense", "lexical", "bm25", "hybrid"]
 
 _ID = "id"
+_TITLE = "title"  # a field that query shows
+_FILTER = re.compile(r"(.+?)(>=|<=|=(?!=))(.*)", re.DOTALL)
+
+
+@Parameter(name="*", group="Hybrid search")
+@dataclass(frozen=True, slots=True)
+class HybridOptions:
+    """Options of combining two scores."""
+
+    fusion: Literal["weighted", "reciprocal"] = "weighted"
+    """A weighted mean of both scores, or the sum of reciprocal ranks."""
+    dense_weight: Annotated[float, Parameter(validator=Number(gte=0, lte=1))] = 0.5
+    """Weight of the dense score in the weighted mean; the lexical score has the rest."""
+    depth: PositiveInt = 100
+    """Candidates from each ranking, unless more hits are requested."""
+
+
+@Parameter(name="*", group="Reranking")
+@dataclass(frozen=True, slots=True)
+class RerankOptions:
+    """Options of reordering the first hits."""
+
+    reranker: str | None = None
+    """Folder of a trained pair model (query and passage) that reorders the first hits."""
+    relevant: str | None = None
+    """Its label of relevant passages; none for a model of scores or grades."""
+    rerank_depth: PositiveInt = 50
+    """Number of hits that it reads."""
+
+
+WEIGHTED = HybridOptions()
+NO_RERANKER = RerankOptions()
 
 
 @taking(vectors=VECTORS)
@@ -66,25 +122,26 @@ def build(
 ) -> None:
     """Build a search index from texts.
 
-    It keeps the vectors of the texts and the words in them.
+    It keeps the vectors of the texts and their words.
 
     Args:
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
         data: Rows: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for JSON Lines on standard input.
         output: Folder for the index.
         text: Column of the texts; give it again to join several.
-        id: Column of the texts' names, each different; by default 'id' if the first row has it, else numbers from 0.
+        id: Column of the texts' ids, all different; by default 'id' if the first row has it, else numbers from 0.
         field: Column to keep with each text and to filter by; give it again for several.
-        language: Of the stemmer of lexical search: english, french, german, ...; none takes words as they are.
-        format: Of the data, where the name does not say it.
-        overwrite: Replace an index at the output.
-        json: Print what was built as one JSON object.
+        language: Language of the stemmer of lexical search: english, french, german, ...; none indexes words as they
+            are.
+        format: Format of the data, if its name does not tell.
+        overwrite: Replace an existing index.
+        json: Print a summary as one JSON object.
         quiet: Show no progress.
         vectors: How texts become vectors.
         reading: How texts are read.
         opening: How the model is found and where it runs.
     """
-    from bothways.retrieval import SemanticSearch
+    from bothways.retrieval import SemanticSearch, locked
     from bothways.retrieval.index_files import check_index_free
     from bothways.retrieval.lexical import check_available
 
@@ -92,7 +149,8 @@ def build(
     with bad_usage():
         check_available(stemmer)
     check_index_free(output, overwrite=overwrite)
-    with _replacing(output), reporting(False if quiet else None):
+    # No update of an index that is being replaced may begin: one of the two would undo the other.
+    with locked(output) if output.is_dir() else nullcontext(), reporting(False if quiet else None):
         embedder = open_embedder(model, given_of(vectors), reading, opening)
         texts, ids, fields = _columns(given_rows((), data, text, format), text, id, field)
         search = SemanticSearch.build(embedder, texts, ids=ids, fields=fields, language=stemmer)
@@ -127,13 +185,13 @@ def add(
         index: Folder of the index.
         data: Rows as for search build, with a column for each field that the index keeps.
         text: Column of the texts; give it again to join several.
-        id: Column of the texts' names, none of them in the index; by default as for search build.
-        format: Of the data, where the name does not say it.
+        id: Column of the texts' ids, none of them in the index; by default as for search build.
+        format: Format of the data, if its name does not tell.
         max_length: Maximum tokens per window. Default: as when the index was built.
-        on_overflow: What becomes of longer texts; by default as when the index was built.
-        json: Print what was done as one JSON object.
+        on_overflow: Treatment of longer texts; by default as when the index was built.
+        json: Print a summary as one JSON object.
         quiet: Show no progress.
-        model: Where the model of the index lies now, if it was moved.
+        model: Present place of the index's model, if it was moved.
         opening: How the model is found and where it runs.
     """
     from bothways.retrieval import updating
@@ -144,7 +202,7 @@ def add(
         texts, ids, fields = _columns(given_rows((), data, text, format), text, id, search.index.field_names)
         search.add(texts, ids=ids, fields=fields)
         search.save(index, overwrite=True)
-    _tell({"added": len(search.index) - before}, search.index, json=json, quiet=quiet)
+    _report_change("added", len(search.index) - before, search.index, json=json, quiet=quiet)
 
 
 def delete(
@@ -163,55 +221,211 @@ def delete(
 
     Args:
         index: Folder of the index.
-        ids: Names of the texts to delete.
-        data: Rows with the names instead: .jsonl, .csv, .txt and so on, or '-' for JSON Lines on standard input.
-        id: Column of the names in the data.
-        format: Of the data, where the name does not say it.
-        json: Print what was done as one JSON object.
-        quiet: Say nothing.
+        ids: Ids of the texts to delete.
+        data: Rows with the ids instead: .jsonl, .csv, .txt and so on, or '-' for JSON Lines on standard input.
+        id: Column of the ids in the data.
+        format: Format of the data, if its name does not tell.
+        json: Print a summary as one JSON object.
+        quiet: Print nothing.
     """
+    from bothways.data import class_label, value_at
     from bothways.retrieval import SearchIndex, updating
 
     rows = given_rows(ids, data, (id,), format)
     with updating(index), reporting(False if quiet else None):
         opened = SearchIndex.open(index)
         before = len(opened)
-        opened.delete(_names(rows, id))
+        opened.delete(class_label(value_at(row, id)) for row in rows)
         opened.save(index, overwrite=True)
-    _tell({"deleted": before - len(opened)}, opened, json=json, quiet=quiet)
+    _report_change("deleted", before - len(opened), opened, json=json, quiet=quiet)
 
 
-def _replacing(folder: Path) -> AbstractContextManager[None]:
-    """Let no update of an index that is to be replaced begin: one of the two would undo the other."""
-    from bothways.retrieval import locked
+def query(
+    index: Path,
+    /,
+    *words: str,
+    top: PositiveInt = 5,
+    mode: ModeName = "hybrid",
+    filter: tuple[str, ...] = (),  # noqa: A002 (the option's name)
+    json: Flag = False,
+    model: str | None = None,
+    hybrid: HybridOptions = WEIGHTED,
+    reranking: RerankOptions = NO_RERANKER,
+    opening: ModelOptions = HERE,
+) -> None:
+    """Search an index with a query.
 
-    return locked(folder) if folder.is_dir() else nullcontext()
+    Prints the best texts first, each with the passage that has most of the query's words, and its title if the index
+    was built with --field title. With --json, texts are whole. Scores are cosine similarities (dense), BM25 (lexical),
+    both combined (hybrid), or the reranker's.
+
+    Args:
+        index: Folder of the index.
+        words: The query; in quotes, so that the shell leaves it as it is.
+        top: Number of texts to show.
+        mode: By both meaning and words (hybrid), by meaning (dense), or by words (lexical, also called bm25).
+        filter: Condition on a field: field=value, field>=number or field<=number. Give it again for more conditions;
+            several values of one field are alternatives.
+        json: Print a JSON list of rank, id, score, text and fields.
+        model: Present place of the index's model, if it was moved.
+        hybrid: How two scores become one.
+        reranking: A model that reorders the first hits.
+        opening: How the model is found and where it runs.
+    """
+    text = " ".join(words)
+    if not text.strip():
+        raise usage_error('the words to search for are empty. Give some: bothways search query INDEX "some words".')
+    if len(words) > 1:
+        note(f'searching for "{text}"; put several words in quotes, so that the shell leaves them as they are.')
+    filters = filters_of(filter)
+    rerank = rerank_of(reranking, opening)
+    search = open_search(index, model, opening, modes=[mode])
+    hits = search.search(text, top, mode=mode_of(mode, hybrid), filters=filters, rerank=rerank)
+    if json:
+        print_json(
+            [
+                {
+                    "rank": hit.rank,
+                    "id": hit.id,
+                    "score": six_digits(hit.score),
+                    "text": hit.text,
+                    "fields": dict(hit.fields),
+                }
+                for hit in hits
+            ]
+        )
+    else:
+        _print_hits(hits, [search.index.passage(text, hit.text) for hit in hits])
+
+
+def open_search(
+    index: Path,
+    model: str | None,
+    opening: ModelOptions,
+    *,
+    modes: Sequence[ModeName] = ("hybrid",),
+    max_length: int | None = None,
+    on_overflow: Overflow | None = None,
+) -> "SemanticSearch":
+    """Open an index with the model that it was built with; for lexical search alone without a model."""
+    from bothways.retrieval import SearchIndex, SemanticSearch
+
+    if set(map(mode_name, modes)) == {"lexical"}:
+        return SemanticSearch(None, SearchIndex.open(index))
+    return SemanticSearch.open(
+        index,
+        model=model,
+        max_length=max_length,
+        on_overflow=on_overflow,
+        revision=opening.revision,
+        device=opening.device,
+        dtype=opening.dtype,
+        download=opening.download,
+        allow_pickle=opening.allow_pickle,
+    )
+
+
+def mode_name(mode: ModeName) -> ModeName:
+    """Return the first of a mode's names."""
+    return "lexical" if mode == "bm25" else mode
+
+
+def mode_of(name: ModeName, hybrid: HybridOptions) -> "Mode":
+    """Return the mode of this name and these options."""
+    from bothways.retrieval import Dense, Hybrid, Lexical, ReciprocalRank, Weighted
+
+    if name == "dense":
+        return Dense()
+    if mode_name(name) == "lexical":
+        return Lexical()
+    return Hybrid(Weighted(hybrid.dense_weight) if hybrid.fusion == "weighted" else ReciprocalRank(), hybrid.depth)
+
+
+def rerank_of(options: RerankOptions, opening: ModelOptions) -> "Rerank | None":
+    """Open the reranker that the options name.
+
+    Raises:
+        CycloptsError: The model has no such label, or is no pair model.
+    """
+    if options.reranker is None:
+        if options.relevant is not None:
+            raise usage_error("--relevant names a label of the --reranker, which was not given.")
+        return None
+    from bothways.checkpoints.hub import locate
+    from bothways.compose.ensembles.ensemble import ENSEMBLE
+    from bothways.retrieval import CrossEncoder, Rerank
+    from bothways.tasks import PairClassifier
+    from bothways.tasks.registry import stored_task
+
+    task = stored_task(locate(options.reranker).folder)
+    if task not in (None, "pairs"):
+        what = "an ensemble, which does not rerank" if task == ENSEMBLE else f"a model for {task}"
+        which = "one of its members, if they are models of pairs" if task == ENSEMBLE else "one"
+        raise usage_error(
+            f"--reranker must be one model of pairs, which reads query and passage at once, but {options.reranker!r} "
+            f"is {what}. Name {which}, or train one with: bothways train pairs."
+        )
+    pairs = PairClassifier.from_pretrained(options.reranker, device=opening.device, dtype=opening.dtype)
+    with bad_usage():
+        return Rerank(CrossEncoder(pairs, options.relevant), options.rerank_depth)
+
+
+def filters_of(expressions: Sequence[str]) -> "list[Filter]":
+    """Return the filters of ``field=value`` (several of one field are alternatives), ``field>=1`` and ``field<=2``.
+
+    Raises:
+        CycloptsError: An expression has another form.
+    """
+    from bothways.retrieval import Among, Between
+
+    values: dict[str, tuple[Scalar, ...]] = {}
+    ranges: list[Filter] = []
+    for expression in expressions:
+        parts = _FILTER.fullmatch(expression)
+        if parts is None:
+            raise usage_error(f"the filter {expression!r} must be field=value, field>=number or field<=number.")
+        name, sign, value = parts.groups()
+        if sign == "=":
+            values[name] = values.get(name, ()) + _readings(value)
+            continue
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            raise usage_error(f"the filter {expression!r} must have a number behind its sign.")
+        ranges.append(Between(name, low=number) if sign == ">=" else Between(name, high=number))
+    return [*(Among(name, given) for name, given in values.items()), *ranges]
+
+
+def _readings(text: str) -> "tuple[Scalar, ...]":
+    """Return the text, and the number, boolean or null that it spells: the command line cannot tell 1 from "1"."""
+    try:
+        value = json_format.loads(text)
+    except ValueError:
+        return (text,)
+    is_scalar = value is None or isinstance(value, bool | int | float)
+    return (text, value) if is_scalar else (text,)
 
 
 def _columns(
     rows: "Iterable[Row]", text: tuple[str, ...], id_: str | None, fields: Sequence[str]
 ) -> "tuple[Iterator[str], Iterator[str] | None, Iterator[Fields] | None]":
-    """Texts, ids and fields of rows as streams that are read together."""
+    """Return the texts, ids and fields of rows as streams that are read together."""
+    from bothways.data import value_at
+
     rows = iter(rows)
     first = list(itertools.islice(rows, 1))
     if id_ is None and first and _ID in first[0].values:
         id_ = _ID
     for_text, for_id, for_fields = itertools.tee(itertools.chain(first, rows), 3)
-    return (
-        texts_of(for_text, text),
-        None if id_ is None else _different_names(for_id, id_),
-        _kept(for_fields, fields) if fields else None,
-    )
+    # The index checks the values of fields.
+    kept: Iterator[Fields] = ({name: value_at(row, name) for name in fields} for row in for_fields)  # type: ignore[misc]
+    return texts_of(for_text, text), None if id_ is None else _different_ids(for_id, id_), kept if fields else None
 
 
-def _names(rows: "Iterable[Row]", column: str) -> Iterator[str]:
-    from bothways.data import class_label, value_at
-
-    return (class_label(value_at(row, column)) for row in rows)
-
-
-def _different_names(rows: "Iterable[Row]", column: str) -> Iterator[str]:
-    """Yield the names of texts, which have to differ."""
+def _different_ids(rows: "Iterable[Row]", column: str) -> Iterator[str]:
+    """Yield the ids of texts, which must differ."""
     from bothways.data import class_label, value_at
     from bothways.errors import InvalidInput
 
@@ -228,16 +442,34 @@ def _different_names(rows: "Iterable[Row]", column: str) -> Iterator[str]:
         yield name
 
 
-def _kept(rows: "Iterable[Row]", columns: Sequence[str]) -> "Iterator[Fields]":
-    from bothways.data import value_at
-
-    # What may be kept, and what may not, the index says.
-    return ({name: value_at(row, name) for name in columns} for row in rows)  # type: ignore[misc]
-
-
-def _tell(done: dict[str, int], index: "SearchIndex", *, json: bool, quiet: bool) -> None:
+def _report_change(verb: str, count: int, index: "SearchIndex", *, json: bool, quiet: bool) -> None:
     if json:
-        print_json({**done, "texts": len(index)})
+        print_json({verb: count, "texts": len(index)})
     elif not quiet:
-        ((what, count),) = done.items()
-        note(f"{counted(count, 'text')} {what}, {len(index):,} in the index")
+        note(f"{counted(count, 'text')} {verb}, {len(index):,} in the index")
+
+
+def _print_hits(hits: "list[Hit]", passages: "list[Passage]") -> None:
+    """Print a table on a terminal, else lines of score, id, title if the index keeps one, and passage, with tabs."""
+    if not sys.stdout.isatty():
+        for hit, passage in zip(hits, passages, strict=True):
+            titles = [one_line(_title(hit))] if _TITLE in hit.fields else []
+            print("\t".join([f"{hit.score:.4f}", one_line(hit.id), *titles, printable(passage.text)]))
+        return
+    from rich.text import Text
+
+    table = plain_table()
+    table.add_column("score", justify="right", no_wrap=True)
+    table.add_column("id", overflow="fold")
+    table.add_column("text", overflow="fold")
+    for hit, passage in zip(hits, passages, strict=True):
+        shown = Text(f"{one_line(title)}\n" if (title := _title(hit)) else "", "underline")
+        for part, marked in passage.parts():
+            shown.append(printable(part), "bold not underline" if marked else "not underline")
+        table.add_row(f"{hit.score:.3f}", one_line(hit.id), shown)
+    print_table(table)
+
+
+def _title(hit: "Hit") -> str:
+    title = hit.fields.get(_TITLE)
+    return "" if title is None else str(title)

@@ -112,7 +112,7 @@ class _Maker:
 
 def _nearest(triples: Sequence[Triple]) -> list[NDArray[np.int64]]:
     """Return the numbers of the triples whose passages share most words with each query; without passages, queries."""
-    from bothways.retrieval.lexical import LexicalIndex, matches
+    from bothways.retrieval.lexical import LexicalIndex
 
     index = LexicalIndex.build([each.passage or each.query for each in triples], None)
-    return [matches(index.scores(each.query), _NEAREST).rows_K for each in triples]
+    return [found.ranking.rows_K for found in index.retrieve([each.query for each in triples], _NEAREST)]

@@ -1,17 +1,54 @@
-"""Search by meaning, by words, or by both: an index of texts, in memory and on disk, and how well it finds."""
+"""Search by meaning, by words, or by both: an index of texts, in memory and on disk, and its evaluation.
 
-from bothways.retrieval.candidates import CandidateRanking, Candidates, evaluate_reranker, read_candidates
-from bothways.retrieval.filters import Among, Between, Filter
-from bothways.retrieval.gathering import RowBatch
-from bothways.retrieval.hits import Hit
-from bothways.retrieval.index import SearchIndex
-from bothways.retrieval.index_files import locked, updating
-from bothways.retrieval.index_header import EncoderIdentity, IndexTextOptions
-from bothways.retrieval.judging import absent_documents, search_outcomes
-from bothways.retrieval.mining import Mined, Mining, mine_negatives
-from bothways.retrieval.modes import Dense, Fusion, Hybrid, Lexical, Mode, ReciprocalRank, Weighted
-from bothways.retrieval.reranking import BiEncoder, CrossEncoder, Rerank, Reranker, reranked, search_reranked
-from bothways.retrieval.semantic import SemanticSearch, identity_of
+The names are imported when they are first used (PEP 562).
+"""
+
+from typing import TYPE_CHECKING
+
+from bothways.lazy import loader
+
+if TYPE_CHECKING:
+    from bothways.retrieval.contents import EncoderIdentity, IndexTextOptions
+    from bothways.retrieval.evaluation import (
+        CandidateRanking,
+        Candidates,
+        absent_documents,
+        evaluate_reranker,
+        read_candidates,
+        search_outcomes,
+    )
+    from bothways.retrieval.filters import Among, Between, Filter
+    from bothways.retrieval.fusion import Dense, Fusion, Hybrid, Lexical, Mode, ReciprocalRank, Weighted
+    from bothways.retrieval.index import SearchIndex
+    from bothways.retrieval.index_files import locked, updating
+    from bothways.retrieval.mining import Mined, Mining, mine_negatives
+    from bothways.retrieval.ranking import Hit, Ranking, Retrieved, Retriever
+    from bothways.retrieval.reranking import BiEncoder, CrossEncoder, Rerank, Reranker, reranked, search_reranked
+    from bothways.retrieval.rows import RowBatch
+    from bothways.retrieval.search import SemanticSearch, identity_of
+
+_MODULES = {
+    "contents": ("EncoderIdentity", "IndexTextOptions"),
+    "evaluation": (
+        "CandidateRanking",
+        "Candidates",
+        "absent_documents",
+        "evaluate_reranker",
+        "read_candidates",
+        "search_outcomes",
+    ),
+    "filters": ("Among", "Between", "Filter"),
+    "fusion": ("Dense", "Fusion", "Hybrid", "Lexical", "Mode", "ReciprocalRank", "Weighted"),
+    "index": ("SearchIndex",),
+    "index_files": ("locked", "updating"),
+    "mining": ("Mined", "Mining", "mine_negatives"),
+    "ranking": ("Hit", "Ranking", "Retrieved", "Retriever"),
+    "reranking": ("BiEncoder", "CrossEncoder", "Rerank", "Reranker", "reranked", "search_reranked"),
+    "rows": ("RowBatch",),
+    "search": ("SemanticSearch", "identity_of"),
+}
+_HOMES = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
+__getattr__ = loader(__name__, _HOMES)
 
 __all__ = [
     "Among",
@@ -31,9 +68,12 @@ __all__ = [
     "Mined",
     "Mining",
     "Mode",
+    "Ranking",
     "ReciprocalRank",
     "Rerank",
     "Reranker",
+    "Retrieved",
+    "Retriever",
     "RowBatch",
     "SearchIndex",
     "SemanticSearch",

@@ -11,15 +11,12 @@ import numpy as np
 
 from bothways.data.columns import DECIMAL
 from bothways.errors import InvalidInput, did_you_mean
-from bothways.retrieval.ranking import Rows
-
-Scalar = str | int | float | bool | None
-Fields = Mapping[str, Scalar]
+from bothways.retrieval.ranking import Rows, Scalar
 
 
 @dataclass(frozen=True, slots=True)
 class Among:
-    """Rows whose field has one of the values; one value makes it an equality.
+    """Rows whose field has one of the values.
 
     Numbers equal numbers of the same value (1 and 1.0) and nothing else: not ``True``, not ``"1"``.
     """
@@ -57,11 +54,11 @@ Filter = Among | Between
 
 
 def allowed_rows(filters: Sequence[Filter], columns: Mapping[str, Sequence[Scalar]]) -> Rows | None:
-    """Return the rows that pass all filters, ``(L,)`` in their order; None where there are no filters.
+    """Return the rows that pass all filters, in their order (L); None without filters.
 
     Raises:
-        InvalidInput: A filter names a field that the index does not have, or asks for numbers where there are none;
-            or something is no filter.
+        InvalidInput: A filter names a field that the index does not have, or compares a field without numbers; or a
+            value is no filter.
     """
     if isinstance(filters, Filter) or not all(isinstance(each, Filter) for each in filters):
         raise InvalidInput(f"expected a list of filters, each Among or Between, got {filters!r:.80}.")
@@ -74,8 +71,9 @@ def allowed_rows(filters: Sequence[Filter], columns: Mapping[str, Sequence[Scala
 def _passes(filter_: Filter, column: Sequence[Scalar]) -> Iterator[bool]:
     match filter_:
         case Among(values=values):
-            wanted = {_comparable(value) for value in values}
-            return (_comparable(value) in wanted for value in column)
+            # Python's ``True`` equals 1; a field's does not.
+            accepted = {(isinstance(value, bool), value) for value in values}
+            return ((isinstance(value, bool), value) in accepted for value in column)
         case Between(low=low, high=high):
             numbers = [_number(value) for value in column]
             other = next((value for value in column if value is not None), None)
@@ -89,15 +87,9 @@ def _passes(filter_: Filter, column: Sequence[Scalar]) -> Iterator[bool]:
 
 
 def _number(value: Scalar) -> float | None:
-    """Return what a field's value is worth as a number; None where it is none."""
     if isinstance(value, str):
         return float(value) if DECIMAL.fullmatch(value.strip()) else None
     return None if value is None or isinstance(value, bool) else value
-
-
-def _comparable(value: Scalar) -> tuple[bool, Scalar]:
-    """Python's ``True`` equals 1; a field's does not."""
-    return isinstance(value, bool), value
 
 
 def _column(name: str, columns: Mapping[str, Sequence[Scalar]]) -> Sequence[Scalar]:

@@ -4,16 +4,16 @@
 
     index.json                format version, sizes, the encoder, the name of the data folder, SHA-256 of its files
     data-3/vectors.npy        float32, memory-mapped when read
-    data-3/records.jsonl      one object with ``id``, ``text`` and ``fields`` a row
+    data-3/records.jsonl      one object with ``id``, ``text`` and ``fields`` per row
     data-3/lexical/           BM25 over the texts, as bm25s writes it
 
 An update writes a new data folder beside the old one and then replaces ``index.json``, in one step on every system, so
-that a process killed at any moment leaves the index from before or the one from after. What an update that was killed
-has left behind, the next one removes.
+that a process killed at any moment leaves the old index or the new one. The next update removes what a killed one left.
 
 Letters in names: N rows, D dimensions.
 """
 
+import hashlib
 import json
 import math
 import os
@@ -22,103 +22,91 @@ import shutil
 import tokenize
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bothways.checkpoints.files import sha256_of
-from bothways.errors import CorruptCheckpoint, OutputExists
-from bothways.retrieval.filters import Scalar
-from bothways.retrieval.index_header import (
-    FORMAT,
-    FORMAT_VERSION,
-    HEADER,
-    METRIC,
-    EncoderIdentity,
-    Header,
-    corrupt,
-    header_text,
-    read_header,
-)
-from bothways.retrieval.lexical import DEFAULT_LANGUAGE, FILES, LexicalIndex, written_whole
+from bothways.errors import CorruptCheckpoint, OutputExists, UnknownModel
+from bothways.reading import did_you_mean_path, parse_json, read_bytes
+from bothways.retrieval.contents import EncoderIdentity, IndexContents
+from bothways.retrieval.lexical import FILES, LexicalIndex, written_whole
+from bothways.retrieval.ranking import Scalar
 from bothways.storage import check_folder_free, held, new_file, new_folder, remove_leftovers
+from bothways.tasks.embedding.representation import DenseVectors
 
+FORMAT = "bothways search index"
+FORMAT_VERSION = 5
+METRIC = "cosine"
+HEADER = "index.json"
 VECTORS = "vectors.npy"
 RECORDS = "records.jsonl"
 LEXICAL = "lexical"
 
-# What numpy lets through where the header of an array is no Python expression.
+# NumPy lets these errors through when the header of an array file is no Python expression.
 _NO_HEADER = (SyntaxError, tokenize.TokenError)
 
-# Vectors that are looked at at a time.
-_BLOCK = 4096
-
-# A data folder, and what a killed update of an earlier version has left of one, or of a header.
-_DATA = re.compile(r"data-(\d+)|\.data-(\d+)\.[a-z0-9_]{8}")
-_UNFINISHED_HEADER = re.compile(rf"\.{re.escape(HEADER)}\.[a-z0-9_]{{8}}")
+_VECTORS_AT_ONCE = 4096
+_DATA = re.compile(r"data-(\d+)")
 
 
-@dataclass(frozen=True, slots=True)
-class IndexContents:
-    """All that an index holds.
+class Header(BaseModel):
+    """The fields of ``index.json`` except the checksum over all of them."""
 
-    Attributes:
-        vectors_ND: Of unit length, ``(N, D)``.
-        ids: Of each row, all different.
-        texts: Of each row.
-        encoder: What made the vectors.
-        columns: Values kept with the texts, by the name of the field, N of each.
-        language: Of the stemmer of lexical search.
-        lexical: The texts prepared for it; None where that is still to be done.
-    """
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
-    vectors_ND: npt.NDArray[np.float32]
-    ids: tuple[str, ...]
-    texts: tuple[str, ...]
+    format: str
+    format_version: int
+    metric: str
+    count: int = Field(ge=1)
+    dimensions: int = Field(ge=1)
     encoder: EncoderIdentity
-    columns: Mapping[str, tuple[Scalar, ...]] = field(default_factory=dict)
-    language: str | None = DEFAULT_LANGUAGE
-    lexical: LexicalIndex | None = None
+    fields: tuple[str, ...]
+    language: str | None
+    data: str
+    files: dict[str, str]
 
 
-def write_index(folder: Path, contents: IndexContents, *, overwrite: bool) -> None:
-    """Write the index folder; an index that was there stays until the new one is complete.
+def write_index(folder: Path, contents: IndexContents[DenseVectors], *, overwrite: bool) -> None:
+    """Write the index folder; an existing index stays until the new one is complete.
 
     Raises:
-        OutputExists: The folder is there and ``overwrite`` is false, or it holds something else than an index.
-        InvalidInput: It is no index yet and cannot be replaced, as `check_index_free`.
+        OutputExists: The folder exists and ``overwrite`` is false, or it holds something other than an index.
+        InvalidInput: The folder cannot be replaced, see `check_index_free`.
         OutOfDisk: The disk is full; nothing was left behind.
         MissingDependency: bm25s or PyStemmer is not installed.
     """
     check_index_free(folder, overwrite=overwrite)
     if not (folder / HEADER).is_file():
         with new_folder(folder) as unfinished:
-            _write_header(unfinished, header_text(_write_data(unfinished, "data-1", contents)))
+            _write_header(unfinished, _header_text(_write_data(unfinished, "data-1", contents)))
         return
     remove_leftovers(folder, r"data-\d+")
-    numbers = [int(found[1] or found[2]) for path in folder.iterdir() if (found := _DATA.fullmatch(path.name))]
-    data, beside = f"data-{max(numbers, default=0) + 1}", _files_beside_header(folder)
-    header = header_text(_write_data(folder, data, contents))
+    numbers = [int(found[1]) for path in folder.iterdir() if (found := _DATA.fullmatch(path.name))]
+    data = f"data-{max(numbers, default=0) + 1}"
+    header = _header_text(_write_data(folder, data, contents))
     try:
         _write_header(folder, header)
     except BaseException:
         if (folder / HEADER).read_bytes() != header.encode():
             shutil.rmtree(folder / data)
         raise
-    _sweep(folder, data, beside)
+    for path in folder.iterdir():
+        if path.name != data and _is_data(path):
+            # Windows keeps files that are still mapped; the next update removes them.
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def check_index_free(folder: Path, *, overwrite: bool) -> None:
     """Raise now what `write_index` would raise after all texts are read.
 
     Raises:
-        OutputExists: The folder is there and ``overwrite`` is false, or it holds something else than an index.
+        OutputExists: The folder exists and ``overwrite`` is false, or it holds something other than an index.
         InvalidInput: It is no index, and the current folder, one above it or a mount point.
     """
     if (folder / HEADER).is_file():
-        # Its files are replaced one by one, so it may lie where no folder can be.
+        # The files of an index are replaced one by one, so it may lie where no folder can be replaced.
         if not overwrite:
             raise OutputExists(
                 f"the search index {str(folder)!r} already exists. "
@@ -127,16 +115,16 @@ def check_index_free(folder: Path, *, overwrite: bool) -> None:
         return
     check_folder_free(folder, overwrite=overwrite)
     if folder.is_dir() and any(folder.iterdir()):
-        # Replacing a folder deletes what is in it, which nobody means for a folder of other things.
+        # Replacing a folder deletes its contents, which nobody means for a folder of other things.
         raise OutputExists(f"{str(folder)!r} is not a search index, so it is not replaced. Choose another folder.")
 
 
-def read_index(folder: Path) -> IndexContents:
+def read_index(folder: Path) -> IndexContents[DenseVectors]:
     """Read an index folder, after checking every byte of it against its checksums.
 
     Raises:
-        UnknownModel: There is no such folder, or it is no search index.
-        CorruptCheckpoint: A file is missing, altered or truncated, or of a format version that is not known.
+        UnknownModel: The folder does not exist, or is no search index.
+        CorruptCheckpoint: A file is missing, altered or truncated, or of an unknown format version.
         MissingDependency: bm25s or PyStemmer is not installed.
     """
     while True:
@@ -151,13 +139,13 @@ def read_index(folder: Path) -> IndexContents:
 
 @contextmanager
 def updating(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Let no other process update the index from reading it to saving it; one that tries is refused.
+    """Hold an index against updates by other processes while this one reads, changes and saves it.
 
-    Without this, of two updates at the same time the later one would undo the earlier.
+    Without it, the later of two concurrent updates would undo the earlier.
 
     Raises:
         InvalidInput: Another process is updating the index.
-        UnknownModel: There is no index.
+        UnknownModel: The folder does not exist, or is no search index.
     """
     read_header(Path(folder))
     with locked(folder):
@@ -166,7 +154,7 @@ def updating(folder: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextmanager
 def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Let no other process update the index in this folder, nor replace it.
+    """Hold an index against updates and replacement by other processes.
 
     Raises:
         InvalidInput: Another process is updating the index.
@@ -175,10 +163,67 @@ def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
         yield
 
 
-def _write_data(folder: Path, data: str, contents: IndexContents) -> Header:
+def read_header(folder: Path) -> Header:
+    """Read and check ``index.json`` of this folder.
+
+    Raises:
+        UnknownModel: The folder does not exist, or is no search index.
+        CorruptCheckpoint: The file is damaged, or of an unknown format version.
+    """
+    path = folder / HEADER
+    if not folder.is_dir():
+        near = did_you_mean_path(folder)
+        raise UnknownModel(
+            f"there is no search index folder {str(folder)!r}.{near} Check the path, or build the index."
+        )
+    if not path.is_file():
+        raise UnknownModel(f"{str(folder)!r} is not a search index: it has no {HEADER!r}. Name an index folder.")
+    try:
+        fields = parse_json(read_bytes(path))
+    except ValueError as error:
+        raise _corrupt(path, "it is not valid JSON") from error
+    if not isinstance(fields, dict) or fields.get("format") != FORMAT:
+        raise _corrupt(path, f"its format is not {FORMAT!r}")
+    version = fields.get("format_version")
+    if version != FORMAT_VERSION:
+        raise CorruptCheckpoint(
+            f"{str(path)!r} has format version {version!r}; this release reads version {FORMAT_VERSION}. Build the "
+            "index again."
+        )
+    if fields.pop("checksum", None) != header_checksum(fields):
+        raise _corrupt(path, "its checksum is not the one that was written")
+    try:
+        header = Header.model_validate_json(json.dumps(fields))
+    except ValidationError as error:
+        raise _corrupt(path, f"its fields are not those of format version {FORMAT_VERSION}") from error
+    if len(set(header.fields)) < len(header.fields):
+        raise _corrupt(path, "it names a field twice")
+    if header.metric != METRIC or header.encoder.dimensions != header.dimensions:
+        raise _corrupt(path, "its fields contradict one another")
+    if any(Path(name).is_absolute() or ".." in Path(name).parts for name in (header.data, *header.files)):
+        raise _corrupt(path, "it names files outside of the index")
+    return header
+
+
+def header_checksum(fields: Mapping[str, object]) -> str:
+    """Return SHA-256 over the fields, independent of the file's layout."""
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+
+
+def _header_text(header: Header) -> str:
+    fields = header.model_dump(mode="json")
+    return json.dumps({**fields, "checksum": header_checksum(fields)}, ensure_ascii=False, indent=2) + "\n"
+
+
+def _write_header(folder: Path, header: str) -> None:
+    with new_file(folder / HEADER) as stream:
+        stream.write(header)
+
+
+def _write_data(folder: Path, data: str, contents: IndexContents[DenseVectors]) -> Header:
     """Write the data folder, and return the header that makes it the index's."""
     with new_folder(folder / data) as unfinished:
-        np.save(unfinished / VECTORS, written_whole(contents.vectors_ND), allow_pickle=False)
+        np.save(unfinished / VECTORS, written_whole(contents.documents.vectors_ND), allow_pickle=False)
         _write_records(unfinished / RECORDS, contents)
         lexical = contents.lexical or LexicalIndex.build(contents.texts, contents.language)
         lexical.save(unfinished / LEXICAL)
@@ -192,7 +237,7 @@ def _write_data(folder: Path, data: str, contents: IndexContents) -> Header:
         format_version=FORMAT_VERSION,
         metric=METRIC,
         count=len(contents.ids),
-        dimensions=contents.vectors_ND.shape[1],
+        dimensions=contents.documents.dimensions,
         encoder=contents.encoder,
         fields=tuple(contents.columns),
         language=contents.language,
@@ -201,53 +246,28 @@ def _write_data(folder: Path, data: str, contents: IndexContents) -> Header:
     )
 
 
-def _write_header(folder: Path, header: str) -> None:
-    with new_file(folder / HEADER) as stream:
-        stream.write(header)
-
-
-def _files_beside_header(folder: Path) -> list[Path]:
-    """Those of an index of format version 1, which has no data folder."""
-    try:
-        header = read_header(folder)
-    except CorruptCheckpoint:
-        return []  # whose it is, nobody can say
-    return [folder / name for name in header.files] if header.data == "." else []
-
-
 def _is_data(path: Path) -> bool:
-    """Return whether this is a data folder, or an unfinished one, and not somebody's own that has such a name."""
+    """Tell a data folder of an index from a user's own folder of such a name."""
     ours = {VECTORS, RECORDS, LEXICAL}
     return bool(_DATA.fullmatch(path.name)) and path.is_dir() and {each.name for each in path.iterdir()} <= ours
 
 
-def _sweep(folder: Path, keep: str, beside: list[Path]) -> None:
-    """Remove what the index no longer consists of, and nothing else that lies in its folder."""
-    for path in folder.iterdir():
-        if path.name != keep and _is_data(path):
-            # Windows keeps files that are still mapped: those go with the next update.
-            shutil.rmtree(path, ignore_errors=True)
-        elif path in beside or _UNFINISHED_HEADER.fullmatch(path.name):
-            path.unlink(missing_ok=True)
-
-
-def _read_contents(folder: Path, header: Header) -> IndexContents:
+def _read_contents(folder: Path, header: Header) -> IndexContents[DenseVectors]:
     data = folder / header.data
-    lexical_files = [f"{LEXICAL}/{name}" for name in FILES] if header.format_version > 1 else []
-    if not {VECTORS, RECORDS, *lexical_files} <= header.files.keys():
-        raise corrupt(folder / HEADER, "it does not list the files of an index with their SHA-256")
+    if not {VECTORS, RECORDS, *(f"{LEXICAL}/{name}" for name in FILES)} <= header.files.keys():
+        raise _corrupt(folder / HEADER, "it does not list the files of an index with their SHA-256")
     for name, sha256 in header.files.items():
         if not (data / name).is_file():
             raise CorruptCheckpoint(f"the search index {str(folder)!r} lacks its file {name!r}. Build it again.")
         if sha256_of(data / name) != sha256:
-            raise corrupt(data / name, "its SHA-256 is not the one that was written")
-    vectors_ND = _read_vectors(data / VECTORS, (header.count, header.dimensions))
+            raise _corrupt(data / name, "its SHA-256 is not the one that was written")
+    documents = _read_vectors(data / VECTORS, (header.count, header.dimensions))
     ids, texts, columns = _read_records(data / RECORDS, header)
-    lexical = _read_lexical(data / LEXICAL, header) if _has_our_terms(header, texts) else None
-    return IndexContents(vectors_ND, ids, texts, header.encoder, columns, header.language, lexical)
+    lexical = _read_lexical(data / LEXICAL, header)
+    return IndexContents(documents, ids, texts, header.encoder, columns, header.language, lexical)
 
 
-def _write_records(path: Path, contents: IndexContents) -> None:
+def _write_records(path: Path, contents: IndexContents[DenseVectors]) -> None:
     rows = zip(*contents.columns.values(), strict=True) if contents.columns else ((),) * len(contents.ids)
     with path.open("w", encoding="utf-8", newline="") as stream:
         for id_, text, values in zip(contents.ids, contents.texts, rows, strict=True):
@@ -255,18 +275,17 @@ def _write_records(path: Path, contents: IndexContents) -> None:
             stream.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def _read_vectors(path: Path, shape: tuple[int, int]) -> npt.NDArray[np.float32]:
+def _read_vectors(path: Path, shape: tuple[int, int]) -> DenseVectors:
     try:
         vectors_ND = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, OverflowError, *_NO_HEADER) as error:
-        raise corrupt(path, "it is not an array file") from error
+        raise _corrupt(path, "it is not an array file") from error
     if vectors_ND.shape != shape or vectors_ND.dtype != np.float32:
-        raise corrupt(path, f"expected float32 of shape {shape}, got {vectors_ND.dtype} of shape {vectors_ND.shape}")
-    checked: npt.NDArray[np.float32] = vectors_ND
-    for start in range(0, len(checked), _BLOCK):
-        if not np.isfinite(checked[start : start + _BLOCK]).all():
-            raise corrupt(path, "a vector has numbers that are infinite or NaN")
-    return checked
+        raise _corrupt(path, f"expected float32 of shape {shape}, got {vectors_ND.dtype} of shape {vectors_ND.shape}")
+    for start in range(0, len(vectors_ND), _VECTORS_AT_ONCE):
+        if not np.isfinite(vectors_ND[start : start + _VECTORS_AT_ONCE]).all():
+            raise _corrupt(path, "a vector has numbers that are infinite or NaN")
+    return DenseVectors(vectors_ND)
 
 
 def _read_records(
@@ -288,35 +307,24 @@ def _read_records(
                 if b"\\u" in line:
                     f"{ids[-1]}{texts[-1]}".encode()  # an escape may stand for half of a surrogate pair
             except (ValueError, KeyError, TypeError, RecursionError) as error:
-                raise corrupt(path, f"line {number} is not a record with an id, a text and fields") from error
+                raise _corrupt(path, f"line {number} is not a record with an id, a text and fields") from error
     count = header.count
     if len(ids) != count or len(set(ids)) != count:
-        raise corrupt(path, f"expected {count} records with ids of their own, got {len(set(ids))}")
+        raise _corrupt(path, f"expected {count} records with different ids, got {len(set(ids))}")
     return tuple(ids), tuple(texts), {name: tuple(column) for name, column in columns.items()}
 
 
 def _scalar(value: object) -> Scalar:
-    """Return a value that a field can have and that is written as JSON again.
+    """Return a value that a field can have and that can be written as JSON again.
 
     Raises:
-        ValueError: It is another.
+        ValueError: The value is not one.
     """
     if isinstance(value, str | bool | None):
         return value
     if isinstance(value, int | float) and abs(value) < math.inf and abs(value) < 10**300:
         return value
     raise ValueError("no value of a field")
-
-
-def _has_our_terms(header: Header, texts: tuple[str, ...]) -> bool:
-    """Return whether what was prepared for lexical search has the terms that queries have.
-
-    Otherwise it is made anew.
-    """
-    if header.format_version > 3:
-        return True
-    # Of ASCII the terms were the same before.
-    return header.format_version > 1 and all(map(str.isascii, texts))
 
 
 def _read_lexical(folder: Path, header: Header) -> LexicalIndex:
@@ -326,7 +334,11 @@ def _read_lexical(folder: Path, header: Header) -> LexicalIndex:
         *(ValueError, EOFError, KeyError, TypeError, AttributeError, RecursionError, FileNotFoundError),
         *_NO_HEADER,
     ) as error:
-        raise corrupt(folder, f"this release of bm25s does not read it ({error})") from error
+        raise _corrupt(folder, f"this release of bm25s does not read it ({error})") from error
     if len(lexical) != header.count:
-        raise corrupt(folder, f"expected {header.count} rows, got {len(lexical)}")
+        raise _corrupt(folder, f"expected {header.count} rows, got {len(lexical)}")
     return lexical
+
+
+def _corrupt(path: Path, problem: str) -> CorruptCheckpoint:
+    return CorruptCheckpoint(f"{str(path)!r} is damaged: {problem}. Build the index again, or fetch it again.")

@@ -1,8 +1,8 @@
 """Lexical retrieval by BM25 over word stems. Needs the extra ``search`` (bm25s, PyStemmer).
 
 The score is that of Robertson et al. 1995 (TREC-3) in Lucene's form, with Lucene's k1 = 1.2 and b = 0.75. A text is cut
-into words (`bothways.retrieval.terms`), and each is stemmed by the Snowball algorithm of the index's language. No words
-are left out: the inverse document frequency makes the frequent ones count for next to nothing.
+into words (`bothways.retrieval.terms`), and each is stemmed by the Snowball algorithm of the index's language. No word
+is left out: the inverse document frequency makes frequent words count for next to nothing.
 
 Letters in names: N rows of the index, K rows asked for, L rows allowed.
 """
@@ -10,7 +10,7 @@ Letters in names: N rows of the index, K rows asked for, L rows allowed.
 import copy
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +21,20 @@ from bothways.errors import InvalidInput, MissingDependency
 from bothways.progress import progress
 from bothways.reading import parse_json, read_bytes
 from bothways.retrieval.passages import Passage, passage_of
-from bothways.retrieval.ranking import Ranking, Rows, Scores, best
+from bothways.retrieval.ranking import Retrieved, Rows, Scores, best
 from bothways.retrieval.terms import terms_of
 
 DEFAULT_LANGUAGE = "english"
 
-# What bm25s reads.
+# The files that bm25s reads.
 FILES = ("params.index.json", "vocab.index.json", *(f"{each}.csc.index.npy" for each in ("data", "indices", "indptr")))
 
-# What `LexicalIndex.build` makes bm25s write; it believes what it reads.
+# The settings that `LexicalIndex.build` makes bm25s write; bm25s trusts what it reads.
 _WRITTEN = {"method": "lucene", "backend": "numpy", "dtype": "float32", "int_dtype": "int32"}
 
 
 class LexicalIndex:
-    """Word stems of each row and their weights, for BM25."""
+    """Word stems of each row and their BM25 weights; a retriever for the texts of queries."""
 
     def __init__(self, bm25: Any, language: str | None) -> None:  # noqa: ANN401 (bm25s has no types)
         self._bm25 = bm25
@@ -45,18 +45,18 @@ class LexicalIndex:
 
     @classmethod
     def build(cls, texts: Sequence[str], language: str | None) -> "LexicalIndex":
-        """Return an index of texts.
+        """Index texts.
 
         Args:
-            texts: At least one.
-            language: Of the stemmer; None for words as they are.
+            texts: The texts, at least one.
+            language: The language of the stemmer; None indexes words as they are.
 
         Raises:
             InvalidInput: There is no stemmer for the language.
             MissingDependency: bm25s or PyStemmer is not installed.
         """
         terms_of = analyser(language)
-        # Numbers in the order of first appearance, so that the same texts give the same files.
+        # Terms are numbered by first appearance, so that the same texts give the same files.
         vocabulary: dict[str, int] = {}
         ids = []
         with progress("indexing words", len(texts)) as bar:
@@ -70,10 +70,10 @@ class LexicalIndex:
 
     @classmethod
     def load(cls, folder: Path, language: str | None) -> "LexicalIndex":
-        """Read what ``save`` wrote; its arrays are memory-mapped.
+        """Read a saved index; its arrays are memory-mapped.
 
         Raises:
-            ValueError: What is stored is not what ``save`` writes.
+            ValueError: The files are not those that ``save`` writes.
             MissingDependency: bm25s or PyStemmer is not installed.
         """
         settings = parse_json(read_bytes(folder / "params.index.json"))
@@ -84,7 +84,7 @@ class LexicalIndex:
         return cls(bm25, language)
 
     def save(self, folder: Path) -> None:
-        """Write the files of the index into a folder, which is made."""
+        """Write the files of the index into a new folder."""
         written = copy.copy(self._bm25)
         written.scores = {
             name: written_whole(value) if isinstance(value, np.ndarray) else value
@@ -92,8 +92,15 @@ class LexicalIndex:
         }
         written.save(folder, show_progress=False)
 
+    def retrieve(self, queries: Sequence[str], k: int, allowed_L: Rows | None = None) -> Iterator[Retrieved]:
+        """Yield the ``k`` best rows of each query; rows without a word of the query are left out."""
+        for query in queries:
+            scores_N = self.scores(query)
+            rows_F = np.flatnonzero(scores_N) if allowed_L is None else allowed_L[scores_N[allowed_L] > 0]
+            yield Retrieved(best(rows_F, scores_N[rows_F], k), scores_N.__getitem__)
+
     def scores(self, query: str) -> Scores:
-        """Return the score of each row, ``(N,)``; 0 where a row has no word of the query."""
+        """Return the score of each row (N); 0 where a row has no word of the query."""
         ids = self._bm25.get_tokens_ids(self._terms_of(query))
         if not ids:
             return np.zeros(len(self))
@@ -101,7 +108,7 @@ class LexicalIndex:
         return scores_N
 
     def weights(self, query: str) -> dict[str, float]:
-        """Return the inverse document frequency of each term of a query that some row has."""
+        """Return the inverse document frequency of the query's terms that occur in the index."""
         vocabulary, ends = self._bm25.vocab_dict, self._bm25.scores["indptr"]
         rows = {
             term: int(ends[vocabulary[term] + 1] - ends[vocabulary[term]])
@@ -111,7 +118,7 @@ class LexicalIndex:
         return {term: math.log1p((len(self) - count + 0.5) / (count + 0.5)) for term, count in rows.items()}
 
     def passage(self, query: str, text: str, *, width: int = 200) -> Passage:
-        """Return the part of a text that has most of a query's words in it."""
+        """Return the passage of a text that has most of a query's words."""
         return passage_of(text, self.weights(query), self._terms_of, width=width)
 
 
@@ -121,18 +128,12 @@ class _WrittenWhole(np.ndarray[Any, np.dtype[Any]]):
 
 
 def written_whole(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the array in a form that ``np.save`` writes whole, or raises the system's error.
+    """Return the array in a form that ``np.save`` writes completely, or raises the system's error.
 
-    ``ndarray.tofile`` raises one without a number where the disk is full, and none at all where the last 4 KB of a file
-    find no room.
+    On a full disk ``ndarray.tofile`` raises an error without a number, and none at all if only the last 4 KB of a file
+    do not fit.
     """
     return array.view(_WrittenWhole)
-
-
-def matches(scores_N: Scores, k: int, allowed_L: Rows | None = None) -> Ranking:
-    """Return the ``k`` best rows with a word of the query in them; only allowed rows, where those are given."""
-    rows_F = np.flatnonzero(scores_N) if allowed_L is None else allowed_L[scores_N[allowed_L] > 0]
-    return best(rows_F, scores_N[rows_F], k)
 
 
 def analyser(language: str | None) -> Callable[[str], list[str]]:
@@ -157,7 +158,7 @@ def analyser(language: str | None) -> Callable[[str], list[str]]:
 
 
 def check_available(language: str | None) -> None:
-    """Refuse now what would fail after hours of embedding.
+    """Raise now what lexical indexing would raise after hours of embedding.
 
     Raises:
         InvalidInput: There is no stemmer for the language.
@@ -168,15 +169,15 @@ def check_available(language: str | None) -> None:
 
 
 def _check_stored(bm25: Any) -> None:  # noqa: ANN401 (bm25s has no types)
-    """Refuse arrays that would be read beyond their ends, or that give scores that are no numbers.
+    """Refuse arrays that would be read beyond their ends, or that would give scores that are not finite.
 
     Raises:
-        ValueError: They do.
+        ValueError: The arrays are inconsistent.
     """
     scores, terms = bm25.scores, bm25.vocab_dict
     data, rows, starts, count = (scores[name] for name in ("data", "indices", "indptr", "num_docs"))
     if any(each.ndim != 1 for each in (data, rows, starts)) or type(count) is not int or not isinstance(terms, dict):
-        raise ValueError("no vectors, number of rows and terms")
+        raise ValueError("expected three vectors, a number of rows and a table of terms")
     if data.dtype != np.float32 or rows.dtype.kind not in "iu" or starts.dtype.kind not in "iu" or len(starts) < 2:
         raise ValueError("vectors of other types")
     if starts[0] or starts[-1] != len(data) or len(rows) != len(data) or (np.diff(starts.astype(np.int64)) < 0).any():
@@ -193,14 +194,14 @@ def _bm25s() -> Any:  # noqa: ANN401 (bm25s has no types)
         import bm25s
     except ImportError as error:
         raise MissingDependency.of("bm25s", extra="search", purpose="lexical search") from error
-    _keep_locks_apart()
+    _give_tqdm_own_lock()
     return bm25s
 
 
-def _keep_locks_apart() -> None:
-    """Give tqdm, through which bm25s counts words, a lock of this process.
+def _give_tqdm_own_lock() -> None:
+    """Give tqdm, through which bm25s counts words, a lock that belongs to this process.
 
-    Its own is shared with all forked processes: one of them that is killed while it holds it stops the others for ever.
+    Its default lock is shared with all forked processes: one that is killed while it holds the lock blocks the others.
     """
     from tqdm.std import TqdmDefaultWriteLock, tqdm
 

@@ -1,8 +1,8 @@
 """Hard negatives: passages that a search finds for a query and that do not answer it.
 
-They teach an embedder or a cross-encoder what looks like an answer and is none. What scores nearly as high as the right
-passage may be an answer that nobody marked, so it is passed over: at most ``share`` of the positive's score
-("TopK-PercPos" of Moreira et al. 2024, arXiv:2407.15831).
+They teach an embedder or a cross-encoder to reject near misses. A passage that scores nearly as high as the positive
+may be an unlabelled answer, so only passages up to ``share`` of the positive's score are taken ("TopK-PercPos" of
+Moreira et al. 2024, arXiv:2407.15831).
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,8 +12,8 @@ import numpy as np
 
 from bothways.errors import InvalidInput
 from bothways.progress import progress
-from bothways.retrieval.modes import Dense
-from bothways.retrieval.semantic import SemanticSearch
+from bothways.retrieval.fusion import Dense
+from bothways.retrieval.search import SemanticSearch
 
 _AT_ONCE = 256
 
@@ -23,9 +23,9 @@ class Mining:
     """Options of mining negatives.
 
     Attributes:
-        per_query: How many for each pair.
-        depth: How many of the nearest passages are looked at.
-        share: Passages whose cosine is above this share of the positive's are passed over; None takes them too.
+        per_query: Negatives for each pair.
+        depth: The number of nearest passages to choose from.
+        share: Passages whose cosine exceeds this share of the positive's are skipped; None keeps them.
     """
 
     per_query: int = 3
@@ -43,7 +43,7 @@ class Mining:
 
 @dataclass(frozen=True, slots=True)
 class Mined:
-    """A pair and the passages that were found for it, the hardest first; there may be fewer than were asked for."""
+    """A pair and its negatives, the hardest first; there may be fewer than ``per_query``."""
 
     query: str
     positive: str
@@ -57,14 +57,14 @@ def mine_negatives(
     *,
     show_progress: bool | None = None,
 ) -> Iterator[Mined]:
-    """Negatives for pairs of a query and a passage that answers it, in order.
+    """Yield negatives for pairs of a query and a passage that answers it, in order.
 
-    All passages that any pair names for a query count as answers to it, and the query itself is none.
+    The positives of all pairs with the same query count as its answers, and the query itself is no negative.
 
     Args:
-        search: The passages to look among.
+        search: The search over the candidate passages.
         pairs: Queries and positives; they are held in memory.
-        mining: How negatives are chosen.
+        mining: Options of the choice.
         show_progress: Force the progress bar on or off.
     """
     chosen, listed = mining or Mining(), list(pairs)
@@ -74,7 +74,6 @@ def mine_negatives(
     with progress("mining", len(listed), show=show_progress) as bar:
         for start in range(0, len(listed), _AT_ONCE):
             block = listed[start : start + _AT_ONCE]
-            # The share is one of cosines.
             found = search.search([query for query, _ in block], chosen.depth, mode=Dense(), show_progress=False)
             for (query, positive), hits, score in zip(block, found, _cosines(search, block), strict=True):
                 highest = np.inf if chosen.share is None else chosen.share * score
@@ -84,7 +83,6 @@ def mine_negatives(
 
 
 def _cosines(search: SemanticSearch, pairs: list[tuple[str, str]]) -> list[float]:
-    """Return the cosine of each pair."""
     queries_PD, positives_PD = (
         search.embedder.encode(list(texts), show_progress=False).astype(np.float64)
         for texts in zip(*pairs, strict=True)

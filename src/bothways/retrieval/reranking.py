@@ -1,4 +1,4 @@
-"""A second, closer look at the first hits.
+"""Rerankers: models that score the first hits again and put them into a new order.
 
 Letters in names: P passages.
 """
@@ -13,32 +13,31 @@ import numpy.typing as npt
 
 from bothways.errors import InvalidInput, NotFitted
 from bothways.progress import progress
-from bothways.retrieval.hits import Hit
-from bothways.retrieval.ranking import best
+from bothways.retrieval.ranking import Hit, best
 from bothways.tasks.classification.classifiers import PairClassifier
 from bothways.tasks.embedding.embedder import SentenceEmbedder
 from bothways.tasks.predictions import Prediction, RegressionPrediction, warn_of_cut
 from bothways.tasks.scores import TokensRead, texts_read
 from bothways.tasks.targets import Regression, SingleLabel, Target
 
-# What the label of a passage that answers is usually called, where labels are no grades.
 AFFIRMATIVE = ("relevant", "yes", "true", "positive", "entailment", "match")
+"""Usual labels of relevant passages, for data and models whose labels are no grades."""
 
 
 class Reranker(Protocol):
     """A scorer of passages for a query, such as a model that reads both at once (a cross-encoder)."""
 
     def score(self, query: str, passages: Sequence[str]) -> npt.NDArray[np.floating]:
-        """Return a number for each passage, ``(P,)``, the higher the better; comparable within the query only."""
+        """Return a score for each passage (P), higher is better; comparable within the query only."""
         ...
 
 
 class ModelReranker(ABC):
-    """A model as a reranker, which knows how much it has read of what it scores."""
+    """A reranker that also reports how much of the texts it read."""
 
     @abstractmethod
     def read(self, query: str, passages: Sequence[str]) -> tuple[npt.NDArray[np.float64], list[TokensRead]]:
-        """Return a number for each passage, ``(P,)``, and how much of each text or pair the model read.
+        """Return a score for each passage (P), and the tokens read of each text or pair.
 
         Raises:
             InvalidInput: A text is empty.
@@ -46,7 +45,7 @@ class ModelReranker(ABC):
         """
 
     def score(self, query: str, passages: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Return the number of each passage, ``(P,)``.
+        """Return a score for each passage (P).
 
         Raises:
             InvalidInput: A text is empty.
@@ -55,45 +54,47 @@ class ModelReranker(ABC):
         Warns:
             TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).
         """
-        scores_P, readings = self.read(query, passages)
-        warn_of_cut(texts_read(readings))
+        scores_P, reads = self.read(query, passages)
+        warn_of_cut(texts_read(reads))
         return scores_P
 
 
-def scores_and_readings(
-    by: Reranker, query: str, passages: Sequence[str]
+def checked_scores(
+    reranker: Reranker, query: str, passages: Sequence[str]
 ) -> tuple[npt.NDArray[np.float64], list[TokensRead]]:
-    """Return a reranker's numbers, ``(P,)``, and how much of the texts it has read, where it is one that knows.
+    """Return a reranker's scores (P), and the tokens that it read if it reports them.
 
     Raises:
-        InvalidInput: It gave no finite number for each passage.
+        InvalidInput: The reranker did not give one finite score for each passage.
     """
-    scores, readings = by.read(query, passages) if isinstance(by, ModelReranker) else (by.score(query, passages), [])
-    scores_P = np.asarray(scores, dtype=np.float64)
+    if isinstance(reranker, ModelReranker):
+        scores_P, reads = reranker.read(query, passages)
+    else:
+        scores_P, reads = np.asarray(reranker.score(query, passages), dtype=np.float64), []
     if scores_P.shape != (len(passages),) or not np.isfinite(scores_P).all():
         raise InvalidInput(
             f"the reranker must give one finite number for each of the {len(passages)} passages, got an array of shape "
             f"{scores_P.shape}{'' if np.isfinite(scores_P).all() else ' with NaN or infinity'}."
         )
-    return scores_P, readings
+    return scores_P, reads
 
 
 class CrossEncoder(ModelReranker):
-    """A trained pair model as a reranker: it reads query and passage at once.
+    """A trained pair classifier as a reranker: it reads query and passage at once (Nogueira and Cho 2019).
 
-    A model of scores ranks by its score, one of labels by the probability of ``relevant``, the label that says that the
-    second text answers the first; where it is left out, the one label that is usually called so (``AFFIRMATIVE``). If
-    all labels are grades from 0 on, it ranks by the expected grade instead. Nogueira and Cho 2019, arXiv:1901.04085.
+    The score is the prediction of a regression model, the expected grade if all labels are whole numbers from 0 on, and
+    otherwise the probability of ``relevant``. By default that is the only label with a usual name (`AFFIRMATIVE`).
+    arXiv:1901.04085.
 
-    The probabilities are those of the head as it is: a calibration may state the same for several passages, and would
-    take their order away.
+    Probabilities are uncalibrated: isotonic calibration gives many passages the same probability, and so loses their
+    order.
 
     Attributes:
-        relevant: The label that it goes by; None of a model of scores or grades.
+        relevant: The label of relevant passages; None for regression and graded models.
 
     Raises:
         NotFitted: The model has no trained head.
-        InvalidInput: ``relevant`` is none of the labels, it is not clear which, or one was named for a model of scores.
+        InvalidInput: ``relevant`` is no label of the model, is needed and missing, or is given for a regression model.
     """
 
     def __init__(self, pairs: PairClassifier[Prediction], relevant: str | None = None) -> None:
@@ -103,44 +104,47 @@ class CrossEncoder(ModelReranker):
             raise NotFitted(
                 "a reranker needs a trained pair model: train one, or name the folder of a trained one."
             ) from error
-        self.relevant = _relevant_label(target, relevant)
-        self._worths = _worths(target, self.relevant)
+        graded = isinstance(target, SingleLabel) and are_grades(target.labels)
+        self.relevant = None if graded and relevant is None else _relevant_label(target, relevant)
+        self._grades = {label: int(label) for label in target.labels} if graded else {}
+        if self.relevant is not None:
+            self._grades = {self.relevant: 1}
         self._pairs = pairs
 
     def read(self, query: str, passages: Sequence[str]) -> tuple[npt.NDArray[np.float64], list[TokensRead]]:
-        """Return the score, probability or expected grade of each passage, ``(P,)``, and how the pairs were read."""
+        """Return the score, probability or expected grade of each passage (P), and the tokens read of each pair."""
         pairs = [(query, passage) for passage in passages]
         found = self._pairs.predict(pairs, calibrated=False, show_progress=False)
-        return np.array([self._worth(each) for each in found]), [each.tokens_read for each in found]
+        return np.array([self._relevance(each) for each in found]), [each.tokens_read for each in found]
 
-    def _worth(self, prediction: Prediction) -> float:
+    def _relevance(self, prediction: Prediction) -> float:
         if isinstance(prediction, RegressionPrediction):
             return prediction.value
-        return sum(worth * prediction.probabilities[label] for label, worth in self._worths.items())
+        return sum(grade * prediction.probabilities[label] for label, grade in self._grades.items())
 
 
 class BiEncoder(ModelReranker):
-    """The cosine of query and passage, each embedded by itself: what a cross-encoder has to beat."""
+    """The cosine of query and passage, each embedded by itself: the baseline of a cross-encoder."""
 
     def __init__(self, embedder: SentenceEmbedder) -> None:
         self.embedder = embedder
 
     def read(self, query: str, passages: Sequence[str]) -> tuple[npt.NDArray[np.float64], list[TokensRead]]:
-        """Return the cosine of each passage, ``(P,)``, and how query and passages were read."""
-        read, readings = self.embedder.read([query, *passages], show_progress=False)
-        vectors_PD = read.astype(np.float64)
+        """Return the cosine of each passage (P), and the tokens read of the query and the passages."""
+        vectors, reads = self.embedder.read([query, *passages], show_progress=False)
+        vectors_PD = vectors.astype(np.float64)
         vectors_PD /= np.linalg.norm(vectors_PD, axis=1, keepdims=True)
         cosines_P: npt.NDArray[np.float64] = vectors_PD[1:] @ vectors_PD[0]
-        return cosines_P, readings
+        return cosines_P, reads
 
 
 @dataclass(frozen=True, slots=True)
 class Rerank:
-    """The first hits put into another order, in front of the others.
+    """Options of reranking: the first hits are reordered and stay in front of the others.
 
     Attributes:
-        by: What scores them.
-        depth: How many of the first hits are scored.
+        by: The reranker.
+        depth: The number of first hits to score.
     """
 
     by: Reranker
@@ -152,31 +156,20 @@ class Rerank:
 
 
 def reranked(hits: Sequence[Hit], query: str, rerank: Rerank) -> list[Hit]:
-    """Return the hits with the first of them in the order of the reranker's scores, which they then carry.
+    """Return the hits with the first of them ordered by the reranker's scores, which they then carry.
 
-    Of equal scores the earlier hit comes first. Hits beyond keep their order and their scores, which say nothing beside
-    those of the reranker.
+    Of equal scores the earlier hit comes first. Hits beyond the depth keep their order and their scores, which are not
+    comparable with the reranker's.
 
     Raises:
-        InvalidInput: The reranker gave no finite number for each passage.
+        InvalidInput: The reranker did not give one finite score for each passage.
 
     Warns:
         TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).
     """
-    found, readings = _reranked(hits, query, rerank)
-    warn_of_cut(texts_read(readings))
-    return found
-
-
-def _reranked(hits: Sequence[Hit], query: str, rerank: Rerank) -> tuple[list[Hit], list[TokensRead]]:
-    """Rerank like `reranked`, and return how much was read instead of a warning."""
-    first, rest = hits[: rerank.depth], hits[rerank.depth :]
-    if not first:
-        return [], []
-    scores_P, readings = scores_and_readings(rerank.by, query, [hit.text for hit in first])
-    order = best(np.arange(len(first)), scores_P, len(first))
-    front = [replace(first[place], score=float(score)) for place, score in zip(*order, strict=True)]
-    return [replace(hit, rank=rank) for rank, hit in enumerate([*front, *rest], start=1)], readings
+    reordered, reads = _reranked(hits, query, rerank)
+    warn_of_cut(texts_read(reads))
+    return reordered
 
 
 def search_reranked(
@@ -187,17 +180,17 @@ def search_reranked(
     *,
     show_progress: bool | None = None,
 ) -> list[list[Hit]]:
-    """Return the ``k`` best hits of each query after a second look, if there is one.
+    """Return the ``k`` best hits of each query, reranked unless ``rerank`` is None.
 
     Args:
-        find: From a number to as many hits of each query.
+        find: Returns so many hits of each query.
         queries: The queries.
         k: Hits for each.
-        rerank: What looks at the first hits again; of these, more than ``k`` are found if it wants more.
+        rerank: The reranker; it may look at more than ``k`` hits.
         show_progress: Force the progress bar on or off.
 
     Raises:
-        InvalidInput: The reranker gave no finite number for each passage.
+        InvalidInput: The reranker did not give one finite score for each passage.
 
     Warns:
         TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``); once for all queries.
@@ -205,14 +198,14 @@ def search_reranked(
     if rerank is None:
         return find(k)
     answers, found = find(max(k, rerank.depth)), []
-    readings: list[TokensRead] = []
+    reads: list[TokensRead] = []
     with progress("reranking", len(queries), show=show_progress) as bar:
         for query, hits in zip(queries, answers, strict=True):
-            ordered, read = _reranked(hits, query, rerank)
-            found.append(ordered[:k])
-            readings += read
+            reordered, read = _reranked(hits, query, rerank)
+            found.append(reordered[:k])
+            reads += read
             bar.advance()
-    warn_of_cut(texts_read(readings))
+    warn_of_cut(texts_read(reads))
     return found
 
 
@@ -221,26 +214,23 @@ def are_grades(labels: Iterable[str]) -> bool:
     return all(label.isdecimal() for label in labels)
 
 
-def _is_graded(target: Target) -> bool:
-    return isinstance(target, SingleLabel) and are_grades(target.labels)
+def _reranked(hits: Sequence[Hit], query: str, rerank: Rerank) -> tuple[list[Hit], list[TokensRead]]:
+    first, rest = hits[: rerank.depth], hits[rerank.depth :]
+    if not first:
+        return [], []
+    scores_P, reads = checked_scores(rerank.by, query, [hit.text for hit in first])
+    order = best(np.arange(len(first)), scores_P, len(first))
+    front = [replace(first[place], score=float(score)) for place, score in zip(*order, strict=True)]
+    return [replace(hit, rank=rank) for rank, hit in enumerate([*front, *rest], start=1)], reads
 
 
-def _worths(target: Target, relevant: str | None) -> dict[str, int]:
-    """Return what each label counts."""
-    if relevant is not None:
-        return {relevant: 1}
-    return {label: int(label) for label in target.labels} if _is_graded(target) else {}
-
-
-def _relevant_label(target: Target, wanted: str | None) -> str | None:
-    """Return the label that a reranker goes by; None for a model of scores or grades."""
-    if wanted is None and _is_graded(target):
-        return None
+def _relevant_label(target: Target, name: str | None) -> str | None:
+    """Return the label of relevant passages; None for a regression model."""
     labels = () if isinstance(target, Regression) else target.labels
-    if wanted is None and labels:
+    if name is None and labels:
         usual = [label for label in labels if label.lower() in AFFIRMATIVE]
-        wanted = usual[0] if len(usual) == 1 else None
-    if wanted not in (labels or (None,)):
+        name = usual[0] if len(usual) == 1 else None
+    if name not in (labels or (None,)):
         expected = f"one of the labels {', '.join(map(repr, labels))}" if labels else "none, as it predicts scores"
-        raise InvalidInput(f"which label of the reranker means relevant: expected {expected}, got {wanted!r}.")
-    return wanted
+        raise InvalidInput(f"the reranker's label of relevant passages must be {expected}, got {name!r}.")
+    return name

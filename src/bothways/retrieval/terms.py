@@ -1,13 +1,13 @@
-"""The terms that a text is found by, before they are stemmed.
+"""The terms of a text for lexical search, before they are stemmed.
 
-A term is a run of letters and digits with their marks: accents, vowel signs of Hindi, Arabic and Hebrew. Forms that
-mean the same become one by NFKC and case folding: composed and decomposed letters, full and half width, ligatures, the
-letters of Arabic by their place in a word, CO₂ and CO2. This is done to what was cut out and not to the text before,
-because NFKC makes letters of signs that stand beside words, such as ™.
+A term is a run of letters and digits with their marks: accents, vowel signs of Hindi, Arabic and Hebrew. NFKC and case
+folding unite forms of the same meaning: composed and decomposed letters, full and half width, ligatures, the positional
+letters of Arabic, CO₂ and CO2. They are applied to the runs and not to the whole text, because NFKC turns signs that
+stand beside words, such as ™, into letters.
 
-Scripts without spaces between words give each character, and each two that stand side by side, as Lucene's
-``CJKBigramFilter`` does with ``outputUnigrams``. Kwok 1999 (JASIS 50:8) found pairs alone to work well for Chinese, and
-better with the characters beside them; without these, a word of one character would be found in no run of several.
+Scripts without spaces between words give each character and each pair of neighbours, as Lucene's ``CJKBigramFilter``
+does with ``outputUnigrams``. Kwok 1999 (JASIS 50:8) found that pairs alone work well for Chinese, and better together
+with single characters; without these, a word of one character would not be found in longer runs.
 """
 
 import functools
@@ -20,10 +20,10 @@ from bothways.text.characters import UNSEEN, letter_run, marks
 
 _ASCII_RUN = re.compile(r"\w+", re.ASCII)
 
-# Between the letters of Persian the zero-width non-joiner stands before endings, where others write a space.
+# In Persian words the zero-width non-joiner precedes endings, where others write a space.
 _BEFORE_ENDING = re.compile("(?<=[\u0600-\u06ff])\u200c")
 
-# What makes no other word: format characters, joiners, and selectors among the forms of a character.
+# Characters that do not distinguish words: format characters, joiners, and variation selectors.
 _WITHOUT_MEANING = re.compile(rf"{UNSEEN.pattern}|[\u034f\u180b-\u180f\u200c\u200d\ufe00-\ufe0f\U000e0020-\U000e01ef]")
 
 # Thai and Lao, Burmese, Khmer, kana, Chinese characters.
@@ -34,7 +34,7 @@ _PART = re.compile(rf"([{_UNSPACED}]+)|[^\s{_UNSPACED}]+")
 
 
 def terms_of(text: str) -> list[str]:
-    """Return the terms of a text, each as often as it is there.
+    """Return the terms of a text, with repetitions.
 
     >>> terms_of("Ange\N{SOFT HYPHEN}la's CAFE\N{COMBINING ACUTE ACCENT}")
     ['angela', 's', 'café']
@@ -48,13 +48,13 @@ def terms_of(text: str) -> list[str]:
 
 
 def is_unspaced(run: str) -> bool:
-    """Return whether a run has characters of a script without spaces between words."""
+    """Return True for a run with characters of a script without spaces between words."""
     return _UNSPACED_CHARACTER.search(run) is not None
 
 
 def _folded(text: str) -> str:
     folded = unicodedata.normalize("NFKC", _WITHOUT_MEANING.sub("", text)).casefold()
-    # The capital of Turkish that has a dot is folded to an i with a dot above its own.
+    # Case folding turns the dotted capital I of Turkish into an i with another dot.
     return unicodedata.normalize("NFKC", folded.replace("i\u0307", "i"))
 
 

@@ -6,8 +6,9 @@ Shapes: N texts, M texts, K kept dimensions.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
@@ -20,6 +21,7 @@ from bothways.data import Source, as_batch
 from bothways.errors import InvalidInput, TextsTruncated
 from bothways.tasks.columns import renamed
 from bothways.tasks.embedding.outputs import unit_rows
+from bothways.tasks.embedding.representation import DenseVectors, Role
 from bothways.tasks.embedding.rows import with_usual_kind
 from bothways.tasks.embedding.sentence_layout import EmbeddingSettings, open_sentence_located
 from bothways.tasks.embedding.spec import (
@@ -215,6 +217,33 @@ class SentenceEmbedder(SentenceTask[tuple[str, str], Similarity, TrainedEmbedder
             cut, dropped = cut + (read.dropped_tokens > 0), dropped + read.dropped_tokens
             yield vector_K
         _warn_of_cut(cut, dropped)
+
+    def represent(self, texts: Sequence[str], *, role: Role, show_progress: bool | None = None) -> DenseVectors:
+        """Return the representation of texts that an index searches; for users' own arithmetic see `encode`.
+
+        Args:
+            texts: The texts.
+            role: What the texts are in a search; this encoder represents queries and documents alike.
+            show_progress: Force the progress bar on or off.
+
+        Raises:
+            InvalidInput: A text is empty or not a string.
+            TextTooLong: A text is too long and the policy is ``"error"``.
+
+        Warns:
+            TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).
+        """
+        del role
+        return DenseVectors(self.encode(texts, show_progress=show_progress))
+
+    def represent_stream(
+        self, texts: Iterable[str], *, role: Role, block: int = 1024, show_progress: bool | None = None
+    ) -> Iterator[DenseVectors]:
+        """Yield the representations of an iterable of any length, ``block`` texts at a time; see `represent`."""
+        del role
+        stream = self.encode_stream(texts, show_progress=show_progress)
+        while vectors := list(islice(stream, block)):
+            yield DenseVectors(np.stack(vectors))
 
     def read(self, texts: Any, *, show_progress: bool | None = None) -> tuple[Vectors, list[TokensRead]]:  # noqa: ANN401 (as for `encode`)
         """Return the vectors of many texts (N, K), and how much of each was read instead of a warning."""

@@ -1,4 +1,4 @@
-"""Rows for an index, gathered from batches and checked.
+"""Rows for an index: collected from batches and checked.
 
 Letters in names: N rows, D dimensions.
 """
@@ -10,12 +10,12 @@ from itertools import chain, tee
 from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from bothways.data import DataFrameLike, Row, class_label, items_of, text_at, value_at
 from bothways.errors import InvalidInput
-from bothways.retrieval.dense import Vectors, checked_array, unit_rows
-from bothways.retrieval.filters import Fields, Scalar
+from bothways.retrieval.dense import Vectors, unit_vectors
+from bothways.retrieval.ranking import Fields, Scalar
+from bothways.tasks.embedding.representation import DenseVectors
 
 Documents = Iterable[str | Mapping[str, object] | Row] | DataFrameLike
 
@@ -23,60 +23,60 @@ _T = TypeVar("_T")
 
 
 class RowBatch(NamedTuple):
-    """Some rows.
+    """A batch of rows for an index.
 
     Attributes:
-        vectors_ND: One for each text.
-        texts: What a hit shows.
-        ids: A name for each text, each different; None numbers them on from the rows before.
+        vectors_ND: One for each text, as an array or as an embedder represents texts.
+        texts: The texts, which lexical search reads and hits show.
+        ids: A different name for each text; None continues the numbers of the rows before.
         fields: Values to keep with each text, under the same names for all; None for no fields.
     """
 
-    vectors_ND: Vectors
+    vectors_ND: DenseVectors | Vectors
     texts: Sequence[str]
     ids: Sequence[str] | None = None
     fields: Sequence[Fields] | None = None
 
 
-class Gathered(NamedTuple):
-    """Checked rows: vectors of unit length, and what belongs to each."""
+class CheckedRows(NamedTuple):
+    """Checked rows, with vectors of unit length."""
 
-    vectors_ND: npt.NDArray[np.float32]
+    documents: DenseVectors
     ids: tuple[str, ...]
     texts: tuple[str, ...]
     columns: Mapping[str, tuple[Scalar, ...]]
 
 
-def gather(batches: Iterable[RowBatch], dimensions: int, *, first_number: int = 0) -> Gathered:
-    """All rows of the batches, which are copied; a corpus is not held twice.
+def collect(batches: Iterable[RowBatch], dimensions: int, *, first_number: int = 0) -> CheckedRows:
+    """Copy and check the rows of all batches; a corpus is not held twice.
 
     Args:
         batches: The rows.
         dimensions: The width of the vectors.
-        first_number: Of a row without an id.
+        first_number: The number that names the first row without an id.
 
     Raises:
-        InvalidInput: No texts, counts or widths that differ, an id twice, a vector that is zero or not finite, or
-            fields that differ in their names or hold something else than a string, a number, a boolean or None; or a
-            string alone in the place of several texts or ids.
+        InvalidInput: There are no texts, counts or widths differ, an id occurs twice, a vector is zero or not finite,
+            fields differ in their names or are no string, number, boolean or None, or several texts or ids are given
+            as one string.
     """
-    blocks: deque[npt.NDArray[np.float32]] = deque()
+    blocks: deque[DenseVectors] = deque()
     ids: list[str] = []
     texts: list[str] = []
     columns: dict[str, list[Scalar]] | None = None
     for vectors, batch_texts, batch_ids, batch_fields in batches:
         start = len(texts)
         numbers = range(first_number + start, first_number + start + len(batch_texts))
-        given = [str(number) for number in numbers] if batch_ids is None else several(batch_ids, "ids")
+        given = [str(number) for number in numbers] if batch_ids is None else refuse_string(batch_ids, "ids")
         fields = [{} for _ in batch_texts] if batch_fields is None else batch_fields
-        array = checked_array(vectors, dimensions, "vectors")
-        if not len(array) == len(batch_texts) == len(given) == len(fields):
+        block = unit_vectors(vectors, dimensions, "vector", start)
+        if not len(block) == len(batch_texts) == len(given) == len(fields):
             raise InvalidInput(
-                f"expected as many vectors as texts, ids and fields, got {len(array)} vectors, {len(batch_texts)} "
+                f"expected as many vectors as texts, ids and fields, got {len(block)} vectors, {len(batch_texts)} "
                 f"texts, {len(given)} ids and {len(fields)} fields."
             )
-        blocks.append(unit_rows(array, "vector", start))
-        texts.extend(_checked_strings(several(batch_texts, "texts"), "text", start))
+        blocks.append(block)
+        texts.extend(_checked_strings(refuse_string(batch_texts, "texts"), "text", start))
         ids.extend(_checked_strings(given, "id", start))
         columns = {name: [] for each in fields[:1] for name in each} if columns is None else columns
         _extend(columns, fields, start)
@@ -84,23 +84,23 @@ def gather(batches: Iterable[RowBatch], dimensions: int, *, first_number: int = 
         raise InvalidInput("an index needs at least one text, got none.")
     _refuse_duplicates(ids)
     kept = {name: tuple(column) for name, column in (columns or {}).items()}
-    return Gathered(_joined(blocks, len(texts), dimensions), tuple(ids), tuple(texts), kept)
+    return CheckedRows(_joined(blocks, len(texts), dimensions), tuple(ids), tuple(texts), kept)
 
 
-def apart(
+def document_streams(
     documents: Documents, ids: Iterable[str] | None, fields: Iterable[Fields] | None
 ) -> tuple[Iterator[str], Iterator[str] | None, Iterator[Fields] | None]:
-    """Return texts, ids and fields as streams to be read in step.
+    """Return the texts, ids and fields of documents as streams to be read in step.
 
     Args:
         documents: Texts; or rows with a ``text``, perhaps an ``id``, and fields: a mapping under ``fields``, or all
             other columns.
-        ids: Of texts.
-        fields: Of texts.
+        ids: Ids of texts.
+        fields: Fields of texts.
 
     Raises:
-        InvalidInput: The documents are none, ids or fields are given beside rows, or a row lacks a text or an id that
-            the first row has.
+        InvalidInput: The documents are no collection, ids or fields are given beside rows, or a row lacks a text or an
+            id that the first row has.
     """
     items = _items(documents, "texts")
     first = next(items, None)
@@ -108,7 +108,7 @@ def apart(
     if not isinstance(first, Mapping | Row):
         names = None if ids is None else _items(ids, "ids")
         values = None if fields is None else _items(fields, "fields")
-        # The embedder refuses a text that is no string, and `gather` such an id or field.
+        # The embedder refuses a text that is no string, and `collect` such an id or field.
         return cast("Iterator[str]", items), cast("Iterator[str]", names), cast("Iterator[Fields]", values)
     if ids is not None or fields is not None:
         raise InvalidInput(
@@ -123,8 +123,19 @@ def apart(
     )
 
 
+def refuse_string(strings: _T, what: str) -> _T:
+    """Return several strings as they are.
+
+    Raises:
+        InvalidInput: They are one string, which would be taken apart into characters; ``what`` names them.
+    """
+    if isinstance(strings, str):
+        raise InvalidInput(f"expected several {what}, got one string: write [{strings!r:.60}].")
+    return strings
+
+
 def _items(given: object, what: str) -> Iterator[object]:
-    items = items_of(several(given, what))
+    items = items_of(refuse_string(given, what))
     if items is None:
         raise InvalidInput(f"expected a list of {what}, got {type(given).__name__}: {given!r:.60}.")
     return items
@@ -150,19 +161,8 @@ def _id(row: Row) -> str:
 def _fields(row: Row, *, has_id: bool) -> Fields:
     others = {name: value for name, value in row.values.items() if name != "text" and not (has_id and name == "id")}
     nested = others.get("fields")
-    # What may be kept is checked when rows are gathered.
+    # `collect` checks the values.
     return cast("Fields", nested if len(others) == 1 and isinstance(nested, Mapping) else others)
-
-
-def several(strings: _T, what: str) -> _T:
-    """Return the strings, as they are; their ``what`` is for the message.
-
-    Raises:
-        InvalidInput: They are one string, whose characters nobody means.
-    """
-    if isinstance(strings, str):
-        raise InvalidInput(f"expected several {what}, got one string: write [{strings!r:.60}].")
-    return strings
 
 
 def _extend(columns: dict[str, list[Scalar]], fields: Sequence[Fields], start: int) -> None:
@@ -205,16 +205,16 @@ def _checked_string(value: object, what: str, place: int) -> str:
     return value
 
 
-def _joined(blocks: deque[npt.NDArray[np.float32]], rows: int, dimensions: int) -> npt.NDArray[np.float32]:
+def _joined(blocks: deque[DenseVectors], rows: int, dimensions: int) -> DenseVectors:
     if len(blocks) == 1:
         return blocks.popleft()
     joined_ND = np.empty((rows, dimensions), dtype=np.float32)
     filled = 0
-    while blocks:  # each block is let go as soon as it is copied
+    while blocks:  # each block is freed as soon as it is copied
         block = blocks.popleft()
-        joined_ND[filled : filled + len(block)] = block
+        joined_ND[filled : filled + len(block)] = block.vectors_ND
         filled += len(block)
-    return joined_ND
+    return DenseVectors(joined_ND)
 
 
 def _refuse_duplicates(ids: list[str]) -> None:

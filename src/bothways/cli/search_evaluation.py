@@ -1,0 +1,254 @@
+"""``bothways search evaluate`` and ``mine``: an index on judged queries, and hard negatives from it to train with."""
+
+import itertools
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from bothways.choices import Format
+from bothways.cli.options import HERE, TEXT, Columns, File, Flag, ModelOptions, PositiveInt, bad_usage, usage_error
+from bothways.cli.reading import check_output, given_rows
+from bothways.cli.search import (
+    NO_RERANKER,
+    WEIGHTED,
+    HybridOptions,
+    ModeName,
+    RerankOptions,
+    mode_name,
+    mode_of,
+    open_search,
+    rerank_of,
+)
+from bothways.cli.terminal import counted, note, plain_table, print_json, print_table, progress_beside
+
+if TYPE_CHECKING:
+    from bothways.evaluation import Estimate, Outcomes, Report
+    from bothways.retrieval import Hit, Mined, Rerank
+
+EVALUATE_EXAMPLE = """\
+Example:
+  bothways search evaluate index/ --queries queries.jsonl.gz --qrels qrels.tsv \\
+    --against dense --against lexical --json"""
+MINE_EXAMPLE = """\
+A row of the data, and what becomes of it:
+  {"anchor": "a question", "positive": "its answer"}
+  {"anchor": "a question", "positive": "its answer",
+   "negative_1": "another", "negative_2": "a third", "negative_3": "a fourth"}
+
+Examples:
+  bothways search mine index/ --data pairs.jsonl.gz --output mined.jsonl.gz
+  bothways train embedding --train mined.jsonl.gz --output runs/embedder \\
+    --model sentence-transformers/all-MiniLM-L6-v2
+  bothways search mine index/ --data pairs.jsonl.gz --rows pairs \\
+    --output labelled.jsonl.gz"""
+
+
+def evaluate(
+    index: Path,
+    /,
+    *,
+    queries: File,
+    qrels: Path,
+    mode: ModeName = "hybrid",
+    against: tuple[ModeName, ...] = (),
+    text: Columns = TEXT,
+    id: str = "id",  # noqa: A002 (the option's name)
+    hits: PositiveInt = 1000,
+    format: Format | None = None,  # noqa: A002 (the option's name)
+    resamples: PositiveInt = 1000,
+    seed: Annotated[int, Parameter(validator=Number(gte=0))] = 0,
+    json: Flag = False,
+    quiet: Flag = False,
+    model: str | None = None,
+    hybrid: HybridOptions = WEIGHTED,
+    reranking: RerankOptions = NO_RERANKER,
+    opening: ModelOptions = HERE,
+) -> None:
+    """Evaluate a search index on queries with relevance judgments.
+
+    Prints nDCG@10, MAP, MRR and recall with 95 % intervals over queries.
+
+    Args:
+        index: Folder of the index.
+        queries: Rows: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
+        qrels: Relevance judgments: TREC's four columns, or tab-separated query_id, doc_id, relevance under a header.
+        mode: By both meaning and words (hybrid), by meaning (dense), or by words (lexical, also called bm25).
+        against: Another mode to compare with, on the same queries; give it again for several. With a reranker it may be
+            the mode itself, which is then compared without the reranker.
+        text: Column of the queries' texts; give it again to join several.
+        id: Column of the queries' ids, as in the judgments.
+        hits: Hits of each query; MAP, MRR and recall see no further.
+        format: Format of the queries, if the name does not tell.
+        resamples: Bootstrap resamples for the intervals.
+        seed: Seed of the bootstrap.
+        json: Print everything as one JSON object.
+        quiet: Show no progress.
+        model: Present place of the index's model, if it was moved.
+        hybrid: How two scores become one.
+        reranking: A model that reorders the first hits of the mode; those of --against stay as they were found.
+        opening: How the model is found and where it runs.
+    """
+    from bothways.data import read_judgments
+    from bothways.evaluation import ranking_differences
+    from bothways.evaluation.report import flat_estimates
+    from bothways.retrieval import absent_documents, search_outcomes
+
+    if mode_name(mode) in map(mode_name, against) and reranking.reranker is None:
+        raise usage_error(f"--against {mode} is the mode itself.")
+    judgments, show = read_judgments(qrels), False if quiet else None
+    texts_by_id = _queries(queries, text, id, format)
+    rerank = rerank_of(reranking, opening)
+    searcher = open_search(index, model, opening, modes=[mode, *against])
+    with _naming(index, qrels):
+        absent = absent_documents(judgments, searcher.index.ids)
+
+    def measured(name: ModeName, reranker: "Rerank | None") -> "Outcomes":
+        def search(texts: Sequence[str]) -> "list[list[Hit]]":
+            return searcher.search(texts, hits, mode=mode_of(name, hybrid), rerank=reranker, show_progress=show)
+
+        with _naming(queries, qrels):
+            return search_outcomes(search, texts_by_id, judgments)
+
+    outcomes, compared = measured(mode, rerank), {each: measured(each, None) for each in against}
+    report = outcomes.report(resamples=resamples, seed=seed)
+    others = {each: other.report(resamples=resamples, seed=seed) for each, other in compared.items()}
+    differences = {
+        each: ranking_differences(outcomes, other, resamples=resamples, seed=seed) for each, other in compared.items()
+    }
+    if json:
+        comparisons = [
+            {"mode": each, **flat_estimates(other.estimates), **flat_estimates(differences[each], "_difference")}
+            for each, other in others.items()
+        ]
+        print_json({"mode": mode, **report.to_dict(), "absent_documents": absent, "against": comparisons})
+        return
+    if absent:
+        note(f"not in the index: {counted(absent, 'relevant document')}")
+    if report.counts["unjudged"]:
+        note(f"left out, without a relevant document: {report.counts['unjudged']:,} of {len(texts_by_id):,} queries")
+    if report.counts["missing_queries"]:
+        note(f"left out, without a query: {report.counts['missing_queries']:,} of the judged queries")
+    _print_table(mode if rerank is None else f"{mode}, reranked", report, others, differences)
+
+
+def mine(
+    index: Path,
+    /,
+    *,
+    data: File,
+    output: File = "-",
+    anchor: str = "anchor",
+    positive: str = "positive",
+    rows: Literal["triplets", "pairs"] = "triplets",
+    per_query: PositiveInt = 3,
+    depth: PositiveInt = 100,
+    share: Annotated[float, Parameter(validator=Number(gt=0, lte=1))] = 0.95,
+    format: Format | None = None,  # noqa: A002 (the option's name)
+    model: str | None = None,
+    json: Flag = False,
+    quiet: Flag = False,
+    opening: ModelOptions = HERE,
+) -> None:
+    """Mine hard negatives from a search index.
+
+    Hard negatives are passages that are near a query and do not answer it. 'bothways train embedding' and 'bothways
+    train pairs' read the output as it is.
+
+    Args:
+        index: Folder of the index of all passages.
+        data: Rows of a query and a passage that answers it; several rows may share a query.
+        output: .jsonl, .csv or .tsv (also .gz), replaced if it exists; '-' is standard output.
+        anchor: Column of the queries.
+        positive: Column of the passages that answer.
+        rows: Triplets (anchor, positive, and negative_1, negative_2, ... or, of one, negative) to train an embedder,
+            or pairs (text_a, text_b) labelled yes and no to train a reranker.
+        per_query: Negatives for each row. If fewer are found, triplets repeat them and pairs omit them; rows without
+            any give no triplet.
+        depth: Number of hits to choose from.
+        share: Passages above this share of the answer's cosine are skipped: they may be answers themselves.
+        format: Format of the data, if its name does not tell.
+        model: Present place of the index's model, if it was moved.
+        json: Print JSON Lines, which is also the default.
+        quiet: Print nothing but the rows.
+        opening: How the model is found and where it runs.
+    """
+    from bothways.data import read_rows, text_at, write_rows
+    from bothways.retrieval import Mining, mine_negatives
+
+    del json  # there is no other form on standard output
+    check_output(data, output)
+    with bad_usage():
+        mining = Mining(per_query, depth, share)
+    pairs = [(text_at(row, anchor), text_at(row, positive)) for row in read_rows(data, format=format)]
+    show = progress_beside(output, quiet=quiet)
+    search = open_search(index, model, opening)
+    mined = mine_negatives(search, pairs, mining, show_progress=show)
+    count = write_rows(output, _triplets(mined, per_query) if rows == "triplets" else _labelled(mined))
+    if output != "-" and not quiet:
+        note(f"{counted(count, 'row')} from {len(pairs):,} in {output}")
+        if count:
+            task, run = ("embedding", "runs/embedder") if rows == "triplets" else ("pairs", "runs/reranker")
+            named = shlex.quote(model or search.index.encoder.name)
+            note(f"next: bothways train {task} --model {named} --train {shlex.quote(output)} --output {run}")
+
+
+@contextmanager
+def _naming(*files: str | Path) -> Iterator[None]:
+    """Name the files that disagree in an error about their ids."""
+    from bothways.errors import InvalidInput
+
+    try:
+        yield
+    except InvalidInput as error:
+        raise InvalidInput(f"{' and '.join(repr(str(file)) for file in files)}: {error}") from error
+
+
+def _queries(source: str, text: tuple[str, ...], id_: str, format_: Format | None) -> dict[str, str]:
+    from bothways.data import class_label, text_at, value_at
+    from bothways.errors import InvalidInput
+
+    texts: dict[str, str] = {}
+    for row in given_rows((), source, text, format_):
+        name = class_label(value_at(row, id_))
+        if name in texts:
+            raise InvalidInput(f"{row.where}: the query {name!r} comes a second time. Drop one.")
+        texts[name] = text_at(row, text)
+    return texts
+
+
+def _print_table(
+    name: str,
+    report: "Report",
+    others: "dict[ModeName, Report]",
+    differences: "dict[ModeName, dict[str, Estimate]]",
+) -> None:
+    table = plain_table()
+    table.add_column(f"{report.n} queries; 95 % intervals")
+    for heading in (name, *others, *(f"{name} - {each}" for each in others)):
+        table.add_column(heading)
+    for measure, estimate in report.estimates.items():
+        cells = [estimate, *(other.estimates[measure] for other in others.values())]
+        cells += [difference[measure] for difference in differences.values()]
+        table.add_row(measure, *(f"{each.value:.4f} [{each.low:.4f}, {each.high:.4f}]" for each in cells))
+    print_table(table)
+
+
+def _triplets(mined: "Iterable[Mined]", per_query: int) -> Iterator[Mapping[str, object]]:
+    """Yield rows under the names that an embedder reads by default, all with as many negatives: tables have no gaps."""
+    names = ["negative"] if per_query == 1 else [f"negative_{number}" for number in range(1, per_query + 1)]
+    for each in mined:
+        if each.negatives:
+            negatives = dict(zip(names, itertools.cycle(each.negatives), strict=False))
+            yield {"anchor": each.query, "positive": each.positive, **negatives}
+
+
+def _labelled(mined: "Iterable[Mined]") -> Iterator[Mapping[str, object]]:
+    for each in mined:
+        yield {"text_a": each.query, "text_b": each.positive, "label": "yes"}
+        for negative in each.negatives:
+            yield {"text_a": each.query, "text_b": negative, "label": "no"}

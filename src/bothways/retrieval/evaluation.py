@@ -1,0 +1,261 @@
+"""Evaluation of searches against relevance judgments, and of rerankers on lists of candidates."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Unpack
+
+import numpy as np
+
+from bothways.checkpoints.hub import locate
+from bothways.data import Source, class_label, read_rows, text_at, value_at
+from bothways.data.judgments import check_grade
+from bothways.errors import InvalidInput, did_you_mean
+from bothways.evaluation import Outcomes, Report
+from bothways.evaluation.rankings import ranking_outcomes
+from bothways.progress import progress
+from bothways.retrieval.ranking import Hit
+from bothways.retrieval.reranking import AFFIRMATIVE, BiEncoder, CrossEncoder, Reranker, are_grades, checked_scores
+from bothways.tasks import PairClassifier, SentenceEmbedder
+from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
+from bothways.tasks.columns import PairColumns, column_names, renamed
+from bothways.tasks.embedding.spec import EMBEDDING, FEW_SHOT
+from bothways.tasks.masked_lm.spec import MASKED_LM
+from bothways.tasks.registry import check_open_options, stored_task, task_class, task_of_heads
+from bothways.tasks.scores import TokensRead, texts_read
+from bothways.tasks.targets import Regression
+from bothways.tasks.task import OpenArguments
+
+# Tasks whose models embed texts, or are encoders that can; None is an encoder without a task.
+EMBEDS = (None, EMBEDDING.name, FEW_SHOT.name, MASKED_LM.name)
+
+
+def search_outcomes(
+    search: Callable[[Sequence[str]], list[list[Hit]]],
+    queries: Mapping[str, str],
+    judgments: Mapping[str, Mapping[str, int]],
+) -> Outcomes:
+    """Search for each query, and return the outcomes that reports and comparisons are computed from.
+
+    Args:
+        search: Returns the hits of queries, as many as the measures should see.
+        queries: Texts by id.
+        judgments: Relevance by query and document.
+
+    Raises:
+        InvalidInput: No query has a relevant document.
+        MissingDependency: The extra ``search`` is not installed.
+    """
+    answers = search(list(queries.values()))
+    rankings = {query: [hit.id for hit in hits] for query, hits in zip(queries, answers, strict=True)}
+    return ranking_outcomes(rankings, judgments)
+
+
+def absent_documents(judgments: Mapping[str, Mapping[str, int]], ids: Collection[str]) -> int:
+    """Return the number of relevant documents that an index does not have, so that no search finds them.
+
+    Raises:
+        InvalidInput: The index has none of them, or no document is relevant.
+    """
+    relevant = {document for of_query in judgments.values() for document, grade in of_query.items() if grade > 0}
+    if not relevant:
+        raise InvalidInput(
+            "the judgments call no document relevant: expected a grade above 0 for at least one document of a query."
+        )
+    absent = relevant.difference(ids)
+    if len(absent) == len(relevant):
+        raise InvalidInput(
+            f"the index has none of the {len(relevant):,} documents that the judgments call relevant. Check that both "
+            f"name the documents alike: one of the index is {next(iter(ids), None)!r}, a judged one {min(absent)!r}. "
+            "The index should be built with --id."
+        )
+    return len(absent)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """A query with candidate passages of known relevance.
+
+    Attributes:
+        query: The query.
+        passages: The passages to rank.
+        grades: The relevance of each; 0 for not relevant.
+    """
+
+    query: str
+    passages: tuple[str, ...]
+    grades: tuple[int, ...]
+
+
+def read_candidates(
+    data: Source,
+    *,
+    query: str = "text_a",
+    passage: str = "text_b",
+    label: str = "label",
+    relevant: str | None = None,
+) -> list[Candidates]:
+    """Read rows of one passage each, and group them by query.
+
+    Args:
+        data: A file, or a list of mappings.
+        query: Column of the queries.
+        passage: Column of the passages.
+        label: Column of their relevance: a grade from 0 on, or a label.
+        relevant: The label of relevant passages; by default labels are grades, or one has a usual name
+            (``AFFIRMATIVE``).
+
+    Raises:
+        InvalidInput: A text is missing, a grade is far out of range, or the label of relevant passages is unclear.
+    """
+    rows = [
+        (row.where, text_at(row, query), text_at(row, passage), class_label(value_at(row, label)))
+        for row in read_rows(data)
+    ]
+    labels = {value for *_, value in rows}
+    shown = ", ".join(map(repr, sorted(labels)[:10]))
+    if relevant is None and not are_grades(labels):
+        usual = [name for name in sorted(labels) if name.lower() in AFFIRMATIVE]
+        if len(usual) != 1:
+            raise InvalidInput(
+                f"the relevance in {label!r} must be whole numbers from 0 on, or labels with a known one for relevant "
+                f"passages, got {shown}. Pass relevant=... (on the command line --relevant)."
+            )
+        relevant = usual[0]
+    if relevant is not None and relevant not in labels:
+        raise InvalidInput(
+            f"no passage has {relevant!r}, the label of relevant passages, in {label!r}: there are {shown}."
+            f"{did_you_mean(relevant, labels)} If one of these means relevant, pass relevant=... (on the command line "
+            "--relevant); of a model of pairs it must be a label of the model as well."
+        )
+    by_query: dict[str, list[tuple[str, int]]] = {}
+    for where, query_text, passage_text, value in rows:
+        grade = check_grade(value, where) if relevant is None else int(value == relevant)
+        by_query.setdefault(query_text, []).append((passage_text, grade))
+    return [
+        Candidates(text, tuple(passage for passage, _ in graded), tuple(grade for _, grade in graded))
+        for text, graded in by_query.items()
+    ]
+
+
+def evaluate_reranker(
+    reranker: Reranker,
+    candidates: Sequence[Candidates],
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+    show_progress: bool | None = None,
+) -> Report:
+    """Rank each query's candidates and measure the rankings.
+
+    Queries whose candidates are all relevant, or all irrelevant, cannot tell rankings apart; they are left out, as is
+    usual for TREC-QA, and counted as ``queries_without_contrast``. Of passages with equal scores the less relevant
+    comes first, so that neither ties nor the order of the data help.
+
+    Args:
+        reranker: Scores the passages.
+        candidates: The queries with their candidates.
+        resamples: Bootstrap resamples over queries.
+        seed: Seed of the bootstrap.
+        show_progress: Force the progress bar on or off.
+
+    Raises:
+        InvalidInput: No query is left, or the reranker did not give one finite score for each passage.
+        MissingDependency: The extra ``search`` is not installed.
+    """
+    contrasting = [each for each in candidates if any(each.grades) and not all(each.grades)]
+    if not contrasting:
+        raise InvalidInput("no query has both relevant and irrelevant passages, so there is nothing to measure.")
+    rankings, judgments = {}, {}
+    reads: list[TokensRead] = []
+    with progress("ranking", len(contrasting), show=show_progress) as bar:
+        for each in contrasting:
+            scores_P, read = checked_scores(reranker, each.query, each.passages)
+            reads += read
+            rankings[each.query] = [str(row) for row in np.lexsort((np.array(each.grades), -scores_P))]
+            judgments[each.query] = {str(row): grade for row, grade in enumerate(each.grades)}
+            bar.advance()
+    outcomes = ranking_outcomes(rankings, judgments, queries_without_contrast=len(candidates) - len(contrasting))
+    return replace(outcomes, tokens_read=texts_read(reads) if reads else None).report(resamples=resamples, seed=seed)
+
+
+class CandidateRanking:
+    """A model that is evaluated by its rankings of the candidates of queries.
+
+    Attributes:
+        columns: The columns of query, passage and relevance.
+    """
+
+    def __init__(self, reranker: Reranker, columns: PairColumns, relevant: str | None) -> None:
+        self.reranker = reranker
+        self.columns = columns
+        self._relevant = relevant
+
+    @classmethod
+    def open(
+        cls, name_or_path: str | Path, *, relevant: str | None = None, **options: Unpack[OpenArguments]
+    ) -> "CandidateRanking":
+        """Open a pair classifier as a cross-encoder, or an embedder or a bare encoder to rank by cosines.
+
+        A checkpoint from elsewhere with a head for texts counts as a pair classifier. Query, passage and relevance are
+        read from the columns of the classifier's training; for a regression model the relevance is in ``label``.
+
+        Args:
+            name_or_path: A folder or a name, see `bothways.load`.
+            relevant: The label of relevant passages.
+            options: See `bothways.tasks.reading.OpenOptions`, and the options of embedders or of models of pairs.
+
+        Raises:
+            InvalidInput: The pair classifier has no such label, or the model was trained for another task. And
+                everything that `bothways.load` raises.
+        """
+        located = locate(name_or_path, revision=options.get("revision"), download=options.get("download", False))
+        stored = stored_task(located.folder)
+        task = stored or task_of_heads(located.folder)
+        if task != PAIRS.name and (stored is not None or task != CLASSIFICATION.name):
+            if task not in EMBEDS:
+                raise InvalidInput(
+                    f"candidates are ranked by a model of pairs, by an embedder or by an encoder that was trained for "
+                    f"no other task, but {str(name_or_path)!r} is a model for {task}."
+                )
+            check_open_options(str(name_or_path), "embedding", options)
+            embedder = SentenceEmbedder.from_pretrained(name_or_path, **options)
+            return cls(BiEncoder(embedder), PairColumns(), relevant)
+        check_open_options(str(name_or_path), "pairs", options)
+        pairs: PairClassifier = task_class(PAIRS).from_pretrained(name_or_path, **options)
+        if isinstance(pairs.outputs.target, Regression):
+            # It was trained on scores; the relevance of candidates is another column.
+            return cls(CrossEncoder(pairs), pairs.with_columns(label=PairColumns().label).columns, relevant)
+        reranker = CrossEncoder(pairs, relevant)
+        return cls(reranker, pairs.columns, reranker.relevant)
+
+    def with_columns(self, **names: object) -> "CandidateRanking":
+        """Return the same model with other columns.
+
+        Raises:
+            UnreadColumn: It reads no such part of a row.
+        """
+        return CandidateRanking(self.reranker, renamed(self.columns, names), self._relevant)
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Parts of a row that have columns, by the names that `with_columns` takes."""
+        return column_names(self.columns)
+
+    @property
+    def ranked_by(self) -> str:
+        """The kind of ranker: ``"cross-encoder"`` or ``"cosine"``."""
+        return "cross-encoder" if isinstance(self.reranker, CrossEncoder) else "cosine"
+
+    def evaluate(
+        self, data: Source, *, resamples: int = 1000, seed: int = 0, show_progress: bool | None = None
+    ) -> Report:
+        """Evaluate on rows of query, passage and relevance, with 95 % bootstrap intervals over queries."""
+        candidates = read_candidates(
+            data,
+            query=self.columns.text_a,
+            passage=self.columns.text_b,
+            label=self.columns.label,
+            relevant=self._relevant,
+        )
+        return evaluate_reranker(self.reranker, candidates, resamples=resamples, seed=seed, show_progress=show_progress)
