@@ -1,9 +1,6 @@
 """``bothways search``: build, change and query an index of texts."""
 
 import itertools
-import json as json_format
-import math
-import re
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -46,9 +43,9 @@ from bothways.progress import reporting
 
 if TYPE_CHECKING:
     from bothways.data import Row
-    from bothways.retrieval import Filter, Hit, Mode, Rerank, SearchIndex, SemanticSearch
+    from bothways.retrieval import Hit, Mode, Rerank, SearchIndex, SemanticSearch
     from bothways.retrieval.passages import Passage
-    from bothways.retrieval.ranking import Fields, Scalar
+    from bothways.retrieval.ranking import Fields
 
 BUILD_EXAMPLE = """\
 Example:
@@ -69,7 +66,6 @@ ModeName = Literal["dense", "lexical", "bm25", "hybrid"]
 
 _ID = "id"
 _TITLE = "title"  # a field that query shows
-_FILTER = re.compile(r"(.+?)(>=|<=|=(?!=))(.*)", re.DOTALL)
 
 
 @Parameter(name="*", group="Hybrid search")
@@ -272,12 +268,15 @@ def query(
         reranking: A model that reorders the first hits.
         opening: How the model is found and where it runs.
     """
+    from bothways.retrieval.filters import parse_filters
+
     text = " ".join(words)
     if not text.strip():
         raise usage_error('the words to search for are empty. Give some: bothways search query INDEX "some words".')
     if len(words) > 1:
         note(f'searching for "{text}"; put several words in quotes, so that the shell leaves them as they are.')
-    filters = filters_of(filter)
+    with bad_usage():
+        filters = parse_filters(filter)
     rerank = rerank_of(reranking, opening)
     search = open_search(index, model, opening, modes=[mode])
     hits = search.search(text, top, mode=mode_of(mode, hybrid), filters=filters, rerank=rerank)
@@ -368,44 +367,6 @@ def rerank_of(options: RerankOptions, opening: ModelOptions) -> "Rerank | None":
     pairs = PairClassifier.from_pretrained(options.reranker, device=opening.device, dtype=opening.dtype)
     with bad_usage():
         return Rerank(CrossEncoder(pairs, options.relevant), options.rerank_depth)
-
-
-def filters_of(expressions: Sequence[str]) -> "list[Filter]":
-    """Return the filters of ``field=value`` (several of one field are alternatives), ``field>=1`` and ``field<=2``.
-
-    Raises:
-        CycloptsError: An expression has another form.
-    """
-    from bothways.retrieval import Among, Between
-
-    values: dict[str, tuple[Scalar, ...]] = {}
-    ranges: list[Filter] = []
-    for expression in expressions:
-        parts = _FILTER.fullmatch(expression)
-        if parts is None:
-            raise usage_error(f"the filter {expression!r} must be field=value, field>=number or field<=number.")
-        name, sign, value = parts.groups()
-        if sign == "=":
-            values[name] = values.get(name, ()) + _readings(value)
-            continue
-        try:
-            number = float(value)
-        except ValueError:
-            number = math.nan
-        if not math.isfinite(number):
-            raise usage_error(f"the filter {expression!r} must have a number behind its sign.")
-        ranges.append(Between(name, low=number) if sign == ">=" else Between(name, high=number))
-    return [*(Among(name, given) for name, given in values.items()), *ranges]
-
-
-def _readings(text: str) -> "tuple[Scalar, ...]":
-    """Return the text, and the number, boolean or null that it spells: the command line cannot tell 1 from "1"."""
-    try:
-        value = json_format.loads(text)
-    except ValueError:
-        return (text,)
-    is_scalar = value is None or isinstance(value, bool | int | float)
-    return (text, value) if is_scalar else (text,)
 
 
 def _columns(

@@ -3,7 +3,9 @@
 Letters in names: N rows of the index, L rows allowed.
 """
 
+import json
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -51,6 +53,38 @@ class Between:
 
 
 Filter = Among | Between
+
+_EXPRESSION = re.compile(r"(.+?)(>=|<=|=(?!=))(.*)", re.DOTALL)
+
+
+def parse_filters(expressions: Sequence[str]) -> list[Filter]:
+    """Return the filters of ``field=value`` (several of one field are alternatives), ``field>=1`` and ``field<=2``.
+
+    A value matches as text, and as the number, boolean or null that it spells.
+
+    Raises:
+        InvalidInput: An expression has another form.
+    """
+    values: dict[str, tuple[Scalar, ...]] = {}
+    ranges: list[Filter] = []
+    for expression in expressions:
+        parts = _EXPRESSION.fullmatch(expression)
+        if parts is None:
+            raise InvalidInput(f"the filter {expression!r} must be field=value, field>=number or field<=number.")
+        name, sign, text = parts.groups()
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        if sign == "=":
+            spelled = (value,) if value is None or isinstance(value, bool | int | float) else ()
+            values[name] = (*values.get(name, ()), text, *spelled)
+            continue
+        number = _number(text)
+        if number is None or not math.isfinite(number):
+            raise InvalidInput(f"the filter {expression!r} must have a number behind its sign.")
+        ranges.append(Between(name, low=number) if sign == ">=" else Between(name, high=number))
+    return [*(Among(name, accepted) for name, accepted in values.items()), *ranges]
 
 
 def allowed_rows(filters: Sequence[Filter], columns: Mapping[str, Sequence[Scalar]]) -> Rows | None:
