@@ -1,4 +1,4 @@
-"""What every family's tagger keeps to, for spans and for plain tags."""
+"""What every family's tagger keeps to, for spans and for plain tags in turn."""
 
 import inspect
 
@@ -7,15 +7,18 @@ import torch
 
 from bothways import Ensemble
 from bothways.data import TaggedRow, read_rows
+from bothways.families import FAMILIES
 from bothways.tasks import TextTagger
 from bothways.text import Words
 from contract_cases import padding_side, write_pretrained
-from tiny_models import every_family, padded
+from tiny_models import padded
 
 transformers = pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")
 
 KINDS = ("BIO", "plain")
-every_kind = pytest.mark.parametrize("kind", KINDS)
+every_family = pytest.mark.parametrize(
+    ("model_type", "kind"), [(model_type, KINDS[number % 2]) for number, model_type in enumerate(FAMILIES)]
+)
 LONG = [f"w{5 + (7 * place) % 50}" for place in range(45)]
 
 
@@ -56,7 +59,6 @@ def overfitted(tmp_path_factory):
 
 
 @every_family
-@every_kind
 def test_a_few_texts_are_learnt_by_heart(overfitted, model_type, kind):
     tagger, _ = overfitted(model_type, kind)
     data = rows(kind)
@@ -70,7 +72,6 @@ def test_a_few_texts_are_learnt_by_heart(overfitted, model_type, kind):
 
 
 @every_family
-@every_kind
 def test_a_saved_tagger_predicts_the_same_to_the_bit(overfitted, model_type, kind):
     tagger, folder = overfitted(model_type, kind)
     again = TextTagger.from_pretrained(folder, device="cpu")
@@ -82,7 +83,6 @@ def test_a_saved_tagger_predicts_the_same_to_the_bit(overfitted, model_type, kin
 
 
 @every_family
-@every_kind
 def test_saving_again_writes_the_same_weights(overfitted, model_type, kind, tmp_path):
     _, folder = overfitted(model_type, kind)
     TextTagger.from_pretrained(folder, device="cpu").save(tmp_path / "again")
@@ -91,7 +91,6 @@ def test_saving_again_writes_the_same_weights(overfitted, model_type, kind, tmp_
 
 
 @every_family
-@every_kind
 def test_an_answer_does_not_depend_on_its_neighbours_in_the_batch(overfitted, model_type, kind):
     tagger, _ = overfitted(model_type, kind)
     texts = [*(row["tokens"] for row in rows(kind)), LONG]
@@ -104,7 +103,6 @@ def test_an_answer_does_not_depend_on_its_neighbours_in_the_batch(overfitted, mo
 
 
 @every_family
-@every_kind
 def test_an_ensemble_of_equal_taggers_answers_as_one(overfitted, model_type, kind):
     tagger, folder = overfitted(model_type, kind)
     texts = [*(row["tokens"] for row in rows(kind)), LONG]
@@ -119,7 +117,6 @@ def test_an_ensemble_of_equal_taggers_answers_as_one(overfitted, model_type, kin
 
 
 @every_family
-@every_kind
 def test_a_saved_tagger_opens_in_transformers_with_the_same_logits(overfitted, model_type, kind):
     tagger, folder = overfitted(model_type, kind)
     model, info = transformers.AutoModelForTokenClassification.from_pretrained(folder, output_loading_info=True)
@@ -129,16 +126,16 @@ def test_a_saved_tagger_opens_in_transformers_with_the_same_logits(overfitted, m
 
 
 @every_family
-def test_a_tagger_of_transformers_opens_with_the_same_logits(model_type, tmp_path, overfitted):
-    _, folder = overfitted(model_type, "BIO")
+def test_a_tagger_of_transformers_opens_with_the_same_logits(overfitted, model_type, kind, tmp_path):
+    _, folder = overfitted(model_type, kind)
     model = transformers.AutoModelForTokenClassification.from_pretrained(folder)
     model.save_pretrained(tmp_path)
     for path in folder.glob("tokenizer*"):
         (tmp_path / path.name).write_bytes(path.read_bytes())
     assert not (tmp_path / "bothways.json").exists()
     tagger = TextTagger.from_pretrained(tmp_path, device="cpu")
-    assert tagger.outputs.tag_set.scheme == "BIO"
-    assert_same_logits(tagger, model, rows("BIO"), model_type)
+    assert tagger.outputs.tag_set.scheme == kind
+    assert_same_logits(tagger, model, rows(kind), model_type)
 
 
 def assert_same_logits(tagger, model, data, model_type):
