@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from command_line import rows, write_jsonl
+from command_line import call, rows, write_jsonl
 
 from classifier_cases import without_dropout
 
@@ -15,8 +15,11 @@ TEXTS = [f"the cat sat on the mat number {number}. and saw {number * 7} birds." 
 
 
 def torchrun(count, *words):
-    """Run a command by torchrun on so many processes, or alone for one."""
-    many = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"] if count > 1 else []
+    """Run a command by torchrun on so many processes, or in this one."""
+    if count == 1:
+        done = call(*words)
+        return subprocess.CompletedProcess(words, done.code, done.out, done.err)
+    many = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, *many, "-m", "bothways", *map(str, words)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)

@@ -1,8 +1,6 @@
 """Runs on several processes: the same course as on one, resumed on any number, ended by one that dies."""
 
 import json
-import os
-import socket
 import subprocess
 import sys
 import time
@@ -21,26 +19,22 @@ from bothways.training.workers import SingleProcess, current_workers, joined, sh
 SCRIPT = Path(__file__).with_name("worker_toys.py")
 
 
-def run(folder, count, mode="plain"):
-    """Start as many processes as torchrun would; their exit codes, what they said, and what they found."""
-    folder.mkdir(exist_ok=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    shared = {**os.environ, "WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, SCRIPT, folder, mode],
-            env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(count)
-    ]
-    said = [process.communicate(timeout=120)[1] for process in processes]
-    files = [folder / f"{mode}-{rank}.json" for rank in range(count)]
-    found = [json.loads(each.read_text()) if each.exists() else None for each in files]
-    return [process.returncode for process in processes], said, found
+@pytest.fixture(scope="module")
+def run():
+    """A function that runs so many processes; their exit codes, what they said, and what they found."""
+    process = subprocess.Popen([sys.executable, SCRIPT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def run(folder, count, mode="plain"):
+        folder.mkdir(exist_ok=True)
+        process.stdin.write(json.dumps([str(folder), mode, count]) + "\n")
+        process.stdin.flush()
+        codes, said = json.loads(process.stdout.readline())
+        files = [folder / f"{mode}-{rank}.json" for rank in range(count)]
+        return codes, said, [json.loads(each.read_text()) if each.exists() else None for each in files]
+
+    yield run
+    process.stdin.close()
+    assert process.wait(30) == 0
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +53,7 @@ def check_equal(found, alone):
 
 
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_the_course_does_not_depend_on_the_number_of_processes(tmp_path, alone, count):
+def test_the_course_does_not_depend_on_the_number_of_processes(run, tmp_path, alone, count):
     codes, _, found = run(tmp_path / "run", count, "shifted")
     assert codes == [0] * count
     for each in found:
@@ -70,7 +64,7 @@ def test_the_course_does_not_depend_on_the_number_of_processes(tmp_path, alone, 
 
 
 @pytest.mark.parametrize("after", [1, *(pytest.param(count, marks=pytest.mark.slow) for count in (2, 4))])
-def test_a_run_is_resumed_on_another_number_of_processes(tmp_path, alone, after):
+def test_a_run_is_resumed_on_another_number_of_processes(run, tmp_path, alone, after):
     codes, _, found = run(tmp_path / "run", 2, "interrupt")
     assert codes == [0, 0]
     assert [each["interrupted"] for each in found] == [True, True]
@@ -83,7 +77,7 @@ def test_a_run_is_resumed_on_another_number_of_processes(tmp_path, alone, after)
         check_equal(each, alone)
 
 
-def test_a_resumed_run_of_as_many_processes_has_their_dropout(tmp_path):
+def test_a_resumed_run_of_as_many_processes_has_their_dropout(run, tmp_path):
     _, _, whole = run(tmp_path / "dropout whole", 2)
     run(tmp_path / "dropout", 2, "interrupt")
     _, _, found = run(tmp_path / "dropout", 2, "resume")
@@ -91,7 +85,7 @@ def test_a_resumed_run_of_as_many_processes_has_their_dropout(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["whole", "shard"])
-def test_a_process_that_dies_ends_the_run_with_its_reason(tmp_path, alone, name):
+def test_a_process_that_dies_ends_the_run_with_its_reason(run, tmp_path, alone, name):
     begun = time.monotonic()
     codes, said, _ = run(tmp_path / name, 2, "die")
     assert time.monotonic() - begun < 60
@@ -106,7 +100,7 @@ def test_a_process_that_dies_ends_the_run_with_its_reason(tmp_path, alone, name)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["whole", "shard"])
-def test_a_full_disk_under_any_process_leaves_the_checkpoint_before(tmp_path, alone, name):
+def test_a_full_disk_under_any_process_leaves_the_checkpoint_before(run, tmp_path, alone, name):
     codes, said, _ = run(tmp_path / name, 2, "full")
     assert codes == [1, 1]
     for each in said:
@@ -119,7 +113,7 @@ def test_a_full_disk_under_any_process_leaves_the_checkpoint_before(tmp_path, al
 
 
 @pytest.mark.parametrize("name", ["whole", pytest.param("shard", marks=pytest.mark.slow)])
-def test_processes_that_train_different_things_are_refused(tmp_path, name):
+def test_processes_that_train_different_things_are_refused(run, tmp_path, name):
     codes, said, _ = run(tmp_path / name, 2, "disagree")
     assert codes == [1, 1]
     for each in said:

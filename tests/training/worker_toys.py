@@ -1,15 +1,22 @@
-"""One process of a run on several, as torchrun starts it: ``worker_toys.py FOLDER MODE``; its losses go to FOLDER."""
+"""Runs of several processes that find each other as torchrun's do, forked from one that has imported torch once.
+
+Reads lines ``[folder, mode, count]`` from standard input, and answers each with exit codes and what the processes said;
+the losses of each go to its folder.
+"""
 
 import errno
 import json
 import os
 import signal
+import socket
 import sys
 import time
+import traceback
 from contextlib import suppress
 from pathlib import Path
 
 import torch
+import torch._dynamo  # which an optimizer imports
 from training_toys import Toy, mlp, settings
 
 from bothways.training.loop import train
@@ -60,9 +67,8 @@ def gone_within(seconds):
         time.sleep(0.01)
 
 
-def main():
-    folder, mode = Path(sys.argv[1]), sys.argv[2]
-    torch.set_num_threads(1)
+def work(folder, mode):
+    """Train as one of the processes."""
     with joined() as workers:
         if mode == "full" and workers.rank:
             full()
@@ -87,6 +93,39 @@ def main():
         "updates": record.updates,
     }
     (folder / f"{mode}-{workers.rank}.json").write_text(json.dumps({**summary, **more, "weights": weights}))
+
+
+def forked(folder, mode, count):
+    """Start as many processes as torchrun would; their exit codes, and what they said."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    children, said = [], [folder / f"{mode}-{rank}.txt" for rank in range(count)]
+    for rank, errors in enumerate(said):
+        child = os.fork()
+        if child == 0:
+            os.environ |= {"WORLD_SIZE": str(count), "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            with errors.open("w") as stream:
+                os.dup2(stream.fileno(), sys.stderr.fileno())
+            code = 0
+            try:
+                work(folder, mode)
+            except BaseException:
+                traceback.print_exc()
+                code = 1
+            sys.stderr.flush()
+            os._exit(code)
+        children.append(child)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    return codes, [errors.read_text() for errors in said]
+
+
+def main():
+    torch.set_num_threads(1)
+    for line in sys.stdin:
+        folder, mode, count = json.loads(line)
+        print(json.dumps(forked(Path(folder), mode, count)), flush=True)
 
 
 if __name__ == "__main__":
