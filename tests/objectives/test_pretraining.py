@@ -50,7 +50,7 @@ def options(**changes):
 @pytest.mark.parametrize(
     ("model_type", "relation", "settings"),
     [
-        ("bert", NextSentence(), {}),
+        pytest.param("bert", NextSentence(), {}, marks=pytest.mark.slow),
         ("albert", SentenceOrder(), {"num_hidden_groups": 1, "inner_group_num": 1, "embedding_size": 24}),
     ],
     ids=["bert", "albert"],

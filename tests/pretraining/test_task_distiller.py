@@ -17,6 +17,7 @@ from bothways.tasks import MultipleChoice, PairClassifier, TextClassifier, TextT
 from bothways.tasks.soft_targets import SoftLoss
 from bothways.tasks.targets import MultiLabel, Regression, SingleLabel
 from contract_cases import CASES, answer, pair_rows, rows, rows_of, texts_of, write_pretrained
+from everyday import some_of
 
 transformers = pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")
 
@@ -58,7 +59,9 @@ def distiller_of(folder, layers=2, **options):
     return TaskDistiller.from_pretrained(folder, layers=layers, device="cpu", **options)
 
 
-@pytest.mark.parametrize(("task", "target"), [*CASES, ("pairs", "regression")])
+@pytest.mark.parametrize(
+    ("task", "target"), some_of([*CASES, ("pairs", "regression")], ("classification", "multi"), ("pairs", "regression"))
+)
 def test_a_student_answers_as_its_teacher_without_a_label(task, target, teachers, tmp_path):
     distiller, data = distiller_of(teachers(task, target)), rows_of(task, target)
     kept = {name: value.clone() for name, value in distiller.teacher.model.encoder.state_dict().items()}

@@ -12,6 +12,7 @@ from bothways.evaluation.masked_lm import TokenLosses, masked_lm_metrics
 from bothways.objectives import MaskedLM, Masker, Masking, PretrainingObjective, TextWindows, WholeWordMasking
 from bothways.packing import unpad
 from bothways.tasks import FillMask
+from everyday import some_of
 from tiny_models import write_checkpoint
 
 TEXTS = [" ".join(f"w{5 + (7 * start + place) % 50}" for place in range(1 + start % 14)) for start in range(24)]
@@ -37,7 +38,7 @@ class CrashError(Exception):
     pass
 
 
-@pytest.mark.parametrize("call", [1, 4, 7, 12])
+@pytest.mark.parametrize("call", some_of([1, 4, 7, 12], 4))
 def test_an_interrupted_run_resumes_to_the_same_bits(base, tmp_path, monkeypatch, call):
     whole = FillMask.from_pretrained(base, device="cpu")
     expected = whole.fit(TEXTS, validation=TEXTS[:6], **OPTIONS)

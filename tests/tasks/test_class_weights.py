@@ -107,6 +107,7 @@ def fitted(base, data, **options):
     return classifier
 
 
+@pytest.mark.slow
 def test_rare_labels_are_found_with_class_weights(base, tmp_path):
     plain, balanced = (fitted(base, rows(400), class_weights=each, epochs=8) for each in (None, "balanced"))
     recalls = [model.evaluate(rows(60, seed=2), resamples=5).per_class[1].recall.value for model in (plain, balanced)]

@@ -113,6 +113,7 @@ def test_all_rows_are_learnt_from_and_measured_by_cross_validation(fitted):
     assert classifier.evaluate(rows("single"), resamples=5).baseline.name == CROSS_VALIDATED
 
 
+@pytest.mark.slow
 def test_no_text_is_answered_by_a_model_that_learnt_from_it(base):
     """Labels at random cannot be told, though the model knows those of all of its texts."""
     texts = [f"w{5 + at} w{20 + (7 * at) % 35}" for at in range(40)]
@@ -187,7 +188,10 @@ def test_more_texts_have_some_held_out(base):
     assert record.baseline == LINEAR
 
 
-@pytest.mark.parametrize(("texts", "contrasted", "least"), [(90, 20, 20), (200, 40, 150), (2300, None, 1)])
+@pytest.mark.parametrize(
+    ("texts", "contrasted", "least"),
+    [(90, 20, 20), *(pytest.param(*more, marks=pytest.mark.slow) for more in ((200, 40, 150), (2300, None, 1)))],
+)
 def test_more_texts_are_brought_together_for_longer_and_very_many_are_not(base, monkeypatch, texts, contrasted, least):
     many = [{"text": f"w{5 + at % 50} w{6 + at % 49}", "label": str(at % 2)} for at in range(texts)]
     began, bring = [], head_training.bring_together
@@ -202,6 +206,7 @@ def test_more_texts_are_brought_together_for_longer_and_very_many_are_not(base, 
     assert record.updates >= least
 
 
+@pytest.mark.slow
 def test_long_texts_take_fewer_updates_but_three_passes(base, monkeypatch):
     many = [{"text": f"w{5 + at % 50} w{6 + at % 49}", "label": str(at % 2)} for at in range(200)]  # 25 updates a pass
     in_update = QUIET["batch_size"] * 4  # two words and two special tokens

@@ -1,0 +1,13 @@
+"""Parameters of which the everyday tests take some; all of them run in turn with the slow tests."""
+
+import pytest
+
+
+def some_of(cases, *everyday):
+    """Mark as slow what is not named: for tests that a cheaper one stands beside for every case."""
+    assert set(everyday) <= set(cases), everyday
+    return [case if case in everyday else slow(*(case if isinstance(case, tuple) else (case,))) for case in cases]
+
+
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
