@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from bothways.errors import BothwaysError
     from bothways.retrieval import SearchIndex, SemanticSearch
     from bothways.tasks import (
-        FewShotClassifier,
         FillMask,
         MultipleChoice,
         PairClassifier,
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = [
     "BothwaysError",
     "Ensemble",
-    "FewShotClassifier",
     "FillMask",
     "MultiTask",
     "MultipleChoice",
@@ -55,7 +53,6 @@ __all__ = [
 _HOMES = {
     "BothwaysError": "bothways.errors",
     "Ensemble": "bothways.compose.ensembles.ensemble",
-    "FewShotClassifier": "bothways.tasks",
     "FillMask": "bothways.tasks",
     "MultiTask": "bothways.compose.multitask.multitask",
     "MultipleChoice": "bothways.tasks",

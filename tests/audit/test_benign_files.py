@@ -16,7 +16,7 @@ from bothways.audit import Severity, scan
 from bothways.families import FAMILIES
 from tiny_models import write_checkpoint
 
-FROZEN = Path(__file__).parents[1] / "frozen" / "v1"
+FROZEN = Path(__file__).parents[1] / "frozen" / "models"
 FOLDERS = sorted(path.name for path in FROZEN.iterdir() if path.is_dir())
 
 

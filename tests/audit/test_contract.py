@@ -24,7 +24,7 @@ from bothways.audit.printing import as_text
 from bothways.audit.registry import detector_named
 from bothways.audit.sarif import as_sarif
 
-MODEL = Path(__file__).parents[1] / "frozen" / "v1" / "classifier"
+MODEL = Path(__file__).parents[1] / "frozen" / "models" / "classifier"
 COLUMNS = {"text": "text", "label": "label"}
 LABELS = ["ant", "bee", "cow"]
 ROWS = [{"text": f"w{5 + at % 3} w{20 + at % 7} w{30 + at % 5}", "label": LABELS[at % 3]} for at in range(24)]

@@ -13,7 +13,7 @@ from bothways.audit.printing import as_text
 from bothways.audit.sarif import as_sarif
 from bothways.errors import InvalidInput, UnknownModel
 
-MODEL = Path(__file__).parents[1] / "frozen" / "v1" / "classifier"
+MODEL = Path(__file__).parents[1] / "frozen" / "models" / "classifier"
 
 
 def finding(severity, title="a title"):

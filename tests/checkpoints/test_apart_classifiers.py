@@ -221,10 +221,8 @@ def test_an_onnx_export_gives_the_same_logits(saved, tmp_path):
 
 
 @pytest.mark.parametrize("detector", [name for name in get_args(DetectorChoice) if name != "auto"])
-def test_detectors_and_window_attention_read_the_state_of_the_pair(tmp_path, detector):
-    classifier = PairClassifier.from_pretrained(
-        write_embedder(tmp_path / "base"), device="cpu", merge="attention", max_length=12
-    )
+def test_detectors_read_the_state_of_the_pair(tmp_path, detector):
+    classifier = PairClassifier.from_pretrained(write_embedder(tmp_path / "base"), device="cpu", max_length=12)
     data = [{**row, "text_b": f"{row['text_b']} " + "w20 " * 20} for row in pair_rows("single")]
     with mock.patch("bothways.tasks.head_training.Baseline", BeyondReach):
         assert classifier.fit(data, validation=data, detector=detector, **STILL).kept_epoch == 0

@@ -11,7 +11,7 @@ from command_line import call
 import bothways.audit
 from bothways.audit.finding import AuditReport, DetectorResult
 
-MODEL = Path(__file__).parents[1] / "frozen" / "v1" / "classifier"
+MODEL = Path(__file__).parents[1] / "frozen" / "models" / "classifier"
 FILES = ("--detectors", "ModelProvenanceChecker", "--quiet")
 
 

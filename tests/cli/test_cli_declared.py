@@ -3,18 +3,13 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Literal
 
 import pytest
 from command_line import call
 
-from bothways import TaskData, open_trained
 from bothways.cli.declared import attribute_docs, given_of, group_of, options_of
-from bothways.errors import InvalidInput
 from bothways.tasks.registry import SPECS
-
-FROZEN = Path(__file__).parents[1] / "frozen" / "v1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +59,7 @@ def test_what_cannot_be_typed_is_no_option_and_what_is_not_given_has_no_value():
     assert given_of(None) == {}
 
 
-@pytest.mark.parametrize("task", [name for name, spec in SPECS.items() if spec.learns and name != "masked_lm"])
+@pytest.mark.parametrize("task", [name for name in SPECS if name != "masked_lm"])
 def test_every_task_has_a_command_with_its_columns_options_and_example(monkeypatch, task):
     monkeypatch.setenv("COLUMNS", "200")
     spec = SPECS[task]
@@ -74,18 +69,6 @@ def test_every_task_has_a_command_with_its_columns_options_and_example(monkeypat
     names += [each.name for each in options_of(spec.fit_options)]
     assert [name for name in names if f"--{name.replace('_', '-')} " not in out] == []
     assert all(json.dumps(name) in out for name in spec.example)
-
-
-@pytest.mark.parametrize("task", [name for name, spec in SPECS.items() if not spec.learns])
-def test_a_task_that_is_no_longer_learnt_has_no_command_and_its_models_refuse_fit(task):
-    outcome = call("train", task.replace("_", "-"), "--model", "tiny")
-    assert outcome.code == 2
-    assert f'Unknown command "{task.replace("_", "-")}"' in outcome.err
-    assert task.replace("_", "-") not in call("train", "--help").out
-    with pytest.raises(InvalidInput, match="none are trained any more"):
-        open_trained(FROZEN / task, device="cpu").fit([{}])
-    with pytest.raises(InvalidInput, match=f"expected a task of .*, got '{task}'"):
-        TaskData([{}], task=task)
 
 
 def test_options_of_other_tasks_are_refused_by_their_models(files, run):

@@ -1,16 +1,11 @@
 """``train embedding`` and ``evaluate --task similarity`` from file to folder to numbers, and what else embedders do."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from command_line import call, evaluated, rows, write_jsonl
 
-from bothways import open_trained
 from bothways.tasks import SentenceEmbedder
 from contract_cases import write_embedder
-
-FEW_SHOT = Path(__file__).parents[1] / "frozen" / "v1" / "few_shot"
 
 
 def words_of(number):
@@ -135,23 +130,6 @@ def test_a_few_texts_make_a_classifier_above_an_embedder(tmp_path):
     answers = call("predict", run, "w6 w8", "w5 w7")
     assert {each["label"] for each in answers.lines()} <= {"even", "odd"}
     assert answers.err == ""  # they are calibrated
-
-
-def test_a_few_shot_classifier_of_an_earlier_version_is_asked_and_evaluated(tmp_path):
-    (answer,) = call("predict", FEW_SHOT, "w5 w20 w31", "--coverage", 0.8).lines()
-    assert answer["label"] in answer["label_set"]
-    threshold = open_trained(FEW_SHOT, device="cpu").confidence.out_of_domain.threshold
-    assert answer["out_of_domain"] == (answer["out_of_domain_score"] > threshold)
-    data = write_jsonl(tmp_path / "data.jsonl", rows(30, 0, labels=("ant", "bee", "cow")))
-    others = write_jsonl(tmp_path / "others.jsonl", [{"text": f"w{40 + number} w41"} for number in range(20)])
-    page = tmp_path / "page.html"
-    words = ("--out-of-domain", others, "--resamples", 20, "--json", "--report", page)
-    outcome = call("evaluate", FEW_SHOT, "--data", data, *words)
-    assert outcome.code == 0, outcome.err
-    assert outcome.json()["out_of_domain"]["n_out_of_domain"] == 20
-    assert "After calibration" in page.read_text(encoding="utf-8")
-    index = ("--data", data, "--text", "text", "--id", "id", "--output", tmp_path / "index")
-    assert call("search", "build", "--model", FEW_SHOT, *index).code == 0
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def test_sampling_and_merging_can_be_chosen(files, task_files, tmp_path, more):
         (["--sampling", "temperature", "--temperature", 0.5], "from 1 on"),
         (["--temperature", 3], "--temperature goes with --sampling temperature"),
         (["--sampling", "uniform", "--temperature", 2], "--temperature goes with --sampling temperature"),
-        (["--merge", "attention"], "attention"),
+        (["--merge", "median"], "median"),
     ],
 )
 def test_words_that_make_no_sense_are_bad_usage(files, task_files, tmp_path, more, said):

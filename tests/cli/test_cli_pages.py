@@ -8,7 +8,7 @@ from command_line import call, rows, write_jsonl
 
 from answering_cases import questions
 
-FROZEN = Path(__file__).parents[1] / "frozen" / "v1"
+FROZEN = Path(__file__).parents[1] / "frozen" / "models"
 WORDS = ["w5", "w6", "w7", "w8"]
 TEXTS = [" ".join(WORDS[at % 4 :] + WORDS[: at % 4]) for at in range(8)]
 ANIMALS = ["ant", "bee", "cow"]
@@ -20,7 +20,6 @@ ENSEMBLE = [{"body": row["body"], "animal": row["label"]} for row in LABELLED]
 SEVERAL = [{**row, **tagged, "amount": 1.0 * at} for at, (row, tagged) in enumerate(zip(LABELLED, TAGGED, strict=True))]
 CASES = {
     "classifier": ([{"body": row["body"], "animal": row["label"]} for row in LABELLED], "Confusion matrix"),
-    "few_shot": (LABELLED, "Confusion matrix"),
     "multi_label": ([{**row, "label": ["odd", "second"][: at % 3]} for at, row in enumerate(LABELLED)], "<h2>Labels"),
     "regression": (NUMBERED, "Predicted numbers"),
     "tagger": (TAGGED, "<h2>Spans"),

@@ -101,7 +101,7 @@ def long_rows(count):
     ]
 
 
-@pytest.mark.parametrize("merge", ["weighted_mean", "mean", "max", "first", "attention"])
+@pytest.mark.parametrize("merge", ["weighted_mean", "mean", "max", "first"])
 def test_a_way_to_merge_windows_is_kept_with_the_run(files, tmp_path, merge):
     data = write_jsonl(tmp_path / "data.jsonl", long_rows(18))
     trained = call(
@@ -118,13 +118,3 @@ def test_a_way_to_merge_windows_is_kept_with_the_run(files, tmp_path, merge):
     assert long["windows"] == 3
     cut = call("evaluate", tmp_path / "run", "--data", data, "--on-overflow", "truncate")
     assert "6 of 18 texts were cut, by 144 tokens together" in cut.out
-
-
-def test_attention_over_windows_wants_long_texts(files, tmp_path):
-    outcome = call(
-        *("train", "classification", "--model", files / "tiny", "--train", files / "train.jsonl.gz"),
-        *("--output", tmp_path / "run", "--epochs", 1, "--merge", "attention"),
-    )
-    assert outcome.code == 1
-    assert "fits into a single window" in outcome.err
-    assert not (tmp_path / "run").exists()

@@ -167,7 +167,6 @@ def test_version_names_the_installed_package():
         (choices.Dtype, ("auto", *DTYPES)),
         (choices.FamilyName, FAMILIES),
         (choices.LossName, [loss.name for loss in (MultipleNegativesRanking, CoSENT, Triplet)]),
-        (choices.FixedMerge, [merge for merge in typing.get_args(choices.Merge) if merge != "attention"]),
         (choices.SpanScheme, [scheme for scheme in typing.get_args(choices.Scheme) if scheme != "plain"]),
     ],
 )

@@ -1,11 +1,9 @@
 """Two models of a task on the same rows: what `evaluate` says of each, and the difference."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from bothways import Ensemble, MultiTask, TaskData, open_trained
+from bothways import Ensemble, MultiTask, TaskData
 from bothways.errors import InvalidInput
 from bothways.evaluation import compare
 from bothways.evaluation.tag_schemes import complete, converted
@@ -111,11 +109,6 @@ def test_an_ensemble_is_compared_with_a_member(folder):
     agrees(TextClassifier.from_pretrained(members[0], device="cpu"), together, DATA)
     taggers = [folder / f"tags-{name}" for name in "ab"]
     agrees(Ensemble.of(taggers, device="cpu"), TextTagger.from_pretrained(taggers[1], device="cpu"), tagged(TAGS))
-
-
-def test_a_few_shot_classifier_is_compared_with_a_fine_tuned_one(folder):
-    few = open_trained(Path(__file__).parents[1] / "frozen" / "v1" / "few_shot", device="cpu")
-    agrees(few, TextClassifier.from_pretrained(folder / "labels-a", device="cpu"), DATA)
 
 
 def test_one_of_several_tasks_is_compared_with_a_model_of_its_own(folder):

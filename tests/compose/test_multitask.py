@@ -407,11 +407,6 @@ def test_a_text_that_is_too_long_is_refused_on_request(base):
         )
 
 
-def test_attention_over_windows_is_refused(base):
-    with pytest.raises(InvalidInput, match="by a fixed rule, not by attention"):
-        opened(base, merge="attention")
-
-
 @pytest.mark.parametrize("use", ["predict", "evaluate", "save", "part", "facts"])
 def test_an_unfitted_model_says_to_fit_it(base, tmp_path, use):
     model = opened(base)

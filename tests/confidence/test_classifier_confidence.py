@@ -225,10 +225,8 @@ def test_features_change_nothing_else(base):
         assert one.probabilities == pytest.approx(other.probabilities, abs=1e-6)
 
 
-@pytest.mark.parametrize("merge", ["weighted_mean", "attention"])
-def test_all_layers_are_read_where_the_head_reads_its_own(base, merge):
-    short = {"merge": merge, "max_length": 8}
-    classifier = fitted(base, detector="mahalanobis_layers", validation=rows(40), open_with=short)
+def test_all_layers_are_read_where_the_head_reads_its_own(base):
+    classifier = fitted(base, detector="mahalanobis_layers", validation=rows(40), open_with={"max_length": 8})
     encoder, tokenizer = classifier.model.encoder, classifier.model.tokenizer
     assert classifier.confidence.out_of_domain.detector.roots_LDD.shape[0] == encoder.config.layers > 1
     ids = [text.windows[0].ids for text in tokenizer.encode(texts(rows(3)), max_length=8)]

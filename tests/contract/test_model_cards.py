@@ -15,7 +15,7 @@ from bothways.tasks.registry import SPECS, task_class
 from contract_cases import rows
 from tiny_models import write_checkpoint
 
-FROZEN = Path(__file__).parents[1] / "frozen" / "v1"
+FROZEN = Path(__file__).parents[1] / "frozen" / "models"
 KINDS = {
     "classifier": ("transformers", "text-classification"),
     "multi_label": ("transformers", "text-classification"),
@@ -25,7 +25,6 @@ KINDS = {
     "answerer": ("transformers", "question-answering"),
     "masked_lm": ("transformers", "fill-mask"),
     "embedder": ("sentence-transformers", "sentence-similarity"),
-    "few_shot": ("bothways", "text-classification"),
     "multitask": ("transformers", "text-classification"),
     "ensemble_vote": ("bothways", "text-classification"),
     "ensemble_tags": ("bothways", "token-classification"),

@@ -157,8 +157,6 @@ def test_the_length_of_features_does_not_matter_to_mahalanobis_unless_a_model_wa
     np.testing.assert_allclose(*map(detector.score, asked), rtol=1e-9)
     raw = Mahalanobis.fit(features_MLD, labels_M, 4, unit_length=False)
     assert np.ptp(raw.score(asked[1]) / raw.score(asked[0])) > 1
-    # A saved detector of before has no such field.
-    assert not Mahalanobis(raw.roots_LDD, raw.points_LCD).unit_length
 
 
 def test_neighbours_are_those_of_scikit_learn():

@@ -1,7 +1,8 @@
 """Saved folders with something in them that nobody saved, opened in a process of their own within bounds.
 
-A case is a JSON object: the ``model`` (a folder of ``v1``), the ``file`` in it, and either ``path`` and ``value`` (what
-a field of a JSON file becomes; without a value it goes) or ``at``, ``cut`` and ``bytes`` (what becomes of its bytes).
+A case is a JSON object: the ``model`` (a folder in ``models``), the ``file`` in it, and either ``path`` and ``value``
+(the new value of a field of a JSON file; without a value the field goes) or ``at``, ``cut`` and ``bytes`` (the change
+of its bytes).
 Checksums are made right again, as somebody would who means harm.
 """
 
@@ -19,14 +20,13 @@ import warnings
 from multiprocessing import forkserver
 from pathlib import Path
 
-from test_frozen_models import HERE, answer_of, opened, stored
+from test_frozen_models import MODELS, answer_of, opened, stored
 
 import bothways
 from bothways.errors import BothwaysError
 from bothways.retrieval import Dense, Hybrid, Lexical
 from bothways.retrieval.index_files import header_checksum
 
-V1 = HERE / "v1"
 # Seconds of a processor, and of the clock for what waits for ever; bytes beyond those of the libraries.
 SECONDS, WAITING, BYTES = 10, 60, 2 * 2**30
 
@@ -85,15 +85,15 @@ def _attempt(pipe, action, arguments):
     pipe.close()
 
 
-def use(version, name):
+def use(root, name):
     """Open a folder and ask it for something; an answer has finite numbers."""
-    case = stored(V1, name)
+    case = stored(name)
     if "kind" in case:
-        model = opened(Path(version), name, case)
+        model = opened(Path(root), name, case)
         answers = [answer_of(model, call) for call in case["calls"][:1]]
         json.dumps(answers, allow_nan=False).encode()
         return
-    search = bothways.SemanticSearch.open(Path(version) / name, model=Path(version) / "embedder", device="cpu")
+    search = bothways.SemanticSearch.open(Path(root) / name, model=Path(root) / "embedder", device="cpu")
     modes = {"dense": Dense(), "lexical": Lexical(), "hybrid": Hybrid()}
     for query in case["queries"]:
         for hit in search.search(query["query"], k=3, mode=modes[query["mode"]]):
@@ -102,12 +102,12 @@ def use(version, name):
 
 
 def spoilt(case, folder):
-    """Write the version into a folder with one model spoilt; the others are links."""
+    """Write the models into a folder with one of them spoilt; the others are links."""
     name = case["model"]
-    for path in V1.iterdir():
+    for path in MODELS.iterdir():
         if path.name != name:
             (folder / path.name).symlink_to(path)
-    shutil.copytree(V1 / name, folder / name)
+    shutil.copytree(MODELS / name, folder / name)
     path = folder / name / case["file"]
     content = path.read_bytes()
     if "path" in case:

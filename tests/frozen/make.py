@@ -1,12 +1,11 @@
-"""Write what this version of bothways leaves on its users' disks, and what it answers, for `test_frozen_models.py`.
+"""Write what bothways leaves on its users' disks, and what it answers, for `test_frozen_models.py`.
 
-Run it once, with the code of the version that is to be frozen, from the repository's root:
+Run it from the repository's root when the format of a saved folder changes:
 
-    PYTHONPATH=src:tests python tests/frozen/make.py v2
+    PYTHONPATH=src:tests python tests/frozen/make.py
 
-It writes ``tests/frozen/v2/``: a folder for each saved model, as ``save`` writes it, and beside it ``<name>.json`` with
-calls of the public API and their answers. It refuses to overwrite. It knows the code of its own version only: change it
-freely to freeze a later one.
+It writes ``tests/frozen/models/``: a folder for each saved model, as ``save`` writes it, and beside it ``<name>.json``
+with calls of the public API and their answers. It refuses to overwrite: remove the folder first.
 """
 
 import contextlib
@@ -19,13 +18,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-from test_frozen_models import answer_of, opened, printed_by, search_words
+from test_frozen_models import MODELS, answer_of, opened, printed_by, search_words
 
 import bothways
 import tiny_models
 from answering_cases import long_question, questions, write_pair_tokenizer
 from bothways.cli import main
 from bothways.training import step
+from bothways.training.loop import recorded_arithmetic
+from task_cases import choices
 
 HERE = Path(__file__).resolve().parent
 # Where the files are made: paths that are written into them are then nobody's own.
@@ -187,7 +188,7 @@ def asked(given, *options):
 
 
 def printed(name, *words):
-    """Write what a command prints; the words may name ``{v}``, the folder of the version."""
+    """Write what a command prints; the words may name ``{v}``, the folder of the models."""
     write_answers(name, {"words": list(words), "lines": printed_by(Path("v"), words)})
 
 
@@ -225,13 +226,13 @@ def text_models():
     frozen("regression", *asked(TEXTS, both), kind="TextClassifier")
     trained(
         kind,
-        "attention",
+        "long_texts",
         base("deberta-v2"),
         long(labelled(24)),
         validation=long(labelled(12, 60)),
-        open_with={"merge": "attention", "stride": 3},
+        open_with={"merge": "max", "stride": 3},
     )
-    frozen("attention", *asked([LONG, TEXTS[0], long(labelled(1))[0]["text"]], both), kind="TextClassifier")
+    frozen("long_texts", *asked([LONG, TEXTS[0], long(labelled(1))[0]["text"]], both), kind="TextClassifier")
 
 
 def pair_models():
@@ -241,6 +242,12 @@ def pair_models():
     frozen("pairs", *asked(PAIRS, both, raw), kind="PairClassifier")
     trained(kind, "pair_scores", base("distilbert"), scored(36), validation=scored(24, 60), score="score", epochs=60)
     frozen("pair_scores", *asked(PAIRS, both), kind="PairClassifier")
+
+
+def choosers():
+    wanted = [{"context": row["context"], "choices": row["choices"]} for row in choices(5)]
+    trained(bothways.MultipleChoice, "chooser", base("bert"), choices(30), validation=choices(12))
+    frozen("chooser", *asked(wanted), ("evaluate", choices(12), {"resamples": 50}), kind="MultipleChoice")
 
 
 def word_models():
@@ -292,7 +299,6 @@ def embedders():
     small = {"pooling": "cls", "dimensions": 6, "unit_length": False, "max_length": 12}
     trained(bothways.SentenceEmbedder, "embedder_cut", base("xlnet"), scored(30), open_with=small)
     frozen("embedder_cut", *calls[:2], kind="SentenceEmbedder")
-    # v1 has few-shot classifiers, too, and ensembles with one; later versions open them and train none.
 
 
 def mask_fillers():
@@ -328,25 +334,6 @@ def ensembles():
 def ensemble(name, members, calls, **options):
     bothways.Ensemble.of(members, device="cpu", show_progress=False, **options).save(f"v/{name}")
     frozen(name, *calls, kind="Ensemble")
-
-
-def older_models():
-    """Forms that versions before this one wrote, and that still open."""
-    shutil.copytree("v/classifier_temperature", "v/classifier_before_calibration")
-    path = Path("v/classifier_before_calibration/bothways.json")
-    stored = json.loads(path.read_text(encoding="utf-8"))
-    for name in ("calibration", "conformal", "out_of_domain", "as_words", "checksums"):
-        del stored[name]
-    stored["temperature"] = {"value": 2.5, "slope": 0.1}
-    path.write_text(json.dumps(stored, indent=2), encoding="utf-8")
-    (path.parent / "confidence.safetensors").unlink()
-    frozen("classifier_before_calibration", *asked(TEXTS, {"calibrated": False}), kind="TextClassifier")
-    shutil.copytree("v/ensemble_uncalibrated", "v/ensemble_before_columns")
-    path = Path("v/ensemble_before_columns/bothways.json")
-    stored = json.loads(path.read_text(encoding="utf-8"))
-    del stored["columns"], stored["reading"]
-    path.write_text(json.dumps(stored, indent=2), encoding="utf-8")
-    frozen("ensemble_before_columns", *asked(TEXTS), kind="Ensemble")
 
 
 # --- indexes ---
@@ -394,7 +381,7 @@ def unfinished():
     if weights[0] != weights[1]:
         raise SystemExit("the resumed training ended with other weights than the one that was not interrupted")
     calls = [{"method": "predict", "given": TEXTS, "options": options} for options in ({}, {"coverage": 0.8})]
-    made = {"resumed_by": [*words, "run", "--resume"], "calls": calls}
+    made = {"resumed_by": [*words, "run", "--resume"], "arithmetic": recorded_arithmetic(), "calls": calls}
     for name, model in (("before", folder / "run"), ("after", WORKSHOP / "again" / "run")):
         opened = bothways.TextClassifier.from_pretrained(model, device="cpu")
         made[name] = [answer_of(opened, call) for call in calls]
@@ -437,27 +424,23 @@ def write_checksums():
     Path("v/SHA256SUMS").write_text("".join(lines), encoding="utf-8")
 
 
-def everything(version):
-    target = HERE / version
-    if target.exists() or WORKSHOP.exists():
-        raise SystemExit(f"{target} or {WORKSHOP} is there: what was frozen stays as it is. Give another version.")
+def everything():
+    if MODELS.exists() or WORKSHOP.exists():
+        raise SystemExit(f"{MODELS} or {WORKSHOP} exists: remove it first.")
     for model_type, smaller in SMALLER.items():
         tiny_models.TINY[model_type] = tiny_models.TINY[model_type] | smaller
     (WORKSHOP / "v").mkdir(parents=True)
     with contextlib.chdir(WORKSHOP):
-        for part in (text_models, pair_models, word_models, answerers, embedders, mask_fillers):
+        for part in (text_models, pair_models, choosers, word_models, answerers, embedders, mask_fillers):
             part()
         ensembles()
-        older_models()
         indexes()
         unfinished()
         on_the_command_line()
         write_checksums()
-    shutil.move(WORKSHOP / "v", target)
+    shutil.move(WORKSHOP / "v", MODELS)
     shutil.rmtree(WORKSHOP)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        raise SystemExit(f"expected one version, such as v2, got {sys.argv[1:]}.")
-    everything(sys.argv[1])
+    everything()

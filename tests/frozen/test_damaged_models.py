@@ -8,44 +8,31 @@ import shutil
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from test_frozen_models import HERE, answer_of, opened, stored
+from test_frozen_models import MODELS, answer_of, opened, stored
 
-from bothways.checkpoints import earlier, schema
+from bothways.checkpoints import schema
 from bothways.errors import BothwaysError, CorruptCheckpoint, InvalidInput, UnsupportedConfig
 
 OURS = "bothways.json"
 KINDS = {
     "classification": schema.StoredLabels,
     "pairs": schema.StoredLabels,
+    "multiple_choice": schema.Stored,
     "tagging": schema.StoredTags,
     "question-answering": schema.StoredAnswers,
     "masked_lm": schema.Stored,
     "embedding": schema.StoredVectors,
-    "few_shot": schema.StoredFewShot,
     "multitask": schema.StoredTasks,
     "ensemble": schema.StoredEnsemble,
 }
-V1 = HERE / "v1"
-WRITTEN = sorted(path.parent.name for path in V1.glob(f"*/{OURS}"))
+WRITTEN = sorted(path.parent.name for path in MODELS.glob(f"*/{OURS}"))
 # Free to say anything: columns are checked by the task, the rest is never computed with.
 OPAQUE = {"card", "config", "columns", "checksums"}
 DAMAGE = (True, -1, 0, 2.5, math.nan, math.inf, -math.inf, 10**400, "", "x", "\ud800", [], ["x"], [1], {}, {"x": 1})
 
 
 def written(name):
-    return json.loads((V1 / name / OURS).read_text(encoding="utf-8"))
-
-
-def renamed(value):
-    """A JSON object whose cards have the keys of today."""
-    if isinstance(value, list):
-        return [renamed(each) for each in value]
-    if not isinstance(value, dict):
-        return value
-    made = {key: renamed(each) for key, each in value.items()}
-    if "card" in made:
-        made["card"] = {earlier.CARD_KEYS.get(key, key): each for key, each in made["card"].items()}
-    return made
+    return json.loads((MODELS / name / OURS).read_text(encoding="utf-8"))
 
 
 def leaves(value, path=()):
@@ -67,7 +54,7 @@ def json_type(value):
 def test_the_schema_knows_every_value_that_was_written(name):
     content = written(name)
     kept = KINDS[content["task"]].of(content)
-    assert kept.model_dump(exclude_unset=True) == renamed(content)
+    assert kept.model_dump(exclude_unset=True) == content
     assert set(kept.model_extra) == {"format_version"}
     for head in getattr(kept, "heads", ()):
         own = KINDS[head.task].of(head.model_dump(exclude_unset=True))
@@ -81,7 +68,7 @@ def test_every_value_has_words_for_what_is_expected(kind):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return shutil.copytree(V1, tmp_path_factory.mktemp("frozen") / "v1")
+    return shutil.copytree(MODELS, tmp_path_factory.mktemp("frozen") / "models")
 
 
 @contextlib.contextmanager
@@ -97,7 +84,7 @@ def damaged(folder, name, path, value):
         yield
     finally:
         # To the byte: ensembles know checksums of their members' files.
-        shutil.copyfile(V1 / name / OURS, folder / name / OURS)
+        shutil.copyfile(MODELS / name / OURS, folder / name / OURS)
 
 
 @settings(max_examples=150)
@@ -106,7 +93,7 @@ def test_a_damaged_value_is_refused_or_does_no_harm(folder, data):
     name, damage = data.draw(st.sampled_from(WRITTEN)), data.draw(st.sampled_from(DAMAGE))
     path, value = data.draw(st.sampled_from(list(leaves(written(name)))))
     assume(value is not None and damage != value)
-    case, refused = stored(V1, name), None
+    case, refused = stored(name), None
     with damaged(folder, name, path, damage):
         try:
             model = opened(folder, name, case)
@@ -136,6 +123,6 @@ def test_a_damaged_value_is_refused_or_does_no_harm(folder, data):
 )
 def test_the_message_says_what_was_expected(folder, name, path, value, expected):
     with damaged(folder, name, path, value), pytest.raises(CorruptCheckpoint) as caught:
-        opened(folder, name, stored(V1, name))
+        opened(folder, name, stored(name))
     assert str(caught.value).startswith(f"bothways.json must give {expected}")
     assert str(caught.value).endswith("Get the model again from where it came.")

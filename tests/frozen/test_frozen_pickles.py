@@ -5,13 +5,12 @@ import pickle
 
 import pytest
 import torch
-from test_frozen_models import HERE, answer_of, frozen, opened, stored
+from test_frozen_models import MODELS, answer_of, frozen, opened, stored
 
 from bothways import TextClassifier
 
 SMALL = 100_000
 
-V1 = HERE / "v1"
 TEXTS = ["one text", "another text of more words", "w5 w6"]
 
 
@@ -20,9 +19,9 @@ def answers(model, case):
 
 
 @frozen("kind")
-def test_a_saved_model_travels_by_its_folder_and_answers_the_same_to_the_bit(version, name):
-    case = stored(version, name)
-    model = opened(version, name, case)
+def test_a_saved_model_travels_by_its_folder_and_answers_the_same_to_the_bit(name):
+    case = stored(name)
+    model = opened(MODELS, name, case)
     pickled = pickle.dumps(model)
     assert len(pickled) < SMALL
     back = pickle.loads(pickled)
@@ -50,9 +49,9 @@ def modules_of(value, seen):
 
 
 @frozen("kind")
-def test_a_model_that_was_changed_in_memory_answers_the_same_to_the_bit(version, name):
-    case = stored(version, name)
-    model = opened(version, name, case)
+def test_a_model_that_was_changed_in_memory_answers_the_same_to_the_bit(name):
+    case = stored(name)
+    model = opened(MODELS, name, case)
     before = answers(model, case)
     weights = {id(weight): weight for module in modules_of(model, set()) for weight in module.parameters()}
     assert weights
@@ -65,7 +64,7 @@ def test_a_model_that_was_changed_in_memory_answers_the_same_to_the_bit(version,
 
 
 def test_a_spawned_worker_predicts_the_same():
-    classifier = TextClassifier.from_pretrained(V1 / "classifier", device="cpu")
+    classifier = TextClassifier.from_pretrained(MODELS / "classifier", device="cpu")
     with multiprocessing.get_context("spawn").Pool(1) as workers:
         found = workers.apply(classifier.predict, (TEXTS,))
     assert found == classifier.predict(TEXTS)
@@ -73,7 +72,7 @@ def test_a_spawned_worker_predicts_the_same():
 
 def test_workers_of_joblib_predict_the_same():
     joblib = pytest.importorskip("joblib", reason="joblib is not installed")
-    classifier = TextClassifier.from_pretrained(V1 / "classifier", device="cpu")
+    classifier = TextClassifier.from_pretrained(MODELS / "classifier", device="cpu")
     parts = [TEXTS[:2], TEXTS[2:]]
     found = joblib.Parallel(n_jobs=2)(joblib.delayed(classifier.predict)(part) for part in parts)
     assert found == [classifier.predict(part) for part in parts]

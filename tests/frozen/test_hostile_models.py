@@ -12,9 +12,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hostile import V1, outcome, spoilt, use
+from hostile import outcome, spoilt, use
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from test_frozen_models import MODELS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="bounds of processes are set as Linux has them")
 
@@ -22,7 +23,7 @@ FOUND = sorted((Path(__file__).parent / "hostile").glob("*.json"))
 EXPECTED = re.compile(r"opened|refused: ")
 
 # The training that was interrupted is read by its own test; answers of the frozen models lie beside them.
-MODELS = sorted(path.name for path in V1.iterdir() if path.is_dir() and path.name != "unfinished")
+FOLDERS = sorted(path.name for path in MODELS.iterdir() if path.is_dir() and path.name != "unfinished")
 VALUES = (
     *(None, True, False, -1, 0, 1, 2.5, 10**5, 10**9, 10**18, int(1e30), 10**400, -(10**400), 1e300),
     *(float("nan"), float("inf"), "", "x", "a\0b", "../x", "/dev/zero", "\ud800", "1" * 5000, "x" * 10**6),
@@ -33,13 +34,13 @@ VALUES = (
 
 @functools.cache
 def files_of(model):
-    return sorted(path.relative_to(V1 / model).as_posix() for path in (V1 / model).rglob("*") if path.is_file())
+    return sorted(path.relative_to(MODELS / model).as_posix() for path in (MODELS / model).rglob("*") if path.is_file())
 
 
 @functools.cache
 def paths_of(model, file):
     """The paths of all fields of a JSON file, those of long lists of one kind by a few of them."""
-    content = json.loads((V1 / model / file).read_bytes())
+    content = json.loads((MODELS / model / file).read_bytes())
 
     def below(value, path):
         if path:
@@ -53,7 +54,7 @@ def paths_of(model, file):
 
 @st.composite
 def fields(draw):
-    model = draw(st.sampled_from(MODELS))
+    model = draw(st.sampled_from(FOLDERS))
     file = draw(st.sampled_from([file for file in files_of(model) if file.endswith(".json")]))
     case = {"model": model, "file": file, "path": draw(st.sampled_from(paths_of(model, file)))}
     return case | draw(st.just({}) | st.builds(lambda value: {"value": value}, st.sampled_from(VALUES)))
@@ -61,9 +62,9 @@ def fields(draw):
 
 @st.composite
 def contents(draw):
-    model = draw(st.sampled_from(MODELS))
+    model = draw(st.sampled_from(FOLDERS))
     file = draw(st.sampled_from(files_of(model)))
-    size = (V1 / model / file).stat().st_size
+    size = (MODELS / model / file).stat().st_size
     # Most of a file of arrays is numbers; what says how they lie is at its beginning.
     at = draw(st.integers(0, min(size, 600)) | st.integers(0, size))
     cut, inserted = draw(st.integers(0, 8) | st.integers(0, size)), draw(st.binary(max_size=8))

@@ -43,7 +43,7 @@ def test_a_billion_items_take_no_memory():
 
 
 def test_orders_stay_what_they_are():
-    """Those of a run that was checkpointed by an earlier version."""
+    """A checkpointed run resumes in the order in which it began."""
     assert whole(10, seed=1, epoch=2).tolist() == [4, 0, 1, 9, 8, 7, 6, 3, 2, 5]
     assert PassOrder(10**9, 1).of(0, 7, 10).tolist() == [573349845, 8421783, 23262373]
 

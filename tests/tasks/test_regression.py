@@ -10,7 +10,7 @@ from bothways import MultiTask, PairClassifier, TaskData, TextClassifier
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.evaluation import mean_squared_error
 from bothways.tasks.targets import Regression
-from classifier_cases import scored, without_dropout
+from classifier_cases import without_dropout
 from tiny_models import write_checkpoint
 
 QUICK = {"epochs": 20, "learning_rate": 3e-3, "batch_size": 8}
@@ -166,15 +166,6 @@ def test_pairs_are_scored_in_their_own_units(tmp_path):
     pairs = PairClassifier.from_pretrained(without_dropout(tmp_path / "base"), device="cpu")
     pairs.fit(data, validation=data, score="score", **QUICK)
     assert pairs.evaluate(data, resamples=10).r2.value > 0.7
-
-
-def test_a_window_attention_learns_of_the_numbers_themselves(base):
-    data = [{**row, "text": f"{row['text']} " + "w30 " * 60} for row in rows()]
-    classifier = TextClassifier.from_pretrained(base, device="cpu", target="regression", merge="attention")
-    classifier.fit(data, validation=data, **QUICK)
-    assert classifier.predict(data[0]["text"]).value == pytest.approx(1000, abs=100)
-    logits, truth = scored(classifier, data)
-    assert abs(logits[:, 0] - truth).max() < 100
 
 
 @pytest.mark.parametrize("value", ["x", True, float("inf"), 1e300, [1.0]])

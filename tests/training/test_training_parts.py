@@ -176,7 +176,8 @@ def test_what_is_recorded_of_the_options_stays_as_it_is_on_disk():
     apart = {"batch_size": 5, "max_tokens": 70, "log": "log.jsonl", "checkpoints": "run", "resume": True}
     chosen = TrainingOptions(**apart, keep_diverged=True, show_progress=False).resolved(32, torch.device("cpu"))
     assert json.dumps(chosen.to_dict()) == (
-        '{"epochs": 3, "learning_rate": 0.0001, "schedule": {"kind": "LinearDecay", "floor": 0.0}, '
+        '{"epochs": 3, "updates": null, "optimizer": "adamw", "learning_rate": 0.0001, "layer_decay": null, '
+        '"schedule": {"kind": "LinearDecay", "floor": 0.0}, '
         '"warmup_fraction": 0.1, "weight_decay": 0.01, "betas": [0.9, 0.999], "eps": 1e-08, "max_gradient_norm": 1.0, '
         '"precision": "float32", "patience": null, "seed": 0, "log_every_updates": 10, '
         '"checkpoint_every_updates": null}'

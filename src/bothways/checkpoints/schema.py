@@ -11,9 +11,8 @@ with the same error: `damaged`.
 from collections.abc import Mapping
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from bothways.checkpoints import earlier
 from bothways.choices import (
     CalibrationMethod,
     DetectorKind,
@@ -109,11 +108,6 @@ class Stored(StoredReading):
     card: dict[str, object] = Field(default={}, description="an object")
     checksums: dict[str, str] = Field(default={}, description="an object, which must map file names to SHA-256")
 
-    @field_validator("card", mode="after")
-    @classmethod
-    def _with_names_of_today(cls, card: dict[str, object]) -> dict[str, object]:
-        return {earlier.CARD_KEYS.get(name, name): value for name, value in card.items()}
-
     @classmethod
     def of(cls, content: Extras) -> Self:
         """Return what ``bothways.json`` says, or what it says of one of several heads, as this kind.
@@ -136,7 +130,7 @@ class Stored(StoredReading):
 
 
 class StoredLabels(Stored):
-    """A model for labels of texts or pairs, or numbers. Before there were other methods, a temperature stood alone."""
+    """A model for labels of texts or pairs, or numbers."""
 
     merge: Merge | None = Field(default=None, description="a way to merge windows")
     target: TargetKind | None = Field(default=None, description="'single', 'multi' or 'regression'")
@@ -168,12 +162,6 @@ class StoredVectors(Stored):
     dimensions: int | None = Field(default=None, ge=1, description="a whole number from 1 on")
 
 
-class StoredFewShot(StoredVectors, StoredLabels):
-    """A model for labels, on vectors of texts."""
-
-    labels: list[str] = Field(min_length=2, description="a list of different names")
-
-
 class StoredGraph(_Part):
     """The output of an exported graph that answers a task: numbers for each window, or for each of its tokens.
 
@@ -181,8 +169,7 @@ class StoredGraph(_Part):
         head: The head that gives them; None for vectors.
         per_token: Whether they are of tokens.
         size: Outputs of the head, or dimensions of a vector.
-        width: How many numbers: the outputs, and what an out-of-domain detector or window attention reads.
-        attention: Whether the last number says how much a window counts.
+        width: How many numbers: the outputs, and what an out-of-domain detector reads.
         pooling: What made vectors of tokens.
     """
 
@@ -190,7 +177,6 @@ class StoredGraph(_Part):
     per_token: bool
     size: int = Field(ge=1)
     width: int = Field(ge=1)
-    attention: bool = False
     pooling: Pooling | None = None
 
 
@@ -220,10 +206,7 @@ class StoredMember(_Part):
 
 
 class StoredEnsemble(Stored):
-    """Several models that answer together.
-
-    Before each of them had columns of its own, and a way of reading could be asked for, neither was said.
-    """
+    """Several models that answer together."""
 
     method: Method = Field(description="'mean', 'vote' or 'stacked'")
     members: list[StoredMember] = Field(
@@ -236,8 +219,8 @@ class StoredEnsemble(Stored):
     biases: list[float] = Field(default=[], description="a list of finite numbers")
     thresholds: Thresholds | None = Field(default=None, description="a list of numbers from 0 to 1")
     conformal: list[float] | None = Field(default=None, min_length=1, description="a list of finite numbers")
-    columns: list[dict[str, object]] | None = Field(default=None, description="a list of objects with names of columns")
-    reading: StoredReading = Field(default=StoredReading(), description="an object with ways of reading")
+    columns: list[dict[str, object]] = Field(description="a list of objects with names of columns")
+    reading: StoredReading = Field(description="an object with ways of reading")
 
 
 def at_most(name: str, value: int | None, most: int) -> int | None:

@@ -139,7 +139,7 @@ def _training() -> App:
     training = App(name="train", help="Fine-tune a pretrained encoder for a task.", group=_TRAIN, sort_key=0)
     for spec in SPECS.values():
         # Masked language models are trained by `adapt`.
-        if spec.learns and spec.name != "masked_lm":
+        if spec.name != "masked_lm":
             extra = train.Extra(LossOptions, with_kind, with_loss) if spec.name == "embedding" else None
             name, example = train.command_name(spec), train.example_of(spec)
             training.command(train.training_command(spec, extra), name=name, help_epilogue=example)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from cyclopts import Parameter
 
-from bothways.choices import FixedMerge, Format, Sampling, TargetKind
+from bothways.choices import Format, Merge, Sampling, TargetKind
 from bothways.cli.declared import taking
 from bothways.cli.opening import open_options
 from bothways.cli.options import AS_IT_CAN, HERE, ModelOptions, PositiveFloat, ReadingOptions, bad_usage, usage_error
@@ -65,7 +65,7 @@ def multitask(
     validation: tuple[str, ...] = (),
     sampling: Sampling = "proportional",
     temperature: PositiveFloat | None = None,
-    merge: FixedMerge | None = None,
+    merge: Merge | None = None,
     format: Format | None = None,  # noqa: A002 (the option's name)
     run: RunOptions = ONCE,
     training: object = None,

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.checkpoints import earlier
 from bothways.checkpoints.files import read_arrays
 from bothways.checkpoints.save import write_arrays
 from bothways.checkpoints.schema import Stored, StoredDetection, StoredGuarantee, StoredLabels, damaged
@@ -95,11 +94,9 @@ def open_confidence(stored: StoredLabels, folder: Path, classes: int, layers: in
             None if detection is None else _out_of_domain(detection, arrays, classes, layers, width),
         )
     except (InvalidInput, TypeError, KeyError, ValueError, IndexError, OverflowError) as error:
-        raise damaged(
-            "conformal and out_of_domain", f"what belongs to {_arrays_file(folder).name}", (conformal, detection)
-        ) from error
+        raise damaged("conformal and out_of_domain", f"what belongs to {FILE}", (conformal, detection)) from error
     arguments = (stored, folder.absolute(), classes, layers, width)
-    return remember_file(confidence, _arrays_file(folder), open_confidence, *arguments)
+    return remember_file(confidence, folder / FILE, open_confidence, *arguments)
 
 
 copyreg.pickle(Confidence, reduce_value)
@@ -113,8 +110,7 @@ def stored_temperature(stored: Stored) -> Temperature | None:
 
 def _calibration(stored: StoredLabels, classes: int) -> Calibration | None:
     if stored.calibration is None:
-        # Before there were other methods, the temperature stood alone.
-        return stored_temperature(stored)
+        return None
     content = stored.calibration.model_dump()
     try:
         calibration = calibration_from(content)
@@ -148,14 +144,8 @@ def _out_of_domain(stored: StoredDetection, arrays: Arrays, classes: int, layers
     return found
 
 
-def _arrays_file(folder: Path) -> Path:
-    """Return the file of the arrays, under the name of today or that of earlier versions."""
-    before = folder / earlier.CONFIDENCE_FILE
-    return before if before.is_file() and not (folder / FILE).exists() else folder / FILE
-
-
 def _arrays(folder: Path) -> Arrays:
-    path = _arrays_file(folder)
+    path = folder / FILE
     if not path.is_file():
         raise CorruptCheckpoint(f"{path.name} is missing from {folder.name!r}: get the model again from where it came.")
     return {name: array.astype(np.float64) for name, array in read_arrays(path).items()}

@@ -107,12 +107,12 @@ class Mahalanobis:
     Attributes:
         roots_LDD: W with ``W W' = inverse covariance / mean distance``.
         points_LCD: Mean features of each class that has training rows, times W.
-        unit_length: Bring features to unit length; models that were saved before that was so do not.
+        unit_length: Bring features to unit length.
     """
 
     roots_LDD: FloatArray
     points_LCD: FloatArray
-    unit_length: bool = False
+    unit_length: bool = True
 
     @classmethod
     def fit(

@@ -157,15 +157,13 @@ def _rows(fitted: Any) -> TaskRows | None:  # noqa: ANN401 (a fitted value of an
 
 def _rows_of_head(fitted: TrainedHead) -> TaskRows:
     outputs, model = fitted.outputs, fitted.opened.model
-    attention = getattr(outputs, "merge", None) == "attention"
     module = WindowRows(fitted.module, per_token=outputs.per_token).eval()  # type: ignore[arg-type]
     size = fitted.model.head.output.out_features
     stored = StoredGraph(
         head=outputs.head,
         per_token=outputs.per_token,
         size=size,
-        width=size + outputs.layers * model.config.hidden + int(attention),
-        attention=attention,
+        width=size + outputs.layers * model.config.hidden,
     )
     return TaskRows(model, {outputs.head: fitted.model.head}, module, stored)
 

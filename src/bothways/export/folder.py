@@ -24,7 +24,6 @@ from bothways.export.graph import EncoderGraph, Port
 from bothways.export.onnx_file import OPSET, require_packages, versions, write_onnx
 from bothways.families import HeadName
 from bothways.storage import check_folder_free, new_folder
-from bothways.tasks.window_attention import FILE as ATTENTION_FILE
 from bothways.text.building import TOKENIZER_FILE
 
 FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
@@ -199,7 +198,7 @@ def _write_onnx(folder: Path, checkpoint: Checkpoint, model: PretrainedEncoder, 
 
 def _write_beside(folder: Path, checkpoint: Checkpoint, rows: TaskRows) -> None:
     """Write what the task knows of its answers: ``bothways.json`` and its arrays, or how vectors are made."""
-    copied = [name for name in _files_beside(checkpoint.extras) if name != ATTENTION_FILE]
+    copied = _files_beside(checkpoint.extras)
     if rows.stored.head is None:
         copied += [name for name in SENTENCE_FILES if (checkpoint.folder / name).is_file()]
     for name in copied:

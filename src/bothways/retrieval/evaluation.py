@@ -19,7 +19,7 @@ from bothways.retrieval.reranking import AFFIRMATIVE, BiEncoder, CrossEncoder, R
 from bothways.tasks import PairClassifier, SentenceEmbedder
 from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
 from bothways.tasks.columns import PairColumns, column_names, renamed
-from bothways.tasks.embedding.spec import EMBEDDING, FEW_SHOT
+from bothways.tasks.embedding.spec import EMBEDDING
 from bothways.tasks.masked_lm.spec import MASKED_LM
 from bothways.tasks.registry import check_open_options, stored_task, task_class, task_of_heads
 from bothways.tasks.scores import TokensRead, texts_read
@@ -27,7 +27,7 @@ from bothways.tasks.targets import Regression
 from bothways.tasks.task import OpenArguments
 
 # Tasks whose models embed texts, or are encoders that can; None is an encoder without a task.
-EMBEDS = (None, EMBEDDING.name, FEW_SHOT.name, MASKED_LM.name)
+EMBEDS = (None, EMBEDDING.name, MASKED_LM.name)
 
 
 def search_outcomes(

@@ -10,14 +10,12 @@ from bothways.lazy import loader
 if TYPE_CHECKING:
     from bothways.tasks.classification.classifiers import PairClassifier, TextClassifier
     from bothways.tasks.embedding.embedder import SentenceEmbedder
-    from bothways.tasks.embedding.few_shot import FewShotClassifier
     from bothways.tasks.masked_lm.fill_mask import FillMask
     from bothways.tasks.multiple_choice.chooser import MultipleChoice
     from bothways.tasks.question_answering.answerer import QuestionAnswerer
     from bothways.tasks.tagging.tagger import TextTagger
 
 __all__ = [
-    "FewShotClassifier",
     "FillMask",
     "MultipleChoice",
     "PairClassifier",
@@ -28,7 +26,6 @@ __all__ = [
 ]
 
 _HOMES = {
-    "FewShotClassifier": "bothways.tasks.embedding.few_shot",
     "FillMask": "bothways.tasks.masked_lm.fill_mask",
     "MultipleChoice": "bothways.tasks.multiple_choice.chooser",
     "PairClassifier": "bothways.tasks.classification.classifiers",

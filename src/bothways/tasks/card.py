@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bothways.checkpoints import earlier
 from bothways.confidence.confidence import Confidence
 from bothways.data.windows import WindowStore
 from bothways.evaluation import Report
@@ -159,11 +158,7 @@ def card_with_threshold(card: Mapping[str, Any], confidence: Confidence, rows: i
     if "confidence" not in card:
         return dict(card)
     fitted = {name: confidence.to_card()[name] for name in ("out_of_domain", "out_of_domain_threshold")}
-    limits = [
-        limit
-        for limit in card.get("limits", ())
-        if not limit.startswith((OUT_OF_DOMAIN_LIMIT, earlier.THRESHOLD_LIMIT))
-    ]
+    limits = [limit for limit in card.get("limits", ()) if not limit.startswith(OUT_OF_DOMAIN_LIMIT)]
     limit = f"{OUT_OF_DOMAIN_LIMIT} {rows:,} rows from elsewhere: how well it separates these is an optimistic figure."
     learnt = {**card["confidence"], **fitted, "out_of_domain_rows": rows}
     return {**card, "confidence": learnt, "limits": [*limits, limit]}

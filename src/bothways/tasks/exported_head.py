@@ -4,16 +4,15 @@ Shapes: W windows of a text, K numbers that the graph gives.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 from bothways.errors import CorruptCheckpoint
-from bothways.inference import TextRows
 from bothways.tasks.columns import stored_columns
 from bothways.tasks.head import rows_of_inputs, run_of
 from bothways.tasks.opened import OpenedExport
-from bothways.tasks.outputs import HeadOutputs, Rows
+from bothways.tasks.outputs import HeadOutputs
 from bothways.tasks.scores import Scores
 from bothways.tasks.spec import TaskSpec
 
@@ -46,7 +45,7 @@ class ExportedHead:
             CorruptCheckpoint: The graph gives other numbers than the task reads.
         """
         rows = opened.exported.rows
-        wanted = rows.size + outputs.layers * opened.config.hidden + int(rows.attention)
+        wanted = rows.size + outputs.layers * opened.config.hidden
         if (rows.width, rows.per_token) != (wanted, outputs.per_token):
             unit = "token" if outputs.per_token else "window"
             raise CorruptCheckpoint(
@@ -73,7 +72,7 @@ class ExportedHead:
         outputs: HeadOutputs[Any, Any] = self.outputs
         run = run_of(self.opened.engine(), outputs.per_token, description, total, show_progress)
         for value, rows in rows_of_inputs(outputs, inputs, run):
-            yield outputs.scores(value, self._read(rows), options)
+            yield outputs.scores(value, rows, options)
 
     def facts(self) -> dict[str, object]:
         """Return what a user wants to know of the model, as JSON values."""
@@ -88,9 +87,3 @@ class ExportedHead:
         """
         del folder, task
         raise self.opened.exported.no_weights("save")
-
-    def _read(self, rows: list[Rows]) -> list[Rows]:
-        """Leave out how much windows count, where they are merged in another way."""
-        if not self.opened.exported.rows.attention or getattr(self.outputs, "merge", None) == "attention":
-            return rows
-        return [replace(each, rows_WK=each.rows_WK[:, :-1]) if isinstance(each, TextRows) else each for each in rows]

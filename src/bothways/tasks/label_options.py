@@ -18,8 +18,7 @@ class LabelOpening:
         labels: Names of its outputs, for checkpoints that do not carry them.
         merge: How the logits of a long text's windows become one: their mean weighted with the windows' lengths
             (``"weighted_mean"``, the default), their plain ``"mean"``, the ``"max"`` of each output, those of the
-            window where the last label is most probable (``"maxp"``), those of the ``"first"`` window, or their mean
-            weighted as ``fit`` learns to (``"attention"``, see `bothways.tasks.window_attention`).
+            window where the last label is most probable (``"maxp"``), or those of the ``"first"`` window.
         target: What the model predicts, or is to be trained for: ``"single"``, ``"multi"`` or ``"regression"``; a
             trained model with another target is refused.
         threshold: Probability from which each of several labels is given, instead of those learnt on held-out rows; of

@@ -22,7 +22,7 @@ from bothways.confidence.files import open_confidence, stored_temperature, write
 from bothways.confidence.options import ConfidenceOptions
 from bothways.data import Example, Source, read_examples
 from bothways.data.windows import digest_of, digest_of_texts
-from bothways.errors import InvalidInput, NotFitted
+from bothways.errors import InvalidInput
 from bothways.evaluation import (
     Calibration,
     ConformalInterval,
@@ -42,7 +42,7 @@ from bothways.tasks.head import StoredInputs, TrainingData
 from bothways.tasks.label_confidence import check_calibration, confidence_limits, learn_confidence
 from bothways.tasks.label_options import LabelLearning, LabelOpening, LabelPrediction
 from bothways.tasks.merging import check_merge, merge_windows
-from bothways.tasks.opened import Opened, OpenedExport
+from bothways.tasks.opened import Opened
 from bothways.tasks.outputs import Identity, Rows
 from bothways.tasks.predictions import Classification, Prediction, RegressionPrediction
 from bothways.tasks.rankings import PairRanking
@@ -71,7 +71,6 @@ if TYPE_CHECKING:
     from bothways.encoder import ScoreHead
     from bothways.tasks.objective import Answers, HeadModel, Scoring, Units
     from bothways.tasks.opening import OpenedModel
-    from bothways.tasks.window_attention import WindowAttention
 
 LabelScores: TypeAlias = Scores[None]
 
@@ -79,33 +78,10 @@ MOST_TRAINING = 20_000
 """Training rows that a detector is fitted on, drawn from more."""
 
 
-NO_ATTENTION = "this model has learnt no attention over windows: call fit, or choose another merge."
-
-
-@dataclass(frozen=True, slots=True)
-class InGraph:
-    """Window attention that an exported graph computes: the last number of each window."""
-
-
-def stored_attention(opened: Opened) -> WindowAttention | InGraph | None:
-    """Return the attention that was saved with a model, or None.
-
-    Raises:
-        CorruptCheckpoint: Its file is not what was saved.
-    """
-    if isinstance(opened, OpenedExport):
-        return InGraph() if opened.exported.rows.attention else None
-    from bothways.tasks.window_attention import FILE, read_attention
-
-    path = opened.folder / FILE
-    return read_attention(path, opened.weights("read")) if path.is_file() else None
-
-
 def learns_all(
     opened: OpenedModel,
     columns: TextColumns | PairColumns,
     options: LabelLearning,
-    merge: Merge,
     rows: Sequence[Example[Any]],
 ) -> bool:
     """Return whether a new classifier of one label learns from all rows, and is measured by cross-validation.
@@ -123,7 +99,7 @@ def learns_all(
     )
     labels = Counter(each.label for each in rows)
     few = len(rows) <= FEW_TEXTS and isinstance(columns, TextColumns) and min(labels.values(), default=0) > 1
-    return few and as_usual and merge != "attention" and opened.reads_mean and not opened.shared
+    return few and as_usual and opened.reads_mean and not opened.shared
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,7 +111,6 @@ class LabelOutputs(CombinableOutputs[Text, None], DistillableOutputs):
         merge: How the scores of a long text's windows become one.
         confidence: What held-out rows taught.
         layers: Layers whose hidden states stand behind the logits, for the out-of-domain detector.
-        attention: Weighs windows, where that was learnt.
         options: What is to be learnt from held-out rows.
         class_weights: How much the rows of each label count in the loss; None for all alike.
         ranking: The questions of held-out pairs that rank, until the training has ended.
@@ -145,7 +120,6 @@ class LabelOutputs(CombinableOutputs[Text, None], DistillableOutputs):
     merge: Merge = "weighted_mean"
     confidence: Confidence = Confidence()  # noqa: RUF009 (frozen)
     layers: int = 0
-    attention: WindowAttention | InGraph | None = None
     options: ConfidenceOptions = ConfidenceOptions()  # noqa: RUF009 (frozen)
     class_weights: ClassWeights | None = None
     ranking: PairRanking | None = None
@@ -176,18 +150,10 @@ class LabelOutputs(CombinableOutputs[Text, None], DistillableOutputs):
     # --- from inputs to answers ---
 
     def forward(self, model: HeadModel) -> Scoring:
-        """Return the module that gives scores, with what the detector and the attention read."""
+        """Return the module that gives scores, with the hidden states that the detector reads."""
         from bothways.tasks.feature_model import FeatureModel
-        from bothways.tasks.window_attention import AttentiveModel
 
-        module = FeatureModel(model.encoder, model.head, self.layers).eval() if self.layers else model
-        if self.merge != "attention":
-            return module
-        if self.attention is None:
-            raise NotFitted(NO_ATTENTION)
-        if isinstance(self.attention, InGraph):
-            raise TypeError("the attention of an exported model is in its graph")
-        return AttentiveModel(module, self.attention)
+        return FeatureModel(model.encoder, model.head, self.layers).eval() if self.layers else model
 
     def scores(self, value: Text, rows: Sequence[Rows], options: Any = None) -> LabelScores:  # noqa: ANN401 (unused)
         """Merge the windows' rows into the logits and features of the text."""
@@ -196,9 +162,7 @@ class LabelOutputs(CombinableOutputs[Text, None], DistillableOutputs):
         if not isinstance(only, TextRows):
             raise TypeError("labels of whole texts are read from a row for each window")
         lengths_W = np.asarray(only.lengths)
-        # Attention begins as the mean, and is learnt when encoder and head are.
-        merge: Merge = "mean" if self.merge == "attention" and self.attention is None else self.merge
-        merged_K = merge_windows(only.rows_WK, lengths_W, np.zeros(len(lengths_W), dtype=np.int64), merge)[0]
+        merged_K = merge_windows(only.rows_WK, lengths_W, np.zeros(len(lengths_W), dtype=np.int64), self.merge)[0]
         return self.scored(merged_K, TokensRead(len(only.lengths), only.dropped_tokens))
 
     def scored(self, row_K: Logits, read: TokensRead) -> LabelScores:
@@ -290,7 +254,7 @@ class LabelOutputs(CombinableOutputs[Text, None], DistillableOutputs):
         merge = check_merge(asked or "weighted_mean") if before is None else before.merge
         if data.validation is not None:
             held_out = read(data.validation)
-        elif before is None and kind == "single" and learns_all(opened, columns, options, merge, examples):
+        elif before is None and kind == "single" and learns_all(opened, columns, options, examples):
             held_out = []
         else:
             # The same text on both sides would give away what is asked of it.
@@ -314,13 +278,9 @@ class LabelOutputs(CombinableOutputs[Text, None], DistillableOutputs):
         return self.target.encode(examples)
 
     def check_data(self, training: StoredInputs, held: StoredInputs) -> tuple[int, ...]:
-        """Refuse a calibration that held-out rows cannot teach, and attention that has nothing to learn from."""
-        from bothways.tasks.window_attention import check_long
-
+        """Refuse a calibration that held-out rows cannot teach."""
+        del training
         check_calibration(self.target, self.options, held.truth)
-        if self.merge == "attention":
-            check_long(training.store, "training texts")
-            check_long(held.store, "validation texts")
         return ()
 
     def standardize(self, head: ScoreHead) -> None:
@@ -381,16 +341,10 @@ class LabelOutputs(CombinableOutputs[Text, None], DistillableOutputs):
     def learn(
         self, model: HeadModel, training: StoredInputs, held: StoredInputs, seed: int, tokens: int
     ) -> tuple[Self, list[LabelScores]]:
-        """Learn how windows count, then calibration, coverage and the out-of-domain detector."""
-        from bothways.tasks.window_attention import fit_attention
-
+        """Learn calibration, coverage and the out-of-domain detector."""
         single = isinstance(self.target, SingleLabel)
         layers = self.options.layers(model.encoder.config.layers) if single else 0
         reading = replace(self, layers=layers, ranking=None)
-        if self.merge == "attention":
-            phase("learning how much each window counts")
-            attention = fit_attention(model, self.target, training, held, tokens=tokens, seed=seed)
-            reading = replace(reading, attention=attention)
         module = reading.forward(model)
 
         def drawn() -> tuple[DetectorInput, Truth]:
@@ -467,8 +421,8 @@ class LabelOutputs(CombinableOutputs[Text, None], DistillableOutputs):
     # --- taught to a smaller model ---
 
     def unlearnt(self) -> Self:
-        """Return the same without calibration, thresholds, detector and attention."""
-        return replace(self.uncalibrated(), confidence=Confidence(), layers=0, attention=None)
+        """Return the same without calibration, thresholds and detector."""
+        return replace(self.uncalibrated(), confidence=Confidence(), layers=0)
 
     def uncalibrated(self) -> Self:
         """Return the same without calibration, thresholds and coverage."""
@@ -574,23 +528,16 @@ class LabelOutputs(CombinableOutputs[Text, None], DistillableOutputs):
         target = with_stored_thresholds(target, stored.thresholds)
         target = at_threshold(target, options.threshold)
         merge = check_merge(options.merge or stored.merge or "weighted_mean")
-        attention = stored_attention(opened) if ours else None
-        if merge == "attention" and attention is None and isinstance(opened, OpenedExport):
-            raise NotFitted(NO_ATTENTION)
         encoder = opened.config
         confidence = open_confidence(stored, opened.folder, target.outputs, encoder.layers, encoder.hidden)
-        return cls(target, merge, confidence, confidence.layers, attention)
+        return cls(target, merge, confidence, confidence.layers)
 
     def settings(self) -> dict[str, object]:
         """Return the problem type and names of labels."""
         return target_settings(self.target)
 
     def write(self, folder: Path) -> dict[str, object]:
-        """Write arrays and attention; return target, merge and confidence."""
-        from bothways.tasks.window_attention import write_attention
-
-        if self.attention is not None and not isinstance(self.attention, InGraph):
-            write_attention(folder, self.attention)
+        """Write arrays; return target, merge and confidence."""
         own = self._stored_thresholds()
         if isinstance(self.target, Regression):
             own = {"training_mean": self.target.training_mean}

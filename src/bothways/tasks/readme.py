@@ -111,9 +111,8 @@ def _front(cards: Iterable[Mapping[str, Any]], kind: str, specs: Mapping[str, Ta
     """
     cards = list(cards)
     hub = _hub(specs)
-    # Others open no ensemble, and of a few-shot classifier the embedder alone.
-    elsewhere = kind not in ("Ensemble", "FewShotClassifier")
-    values: dict[str, object] = {"library_name": hub.library if elsewhere else "bothways"}
+    # Other libraries open no ensemble.
+    values: dict[str, object] = {"library_name": "bothways" if kind == "Ensemble" else hub.library}
     values["pipeline_tag"] = hub.pipeline
     values["tags"] = list(dict.fromkeys(["bothways", *(spec.name.replace("_", "-") for spec in specs.values())]))
     values["base_model"] = next((card["base_model"] for card in cards if _on_hub(card.get("base_model"))), None)

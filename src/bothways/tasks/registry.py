@@ -11,7 +11,7 @@ from typing import Any
 
 from bothways.errors import InvalidInput
 from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
-from bothways.tasks.embedding.spec import EMBEDDING, FEW_SHOT
+from bothways.tasks.embedding.spec import EMBEDDING
 from bothways.tasks.masked_lm.spec import MASKED_LM
 from bothways.tasks.multiple_choice.spec import MULTIPLE_CHOICE
 from bothways.tasks.question_answering.spec import QUESTION_ANSWERING
@@ -26,7 +26,6 @@ SPECS: Mapping[str, TaskSpec] = {
         QUESTION_ANSWERING,
         TAGGING,
         EMBEDDING,
-        FEW_SHOT,
         MASKED_LM,
         MULTIPLE_CHOICE,
     )

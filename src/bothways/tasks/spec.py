@@ -83,12 +83,10 @@ class TaskSpec:
         predict_options: Dataclass of the options of a prediction.
         cut: Which text of a pair is cut into windows where both are too long.
         head: Name of the pretrained head that makes a checkpoint from elsewhere a model for this task.
-        like: Name of the task that reads and answers the same, if this one only learnt otherwise.
         kinds: Columns of other kinds of rows that it learns from.
         notes: Lines for help on what its data look like, below the example.
         hub: What a model card says of it for the hub; None where the hub knows no such task.
         held_out: The training rows that are held out where no validation data are given.
-        learns: False where models of earlier versions are opened and none are trained any more.
     """
 
     name: str
@@ -102,13 +100,11 @@ class TaskSpec:
     data_options: type = NoOptions
     predict_options: type[PredictOptions] = PredictOptions
     head: str | None = None
-    like: str | None = None
     cut: Cut = "longer"
     kinds: tuple[ColumnNames, ...] = ()
     notes: str = ""
     hub: Hub | None = None
     held_out: str = "a tenth of the rows to learn from, drawn with the seed"
-    learns: bool = True
 
 
 class PredictArguments(TypedDict, total=False):

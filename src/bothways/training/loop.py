@@ -108,6 +108,11 @@ def train(
         return run.record(interrupted=interrupted, resumed_from=resumed_from)
 
 
+def recorded_arithmetic() -> dict[str, Any]:
+    """Return what decides the last bits of a sum on a CPU: threads split sums, and libraries order them."""
+    return {"threads": torch.get_num_threads(), "matrix_product": matrix_product().library}
+
+
 def _folder(options: TrainingOptions, workers: Workers) -> Checkpoints | None:
     """Return the folder of the checkpoints."""
     if options.checkpoints is None:
@@ -173,9 +178,8 @@ class _Run(Generic[Payload]):
             "identity": identity,
             "device": self.device.type,
         }
-        # Threads split sums and libraries order them, each with a rounding of its own; processes never repeat it.
-        if self.device.type == "cpu" and self.workers.count == 1:
-            conditions |= {"threads": torch.get_num_threads(), "matrix_product": matrix_product().library}
+        if self.device.type == "cpu" and self.workers.count == 1:  # several processes never repeat it
+            conditions |= recorded_arithmetic()
         return conditions
 
     def check_alike(self) -> None:
@@ -201,8 +205,7 @@ class _Run(Generic[Payload]):
         now, before = self.conditions(), dict(checkpoint.conditions)
         if self.workers.count > 1:
             before = {name: value for name, value in before.items() if name not in ("threads", "matrix_product")}
-        # Older checkpoints record neither threads nor the library of matrix products.
-        check_conditions({**now, **before}, now)
+        check_conditions(before, now)
         checkpoint.state.check(epochs=self.epochs, per_epoch=self.per_epoch, total=self.total)
         restore_weights(self.module, checkpoint.weights)
         self.optimizer.load(checkpoint.optimizer, checkpoint.state.updates)

@@ -259,10 +259,6 @@ class TrainingOptions:
         ``show_progress`` do not, and batch size and token budget are recorded by the objective.
         """
         values = {name: getattr(self, name) for name in _RECORDED}
-        # As in runs of before there was a choice.
-        for name, usual in (("updates", None), ("optimizer", "adamw"), ("layer_decay", None)):
-            if values[name] == usual:
-                del values[name]
         schedule = {"kind": type(self.schedule).__name__, **dataclasses.asdict(self.schedule)}
         return {**values, "schedule": schedule, "betas": list(self.betas)}
 

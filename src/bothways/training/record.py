@@ -83,8 +83,6 @@ class TrainingRecord:
         """Return the record as JSON values; a metric that is not finite becomes None."""
         # asdict would copy the settings without naming the schedule's class.
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "signal"}
-        if not self.skipped:  # as in runs of before there was a choice
-            del values["skipped"]
         return {
             **values,
             "losses": list(self.losses),

@@ -24,7 +24,7 @@ from bothways.errors import InvalidInput, NotFitted
 from bothways.evaluation import Temperature
 from bothways.progress import phase, reporting
 from bothways.tasks.card import NOTICES_NOTHING, CardMetrics, Part, metrics_card, unmeasured
-from bothways.tasks.columns import column_settings, renamed, stored_columns
+from bothways.tasks.columns import column_settings, stored_columns
 from bothways.tasks.predictor import Predictor
 from bothways.tasks.reading import OpenOptions
 from bothways.tasks.scores import Scores
@@ -225,9 +225,6 @@ def _stored_columns(columns: EnsembleColumns, stored: StoredEnsemble) -> Ensembl
         CorruptCheckpoint: Those are not names of columns, or not those of as many members.
     """
     listed = stored.columns
-    if listed is None:  # saved when all members read what the first one did
-        names = column_settings(columns.columns[0])
-        return replace(columns, columns=tuple(renamed(each, names) for each in columns.columns))
     if len(listed) != len(columns.columns):
         raise damaged("columns", f"names for each of {len(columns.columns)} members", listed)
     own = zip(listed, columns.columns, strict=True)

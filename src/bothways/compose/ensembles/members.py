@@ -72,7 +72,7 @@ def _check_alike(home: Path, first: Task[Any, Any, Any], folder: Path, member: T
     Raises:
         InvalidInput: It does.
     """
-    (our_task, ours), (their_task, theirs) = ((_task(model), model.outputs.common) for model in (first, member))
+    (our_task, ours), (their_task, theirs) = ((model.spec.name, model.outputs.common) for model in (first, member))
     if (our_task, ours) == (their_task, theirs):
         return
     wanted = "are models of one task, but "
@@ -86,11 +86,6 @@ def _check_alike(home: Path, first: Task[Any, Any, Any], folder: Path, member: T
     raise InvalidInput(
         f"members of an ensemble {wanted}{str(home)!r} is one for {own} and {str(folder)!r} one for {other}."
     )
-
-
-def _task(model: Task[Any, Any, Any]) -> str:
-    """Return a model's task; models that read and predict the same count as one task, however they were trained."""
-    return model.spec.like or model.spec.name
 
 
 def _places(first: Task[Any, Any, Any], folder: Path, member: Task[Any, Any, Any]) -> NDArray[np.int64] | None:

@@ -34,7 +34,7 @@ class TaskData:
         task: str = USUAL_TASK,
         **options: Any,  # noqa: ANN401 (those of the task)
     ) -> None:
-        known = [spec.name for spec in SPECS.values() if spec.learns]
+        known = list(SPECS)
         if task not in known:
             raise InvalidInput(f"expected a task of {', '.join(known)}, got {task!r}.")
         self.train = train

@@ -69,8 +69,7 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
 
         Args:
             name_or_path: A folder or a name, see `bothways.load`.
-            merge: How the logits of a long text's windows become one, see `bothways.tasks.merging`; not by attention,
-                which each task would have to learn for itself.
+            merge: How the logits of a long text's windows become one, see `bothways.tasks.merging`.
             options: How the checkpoint is found, where it runs, and how texts are read; see
                 `bothways.tasks.reading.OpenOptions`.
 
@@ -81,8 +80,6 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
         opened = open_model(name_or_path, MULTITASK.name, **options)
         stored = StoredTasks.of(opened.extras) if opened.trained_for == MULTITASK.name else None
         chosen = check_merge(merge or (stored and stored.merge) or "weighted_mean")
-        if chosen == "attention":
-            raise InvalidInput("several tasks above one encoder merge windows by a fixed rule, not by attention.")
         if stored is None:
             return cls(opened, chosen)
         opened = opened_for_parts(opened, stored)

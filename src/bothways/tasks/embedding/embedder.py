@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +41,7 @@ from bothways.tasks.opened import Opened, OpenedExport
 from bothways.tasks.predictions import Similarity
 from bothways.tasks.reading import OpenOptions
 from bothways.tasks.scores import TokensRead
-from bothways.tasks.task import FitArguments, Task, Trained
+from bothways.tasks.task import FitArguments, Task
 from bothways.training.options import TrainingOptions
 from bothways.training.record import TrainingRecord
 
@@ -50,13 +50,19 @@ if TYPE_CHECKING:
     from bothways.tasks.embedding.objective import EmbeddingObjective
     from bothways.tasks.opening import OpenedModel
 
-InputT = TypeVar("InputT")
-PredictionT = TypeVar("PredictionT", covariant=True)
-FittedT = TypeVar("FittedT", bound=Trained)
 
+class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
+    """A sentence embedder: it turns texts into vectors whose cosine says how alike they are.
 
-class SentenceTask(Task[InputT, PredictionT, FittedT], Generic[InputT, PredictionT, FittedT]):
-    """A task on sentence embeddings, opened from folders of the ecosystem's sentence embedders and saved as such."""
+    Any encoder is one, trained or not. `predict` gives the similarity of two texts, `similarity` that of many with
+    many.
+
+    >>> embedder = SentenceEmbedder.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")
+    >>> embedder.encode(["The cat sat.", "A cat was sitting."]).shape
+    (2, 384)
+    """
+
+    spec = EMBEDDING
 
     @classmethod
     def _opened(cls, located: LocatedModel, options: OpenOptions) -> Opened:
@@ -78,20 +84,6 @@ class SentenceTask(Task[InputT, PredictionT, FittedT], Generic[InputT, Predictio
         model = self._weights("save").model
         if model.trainings:
             model.name, model.folder, model.revision, model.trainings = str(folder), Path(folder), None, 0
-
-
-class SentenceEmbedder(SentenceTask[tuple[str, str], Similarity, TrainedEmbedder]):
-    """A sentence embedder: it turns texts into vectors whose cosine says how alike they are.
-
-    Any encoder is one, trained or not. `predict` gives the similarity of two texts, `similarity` that of many with
-    many.
-
-    >>> embedder = SentenceEmbedder.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")
-    >>> embedder.encode(["The cat sat.", "A cat was sitting."]).shape
-    (2, 384)
-    """
-
-    spec = EMBEDDING
 
     @classmethod
     def _open(cls, opened: Opened, options: EmbeddingOpening) -> TrainedEmbedder:

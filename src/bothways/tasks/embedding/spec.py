@@ -1,4 +1,4 @@
-"""Declarations of sentence embedders, and of few-shot classifiers of earlier versions. Loads no torch.
+"""The declaration of sentence embedders. Loads no torch.
 
 Embedders learn from rows of several kinds. Each kind is a frozen dataclass of column names, and the columns that a call
 names tell which kind it is (`kind_of`); where a call names none, those of the first row do (`usual_kind`).
@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypedDict
 
 from bothways.choices import Pooling
 from bothways.errors import InvalidInput
-from bothways.tasks.columns import PAIR, TextColumns, is_two_texts, renamed, stored_columns, two_texts, typed_texts
-from bothways.tasks.label_options import LabelPrediction
+from bothways.tasks.columns import PAIR, is_two_texts, renamed, stored_columns, two_texts, typed_texts
 from bothways.tasks.spec import SENTENCE_TRANSFORMER, Hub, TaskSpec
 
 if TYPE_CHECKING:
@@ -305,17 +304,6 @@ class EmbeddingLearning:
     pairs_per_text: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FewShotOpening:
-    """Options of opening a trained classifier.
-
-    Attributes:
-        labels: Other names for its labels, in their order.
-    """
-
-    labels: Sequence[str] | None = None
-
-
 EMBEDDING = TaskSpec(
     name="embedding",
     home="bothways.tasks.embedding.embedder:SentenceEmbedder",
@@ -340,18 +328,4 @@ The columns of the first row tell which kind it is. To read other columns, name
 them: --anchor question --positive answer.""",
     held_out="about a tenth of the rows to learn from (at most some 2,000), drawn with the seed, those with the same "
     "first text together",
-)
-
-FEW_SHOT = TaskSpec(
-    name="few_shot",
-    home="bothways.tasks.embedding.few_shot:FewShotClassifier",
-    columns=TextColumns(),
-    summary="Classify texts, as models of earlier versions do that learnt from a few examples of each label.",
-    hub=Hub("text-classification", '"Where is my card?"', SENTENCE_TRANSFORMER),
-    example={"text": "Where is my card?", "label": "card_arrival"},
-    open_options=FewShotOpening,
-    predict_options=LabelPrediction,
-    like="classification",
-    does="classify texts",
-    learns=False,
 )

@@ -335,7 +335,7 @@ class AnswerOutputs(TemperatureOutputs[QuestionAndContext, FoundSpans]):
     def write(self, folder: Path) -> dict[str, object]:
         """Return threshold, temperature and the longest answer."""
         del folder
-        return self.facts()
+        return {name: value for name, value in self.facts().items() if name != "can_decline"}
 
 
 def spans_scored(found: FoundSpans, read: TokensRead) -> SpanScored:
