@@ -8,6 +8,7 @@ from benchmarks.harness import Options, limit_threads, say
 from benchmarks.small_data import Part, add_options
 from benchmarks.tasks import NAMES as TASKS
 
+# Run one after the other by "all"; the others only by name: one needs a GPU, the rest make models first.
 NAMES = (
     "embedding",
     "finetuning",
@@ -18,8 +19,9 @@ NAMES = (
     "retrieval",
     "predicting",
 )
-# Run only by name: one needs a GPU, one takes days, two make models first.
 BY_NAME = ("gpu", "int8", "light", "small_data")
+# Those that are a function of another module, not the function ``run`` of their own.
+HOMES = {"int8": ("embedding", "int8"), "light": ("embedding", "light")}
 
 
 def main() -> None:
@@ -71,7 +73,8 @@ def main() -> None:
     limit_threads(options.threads)
     for name in NAMES if arguments.which == "all" else (arguments.which,):
         say(f"benchmark: {name}")
-        importlib.import_module(f"benchmarks.{name}").run(options)
+        module, function = HOMES.get(name, (name, "run"))
+        getattr(importlib.import_module(f"benchmarks.{module}"), function)(options)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from benchmarks import embedders
 from benchmarks.embedders import BASELINE, BATCH, OURS, TUNED, Exporter
 from benchmarks.harness import Options, Spread, interleaved, minilm_folder, ratios, say, table, write_results
 from benchmarks.reference import BATCHES, Deviation, MatrixProducts, Reference, Trial, floating_point_operations
+from benchmarks.startup import started
 from benchmarks.texts import SENTENCES, Workload, texts_of_length, workloads
 from benchmarks.workers import AbsentPeerError, Worker
 
@@ -42,6 +43,17 @@ Rounds = Mapping[str, list[dict[str, float]]]
 def run(options: Options) -> Path:
     """Compare, time and write the results."""
     return measured("embedding", options, embedders.NAMES)
+
+
+def int8(options: Options) -> Path:
+    """Do the same for models in bfloat16 and int8; ours is fitted to sentences that are not embedded here."""
+    return measured("int8", options, embedders.INT8_NAMES)
+
+
+def light(options: Options) -> Path:
+    """Do the same for our export without torch, after starts of new processes."""
+    started("light-start", options, (OURS, embedders.OURS_LIGHT, BASELINE))
+    return measured("light", options, embedders.LIGHT_NAMES)
 
 
 def measured(title: str, options: Options, names: Sequence[str]) -> Path:
