@@ -1,13 +1,13 @@
 """A GPU: vectors, fine-tuning and masked language modelling in bfloat16, ours beside transformers.
 
 Models of the published base sizes with drawn weights read drawn token ids, so that nothing is downloaded and nobody's
-tokenizer is timed. Lengths are those of mixed texts: log-normal, 8 to 512 tokens, 128 on average. Ours gets what its
-own batching makes of them; the peer gets what it does at its best: sentences in order of length for vectors, batches
-padded to their longest for training, a fused optimizer. DeBERTa is also timed with each attention backend that could
-serve its distances, which decides what is to be chosen. Rounds are interleaved in one process.
+tokenizer is timed. Lengths are those of mixed texts: log-normal, 8 to 512 tokens, 128 on average. Ours batches as it
+does by itself; the peer at its best: sentences in order of length for vectors, batches padded to their longest for
+training, a fused optimizer. DeBERTa is also timed with each attention backend that supports its distances. Rounds are
+interleaved in one process.
 
-"Of the product rate" divides the floating point operations of the real tokens by what a product of two large matrices
-in bfloat16 reaches in the same minute. On a CPU (`--quick`) the figures mean nothing.
+"Of the product rate" divides the floating point operations of the real tokens by the rate of a product of two large
+matrices in bfloat16 in the same minute. On a CPU (`--quick`) the figures mean nothing.
 """
 
 import time
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,7 +40,7 @@ from bothways.training.sharding import WholeParameters
 from bothways.training.step import Stepper
 from bothways.training.workers import SingleProcess
 
-# Those that could serve scores of distances on a GPU, beside the one that is chosen there.
+# Those that support relative positions on a GPU, beside the one that is chosen there.
 BACKENDS = ("skewed", "flex")
 OURS, PEER, FLASH = "bothways", "transformers", "transformers, flash_attention_2"
 MODELS = {"BERT-base": ("bert", "bert-base-uncased"), "DeBERTa-v3-base": ("deberta-v2", "deberta-v3-base")}
@@ -59,16 +59,6 @@ class Window:
     def types(self) -> list[int]:
         """Segment ids."""
         return [0] * len(self.ids)
-
-
-class Side(Protocol):
-    """One contestant with one model."""
-
-    def vectors(self, windows: Sequence[Window]) -> NDArray[np.float32]:
-        """Return mean-pooled vectors of all texts, on the host."""
-
-    def step(self, windows: Sequence[Window], work: str) -> None:
-        """Take one optimizer step on a batch."""
 
 
 def run(options: Options) -> Path:
@@ -94,7 +84,7 @@ def run(options: Options) -> Path:
 
 def _timed(
     title: str,
-    sides: dict[str, Side],
+    sides: dict[str, "Ours | Transformers"],
     settings: dict[str, Any],
     windows: list[Window],
     device: torch.device,
@@ -136,7 +126,7 @@ def _timed(
     return f"## {title}\n\n{table(header, rows)}"
 
 
-def _work(side: Side, work: str, windows: Sequence[Window]) -> None:
+def _work(side: "Ours | Transformers", work: str, windows: Sequence[Window]) -> None:
     if work == "vectors":
         side.vectors(windows)
         return
@@ -278,14 +268,18 @@ class Transformers:
 
 def _sides(
     model_type: str, settings: dict[str, Any], device: torch.device, options: Options, absent: dict[str, str]
-) -> dict[str, Side]:
-    makers: dict[str, Callable[[], Side]] = {
+) -> dict[str, "Ours | Transformers"]:
+    makers: dict[str, Callable[[], Ours | Transformers]] = {
         OURS: lambda: Ours(model_type, settings, device),
-        **{_ours(name): partial(Ours, model_type, settings, device, name) for name in BACKENDS if model_type != "bert"},
+        **{
+            f"{OURS}, {name}": partial(Ours, model_type, settings, device, name)
+            for name in BACKENDS
+            if model_type != "bert"
+        },
         PEER: lambda: Transformers(model_type, settings, device, "sdpa" if model_type == "bert" else "eager"),
         FLASH: lambda: Transformers(model_type, settings, device, "flash_attention_2"),
     }
-    sides: dict[str, Side] = {}
+    sides: dict[str, Ours | Transformers] = {}
     for name in options.chosen([*makers]):
         say(f"making {name}")
         try:
@@ -293,10 +287,6 @@ def _sides(
         except (ImportError, ValueError) as error:
             absent[f"{model_type}: {name}"] = str(error).splitlines()[0]
     return sides
-
-
-def _ours(backend: str) -> str:
-    return f"{OURS}, {backend}"
 
 
 def _settings(model_type: str, name: str, *, quick: bool) -> dict[str, Any]:
