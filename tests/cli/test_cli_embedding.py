@@ -118,6 +118,7 @@ def test_similarities_of_texts_that_are_cut_say_so(files, data, tmp_path):
     assert report.out.splitlines()[-1] == "48 of 48 texts were cut, by 48 tokens together"
 
 
+@pytest.mark.slow
 def test_a_few_texts_make_a_classifier_above_an_embedder(tmp_path):
     run, base = tmp_path / "run", write_embedder(tmp_path / "base")
     few = write_jsonl(tmp_path / "few.jsonl", rows(48, 0))

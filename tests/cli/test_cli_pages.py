@@ -67,6 +67,7 @@ def test_every_class_has_its_row_on_the_terminal(files, run):
         assert line.split() == [label, *scores, str(numbers["support"]), str(numbers["predicted"])]
 
 
+@pytest.mark.slow
 def test_of_many_classes_the_terminal_shows_some_and_says_where_the_others_are(files, tmp_path):
     made = [{**row, "label": f"{'a long name of a label ' * 3}{at % 45:02d}"} for at, row in enumerate(rows(90, 0))]
     data = write_jsonl(tmp_path / "many.jsonl", made)

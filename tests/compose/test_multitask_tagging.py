@@ -15,7 +15,7 @@ from bothways.encoder import Encoder
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.tasks import FillMask, PairClassifier, QuestionAnswerer, TextClassifier
 from bothways.tasks.columns import TextColumns
-from classifier_cases import same, without_dropout
+from classifier_cases import without_dropout
 from tiny_models import write_checkpoint
 
 FILLER = [f"w{number}" for number in range(20, 60)]
@@ -198,13 +198,6 @@ def test_rows_with_labels_and_tags_are_evaluated_at_once(both):
     )
     assert set(report.to_dict()) == {"animal", "names", "tokens_read"}
     assert "names: " in report.summary()
-
-
-def test_the_same_seed_gives_the_same_model_to_the_bit(base, tmp_path):
-    for name in ("one", "again"):
-        fitted(base, seed=1).save(tmp_path / name)
-    for file in ("model.safetensors", "heads/names.safetensors"):
-        assert same(load_file(tmp_path / "one" / file), load_file(tmp_path / "again" / file))
 
 
 def test_a_tagging_task_can_be_added_to_tasks_that_are_there(base):

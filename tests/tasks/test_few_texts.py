@@ -30,6 +30,13 @@ def base(tmp_path_factory):
     return write_embedder(tmp_path_factory.mktemp("few") / "base", "bert")
 
 
+@pytest.fixture(autouse=True)
+def short_trainings(request, monkeypatch):
+    """Only the slow tests look at how long the trainings are."""
+    if not request.node.get_closest_marker("slow"):
+        monkeypatch.setattr(head_training, "LEAST_UPDATES", 20)
+
+
 def opened(base, **options):
     return TextClassifier.from_pretrained(base, device="cpu", **options)
 
@@ -37,7 +44,9 @@ def opened(base, **options):
 @pytest.fixture(scope="module")
 def fitted(base):
     classifier = opened(base)
-    return classifier, classifier.fit(rows("single"), **QUIET)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(head_training, "LEAST_UPDATES", 20)
+        return classifier, classifier.fit(rows("single"), **QUIET)
 
 
 # The loss

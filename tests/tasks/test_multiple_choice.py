@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from bothways import Ensemble, open_trained
-from bothways.data import read_rows
+from bothways import Ensemble
 from bothways.errors import InvalidInput
 from bothways.tasks.multiple_choice.chooser import MultipleChoice
 from tiny_models import write_checkpoint
@@ -47,21 +46,6 @@ def test_a_few_contexts_are_learnt_by_heart(fitted):
     assert all(sum(each.probabilities) == pytest.approx(1) for each in found)
     assert model.evaluate(rows(), resamples=10).accuracy.value == 1
     assert model.confidence.calibration is not None
-
-
-def test_a_choice_does_not_depend_on_contexts_beside_it(fitted):
-    model, _ = fitted
-    together = model.predict(ASKED)
-    for asked, each in zip(ASKED, together, strict=True):
-        assert model.predict(asked).probabilities == pytest.approx(each.probabilities, abs=1e-6)
-
-
-def test_a_saved_model_says_the_same_to_the_bit(fitted):
-    model, folder = fitted
-    again = open_trained(folder, device="cpu")
-    assert isinstance(again, MultipleChoice)
-    assert again.predict(ASKED) == model.predict(ASKED)
-    assert list(again.predict_rows(read_rows(rows()))) == model.predict(ASKED)
 
 
 def test_scores_are_those_of_transformers(fitted):

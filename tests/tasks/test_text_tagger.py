@@ -18,7 +18,6 @@ from bothways.evaluation import Temperature, apply_temperature
 from bothways.evaluation.tag_schemes import converted
 from bothways.packing import pack
 from bothways.tasks.head import TrainingData
-from bothways.tasks.objective import WindowObjective
 from bothways.tasks.tagging.tag_set import TagSet
 from bothways.tasks.tagging.word_windows import word_scores
 from bothways.text import ReadWords, Words, WordStarts
@@ -327,29 +326,6 @@ def test_a_word_in_several_windows_counts_once(base):
     windows = len(objective.store.lengths)
     assert windows > 3
     assert objective.answers.weights(range(windows)).sum() == pytest.approx(50)
-
-
-def test_a_resumed_training_ends_with_the_same_weights(base, tmp_path, monkeypatch):
-    options = {"epochs": 3, "learning_rate": 1e-3, "seed": 3, "batch_size": 8, "checkpoint_every_updates": 2}
-
-    def fit(**more):
-        tagger = opened(base)
-        tagger.fit(rows(24), validation=rows(8), **options, **more)
-        return tagger.fitted.model.state_dict()
-
-    whole, loss, calls = fit(), WindowObjective.loss, []
-
-    def failing(self, payload):
-        calls.append(payload)
-        if len(calls) == 6:
-            raise KeyError("power cut")
-        return loss(self, payload)
-
-    with monkeypatch.context() as patched, pytest.raises(KeyError):
-        patched.setattr(WindowObjective, "loss", failing)
-        fit(checkpoints=tmp_path / "c")
-    resumed = fit(checkpoints=tmp_path / "c", resume=True)
-    assert all(torch.equal(value, resumed[name]) for name, value in whole.items())
 
 
 def test_training_goes_on_with_the_head_where_the_tags_are_the_same(tagger):
