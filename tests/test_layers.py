@@ -277,7 +277,7 @@ def test_an_upward_import_is_found_wherever_it_hides(source):
         ("encoder/config.py", "import safetensors.torch", "does without"),
         ("evaluation/metrics.py", "import torch", "does without"),
         ("retrieval/index.py", "import faiss", "outside a function"),
-        ("evaluation/paired.py", "from scipy.stats import binomtest", "outside a function"),
+        ("evaluation/comparison.py", "from scipy.stats import binomtest", "outside a function"),
         ("report/page.py", "def f(x=__import__('altair')): pass", "outside a function"),
         ("tasks/tagging/tagger.py", "from bothways.tasks.classification.spec import PAIRS", "imports the room"),
         ("tasks/labels.py", "def f():\n    from bothways.tasks.tagging.spec import TAGGING", "imports the room"),

@@ -4,8 +4,8 @@ from typing import Literal, TypeAlias
 
 AuditFormat: TypeAlias = Literal["text", "json", "sarif", "html"]
 AttributionMethod: TypeAlias = Literal["integrated-gradients", "gradient-x-input", "leave-one-out"]
-CalibrationMethod: TypeAlias = Literal["temperature", "vector", "platt", "isotonic"]
-CalibrationChoice: TypeAlias = Literal["auto", "temperature", "vector", "platt", "isotonic"]
+CalibrationMethod: TypeAlias = Literal["temperature", "isotonic"]
+CalibrationChoice: TypeAlias = Literal["auto", "temperature", "isotonic"]
 TemperatureChoice: TypeAlias = Literal["auto", "temperature"]
 ClassWeights: TypeAlias = Literal["balanced"]
 Constraint: TypeAlias = Literal["accuracy", "latency", "memory", "compute", "pretraining", "research"]

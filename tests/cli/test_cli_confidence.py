@@ -24,10 +24,10 @@ def other_run(files, tmp_path_factory):
     done = call(
         *("train", "classification", "--model", files / "tiny", "--train", files / "test.jsonl.gz"),
         *("--epochs", 1, "--seed", 2, "--device", "cpu", "--output", folder / "run", "--quiet"),
-        *("--calibration", "platt", "--detector", "cosine", "--out-of-domain", others),
+        *("--calibration", "isotonic", "--detector", "cosine", "--out-of-domain", others),
     )
     assert done.code == 0, done.err
-    assert "platt" in done.out
+    assert "isotonic" in done.out
     return folder / "run"
 
 
@@ -38,7 +38,7 @@ def others(tmp_path):
 
 def test_training_options_of_trust_reach_the_saved_model(other_run):
     saved = json.loads((other_run / "bothways.json").read_text())
-    assert saved["calibration"]["method"] == "platt"
+    assert saved["calibration"]["method"] == "isotonic"
     assert saved["out_of_domain"]["kind"] == "cosine"
     assert saved["card"]["confidence"]["out_of_domain"] == "cosine"
 

@@ -26,7 +26,7 @@ from bothways.compose.ensembles import combining
 from bothways.data import formats
 from bothways.devices import DTYPES
 from bothways.evaluation import tag_schemes
-from bothways.evaluation.calibrating import METHODS
+from bothways.evaluation.calibration import METHODS
 from bothways.evaluation.detectors import DETECTORS
 from bothways.export import folder
 from bothways.families import FAMILIES, stored_heads

@@ -22,7 +22,7 @@ from bothways.errors import (
     UnknownModel,
     UnsupportedConfig,
 )
-from bothways.evaluation import apply_temperature, held_out_probabilities
+from bothways.evaluation import HeldOutRows, apply_temperature
 from bothways.tasks import PairClassifier, SentenceEmbedder, TextClassifier
 from bothways.tasks.targets import fitted_temperature
 from classifier_cases import LABELS, noisy_rows, rows
@@ -161,7 +161,8 @@ def test_a_calibrated_ensemble_promises_sets_of_labels(animals, tmp_path):
     ensemble = Ensemble.of(animals, calibrate=HELD, device="cpu")
     scored = ensemble.score(HELD)
     combined_NC, truth_N = scored.logits, scored.truth
-    scores_N = np.sort(1 - held_out_probabilities("temperature", combined_NC, truth_N)[np.arange(len(HELD)), truth_N])
+    held_out_NC = HeldOutRows.from_arrays(combined_NC, truth_N).held_out_probabilities("temperature")
+    scores_N = np.sort(1 - held_out_NC[np.arange(len(HELD)), truth_N])
     threshold = scores_N[math.ceil(0.8 * (len(HELD) + 1)) - 1]
     texts = [row["text"] for row in rows(12, first=50)]
     found = ensemble.predict(texts, coverage=0.8)

@@ -11,8 +11,7 @@ from bothways.confidence.options import ConfidenceOptions
 from bothways.encoder import Encoder, Recorder
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, TextsTruncated
 from bothways.evaluation import Cosine, Mahalanobis, Neighbours, Temperature, method_of
-from bothways.evaluation.one_vs_rest import Platt
-from bothways.evaluation.vector_scaling import VectorScaling
+from bothways.evaluation.calibration import Isotonic
 from bothways.packing import pack
 from bothways.tasks.targets import SingleLabel
 from classifier_cases import LABELS, noisy_rows, rows, scored
@@ -61,9 +60,7 @@ def texts(listed):
     return [row["text"] for row in listed]
 
 
-@pytest.mark.parametrize(
-    ("method", "kind"), [("temperature", Temperature), ("vector", VectorScaling), ("platt", Platt), (None, type(None))]
-)
+@pytest.mark.parametrize(("method", "kind"), [("temperature", Temperature), ("isotonic", Isotonic), (None, type(None))])
 def test_the_method_that_is_asked_for_is_fitted_and_kept(base, method, kind, tmp_path):
     classifier = fitted(base, calibration=method)
     assert isinstance(classifier.confidence.calibration, kind)
@@ -97,18 +94,17 @@ def test_a_temperature_of_an_earlier_model_still_calibrates(classifier, tmp_path
         again.fit_threshold(ELSEWHERE)
 
 
-@pytest.mark.parametrize("method", ["vector", "platt", "isotonic"])
-def test_a_label_without_held_out_rows_is_calibrated_by_a_temperature_only(base, method):
+def test_a_label_without_held_out_rows_is_calibrated_by_a_temperature_only(base):
     held_out = [row for row in rows(36) if row["label"] != LABELS[-1]]
-    with pytest.raises(InvalidInput, match=f"'{method}' needs held-out rows of every label, and of '{LABELS[-1]}'"):
-        fitted(base, validation=held_out, calibration=method)
+    with pytest.raises(InvalidInput, match=f"'isotonic' needs held-out rows of every label, and of '{LABELS[-1]}'"):
+        fitted(base, validation=held_out, calibration="isotonic")
     assert isinstance(fitted(base, validation=held_out, calibration="auto").confidence.calibration, Temperature)
 
 
 def test_several_labels_take_a_temperature_only(base):
     listed = [{"text": row["text"], "label": [row["label"]]} for row in rows(36)]
-    with pytest.raises(InvalidInput, match="'vector'"):
-        fitted(base, data=listed, validation=listed, target="multi", calibration="vector")
+    with pytest.raises(InvalidInput, match="'isotonic'"):
+        fitted(base, data=listed, validation=listed, target="multi", calibration="isotonic")
     labelling = fitted(base, data=listed, validation=listed, target="multi")
     assert isinstance(labelling.confidence.calibration, Temperature)
     with pytest.raises(NotCalibrated, match="one label or a number"):
@@ -299,7 +295,7 @@ def test_texts_from_elsewhere_that_are_cut_are_counted(classifier, tmp_path):
 @pytest.mark.parametrize(
     ("target", "label", "calibration", "message"),
     [
-        ("multi", ["a"], "platt", "several labels for a text are calibrated by a temperature, not by 'platt'"),
+        ("multi", ["a"], "isotonic", "several labels for a text are calibrated by a temperature, not by 'isotonic'"),
         ("regression", 0.5, "temperature", "numbers have no probabilities to calibrate by 'temperature'"),
     ],
 )
@@ -327,8 +323,6 @@ def test_the_card_says_data_seed_metrics_calibration_and_limits(classifier, tmp_
     assert card["confidence"]["calibration"] == method_of(classifier.confidence.calibration)
     assert [each["method"] for each in card["confidence"]["calibrations_tried"]] == [
         "temperature",
-        "vector",
-        "platt",
         "isotonic",
     ]
     assert card["confidence"]["out_of_domain"] == "mahalanobis"

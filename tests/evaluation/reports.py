@@ -3,15 +3,14 @@
 import numpy as np
 
 from bothways.evaluation import compare, span_outcomes, tag_outcomes
-from bothways.evaluation.answers import answer_outcomes
-from bothways.evaluation.classes import class_outcomes, label_outcomes
-from bothways.evaluation.embedding import agreement_outcomes, rank_outcomes
-from bothways.evaluation.masked_lm import token_outcomes
+from bothways.evaluation.metrics.classification import class_outcomes, label_outcomes
+from bothways.evaluation.metrics.masked_lm import token_outcomes
+from bothways.evaluation.metrics.question_answering import answer_outcomes
+from bothways.evaluation.metrics.ranking import rank_outcomes, ranking_outcomes
+from bothways.evaluation.metrics.regression import agreement_outcomes, number_outcomes, similarity_outcomes
+from bothways.evaluation.metrics.tagging import TaggedWords
 from bothways.evaluation.outcomes import mean_outcomes
-from bothways.evaluation.rankings import ranking_outcomes
-from bothways.evaluation.regression import number_outcomes, similarity_outcomes
 from bothways.evaluation.report import Report
-from bothways.evaluation.tag_counts import TaggedWords
 from bothways.evaluation.tag_schemes import TagSpan
 
 

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from bothways.errors import InvalidInput
 from bothways.evaluation import Temperature, apply_temperature, fit_adaptive_temperature, fit_temperature
-from bothways.evaluation.adaptive import MOST_SLOPE
-from bothways.evaluation.calibration import softmax, undecidedness
+from bothways.evaluation.temperature import MAX_SLOPE, normalised_entropy, softmax
 
 
 def drawn(rows, classes, temperature, seed=0, spread=3.0):
@@ -49,7 +48,7 @@ def test_the_fit_is_never_worse_than_one_temperature_and_stays_within_bounds(cla
     random = np.random.default_rng(seed)
     logits_NC, labels_N = random.normal(0, 4, (rows, classes)), random.integers(0, classes, rows)
     found = fit_adaptive_temperature(logits_NC, labels_N)
-    assert 0 <= found.slope <= MOST_SLOPE
+    assert 0 <= found.slope <= MAX_SLOPE
     assert nll(logits_NC, labels_N, found) <= nll(logits_NC, labels_N, fit_temperature(logits_NC, labels_N)) + 1e-9
 
 
@@ -71,9 +70,9 @@ def test_of_two_classes_a_surer_row_stays_the_surer(differences, value, slope):
     assert (np.diff(after) >= -1e-9).all()
 
 
-def test_undecidedness_goes_from_a_hundredth_to_one():
+def test_normalised_entropy_goes_from_a_hundredth_to_one():
     logits_NC = np.array([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [900.0, 0.0, 0.0]])
-    most, middle, least = undecidedness(logits_NC)[:, 0]
+    most, middle, least = normalised_entropy(logits_NC)[:, 0]
     assert (most, least) == (pytest.approx(1), 0.01)
     probabilities = softmax(logits_NC[1])
     assert middle == pytest.approx(-(probabilities * np.log(probabilities)).sum() / np.log(3))

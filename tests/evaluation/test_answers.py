@@ -11,7 +11,7 @@ from reports import answering_report
 
 from bothways.errors import InvalidInput
 from bothways.evaluation import answer_probabilities, best_threshold, fit_answer_temperature, score_answers
-from bothways.evaluation.answers import normalized, score_answer
+from bothways.evaluation.metrics.question_answering import normalized, score_answer
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import scipy.stats
 
 from bothways.errors import InvalidInput
 from bothways.evaluation import bootstrap_estimates
-from bothways.evaluation.bootstrap import bootstrap_values, percentile_estimates, percentile_interval, resampled_counts
+from bothways.evaluation.intervals import bootstrap_values, percentile_estimates, percentile_interval, resampled_counts
 
 
 def mean_of(values_N):
@@ -69,7 +69,7 @@ def test_draws_depend_on_the_seed_and_not_on_the_size_of_chunks(monkeypatch):
     whole = values(seed=5)
     assert not np.array_equal(whole, values(seed=6))
     for cells in (1, 70, 7 * 70):
-        monkeypatch.setattr("bothways.evaluation.bootstrap.CHUNK_CELLS", cells)
+        monkeypatch.setattr("bothways.evaluation.intervals.CHUNK_CELLS", cells)
         np.testing.assert_array_equal(whole, values(seed=5))
 
 

@@ -20,7 +20,7 @@ from bothways.evaluation import (
     sigmoid,
     softmax,
 )
-from bothways.evaluation.calibration import TEMPERATURE_BOUNDS, prior
+from bothways.evaluation.temperature import TEMPERATURE_BOUNDS, prior
 
 LOGITS = hnp.arrays(
     np.float64,

@@ -20,12 +20,12 @@ from reports import (
 
 from bothways.errors import InvalidInput
 from bothways.evaluation import compare
-from bothways.evaluation.bootstrap import Estimate
-from bothways.evaluation.calibration import softmax
-from bothways.evaluation.classes import class_outcomes, label_outcomes
-from bothways.evaluation.paired import mcnemar, permutation_test
-from bothways.evaluation.regression import number_outcomes, similarity_outcomes, spearman_shares
-from bothways.evaluation.tagging import tag_outcomes
+from bothways.evaluation.comparison import mcnemar, permutation_test
+from bothways.evaluation.intervals import Estimate
+from bothways.evaluation.metrics.classification import class_outcomes, label_outcomes
+from bothways.evaluation.metrics.regression import number_outcomes, similarity_outcomes, spearman_shares
+from bothways.evaluation.metrics.tagging import tag_outcomes
+from bothways.evaluation.temperature import softmax
 
 
 @given(st.integers(0, 400), st.integers(0, 400))

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 from bothways.errors import InvalidInput
 from bothways.evaluation import Adaptive, ConformalInterval, ConformalSets, LeastAmbiguous, softmax
-from bothways.evaluation.conformal import MOST_KEPT, coverage_of, held_out_quantile
+from bothways.evaluation.coverage import MOST_KEPT, coverage_of, held_out_quantile
 
 
 class Stated(ClassifierMixin, BaseEstimator):

@@ -11,18 +11,17 @@ from bothways.confidence.options import ConfidenceOptions
 from bothways.evaluation import (
     Cosine,
     DetectorInput,
+    HeldOutRows,
     Mahalanobis,
     Temperature,
-    adaptive,
-    calibrating,
-    choose_calibration,
     class_outcomes,
-    classes,
     fit_adaptive_temperature,
-    held_out_probabilities,
     softmax,
 )
-from bothways.evaluation.tabulated import TabulatedLosses
+from bothways.evaluation import calibration as calibration_module
+from bothways.evaluation import temperature as temperature_module
+from bothways.evaluation.metrics import classification
+from bothways.evaluation.temperature import TabulatedLosses
 from bothways.tasks.targets import SingleLabel
 
 PLAIN = Temperature(2.0)
@@ -32,7 +31,7 @@ def drawn(rows, count, temperature=PLAIN, seed=0):
     """Logits, and labels drawn from what a temperature makes of them."""
     random = np.random.default_rng(seed)
     logits_NC = random.normal(0, 3, (rows, count))
-    exact_NC = logits_NC / temperature.of_rows(logits_NC)
+    exact_NC = logits_NC / temperature.for_rows(logits_NC)
     return logits_NC, (exact_NC + random.gumbel(size=exact_NC.shape)).argmax(1)
 
 
@@ -42,8 +41,8 @@ def exactly(monkeypatch):
 
     def run(function, *arguments):
         with monkeypatch.context() as few:
-            few.setattr(adaptive, "MANY_CLASSES", 10**9)
-            few.setattr(calibrating, "MANY_CLASSES", 10**9)
+            few.setattr(temperature_module, "MANY_CLASSES", 10**9)
+            few.setattr(calibration_module, "MANY_CLASSES", 10**9)
             return function(*arguments)
 
     return run
@@ -72,15 +71,18 @@ def test_tabulated_losses_are_those_of_the_rows(inverse):
 
 
 def test_held_out_probabilities_of_many_classes_are_those_of_exact_fits(exactly):
-    given = "temperature", *drawn(300, 205)
-    assert held_out_probabilities(*given) == pytest.approx(exactly(held_out_probabilities, *given), abs=1e-4)
+    rows = HeldOutRows.from_arrays(*drawn(300, 205))
+    exact_NC = exactly(rows.held_out_probabilities, "temperature")
+    assert rows.held_out_probabilities("temperature") == pytest.approx(exact_NC, abs=1e-4)
 
 
 def test_of_many_classes_the_temperature_alone_is_fitted_and_that_is_said():
-    chosen = choose_calibration(*drawn(3_000, 201))
+    chosen = HeldOutRows.from_arrays(*drawn(3_000, 201)).choose()
     assert (chosen.method, chosen.scores) == ("temperature", ())
-    assert "201 classes, more than 200" in chosen.reason
-    assert "9 held-out rows" in choose_calibration(np.eye(2)[[0] * 9 + [1] * 20], [0] * 9 + [1] * 20).reason
+    assert "201 classes are more than 200" in chosen.reason
+    assert (
+        "9 held-out rows" in HeldOutRows.from_arrays(np.eye(2)[[0] * 9 + [1] * 20], [0] * 9 + [1] * 20).choose().reason
+    )
 
 
 @pytest.mark.parametrize("detector", [None, "max_softmax", "energy", "cosine", "mahalanobis"])
@@ -97,7 +99,7 @@ def test_what_held_out_rows_teach_of_many_classes_takes_little_time_and_memory(d
     # Two thousand passes over the whole matrix took minutes, and each several copies of its 20 MB.
     assert time.process_time() - start < 15
     assert peak < logits_NC.nbytes * (8 if detector in ("cosine", "mahalanobis") else 0.8)
-    assert found.to_card()["calibrations_not_tried"].startswith("of 2,500 classes")
+    assert found.to_card()["calibrations_not_tried"].startswith("2,500 classes")
     included_NC = found.conformal.at(0.9).includes(found.calibration.apply(logits_NC[:200]))
     assert included_NC[np.arange(200), labels_N[:200]].mean() > 0.8
 
@@ -123,7 +125,7 @@ def test_outcomes_of_blocks_are_those_of_the_whole_to_the_bit():
 
 
 def test_a_report_of_many_classes_has_no_table_of_confusions(monkeypatch):
-    monkeypatch.setattr(classes, "MOST_CONFUSED", 149)
+    monkeypatch.setattr(classification, "MOST_CONFUSED", 149)
     logits_NC, truth_N = drawn(500, 150)
     report = class_outcomes(list(map(str, range(150))), truth_N, softmax(logits_NC)).report(resamples=20)
     assert report.confusion == ()

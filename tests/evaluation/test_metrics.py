@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from bothways.errors import InvalidInput
 from bothways.evaluation import multi_label_nll, negative_log_likelihood, softmax
 from bothways.evaluation.inputs import probability_array
-from bothways.evaluation.metrics import (
+from bothways.evaluation.metrics.scores import (
     ClassCounts,
     accuracy,
     brier_score,

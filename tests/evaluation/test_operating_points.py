@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bothways.errors import InvalidInput
 from bothways.evaluation import class_outcomes, operating_point
-from bothways.evaluation.operating_points import precision_recall
+from bothways.evaluation.thresholds import precision_recall
 
 FEW = {"resamples": 20}
 

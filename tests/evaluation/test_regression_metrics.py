@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bothways.errors import InvalidInput
-from bothways.evaluation import mean_squared_error, regression, spearman
-from bothways.evaluation.regression import mean_absolute_error, pearson, r2
+from bothways.evaluation import mean_squared_error, spearman
+from bothways.evaluation.metrics import regression
+from bothways.evaluation.metrics.regression import mean_absolute_error, pearson, r2
 
 NUMBERS = st.floats(-1e6, 1e6).map(lambda number: round(number, 3))
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bothways.errors import InvalidInput
 from bothways.evaluation import ReliabilityBin
-from bothways.evaluation.bootstrap import bootstrap_values
+from bothways.evaluation.intervals import bootstrap_values
 from bothways.evaluation.reliability import (
     calibration_error_interval,
     calibration_noise,

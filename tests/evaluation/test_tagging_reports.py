@@ -8,7 +8,7 @@ from reports import span_report, tag_report
 from sklearn import metrics as theirs
 
 from bothways.errors import InvalidInput
-from bothways.evaluation.tag_counts import TaggedWords, span_counts
+from bothways.evaluation.metrics.tagging import TaggedWords, span_counts
 from bothways.evaluation.tag_schemes import TagSpan, spans_of, tags_of
 
 LABELS = ("LOC", "ORG", "PER")

@@ -210,13 +210,12 @@ def text_models():
         settings={"calibration": None, "detector": None},
     )
     frozen("classifier_plain", *asked(TEXTS), kind="TextClassifier")
-    for method, detector, model_type in (
-        ("platt", "neighbours", "modernbert"),
-        ("vector", "mahalanobis_layers", "xlnet"),
-        ("isotonic", "energy", "electra"),
-        ("temperature", "cosine", "roberta"),
+    for name, method, detector, model_type in (
+        ("classifier_neighbours", "temperature", "neighbours", "modernbert"),
+        ("classifier_layers", "isotonic", "mahalanobis_layers", "xlnet"),
+        ("classifier_isotonic", "isotonic", "energy", "electra"),
+        ("classifier_temperature", "temperature", "cosine", "roberta"),
     ):
-        name = f"classifier_{method}"
         settings = {"calibration": method, "detector": detector}
         trained(kind, name, base(model_type), labelled(36), validation=held, **settings, seed=2)
         frozen(name, *asked(TEXTS, both, raw), kind="TextClassifier")
@@ -321,11 +320,11 @@ def mask_fillers():
 def ensembles():
     held = renamed(labelled(30, 200, wrong=4), text="body", label="animal")
     columns = {"text": ("body",), "label": "animal"}
-    labels = ("v/classifier", "v/classifier_vector", "v/classifier_temperature")
+    labels = ("v/classifier", "v/classifier_layers", "v/classifier_temperature")
     texts, covered = TEXTS, {"coverage": 0.8}
     for method in ("mean", "vote", "stacked"):
         ensemble(f"ensemble_{method}", labels, asked(texts, covered), method=method, calibrate=held, columns=columns)
-    ensemble("ensemble_uncalibrated", ("v/classifier_platt", "v/classifier_isotonic"), asked(texts), max_length=12)
+    ensemble("ensemble_uncalibrated", ("v/classifier_neighbours", "v/classifier_isotonic"), asked(texts), max_length=12)
     ensemble("ensemble_tags", ("v/tagger", "v/tagger_b"), asked(["w20 w5 w6, w22! w7", LONG]), calibrate=tagged(16, 70))
     wanted = [[row["question"], row["context"]] for row in (*questions(4), long_question())]
     ensemble("ensemble_answers", ("v/answerer", "v/answerer_b"), asked(wanted), calibrate=questions(12))

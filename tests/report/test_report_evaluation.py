@@ -17,7 +17,7 @@ from bothways.evaluation import (
     span_outcomes,
     tag_outcomes,
 )
-from bothways.evaluation.tag_counts import TaggedWords
+from bothways.evaluation.metrics.tagging import TaggedWords
 from bothways.report import render
 from bothways.report.curves import MOST_POINTS, scatter
 from bothways.report.evaluation import Evaluated, evaluation_page

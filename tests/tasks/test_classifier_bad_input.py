@@ -306,7 +306,7 @@ def test_a_bothways_json_that_is_no_object_is_refused(saved, text):
         ("calibration", "temperature"),
         ("calibration", {"method": "magic"}),
         ("calibration", {"method": "temperature", "value": 0, "slope": 0}),
-        ("calibration", {"method": "vector", "scale": [1.0] * 9, "shift": [0.0] * 9}),
+        ("calibration", {"method": "isotonic", "knots": [[0.5]] * 9, "values": [[0.5]] * 9}),
         ("conformal", {"kind": "magic"}),
         ("conformal", {"kind": "adaptive", "penalty": "much", "free": 1}),
         ("conformal", ["least_ambiguous"]),

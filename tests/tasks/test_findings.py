@@ -8,7 +8,7 @@ import pytest
 from bothways import MultiTask, PairClassifier, SentenceEmbedder, TaskData, TextClassifier, TextTagger
 from bothways.data import Example
 from bothways.evaluation import TaggedWords, Temperature
-from bothways.evaluation.vector_scaling import fit_vector_scaling
+from bothways.evaluation.calibration import fit_isotonic
 from bothways.tasks.findings import (
     MOST_MISTAKES,
     Mistake,
@@ -115,7 +115,7 @@ def test_held_out_rows_of_one_label_say_nothing_against_the_model():
         (Temperature(3.0), None),
         (Temperature(1 / 3), None),
         (None, None),
-        (fit_vector_scaling(logits(0, 1, 2, 0, 1, 2), np.array([0, 1, 2, 0, 1, 2])), None),
+        (fit_isotonic(logits(0, 1, 2, 0, 1, 2), np.array([0, 1, 2, 0, 1, 2])), None),
     ],
 )
 def test_probabilities_that_rest_on_the_calibration_are_named(calibration, said):

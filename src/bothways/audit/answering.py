@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bothways.audit.context import Context, NeedUnmet
 from bothways.errors import InvalidInput
-from bothways.evaluation.bootstrap import Estimate
+from bothways.evaluation.intervals import Estimate
 
 if TYPE_CHECKING:
     from bothways.tasks import TextClassifier

@@ -15,7 +15,7 @@ from bothways.audit.context import Context, Need
 from bothways.audit.edits import DIRECTIONS, EDITS, NEUTRAL_EDIT, Direction, Edit
 from bothways.audit.finding import Evidence, Finding, Severity
 from bothways.audit.texts import GENERAL
-from bothways.evaluation.bootstrap import Estimate
+from bothways.evaluation.intervals import Estimate
 
 _NAME = "BehaviorConsistencyValidator"
 _MOST = 100

@@ -18,7 +18,7 @@ from bothways.audit.context import Context, Need, NeedUnmet
 from bothways.audit.finding import Evidence, Finding, Severity
 from bothways.audit.texts import FOREIGN
 from bothways.evaluation import MaxSoftmax, Report, out_of_domain_report
-from bothways.evaluation.bootstrap import bootstrap_estimates
+from bothways.evaluation.intervals import bootstrap_estimates
 
 _NAME = "ClassifierConfidenceAnalyzer"
 _MOST = 300

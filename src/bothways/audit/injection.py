@@ -17,7 +17,7 @@ from bothways.audit.context import Context, Need, NeedUnmet
 from bothways.audit.finding import Evidence, Finding, Severity
 from bothways.audit.states import States, states_of
 from bothways.audit.texts import GENERAL, IMPERATIVE, NEUTRAL, OPINIONATED
-from bothways.evaluation.bootstrap import Estimate, bootstrap_estimates
+from bothways.evaluation.intervals import Estimate, bootstrap_estimates
 
 Place: TypeAlias = Literal["beginning", "middle", "end"]
 

@@ -35,7 +35,7 @@ from bothways.evaluation import (
     stored_form,
     threshold_between,
 )
-from bothways.evaluation.conformal import MOST_KEPT
+from bothways.evaluation.coverage import MOST_KEPT
 from bothways.evaluation.detectors import DETECTORS, storable
 from bothways.progress import phase
 
@@ -178,7 +178,7 @@ def learn_classification(
     if method is None:
         confidence = Confidence(conformal=learn_conformal_sets(logits_MC, labels_M, None, seed=seed))
     else:
-        rows = HeldOutRows.of(logits_MC, labels_M)
+        rows = HeldOutRows.from_arrays(logits_MC, labels_M)
         chosen = rows.choose(seed) if method == "auto" else ChosenCalibration(rows.fit(method), method, ())
         phase("learning label sets with a coverage")
         conformal = ConformalSets.fit_blocks(rows.held_out(chosen.method, seed), labels_M)
@@ -201,7 +201,7 @@ def learn_conformal_sets(
     """
     if method is None:
         return ConformalSets.fit(Temperature(1.0).apply(logits_MC), labels_M)
-    return ConformalSets.fit_blocks(HeldOutRows.of(logits_MC, labels_M).held_out(method, seed), labels_M)
+    return ConformalSets.fit_blocks(HeldOutRows.from_arrays(logits_MC, labels_M).held_out(method, seed), labels_M)
 
 
 def coverage_guarantee(

@@ -1,213 +1,322 @@
-"""Temperature scaling: one number, or two, that make a model's probabilities match its hit rate.
+"""Calibrations of class probabilities, and the choice between them on held-out rows.
 
-Logits are divided by a temperature T before softmax or sigmoid; T is fitted on held-out rows by least negative
-log likelihood (NLL). The order of the classes, and so the prediction, stays. Source: Guo et al. (2017), "On
-calibration of modern neural networks", arXiv:1706.04599, section 4.2. A temperature may depend on how undecided the
-model is (`bothways.evaluation.adaptive`).
+A temperature has two numbers at most and never changes the most probable class. Isotonic regression has many numbers
+for each class and can: it must be clearly better, see `HeldOutRows.choose`. Vector scaling and Platt's sigmoid won on
+no data set (docs/LOG.md).
 
-Few rows without an error would ask for a temperature of 0, and thus for certainty. So the fit begins with a belief in
-the model as it is (`prior`), which some tens of rows outweigh.
-
-Shape letters: N rows, C classes or labels, B rows of a block.
+Shape letters: N rows, C classes, K knots.
 """
 
+import itertools
+import json
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+from pydantic import TypeAdapter, ValidationError
 
+from bothways.choices import CalibrationMethod as CalibrationMethod
 from bothways.errors import InvalidInput
-from bothways.evaluation.inputs import FloatArray, class_indices, label_matrix, logit_array, row_blocks
+from bothways.evaluation.inputs import BoolArray, FloatArray, IntArray, class_indices, logit_array, row_blocks
+from bothways.evaluation.metrics.scores import nll_per_row
+from bothways.evaluation.temperature import (
+    MANY_CLASSES,
+    TabulatedLosses,
+    Temperature,
+    fit_adaptive_temperature,
+    fit_tabulated,
+    softmax,
+)
 
-TEMPERATURE_BOUNDS = (0.05, 20.0)
-"""The search keeps to these: many rows without an error would ask for T = 0, useless logits for T = infinity."""
+FOLDS = 5
+CLEARLY = 2.0
+"""Standard errors by which a method that may change predictions has to be better."""
 
-PRIOR = 2.0
-"""Weight of the belief in T = 1, in nats; docs/LOG.md says what others were tried."""
+MIN_CLASS_ROWS = 10
+"""Rows of every class, below which only the temperature is tried."""
 
-_CLOSE = 1e-13
-
-# Rows that are less undecided than this count as this: their temperature must not come near 0.
-_LEAST_ENTROPY = 0.01
+MAX_ROWS = 20_000
+"""Rows that the choice is made on, drawn at random; the chosen method is fitted on all rows."""
 
 
-@dataclass(frozen=True)
-class Temperature:
-    """A temperature: above 1 it lowers confidence, below 1 it raises it, at 1 it changes nothing.
+@dataclass(frozen=True, slots=True)
+class Isotonic:
+    """Probabilities of each class by a rising function of its softmax probability, divided by the sum of the row.
 
-    With a slope, that of a row is ``value * h ** slope``, with h the entropy of its uncalibrated probabilities as a
-    share of the most there can be: rows that the model is sure of are heated less than those that it is not. It stays
-    above the lesser of 1 and the value, so that no row becomes surer than the model is or the value alone makes it.
+    The functions are linear between the knots and constant beyond them. Their values keep away from 0 and 1 by
+    1 / (N + 2) for N fitted rows: that many rows cannot show that something never happens. Source: Zadrozny and Elkan
+    (2002), "Transforming classifier scores into accurate multiclass probability estimates".
+
+    Attributes:
+        knots: For each class, softmax probabilities in rising order.
+        values: For each class, the calibrated probabilities at its knots, which do not fall.
 
     Raises:
-        InvalidInput: the value is not a finite number above 0, or the slope not a finite number from 0 on.
+        InvalidInput: Fewer than two classes, or knots and values that are not such functions.
     """
 
-    value: float
-    slope: float = 0.0
+    knots: tuple[tuple[float, ...], ...]
+    values: tuple[tuple[float, ...], ...]
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.value) and self.value > 0):
-            raise InvalidInput(f"temperature: expected a finite number above 0, got {self.value}")
-        if not (math.isfinite(self.slope) and self.slope >= 0):
-            raise InvalidInput(f"slope of the temperature: expected a finite number from 0 on, got {self.slope}")
-
-    def of_rows(self, logits_NC: FloatArray) -> FloatArray:
-        """Return the temperature of each row, (N, 1)."""
-        if not self.slope:
-            return np.full((len(logits_NC), 1), self.value)
-        return self.of_shares(undecidedness(logits_NC))
-
-    def of_shares(self, shares: FloatArray) -> FloatArray:
-        """Return the temperature of rows, given how undecided each is."""
-        rows: FloatArray = self.value * shares**self.slope
-        return np.maximum(rows, min(1.0, self.value))
+        if len(self.knots) != len(self.values) or len(self.knots) < 2:
+            raise InvalidInput(
+                f"isotonic: expected knots and values for each of two or more classes, got {len(self.knots)} lists of "
+                f"knots and {len(self.values)} of values"
+            )
+        for knots, values in zip(self.knots, self.values, strict=True):
+            rising = all(low < high for low, high in itertools.pairwise(knots))
+            falls = any(low > high for low, high in itertools.pairwise(values))
+            if not knots or len(knots) != len(values) or not rising or falls:
+                raise InvalidInput("isotonic: expected rising knots, and for each a value that does not fall")
+            if not (all(map(math.isfinite, knots)) and all(0 < each < 1 for each in values)):
+                raise InvalidInput("isotonic: expected finite knots, and values between 0 and 1")
 
     def apply(self, logits_NC: ArrayLike) -> FloatArray:
-        """Calibrated class probabilities (N, C).
+        """Return calibrated class probabilities (N, C).
 
         Raises:
-            InvalidInput: fewer than two classes, or logits that are not finite.
+            InvalidInput: Logits for another number of classes, or not finite.
         """
-        return apply_temperature(logits_NC, self)
+        logits = logit_array(logits_NC, least_columns=2)
+        if logits.shape[1] != len(self.knots):
+            raise InvalidInput(
+                f"logits: expected {len(self.knots)} classes, those of the calibration, got {logits.shape[1]}"
+            )
+        mapped = [
+            np.interp(probabilities_N, knots, values)
+            for probabilities_N, knots, values in zip(softmax(logits).T, self.knots, self.values, strict=True)
+        ]
+        values_NC = np.stack(mapped, axis=1)
+        probabilities_NC: FloatArray = values_NC / values_NC.sum(axis=1, keepdims=True)
+        return probabilities_NC
 
 
-def prior(inverse: FloatArray) -> FloatArray:
-    """Return what comes to the NLL of all rows together for ``b = 1 / T``.
+Calibration = Temperature | Isotonic
 
-    ``2 * (b - log b - 1)``, which is 0 at T = 1.
+METHODS: Mapping[CalibrationMethod, type[Calibration]] = {"temperature": Temperature, "isotonic": Isotonic}
 
-    It is the negative logarithm of a gamma density whose mode is 1, but for a constant.
+
+@dataclass(frozen=True, slots=True)
+class MethodScore:
+    """The result of a method on held-out rows that it was not fitted on.
+
+    Attributes:
+        method: Its name.
+        nll: Mean negative log likelihood, in nats.
+        accuracy: Share of rows whose most probable class is the true one.
     """
-    total: FloatArray = PRIOR * (inverse - np.log(inverse) - 1)
-    return total
+
+    method: CalibrationMethod
+    nll: float
+    accuracy: float
 
 
-def undecidedness(logits_NC: FloatArray) -> FloatArray:
-    """Entropy of each row's softmax as a share of the most there can be, at least 0.01: (N, 1)."""
-    entropy_N1 = np.empty((len(logits_NC), 1))
-    for rows in row_blocks(*logits_NC.shape):
-        probabilities_BC = softmax(logits_NC[rows])
-        logarithms_BC = np.log(np.maximum(probabilities_BC, np.finfo(np.float64).tiny))
-        entropy_N1[rows] = -(probabilities_BC * logarithms_BC).sum(axis=1, keepdims=True)
-    shares_N1: FloatArray = np.clip(entropy_N1 / math.log(logits_NC.shape[1]), _LEAST_ENTROPY, 1.0)
-    return shares_N1
+@dataclass(frozen=True, slots=True)
+class ChosenCalibration:
+    """A calibration with the scores that it was chosen by.
 
-
-def softmax(logits: ArrayLike) -> FloatArray:
-    """Probabilities over the last axis, without overflow: the greatest logit is subtracted first."""
-    values = np.asarray(logits, dtype=np.float64)
-    exponentials = np.exp(values - values.max(axis=-1, keepdims=True))
-    probabilities: FloatArray = exponentials / exponentials.sum(axis=-1, keepdims=True)
-    return probabilities
-
-
-def sigmoid(logits: ArrayLike) -> FloatArray:
-    """Elementwise ``1 / (1 + exp(-logit))``, without overflow: only exp(-|logit|) is taken."""
-    values = np.asarray(logits, dtype=np.float64)
-    small = np.exp(-np.abs(values))
-    probabilities: FloatArray = np.where(values >= 0, 1.0, small) / (1 + small)
-    return probabilities
-
-
-def apply_temperature(logits_NC: ArrayLike, temperature: Temperature | float) -> FloatArray:
-    """Calibrated class probabilities (N, C): ``softmax(logits / T)``.
-
-    Raises:
-        InvalidInput: fewer than two classes, logits that are not finite, or a temperature not above 0.
+    Attributes:
+        calibration: Fitted on all held-out rows.
+        method: Its name.
+        scores: One for each method that was tried; empty if there was no choice.
+        reason: Why isotonic regression was not tried, a sentence.
     """
-    logits = logit_array(logits_NC, least_columns=2)
-    return softmax(logits / _temperature(temperature).of_rows(logits))
+
+    calibration: Calibration
+    method: CalibrationMethod
+    scores: tuple[MethodScore, ...]
+    reason: str = ""
 
 
-def apply_sigmoid_temperature(logits_NC: ArrayLike, temperature: Temperature | float) -> FloatArray:
-    """Calibrated label probabilities (N, C): ``sigmoid(logits / T)``; a slope is not read.
+@dataclass(frozen=True, eq=False)
+class HeldOutRows:
+    """Rows that a model was not trained on: calibrations are fitted and chosen on them.
 
-    Raises:
-        InvalidInput: logits that are not finite, or a temperature not above 0.
+    Attributes:
+        logits_NC: Their logits.
+        labels_N: Their true class numbers.
     """
-    return sigmoid(logit_array(logits_NC, least_columns=1) / _temperature(temperature).value)
+
+    logits_NC: FloatArray
+    labels_N: IntArray
+
+    @classmethod
+    def from_arrays(cls, logits_NC: ArrayLike, labels_N: ArrayLike) -> "HeldOutRows":
+        """Check the arrays.
+
+        Raises:
+            InvalidInput: No rows, fewer than two classes, logits that are not finite, or labels that do not fit.
+        """
+        logits = logit_array(logits_NC, least_columns=2)
+        return cls(logits, class_indices(labels_N, "labels", classes=logits.shape[1], rows=len(logits)))
+
+    @cached_property
+    def losses(self) -> TabulatedLosses:
+        """Losses of the rows at any temperature."""
+        return TabulatedLosses.of(self.logits_NC, self.labels_N)
+
+    def fit(self, method: CalibrationMethod, rows_N: BoolArray | None = None) -> Calibration:
+        """Fit one method on some of the rows or all.
+
+        Raises:
+            InvalidInput: An unknown method.
+        """
+        if method not in METHODS:
+            raise InvalidInput(f"calibration: expected one of {', '.join(METHODS)}, got {method!r}")
+        if method == "temperature" and self.logits_NC.shape[1] > MANY_CLASSES:
+            return fit_tabulated(self.losses if rows_N is None else self.losses.take(rows_N))
+        rows = slice(None) if rows_N is None else rows_N
+        fit = fit_adaptive_temperature if method == "temperature" else fit_isotonic
+        return fit(self.logits_NC[rows], self.labels_N[rows])
+
+    def choose(self, seed: int = 0) -> ChosenCalibration:
+        """Fit the method that suits the rows, the temperature if both do.
+
+        Isotonic regression must lower the NLL of rows that it was not fitted on, in cross-validation, by more than two
+        standard errors of the difference, and make no more mistakes. With fewer than ten rows of any class it is not
+        tried, since it learns that a class without rows never occurs; nor with more than 200 classes, since its cost
+        grows with rows and classes.
+        """
+        logits, labels = self.logits_NC, self.labels_N
+        if reason := _no_choice(labels, logits.shape[1]):
+            return ChosenCalibration(self.fit("temperature"), "temperature", (), reason)
+        generator = np.random.default_rng(seed)
+        drawn_N = generator.permutation(len(logits))[:MAX_ROWS]
+        drawn = HeldOutRows(logits[drawn_N], labels[drawn_N])
+        fold_N = _folds(drawn.labels_N, generator)
+        nll: dict[CalibrationMethod, FloatArray] = {}
+        right: dict[CalibrationMethod, int] = {}
+        for method in METHODS:
+            probabilities_NC = _filled(drawn, drawn.blocks(method, fold_N))
+            nll[method] = nll_per_row(drawn.labels_N, probabilities_NC)
+            right[method] = int((probabilities_NC.argmax(1) == drawn.labels_N).sum())
+        gain_N = nll["temperature"] - nll["isotonic"]
+        noise = CLEARLY * float(gain_N.std(ddof=1)) / math.sqrt(len(gain_N))
+        better = float(gain_N.mean()) > noise and right["isotonic"] >= right["temperature"]
+        chosen: CalibrationMethod = "isotonic" if better else "temperature"
+        scores = tuple(MethodScore(name, float(nll[name].mean()), right[name] / len(drawn_N)) for name in METHODS)
+        return ChosenCalibration(self.fit(chosen), chosen, scores)
+
+    def held_out(self, method: CalibrationMethod, seed: int) -> Iterator[tuple[NDArray[np.int64], FloatArray]]:
+        """Yield row numbers (B) with their probabilities (B, C), by the method fitted on the other folds.
+
+        Whatever is fitted on probabilities of the rows that calibrated them is otherwise optimistic.
+        """
+        few = len(self.labels_N) < FOLDS
+        fold_N = np.full(len(self.labels_N), -1) if few else _folds(self.labels_N, np.random.default_rng(seed))
+        return self.blocks(method, fold_N)
+
+    def held_out_probabilities(self, method: CalibrationMethod, seed: int = 0) -> FloatArray:
+        """Return the probabilities (N, C) of `held_out` for all rows at once."""
+        return _filled(self, self.held_out(method, seed))
+
+    def blocks(
+        self, method: CalibrationMethod, fold_N: NDArray[np.int64]
+    ) -> Iterator[tuple[NDArray[np.int64], FloatArray]]:
+        """Yield row numbers (B) with their probabilities (B, C), by the method fitted on the other folds.
+
+        Fold -1 is calibrated by the method fitted on all rows.
+        """
+        for fold in np.unique(fold_N).tolist():
+            fitted = self.fit(method, None if fold < 0 else fold_N != fold)
+            numbers_M = np.flatnonzero(fold_N == fold)
+            for rows in row_blocks(len(numbers_M), self.logits_NC.shape[1]):
+                yield numbers_M[rows], fitted.apply(self.logits_NC[numbers_M[rows]])
 
 
-def _temperature(given: Temperature | float) -> Temperature:
-    return given if isinstance(given, Temperature) else Temperature(given)
+def _filled(rows: HeldOutRows, blocks: Iterator[tuple[NDArray[np.int64], FloatArray]]) -> FloatArray:
+    probabilities_NC = np.empty_like(rows.logits_NC)
+    for numbers_B, probabilities_BC in blocks:
+        probabilities_NC[numbers_B] = probabilities_BC
+    return probabilities_NC
 
 
-def fit_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> float:
-    """Return the temperature within `TEMPERATURE_BOUNDS` of least NLL under softmax and prior.
+def _no_choice(labels_N: IntArray, classes: int) -> str:
+    """Return why only the temperature is fitted; empty if both methods are tried."""
+    only = "only the temperature was fitted, not isotonic regression"
+    if classes > MANY_CLASSES:
+        return f"{classes:,} classes are more than {MANY_CLASSES}: {only}, whose cost grows with rows and classes."
+    if (rows := int(np.bincount(labels_N, minlength=classes).min())) < MIN_CLASS_ROWS:
+        return f"a class has {rows} held-out rows, fewer than {MIN_CLASS_ROWS}: {only}, which needs rows of each class."
+    return ""
 
-    Its NLL is never above T = 1's.
+
+def _folds(labels_N: IntArray, generator: np.random.Generator) -> NDArray[np.int64]:
+    """Draw a fold for each row, stratified by class."""
+    shuffled_N = generator.permutation(len(labels_N))
+    order_N = shuffled_N[np.argsort(labels_N[shuffled_N], kind="stable")]
+    fold_N = np.empty(len(labels_N), dtype=np.int64)
+    fold_N[order_N] = np.arange(len(labels_N)) % FOLDS
+    return fold_N
+
+
+def fit_isotonic(logits_NC: ArrayLike, labels_N: ArrayLike) -> Isotonic:
+    """Fit isotonic regression of each class against the rest on its softmax probability.
 
     Args:
-        logits_NC: logits of rows that the model was not trained on.
-        labels_N: their true class numbers.
+        logits_NC: Logits of rows that the model was not trained on.
+        labels_N: Their true class numbers.
 
     Raises:
-        InvalidInput: no rows, fewer than two classes, logits that are not finite, or labels that do not fit.
+        InvalidInput: No rows, fewer than two classes, logits that are not finite, or labels that do not fit.
     """
     logits = logit_array(logits_NC, least_columns=2)
-    labels_N = class_indices(labels_N, "labels", classes=logits.shape[1], rows=len(logits))
-    # Relative to the true class: NLL = logsumexp, and its derivative is the mean of the margins.
-    margins_NC = logits - logits[np.arange(len(logits)), labels_N][:, None]
-
-    def nll(inverse: float) -> float:
-        scaled_NC = inverse * margins_NC
-        top_N = scaled_NC.max(axis=1)
-        return float((top_N + np.log(np.exp(scaled_NC - top_N[:, None]).sum(axis=1))).mean())
-
-    def slope(inverse: float) -> float:
-        return float((softmax(inverse * margins_NC) * margins_NC).sum(axis=1).mean())
-
-    return least_temperature(nll, slope, len(logits))
+    labels = class_indices(labels_N, "labels", classes=logits.shape[1], rows=len(logits))
+    least = 1 / (len(labels) + 2)
+    knots: list[tuple[float, ...]] = []
+    values: list[tuple[float, ...]] = []
+    for number, probabilities_N in enumerate(softmax(logits).T):
+        knots_K, values_K = isotonic_regression(probabilities_N, (labels == number).astype(np.float64))
+        knots.append(tuple(knots_K.tolist()))
+        values.append(tuple(np.clip(values_K, least, 1 - least).tolist()))
+    return Isotonic(tuple(knots), tuple(values))
 
 
-def fit_sigmoid_temperature(logits_NC: ArrayLike, labels_NC: ArrayLike) -> float:
-    """Return the temperature of least mean binary cross-entropy over all (row, label) decisions, shared by the labels.
+def isotonic_regression(x_N: FloatArray, y_N: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Fit the rising step function of least squared error; return the ends of its steps: knots (K,) and values (K,).
 
-    The prior counts as it does for one label a row; the NLL is never above that of T = 1.
+    Pool adjacent violators (Ayer et al. 1955) by SciPy; rows of equal x are one point with their mean.
+    """
+    from scipy.optimize import isotonic_regression as pooled
 
-    Args:
-        logits_NC: logits of rows that the model was not trained on; one column for a binary task.
-        labels_NC: 0 or 1, whether the row has the label.
+    points_G, group_N, weights_G = np.unique(x_N, return_inverse=True, return_counts=True)
+    values_G = pooled(np.bincount(group_N, weights=y_N) / weights_G, weights=weights_G).x
+    # Both ends of each step, so that straight lines run only between the steps; a step of one point has one knot.
+    rises = np.diff(values_G) > 0
+    kept_G = np.concatenate([[True], rises]) | np.concatenate([rises, [True]])
+    return points_G[kept_G], values_G[kept_G]
+
+
+def method_of(calibration: Calibration) -> CalibrationMethod:
+    """Return the name of the method."""
+    return "temperature" if isinstance(calibration, Temperature) else "isotonic"
+
+
+def stored_form(calibration: Calibration) -> dict[str, object]:
+    """Return JSON values, which `calibration_from` reads."""
+    return {"method": method_of(calibration), **asdict(calibration)}
+
+
+def calibration_from(stored: object) -> Calibration:
+    """Return a calibration from JSON values.
 
     Raises:
-        InvalidInput: no rows, logits that are not finite, or labels of another shape or other than 0 and 1.
+        InvalidInput: They are not those of a calibration.
     """
-    logits = logit_array(logits_NC, least_columns=1)
-    signs_NC = np.where(label_matrix(labels_NC, "labels", shape=logits.shape), -1.0, 1.0)
-    margins_NC = signs_NC * logits
-
-    def nll(inverse: float) -> float:
-        return float(np.logaddexp(0.0, inverse * margins_NC).mean())
-
-    def slope(inverse: float) -> float:
-        return float((sigmoid(inverse * margins_NC) * margins_NC).mean())
-
-    return least_temperature(nll, slope, logits.size)
-
-
-def least_temperature(nll: Callable[[float], float], slope: Callable[[float], float], decisions: int) -> float:
-    """Return the temperature that minimises prior and ``nll``, the mean of ``decisions`` and convex in 1 / T.
-
-    It is the root of the derivative, found in log scale by Brent's method.
-    """
-    from scipy.optimize import brentq
-
-    coldest, hottest = TEMPERATURE_BOUNDS
-    weight = PRIOR / decisions
-
-    def with_prior(log_inverse: float) -> float:
-        inverse = math.exp(log_inverse)
-        return slope(inverse) * inverse + weight * (inverse - 1)
-
-    low, high = -math.log(hottest), -math.log(coldest)
-    if with_prior(low) >= 0:
-        temperature = hottest
-    elif with_prior(high) <= 0:
-        temperature = coldest
-    else:
-        temperature = math.exp(-brentq(with_prior, low, high, xtol=_CLOSE))
-    # Rounding could place the found minimum a hair above where it started; where the NLL is flat, T stays 1.
-    return temperature if nll(1 / temperature) < nll(1.0) else 1.0
+    values = dict(stored) if isinstance(stored, Mapping) else {}
+    method = values.pop("method", None)
+    kind = next((kind for name, kind in METHODS.items() if name == method), None)
+    if kind is None:
+        raise InvalidInput(f"calibration: expected an object with a method out of {', '.join(METHODS)}, got {stored!r}")
+    names = [each.name for each in fields(kind)]
+    try:
+        calibration = TypeAdapter[Calibration](kind).validate_json(json.dumps(values), strict=True)
+    except (TypeError, ValidationError) as error:
+        raise InvalidInput(f"calibration: expected {', '.join(names)} of {method}, got {values!r:.200}") from error
+    if not values.keys() <= set(names):
+        raise InvalidInput(f"calibration: expected only {', '.join(names)} of {method}, got {', '.join(values)}")
+    return calibration

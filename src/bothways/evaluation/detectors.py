@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from bothways.choices import DetectorKind as DetectorKind
 from bothways.errors import InvalidInput
-from bothways.evaluation.calibration import softmax
 from bothways.evaluation.inputs import FloatArray, IntArray, class_indices, logit_array, real_array, row_blocks
+from bothways.evaluation.temperature import softmax
 
 _BLOCK_CELLS = 8_000_000
 """Distances held at once, 64 MB."""

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bothways.errors import InvalidInput
-from bothways.evaluation.bootstrap import check_draws, percentile_estimates, resampled_counts
 from bothways.evaluation.inputs import FloatArray, real_array
-from bothways.evaluation.metrics import group_sums
+from bothways.evaluation.intervals import check_draws, percentile_estimates, resampled_counts
+from bothways.evaluation.metrics.scores import group_sums
 from bothways.evaluation.report import Report
 
 KEPT = 0.95

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bothways.evaluation.bootstrap import Estimate, Statistic, bootstrap_values, percentile_estimates
 from bothways.evaluation.inputs import BoolArray, FloatArray, IntArray, real_array
+from bothways.evaluation.intervals import Estimate, Statistic, bootstrap_values, percentile_estimates
 from bothways.evaluation.reliability import calibration_error_interval, maximum_error_interval
 from bothways.evaluation.report import ClassRow, Report, TextsRead
 

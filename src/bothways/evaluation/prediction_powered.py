@@ -31,8 +31,8 @@ from numpy.typing import ArrayLike
 
 from bothways.choices import Pairing, PpiMethod
 from bothways.errors import InvalidInput
-from bothways.evaluation.bootstrap import LEVEL, Estimate
 from bothways.evaluation.inputs import FloatArray, real_array
+from bothways.evaluation.intervals import LEVEL, Estimate
 
 FEW_LABELS = 30
 LARGE_BIAS = 0.1

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bothways.errors import InvalidInput
-from bothways.evaluation.bootstrap import LEVEL, Interval, percentile_interval
 from bothways.evaluation.inputs import BoolArray, FloatArray, IntArray, probability_array, real_array
+from bothways.evaluation.intervals import LEVEL, Interval, percentile_interval
 
 BINS = 15
 

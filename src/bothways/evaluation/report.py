@@ -4,7 +4,7 @@ import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
-from bothways.evaluation.bootstrap import Estimate
+from bothways.evaluation.intervals import Estimate
 from bothways.evaluation.reliability import ReliabilityBin
 
 MULTI_LABEL = "multi-label classification"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bothways.choices import AttributionMethod
 from bothways.errors import InvalidInput
-from bothways.evaluation.bootstrap import Interval, bootstrap_values, percentile_interval
+from bothways.evaluation.intervals import Interval, bootstrap_values, percentile_interval
 from bothways.explain.asking import AnyModel, scores_of, subjects_of
 from bothways.explain.attribution import attribute
 from bothways.explain.subjects import Subject, Target

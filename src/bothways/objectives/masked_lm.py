@@ -14,7 +14,7 @@ from bothways.encoder import Encoder, MaskedLMHead
 from bothways.encoder.heads import ScoreHead
 from bothways.encoder.rows import SelectedRows
 from bothways.errors import InvalidInput
-from bothways.evaluation.masked_lm import TokenLosses
+from bothways.evaluation.metrics.masked_lm import TokenLosses
 from bothways.objectives.mask_decoder import MaskDecoder
 from bothways.objectives.masking import Masker
 from bothways.objectives.pretraining import MASKED, PartOutput, UnitPredictions, sequence_sums

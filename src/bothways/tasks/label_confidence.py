@@ -29,7 +29,7 @@ def check_calibration(target: Target, options: ConfidenceOptions, truth: Truth) 
             one without a row.
     """
     method = options.calibration
-    if isinstance(target, SingleLabel) and method in ("vector", "platt", "isotonic"):
+    if isinstance(target, SingleLabel) and method == "isotonic":
         rows_C = np.bincount(truth, minlength=target.outputs)
         if not rows_C.all():
             label = target.labels[int(rows_C.argmin())]

@@ -43,9 +43,9 @@ from bothways.evaluation import (
     spearman,
     undefined_correlation,
 )
-from bothways.evaluation.classes import MAJORITY
 from bothways.evaluation.inputs import row_blocks
-from bothways.evaluation.metrics import ClassCounts, macro_f1, nll_per_row
+from bothways.evaluation.metrics.classification import MAJORITY
+from bothways.evaluation.metrics.scores import ClassCounts, macro_f1, nll_per_row
 from bothways.evaluation.thresholds import USUAL
 from bothways.tasks.predictions import Classification, MultiLabelPrediction, Prediction, RegressionPrediction
 from bothways.tasks.scores import TokensRead

@@ -13,7 +13,7 @@ from bothways.audit.attacks.search import Ask, Attack, Recipe, SameSentence, att
 from bothways.audit.context import Context, Need, NeedUnmet, Undecided
 from bothways.audit.finding import Evidence, Finding, Severity
 from bothways.audit.vectors import sentence_vectors
-from bothways.evaluation.bootstrap import Estimate
+from bothways.evaluation.intervals import Estimate
 
 _NAME = "AdversarialRobustness"
 _MOST, _WORDS = 60, 3000

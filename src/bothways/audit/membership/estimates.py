@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.evaluation import out_of_domain_report
-from bothways.evaluation.bootstrap import Estimate
+from bothways.evaluation.intervals import Estimate
 from bothways.evaluation.out_of_domain import auroc
 from bothways.text import Words
 

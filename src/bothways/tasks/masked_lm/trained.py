@@ -9,7 +9,7 @@ from typing import Any
 from bothways.data.windows import WindowStore
 from bothways.encoder import MaskedLMHead
 from bothways.evaluation import Report, token_outcomes
-from bothways.evaluation.masked_lm import TokenLosses
+from bothways.evaluation.metrics.masked_lm import TokenLosses
 from bothways.evaluation.report import flat_estimates
 from bothways.inference.masked_lm import MaskedLMScorer
 from bothways.objectives import MaskedLM, Masker, Masking, PretrainingObjective, TextWindows, masked_losses

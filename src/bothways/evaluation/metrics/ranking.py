@@ -1,6 +1,6 @@
-"""Metrics of rankings against relevance judgments. Needs the extra ``search`` (ir-measures).
+"""Metrics of rankings against relevance judgments, and of the rank of the first match.
 
-The figures are those of trec_eval. A ranking counts as given: ties were broken by who made it.
+The figures are those of trec_eval, by ir-measures (extra ``search``). Rankings count as given, ties included.
 
 Shape letters: N queries, M measures.
 """
@@ -8,12 +8,13 @@ Shape letters: N queries, M measures.
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from bothways.data.judgments import check_grade
 from bothways.errors import InvalidInput, MissingDependency
-from bothways.evaluation.bootstrap import Estimate
-from bothways.evaluation.comparing import compare
-from bothways.evaluation.inputs import FloatArray
+from bothways.evaluation.comparison import compare
+from bothways.evaluation.inputs import FloatArray, real_array
+from bothways.evaluation.intervals import Estimate
 from bothways.evaluation.outcomes import Outcomes, mean_outcomes
 from bothways.evaluation.report import Report
 
@@ -113,3 +114,20 @@ def _values(
     for found in ir_measures.pytrec_eval.iter_calc(measures, truth, run):
         values_NM[rows[found.query_id], columns[found.measure]] = found.value
     return values_NM
+
+
+def rank_outcomes(reciprocal_ranks_N: ArrayLike) -> Outcomes:
+    """Return the outcomes of ranks, given as 1 / rank of the first text that belongs to the one that looked.
+
+    ``accuracy`` is the share at rank 1, ``mrr`` the mean reciprocal rank.
+
+    Raises:
+        InvalidInput: empty, or not above 0 and up to 1.
+    """
+    ranks = real_array(reciprocal_ranks_N, "reciprocal ranks", dimensions=1)
+    if ranks.min() <= 0 or ranks.max() > 1:
+        raise InvalidInput(
+            f"reciprocal ranks: expected numbers above 0 and up to 1, got {ranks.min()} to {ranks.max()}"
+        )
+    frame = Report(kind="ranking", title=f"{len(ranks)} texts", counts={"n": len(ranks)})
+    return mean_outcomes(frame, {"accuracy": ranks == 1, "mrr": ranks}, compared=("mrr", "accuracy"))

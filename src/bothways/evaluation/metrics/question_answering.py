@@ -1,16 +1,22 @@
-"""Answers of extractive question answering against the annotated ones: exact match and F1 as SQuAD defines them.
+"""Metrics of extractive question answering, thresholds for giving no answer, and confidence in answers.
 
-Both compare texts in a normal form: lower case, without punctuation, articles and superfluous white space. F1 is that
-of the words as multisets. Where several answers were annotated the best counts. A question without an answer is
-answered by nothing, written ``""``.
+Exact match and F1 are those of SQuAD. Both compare texts in a normal form: lower case, without punctuation, articles
+and superfluous white space. F1 is that of the words as multisets. Of several annotated answers the best counts. A
+question without an answer is answered by nothing, written ``""``. The two versions of SQuAD differ for texts whose
+normal form is empty ("the", "?"): version 1.1 compares them like any other, and none of their words match; version 2.0
+drops such annotated answers, takes a question that is left with none for one without an answer, and counts two texts
+without words as equal. Definitions: Rajpurkar et al. (2016), arXiv:1606.05250, section 6; Rajpurkar et al. (2018),
+arXiv:1806.03822.
 
-The two versions of SQuAD treat texts of which the normal form leaves nothing ("the", "?") differently: version 1.1
-compares them like any other, and by words none of them matches; version 2.0 drops such annotated answers, takes a
-question that is left with none for one without an answer, and counts two texts without words as equal.
+Answers are candidates with scores, log odds against no answer. No answer is given if the best score does not lie above
+a threshold t. Probabilities are a softmax over the best candidates and no answer, whose score is t::
 
-Definitions: Rajpurkar et al. (2016), arXiv:1606.05250, section 6; Rajpurkar et al. (2018), arXiv:1806.03822.
+    p = softmax([s_1, ..., s_K, t] / T)
 
-Shapes: N questions, K metrics.
+so the given answer is always the most probable. T is fitted on held-out questions by the log loss of one event: the
+given answer is an exact match. A model without unanswerable training questions has no t and always answers.
+
+Shapes: N questions, K metrics or candidates.
 """
 
 import re
@@ -28,6 +34,7 @@ from bothways.evaluation.inputs import FloatArray, probability_array
 from bothways.evaluation.outcomes import Outcomes
 from bothways.evaluation.reliability import BINS, equal_mass_bins, reliability_bins
 from bothways.evaluation.report import Report
+from bothways.evaluation.temperature import TEMPERATURE_BOUNDS, prior, softmax
 
 SquadVersion = Literal["1.1", "2.0"]
 
@@ -149,3 +156,67 @@ def answer_outcomes(scores: AnswerScores, probability_N: ArrayLike, *, bins: int
         tested=("f1", scores.f1_N),
         bins=(np.eye(bin_N.max() + 1)[bin_N] * (scores.exact_N - stated_N)[:, None] / n,),
     )
+
+
+_STEPS = 241
+"""Temperatures that are tried, 2.5 % apart."""
+
+_LEAST = 1e-12
+"""Log loss is taken of no probability below this, nor that near 1."""
+
+
+def best_threshold(score_N: FloatArray, f1_N: FloatArray, has_answer_N: NDArray[np.bool_]) -> float | None:
+    """Return the threshold of the highest mean F1, half way between two scores.
+
+    None where every question has an answer.
+
+    Of several, the highest: the one that gives the fewest answers.
+
+    Args:
+        score_N: The best score of each question; minus infinity where there is no candidate.
+        f1_N: F1 of the best candidate.
+        has_answer_N: Whether there is an answer.
+    """
+    if has_answer_N.all():
+        return None
+    known_N = np.isfinite(score_N)
+    order = np.argsort(-score_N[known_N], kind="stable")
+    score_M, gain_M = score_N[known_N][order], (f1_N - ~has_answer_N)[known_N][order]
+    if not len(score_M):
+        return 0.0
+    # Answer none, one, two ...; equal scores are answered together.
+    total = np.concatenate([[0.0], np.cumsum(gain_M)])
+    total[1:-1][score_M[:-1] == score_M[1:]] = -np.inf
+    borders = np.concatenate([[score_M[0] + 1], (score_M[:-1] + score_M[1:]) / 2, [score_M[-1] - 1]])
+    return float(borders[total.argmax()])
+
+
+def answer_probabilities(score_NK: FloatArray, threshold: float | None, temperature: float) -> FloatArray:
+    """Probabilities of the candidates and, last, of no answer: (N, K + 1), rows summing to 1.
+
+    Args:
+        score_NK: Scores of the candidates; minus infinity where there are fewer.
+        threshold: The score of no answer; None rules it out where there is a candidate.
+        temperature: Above 0.
+    """
+    none_N = np.isfinite(score_NK).any(axis=1)
+    nothing_N = np.where(none_N, -np.inf if threshold is None else threshold, 0.0)
+    return softmax(np.concatenate([score_NK, nothing_N[:, None]], axis=1) / temperature)
+
+
+def fit_answer_temperature(score_NK: FloatArray, right_N: NDArray[np.bool_], threshold: float | None) -> float:
+    """Return the temperature of the least log loss and prior (`calibration.prior`), within `TEMPERATURE_BOUNDS`.
+
+    Args:
+        score_NK: Scores of the candidates of held-out questions, as for `answer_probabilities`.
+        right_N: Whether what is given, the likeliest, is right.
+        threshold: The score of no answer.
+    """
+    temperatures = np.geomspace(*TEMPERATURE_BOUNDS, _STEPS)
+    losses = [_log_loss(answer_probabilities(score_NK, threshold, each).max(axis=1), right_N) for each in temperatures]
+    return float(temperatures[int(np.argmin(np.array(losses) + prior(1 / temperatures)))])
+
+
+def _log_loss(stated_N: FloatArray, right_N: NDArray[np.bool_]) -> float:
+    stated_N = np.clip(stated_N, _LEAST, 1 - _LEAST)
+    return float(-np.log(np.where(right_N, stated_N, 1 - stated_N)).sum())

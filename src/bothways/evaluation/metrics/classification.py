@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bothways.errors import InvalidInput
-from bothways.evaluation import metrics
 from bothways.evaluation.inputs import (
     FloatArray,
     IntArray,
@@ -20,7 +19,8 @@ from bothways.evaluation.inputs import (
     label_matrix,
     probability_array,
 )
-from bothways.evaluation.metrics import ClassCounts
+from bothways.evaluation.metrics import scores as metrics
+from bothways.evaluation.metrics.scores import ClassCounts
 from bothways.evaluation.outcomes import Outcomes
 from bothways.evaluation.reliability import (
     BINS,

@@ -1,4 +1,4 @@
-"""Percentile bootstrap intervals (Efron and Tibshirani 1993, chapter 13), seeded and in bounded memory.
+"""Percentile bootstrap intervals (Efron and Tibshirani 1993, chapter 13) in bounded memory, and standard errors.
 
 A resample is not a list of rows but how often it draws each row, ``counts_RN``. A statistic computes many
 resamples at once from those counts; the estimate itself is the statistic where every count is 1::
@@ -7,14 +7,15 @@ resamples at once from those counts; the estimate itself is the statistic where 
 
 Two models on the same rows are compared by a statistic that returns the difference of their scores.
 
-Where all rows are right, so are those of every resample, and the percentiles say that there is no doubt left. A share
-of 1, or one that is 0 in every resample, has the end of its exact interval instead (Clopper and Pearson 1934): with n
-rows, ``0.025 ** (1 / n)`` at 95 %, so at least 0.94 with 60 of 60. That is exact for the share of right rows alone; for
+If all rows are right, so are those of every resample, and the percentiles claim certainty. A share of 1, or one that is
+0 in every resample, has the end of its exact interval instead (Clopper and Pearson 1934): with n rows,
+``0.025 ** (1 / n)`` at 95 %, so at least 0.94 with 60 of 60. That is exact for the share of right rows alone; for
 scores such as F1 it is the doubt that so many rows leave. All other intervals, and differences, are the percentiles.
 
 Shape letters: N rows, R resamples, K statistics.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -158,3 +159,36 @@ def _percentiles(values: FloatArray, level: float) -> FloatArray:
         raise InvalidInput(f"level: expected a probability between 0 and 1, such as 0.95, got {level}")
     tail = (1 - level) / 2
     return np.quantile(values, [tail, 1 - tail], axis=0)
+
+
+def share_error(share: float, rows: float) -> float:
+    """Return standard error of a share, or an upper bound of that of a mean of values from 0 to 1.
+
+    Of p and n it is sqrt(p (1 - p) / n), with one row more that is right and one more that is wrong (Laplace), so that
+    nothing is certain because all of a few rows were right; and at least 1 / n, so that one row alone decides nothing.
+
+    Args:
+        share: From 0 to 1.
+        rows: How many it is of; for an F1 the mean of how many are there and how many were predicted.
+    """
+    smoothed = (share * rows + 1) / (rows + 2)
+    error = math.sqrt(smoothed * (1 - smoothed) / (rows + 2))
+    return max(error, 1 / rows) if rows else error
+
+
+def mean_error(values_N: ArrayLike) -> float:
+    """Return standard error of a mean; 0 of one value alone, which says nothing of it."""
+    values = np.asarray(values_N, dtype=np.float64)
+    return float(values.std() / math.sqrt(len(values)))
+
+
+def correlation_error(correlation: float, rows: int) -> float:
+    """Return standard error of a rank correlation.
+
+    The variance of its inverse hyperbolic tangent is about 1.06 / (n - 3) (Fieller, Hartley and Pearson 1957).
+
+    Args:
+        correlation: From -1 to 1.
+        rows: How many it is of; below four nothing is known of it, and 1 is returned.
+    """
+    return (1 - correlation**2) * math.sqrt(1.06 / (rows - 3)) if rows > 3 else 1.0

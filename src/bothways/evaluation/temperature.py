@@ -1,0 +1,390 @@
+"""Temperature scaling: one number, or two, that make a model's probabilities match its hit rate.
+
+Logits are divided by a temperature T before softmax or sigmoid; T is fitted on held-out rows by least negative log
+likelihood (NLL). The order of the classes, and so the prediction, stays. Source: Guo et al. (2017), "On calibration of
+modern neural networks", arXiv:1706.04599, section 4.2. Few rows without an error would ask for a temperature of 0, and
+thus for certainty, so a prior holds T near 1 until some tens of rows outweigh it.
+
+One temperature for all rows leaves fine-tuned classifiers overconfident where they are sure and underconfident where
+they are not, or the other way round. So the temperature of a row may be ``value * h ** slope`` with h its normalised
+entropy. Slopes below 0 are left out: they could make a surer row less sure than another. A temperature as a function
+of the entropy is that of Balanya et al. (2022), "Adaptive temperature scaling for robust calibration of deep neural
+networks", arXiv:2208.00461; the power law keeps it positive without a second function.
+
+Shape letters: N rows, C classes or labels, B rows of a block, K knots, D coefficients.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bothways.errors import InvalidInput
+from bothways.evaluation.inputs import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    class_indices,
+    label_matrix,
+    logit_array,
+    row_blocks,
+)
+from bothways.progress import progress
+
+TEMPERATURE_BOUNDS = (0.05, 20.0)
+"""Search range: many rows without an error would ask for T = 0, useless logits for T = infinity."""
+
+PRIOR = 2.0
+"""Weight of the prior on T = 1, in nats; docs/LOG.md has the others that were tried."""
+
+MAX_SLOPE = 0.5
+"""Few rows, nearly all of them right, would ask for more."""
+
+MANY_CLASSES = 200
+"""Classes above which the losses of rows are tabulated, which then takes less time and memory than the logits."""
+
+_MIN_ENTROPY = 0.01  # keeps the temperature of very sure rows away from 0
+_TOLERANCE = 1e-13
+_SLOPE_TOLERANCE = 1e-6
+_TABULATED_TOLERANCE = 1e-4
+
+
+def softmax(logits: ArrayLike) -> FloatArray:
+    """Return probabilities over the last axis, without overflow: the greatest logit is subtracted first."""
+    values = np.asarray(logits, dtype=np.float64)
+    exponentials = np.exp(values - values.max(axis=-1, keepdims=True))
+    probabilities: FloatArray = exponentials / exponentials.sum(axis=-1, keepdims=True)
+    return probabilities
+
+
+def sigmoid(logits: ArrayLike) -> FloatArray:
+    """Return ``1 / (1 + exp(-logit))`` elementwise, without overflow: only exp(-|logit|) is computed."""
+    values = np.asarray(logits, dtype=np.float64)
+    small = np.exp(-np.abs(values))
+    probabilities: FloatArray = np.where(values >= 0, 1.0, small) / (1 + small)
+    return probabilities
+
+
+def normalised_entropy(logits_NC: FloatArray) -> FloatArray:
+    """Return the entropy of each row's softmax divided by its maximum, at least 0.01: (N, 1)."""
+    entropy_N1 = np.empty((len(logits_NC), 1))
+    for rows in row_blocks(*logits_NC.shape):
+        probabilities_BC = softmax(logits_NC[rows])
+        logarithms_BC = np.log(np.maximum(probabilities_BC, np.finfo(np.float64).tiny))
+        entropy_N1[rows] = -(probabilities_BC * logarithms_BC).sum(axis=1, keepdims=True)
+    shares_N1: FloatArray = np.clip(entropy_N1 / math.log(logits_NC.shape[1]), _MIN_ENTROPY, 1.0)
+    return shares_N1
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """A temperature: above 1 it lowers confidence, below 1 it raises it, at 1 it changes nothing.
+
+    With a slope, the temperature of a row is ``value * h ** slope``, with h the normalised entropy of its uncalibrated
+    probabilities: it is lower for rows that the model is sure of. It stays above the lesser of 1 and the value, so that
+    no row becomes surer than the model is or the value alone makes it.
+
+    Raises:
+        InvalidInput: the value is not a finite number above 0, or the slope not a finite number from 0 on.
+    """
+
+    value: float
+    slope: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.value) and self.value > 0):
+            raise InvalidInput(f"temperature: expected a finite number above 0, got {self.value}")
+        if not (math.isfinite(self.slope) and self.slope >= 0):
+            raise InvalidInput(f"slope of the temperature: expected a finite number from 0 on, got {self.slope}")
+
+    def for_rows(self, logits_NC: FloatArray) -> FloatArray:
+        """Return the temperature of each row, (N, 1)."""
+        if not self.slope:
+            return np.full((len(logits_NC), 1), self.value)
+        return self.for_entropies(normalised_entropy(logits_NC))
+
+    def for_entropies(self, shares: FloatArray) -> FloatArray:
+        """Return the temperature of rows from their normalised entropies."""
+        rows: FloatArray = self.value * shares**self.slope
+        return np.maximum(rows, min(1.0, self.value))
+
+    def apply(self, logits_NC: ArrayLike) -> FloatArray:
+        """Return calibrated class probabilities (N, C).
+
+        Raises:
+            InvalidInput: fewer than two classes, or logits that are not finite.
+        """
+        return apply_temperature(logits_NC, self)
+
+
+def apply_temperature(logits_NC: ArrayLike, temperature: Temperature | float) -> FloatArray:
+    """Return calibrated class probabilities (N, C): ``softmax(logits / T)``.
+
+    Raises:
+        InvalidInput: fewer than two classes, logits that are not finite, or a temperature not above 0.
+    """
+    logits = logit_array(logits_NC, least_columns=2)
+    return softmax(logits / _temperature(temperature).for_rows(logits))
+
+
+def apply_sigmoid_temperature(logits_NC: ArrayLike, temperature: Temperature | float) -> FloatArray:
+    """Return calibrated label probabilities (N, C): ``sigmoid(logits / T)``, without the slope.
+
+    Raises:
+        InvalidInput: logits that are not finite, or a temperature not above 0.
+    """
+    return sigmoid(logit_array(logits_NC, least_columns=1) / _temperature(temperature).value)
+
+
+def _temperature(given: Temperature | float) -> Temperature:
+    return given if isinstance(given, Temperature) else Temperature(given)
+
+
+def fit_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> float:
+    """Return the temperature of least NLL and prior under softmax; its NLL is never above that of T = 1.
+
+    Args:
+        logits_NC: logits of rows that the model was not trained on.
+        labels_N: their true class numbers.
+
+    Raises:
+        InvalidInput: no rows, fewer than two classes, logits that are not finite, or labels that do not fit.
+    """
+    logits = logit_array(logits_NC, least_columns=2)
+    labels_N = class_indices(labels_N, "labels", classes=logits.shape[1], rows=len(logits))
+    # Relative to the true class: NLL = logsumexp, and its derivative is the mean of the margins.
+    margins_NC = logits - logits[np.arange(len(logits)), labels_N][:, None]
+
+    def nll(inverse: float) -> float:
+        scaled_NC = inverse * margins_NC
+        top_N = scaled_NC.max(axis=1)
+        return float((top_N + np.log(np.exp(scaled_NC - top_N[:, None]).sum(axis=1))).mean())
+
+    def slope(inverse: float) -> float:
+        return float((softmax(inverse * margins_NC) * margins_NC).sum(axis=1).mean())
+
+    return _best_temperature(nll, slope, len(logits))
+
+
+def fit_sigmoid_temperature(logits_NC: ArrayLike, labels_NC: ArrayLike) -> float:
+    """Return the temperature of least binary cross-entropy and prior over all (row, label) decisions.
+
+    Args:
+        logits_NC: logits of rows that the model was not trained on; one column for a binary task.
+        labels_NC: 1 for each label of a row, else 0.
+
+    Raises:
+        InvalidInput: no rows, logits that are not finite, or labels of another shape or other than 0 and 1.
+    """
+    logits = logit_array(logits_NC, least_columns=1)
+    signs_NC = np.where(label_matrix(labels_NC, "labels", shape=logits.shape), -1.0, 1.0)
+    margins_NC = signs_NC * logits
+
+    def nll(inverse: float) -> float:
+        return float(np.logaddexp(0.0, inverse * margins_NC).mean())
+
+    def slope(inverse: float) -> float:
+        return float((sigmoid(inverse * margins_NC) * margins_NC).mean())
+
+    return _best_temperature(nll, slope, logits.size)
+
+
+def fit_adaptive_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> Temperature:
+    """Return the temperature of least NLL under softmax, with a slope if that is worth a second number.
+
+    It is if it lowers the summed NLL by more than 1 (Akaike's criterion).
+
+    Args:
+        logits_NC: logits of rows that the model was not trained on.
+        labels_N: their true class numbers.
+
+    Raises:
+        InvalidInput: no rows, fewer than two classes, logits that are not finite, or labels that do not fit.
+    """
+    logits = logit_array(logits_NC, least_columns=2)
+    labels = class_indices(labels_N, "labels", classes=logits.shape[1], rows=len(logits))
+    if logits.shape[1] > MANY_CLASSES:
+        return fit_tabulated(TabulatedLosses.of(logits, labels))
+    shares_N1 = normalised_entropy(logits)
+
+    def fitted(slope: float) -> tuple[float, float]:
+        value = fit_temperature(logits / shares_N1**slope, labels)
+        return value, _summed_nll(logits / Temperature(value, slope).for_rows(logits), labels)
+
+    return _with_best_slope(fitted, _SLOPE_TOLERANCE)
+
+
+def fit_tabulated(losses: "TabulatedLosses") -> Temperature:
+    """Return the same from tabulated losses."""
+    shares_N = losses.shares_N
+
+    def fitted(slope: float) -> tuple[float, float]:
+        factor_N = shares_N**-slope
+        value = _best_temperature(
+            lambda inverse: float(losses.nll(inverse * factor_N).mean()),
+            lambda inverse: float((losses.slope(inverse * factor_N) * factor_N).mean()),
+            len(shares_N),
+        )
+        return value, float(losses.nll(1 / Temperature(value, slope).for_entropies(shares_N)).sum())
+
+    return _with_best_slope(fitted, _TABULATED_TOLERANCE)
+
+
+def _with_best_slope(fitted: Callable[[float], tuple[float, float]], tolerance: float) -> Temperature:
+    """Search the slope; ``fitted`` returns the value for a slope, and the summed NLL."""
+    from scipy.optimize import minimize_scalar
+
+    bounds = (0.0, MAX_SLOPE)
+    found = minimize_scalar(
+        lambda slope: fitted(slope)[1], bounds, bounds, method="bounded", options={"xatol": tolerance}
+    )
+    slope = float(found.x)
+    (plain, plain_nll), (value, nll) = fitted(0.0), fitted(slope)
+    return Temperature(value, slope) if plain_nll - nll > 1.0 else Temperature(plain)
+
+
+def _summed_nll(logits_NC: FloatArray, labels_N: NDArray[np.signedinteger]) -> float:
+    chosen_N = softmax(logits_NC)[np.arange(len(logits_NC)), labels_N]
+    return float(-np.log(np.maximum(chosen_N, np.finfo(np.float64).tiny)).sum())
+
+
+def prior(inverse: FloatArray) -> FloatArray:
+    """Return the penalty ``2 * (b - log b - 1)`` on the summed NLL for ``b = 1 / T``, which is 0 at T = 1.
+
+    It is the negative logarithm of a gamma density with mode 1, but for a constant.
+    """
+    total: FloatArray = PRIOR * (inverse - np.log(inverse) - 1)
+    return total
+
+
+def _best_temperature(nll: Callable[[float], float], slope: Callable[[float], float], decisions: int) -> float:
+    """Minimise the prior plus ``nll``, a mean over ``decisions`` that is convex in 1 / T, given its derivative."""
+    from scipy.optimize import brentq
+
+    coldest, hottest = TEMPERATURE_BOUNDS
+    weight = PRIOR / decisions
+
+    def with_prior(log_inverse: float) -> float:
+        inverse = math.exp(log_inverse)
+        return slope(inverse) * inverse + weight * (inverse - 1)
+
+    low, high = -math.log(hottest), -math.log(coldest)
+    if with_prior(low) >= 0:
+        temperature = hottest
+    elif with_prior(high) <= 0:
+        temperature = coldest
+    else:
+        temperature = math.exp(-brentq(with_prior, low, high, xtol=_TOLERANCE))
+    # Rounding could place the minimum a hair above the NLL of T = 1; where the NLL is flat, T stays 1.
+    return temperature if nll(1 / temperature) < nll(1.0) else 1.0
+
+
+# 1 / T of a row: that of all rows lies within `TEMPERATURE_BOUNDS`, and a slope raises it up to tenfold.
+_LEAST, _MOST = 0.05, 200.0
+_PER_OCTAVE = 4
+_OCTAVES = math.ceil(math.log2(_MOST / _LEAST))
+_LEAST_WEIGHT = 1e-150
+_SLOW = 20_000_000  # logits that take seconds
+_STEP = math.log(2) / _PER_OCTAVE
+
+# From values, slopes and curvatures at both ends of a step to the coefficients of the polynomial between them.
+_HERMITE_DD = np.array(
+    [
+        [1, 0, 0, 0, 0, 0],
+        [0, 1, 0, 0, 0, 0],
+        [0, 0, 0.5, 0, 0, 0],
+        [-10, -6, -1.5, 10, -4, 0.5],
+        [15, 8, 1.5, -15, 7, -1],
+        [-6, -3, -0.5, 6, -3, 0.5],
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TabulatedLosses:
+    """The NLL of each row under softmax as a function of b = 1 / T, tabulated once.
+
+    Fitting a temperature and its slope, in cross-validation, asks some two thousand times for the NLL of all rows. With
+    many classes each answer costs rows x classes exponentials, but the NLL of a row is a smooth function of b alone. It
+    is computed exactly at 49 values of b, with its first two derivatives in log b, and between them by the polynomial
+    of fifth degree with these values, which is right to 1e-7. The values of b double every fourth time, so that all but
+    four of them take a square instead of an exponential.
+
+    Attributes:
+        gap_N: Highest logit minus that of the true class.
+        shares_N: Normalised entropy of each row.
+        coefficients_KND: Polynomials of the logarithm of ``sum(exp(b * (logit - highest)))`` between two knots each.
+    """
+
+    gap_N: FloatArray
+    shares_N: FloatArray
+    coefficients_KND: FloatArray
+
+    @classmethod
+    def of(cls, logits_NC: FloatArray, labels_N: IntArray) -> "TabulatedLosses":
+        """Tabulate the losses, in blocks of rows that fit into a processor's cache."""
+        knots = _PER_OCTAVE * _OCTAVES + 1
+        values_3KN = np.empty((3, knots, len(logits_NC)))
+        gap_N = np.empty(len(logits_NC))
+        show = None if logits_NC.size > _SLOW else False
+        with progress(f"calibrating {logits_NC.shape[1]:,} classes", len(logits_NC), show=show) as bar:
+            for rows in row_blocks(*logits_NC.shape):
+                block_BC = logits_NC[rows] - logits_NC[rows].max(axis=1, keepdims=True)
+                gap_N[rows] = -block_BC[np.arange(len(block_BC)), labels_N[rows]]
+                values_3KN[:, :, rows] = _at_knots(block_BC, knots)
+                bar.advance(len(block_BC))
+        values_3KN[1] *= _STEP
+        values_3KN[2] *= _STEP**2
+        ends_6KN = np.concatenate([values_3KN[:, :-1], values_3KN[:, 1:]])
+        return cls(
+            gap_N,
+            normalised_entropy(logits_NC)[:, 0],
+            np.ascontiguousarray(np.einsum("de,ekn->knd", _HERMITE_DD, ends_6KN)),
+        )
+
+    def take(self, rows_N: BoolArray) -> "TabulatedLosses":
+        """Select rows."""
+        return TabulatedLosses(self.gap_N[rows_N], self.shares_N[rows_N], self.coefficients_KND[:, rows_N])
+
+    def nll(self, inverse_N: FloatArray) -> FloatArray:
+        """Return the NLL of each row (N,) at its 1 / T."""
+        place_N, coefficients_ND = self._steps(inverse_N)
+        total_N = coefficients_ND[:, 5]
+        for degree in (4, 3, 2, 1, 0):
+            total_N = total_N * place_N + coefficients_ND[:, degree]
+        return total_N + inverse_N * self.gap_N
+
+    def slope(self, inverse_N: FloatArray) -> FloatArray:
+        """Return the derivative of each row's NLL with respect to its 1 / T (N,)."""
+        place_N, coefficients_ND = self._steps(inverse_N)
+        total_N = 5 * coefficients_ND[:, 5]
+        for degree in (4, 3, 2, 1):
+            total_N = total_N * place_N + degree * coefficients_ND[:, degree]
+        return total_N / (_STEP * inverse_N) + self.gap_N
+
+    def _steps(self, inverse_N: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the position of each row between its two knots, from 0 to 1, and the polynomial of that step."""
+        steps_N = np.log(inverse_N / _LEAST) / _STEP
+        knot_N = np.clip(steps_N.astype(np.int64), 0, len(self.coefficients_KND) - 1)
+        return steps_N - knot_N, self.coefficients_KND[knot_N, np.arange(len(self.gap_N))]
+
+
+def _at_knots(block_BC: FloatArray, knots: int) -> FloatArray:
+    """``log sum exp(b * block)`` at each knot, and its first and second derivative in log b: (3, K, B)."""
+    found_3KB = np.empty((3, knots, len(block_BC)))
+    squares_BC = block_BC * block_BC
+    for first in range(_PER_OCTAVE):
+        inverse = _LEAST * math.exp(first * _STEP)
+        weights_BC = np.exp(inverse * block_BC)
+        for knot in range(first, knots, _PER_OCTAVE):
+            total_B = weights_BC.sum(axis=1)
+            mean_B = inverse * np.einsum("bc,bc->b", weights_BC, block_BC) / total_B
+            square_B = inverse**2 * np.einsum("bc,bc->b", weights_BC, squares_BC) / total_B
+            found_3KB[:, knot] = np.log(total_B), mean_B, mean_B + square_B - mean_B**2
+            # Squares below the least normal number would be computed a hundred times slower, and count for nothing.
+            np.maximum(weights_BC, _LEAST_WEIGHT, out=weights_BC)
+            np.multiply(weights_BC, weights_BC, out=weights_BC)
+            inverse *= 2
+    return found_3KB
