@@ -125,7 +125,7 @@ def test_outcomes_of_blocks_are_those_of_the_whole_to_the_bit():
 
 
 def test_a_report_of_many_classes_has_no_table_of_confusions(monkeypatch):
-    monkeypatch.setattr(classification, "MOST_CONFUSED", 149)
+    monkeypatch.setattr(classification, "MAX_CONFUSION_CLASSES", 149)
     logits_NC, truth_N = drawn(500, 150)
     report = class_outcomes(list(map(str, range(150))), truth_N, softmax(logits_NC)).report(resamples=20)
     assert report.confusion == ()

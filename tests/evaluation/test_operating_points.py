@@ -1,4 +1,4 @@
-"""Recall at a wanted precision, and precision at a wanted recall, are those of scikit-learn's curve."""
+"""Recall at a given precision, and precision at a given recall, are those of scikit-learn's curve."""
 
 from dataclasses import replace
 
@@ -94,8 +94,8 @@ def test_a_report_has_its_operating_points():
 @pytest.mark.parametrize(
     ("given_", "said"),
     [
-        (([1, 0], [0.5, 0.4], {}), "a wanted precision or a wanted recall"),
-        (([1, 0], [0.5, 0.4], {"precision": 0.5, "recall": 0.5}), "a wanted precision or a wanted recall"),
+        (([1, 0], [0.5, 0.4], {}), "a precision or a recall"),
+        (([1, 0], [0.5, 0.4], {"precision": 0.5, "recall": 0.5}), "a precision or a recall"),
         (([1, 0], [0.5, 0.4], {"precision": 0.0}), "at_precision: expected a share above 0 and up to 1"),
         (([1, 0], [0.5, 0.4], {"recall": 1.5}), "at_recall: expected a share above 0 and up to 1"),
         (([1, 1], [0.5, 0.4], {"recall": 0.5}), "need rows of it and of the other class, got 2 of it among 2"),

@@ -147,9 +147,9 @@ def test_plain_tags_have_no_spans():
     assert spans_of(["B-PER", "NOUN"], "plain") == []
     assert fault_of(["I-PER"], "plain") is None
     check_tags(["I-PER"], "plain", "line 1")
-    with pytest.raises(InvalidInput, match="plain tags say no spans"):
+    with pytest.raises(InvalidInput, match="plain tags encode no spans"):
         converted(["NOUN"], "plain", "BIO")
-    with pytest.raises(InvalidInput, match="plain tags say no spans"):
+    with pytest.raises(InvalidInput, match="plain tags encode no spans"):
         tags_of([], 2, "plain")
 
 

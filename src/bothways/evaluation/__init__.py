@@ -7,7 +7,6 @@ Estimates from few human labels and many judged rows are in `bothways.evaluation
 
 from bothways.evaluation.calibration import (
     Calibration,
-    CalibrationMethod,
     ChosenCalibration,
     HeldOutRows,
     MethodScore,
@@ -17,8 +16,6 @@ from bothways.evaluation.calibration import (
 )
 from bothways.evaluation.comparison import (
     ComparisonReport,
-    MetricDifference,
-    PairedTest,
     check_labels,
     compare,
     naming_hint,
@@ -35,7 +32,6 @@ from bothways.evaluation.detectors import (
     Cosine,
     Detector,
     DetectorInput,
-    DetectorKind,
     Energy,
     Mahalanobis,
     MaxSoftmax,
@@ -66,9 +62,9 @@ from bothways.evaluation.metrics.regression import (
 from bothways.evaluation.metrics.scores import multi_label_nll, negative_log_likelihood
 from bothways.evaluation.metrics.tagging import TaggedWords, span_counts, span_outcomes, tag_outcomes
 from bothways.evaluation.out_of_domain import out_of_domain_report, out_of_domain_threshold, threshold_between
-from bothways.evaluation.outcomes import Outcomes, mean_outcomes
+from bothways.evaluation.outcomes import Outcomes
 from bothways.evaluation.reliability import ReliabilityBin
-from bothways.evaluation.report import ClassRow, OperatingPoint, Report, TextsRead
+from bothways.evaluation.report import OperatingPoint, Report, TextsRead
 from bothways.evaluation.temperature import (
     Temperature,
     apply_sigmoid_temperature,
@@ -86,16 +82,13 @@ __all__ = [
     "Adaptive",
     "AnswerScores",
     "Calibration",
-    "CalibrationMethod",
     "ChosenCalibration",
-    "ClassRow",
     "ComparisonReport",
     "ConformalInterval",
     "ConformalSets",
     "Cosine",
     "Detector",
     "DetectorInput",
-    "DetectorKind",
     "Energy",
     "Estimate",
     "HeldOutRows",
@@ -104,11 +97,9 @@ __all__ = [
     "Mahalanobis",
     "MaxSoftmax",
     "MethodScore",
-    "MetricDifference",
     "Neighbours",
     "OperatingPoint",
     "Outcomes",
-    "PairedTest",
     "ReliabilityBin",
     "Report",
     "SetScore",
@@ -135,7 +126,6 @@ __all__ = [
     "fit_thresholds",
     "label_outcomes",
     "mean_error",
-    "mean_outcomes",
     "mean_squared_error",
     "method_of",
     "multi_label_nll",

@@ -33,8 +33,8 @@ class PairedTest:
 
     Attributes:
         name: ``mcnemar`` or ``permutation``.
-        of: What of each row is compared.
-        p_value: How often chance alone would give a difference at least as large, from either side.
+        of: Name of the compared quantity.
+        p_value: Two-sided p-value.
         only_first: Rows that only the first model has right; None for numbers.
         only_second: Rows that only the second model has right; None for numbers.
     """
@@ -47,12 +47,9 @@ class PairedTest:
 
 
 def mcnemar(first_right_N: ArrayLike, second_right_N: ArrayLike) -> PairedTest:
-    """McNemar's exact test: of the rows that one model alone has right, how many are whose.
+    """Test whether one model is right more often, by McNemar's exact test of the rows that only one has right.
 
     If neither were better, each of those rows would be either's with the same probability.
-
-    Raises:
-        InvalidInput: not two vectors of 0 and 1 of one length.
     """
     try:
         from scipy.stats import binomtest
@@ -71,7 +68,7 @@ def mcnemar(first_right_N: ArrayLike, second_right_N: ArrayLike) -> PairedTest:
 def permutation_test(
     first_N: ArrayLike, second_N: ArrayLike, *, of: str, flips: int = FLIPS, seed: int = 0
 ) -> PairedTest:
-    """Sign-flip permutation test of the mean difference of paired numbers.
+    """Test the mean difference of paired numbers by random sign flips.
 
     Args:
         first_N: the first model's number for each row.
@@ -79,16 +76,13 @@ def permutation_test(
         of: what the numbers are.
         flips: random exchanges of the two models' answers; the smallest p-value is 1 / (flips + 1).
         seed: seed of the exchanges.
-
-    Raises:
-        InvalidInput: empty, not finite, of different lengths, fewer than one flip, or a seed below 0.
     """
     first, second = paired_vectors(first_N, second_N)
     if flips < 1 or seed < 0:
         raise InvalidInput(f"flips: expected at least 1, and a seed of at least 0, got {flips} and {seed}")
     differences_N = second - first
     seen = abs(float(differences_N.sum()))
-    # What differs by rounding alone counts as equal.
+    # Differences by rounding alone count as equal.
     bound = seen - 1e-12 * float(np.abs(differences_N).sum())
     generator = np.random.default_rng(seed)
     as_large = 0
@@ -129,8 +123,8 @@ class ComparisonReport:
     Attributes:
         n: Rows.
         metrics: By name.
-        tests: Of the differences.
-        tokens_read: How much of the texts the first model read, and how much the second; None for numbers alone.
+        tests: Tests of the differences.
+        tokens_read: Tokens that the first and the second model read; None for numbers alone.
     """
 
     n: int
@@ -141,7 +135,7 @@ class ComparisonReport:
     def to_dict(self) -> dict[str, object]:
         """Return JSON values: ``accuracy_a``, ``accuracy_b`` and ``accuracy_difference``, each with its interval.
 
-        Then the tests, and how the texts were read: ``tokens_read_a`` and ``tokens_read_b``.
+        Then the tests, ``tokens_read_a`` and ``tokens_read_b``.
         """
         flat: dict[str, float] = {}
         for name, each in self.metrics.items():
@@ -195,11 +189,7 @@ def compare(first: Outcomes, second: Outcomes, *, resamples: int = 1000, seed: i
 
 
 def check_labels(first: Iterable[str], second: Iterable[str]) -> None:
-    """Refuse two models that were trained on different labels.
-
-    Raises:
-        InvalidInput: They were; the message names some.
-    """
+    """Check that two models have the same labels."""
     different = sorted(set(first) ^ set(second))
     if different:
         shown = ", ".join(map(repr, different[:5]))
@@ -209,7 +199,7 @@ def check_labels(first: Iterable[str], second: Iterable[str]) -> None:
 
 
 def naming_hint(labels: Iterable[str]) -> str:
-    """Return what to do where labels stand for no names, as those of a checkpoint whose author gave it none."""
+    """Return advice if labels are LABEL_0 and so on, as in a checkpoint without label names; else nothing."""
     if not any(re.fullmatch(r"LABEL_\d+", each) for each in labels):
         return ""
     return (
@@ -244,7 +234,7 @@ def _check_comparable(first: Outcomes, second: Outcomes) -> None:
     if not np.array_equal(first.truth, second.truth):
         differing_N = (first.truth != second.truth).reshape(len(first.truth), -1).any(axis=1)
         raise InvalidInput(
-            f"the two models were judged by different labels in {int(differing_N.sum()):,} of {len(differing_N):,} "
+            f"the two models were evaluated on different labels in {int(differing_N.sum()):,} of {len(differing_N):,} "
             f"rows, the first of them number {int(differing_N.argmax()) + 1}: each reads the columns of its training. "
-            "Name those that both are to be judged by (on the command line --label, --score or --tags)."
+            "Name the columns to use for both (on the command line --label, --score or --tags)."
         )

@@ -34,20 +34,20 @@ MOST_KEPT = 10_000
 
 @dataclass(frozen=True, slots=True)
 class LeastAmbiguous:
-    """A label is the stranger the less probable it is: ``1 - p``. The smallest sets on average.
+    """Nonconformity ``1 - p`` (LAC): the smallest sets on average.
 
     Source: Sadinle, Lei and Wasserman (2019), "Least ambiguous set-valued classifiers with bounded error levels",
     arXiv:1609.00451 (LAC).
     """
 
     def of_labels(self, probabilities_NC: FloatArray) -> FloatArray:
-        """Return the score (N, C) of every label."""
+        """Return the nonconformity (N, C) of every label."""
         return 1.0 - probabilities_NC
 
 
 @dataclass(frozen=True, slots=True)
 class Adaptive:
-    """The probability of a label and of all that are likelier: sets grow where the model is undecided.
+    """Nonconformity by the probability of a label and all more probable ones: larger sets for undecided rows.
 
     With a penalty, each place after the first ``free`` ones costs as much more, which keeps long tails of unlikely
     labels out. The random part of the papers is left out, so that the same text always gets the same set: the guarantee
@@ -71,7 +71,7 @@ class Adaptive:
             raise InvalidInput(f"adaptive sets: expected a penalty and free places from 0 on, got {self}")
 
     def of_labels(self, probabilities_NC: FloatArray) -> FloatArray:
-        """Return the score (N, C) of every label."""
+        """Return the nonconformity (N, C) of every label."""
         order_NC = np.argsort(-probabilities_NC, axis=1, kind="stable")
         sums_NC = np.take_along_axis(probabilities_NC, order_NC, axis=1).cumsum(axis=1)
         sums_NC += self.penalty * np.maximum(0, np.arange(1, sums_NC.shape[1] + 1) - self.free)
@@ -85,7 +85,7 @@ SetScore = LeastAmbiguous | Adaptive
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConformalSets:
-    """Prediction sets of labels with a coverage guarantee, from the scores of held-out truths.
+    """Prediction sets of labels with a coverage guarantee, from the nonconformity of held-out rows.
 
     Attributes:
         held_out_M: Scores of the true labels of held-out rows, in rising order.
@@ -103,9 +103,6 @@ class ConformalSets:
             probabilities_MC: calibrated in the way that later rows will be.
             labels_M: true class numbers.
             score: `LeastAmbiguous` when left out.
-
-        Raises:
-            InvalidInput: no rows, not probabilities, or labels that do not fit.
         """
         probabilities = class_probabilities(probabilities_MC)
         labels = class_indices(labels_M, "labels", classes=probabilities.shape[1], rows=len(probabilities))
@@ -115,11 +112,7 @@ class ConformalSets:
     def fit_blocks(
         cls, blocks: Iterable[tuple[IntArray, ArrayLike]], labels_M: ArrayLike, score: SetScore | None = None
     ) -> "ConformalSets":
-        """Fit to blocks of held-out rows: their numbers (B) among all of them, and their probabilities (B, C).
-
-        Raises:
-            InvalidInput: as for `fit`.
-        """
+        """Fit to blocks of held-out rows, given as row numbers (B) and probabilities (B, C)."""
         given, chosen = np.asarray(labels_M), score or LeastAmbiguous()
         scores_M = np.full(len(given), np.nan)
         for numbers_B, probabilities_BC in blocks:
@@ -129,7 +122,7 @@ class ConformalSets:
         return cls(_kept(scores_M), chosen)
 
     def at(self, coverage: float) -> "LabelSets":
-        """Return the sets of this coverage.
+        """Return the sets for one coverage.
 
         Raises:
             InvalidInput: a coverage outside (0, 1), or one that so few held-out rows cannot guarantee.
@@ -139,7 +132,7 @@ class ConformalSets:
 
 @dataclass(frozen=True, slots=True)
 class LabelSets:
-    """Sets of labels of one coverage, made by `ConformalSets.at`.
+    """Sets of labels for one coverage, made by `ConformalSets.at`.
 
     Attributes:
         score: How strange a label is.
@@ -152,16 +145,13 @@ class LabelSets:
     coverage: float
 
     def includes(self, probabilities_NC: ArrayLike, *, never_empty: bool = True) -> BoolArray:
-        """Return which labels (N, C) are in the set of each row.
+        """Return the membership (N, C) of each label in the set of each row.
 
         Args:
             probabilities_NC: calibrated class probabilities.
             never_empty: put the most probable label into every set. Where a model is right more often than the
                 guarantee, sets then hold the truth more often than asked for; without it some are empty, and the
                 guarantee is met closely.
-
-        Raises:
-            InvalidInput: not probabilities.
         """
         probabilities = class_probabilities(probabilities_NC)
         included_NC: BoolArray = self.score.of_labels(probabilities) <= self.threshold
@@ -182,16 +172,12 @@ class ConformalInterval:
 
     @classmethod
     def fit(cls, predicted_M: ArrayLike, truth_M: ArrayLike) -> "ConformalInterval":
-        """Fit to held-out rows.
-
-        Raises:
-            InvalidInput: empty, not finite, or of different lengths.
-        """
+        """Fit to held-out rows."""
         truth, predicted = paired_vectors(truth_M, predicted_M)
         return cls(_kept(np.abs(truth - predicted)))
 
     def half_width(self, coverage: float) -> float:
-        """Return what is added to and taken from a prediction, in its units.
+        """Return the half-width of the interval, in units of the prediction.
 
         Raises:
             InvalidInput: a coverage outside (0, 1), or one that so few held-out rows cannot guarantee.
@@ -203,9 +189,6 @@ def held_out_quantile(scores_M: FloatArray, coverage: float) -> float:
     """Return the score that a new row stays at or below with probability ``coverage``.
 
     The ceil((M + 1) coverage)-th smallest.
-
-    Raises:
-        InvalidInput: a coverage outside (0, 1), or one that so few rows cannot guarantee.
     """
     if not 0 < coverage < 1:
         raise InvalidInput(f"coverage: expected a share between 0 and 1, such as 0.9, got {coverage}")
@@ -221,17 +204,13 @@ def held_out_quantile(scores_M: FloatArray, coverage: float) -> float:
 
 
 def _highest_coverage(rows: int) -> float:
-    """Return the highest coverage that so many held-out rows guarantee, rounded down to three digits or more."""
+    """Round the highest coverage that so many held-out rows guarantee down, to three digits or more."""
     parts = int(10 ** max(3, len(str(rows))))
     return (rows * parts // (rows + 1)) / parts
 
 
 def coverage_of(included_NC: NDArray[np.bool_], labels_N: ArrayLike) -> float:
-    """Share of rows whose set holds the truth.
-
-    Raises:
-        InvalidInput: labels that do not fit the sets.
-    """
+    """Return the share of rows whose set holds the truth."""
     labels = class_indices(labels_N, "labels", classes=included_NC.shape[1], rows=len(included_NC))
     return float(included_NC[np.arange(len(labels)), labels].mean())
 

@@ -1,6 +1,6 @@
-"""Scores of how little a text looks like those that a classifier was trained on.
+"""Detectors of texts unlike those that a classifier was trained on.
 
-Every detector is a frozen value with a ``score`` of `DetectorInput`, higher for rows that look less like the domain.
+A detector is a frozen value whose ``score`` is higher for rows that look less like the domain.
 
 Shape letters: N rows, B rows of a block, M training rows, C classes, L layers, D width of a layer's features.
 """
@@ -36,11 +36,7 @@ class DetectorInput:
 
     @classmethod
     def of(cls, logits_NC: ArrayLike, features_NLD: ArrayLike | None = None) -> "DetectorInput":
-        """Make it of arrays, which are checked.
-
-        Raises:
-            InvalidInput: Not finite, of other axes, or not one row of features for each row of logits.
-        """
+        """Check the arrays."""
         logits = logit_array(logits_NC, least_columns=2)
         if features_NLD is None:
             return cls(logits, np.zeros((len(logits), 0, 0)))
@@ -52,10 +48,10 @@ class DetectorInput:
 
 @dataclass(frozen=True, slots=True)
 class MaxSoftmax:
-    """``1 - max softmax``: how unsure the classifier is. Hendrycks and Gimpel (2017), arXiv:1610.02136."""
+    """Uncertainty ``1 - max softmax``. Hendrycks and Gimpel (2017), arXiv:1610.02136."""
 
     def score(self, evidence: DetectorInput) -> FloatArray:
-        """Scores (N,), from 0 to 1."""
+        """Return scores (N,), from 0 to 1."""
         scores_N = np.empty(len(evidence.logits_NC))
         for rows in row_blocks(*evidence.logits_NC.shape):
             stated_BC = softmax(evidence.logits_NC[rows])
@@ -68,7 +64,7 @@ class MaxSoftmax:
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """``-T log sum exp(logits / T)``: low where some class gets strong evidence. Liu et al. (2020), arXiv:2010.03759.
+    """Energy ``-T log sum exp(logits / T)``, low with strong evidence for a class. Liu et al. (2020), arXiv:2010.03759.
 
     Attributes:
         temperature: T, above 0.
@@ -84,7 +80,7 @@ class Energy:
             raise InvalidInput(f"energy: expected a temperature above 0, got {self.temperature}")
 
     def score(self, evidence: DetectorInput) -> FloatArray:
-        """Scores (N,)."""
+        """Return scores (N,)."""
         scores_N = np.empty(len(evidence.logits_NC))
         for rows in row_blocks(*evidence.logits_NC.shape):
             scaled_BC = evidence.logits_NC[rows] / self.temperature
@@ -118,11 +114,7 @@ class Mahalanobis:
     def fit(
         cls, features_MLD: ArrayLike, labels_M: ArrayLike, classes: int, *, unit_length: bool = True
     ) -> "Mahalanobis":
-        """Fit to features of training rows.
-
-        Raises:
-            InvalidInput: no rows, features that are not finite, or labels that do not fit.
-        """
+        """Fit to features of training rows."""
         from sklearn.covariance import ledoit_wolf
 
         features, labels = _labelled(features_MLD, labels_M, classes)
@@ -140,7 +132,7 @@ class Mahalanobis:
         return cls(np.stack(roots), np.stack(points), unit_length)
 
     def score(self, evidence: DetectorInput) -> FloatArray:
-        """Scores (N,), from 0 on."""
+        """Return scores (N,), from 0 on."""
         features = _features(evidence, *self.roots_LDD.shape[:2])
         features = _unit(features) if self.unit_length else features
         layers = [
@@ -172,15 +164,11 @@ class Neighbours:
 
     @classmethod
     def fit(cls, features_MLD: ArrayLike, k: int = 10) -> "Neighbours":
-        """Fit to features of training rows.
-
-        Raises:
-            InvalidInput: no rows, features that are not finite, or fewer rows than k.
-        """
+        """Fit to features of training rows."""
         return cls(_unit(real_array(features_MLD, "features", dimensions=3)), k)
 
     def score(self, evidence: DetectorInput) -> FloatArray:
-        """Scores (N,): the mean over layers of the Euclidean distance, from 0 to 2."""
+        """Return scores (N,): the mean over layers of the Euclidean distance, from 0 to 2."""
         _, layers, width = self.features_MLD.shape
         features = _unit(_features(evidence, layers, width))
         found = np.empty((len(features), layers))
@@ -207,18 +195,14 @@ class Cosine:
 
     @classmethod
     def fit(cls, features_MLD: ArrayLike, labels_M: ArrayLike, classes: int) -> "Cosine":
-        """Fit to features of training rows.
-
-        Raises:
-            InvalidInput: no rows, features that are not finite, or labels that do not fit.
-        """
+        """Fit to features of training rows."""
         features, labels = _labelled(features_MLD, labels_M, classes)
         unit_MLD = _unit(features)
         means = [class_means(unit_MLD[:, layer], labels)[0] for layer in range(features.shape[1])]
         return cls(_unit(np.stack(means)))
 
     def score(self, evidence: DetectorInput) -> FloatArray:
-        """Scores (N,), from 0 to 2."""
+        """Return scores (N,), from 0 to 2."""
         layers, _, width = self.means_LCD.shape
         features = _unit(_features(evidence, layers, width))
         scores_N = np.empty(len(features))
@@ -240,7 +224,7 @@ DETECTORS: Mapping[DetectorKind, type[Detector]] = {
 
 
 def storable(detector: Detector) -> Detector:
-    """Return the detector with its arrays rounded to float32, as they are saved: a saved one scores the same."""
+    """Round the arrays of a detector to float32, as they are saved, so that a saved one scores the same."""
     values = {each.name: getattr(detector, each.name) for each in fields(detector)}
     rounded: dict[str, Any] = {
         name: each.astype(np.float32).astype(np.float64)
@@ -251,7 +235,7 @@ def storable(detector: Detector) -> Detector:
 
 
 def class_means(features_MD: FloatArray, labels_M: IntArray) -> tuple[FloatArray, IntArray]:
-    """Mean features of each class that has rows (C, D), and which of these each row is of (M).
+    """Return the mean features of each class with rows (C, D), and the index of its mean for each row (M).
 
     A class without rows has no mean: any other point in its place would be a place that no training row is near to.
     """
@@ -263,7 +247,7 @@ def class_means(features_MD: FloatArray, labels_M: IntArray) -> tuple[FloatArray
 
 
 def _nearest_square(rows_ND: FloatArray, points_CD: FloatArray) -> FloatArray:
-    """Squared Euclidean distance (N,) to the nearest point."""
+    """Return the squared Euclidean distance (N,) to the nearest point."""
     nearest_N = np.empty(len(rows_ND))
     for rows in row_blocks(len(rows_ND), len(points_CD), _BLOCK_CELLS):
         block_BD = rows_ND[rows]

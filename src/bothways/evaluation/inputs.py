@@ -1,4 +1,4 @@
-"""Checks that every metric makes of what it is given.
+"""Checks of the arrays that metrics take.
 
 Shape letters in this package: N rows (texts), C classes or labels, R bootstrap resamples, B reliability bins,
 K statistics.
@@ -18,16 +18,13 @@ BoolArray = NDArray[np.bool_]
 LARGEST_LOGIT = 1e100
 """Above this a squared logit could overflow; no model gives such a value."""
 
-_BLOCK_CELLS = 30_000
-"""Numbers that are worked on at once, 0.24 MB: they fit into a processor's cache, and copies of them take no memory."""
-
+_BLOCK_CELLS = 30_000  # 0.24 MB, which fit into a processor's cache
 _ROUNDING = 1e-6
-_SUM_ROUNDING = 1e-2
-"""Half-precision softmax over many classes misses a sum of 1 by up to this."""
+_SUM_ROUNDING = 1e-2  # half-precision softmax over many classes misses a sum of 1 by up to this
 
 
 def real_array(values: ArrayLike, name: str, *, dimensions: int) -> FloatArray:
-    """``values`` as finite float64 numbers with ``dimensions`` axes, none of them empty.
+    """Return ``values`` as finite float64 numbers with ``dimensions`` axes, none of them empty.
 
     Raises:
         InvalidInput: another number of axes, no values, not numbers, NaN or infinity.
@@ -45,7 +42,7 @@ def real_array(values: ArrayLike, name: str, *, dimensions: int) -> FloatArray:
 
 
 def logit_array(values: ArrayLike, *, least_columns: int) -> FloatArray:
-    """Logits (N, C) with at least ``least_columns`` columns.
+    """Return logits (N, C) with at least ``least_columns`` columns.
 
     Raises:
         InvalidInput: too few columns, or not a finite matrix.
@@ -59,13 +56,13 @@ def logit_array(values: ArrayLike, *, least_columns: int) -> FloatArray:
 
 
 def row_blocks(rows: int, width: int, cells: int = _BLOCK_CELLS) -> Iterator[slice]:
-    """Slices of so many rows that hold about so many numbers; what is computed for each row alone stays the same."""
+    """Return slices of the rows with about ``cells`` numbers each; computing row by row gives the same answers."""
     step = max(1, cells // width)
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 
 def class_indices(values: ArrayLike, name: str, *, classes: int, rows: int | None = None) -> IntArray:
-    """Class numbers (N,), each from 0 to ``classes - 1``.
+    """Return class numbers (N,), each from 0 to ``classes - 1``.
 
     Raises:
         InvalidInput: no rows, not whole numbers, a number out of range, or not ``rows`` of them.
@@ -83,7 +80,7 @@ def class_indices(values: ArrayLike, name: str, *, classes: int, rows: int | Non
 
 
 def label_matrix(values: ArrayLike, name: str, *, shape: tuple[int, ...] | None = None) -> BoolArray:
-    """Return a matrix (N, C) of zeros and ones as booleans: which labels each row has.
+    """Return a matrix (N, C) of zeros and ones as booleans, true for each label of a row.
 
     Raises:
         InvalidInput: another shape, empty, or values other than 0 and 1.
@@ -97,7 +94,7 @@ def label_matrix(values: ArrayLike, name: str, *, shape: tuple[int, ...] | None 
 
 
 def probability_array(values: ArrayLike, name: str, *, dimensions: int) -> FloatArray:
-    """Probabilities as float64; rounding up to 1e-6 outside 0..1 is clipped.
+    """Return probabilities as float64; rounding up to 1e-6 outside 0..1 is clipped.
 
     Raises:
         InvalidInput: not a finite array of that many axes, or values outside 0..1.
@@ -112,7 +109,7 @@ def probability_array(values: ArrayLike, name: str, *, dimensions: int) -> Float
 
 
 def class_probabilities(values: ArrayLike) -> FloatArray:
-    """Probabilities (N, C) whose rows sum to 1 (within 0.01: half precision rounds).
+    """Return probabilities (N, C) whose rows sum to 1 (within 0.01: half precision rounds).
 
     Raises:
         InvalidInput: not such a matrix.
@@ -127,7 +124,7 @@ def class_probabilities(values: ArrayLike) -> FloatArray:
 
 
 def paired_vectors(truth: ArrayLike, predicted: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Two finite vectors (N,) of one length.
+    """Return two finite vectors (N,) of one length.
 
     Raises:
         InvalidInput: empty, not finite, or of different lengths.

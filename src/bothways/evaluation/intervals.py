@@ -35,7 +35,7 @@ Statistic = Callable[[FloatArray], FloatArray]
 
 @dataclass(frozen=True)
 class Interval:
-    """A confidence interval: of many made in this way, about a share of ``level`` hold the truth."""
+    """A confidence interval; a share of ``level`` of such intervals holds the truth."""
 
     low: float
     high: float
@@ -51,16 +51,12 @@ class Estimate:
     high: float
 
     def named(self, name: str) -> dict[str, float]:
-        """Flat entries for a JSON object: ``name``, ``name_low`` and ``name_high``."""
+        """Return flat entries for a JSON object: ``name``, ``name_low`` and ``name_high``."""
         return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
 
 
 def check_draws(resamples: int, seed: int) -> None:
-    """Refuse what nothing can be drawn by.
-
-    Raises:
-        InvalidInput: no resamples, or a seed below 0.
-    """
+    """Check the number of resamples and the seed."""
     if resamples < 1:
         raise InvalidInput(f"bootstrap: expected at least 1 resample, got {resamples}")
     if seed < 0:
@@ -71,9 +67,6 @@ def resampled_counts(rows: int, *, resamples: int = 1000, seed: int = 0) -> Iter
     """Draw ``rows`` of ``rows`` with replacement, ``resamples`` times; yield the counts (R, N) in chunks.
 
     The draws depend on the seed and not on the size of the chunks.
-
-    Raises:
-        InvalidInput: no rows, no resamples, or a seed below 0.
     """
     if rows < 1:
         raise InvalidInput(f"bootstrap: expected at least 1 row, got {rows}")
@@ -89,21 +82,13 @@ def resampled_counts(rows: int, *, resamples: int = 1000, seed: int = 0) -> Iter
 
 
 def bootstrap_values(statistic: Statistic, rows: int, *, resamples: int = 1000, seed: int = 0) -> FloatArray:
-    """Return the statistic in every resample: (R, K).
-
-    Raises:
-        InvalidInput: no rows or no resamples.
-    """
+    """Return the statistic in every resample: (R, K)."""
     chunks = resampled_counts(rows, resamples=resamples, seed=seed)
     return np.concatenate([statistic(counts_RN) for counts_RN in chunks])
 
 
 def percentile_interval(values_R: FloatArray, level: float = LEVEL) -> Interval:
-    """Return the interval that holds the middle ``level`` of the resampled values.
-
-    Raises:
-        InvalidInput: a level not between 0 and 1.
-    """
+    """Return the interval that holds the middle ``level`` of the resampled values."""
     low, high = _percentiles(values_R, level)
     return Interval(float(low), float(high), level)
 
@@ -115,19 +100,16 @@ def percentile_estimates(
 
     Args:
         value_K: The statistics on the data.
-        values_RK: In resamples.
-        level: Share of such intervals that hold the truth.
-        of_rows: Of how many rows each statistic (K,), or every one, is a share, or a score that is 1 if all of them are
-            right; 0 for what is neither, such as a loss or a difference.
-
-    Raises:
-        InvalidInput: a level not between 0 and 1.
+        values_RK: The statistics in resamples.
+        level: Nominal coverage of the intervals.
+        of_rows: Number of rows behind each statistic (K,), or all, that is a share of rows or a score that is 1 if all
+            are right; 0 for others, such as losses and differences.
     """
     low_K, high_K = _percentiles(values_RK, level)
     rows_K = np.broadcast_to(np.asarray(of_rows, dtype=np.float64), value_K.shape)
-    # Where no row counts, the exponent is 1 / inf, and the end stays where it is.
+    # With 0 rows the exponent is 1 / inf, and the end stays where it is.
     least_K = ((1 - level) / 2) ** (1 / np.where(rows_K > 0, rows_K, np.inf))
-    # In resamples a flawless score may be 0 as well: by definition, where they drew none of its rows.
+    # In resamples without any of its rows, a flawless score is 0 by definition.
     flawless_K = (rows_K > 0) & np.isclose(value_K, 1, rtol=0, atol=1e-12)
     low_K, high_K = np.where(flawless_K, least_K, low_K), np.where(flawless_K, 1.0, high_K)
     high_K = np.where((values_RK == 0).all(axis=0), 1 - least_K, high_K)
@@ -145,11 +127,7 @@ def bootstrap_estimates(
     seed: int = 0,
     of_rows: ArrayLike = 0,
 ) -> tuple[Estimate, ...]:
-    """Return the K values of ``statistic`` on the data, each with its percentile interval; ``of_rows`` as for those.
-
-    Raises:
-        InvalidInput: no rows, no resamples, or a level not between 0 and 1.
-    """
+    """Return the K values of ``statistic`` on the data with percentile intervals; see `percentile_estimates`."""
     values_RK = bootstrap_values(statistic, rows, resamples=resamples, seed=seed)
     return percentile_estimates(statistic(np.ones((1, rows)))[0], values_RK, level, of_rows=of_rows)
 
@@ -162,14 +140,14 @@ def _percentiles(values: FloatArray, level: float) -> FloatArray:
 
 
 def share_error(share: float, rows: float) -> float:
-    """Return standard error of a share, or an upper bound of that of a mean of values from 0 to 1.
+    """Return the standard error of a share, an upper bound for a mean of values from 0 to 1.
 
-    Of p and n it is sqrt(p (1 - p) / n), with one row more that is right and one more that is wrong (Laplace), so that
-    nothing is certain because all of a few rows were right; and at least 1 / n, so that one row alone decides nothing.
+    It is sqrt(p (1 - p) / n) with one more right row and one more wrong row (Laplace), so that few rows, all right, do
+    not count as certain; and at least 1 / n, so that one row alone decides nothing.
 
     Args:
         share: From 0 to 1.
-        rows: How many it is of; for an F1 the mean of how many are there and how many were predicted.
+        rows: Number of rows behind it; for an F1 the mean number of true and of predicted rows.
     """
     smoothed = (share * rows + 1) / (rows + 2)
     error = math.sqrt(smoothed * (1 - smoothed) / (rows + 2))
@@ -177,18 +155,18 @@ def share_error(share: float, rows: float) -> float:
 
 
 def mean_error(values_N: ArrayLike) -> float:
-    """Return standard error of a mean; 0 of one value alone, which says nothing of it."""
+    """Return the standard error of a mean; 0 for a single value."""
     values = np.asarray(values_N, dtype=np.float64)
     return float(values.std() / math.sqrt(len(values)))
 
 
 def correlation_error(correlation: float, rows: int) -> float:
-    """Return standard error of a rank correlation.
+    """Return the standard error of a rank correlation.
 
     The variance of its inverse hyperbolic tangent is about 1.06 / (n - 3) (Fieller, Hartley and Pearson 1957).
 
     Args:
         correlation: From -1 to 1.
-        rows: How many it is of; below four nothing is known of it, and 1 is returned.
+        rows: Number of rows; with fewer than four, 1 is returned.
     """
     return (1 - correlation**2) * math.sqrt(1.06 / (rows - 3)) if rows > 3 else 1.0

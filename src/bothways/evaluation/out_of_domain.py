@@ -1,11 +1,11 @@
 """Metrics of out-of-domain detection: separation of a domain's texts from others by a score.
 
-A score is the higher the less a row looks like the domain. AUROC is the probability that a row from outside scores
-above one from inside, ties counting half. AUPR is the average precision of "outside" (so it depends on how many rows
-are from outside). FPR at 95 % is the share of rows from outside that pass at the threshold that keeps 95 % of those
-from inside (Liang et al. 2018, arXiv:1706.02690).
+Scores are higher for rows that look less like the domain. AUROC is the probability that an out-of-domain row scores
+above an in-domain row, ties counting half. AUPR is the average precision of out-of-domain, so it depends on the share
+of such rows. FPR at 95 % is the share of out-of-domain rows that pass at the threshold that keeps 95 % of the in-domain
+rows (Liang et al. 2018, arXiv:1706.02690).
 
-Shape letters: N rows from inside, M rows from outside, G different scores, R bootstrap resamples.
+Shape letters: N in-domain rows, M out-of-domain rows, G different scores, R bootstrap resamples.
 """
 
 import math
@@ -30,12 +30,12 @@ def out_of_domain_report(
 ) -> Report:
     """Evaluate a score by ``auroc``, ``aupr`` and ``fpr95``, with 95 % bootstrap intervals.
 
-    Rows from inside and from outside are resampled apart.
+    In-domain and out-of-domain rows are resampled separately.
 
     Args:
-        inside_N: scores of rows of the domain.
-        outside_M: scores of others.
-        threshold: above it a row is called outside.
+        inside_N: scores of in-domain rows.
+        outside_M: scores of out-of-domain rows.
+        threshold: rows above it are called out-of-domain.
         resamples: bootstrap resamples.
         seed: seed of the resamples.
 
@@ -84,41 +84,26 @@ def out_of_domain_report(
 
 
 def auroc(inside_N: ArrayLike, outside_M: ArrayLike) -> float:
-    """Area under the ROC curve: how often a row from outside scores above one from inside, ties counting half.
-
-    Raises:
-        InvalidInput: no rows of one kind, or scores that are not finite.
-    """
+    """Return the area under the ROC curve."""
     return float(_auroc(*_counts(inside_N, outside_M))[0])
 
 
 def aupr(inside_N: ArrayLike, outside_M: ArrayLike) -> float:
-    """Average precision of "outside" over the recalls that the scores reach.
-
-    Raises:
-        InvalidInput: no rows of one kind, or scores that are not finite.
-    """
+    """Return the average precision of out-of-domain over the recalls that the scores reach."""
     return float(_aupr(*_counts(inside_N, outside_M))[0])
 
 
 def fpr_at(inside_N: ArrayLike, outside_M: ArrayLike, in_domain_share: float = KEPT) -> float:
-    """Share of out-of-domain rows below the lowest threshold that ``in_domain_share`` of the in-domain rows stay below.
-
-    Raises:
-        InvalidInput: no rows of one kind, scores that are not finite, or a share outside (0, 1].
-    """
+    """Return the share of out-of-domain rows that pass at the threshold that keeps this share of the others."""
     if not 0 < in_domain_share <= 1:
         raise InvalidInput(f"in_domain_share: expected a share above 0 and up to 1, got {in_domain_share}")
     return float(_fpr(*_counts(inside_N, outside_M), in_domain_share)[0])
 
 
 def out_of_domain_threshold(inside_N: ArrayLike, in_domain_share: float = KEPT) -> float:
-    """Return the threshold that new rows of the domain stay at or below with probability ``in_domain_share``.
+    """Return the threshold that new in-domain rows stay at or below with probability ``in_domain_share``.
 
     It is the ceil((N + 1) in_domain_share)-th smallest score of held-out rows; the largest where these are too few.
-
-    Raises:
-        InvalidInput: no rows, scores that are not finite, or a share outside (0, 1).
     """
     if not 0 < in_domain_share < 1:
         raise InvalidInput(f"in_domain_share: expected a share between 0 and 1, such as 0.95, got {in_domain_share}")
@@ -127,13 +112,9 @@ def out_of_domain_threshold(inside_N: ArrayLike, in_domain_share: float = KEPT) 
 
 
 def threshold_between(inside_N: ArrayLike, outside_M: ArrayLike) -> float:
-    """Return the threshold of the best balanced accuracy: most of the sum of both kinds' shares that are called right.
+    """Return the threshold of the highest balanced accuracy, midway between two scores.
 
-    It lies midway between two neighbouring scores. Of equally good ones the highest is taken, which keeps more of the
-    rows from inside.
-
-    Raises:
-        InvalidInput: no rows of one kind, or scores that are not finite.
+    The highest of equally good ones keeps more in-domain rows.
     """
     inside, outside = _scores(inside_N, outside_M)
     values_G = np.unique(np.concatenate([inside, outside]))
@@ -151,7 +132,7 @@ def _scores(inside_N: ArrayLike, outside_M: ArrayLike) -> tuple[FloatArray, Floa
 
 
 def _counts(inside_N: ArrayLike, outside_M: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Return how many rows of each kind have each of the different scores, in rising order: (1, G) each."""
+    """Count the rows of each kind at each of the different scores, in rising order: (1, G) each."""
     inside, outside = _scores(inside_N, outside_M)
     values_G, group_N = np.unique(np.concatenate([inside, outside]), return_inverse=True)
     counts = [

@@ -1,7 +1,7 @@
-"""One model's results on labelled rows: the value that reports and comparisons are computed from.
+"""One model's results on labelled rows, from which reports and comparisons are computed.
 
-All numbers of a report come from the same resamples of rows, 95 % percentile intervals but for ECE and MCE, whose
-intervals are those of `calibration_error_interval` and `maximum_error_interval`.
+All numbers of a report come from the same resamples of rows. Intervals are 95 % percentiles, except those of ECE and
+MCE, see `calibration_error_interval` and `maximum_error_interval`.
 
 Shape letters: N rows, C classes or labels, R resamples, B reliability bins, K columns of a statistic.
 """
@@ -25,19 +25,19 @@ class Outcomes:
 
     Attributes:
         frame: the report without its estimates: kind, title, counts, tables.
-        truth: what is right for each row, (N, ...), so that two models are not compared on different labels.
+        truth: the truth of each row, (N, ...), so that two models are not compared on different labels.
         metrics: names of the first columns of the statistic.
         statistic: from counts of resampled rows (R, N) to the metrics, then precision, recall and F1 of every label.
-        of_rows: how many rows each of its columns (K,) is a share of, see `percentile_estimates`.
-        compared: the metrics that two models are compared by; those that are undefined are then left out.
-        tested: a number for each row (N,) that the permutation test exchanges, and its name.
-        right_N: whether each row is right, for McNemar's test.
+        of_rows: number of rows behind each of its columns (K,), see `percentile_estimates`.
+        compared: metrics for comparisons of two models; undefined ones are left out.
+        tested: name and values (N,) of the quantity that the permutation test exchanges.
+        right_N: true for each row that is right, for McNemar's test.
         labels: names of the classes or labels (C).
-        label_counts: rows of each label (C,), and rows predicted as it.
-        thresholds: probability from which each label is predicted, where they differ.
-        bins: what each row adds to the gap of each reliability bin (N, B), and then to its share of all decisions.
-        scheme: the tags behind spans; accuracies of words in different schemes are not compared.
-        tokens_read: how much of the texts was read; None for results on numbers alone.
+        label_counts: true rows of each label (C,), and predicted rows.
+        thresholds: probability from which each label is predicted, if they differ.
+        bins: contribution of each row to the gap of each reliability bin (N, B), then to its share of all decisions.
+        scheme: tag scheme behind spans; accuracies of words in different schemes are not compared.
+        tokens_read: tokens read and not read; None for results on numbers alone.
     """
 
     frame: Report
@@ -91,13 +91,13 @@ class Outcomes:
 def mean_outcomes(
     frame: Report, scores: Mapping[str, ArrayLike], *, compared: Sequence[str] = (), truth: ArrayLike | None = None
 ) -> Outcomes:
-    """Return the outcomes of metrics that are means of a score of each row.
+    """Return the outcomes of metrics that are means over the rows.
 
     Args:
         frame: the report without its estimates.
         scores: from 0 to 1 for each row (N), by the name of the metric.
-        compared: the metrics that two models are compared by, the tested one first; all when left out.
-        truth: what is right for each row.
+        compared: metrics for comparisons of two models, the tested one first; default: all.
+        truth: the truth of each row.
 
     Raises:
         InvalidInput: scores that are empty or not finite.
@@ -117,7 +117,7 @@ def mean_outcomes(
 
 
 def _errors(value: Sequence[FloatArray], resampled: Sequence[FloatArray]) -> dict[str, Estimate]:
-    """ECE from the gaps of the bins; MCE where their shares are there too."""
+    """Return the ECE from the gaps of the bins, and the MCE if their shares are given."""
     gap_B, expected = value[0], calibration_error_interval(value[0], resampled[0])
     errors = {"ece": Estimate(float(np.abs(gap_B).sum()), expected.low, expected.high)}
     if len(value) > 1:

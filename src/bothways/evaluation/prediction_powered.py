@@ -56,7 +56,7 @@ class Sample:
         unlabelled_judge_scores: The judge's decisions or scores on the rows without labels (N,); may be empty.
 
     Raises:
-        InvalidInput: not finite vectors, fewer than two labels, or another number of scores than labels.
+        InvalidInput: not finite vectors, fewer than two labels, or not a score for each label.
     """
 
     labels: FloatArray
@@ -360,9 +360,6 @@ def labels_to_separate(first: Sample, second: Sample, *, pairing: Pairing, level
 
     Returns:
         0 if the interval excludes 0 already, None if labels on all rows would not suffice.
-
-    Raises:
-        InvalidInput: as for `estimate_difference`.
     """
     from scipy.special import ndtri
 

@@ -48,11 +48,7 @@ class ReliabilityBin:
 
 
 def equal_mass_bins(confidence_N: FloatArray, bins: int = BINS) -> IntArray:
-    """Return the bin (N,) of each row, numbered from 0 by rising confidence without gaps.
-
-    Raises:
-        InvalidInput: fewer than one bin.
-    """
+    """Return the bin (N,) of each row, numbered from 0 by rising confidence without gaps."""
     if bins < 1:
         raise InvalidInput(f"bins: expected at least 1, got {bins}")
     first_rank_N = np.searchsorted(np.sort(confidence_N), confidence_N, side="left")
@@ -61,15 +57,12 @@ def equal_mass_bins(confidence_N: FloatArray, bins: int = BINS) -> IntArray:
 
 
 def reliability_bins(confidence_N: ArrayLike, correct_N: ArrayLike, bins: int = BINS) -> tuple[ReliabilityBin, ...]:
-    """Rows gathered into at most ``bins`` bins of equal mass, by rising confidence.
+    """Gather rows into at most ``bins`` bins of equal mass, by rising confidence.
 
     Args:
         confidence_N: probability stated for each row, 0 to 1.
         correct_N: whether it came true, 0 or 1.
         bins: how many bins to aim at.
-
-    Raises:
-        InvalidInput: not such vectors, or of different lengths.
     """
     confidence, correct = _outcomes(confidence_N, correct_N)
     bin_N = equal_mass_bins(confidence, bins)
@@ -90,11 +83,7 @@ def reliability_bins(confidence_N: ArrayLike, correct_N: ArrayLike, bins: int = 
 
 
 def expected_calibration_error(bins: Sequence[ReliabilityBin]) -> float:
-    """ECE: the mean of ``|accuracy - confidence|`` over bins, weighted by their rows; from 0 to 1.
-
-    Raises:
-        InvalidInput: no bins.
-    """
+    """Return the ECE: the mean of ``|accuracy - confidence|`` over bins, weighted by their rows; from 0 to 1."""
     if not bins:
         raise InvalidInput("bins: expected at least one reliability bin, got none")
     rows = sum(each.count for each in bins)
@@ -102,18 +91,14 @@ def expected_calibration_error(bins: Sequence[ReliabilityBin]) -> float:
 
 
 def maximum_calibration_error(bins: Sequence[ReliabilityBin]) -> float:
-    """MCE: the greatest ``|accuracy - confidence|`` of any bin; from 0 to 1.
-
-    Raises:
-        InvalidInput: no bins.
-    """
+    """Return the MCE: the greatest ``|accuracy - confidence|`` of any bin; from 0 to 1."""
     if not bins:
         raise InvalidInput("bins: expected at least one reliability bin, got none")
     return max(abs(each.accuracy - each.confidence) for each in bins)
 
 
 def calibration_noise(confidence_N: ArrayLike, bins: int = BINS) -> float:
-    """Return the ECE that probabilities without any error would show on so many rows, on average.
+    """Return the mean ECE of perfectly calibrated probabilities on so many rows.
 
     A bin's share of hits scatters around its confidence, and the ECE sums what that comes to: with n rows in a bin and
     a variance v = mean of p (1 - p), the gap is about normal and its mean size ``sqrt(2 v / (pi n))``. An ECE of about
@@ -122,9 +107,6 @@ def calibration_noise(confidence_N: ArrayLike, bins: int = BINS) -> float:
     Args:
         confidence_N: probability stated for each row, 0 to 1.
         bins: how many bins to aim at.
-
-    Raises:
-        InvalidInput: not such a vector.
     """
     confidence = probability_array(confidence_N, "confidence", dimensions=1)
     bin_N = equal_mass_bins(confidence, bins)
@@ -133,7 +115,7 @@ def calibration_noise(confidence_N: ArrayLike, bins: int = BINS) -> float:
 
 
 def sweep_calibration_error(confidence_N: ArrayLike, correct_N: ArrayLike) -> float:
-    """ECE with as many bins of equal mass as keep the accuracy rising from bin to bin.
+    """Return the ECE with as many bins of equal mass as keep the accuracy rising from bin to bin.
 
     The number of bins is the greatest up to which no number of them has a bin that is less accurate than the one below
     it. Where the accuracy never falls from one confidence to the next, as where all rows are right, that is one bin for
@@ -146,9 +128,6 @@ def sweep_calibration_error(confidence_N: ArrayLike, correct_N: ArrayLike) -> fl
     Args:
         confidence_N: probability stated for each row, 0 to 1.
         correct_N: whether it came true, 0 or 1.
-
-    Raises:
-        InvalidInput: not such vectors, or of different lengths.
     """
     confidence, correct = _outcomes(confidence_N, correct_N)
     bin_N = equal_mass_bins(confidence, _Ranked.of(confidence, correct).rising_bins())
@@ -157,7 +136,7 @@ def sweep_calibration_error(confidence_N: ArrayLike, correct_N: ArrayLike) -> fl
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ranked:
-    """Rows by rising confidence, with what it takes to know the accuracy of any bin without going through its rows.
+    """Rows by rising confidence, prepared so that the accuracy of any bin takes constant time.
 
     Shape letters: G confidences, F falls, A bins asked about, R = N + 1 ranks and their end.
 
@@ -173,7 +152,7 @@ class _Ranked:
 
     @classmethod
     def of(cls, confidence_N: FloatArray, correct_N: FloatArray) -> "_Ranked":
-        """Make it of rows in any order."""
+        """Sort the rows."""
         order_N = np.argsort(confidence_N)
         sorted_N = confidence_N[order_N]
         edges_R = np.append(np.searchsorted(sorted_N, sorted_N, side="left"), len(order_N)).astype(np.int64)
@@ -183,7 +162,7 @@ class _Ranked:
         return cls(edges_R[:-1], next_R, hits_R)
 
     def rising_bins(self) -> int:
-        """Return the number of bins before the first at which the accuracy falls from some bin to the next.
+        """Return the largest number of bins up to which the accuracy never falls from bin to bin.
 
         A fall is a confidence that came true less often than the one below it. Two bins that are neighbours can fall
         only if a fall lies in them, so it is enough to look at both ends of the bin that holds the first row of each;
@@ -207,7 +186,7 @@ class _Ranked:
             low += len(bins_A1)
 
     def _falls(self) -> IntArray:
-        """Return the ranks at which a confidence begins that came true less often than the one below it (F)."""
+        """Return the ranks (F) at which a confidence begins that came true less often than the one below it."""
         starts_G = np.unique(self.first_N)
         ends_G = np.append(starts_G[1:], len(self.first_N))
         hits_G, rows_G = self.hits_R[ends_G] - self.hits_R[starts_G], ends_G - starts_G
@@ -215,7 +194,7 @@ class _Ranked:
         return falls_F
 
     def _falls_into(self, number_A: IntArray, bins_A: IntArray | np.int64) -> BoolArray:
-        """Return whether the accuracy falls from the bin below to the one of this number, of so many bins.
+        """Test whether the accuracy falls from the bin below to the bin of this number, among so many bins.
 
         An empty bin stands for the next one that holds rows. It falls neither into the first bin nor behind the last.
         """
@@ -230,13 +209,13 @@ class _Ranked:
         return falling_A
 
     def _start(self, number_A: IntArray, bins_A: IntArray | np.int64) -> IntArray:
-        """Return the rank at which the bin of this number starts, or the next one with rows; N behind the last."""
+        """Return the rank at which the bin of this number, or the next one with rows, starts; N behind the last."""
         start_A: IntArray = self.next_R[-(-number_A * len(self.first_N) // bins_A)]
         return start_A
 
 
 def calibration_error_interval(gap_B: FloatArray, gaps_RB: FloatArray, level: float = LEVEL) -> Interval:
-    """Bootstrap interval of the ECE, with the bins held fixed.
+    """Return the bootstrap interval of the ECE, with the bins held fixed.
 
     The ECE sums absolute values, so noise raises it, and resampling adds noise a second time: percentiles lie
     above the truth, for a well calibrated model entirely. So the percentiles are reflected about the estimate
@@ -260,7 +239,7 @@ def calibration_error_interval(gap_B: FloatArray, gaps_RB: FloatArray, level: fl
 def maximum_error_interval(
     gap_B: FloatArray, share_B: FloatArray, gaps_RB: FloatArray, shares_RB: FloatArray, level: float = LEVEL
 ) -> Interval:
-    """Interval of the MCE, with the bins held fixed: as far on both sides as any bin's gap may be off.
+    """Return the interval of the MCE, with the bins held fixed: as wide as any bin's gap may be off.
 
     The MCE is the largest of noisy absolute values, so it lies above the truth, and no percentiles of resamples can say
     by how much. But it is off by no more than the bin that is off most; how far that is, the resamples say: the
@@ -285,7 +264,7 @@ def maximum_error_interval(
 
 
 def _outcomes(confidence_N: ArrayLike, correct_N: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Stated probabilities, and whether they came true, checked."""
+    """Check the probabilities and outcomes."""
     confidence = probability_array(confidence_N, "confidence", dimensions=1)
     correct = real_array(correct_N, "correct", dimensions=1)
     if correct.shape != confidence.shape or not np.isin(correct, (0.0, 1.0)).all():

@@ -15,10 +15,10 @@ class TextsRead:
     """The share of the texts that a report covers: tokens read in windows, and tokens not read.
 
     Attributes:
-        texts: how many.
+        texts: number of texts.
         in_windows: texts read in more than one window.
-        cut: texts of which something was not read.
-        dropped_tokens: tokens that were not read, of all texts together.
+        cut: texts with tokens that were not read.
+        dropped_tokens: tokens that were not read, summed over the texts.
     """
 
     texts: int
@@ -41,7 +41,7 @@ class TextsRead:
         return asdict(self)
 
     def summary(self) -> str:
-        """One line, empty if every text was read whole and at once."""
+        """Return one line, empty if every text was read whole and in one window."""
         parts = []
         if self.in_windows:
             parts.append(f"{self.in_windows} of {self.texts} texts were read in several windows")
@@ -52,7 +52,7 @@ class TextsRead:
 
 @dataclass(frozen=True)
 class ClassRow:
-    """One class or label.
+    """Metrics of one class or label.
 
     Attributes:
         label: its name.
@@ -81,59 +81,61 @@ class ClassRow:
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    """A threshold on the probability of a class, and what it gives.
+    """A threshold on the probability of a class, with its precision and recall.
 
     Attributes:
         label: the class.
-        wanted: "precision" or "recall".
-        least: how much of it.
-        threshold: rows with this probability or more are taken for the class; None where no threshold gives so much.
+        target: "precision" or "recall".
+        minimum: its minimum.
+        threshold: rows with at least this probability are predicted as the class; None if no threshold reaches the
+            minimum.
         precision: at the threshold.
         recall: at the threshold.
-        highest: the highest that any threshold gives of what was wanted.
+        highest: the highest value of the target at any threshold.
     """
 
     label: str
-    wanted: str
-    least: float
+    target: str
+    minimum: float
     threshold: float | None
     precision: Estimate | None
     recall: Estimate | None
     highest: float
 
     def to_dict(self) -> dict[str, object]:
-        """Return flat JSON values; null where no threshold gives so much."""
+        """Return flat JSON values; null if no threshold reaches the target."""
         scores = {"precision": self.precision, "recall": self.recall}
         flat = {name: None if each is None else each.value for name, each in scores.items()}
         flat |= flat_estimates({name: each for name, each in scores.items() if each is not None})
-        point = {"label": self.label, "wanted": self.wanted, "at_least": self.least, "threshold": self.threshold}
-        return {**point, **flat, f"highest_{self.wanted}": self.highest}
+        point = {"label": self.label, "wanted": self.target, "at_least": self.minimum, "threshold": self.threshold}
+        return {**point, **flat, f"highest_{self.target}": self.highest}
 
     def summary(self) -> str:
-        """One sentence."""
+        """Return a sentence."""
         if self.threshold is None or self.precision is None or self.recall is None:
             found = f"the highest is {self.highest:.4f}"
-            return f"No threshold has a {self.wanted} of {self.least:g} for {self.label!r}; {found}."
+            return f"No threshold has a {self.target} of {self.minimum:g} for {self.label!r}; {found}."
         scores = (f"{name} {each.value:.4f} [{each.low:.4f}, {each.high:.4f}]" for name, each in self._ordered())
         return (
-            f"{self.label!r} with a {self.wanted} of at least {self.least:g}: {', '.join(scores)}, from a probability "
-            f"of {self.threshold:.4g} on. The threshold was chosen on these rows; on others, both may be lower."
+            f"{self.label!r} with a {self.target} of at least {self.minimum:g}: {', '.join(scores)}, from a "
+            f"probability of {self.threshold:.4g} on. The threshold was chosen on these rows; on others, both may be "
+            "lower."
         )
 
     def _ordered(self) -> list[tuple[str, Estimate]]:
-        """Return what was asked for comes before what was wanted."""
+        """Return the optimised metric first."""
         scores = [(n, each) for n, each in (("precision", self.precision), ("recall", self.recall)) if each is not None]
-        return sorted(scores, key=lambda each: each[0] == self.wanted)
+        return sorted(scores, key=lambda each: each[0] == self.target)
 
 
 @dataclass(frozen=True)
 class ConfusedPair:
-    """Two classes, of which one is predicted as the other.
+    """A class that is predicted as another.
 
     Attributes:
         truth: the true class.
-        predicted: what it was taken for.
-        count: how often.
+        predicted: the predicted class.
+        count: number of rows.
         share: of the rows of the true class.
     """
 
@@ -145,18 +147,18 @@ class ConfusedPair:
 
 @dataclass(frozen=True)
 class TrainingBaseline:
-    """The simpler model that one was compared with in its training.
+    """The simpler model that a training is compared with.
 
     Attributes:
         name: in words.
-        held_out: its metrics on rows that it did not learn from.
+        held_out: its metrics on held-out rows.
     """
 
     name: str
     held_out: Mapping[str, float]
 
     def summary(self) -> str:
-        """Return it in a sentence."""
+        """Return a sentence."""
         return f"baseline of the training, {self.name}: {_listed(self.held_out)} on held-out rows"
 
 
@@ -168,22 +170,22 @@ class Report:
     that are undefined on the rows, such as a correlation with a constant, are left out.
 
     Attributes:
-        kind: what was evaluated: "classification", "regression", "question answering" and so on.
+        kind: "classification", "regression", "question answering" and so on.
         title: the rows, in words.
-        counts: how many rows there are, under the name that their kind has, then other counts.
-        settings: the rules that were followed, where there are several.
+        counts: the number of rows, under the name that their kind has, then other counts.
+        settings: the rules of the metrics, if there are several.
         estimates: the metrics by name.
-        values: numbers without an interval; None where a threshold was not given.
+        values: numbers without an interval; None for a threshold that was not given.
         labels: class or label names in the order of their numbers, for classification.
         per_class: one row for each label.
         confusion: counts, true classes in rows, predicted in columns.
         reliability: bins of equal mass, from which the calibration error is computed.
         notes: sentences for the summary.
-        tokens_read: how much of the texts was read; None for a report on numbers alone.
-        disagreement: of an ensemble, how far its members are apart: means over the rows.
-        members: of an ensemble, the name and the metrics of each member alone.
-        operating_points: thresholds of a class at a wanted precision or recall, where some were asked for.
-        baseline: what the model was compared with when it was trained, where it was.
+        tokens_read: tokens read and not read; None for a report on numbers alone.
+        disagreement: distance between the members of an ensemble: means over the rows.
+        members: name and metrics of each member of an ensemble.
+        operating_points: thresholds of a class at a given precision or recall.
+        baseline: the simpler model that the training was compared with.
     """
 
     kind: str
@@ -205,11 +207,11 @@ class Report:
 
     @property
     def n(self) -> int:
-        """Rows: texts, pairs, questions or queries."""
+        """Number of rows: texts, pairs, questions or queries."""
         return next(iter(self.counts.values()))
 
     def __getattr__(self, name: str) -> Estimate:
-        # Reached only for names that are no field; those of Python itself are asked for before there are any.
+        # Reached only for names that are no field; Python looks some up before the fields are set.
         estimates: Mapping[str, Estimate] = self.__dict__.get("estimates", {})
         if name in estimates:
             return estimates[name]
@@ -250,7 +252,7 @@ class Report:
     __repr__ = __str__ = summary
 
     def confused_pairs(self, most: int) -> list[ConfusedPair]:
-        """Return the pairs of classes that are confused most often, at most so many."""
+        """Return the most frequent confusions."""
         pairs = [
             ConfusedPair(self.labels[row], self.labels[column], count, count / sum(counts))
             for row, counts in enumerate(self.confusion)
@@ -260,7 +262,7 @@ class Report:
         return sorted(pairs, key=lambda each: (-each.count, -each.share))[:most]
 
     def chosen_classes(self, most: int) -> tuple[ClassRow, ...]:
-        """Return at most so many classes, in the order of the labels: the lowest in F1, and the most frequent.
+        """Return at most so many classes in the order of the labels: half the lowest in F1, half the most frequent.
 
         Half of them are the lowest, of those that occur.
         """
@@ -306,7 +308,7 @@ def flat_estimates(estimates: Mapping[str, Estimate], ending: str = "") -> dict[
 
 
 def remarks_of(tokens_read: TextsRead | None) -> list[str]:
-    """Return a line about texts that were read in windows or cut, if there are any."""
+    """Return a line about texts that were read in windows or truncated, if there are any."""
     remark = "" if tokens_read is None else tokens_read.summary()
     return [remark] if remark else []
 

@@ -28,13 +28,13 @@ _FORMS = (
 
 
 def meant(tags: Collection[str], outside: str) -> tuple[str, str] | None:
-    """One of the tags that seem to be meant for spans, and how schemes write it; None where they do not seem so.
+    """Return a tag that seems meant for a span, with its correct spelling; None if no tag does.
 
-    They do where one tag is that for words outside of spans, in any letters, all others have the same of the forms
-    above, and some of them begin a span or go on with it. Parts of speech have no such tags.
+    Tags do if one is the tag outside of spans in any case, all others have the same of the forms above, and some begin
+    or continue a span. Parts of speech have no such tags.
 
     Args:
-        tags: All tags, of which no scheme knows a prefix.
+        tags: All tags, none with a prefix of a scheme.
         outside: The tag for words outside of spans.
 
     >>> meant(["PER-B", "PER-I", "o"], "O")
@@ -57,12 +57,12 @@ OUTSIDE = "O"
 
 
 class TagSpan(NamedTuple):
-    """Words that belong together.
+    """A span of words.
 
     Attributes:
-        label: What they are.
-        start: Number of the first word.
-        end: Number of the word behind the last.
+        label: Their label.
+        start: Index of the first word.
+        end: Index behind the last word.
     """
 
     label: str
@@ -98,7 +98,7 @@ def check_scheme(value: object) -> Scheme:
     """Return ``value`` if it names a scheme.
 
     Raises:
-        InvalidInput: It is none of ``SCHEMES``.
+        InvalidInput: An unknown scheme.
     """
     if _is_scheme(value):
         return value
@@ -106,7 +106,7 @@ def check_scheme(value: object) -> Scheme:
 
 
 def parted(tag: str) -> tuple[str, str]:
-    """Prefix and label of a tag; no prefix for one that has none.
+    """Split a tag into prefix and label; the prefix may be empty.
 
     >>> parted("B-work-of-art")
     ('B', 'work-of-art')
@@ -117,7 +117,7 @@ def parted(tag: str) -> tuple[str, str]:
 
 
 def spans_of(tags: Sequence[str], scheme: Scheme) -> list[TagSpan]:
-    """Return the spans that tags say, in order; of plain tags, none.
+    """Return the spans that tags encode, in order; none for plain tags.
 
     Tags that no scheme would write are read as the evaluation script of CoNLL does: a span begins where none goes on.
 
@@ -149,7 +149,7 @@ def spans_of(tags: Sequence[str], scheme: Scheme) -> list[TagSpan]:
 
 
 def tags_of(spans: Iterable[TagSpan], words: int, scheme: Scheme) -> list[str]:
-    """Return the tags that a scheme writes for spans that do not overlap.
+    """Encode spans that do not overlap as tags.
 
     >>> tags_of([TagSpan("PER", 0, 2), TagSpan("LOC", 3, 4)], 4, "BIOES")
     ['B-PER', 'E-PER', 'O', 'S-LOC']
@@ -158,7 +158,7 @@ def tags_of(spans: Iterable[TagSpan], words: int, scheme: Scheme) -> list[str]:
         InvalidInput: The scheme is that of plain tags, which have no spans.
     """
     if scheme == "plain":
-        raise InvalidInput("plain tags say no spans: choose one of the other schemes to write spans as tags.")
+        raise InvalidInput("plain tags encode no spans: choose one of the other schemes to write spans as tags.")
     prefixes, tags = _PREFIXES[scheme], [OUTSIDE] * words
     before: TagSpan | None = None
     for span in spans:
@@ -173,8 +173,8 @@ def tags_of(spans: Iterable[TagSpan], words: int, scheme: Scheme) -> list[str]:
     return tags
 
 
-def converted(tags: Sequence[str], scheme: Scheme, wanted: Scheme) -> list[str]:
-    """Tags of one scheme written in another.
+def converted(tags: Sequence[str], scheme: Scheme, target: Scheme) -> list[str]:
+    """Convert tags from one scheme to another.
 
     >>> converted(["I-LOC", "B-LOC", "O"], "IOB1", "BIO")
     ['B-LOC', 'B-LOC', 'O']
@@ -182,30 +182,30 @@ def converted(tags: Sequence[str], scheme: Scheme, wanted: Scheme) -> list[str]:
     Raises:
         InvalidInput: One of the schemes has spans and the other has none.
     """
-    if scheme == wanted:
+    if scheme == target:
         return list(tags)
     if scheme == "plain":
-        raise InvalidInput(f"plain tags say no spans, so they cannot be written as {wanted}.")
-    return tags_of(spans_of(tags, scheme), len(tags), wanted)
+        raise InvalidInput(f"plain tags encode no spans, so they cannot be written as {target}.")
+    return tags_of(spans_of(tags, scheme), len(tags), target)
 
 
 def fault_of(tags: Sequence[str], scheme: Scheme) -> int | None:
-    """Return the first word whose tag the scheme would not write there; None where tags are right."""
+    """Return the position of the first tag that the scheme does not allow there; None if all are right."""
     if scheme == "plain":
         return None
     right = tags_of(spans_of(tags, scheme), len(tags), scheme)
-    return next((place for place, (tag, wanted) in enumerate(zip(tags, right, strict=True)) if tag != wanted), None)
+    return next((place for place, (tag, expected) in enumerate(zip(tags, right, strict=True)) if tag != expected), None)
 
 
 def scheme_of(texts: Iterable[tuple[Sequence[str], str]], preferred: Scheme | None = None) -> Scheme:
     """Return the scheme in which the tags of all texts are right.
 
     Args:
-        texts: The tags of each text, and what to call it in messages.
-        preferred: The scheme to take where several would do.
+        texts: The tags of each text, and its name in messages.
+        preferred: The scheme to choose among several.
 
     Raises:
-        InvalidInput: There is none, or the tags are almost those of spans; the message names a text.
+        InvalidInput: No scheme fits, or the tags are almost those of spans; the message names a text.
     """
     listed = list(texts)
     found: dict[str, tuple[str, str]] = {}  # each prefix, with the tag and the text where it is first seen
@@ -229,7 +229,7 @@ def scheme_of(texts: Iterable[tuple[Sequence[str], str]], preferred: Scheme | No
 
 
 def scheme_of_names(labels: Iterable[str]) -> Scheme:
-    """Return the scheme that a model's tags look like; BIO, where they might as well be IOB1.
+    """Guess the scheme from the tags of a model; BIO, if they might as well be IOB1.
 
     >>> scheme_of_names(["O", "B-PER", "I-PER"])
     'BIO'
@@ -241,7 +241,7 @@ def scheme_of_names(labels: Iterable[str]) -> Scheme:
 
 
 def check_tags(tags: Sequence[str], scheme: Scheme, where: str) -> None:
-    """Check that tags are written as a scheme does.
+    """Check tags against a scheme.
 
     Raises:
         InvalidInput: They are not; the message names the word.
@@ -257,7 +257,7 @@ def check_tags(tags: Sequence[str], scheme: Scheme, where: str) -> None:
 
 
 def complete(labels: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
-    """All tags that a scheme can write for spans of these labels, ``O`` first."""
+    """Return all tags that a scheme can write for spans of these labels, ``O`` first."""
     if scheme == "plain":
         return tuple(sorted(set(labels)))
     prefixes = dict.fromkeys(("B", *_PREFIXES[scheme].all))
@@ -265,7 +265,7 @@ def complete(labels: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
 
 
 def unwritten(labels: Iterable[str], scheme: Scheme) -> list[str]:
-    """Those of a model's tags that a scheme never writes, or only beside others that the model does not have.
+    """Return the tags of a model that the scheme never writes, or only beside tags that the model lacks.
 
     A ``B`` of BIO may be missing: its spans then begin with ``I``.
 
@@ -285,22 +285,22 @@ def unwritten(labels: Iterable[str], scheme: Scheme) -> list[str]:
 
 
 def follows_its_own(tag: str, scheme: Scheme) -> bool:
-    """Return whether this tag stands only right behind one of the same label."""
+    """Test whether this tag stands only right behind one of the same label."""
     return scheme == "IOB1" and parted(tag)[0] == "B"
 
 
 def must_go_on(tag: str, scheme: Scheme) -> bool:
-    """Return whether a span cannot end with this tag."""
+    """Test whether a span cannot end with this tag."""
     return scheme in ("BIOES", "BILOU") and parted(tag)[0] in ("B", "I")
 
 
 def goes_on(tag: str, scheme: Scheme) -> bool:
-    """Return whether a span cannot begin with this tag."""
+    """Test whether a span cannot begin with this tag."""
     return scheme not in ("plain", "IOB1") and parted(tag)[0] in ("I", "E", "L")
 
 
 def _fitting(found: Mapping[str, tuple[str, str]]) -> list[Scheme]:
-    """Return the schemes that have these prefixes, each given with a tag and a text where it stands.
+    """Return the schemes that have these prefixes, each given with a tag and a text.
 
     Raises:
         InvalidInput: There are none.
@@ -330,7 +330,7 @@ def _check_spelling(texts: Iterable[tuple[Sequence[str], str]]) -> None:
         raise InvalidInput(
             f"{where[tag]} has the tag {tag!r}, which looks like one of a span, but schemes write {right!r}, and "
             f"{OUTSIDE!r} for words outside of spans. Write all tags so, or choose the scheme 'plain' (on the command "
-            "line --scheme plain), which takes them as they are and says no spans."
+            "line --scheme plain), which takes them as they are, without spans."
         )
 
 

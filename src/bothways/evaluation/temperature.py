@@ -111,30 +111,18 @@ class Temperature:
         return np.maximum(rows, min(1.0, self.value))
 
     def apply(self, logits_NC: ArrayLike) -> FloatArray:
-        """Return calibrated class probabilities (N, C).
-
-        Raises:
-            InvalidInput: fewer than two classes, or logits that are not finite.
-        """
+        """Return calibrated class probabilities (N, C)."""
         return apply_temperature(logits_NC, self)
 
 
 def apply_temperature(logits_NC: ArrayLike, temperature: Temperature | float) -> FloatArray:
-    """Return calibrated class probabilities (N, C): ``softmax(logits / T)``.
-
-    Raises:
-        InvalidInput: fewer than two classes, logits that are not finite, or a temperature not above 0.
-    """
+    """Return calibrated class probabilities (N, C): ``softmax(logits / T)``."""
     logits = logit_array(logits_NC, least_columns=2)
     return softmax(logits / _temperature(temperature).for_rows(logits))
 
 
 def apply_sigmoid_temperature(logits_NC: ArrayLike, temperature: Temperature | float) -> FloatArray:
-    """Return calibrated label probabilities (N, C): ``sigmoid(logits / T)``, without the slope.
-
-    Raises:
-        InvalidInput: logits that are not finite, or a temperature not above 0.
-    """
+    """Return calibrated label probabilities (N, C): ``sigmoid(logits / T)``, without the slope."""
     return sigmoid(logit_array(logits_NC, least_columns=1) / _temperature(temperature).value)
 
 
@@ -148,9 +136,6 @@ def fit_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> float:
     Args:
         logits_NC: logits of rows that the model was not trained on.
         labels_N: their true class numbers.
-
-    Raises:
-        InvalidInput: no rows, fewer than two classes, logits that are not finite, or labels that do not fit.
     """
     logits = logit_array(logits_NC, least_columns=2)
     labels_N = class_indices(labels_N, "labels", classes=logits.shape[1], rows=len(logits))
@@ -174,9 +159,6 @@ def fit_sigmoid_temperature(logits_NC: ArrayLike, labels_NC: ArrayLike) -> float
     Args:
         logits_NC: logits of rows that the model was not trained on; one column for a binary task.
         labels_NC: 1 for each label of a row, else 0.
-
-    Raises:
-        InvalidInput: no rows, logits that are not finite, or labels of another shape or other than 0 and 1.
     """
     logits = logit_array(logits_NC, least_columns=1)
     signs_NC = np.where(label_matrix(labels_NC, "labels", shape=logits.shape), -1.0, 1.0)
@@ -199,9 +181,6 @@ def fit_adaptive_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> Tempe
     Args:
         logits_NC: logits of rows that the model was not trained on.
         labels_N: their true class numbers.
-
-    Raises:
-        InvalidInput: no rows, fewer than two classes, logits that are not finite, or labels that do not fit.
     """
     logits = logit_array(logits_NC, least_columns=2)
     labels = class_indices(labels_N, "labels", classes=logits.shape[1], rows=len(logits))

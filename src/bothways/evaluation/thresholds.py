@@ -21,20 +21,20 @@ from bothways.evaluation.report import OperatingPoint
 
 USUAL = 0.5
 
-LEAST_POSITIVES = 10
-"""Rows with a label from which it has a threshold of its own; with fewer of all labels together nothing is learnt."""
+MIN_POSITIVES = 10
+"""Minimum number of positive rows for a label's own threshold, and for any threshold but 0.5."""
 
 
-def fit_thresholds(truth_NC: ArrayLike, probabilities_NC: ArrayLike, *, least: int = LEAST_POSITIVES) -> FloatArray:
-    """Return the thresholds (C,) that held-out rows teach.
+def fit_thresholds(truth_NC: ArrayLike, probabilities_NC: ArrayLike, *, least: int = MIN_POSITIVES) -> FloatArray:
+    """Fit a threshold (C,) for each label on held-out rows.
 
     All labels share the one of the highest micro-F1. A label with at least ``least`` positive rows has that of its own
     highest F1 instead, unless the micro-F1 would be lower for it.
 
     Args:
-        truth_NC: 0 or 1, whether the row has the label.
+        truth_NC: 1 for each label of a row, else 0.
         probabilities_NC: calibrated probability of each label.
-        least: positive rows from which a threshold is learnt; with fewer of all labels together it stays at 0.5.
+        least: minimum number of positive rows for a threshold; with fewer for all labels together it stays at 0.5.
 
     Raises:
         InvalidInput: not probabilities, or a truth of another shape.
@@ -56,15 +56,15 @@ def fit_thresholds(truth_NC: ArrayLike, probabilities_NC: ArrayLike, *, least: i
     return thresholds_C
 
 
-def fit_common_threshold(truth_NC: BoolArray, probabilities_NC: FloatArray, *, least: int = LEAST_POSITIVES) -> float:
-    """Return the threshold of the highest micro-F1, or 0.5 where fewer than ``least`` decisions are positive."""
+def fit_common_threshold(truth_NC: BoolArray, probabilities_NC: FloatArray, *, least: int = MIN_POSITIVES) -> float:
+    """Return the threshold of the highest micro-F1, or 0.5 with fewer than ``least`` positive decisions."""
     if truth_NC.sum() < least:
         return USUAL
     return best_threshold_f1(truth_NC.ravel(), probabilities_NC.ravel())
 
 
 def best_threshold_f1(truth_D: BoolArray, probability_D: FloatArray) -> float:
-    """Return the threshold of the highest F1, half way between two probabilities; of several, the nearest to 0.5.
+    """Return the threshold of the highest F1, half way between two probabilities; nearest to 0.5 among equals.
 
     Decisions at or above it are positive.
     """
@@ -75,7 +75,7 @@ def best_threshold_f1(truth_D: BoolArray, probability_D: FloatArray) -> float:
 
 
 def divisions(truth_D: BoolArray, probability_D: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
-    """Return every way to divide decisions by a threshold, the highest threshold first.
+    """Return every division of the decisions by a threshold, the highest threshold first.
 
     Equal probabilities are decided alike. A threshold lies half way between two probabilities, the lowest half way
     between the least of them and 0.
@@ -94,7 +94,6 @@ def divisions(truth_D: BoolArray, probability_D: FloatArray) -> tuple[IntArray, 
 
 
 def _hits(truth: BoolArray, probabilities: FloatArray, threshold: float) -> IntArray:
-    """Return the true positives of each label, or of one."""
     hits: IntArray = (truth & (probabilities >= threshold)).sum(axis=0)
     return hits
 
@@ -109,28 +108,28 @@ def operating_point(
     resamples: int = 1000,
     seed: int = 0,
 ) -> OperatingPoint:
-    """Return the threshold of the highest recall at a wanted precision, or of the highest precision at a wanted recall.
+    """Return the threshold of the highest recall at this precision, or of the highest precision at this recall.
 
-    It lies half way between two probabilities; rows at or above it are taken for the class.
+    It lies half way between two probabilities; rows at or above it are predicted as the class.
 
     Args:
         label: name of the class.
-        truth_N: 0 or 1, whether the row is of the class.
-        probability_N: probability that it is.
-        precision: at least this precision; or
-        recall: at least this recall.
+        truth_N: 1 for rows of the class, else 0.
+        probability_N: probability of the class.
+        precision: minimum precision; or
+        recall: minimum recall.
         resamples: bootstrap resamples for the intervals.
-        seed: of the bootstrap.
+        seed: seed of the bootstrap.
 
     Raises:
-        InvalidInput: not one of the two is wanted, or it is no share; no rows, none of the class or none of the other,
-            or values that are not probabilities.
+        InvalidInput: both or neither of precision and recall, or not a share; rows of one class only, or values that
+            are not probabilities.
     """
     if (precision is None) == (recall is None):
-        raise InvalidInput("operating point: expected a wanted precision or a wanted recall, got both or none")
-    wanted, least = ("recall", recall) if precision is None else ("precision", precision)
-    if least is None or not 0 < least <= 1:
-        raise InvalidInput(f"at_{wanted}: expected a share above 0 and up to 1, such as 0.9, got {least}")
+        raise InvalidInput("operating point: expected a precision or a recall, got both or neither")
+    target, minimum = ("recall", recall) if precision is None else ("precision", precision)
+    if minimum is None or not 0 < minimum <= 1:
+        raise InvalidInput(f"at_{target}: expected a share above 0 and up to 1, such as 0.9, got {minimum}")
     stated_N = probability_array(probability_N, "probabilities", dimensions=1)
     truth = label_matrix(np.asarray(truth_N)[:, None], "truth", shape=(len(stated_N), 1))[:, 0]
     if truth.all() or not truth.any():
@@ -139,11 +138,11 @@ def operating_point(
             f"among {len(truth)}"
         )
     precision_K, recall_K, threshold_K = precision_recall(truth, stated_N)
-    given_K, best_K = (precision_K, recall_K) if wanted == "precision" else (recall_K, precision_K)
-    reached = given_K >= least
+    given_K, best_K = (precision_K, recall_K) if target == "precision" else (recall_K, precision_K)
+    reached = given_K >= minimum
     if not reached.any():
-        return OperatingPoint(label, wanted, least, None, None, None, float(given_K.max()))
-    # Of equally good ones the one that has more of what was wanted.
+        return OperatingPoint(label, target, minimum, None, None, None, float(given_K.max()))
+    # Among equally good thresholds, the one with the higher target.
     chosen = np.lexsort((given_K, best_K, reached))[-1]
     threshold = float(threshold_K[chosen])
     predicted = stated_N >= threshold
@@ -155,10 +154,10 @@ def operating_point(
 
     of_rows = [int(predicted.sum()), int(truth.sum())]
     found = bootstrap_estimates(statistic, len(truth), resamples=resamples, seed=seed, of_rows=of_rows)
-    return OperatingPoint(label, wanted, least, threshold, found[0], found[1], float(given_K.max()))
+    return OperatingPoint(label, target, minimum, threshold, found[0], found[1], float(given_K.max()))
 
 
 def precision_recall(truth_N: BoolArray, probability_N: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return precision, recall and threshold (K) of every way to divide the rows, the highest threshold first."""
+    """Return precision, recall and threshold (K) of every division of the rows, the highest threshold first."""
     hits_K, positive_K, threshold_K = divisions(truth_N, probability_N)
     return hits_K / positive_K, hits_K / hits_K[-1], threshold_K

@@ -31,18 +31,17 @@ from bothways.evaluation.reliability import (
 )
 from bothways.evaluation.report import MULTI_LABEL, Report
 
-MOST_CONFUSED = 1_000
-"""Classes up to which a report has the counts of confusions: their number grows with the square of that of classes."""
-
+MAX_CONFUSION_CLASSES = 1_000
+"""Classes up to which a report has a confusion matrix."""
 
 MAJORITY = 0.8
-"""A label on more of the rows than this leaves little to be right about: a report says what always giving it scores."""
+"""Share of the rows above which a label dominates: a report then has the scores of always giving it."""
 
 
 def class_outcomes(
     labels: Sequence[str], truth_N: ArrayLike, probabilities_NC: ArrayLike | Iterator[FloatArray], *, bins: int = BINS
 ) -> Outcomes:
-    """Return the outcomes of single-label classification; the most probable class is predicted, the first of equals.
+    """Return the outcomes of single-label classification; the most probable class is predicted.
 
     Args:
         labels: class names, one for each column.
@@ -58,7 +57,7 @@ def class_outcomes(
     classes, right_N = len(labels), truth == predicted_N
     label_counts = np.bincount(truth, minlength=classes), np.bincount(predicted_N, minlength=classes)
     confusion: tuple[tuple[int, ...], ...] = ()
-    if classes <= MOST_CONFUSED:
+    if classes <= MAX_CONFUSION_CLASSES:
         confusion = tuple(tuple(row) for row in metrics.confusion_matrix(truth, predicted_N, classes).tolist())
 
     majority, notes = _majority_of_classes(labels, label_counts[0])
@@ -104,7 +103,7 @@ def class_outcomes(
 def _class_rows(
     labels: Sequence[str], truth_N: NDArray[Any], blocks: Iterator[ArrayLike]
 ) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
-    """Return true and predicted class of each row, the probability of the latter, and Brier score and NLL (N, 2)."""
+    """Return true and predicted classes, the probability of the predicted ones, and Brier score and NLL (N, 2)."""
     found = []
     start = classes = 0
     for block in blocks:
@@ -127,7 +126,7 @@ def label_outcomes(
     threshold: float | Sequence[float] = 0.5,
     bins: int = BINS,
 ) -> Outcomes:
-    """Return the outcomes of multi-label classification; a label at or above its threshold is predicted.
+    """Return the outcomes of multi-label classification; labels at or above their threshold are predicted.
 
     A decision is one label of one row. Rows are resampled, not decisions: the labels of one row belong together.
 
@@ -187,7 +186,7 @@ def label_outcomes(
 
 
 def _majority_of_classes(labels: Sequence[str], rows_C: IntArray) -> tuple[dict[str, float], tuple[str, ...]]:
-    """Return what always giving the most frequent class scores, where that is on most of the rows, and a note."""
+    """Return the scores of always giving the most frequent class if it dominates, and a note."""
     most, rows = int(rows_C.argmax()), int(rows_C.sum())
     accuracy = float(rows_C[most]) / rows
     if accuracy <= MAJORITY:
@@ -201,7 +200,7 @@ def _majority_of_classes(labels: Sequence[str], rows_C: IntArray) -> tuple[dict[
 
 
 def _majority_of_sets(labels: Sequence[str], rows_C: IntArray, rows: int) -> tuple[dict[str, float], tuple[str, ...]]:
-    """Return what always giving the most frequent label alone scores, where most rows have it, and a note."""
+    """Return the score of always giving the most frequent label alone if it dominates, and a note."""
     most = int(rows_C.argmax())
     share = float(rows_C[most]) / rows
     if share <= MAJORITY:
@@ -212,7 +211,7 @@ def _majority_of_sets(labels: Sequence[str], rows_C: IntArray, rows: int) -> tup
 
 
 def _gaps_and_shares(gaps_ND: FloatArray, bin_ND: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Return what each row adds to the gap of each bin, and to its share (N, B) of all decisions."""
+    """Return the contribution of each row to the gap of each bin, and to its share (N, B) of all decisions."""
     rows, bins = len(gaps_ND), int(bin_ND.max()) + 1
     cells = (np.arange(rows)[:, None] * bins + bin_ND).ravel()
     sums = (np.bincount(cells, weights=each, minlength=rows * bins) for each in (gaps_ND.ravel(), None))
@@ -221,7 +220,7 @@ def _gaps_and_shares(gaps_ND: FloatArray, bin_ND: IntArray) -> tuple[FloatArray,
 
 
 def _checked_labels(labels: Sequence[str], probabilities_NC: FloatArray) -> int:
-    """Return the number of classes, which labels and columns must agree on."""
+    """Check labels against columns, and return the number of classes."""
     columns = int(probabilities_NC.shape[1])
     if len(labels) != columns or len(set(labels)) != columns:
         raise InvalidInput(

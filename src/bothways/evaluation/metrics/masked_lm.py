@@ -1,4 +1,4 @@
-"""Metrics of a masked language model on the tokens that it was asked about.
+"""Metrics of a masked language model on masked tokens.
 
 Shape letters: N texts, R bootstrap resamples.
 """
@@ -19,8 +19,8 @@ class TokenLosses:
 
     Attributes:
         losses_N: negative log-probabilities of the tokens, in nats.
-        right_N: tokens that were thought the likeliest.
-        tokens_N: tokens that were asked about; at least one in all.
+        right_N: tokens that were predicted right.
+        tokens_N: masked tokens; at least one in all.
     """
 
     losses_N: FloatArray
@@ -29,21 +29,17 @@ class TokenLosses:
 
 
 def masked_lm_metrics(losses: TokenLosses) -> dict[str, float]:
-    """``loss`` (mean over the tokens), ``perplexity`` (its exponential) and ``accuracy``."""
+    """Return ``loss`` (mean over the tokens), ``perplexity`` (its exponential) and ``accuracy``."""
     tokens = losses.tokens_N.sum()
     loss = float(losses.losses_N.sum() / tokens)
     return {"loss": loss, "perplexity": math.exp(loss), "accuracy": float(losses.right_N.sum() / tokens)}
 
 
 def token_outcomes(losses: TokenLosses) -> Outcomes:
-    """Return the outcomes of masked tokens; texts are resampled, each with all of its tokens.
-
-    Raises:
-        InvalidInput: no texts.
-    """
+    """Return the outcomes of masked tokens; texts are resampled with all of their tokens."""
 
     def statistic(counts_RN: FloatArray) -> FloatArray:
-        # A resample of texts without a token that was asked about says nothing; it counts as the whole.
+        # A resample without masked tokens counts as the whole.
         tokens_R = counts_RN @ losses.tokens_N
         empty_R = tokens_R == 0
         counts_RN = np.where(empty_R[:, None], 1.0, counts_RN)

@@ -53,13 +53,13 @@ def normalized(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AnswerScores:
-    """Outcomes of questions.
+    """Scores of questions.
 
     Attributes:
-        exact_N: 1 where the answer is one of the annotated ones in normal form, else 0.
-        f1_N: F1 of the words, the best of the annotated answers.
-        has_answer_N: Whether an answer was annotated.
-        version: The rules.
+        exact_N: 1 if the answer is one of the annotated ones in normal form, else 0.
+        f1_N: F1 of the words, the best over the annotated answers.
+        has_answer_N: True if an answer was annotated.
+        version: Version of the rules.
     """
 
     exact_N: FloatArray
@@ -71,15 +71,15 @@ class AnswerScores:
 def score_answers(
     predicted: Sequence[str], annotated: Sequence[Sequence[str]], *, version: SquadVersion | None = None
 ) -> AnswerScores:
-    """Exact match and F1 of each question.
+    """Compute exact match and F1 of each question.
 
     Args:
-        predicted: An answer for each question; ``""`` where there is none.
-        annotated: The annotated answers of each question; none where there is no answer.
-        version: Whose rules; 2.0 where some question has no answer, else 1.1, when left out.
+        predicted: An answer for each question; ``""`` for no answer.
+        annotated: The annotated answers of each question; empty if it has no answer.
+        version: Version of the rules; default: 2.0 if some question has no answer, else 1.1.
 
     Raises:
-        InvalidInput: There are no questions, or not one prediction for each.
+        InvalidInput: No questions, or not one prediction for each.
     """
     if not annotated or len(predicted) != len(annotated):
         raise InvalidInput(f"expected a prediction for each of {len(annotated)} questions, got {len(predicted)}")
@@ -90,12 +90,12 @@ def score_answers(
 
 
 def version_of(annotated: Sequence[Sequence[str]]) -> SquadVersion:
-    """Return the version of SQuAD that data are like: 2.0 where some question has no answer."""
+    """Return the version of SQuAD that fits the data: 2.0 if some question has no answer."""
     return "1.1" if all(annotated) else "2.0"
 
 
 def score_answer(predicted: str, annotated: Sequence[str], version: SquadVersion) -> tuple[float, float]:
-    """Exact match and F1 of one question."""
+    """Compute exact match and F1 of one question."""
     golds = [normalized(text) for text in annotated]
     if version == "2.0":
         golds = [gold for gold in golds if gold] or [""]
@@ -114,17 +114,17 @@ def _f1(found: str, gold: str, version: SquadVersion) -> float:
 
 
 def answer_outcomes(scores: AnswerScores, probability_N: ArrayLike, *, bins: int = BINS) -> Outcomes:
-    """Return the outcomes of questions: exact match and F1, of all of them and of those with an answer, or without.
+    """Return the outcomes of questions: exact match and F1 over all, and over those with and without an answer.
 
-    In a resample that draws no question of a kind, the mean over that kind counts as 0.
+    In a resample without questions of a kind, the mean over that kind counts as 0.
 
     Args:
         scores: From `score_answers`.
-        probability_N: Stated probability that each answer is an exact match.
-        bins: Reliability bins to aim at.
+        probability_N: Predicted probability that each answer is an exact match.
+        bins: Number of reliability bins to aim at.
 
     Raises:
-        InvalidInput: The probabilities are none, or not one for each question.
+        InvalidInput: Not a probability for each question.
     """
     stated_N = probability_array(probability_N, "probabilities", dimensions=1)
     n, has_N = len(scores.exact_N), scores.has_answer_N
@@ -158,24 +158,19 @@ def answer_outcomes(scores: AnswerScores, probability_N: ArrayLike, *, bins: int
     )
 
 
-_STEPS = 241
-"""Temperatures that are tried, 2.5 % apart."""
-
-_LEAST = 1e-12
-"""Log loss is taken of no probability below this, nor that near 1."""
+_STEPS = 241  # temperatures on the grid, 2.5 % apart
+_LEAST = 1e-12  # probabilities in the log loss keep this far away from 0 and 1
 
 
 def best_threshold(score_N: FloatArray, f1_N: FloatArray, has_answer_N: NDArray[np.bool_]) -> float | None:
     """Return the threshold of the highest mean F1, half way between two scores.
 
-    None where every question has an answer.
-
-    Of several, the highest: the one that gives the fewest answers.
+    Among equals the highest, which gives the fewest answers; None if every question has an answer.
 
     Args:
-        score_N: The best score of each question; minus infinity where there is no candidate.
+        score_N: The best score of each question; minus infinity without candidates.
         f1_N: F1 of the best candidate.
-        has_answer_N: Whether there is an answer.
+        has_answer_N: True for questions with an answer.
     """
     if has_answer_N.all():
         return None
@@ -192,11 +187,11 @@ def best_threshold(score_N: FloatArray, f1_N: FloatArray, has_answer_N: NDArray[
 
 
 def answer_probabilities(score_NK: FloatArray, threshold: float | None, temperature: float) -> FloatArray:
-    """Probabilities of the candidates and, last, of no answer: (N, K + 1), rows summing to 1.
+    """Return probabilities of the candidates and, last, of no answer: (N, K + 1), rows summing to 1.
 
     Args:
-        score_NK: Scores of the candidates; minus infinity where there are fewer.
-        threshold: The score of no answer; None rules it out where there is a candidate.
+        score_NK: Scores of the candidates, padded with minus infinity.
+        threshold: The score of no answer; None rules it out for questions with a candidate.
         temperature: Above 0.
     """
     none_N = np.isfinite(score_NK).any(axis=1)
@@ -205,11 +200,11 @@ def answer_probabilities(score_NK: FloatArray, threshold: float | None, temperat
 
 
 def fit_answer_temperature(score_NK: FloatArray, right_N: NDArray[np.bool_], threshold: float | None) -> float:
-    """Return the temperature of the least log loss and prior (`calibration.prior`), within `TEMPERATURE_BOUNDS`.
+    """Return the temperature of least log loss and prior within `TEMPERATURE_BOUNDS`.
 
     Args:
         score_NK: Scores of the candidates of held-out questions, as for `answer_probabilities`.
-        right_N: Whether what is given, the likeliest, is right.
+        right_N: True if the most probable answer is right.
         threshold: The score of no answer.
     """
     temperatures = np.geomspace(*TEMPERATURE_BOUNDS, _STEPS)

@@ -82,11 +82,7 @@ def _has_relevant(grades: Mapping[str, int]) -> bool:
 def ranking_differences(
     outcomes: Outcomes, against: Outcomes, *, resamples: int = 1000, seed: int = 0
 ) -> dict[str, Estimate]:
-    """Return by how much rankings are better than others: paired, as each resample draws the same queries for both.
-
-    Raises:
-        InvalidInput: They are not of the same queries.
-    """
+    """Compare rankings with others query by query: the gain in each metric, with a paired interval."""
     if not np.array_equal(outcomes.truth, against.truth):
         raise InvalidInput("two rankings can be compared only on the same queries, in the same order.")
     found = compare(against, outcomes, resamples=resamples, seed=seed)
@@ -117,12 +113,9 @@ def _values(
 
 
 def rank_outcomes(reciprocal_ranks_N: ArrayLike) -> Outcomes:
-    """Return the outcomes of ranks, given as 1 / rank of the first text that belongs to the one that looked.
+    """Return the outcomes of ranks, given as the reciprocal rank of the first matching text.
 
     ``accuracy`` is the share at rank 1, ``mrr`` the mean reciprocal rank.
-
-    Raises:
-        InvalidInput: empty, or not above 0 and up to 1.
     """
     ranks = real_array(reciprocal_ranks_N, "reciprocal ranks", dimensions=1)
     if ranks.min() <= 0 or ranks.max() > 1:

@@ -22,14 +22,14 @@ from bothways.evaluation.report import Report
 _CONSTANT = 1e-13
 """A standard deviation below this share of the largest magnitude is rounding."""
 
-LEAST_ROWS = 3
-"""Any two rows lie on a line, so a correlation of fewer says nothing."""
+MIN_ROWS = 3
+"""Any two rows lie on a line."""
 
 
 def undefined_correlation(truth_N: FloatArray, predicted_N: FloatArray) -> str | None:
-    """Why a correlation of two vectors says nothing; None where it says something."""
-    if len(truth_N) < LEAST_ROWS:
-        return f"a correlation is of {LEAST_ROWS} rows or more, got {len(truth_N)}"
+    """Return why a correlation of two vectors is undefined; None if it is defined."""
+    if len(truth_N) < MIN_ROWS:
+        return f"a correlation is of {MIN_ROWS} rows or more, got {len(truth_N)}"
     once_1N = np.ones((1, len(truth_N)))
     for name, values_N in (("true values", truth_N), ("predicted values", predicted_N)):
         if _centred(values_N, once_1N)[1][0] == 0:
@@ -38,11 +38,7 @@ def undefined_correlation(truth_N: FloatArray, predicted_N: FloatArray) -> str |
 
 
 def correlated_vectors(truth: ArrayLike, predicted: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Two vectors (N,) that have a correlation.
-
-    Raises:
-        InvalidInput: empty, not finite, of different lengths, fewer than three rows, or one of them constant.
-    """
+    """Check two vectors (N,) whose correlation is defined."""
     truth_N, predicted_N = paired_vectors(truth, predicted)
     why = undefined_correlation(truth_N, predicted_N)
     if why is not None:
@@ -51,57 +47,37 @@ def correlated_vectors(truth: ArrayLike, predicted: ArrayLike) -> tuple[FloatArr
 
 
 def mean_squared_error(truth_N: ArrayLike, predicted_N: ArrayLike) -> float:
-    """Mean squared difference, in squared units of the truth.
-
-    Raises:
-        InvalidInput: empty, not finite, or of different lengths.
-    """
+    """Return the mean squared difference, in squared units of the truth."""
     truth, predicted = paired_vectors(truth_N, predicted_N)
     return float(((truth - predicted) ** 2).mean())
 
 
 def mean_absolute_error(truth_N: ArrayLike, predicted_N: ArrayLike) -> float:
-    """Mean absolute difference, in units of the truth.
-
-    Raises:
-        InvalidInput: empty, not finite, or of different lengths.
-    """
+    """Return the mean absolute difference, in units of the truth."""
     truth, predicted = paired_vectors(truth_N, predicted_N)
     return float(np.abs(truth - predicted).mean())
 
 
 def pearson(truth_N: ArrayLike, predicted_N: ArrayLike) -> float:
-    """Pearson's linear correlation, -1 to 1; 0.0 if either vector is constant.
-
-    Raises:
-        InvalidInput: empty, not finite, or of different lengths.
-    """
+    """Return Pearson's linear correlation, -1 to 1; 0.0 if either vector is constant."""
     truth, predicted = paired_vectors(truth_N, predicted_N)
     return float(weighted_pearson(truth, predicted, np.ones((1, len(truth))))[0])
 
 
 def spearman(truth_N: ArrayLike, predicted_N: ArrayLike) -> float:
-    """Spearman's rank correlation, -1 to 1, ties at their average rank; 0.0 if either vector is constant.
-
-    Raises:
-        InvalidInput: empty, not finite, or of different lengths.
-    """
+    """Return Spearman's rank correlation, -1 to 1, ties at their average rank; 0.0 if either vector is constant."""
     truth, predicted = paired_vectors(truth_N, predicted_N)
     return float(weighted_spearman(truth, predicted, np.ones((1, len(truth))))[0])
 
 
 def r2(truth_N: ArrayLike, predicted_N: ArrayLike) -> float:
-    """Share of the truth's variance explained, at most 1; for a constant truth 1.0 if exact, else 0.0.
-
-    Raises:
-        InvalidInput: empty, not finite, or of different lengths.
-    """
+    """Return the share of the truth's variance explained, at most 1; for a constant truth 1.0 if exact, else 0.0."""
     truth, predicted = paired_vectors(truth_N, predicted_N)
     return float(weighted_r2(truth, predicted, np.ones((1, len(truth))))[0])
 
 
 def number_outcomes(truth_N: ArrayLike, predicted_N: ArrayLike, *, training_mean: float | None = None) -> Outcomes:
-    """Return the outcomes of predicted numbers; a correlation, or R2, that is undefined is left out.
+    """Return the outcomes of predicted numbers, without undefined correlations or R2.
 
     R2 is scikit-learn's, against the mean of these rows. The error of always answering the mean of the training rows,
     which a model could have known, stands beside the model's own.
@@ -120,7 +96,7 @@ def number_outcomes(truth_N: ArrayLike, predicted_N: ArrayLike, *, training_mean
     further: dict[str, Callable[[FloatArray, FloatArray, FloatArray], FloatArray]] = {}
     if undefined_correlation(truth, predicted) is None:
         further |= {"pearson": weighted_pearson, "spearman": weighted_spearman}
-    if undefined_correlation(truth, truth) is None:  # what is to be explained is the truth alone
+    if undefined_correlation(truth, truth) is None:
         further["r2"] = weighted_r2
 
     further["rmse"] = _weighted_rmse
@@ -153,7 +129,7 @@ def number_outcomes(truth_N: ArrayLike, predicted_N: ArrayLike, *, training_mean
 
 
 def similarity_outcomes(scores_N: ArrayLike, cosines_N: ArrayLike) -> Outcomes:
-    """Return the outcomes of similarities (N) of pairs that people scored, whatever the units of either.
+    """Return the outcomes of predicted similarities (N) of pairs with human scores, in any units.
 
     What is tested is each pair's share of Spearman's correlation, the product of its standardised ranks.
 
@@ -182,11 +158,8 @@ def agreement_outcomes(theirs_NN: FloatArray, ours_NN: FloatArray) -> Outcomes:
     pair with itself. A resample takes 20 ms of 512 texts.
 
     Args:
-        theirs_NN: Cosines of each text with each.
+        theirs_NN: Cosines of all pairs of texts.
         ours_NN: Those of the other embedder.
-
-    Raises:
-        InvalidInput: Fewer than three pairs, or the cosines of either are all equal.
     """
     first_P, second_P = np.triu_indices(len(theirs_NN), 1)
     theirs_P, ours_P = correlated_vectors(theirs_NN[first_P, second_P], ours_NN[first_P, second_P])
@@ -194,7 +167,7 @@ def agreement_outcomes(theirs_NN: FloatArray, ours_NN: FloatArray) -> Outcomes:
 
     def of_chunk(counts_RN: FloatArray) -> FloatArray:
         counts_RP = counts_RN[:, first_P] * counts_RN[:, second_P]
-        # A resample of one text alone has no pairs and says nothing; it counts as the whole.
+        # A resample of one text alone has no pairs; it counts as the whole.
         counts_RP[~counts_RP.any(axis=1)] = 1.0
         return weighted_spearman(theirs_P, ours_P, counts_RP)
 
@@ -213,7 +186,7 @@ def agreement_outcomes(theirs_NN: FloatArray, ours_NN: FloatArray) -> Outcomes:
 
 
 def weighted_pearson(x: FloatArray, y: FloatArray, counts_RN: FloatArray) -> FloatArray:
-    """Pearson's correlation (R,) of ``x`` and ``y``, each (N,) or (R, N), in every resample."""
+    """Return Pearson's correlation (R,) of ``x`` and ``y``, each (N,) or (R, N), in every resample."""
     x_RN, x_deviation_R = _centred(x, counts_RN)
     y_RN, y_deviation_R = _centred(y, counts_RN)
     covariance_R = (counts_RN * x_RN * y_RN).sum(axis=1) / counts_RN.sum(axis=1)
@@ -223,7 +196,7 @@ def weighted_pearson(x: FloatArray, y: FloatArray, counts_RN: FloatArray) -> Flo
 
 
 def weighted_spearman(x_N: FloatArray, y_N: FloatArray, counts_RN: FloatArray) -> FloatArray:
-    """Spearman's correlation (R,) in every resample."""
+    """Return Spearman's correlation (R,) in every resample."""
     return weighted_pearson(_average_ranks(x_N, counts_RN), _average_ranks(y_N, counts_RN), counts_RN)
 
 
@@ -241,7 +214,7 @@ def spearman_shares(x_N: FloatArray, y_N: FloatArray) -> FloatArray:
 
 
 def weighted_r2(truth_N: FloatArray, predicted_N: FloatArray, counts_RN: FloatArray) -> FloatArray:
-    """R2 (R,) in every resample, against the mean of the resample."""
+    """Return R2 (R,) in every resample, against the mean of the resample."""
     _, deviation_R = _centred(truth_N, counts_RN)
     error_R = counts_RN @ (truth_N - predicted_N) ** 2 / counts_RN.sum(axis=1)
     unexplained_R = np.where(error_R == 0, 0.0, 1.0)
@@ -251,13 +224,12 @@ def weighted_r2(truth_N: FloatArray, predicted_N: FloatArray, counts_RN: FloatAr
 
 
 def _weighted_rmse(truth_N: FloatArray, predicted_N: FloatArray, counts_RN: FloatArray) -> FloatArray:
-    """Root of the mean squared error (R,) in every resample."""
     error_R: FloatArray = np.sqrt(counts_RN @ (truth_N - predicted_N) ** 2 / counts_RN.sum(axis=1))
     return error_R
 
 
 def _against_the_mean(truth_N: FloatArray, squares_N: FloatArray, answered_N: FloatArray) -> str:
-    """Return a sentence that compares the squared errors with those of always answering the training rows' mean."""
+    """Compare the squared errors with those of always predicting the training mean, in a sentence."""
     baseline = mean_squared_error(truth_N, answered_N)
     share = f"; against that, R2 is {1 - squares_N.mean() / baseline:.4f}" if baseline else ""
     return (
@@ -267,7 +239,7 @@ def _against_the_mean(truth_N: FloatArray, squares_N: FloatArray, answered_N: Fl
 
 
 def _centred(x: FloatArray, counts_RN: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Deviations (R, N) from each resample's mean, and the standard deviation (R,), exactly 0 if constant."""
+    """Return deviations (R, N) from each resample's mean, and standard deviations (R,), exactly 0 if constant."""
     rows_R = counts_RN.sum(axis=1)
     mean_R = (counts_RN * x).sum(axis=1) / rows_R
     deviations_RN = x - mean_R[:, None]
@@ -276,7 +248,7 @@ def _centred(x: FloatArray, counts_RN: FloatArray) -> tuple[FloatArray, FloatArr
 
 
 def _average_ranks(x_N: FloatArray, counts_RN: FloatArray) -> FloatArray:
-    """Average rank (R, N) of each row's value among the rows of the resample, from 1."""
+    """Return the average rank (R, N) of each row's value in the resample, from 1."""
     values_G, group_N = np.unique(x_N, return_inverse=True)
     counts_RG = group_sums(counts_RN, group_N.astype(np.int64), len(values_G))
     ranks_RG = np.cumsum(counts_RG, axis=1) - (counts_RG - 1) / 2

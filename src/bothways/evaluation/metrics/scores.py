@@ -25,15 +25,11 @@ from bothways.evaluation.inputs import (
 )
 
 SMALLEST_PROBABILITY = float(np.finfo(np.float64).eps)
-"""A probability of the truth below this counts as this in the NLL, so that the NLL stays finite."""
+"""Lower bound on probabilities in the NLL, which keeps it finite."""
 
 
 def confusion_matrix(truth_N: ArrayLike, predicted_N: ArrayLike, classes: int) -> IntArray:
-    """Return how often class row was predicted as class column: counts (C, C).
-
-    Raises:
-        InvalidInput: empty, of different lengths, or class numbers outside 0..classes-1.
-    """
+    """Return counts (C, C), true classes in rows, predicted classes in columns."""
     truth = class_indices(truth_N, "truth", classes=classes)
     predicted = class_indices(predicted_N, "predicted", classes=classes, rows=len(truth))
     cells = np.bincount(truth * classes + predicted, minlength=classes * classes)
@@ -41,7 +37,7 @@ def confusion_matrix(truth_N: ArrayLike, predicted_N: ArrayLike, classes: int) -
 
 
 def group_sums(values_RN: FloatArray, groups_N: IntArray, groups: int) -> FloatArray:
-    """Sum the columns of ``values_RN`` that belong to one group: (R, groups), 0 for a group of no column."""
+    """Sum the columns of ``values_RN`` by group: (R, groups), 0 for an empty group."""
     sums = np.zeros((len(values_RN), groups))
     if len(groups_N):
         order_N = np.argsort(groups_N, kind="stable")
@@ -52,7 +48,7 @@ def group_sums(values_RN: FloatArray, groups_N: IntArray, groups: int) -> FloatA
 
 @dataclass(frozen=True)
 class ClassCounts:
-    """Counts of a confusion matrix that the count-based metrics need.
+    """Counts of a confusion matrix that the metrics need.
 
     Attributes:
         hits: rows (..., C) whose true and predicted class are both this one (true positives).
@@ -66,11 +62,7 @@ class ClassCounts:
 
     @classmethod
     def from_confusion(cls, confusion_CC: ArrayLike) -> Self:
-        """Return the counts of one confusion matrix, true classes in rows.
-
-        Raises:
-            InvalidInput: not a square matrix of counts with at least one row counted.
-        """
+        """Count from a confusion matrix, true classes in rows."""
         confusion = np.asarray(confusion_CC, dtype=np.float64)
         if confusion.ndim != 2 or confusion.shape[0] != confusion.shape[1]:
             raise InvalidInput(f"confusion: expected a square matrix, got the shape {confusion.shape}")
@@ -80,13 +72,13 @@ class ClassCounts:
 
     @classmethod
     def of(cls, truth_N: IntArray, predicted_N: IntArray, classes: int) -> Self:
-        """Return the counts (C,) of single-label rows."""
+        """Count single-label rows: (C,)."""
         each = (truth_N[truth_N == predicted_N], truth_N, predicted_N)
         return cls(*(np.bincount(numbers, minlength=classes).astype(np.float64) for numbers in each))
 
     @classmethod
     def resampled(cls, truth_N: IntArray, predicted_N: IntArray, classes: int, counts_RN: FloatArray) -> Self:
-        """Return the counts (R, C) of single-label rows, row ``i`` taken ``counts_RN[r, i]`` times in resample r."""
+        """Count single-label rows: (R, C), row ``i`` taken ``counts_RN[r, i]`` times in resample r."""
         right_N = truth_N == predicted_N
         return cls(
             group_sums(counts_RN[:, right_N], truth_N[right_N], classes),
@@ -96,7 +88,7 @@ class ClassCounts:
 
     @classmethod
     def resampled_labels(cls, truth_NC: BoolArray, predicted_NC: BoolArray, counts_RN: FloatArray) -> Self:
-        """Return the counts (R, C) of multi-label rows, row ``i`` taken ``counts_RN[r, i]`` times in resample r."""
+        """Count multi-label rows: (R, C), row ``i`` taken ``counts_RN[r, i]`` times in resample r."""
         return cls(
             counts_RN @ (truth_NC & predicted_NC).astype(np.float64),
             counts_RN @ truth_NC.astype(np.float64),
@@ -105,28 +97,28 @@ class ClassCounts:
 
 
 def _ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
-    """``numerator / denominator``, and 0.0 where the denominator is 0."""
+    """Divide, with 0.0 for a denominator of 0."""
     quotient = np.zeros(np.broadcast_shapes(np.shape(numerator), np.shape(denominator)))
     return np.divide(numerator, denominator, out=quotient, where=np.asarray(denominator) != 0)
 
 
 def precision(counts: ClassCounts) -> FloatArray:
-    """Share of the rows predicted as a class that are of it: (..., C); 0.0 if it was never predicted."""
+    """Return the share of true rows among those predicted as each class: (..., C); 0.0 if none was predicted."""
     return _ratio(counts.hits, counts.predicted)
 
 
 def recall(counts: ClassCounts) -> FloatArray:
-    """Share of the rows of a class that were predicted as it: (..., C); 0.0 if it never occurs."""
+    """Return the share of each class's rows that were predicted as it: (..., C); 0.0 if it never occurs."""
     return _ratio(counts.hits, counts.truth)
 
 
 def f1(counts: ClassCounts) -> FloatArray:
-    """Harmonic mean of precision and recall, ``2 hits / (truth + predicted)``: (..., C); 0.0 if both are 0."""
+    """Return F1, ``2 hits / (truth + predicted)``, of every class: (..., C); 0.0 if precision and recall are 0."""
     return _ratio(2 * counts.hits, counts.truth + counts.predicted)
 
 
 def class_scores(counts: ClassCounts) -> FloatArray:
-    """Precision, then recall, then F1 of every class: (..., 3 C)."""
+    """Return precision, then recall, then F1 of every class: (..., 3 C)."""
     return np.concatenate([precision(counts), recall(counts), f1(counts)], axis=-1)
 
 
@@ -136,7 +128,7 @@ def score_rows(support_C: IntArray, predicted_C: IntArray) -> IntArray:
 
 
 def macro_rows(support_C: IntArray, predicted_C: IntArray) -> int:
-    """Return the number of rows behind a mean over the classes: those of the rarest that occurs; or 0."""
+    """Return the number of rows behind a mean over classes: those of the rarest class that occurs, or 0."""
     rows_C = np.maximum(support_C, predicted_C)
     occurring = rows_C[rows_C > 0]
     return int(occurring.min()) if len(occurring) else 0
@@ -160,18 +152,18 @@ def label_set_rows(truth_NC: BoolArray, predicted_NC: BoolArray) -> tuple[int, i
 
 
 def accuracy(counts: ClassCounts) -> FloatArray:
-    """Share of single-label rows predicted right: (...)."""
+    """Return the share of single-label rows predicted right: (...)."""
     return _ratio(counts.hits.sum(axis=-1), counts.truth.sum(axis=-1))
 
 
 def macro_f1(counts: ClassCounts) -> FloatArray:
-    """Mean F1 over the classes that occur in the truth or in the predictions, as scikit-learn does: (...)."""
+    """Return the mean F1 over the classes that occur in truth or predictions, as scikit-learn does: (...)."""
     occurs = (counts.truth + counts.predicted) > 0
     return _ratio(f1(counts).sum(axis=-1), occurs.sum(axis=-1).astype(np.float64))
 
 
 def mcc(counts: ClassCounts) -> FloatArray:
-    """Matthews correlation of single-label rows, from -1 to 1: (...).
+    """Return the Matthews correlation of single-label rows, from -1 to 1: (...).
 
     The multi-class form R_K of Gorodkin (2004), "Comparing two K-category assignments by a K-category
     correlation coefficient". 0.0 where the truth or the predictions are all of one class.
@@ -186,18 +178,18 @@ def mcc(counts: ClassCounts) -> FloatArray:
 
 
 def micro_f1(counts: ClassCounts) -> FloatArray:
-    """F1 over all (row, label) decisions of multi-label counts together: (...)."""
+    """Return F1 over all (row, label) decisions together: (...)."""
     total = counts.truth.sum(axis=-1) + counts.predicted.sum(axis=-1)
     return _ratio(2 * counts.hits.sum(axis=-1), total)
 
 
 def multi_label_macro_f1(counts: ClassCounts) -> FloatArray:
-    """Mean F1 over all labels: (...). As in scikit-learn, a label that occurs nowhere counts as 0.0."""
+    """Return the mean F1 over all labels: (...). As in scikit-learn, it is 0.0 for a label that never occurs."""
     return np.asarray(f1(counts).mean(axis=-1))
 
 
 def brier_per_row(truth_N: IntArray, probabilities_NC: FloatArray) -> FloatArray:
-    """Squared distance of each row's probabilities to the truth, summed over classes: (N,), from 0 to 2."""
+    """Return the squared distance of probabilities and truth, summed over classes: (N,), from 0 to 2."""
     true_N = probabilities_NC[np.arange(len(truth_N)), truth_N]
     others_N = (probabilities_NC**2).sum(axis=1) - true_N**2
     brier_N: FloatArray = np.maximum(others_N, 0.0) + (1 - true_N) ** 2
@@ -205,26 +197,23 @@ def brier_per_row(truth_N: IntArray, probabilities_NC: FloatArray) -> FloatArray
 
 
 def nll_per_row(truth_N: IntArray, probabilities_NC: FloatArray) -> FloatArray:
-    """Negative natural logarithm of the probability of each row's true class: (N,), in nats."""
+    """Return the negative natural logarithm of the probability of each row's true class: (N,), in nats."""
     true_N = probabilities_NC[np.arange(len(truth_N)), truth_N]
     nll_N: FloatArray = -np.log(np.maximum(true_N, SMALLEST_PROBABILITY))
     return nll_N
 
 
 def label_nll(truth_NC: BoolArray, probabilities_NC: FloatArray) -> FloatArray:
-    """Binary cross-entropy of every (row, label) decision: (N, C), in nats."""
+    """Return the binary cross-entropy of every (row, label) decision: (N, C), in nats."""
     likelihood_NC = np.where(truth_NC, probabilities_NC, 1 - probabilities_NC)
     nll_NC: FloatArray = -np.log(np.maximum(likelihood_NC, SMALLEST_PROBABILITY))
     return nll_NC
 
 
 def brier_score(truth_N: ArrayLike, probabilities_NC: ArrayLike) -> float:
-    """Mean Brier score in Brier's (1950) sum form: ``mean_i sum_c (p_ic - [y_i = c])**2``, from 0 to 2.
+    """Return the mean Brier score in Brier's (1950) sum form: ``mean_i sum_c (p_ic - [y_i = c])**2``, from 0 to 2.
 
     For two classes this is twice the score of the positive class alone.
-
-    Raises:
-        InvalidInput: not probabilities, or a truth that does not fit them.
     """
     probabilities = class_probabilities(probabilities_NC)
     truth = class_indices(truth_N, "truth", classes=probabilities.shape[1], rows=len(probabilities))
@@ -232,55 +221,35 @@ def brier_score(truth_N: ArrayLike, probabilities_NC: ArrayLike) -> float:
 
 
 def negative_log_likelihood(truth_N: ArrayLike, probabilities_NC: ArrayLike) -> float:
-    """Mean negative log likelihood of the true class, in nats, finite even where a probability is 0.
-
-    Raises:
-        InvalidInput: not probabilities, or a truth that does not fit them.
-    """
+    """Return the mean negative log likelihood of the true class, in nats; it is always finite."""
     probabilities = class_probabilities(probabilities_NC)
     truth = class_indices(truth_N, "truth", classes=probabilities.shape[1], rows=len(probabilities))
     return float(nll_per_row(truth, probabilities).mean())
 
 
 def subset_accuracy(truth_NC: ArrayLike, predicted_NC: ArrayLike) -> float:
-    """Share of rows whose set of labels was predicted exactly.
-
-    Raises:
-        InvalidInput: not matrices of 0 and 1 of one shape.
-    """
+    """Return the share of rows whose set of labels was predicted exactly."""
     predicted = label_matrix(predicted_NC, "predicted")
     truth = label_matrix(truth_NC, "truth", shape=predicted.shape)
     return float((truth == predicted).all(axis=1).mean())
 
 
 def hamming_loss(truth_NC: ArrayLike, predicted_NC: ArrayLike) -> float:
-    """Share of wrong (row, label) decisions.
-
-    Raises:
-        InvalidInput: not matrices of 0 and 1 of one shape.
-    """
+    """Return the share of wrong (row, label) decisions."""
     predicted = label_matrix(predicted_NC, "predicted")
     truth = label_matrix(truth_NC, "truth", shape=predicted.shape)
     return float((truth != predicted).mean())
 
 
 def multi_label_brier_score(truth_NC: ArrayLike, probabilities_NC: ArrayLike) -> float:
-    """Mean squared error of the probability over all (row, label) decisions, from 0 to 1.
-
-    Raises:
-        InvalidInput: not probabilities, or a truth of another shape.
-    """
+    """Return the mean squared error of the probability over all (row, label) decisions, from 0 to 1."""
     probabilities = probability_array(probabilities_NC, "probabilities", dimensions=2)
     truth = label_matrix(truth_NC, "truth", shape=probabilities.shape)
     return float(((probabilities - truth) ** 2).mean())
 
 
 def multi_label_nll(truth_NC: ArrayLike, probabilities_NC: ArrayLike) -> float:
-    """Mean binary cross-entropy over all (row, label) decisions, in nats.
-
-    Raises:
-        InvalidInput: not probabilities, or a truth of another shape.
-    """
+    """Return the mean binary cross-entropy over all (row, label) decisions, in nats."""
     probabilities = probability_array(probabilities_NC, "probabilities", dimensions=2)
     truth = label_matrix(truth_NC, "truth", shape=probabilities.shape)
     return float(label_nll(truth, probabilities).mean())

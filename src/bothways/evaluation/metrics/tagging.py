@@ -24,7 +24,7 @@ from bothways.evaluation.tag_schemes import Scheme, TagSpan
 
 @dataclass(frozen=True, slots=True)
 class TaggedWords:
-    """The words of N texts, end to end: what they are, what was said, and how surely.
+    """The words of N texts, end to end, with true tags, predicted tags and their probabilities.
 
     Attributes:
         truth_W: Number of the true tag.
@@ -40,18 +40,18 @@ class TaggedWords:
 
     @property
     def texts(self) -> int:
-        """N."""
+        """Number of texts."""
         return int(self.text_W.max(initial=-1)) + 1
 
     @property
     def right_W(self) -> BoolArray:
-        """True if each word has the right tag."""
+        """True for each word with the right tag."""
         right_W: BoolArray = self.truth_W == self.predicted_W
         return right_W
 
     @property
     def right_N2(self) -> FloatArray:
-        """The right words of each text, and all of them."""
+        """Number of right words of each text, and of all its words."""
         found_N2 = np.zeros((self.texts, 2))
         np.add.at(found_N2, self.text_W, np.column_stack([self.right_W, np.ones(len(self.truth_W))]))
         return found_N2
@@ -59,7 +59,7 @@ class TaggedWords:
 
 @dataclass(frozen=True, slots=True)
 class TaggingCounts:
-    """Counts of N texts, right, true and predicted; all that the metrics of tags are made of.
+    """Counts of N texts from which all metrics of tags are computed.
 
     Attributes:
         counts_N3L: Of each text and label, spans (or words, of tags that are no spans) right, there, predicted.
@@ -70,7 +70,7 @@ class TaggingCounts:
     words_N2: FloatArray
 
     def headline(self, counts_RN: FloatArray) -> FloatArray:
-        """Micro F1, precision, recall, macro F1 and the words' accuracy (R, 5) of resampled texts."""
+        """Return micro F1, precision, recall, macro F1 and the accuracy of words (R, 5) for resampled texts."""
         total, words_R2 = self.resampled(counts_RN, joined=True), counts_RN @ self.words_N2
         return np.column_stack(
             [
@@ -82,7 +82,7 @@ class TaggingCounts:
 
     @property
     def texts_3L(self) -> IntArray:
-        """Texts that hold something right, there or predicted of each label."""
+        """Number of texts with something right, true or predicted of each label."""
         texts_3L: IntArray = (self.counts_N3L > 0).sum(axis=0)
         return texts_3L
 
@@ -93,7 +93,7 @@ class TaggingCounts:
         return max(there, given), given, there, macro, len(self.words_N2)
 
     def resampled(self, counts_RN: FloatArray, *, joined: bool = False) -> ClassCounts:
-        """Return counts (R, L) of resampled texts, or (R, 1) of all labels joined."""
+        """Sum the counts over resampled texts: (R, L), or (R, 1) over all labels joined."""
         texts, _, labels = self.counts_N3L.shape
         flat_NK = self.counts_N3L.reshape(texts, -1).astype(np.float64)
         sums_R3L = (counts_RN @ flat_NK).reshape(-1, 3, labels)
@@ -105,11 +105,7 @@ class TaggingCounts:
 def span_counts(
     truth: Sequence[Sequence[TagSpan]], predicted: Sequence[Sequence[TagSpan]], labels: Sequence[str]
 ) -> IntArray:
-    """Spans of each text and label: (N, 3, L), those right, those there, those predicted.
-
-    Raises:
-        InvalidInput: The texts are not as many, or a label is none of ``labels``.
-    """
+    """Count the right, true and predicted spans of each text and label: (N, 3, L)."""
     if len(truth) != len(predicted):
         raise InvalidInput(f"expected predictions for {len(truth)} texts, got {len(predicted)}.")
     numbers = {label: number for number, label in enumerate(labels)}
@@ -124,7 +120,7 @@ def span_counts(
 
 
 def tag_counts(words: TaggedWords, tags: int) -> IntArray:
-    """Words of each text and tag: (N, 3, L), those right, those there, those predicted."""
+    """Count the right, true and predicted words of each text and tag: (N, 3, L)."""
     counts_N3L = np.zeros((words.texts, 3, tags), dtype=np.int64)
     everywhere_W = np.ones_like(words.right_W)
     for kind, tags_W, counted_W in (
@@ -148,7 +144,7 @@ def span_outcomes(
     labels: Sequence[str],
     scheme: Scheme = "BIO",
 ) -> Outcomes:
-    """Return the outcomes of predicted spans; tested is each text's number of spans that are missed or made up.
+    """Return the outcomes of predicted spans; the test exchanges each text's number of missed and spurious spans.
 
     Args:
         truth: The spans of each text.
@@ -174,11 +170,7 @@ def span_outcomes(
 
 
 def tag_outcomes(words: TaggedWords, tags: Sequence[str]) -> Outcomes:
-    """Return the outcomes of predicted tags that are no spans; tested is each text's number of wrong words.
-
-    Raises:
-        InvalidInput: No texts.
-    """
+    """Return the outcomes of predicted tags without spans; the test exchanges each text's number of wrong words."""
     counts = TaggingCounts(tag_counts(words, len(tags)), words.right_N2)
     frame = Report(
         kind="tagging",
