@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from bothways.advice import CONSTRAINTS, TASKS, AtHand, Hardware, LeftOut, Measured, Speed, recommend
+from bothways.advice import CONSTRAINTS, TASKS, Hardware, LeftOut, LocalModel, Measured, Speed, recommend
 from bothways.advice.tasks import find_task
 from bothways.errors import BothwaysError, InvalidInput
 
@@ -208,7 +208,9 @@ def test_speed_is_estimated_from_operations_and_the_speed_of_the_machine():
 
 def test_the_commit_that_is_at_hand_goes_before_the_one_of_the_catalogue():
     name, other = "FacebookAI/roberta-base", "f" * 40
-    held = [AtHand(name, "roberta", "", each, by_name, 500.0) for each, by_name in (("0" * 40, False), (other, True))]
+    held = [
+        LocalModel(name, "roberta", "", each, by_name, 500.0) for each, by_name in (("0" * 40, False), (other, True))
+    ]
     advised = recommend("classification", most=30, at_hand=held)
     (model,) = [each for each in advised.ranked if each.name == name]
     assert (model.commit, model.at_hand, model.command) == (other, True, "")

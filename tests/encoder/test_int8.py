@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from bothways.encoder import int8
-from bothways.encoder.forms import drop, held, hold
 from bothways.encoder.int8 import ANY_PAIR, SMALL_PAIR, Int8Weight
 from bothways.encoder.linear import Linear
+from bothways.encoder.packed_weights import drop, held, hold
 
 ROWS = (1, 15, 16, 17, 384, 530)
 

@@ -4,8 +4,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from bothways.encoder.forms import held
 from bothways.encoder.int8 import Int8Weight
+from bothways.encoder.packed_weights import held
 from bothways.progress import progress
 from bothways.quantization.choosing import RoundedLayer, choose_layers
 

@@ -2,13 +2,13 @@
 
 from bothways.advice.accelerators import ACCELERATORS, Accelerator, Devices, devices_of
 from bothways.advice.advising import LeftOut, Recommendation, recommend
-from bothways.advice.at_hand import AtHand, models_at_hand
 from bothways.advice.cards import ModelCard, card, catalogue
 from bothways.advice.comparing import ModelComparison, compare_models
 from bothways.advice.costs import Cost, cost, find_config
 from bothways.advice.decoder import Assumptions, DecoderComparison, against_decoder
 from bothways.advice.facts import Score, StatedSize
 from bothways.advice.hardware import Hardware, this_machine
+from bothways.advice.local_models import LocalModel, find_local_models
 from bothways.advice.measuring import Job, Measured, Speed, job_for, measure
 from bothways.advice.planning import Plan, PlannedPhase, Rates, plan
 from bothways.advice.ranking import CONSTRAINTS, Ranked
@@ -20,13 +20,13 @@ __all__ = [
     "TASKS",
     "Accelerator",
     "Assumptions",
-    "AtHand",
     "Cost",
     "DecoderComparison",
     "Devices",
     "Hardware",
     "Job",
     "LeftOut",
+    "LocalModel",
     "Measured",
     "ModelCard",
     "ModelComparison",
@@ -46,9 +46,9 @@ __all__ = [
     "cost",
     "devices_of",
     "find_config",
+    "find_local_models",
     "job_for",
     "measure",
-    "models_at_hand",
     "plan",
     "recommend",
     "this_machine",

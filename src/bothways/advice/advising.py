@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from bothways.advice.at_hand import AtHand
 from bothways.advice.cards import ModelCard, catalogue
 from bothways.advice.costs import FLOAT32, RUNTIME_BYTES, TRAINING_COPIES, TRAINING_RUNTIME_BYTES, find_config
 from bothways.advice.dry import inference_bytes
 from bothways.advice.facts import Language, Measure, published_facts
 from bothways.advice.hardware import Hardware
+from bothways.advice.local_models import LocalModel
 from bothways.advice.measuring import Measured, job_for, measure
 from bothways.advice.ranking import (
     CONSTRAINTS,
@@ -64,7 +64,7 @@ class Recommendation:
     ranked: tuple[Ranked, ...]
     left_out: tuple[LeftOut, ...]
     notes: tuple[str, ...]
-    at_hand: tuple[AtHand, ...] = ()
+    at_hand: tuple[LocalModel, ...] = ()
     hardware: Hardware | None = None
 
     @property
@@ -118,7 +118,7 @@ def recommend(
     most: int = 5,
     measured: bool = False,
     hardware: Hardware | None = None,
-    at_hand: Sequence[AtHand] = (),
+    at_hand: Sequence[LocalModel] = (),
     show_progress: bool | None = None,
 ) -> Recommendation:
     """First the kind of model that a task wants, then models in order, each with reasons.
@@ -135,7 +135,7 @@ def recommend(
             memory on this machine.
         hardware: A machine to take into account, such as `this_machine()`: models that its free memory does not hold
             are left out, and the speed of the others is estimated.
-        at_hand: Models that need no download, such as `models_at_hand()`.
+        at_hand: Models that need no download, such as `find_local_models()`.
         show_progress: Force the progress bar on or off; by default it shows on a terminal only.
 
     Raises:
@@ -173,7 +173,7 @@ def recommend(
 
 
 def _here(
-    candidate: ModelCandidate, length: int, hardware: Hardware | None, at_hand: Sequence[AtHand]
+    candidate: ModelCandidate, length: int, hardware: Hardware | None, at_hand: Sequence[LocalModel]
 ) -> ModelCandidate:
     """Return the candidate with what this machine makes of it: its speed, and how to get it."""
     figures, name = candidate.figures, candidate.card.name

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from bothways.checkpoints.decoders import refuse_decoder
 from bothways.checkpoints.exported import is_exported, no_weights
 from bothways.checkpoints.files import read_json, verify_checksums
-from bothways.checkpoints.filling import check_sizes, fill, some
 from bothways.checkpoints.hub import LocatedModel, locate
 from bothways.checkpoints.int8 import hold_int8
 from bothways.checkpoints.pickling import FolderTensors, ModelFolder, remember_source
 from bothways.checkpoints.schema import OURS, Extras, Stored
+from bothways.checkpoints.weight_loading import check_sizes, fill, some
 from bothways.encoder.config import EncoderConfig
 from bothways.encoder.encoder import Encoder
 from bothways.encoder.head_kinds import HeadKind, MaskedLMHeadKind

@@ -21,9 +21,9 @@ from bothways.checkpoints.save import encoder_tensors, head_tensors, write_model
 from bothways.devices import AUTO, inference_dtype, pick_device
 from bothways.encoder import Encoder, EncoderConfig, Head, Pooler, Recorder, ScoreHead
 from bothways.encoder.encoder import linear_weights
-from bothways.encoder.forms import hold_bfloat16
 from bothways.encoder.head_kinds import ChoiceLogit, Labels
 from bothways.encoder.heads import head_logits
+from bothways.encoder.packed_weights import hold_bfloat16
 from bothways.errors import InvalidInput
 from bothways.families import Family, HeadName
 from bothways.families.config_keys import quantization_of

@@ -56,7 +56,7 @@ def recommend(
         threads: CPU threads. Default: as OMP_NUM_THREADS says, else one for each core that the process is granted.
     """
     choose_threads(threads)
-    from bothways.advice import models_at_hand, this_machine
+    from bothways.advice import find_local_models, this_machine
     from bothways.advice import recommend as advise
     from bothways.advice.tasks import find_task
 
@@ -72,7 +72,7 @@ def recommend(
             most=most,
             measured=measure,
             hardware=this_machine() if encoder else None,
-            at_hand=models_at_hand(),
+            at_hand=find_local_models(),
         )
     if json:
         print_json(asdict(advised))

@@ -3,7 +3,7 @@
 Both give the numbers of `torch.nn.functional.linear` within rounding. oneDNN compiles code for each number of rows that
 it meets, 0.7 MB each, so it gets whole blocks of rows. Inference packs its batches in whole blocks
 (`bothways.inference.batching`); of other batches, the last rows are filled up with zeros or multiplied by torch.
-In inference mode weights are read in the forms of `bothways.encoder.forms`.
+In inference mode weights are read in the forms of `bothways.encoder.packed_weights`.
 
 Shapes: T rows, I and O widths.
 """
@@ -15,7 +15,7 @@ import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from bothways.encoder.forms import filled, form_of
+from bothways.encoder.packed_weights import filled, form_of
 from bothways.products import ROW_BLOCK, matrix_product, onednn_product, packed_block
 
 

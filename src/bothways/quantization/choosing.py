@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bothways.encoder.forms import drop, held, hold
 from bothways.encoder.int8 import Int8Weight
+from bothways.encoder.packed_weights import drop, held, hold
 from bothways.progress import Progress
 
 Vectors = NDArray[np.float32]

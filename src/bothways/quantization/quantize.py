@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from bothways.checkpoints.sentence_layout import stored_pooling
 from bothways.encoder.encoder import linear_weights
-from bothways.encoder.forms import drop_all, hold_bfloat16
 from bothways.encoder.head_kinds import FirstToken, LastToken, MeanOfTokens, Read, ScoreHeadKind
 from bothways.encoder.heads import read_rows
 from bothways.encoder.int8 import ANY_PAIR, SMALL_PAIR, largest_pair
+from bothways.encoder.packed_weights import drop_all, hold_bfloat16
 from bothways.errors import InvalidInput, UnsupportedConfig
 from bothways.packing import Packed
 from bothways.products import has_bfloat16_product

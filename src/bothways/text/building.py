@@ -13,7 +13,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from bothways.errors import CorruptCheckpoint, UnknownModel
 from bothways.text.checks import checked, library_token, needed, token_id
-from bothways.text.growth import check_added, check_growth
+from bothways.text.expansion_limit import check_added, check_expansion
 from bothways.text.piece_tokenizer import piece_tokenizer
 from bothways.text.recipes import ByteLevelBPE, SentencePiece, TokenizerFileOnly, TokenizerRecipe, WordPiece
 from bothways.text.settings import Settings
@@ -57,7 +57,7 @@ def build_tokenizer(folder: Path, recipe: TokenizerRecipe, settings: Settings, f
         _overrule(tokenizer, recipe, settings)
     else:
         tokenizer = _build(folder, recipe, files)
-        check_growth(tokenizer, folder / recipe.files[0])
+        check_expansion(tokenizer, folder / recipe.files[0])
         _add_tokens(tokenizer, settings)
         _add_mask(tokenizer, recipe)
         tokenizer.post_processor = _post_processor(tokenizer, recipe, folder / recipe.files[0])
@@ -84,7 +84,7 @@ def framed(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe) -> tokenize
 def _read(path: Path, content: bytes) -> tokenizers.Tokenizer:
     checked(path, lambda: check_added(content, path))
     tokenizer = checked(path, lambda: tokenizers.Tokenizer.from_buffer(content))
-    check_growth(tokenizer, path)
+    check_expansion(tokenizer, path)
     tokenizer.no_padding()  # it would be done by a pool of threads, which loading does without
     return tokenizer
 

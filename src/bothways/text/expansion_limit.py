@@ -17,12 +17,19 @@ import tokenizers
 from bothways.errors import CorruptCheckpoint
 from bothways.reading import parse_json
 
-MOST_GROWTH = 256
+MAX_EXPANSION = 256
 """Characters that one may become. Published tokenizers need at most 72: a compiled map (18), a run of spaces (2) and
 the mark of a word (2)."""
 
 # Steps that make more characters of one than Unicode does, where the step has no setting that says so.
-_GROWTH = {"ByteLevel": 4.0, "BertNormalizer": 3.0, "Metaspace": 2.0, "WordPiece": 2.0, "BPEDecoder": 2.0, "CTC": 2.0}
+_EXPANSION = {
+    "ByteLevel": 4.0,
+    "BertNormalizer": 3.0,
+    "Metaspace": 2.0,
+    "WordPiece": 2.0,
+    "BPEDecoder": 2.0,
+    "CTC": 2.0,
+}
 _STEPS = ("normalizers", "pretokenizers", "decoders", "processors")
 _NORMALIZER = re.compile(r'"normalizer"\s*:\s*')
 _ESCAPED_LETTER = re.compile(r"\\u00[4-7]")
@@ -47,7 +54,7 @@ def check_added(content: bytes, path: Path) -> None:
         _check((normalizer,), path)
 
 
-def check_growth(tokenizer: tokenizers.Tokenizer, path: Path) -> None:
+def check_expansion(tokenizer: tokenizers.Tokenizer, path: Path) -> None:
     """Refuse a tokenizer whose rules, or whose template, make texts many times as long.
 
     Raises:
@@ -63,15 +70,15 @@ def check_growth(tokenizer: tokenizers.Tokenizer, path: Path) -> None:
 
 
 def _check(parts: tuple[Any, ...], path: Path) -> None:
-    growth = 1.0
+    expansion = 1.0
     for part in parts:
         for step in _steps(part):
-            growth *= _growth(step)
-            if not growth <= MOST_GROWTH:
-                raise _refused(path, f"its rules may make more than {MOST_GROWTH} characters of one")
+            expansion *= _expansion(step)
+            if not expansion <= MAX_EXPANSION:
+                raise _refused(path, f"its rules may make more than {MAX_EXPANSION} characters of one")
 
 
-def _growth(step: dict[str, Any]) -> float:
+def _expansion(step: dict[str, Any]) -> float:
     match step.get("type"):
         case "Replace":
             content, pattern = len(step["content"]), step["pattern"]
@@ -84,7 +91,7 @@ def _growth(step: dict[str, Any]) -> float:
             texts = charsmap[4 + int.from_bytes(charsmap[:4], "little") :]
             return max(1.0, *map(len, texts.decode("utf-8", "replace").split("\0")))
         case kind:
-            return _GROWTH.get(str(kind), 1.0)
+            return _EXPANSION.get(str(kind), 1.0)
 
 
 def _steps(part: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 (JSON)

@@ -5,7 +5,7 @@ import json
 import huggingface_hub.constants
 import pytest
 
-from bothways.advice import AtHand, models_at_hand
+from bothways.advice import LocalModel, find_local_models
 from tiny_models import edit_config, write_checkpoint
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -16,7 +16,7 @@ def found(monkeypatch, tmp_path):
     """Return what is found in the folder ``here``, without what is installed; by name."""
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr("bothways.checkpoints.hub.EMBEDDED", {})
-    return lambda: {each.name: each for each in models_at_hand(tmp_path / "here")}
+    return lambda: {each.name: each for each in find_local_models(tmp_path / "here")}
 
 
 def size(folder):
@@ -36,9 +36,9 @@ def test_the_hub_cache_and_folders_are_searched(found, tmp_path):
         write_checkpoint(folder, "roberta")
     (deep / "bothways.json").write_text(json.dumps({"task": "classification"}))
     assert found() == {
-        "someone/a-model": AtHand("someone/a-model", "bert", "", COMMIT, False, size(cached)),
-        str(near): AtHand(str(near), "roberta", "", None, True, size(near)),
-        str(deep): AtHand(str(deep), "roberta", "classification", None, True, size(deep)),
+        "someone/a-model": LocalModel("someone/a-model", "bert", "", COMMIT, False, size(cached)),
+        str(near): LocalModel(str(near), "roberta", "", None, True, size(near)),
+        str(deep): LocalModel(str(deep), "roberta", "classification", None, True, size(deep)),
     }
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text(COMMIT)

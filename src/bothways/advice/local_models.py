@@ -16,7 +16,7 @@ MOST_FOLDERS = 5000  # that are looked at, so that a large home folder costs no 
 
 
 @dataclass(frozen=True, slots=True)
-class AtHand:
+class LocalModel:
     """A model that can be loaded without a download.
 
     Attributes:
@@ -36,7 +36,7 @@ class AtHand:
     weights_mb: float
 
 
-def models_at_hand(folder: str | Path = ".") -> tuple[AtHand, ...]:
+def find_local_models(folder: str | Path = ".") -> tuple[LocalModel, ...]:
     """List the models that can be loaded without a download, and the size of each.
 
     Args:
@@ -50,7 +50,7 @@ def models_at_hand(folder: str | Path = ".") -> tuple[AtHand, ...]:
     return (*cached, *_in_folders(Path(folder)))
 
 
-def _in_folders(root: Path) -> Iterator[AtHand]:
+def _in_folders(root: Path) -> Iterator[LocalModel]:
     inside: list[Path] = []
     for path in islice(_folders(root), MOST_FOLDERS):
         found = _at_hand(path, str(path))
@@ -73,7 +73,7 @@ def _folders(root: Path) -> Iterator[Path]:
     yield from (root / name for name in names)
 
 
-def _at_hand(folder: Path, name: str, commit: str | None = None, *, by_name: bool = True) -> AtHand | None:
+def _at_hand(folder: Path, name: str, commit: str | None = None, *, by_name: bool = True) -> LocalModel | None:
     try:
         config = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
         ours = read_json(folder / OURS) if (folder / OURS).is_file() else {}
@@ -81,7 +81,7 @@ def _at_hand(folder: Path, name: str, commit: str | None = None, *, by_name: boo
         return None
     family, task = str(config.get("model_type", "")), str(ours.get("task", ""))
     size = _weights_bytes(folder) if family in FAMILIES or (task and not family) else 0
-    return AtHand(name, family, task, commit, by_name, size / 1e6) if size else None
+    return LocalModel(name, family, task, commit, by_name, size / 1e6) if size else None
 
 
 def _weights_bytes(folder: Path) -> int:

@@ -10,7 +10,7 @@ import pytest
 from bothways.errors import CorruptCheckpoint
 from bothways.families import FAMILIES
 from bothways.text import TextTokenizer
-from bothways.text.growth import MOST_GROWTH
+from bothways.text.expansion_limit import MAX_EXPANSION
 from tiny_models import write_tokenizer
 
 DOUBLING = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
@@ -67,7 +67,7 @@ GROWING = {
 @pytest.mark.parametrize("changes", GROWING.values(), ids=GROWING)
 def test_rules_that_grow_are_refused_before_they_run(folder, changes):
     started = time.monotonic()
-    with pytest.raises(CorruptCheckpoint, match=f"may make more than {MOST_GROWTH} characters of one"):
+    with pytest.raises(CorruptCheckpoint, match=f"may make more than {MAX_EXPANSION} characters of one"):
         opened(folder, changes)
     assert time.monotonic() - started < 5
 
