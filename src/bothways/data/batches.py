@@ -8,7 +8,7 @@ from bothways.errors import InvalidInput, shown
 
 
 def as_batch(value: object, one: str = "a text", many: str = "texts") -> tuple[list[object], bool]:
-    """Return inputs as a list of Python values, and whether there was one input alone.
+    """Return inputs as a list of Python values, and True for a single input.
 
     >>> as_batch("Rates rose.")
     (['Rates rose.'], True)

@@ -17,13 +17,13 @@ from bothways.text.texts import check_length
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """One text: that of a column, or those of several columns joined by a space."""
+    """One text, from one column or from several joined by a space."""
 
     columns: tuple[str, ...] = ("text",)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns."""
+        """Names of the columns."""
         return self.columns
 
     def read(self, row: Row) -> str:
@@ -37,7 +37,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """Two texts, which the model reads as a pair."""
+    """Two texts that the model reads as a pair."""
 
     first: str = "text_a"
     second: str = "text_b"
@@ -129,7 +129,7 @@ def check_encodable(text: str, what: str) -> None:
 
 
 def written_list(text: str, instead: str) -> list[object] | None:
-    """Return the list that a string spells, as a csv file has those of JSON or Python; None where it spells none.
+    """Parse a list in JSON or Python notation, as csv files have them; None for other strings.
 
     >>> written_list("['B-PER', 'O']", "Put white space between them")
     ['B-PER', 'O']
@@ -177,13 +177,13 @@ def class_label(value: object) -> str:
 
 
 def kind_of_label(value: object) -> type:
-    """Return the type that a label is written as: a string, a boolean, or a number, whole or with a fraction of 0."""
+    """Return the type of a label: string, boolean, or number, whole or with a fraction of 0."""
     value = _plain(value)
     return type(value) if isinstance(value, str | bool) else float
 
 
 def label_set(value: object) -> tuple[str, ...]:
-    """Return the labels that hold for a text, each once, in the order given; there may be none.
+    """Return the labels of a text, each once, in the order given; there may be none.
 
     A list, or one string as a csv file has it: with ``|`` between the labels, or spelling a list as JSON or Python do.
 
@@ -257,7 +257,7 @@ def number(value: object) -> float:
 
 
 def _plain(value: object) -> object:
-    """Return a NumPy scalar as the Python value that it stands for; anything else as it is."""
+    """Convert a NumPy scalar to a Python value; return anything else as it is."""
     return value.item() if isinstance(value, np.generic) else value
 
 

@@ -15,7 +15,7 @@ _WORD_ID = re.compile(r"[0-9]{1,9}")
 
 
 def conll_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
-    """One text a row: the first column of its lines in ``tokens``, the last in ``tags``.
+    """Yield one row per text: the first column of its lines in ``tokens``, the last in ``tags``.
 
     Columns are separated by tabs or, where a line has none, by spaces; those between the first and the last are passed
     over, as are lines of ``-DOCSTART-``.
@@ -41,7 +41,7 @@ def conll_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
 
 
 def conllu_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
-    """One sentence a row, as Universal Dependencies write them (https://universaldependencies.org/format.html).
+    """Yield one row per sentence, as Universal Dependencies write them (https://universaldependencies.org/format.html).
 
     Columns are ``tokens`` (FORM), ``tags`` (UPOS) and, where every word has them, ``heads`` (HEAD: numbers of words
     from 1, 0 for the root) and ``relations`` (DEPREL). Comments, the lines of tokens of several words (``1-2``) and

@@ -62,7 +62,7 @@ def read_documents(
     text: str | tuple[str, ...] = "text",
     format: Format | None = None,  # noqa: A002 (the option's name)
 ) -> Iterator[Document]:
-    """Yield the documents of a file, one at a time; empty ones are passed over.
+    """Yield the documents of a file, skipping empty ones.
 
     Args:
         path: The file.
@@ -88,7 +88,7 @@ def read_documents(
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Files below a folder that is walked as a stream: its own first, then those of its folders."""
+    """Yield the files below a folder: its own first, then those of its folders."""
     with os.scandir(folder) as entries:
         named = sorted((entry.name, entry.is_dir()) for entry in entries if not entry.name.startswith("."))
     for name, is_folder in named:

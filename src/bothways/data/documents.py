@@ -75,7 +75,7 @@ def _row(question: Mapping[str, object], above: Mapping[str, object], where: str
 
 
 def _objects(holder: Mapping[str, object], key: str, where: str) -> Iterator[tuple[Mapping[str, object], str]]:
-    """Yield the objects of a list, and where each stands."""
+    """Yield the objects of a list with their places."""
     for number, each in enumerate(_part(holder, key, list, where), start=1):
         place = f"{key}[{number - 1}] of {where}"
         if not isinstance(each, dict):
@@ -92,5 +92,5 @@ def _part(holder: Mapping[str, object], key: str, kind: type[T], where: str) -> 
 
 
 def _named(question: Mapping[str, object], where: str, name: str) -> str:
-    """Return a question by its id, which is easier to find than its place."""
+    """Name a question by its id, which is easier to find than its place."""
     return f"question {question['id']!r} of {name}" if "id" in question else where

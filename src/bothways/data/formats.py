@@ -29,12 +29,12 @@ _SUFFIXES: Mapping[str, Format] = {
 
 
 def is_gzip_name(name: str) -> bool:
-    """Return whether a file name says that the file is compressed."""
+    """Test whether a file name ends in ``.gz``."""
     return name.lower().endswith(".gz")
 
 
 def guess_format(name: str) -> Format:
-    """Return the format that a file name says, with or without ``.gz`` behind it, in any case.
+    """Guess the format from a file name, with or without ``.gz`` behind it, in any case.
 
     >>> guess_format("TRAIN.JSONL.GZ")
     'jsonl'
@@ -54,7 +54,7 @@ def guess_format(name: str) -> Format:
 
 
 def jsonl_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
-    """One JSON object a line (https://jsonlines.org); blank lines are passed over.
+    """Yield one JSON object per line (https://jsonlines.org), skipping blank lines.
 
     Raises:
         InvalidInput: A line is not valid JSON, not an object, or names a key twice.
@@ -74,7 +74,7 @@ def jsonl_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
 
 
 def parse_json(text: str, where: str, *, hint: str) -> object:
-    """Return the value that a JSON text stands for.
+    """Parse a JSON text.
 
     Args:
         text: The text.
@@ -191,7 +191,7 @@ def _not_joined(row: Row) -> Row:
 
 
 def _csv_records(lines: Iterator[str], name: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line on which each record starts, and its fields; blank lines are passed over."""
+    """Yield the first line number of each record, and its fields, skipping blank lines."""
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
         start = reader.line_num + 1
@@ -209,7 +209,7 @@ def _csv_records(lines: Iterator[str], name: str, delimiter: str) -> Iterator[tu
 
 
 def txt_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
-    """One text a line, in the column ``text``."""
+    """Yield one text per line, in the column ``text``."""
     for number, line in enumerate(lines, start=1):
         yield Row(number, {"text": line.removesuffix("\n").removesuffix("\r")}, f"line {number} of {name}")
 

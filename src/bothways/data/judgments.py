@@ -43,7 +43,7 @@ def read_judgments(path: str | os.PathLike[str]) -> Judgments:
 
 
 def check_grade(grade: str, where: str) -> int:
-    """Return a grade of relevance, from -``MOST_GRADE`` to ``MOST_GRADE``.
+    """Parse a grade of relevance, from -``MOST_GRADE`` to ``MOST_GRADE``.
 
     Raises:
         InvalidInput: It is another number, such as an id or a time from another column.
@@ -58,7 +58,7 @@ def check_grade(grade: str, where: str) -> int:
 
 
 def _records(path: Path) -> Iterator[tuple[str, str, str, str]]:
-    """Place in words, query, document and relevance of each line."""
+    """Yield place in words, query, document and relevance of each line."""
     name = repr(str(path))
     headed: bool | None = None
     with open_file(path) as stream:

@@ -94,7 +94,7 @@ def decompressed(stream: IO[bytes], name: str, *, gzip_expected: bool) -> IO[byt
 
 
 def _first_bytes(stream: IO[bytes]) -> bytes:
-    """Up to two bytes from the stream's position on, which is left where it was."""
+    """Peek at up to two bytes."""
     if hasattr(stream, "peek"):
         return bytes(stream.peek(2)[:2])
     if not stream.seekable():
@@ -106,7 +106,7 @@ def _first_bytes(stream: IO[bytes]) -> bytes:
 
 
 def decoded_lines(stream: IO[bytes], name: str, limit: LineLimit = LONGEST_LINE) -> Iterator[str]:
-    r"""Lines with their line ends, decoded from UTF-8; a byte order mark at the start is dropped.
+    r"""Yield lines with their line ends, decoded from UTF-8, without a byte order mark.
 
     Only ``\n`` ends a line, so the separators that ``str.splitlines`` knows stay inside of texts.
 
@@ -137,7 +137,7 @@ def decoded_lines(stream: IO[bytes], name: str, limit: LineLimit = LONGEST_LINE)
 
 
 def text_lines(stream: IO[str], name: str, limit: LineLimit = LONGEST_LINE) -> Iterator[str]:
-    """Lines with their line ends from a stream that its owner opened as text.
+    """Yield lines with their line ends from a text stream.
 
     Raises:
         InvalidInput: The stream's own decoding failed, a line is too long, or a million in a row are blank.

@@ -31,7 +31,7 @@ def write_rows(
     format: OutputFormat | None = None,  # noqa: A002 (the option's name)
     overwrite: bool = True,
 ) -> int:
-    """Write rows as they come, and return how many there were.
+    """Write rows as they come, and return their number.
 
     The file appears when all rows are written, or not at all. A name that ends in ``.gz`` is compressed, and the
     same rows always give the same bytes. In csv and tsv the first row names the columns, null is an empty field,
@@ -62,7 +62,7 @@ def write_rows(
 
 
 def output_format(target: str | Path) -> OutputFormat:
-    """Return the format in which rows are written there.
+    """Return the format of an output file.
 
     It is what the name says, and ``jsonl`` for standard output and for a device or a pipe whose name says none.
 
@@ -121,7 +121,7 @@ def _output(target: str | Path, *, overwrite: bool) -> Iterator[IO[str]]:
 
 @contextmanager
 def _standard_output() -> Iterator[IO[str]]:
-    """Yield standard output as UTF-8 whatever the locale says, and leave it open."""
+    """Yield standard output as UTF-8 whatever the locale, and leave it open."""
     below = getattr(sys.stdout, "buffer", None)
     if below is None:
         yield sys.stdout
@@ -174,7 +174,7 @@ def _conll_writer(stream: IO[str]) -> Callable[[_Row], None]:
 
 
 def _cell(value: object) -> object:
-    """Return what a csv field holds for ``value``."""
+    """Return the content of a csv field for ``value``."""
     if value is None:
         return ""
     if isinstance(value, list | tuple) and value and all(isinstance(part, str) for part in value):

@@ -11,7 +11,7 @@ _CELLS_AT_ONCE = 300_000
 
 
 def parquet_rows(stream: IO[bytes], name: str, columns: Collection[str] | None = None) -> Iterator[Row]:
-    """Rows of a Parquet file; nulls are ``None``, lists and structs are Python lists and dicts.
+    """Yield rows of a Parquet file; nulls are ``None``, lists and structs are Python lists and dicts.
 
     Args:
         stream: The file.

@@ -25,7 +25,7 @@ class Row:
 
 
 def check_columns(columns: Sequence[object], name: str) -> None:
-    """Refuse a table of which two columns share a name.
+    """Refuse a table with two columns of one name.
 
     Raises:
         InvalidInput: They do; ``name`` is the table's.
@@ -36,6 +36,6 @@ def check_columns(columns: Sequence[object], name: str) -> None:
 
 
 def first_duplicate(names: Iterable[T]) -> T:
-    """Return the first of several names that was there before."""
+    """Return the first repeated name."""
     seen = set[T]()
     return next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]

@@ -30,7 +30,7 @@ LabelT = TypeVar("LabelT")
 
 @dataclass(frozen=True, slots=True)
 class Example(Generic[LabelT]):
-    """An input and what is to be learnt about it.
+    """An input with its label.
 
     Attributes:
         text: The input: a text, a pair, the words of a text.
@@ -51,7 +51,7 @@ def read_rows(
     format: Format | None = None,  # noqa: A002 (the option's name)
     columns: Collection[str] | None = None,
 ) -> Iterator[Row]:
-    """Rows of a source, one at a time.
+    """Yield the rows of a source.
 
     Args:
         source: A path, ``"-"`` for standard input, an open stream (not closed here), a DataFrame of pandas or polars,
@@ -82,7 +82,7 @@ def read_texts(
     text: str | tuple[str, ...] = "text",
     format: Format | None = None,  # noqa: A002 (the option's name)
 ) -> Iterator[str]:
-    """Yield the texts of a source, in order, one at a time.
+    """Yield the texts of a source, in order.
 
     Args:
         source: As for ``read_rows``.
@@ -167,7 +167,7 @@ def _converted(row: Row, column: str, convert: Callable[[object], object]) -> ob
 
 
 def _rows_of(source: Source, format_: Format | None, columns: Collection[str] | None) -> tuple[Iterator[Row], str]:
-    """Return the rows of any kind of source, and what to call it in messages."""
+    """Return the rows of any kind of source, and its name in messages."""
     if isinstance(source, str | os.PathLike):
         if str(source) == "-":
             return _stream_rows(_standard_input(), "standard input", format_ or "jsonl", columns), "standard input"
@@ -191,7 +191,7 @@ def _rows_of(source: Source, format_: Format | None, columns: Collection[str] | 
 
 
 def _refuse_unreadable(source: object) -> None:
-    """Refuse what has no rows, or gives them only once: a training may read them again."""
+    """Refuse sources without rows, and streams: a training may read the rows again."""
     advice = remedy(source)
     if advice is None:
         if is_column(source):

@@ -28,7 +28,7 @@ class DataFrameLike(Protocol):
 
 
 def table_rows(source: object, name: str) -> Iterator[Mapping[str, object]] | None:
-    """Return the rows of a table as a stream, or None if ``source`` is no table.
+    """Return the rows of a table as a stream; None if ``source`` is no table.
 
     Cells are as the library gives them: see `plain`.
 
@@ -40,12 +40,12 @@ def table_rows(source: object, name: str) -> Iterator[Mapping[str, object]] | No
 
 
 def is_column(source: object) -> bool:
-    """Return True for one column: a Series, an Arrow array, a column of a Dataset or a NumPy array."""
+    """Test whether ``source`` is one column: a Series, an Arrow array, a column of a Dataset or a NumPy array."""
     return _known(source, _COLUMNS) is not None
 
 
 def items_of(source: object) -> Iterator[object] | None:
-    """Return the items of anything with items as a stream of Python values.
+    """Return the items of any container as a stream of Python values.
 
     A table gives its rows as dicts, a column its cells, another iterable what it holds.
 
@@ -66,12 +66,12 @@ def items_of(source: object) -> Iterator[object] | None:
 
 
 def remedy(source: object) -> str | None:
-    """Return what to do with a container that has first to be opened, or None if ``source`` is no such thing."""
+    """Return advice for a container that must be opened first; None for others."""
     return _known(source, _REMEDIES)
 
 
 def plain(value: object, depth: int = 0) -> object:
-    """Return a cell as a Python value, with None for a missing one; lists and dicts with all that they hold.
+    """Return a cell as a Python value, None for a missing one, with the contents of lists and dicts.
 
     Raises:
         InvalidInput: Lists or dicts are nested more than a hundred deep.
@@ -100,7 +100,7 @@ def plain(value: object, depth: int = 0) -> object:
 
 
 def _known(value: object, known: Mapping[str, _T]) -> _T | None:
-    """Return the entry for the type of a value, which may be a subclass of the one named."""
+    """Look up the type of a value, or a base class of it."""
     for kind in type(value).__mro__:
         if found := known.get(f"{kind.__module__.partition('.')[0]}.{kind.__name__}"):
             return found
@@ -133,7 +133,7 @@ def _dataset_rows(dataset: Any, _: str) -> Iterator[Mapping[str, object]]:  # no
 
 
 def _unformatted(dataset: Any) -> Any:  # noqa: ANN401
-    """Let a Dataset give Python values instead of tensors or frames; the user's own transform stays."""
+    """Make a Dataset give Python values instead of tensors or frames; the user's own transform stays."""
     chosen = getattr(dataset, "format", None)
     if chosen is None:  # a stream
         return dataset.with_format(None)
@@ -141,7 +141,7 @@ def _unformatted(dataset: Any) -> Any:  # noqa: ANN401
 
 
 def _with_names(value: object, feature: Any) -> object:  # noqa: ANN401
-    """Return the names of a feature's class labels for their integers."""
+    """Replace integers of a class label feature by names."""
     kind = type(feature).__name__
     if kind == "ClassLabel" and isinstance(value, int):
         return feature.names[value] if 0 <= value < len(feature.names) else None

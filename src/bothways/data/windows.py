@@ -39,7 +39,7 @@ class StoredPlaces:
 
     @classmethod
     def of(cls, places: Sequence[Places]) -> StoredPlaces:
-        """Those of all windows, end to end."""
+        """Concatenate the places of all windows."""
         return cls(
             np.concatenate([each.begins_n for each in places]),
             np.concatenate([each.ends_n for each in places]),
@@ -85,7 +85,7 @@ class WindowStore:
 
     @classmethod
     def of(cls, encoded: Iterable[EncodedText]) -> WindowStore:
-        """Store encoded texts, one at a time, so that only the compact form of all of them is in memory.
+        """Store encoded texts one at a time, so that only their compact form is in memory.
 
         Where they were encoded with offsets, the places of their tokens are kept.
         """
@@ -111,7 +111,7 @@ class WindowStore:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Tokens of each window (W)."""
+        """Number of tokens of each window (W)."""
         return np.diff(self.starts)
 
     @property
@@ -121,7 +121,7 @@ class WindowStore:
 
     @property
     def digest(self) -> str:
-        """A checksum of the tokens and of where windows start."""
+        """A checksum of the tokens and of the starts of windows."""
         return digest_of(self.ids_T, self.starts)
 
     def windows_of(self, texts: Sequence[int] | NDArray[np.int64]) -> list[int]:
@@ -131,7 +131,7 @@ class WindowStore:
         return [window for low, high in zip(first, last, strict=True) for window in range(low, high)]
 
     def take(self, texts: Sequence[int] | NDArray[np.int64]) -> WindowStore:
-        """Return the windows of some texts, in this order, without the places of their tokens."""
+        """Select texts, in this order, without the places of their tokens."""
         windows = self.windows_of(texts)
         spans = [slice(self.starts[window], self.starts[window + 1]) for window in windows]
         counts_N = np.bincount(self.text_of_window, minlength=self.texts)[texts]
@@ -144,7 +144,7 @@ class WindowStore:
         )
 
     def places(self, window: int) -> Places:
-        """Return where the tokens of one window stand in their text.
+        """Return the places of one window's tokens in their text.
 
         Raises:
             InvalidInput: The texts were encoded without offsets.

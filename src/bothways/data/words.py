@@ -12,7 +12,7 @@ from bothways.text import Words
 
 @dataclass(frozen=True, slots=True)
 class TaggedRow:
-    """Words, and a tag for each.
+    """Words with a tag for each.
 
     Attributes:
         words: The words.
@@ -44,7 +44,7 @@ def words_at(row: Row, column: str) -> Words:
 
 
 def given_words(row: Row, tokens: str, text: tuple[str, ...]) -> Words:
-    """Return the words of a row: those in its column of words where it has one, else those of its text.
+    """Return the words of a row: its column of words if it has one, else the words of its text.
 
     Raises:
         InvalidInput: It has neither, or they are not usable.
@@ -63,7 +63,7 @@ def given_words(row: Row, tokens: str, text: tuple[str, ...]) -> Words:
 
 
 def read_tagged(source: Source, tokens: str = "tokens", tags: str = "tags") -> Iterator[TaggedRow]:
-    """Words with their tags, row by row.
+    """Yield words with their tags, row by row.
 
     Args:
         source: As for `read_rows`.

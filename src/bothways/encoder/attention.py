@@ -65,7 +65,7 @@ class SelfAttention(nn.Module):
         return self._read(chosen, self._call(self.qkv(hidden_TH), run), run, rows)
 
     def two_streams(self, hidden_TH: Tensor, queries_MH: Tensor, run: Run, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Attend with both streams: the rows of the content stream that are read, and the query stream (M, H).
+        """Attend with both streams: the selected rows of the content stream, and the query stream (M, H).
 
         Raises:
             UnsupportedAttention: The named backend has no factorisation orders.
@@ -87,7 +87,7 @@ class SelfAttention(nn.Module):
         return self._out(select(context_TND.flatten(1), rows, run.batch))
 
     def _of_one_token(self, hidden_TH: Tensor, run: Run, rows_B: Tensor) -> Tensor:
-        """Context (B, N, D) of one token of each sequence; other queries are made only where positions read them."""
+        """Return the context (B, N, D) of one token per sequence; other queries only if positions need them."""
         if self.positions.reads_queries:
             call = self._call(self.qkv(hidden_TH), run)
             return attend_once(call.qkv_T3ND[rows_B, 0], rows_B, call)
@@ -113,7 +113,7 @@ class SelfAttention(nn.Module):
         return self.dropout if self.training else 0.0
 
     def _backend(self, hidden_TH: Tensor, run: Run) -> AttentionBackend:
-        """Return the best backend, or the named one; layers of like needs share the choice of the first of them."""
+        """Return the named or best backend; layers with equal requests share the first one's choice."""
         needs = self.reach, self._dropout_rate, hidden_TH.dtype
         if needs not in run.backends:
             run.backends[needs] = choose(self._request(hidden_TH, run), run.backend)
@@ -143,7 +143,7 @@ class SelfAttention(nn.Module):
 
 
 def _nothing(hidden_TH: Tensor) -> Tensor:
-    """No rows, (0, H); not a view of the hidden states, for a layer adds to it in place."""
+    """Return no rows, (0, H), as a tensor of its own: a layer adds to it in place."""
     return hidden_TH.new_empty(0, hidden_TH.shape[1])
 
 
@@ -153,7 +153,7 @@ def _reach(config: EncoderConfig, index: int) -> int | None:
 
 
 def _scale(config: EncoderConfig) -> float:
-    """One over the root of the head width, times the number of terms where scores have several (DeBERTa)."""
+    """Return one over the root of the head width, times the number of score terms (DeBERTa)."""
     terms = 1
     if isinstance(config.positions, DisentangledPositions):
         terms += config.positions.content_to_position + config.positions.position_to_content

@@ -74,7 +74,7 @@ class AttentionCall:
 
 @dataclass(frozen=True, slots=True)
 class AttentionRequest:
-    """The needs of an attention call, which its backend has to serve.
+    """Requirements of an attention call on its backend.
 
     Attributes:
         device: Type of the device: ``"cpu"``, ``"cuda"``, ...
@@ -109,7 +109,7 @@ class AttentionRequest:
         relative: bool = False,
         ordered: bool = False,
     ) -> str | None:
-        """Return why a backend cannot serve the request whose only special abilities are these; None when it can."""
+        """Return why a backend with only these abilities cannot serve the request; None if it can."""
         if self.weights and not weights:
             return "it does not return attention weights"
         if self.padding and not padding:

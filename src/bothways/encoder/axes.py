@@ -39,7 +39,7 @@ class RotaryPositions:
 
 @dataclass(frozen=True, slots=True)
 class EveryDistance:
-    """A row of its own for each distance up to ``span``; larger ones share the last (DeBERTa v1)."""
+    """A row for each distance up to ``span``; larger ones share the last (DeBERTa v1)."""
 
     span: int
 
@@ -176,7 +176,7 @@ AttentionBiases = Literal["all", "none", "query only", "query and value, and out
 
 @dataclass(frozen=True, slots=True)
 class OwnWeights:
-    """Each layer has its own."""
+    """Each layer has its own weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ class TanhPooler:
 
 @dataclass(frozen=True, slots=True)
 class NoPooler:
-    """The family has none; its heads carry their own transform."""
+    """The family has no pooler; its heads carry their own transform."""
 
 
 Pooling = TanhPooler | NoPooler
@@ -237,7 +237,7 @@ Projection = NoProjection | ProjectedAfterNorm | ProjectedBeforeNorm
 
 @dataclass(frozen=True, slots=True)
 class NoConvolution:
-    """None, as nearly everywhere."""
+    """No convolution, as nearly everywhere."""
 
 
 @dataclass(frozen=True, slots=True)

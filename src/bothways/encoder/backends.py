@@ -30,10 +30,10 @@ class AttentionBackend(Protocol):
     name: str
 
     def refusal(self, request: AttentionRequest) -> str | None:
-        """Why this backend cannot serve the request; None when it can."""
+        """Return why this backend cannot serve the request; None if it can."""
 
     def attend(self, call: AttentionCall) -> Tensor:
-        """Context of every token, (T, N, D)."""
+        """Return the context of every token, (T, N, D)."""
 
 
 class SDPA:
@@ -42,11 +42,11 @@ class SDPA:
     name = "sdpa"
 
     def refusal(self, request: AttentionRequest) -> str | None:
-        """Every token sees its whole sequence, and scores are plain products."""
+        """Refuse anything but plain products over whole sequences."""
         return request.unmet()
 
     def attend(self, call: AttentionCall) -> Tensor:
-        """Context of every token, (T, N, D)."""
+        """Return the context of every token, (T, N, D)."""
         heads, width = call.qkv_T3ND.shape[2:]
         runs = call.packed.once(_runs)
         contexts = []
@@ -62,12 +62,12 @@ class SDPA:
 
 
 class VarLen:
-    """Variable-length flash attention on a GPU: torch's own, or the ``flash_attn`` package where that is installed."""
+    """Variable-length flash attention on a GPU, by torch or the ``flash_attn`` package."""
 
     name = "varlen"
 
     def refusal(self, request: AttentionRequest) -> str | None:
-        """Refuse all but half precision on a GPU that has flash attention, with a head width that the kernels know."""
+        """Refuse all but half precision on a GPU with flash attention, with a head width that the kernels support."""
         unmet = request.unmet(local=True)
         if unmet is not None:
             return unmet
@@ -84,7 +84,7 @@ class VarLen:
         return None
 
     def attend(self, call: AttentionCall) -> Tensor:
-        """Context of every token, (T, N, D)."""
+        """Return the context of every token, (T, N, D)."""
         q_TND, k_TND, v_TND = call.qkv_T3ND.unbind(1)
         starts, longest = call.batch.cu_seqlens, call.batch.max_length
         seen = (-1, -1) if call.binding_reach is None else (call.binding_reach, call.binding_reach)
@@ -119,7 +119,7 @@ _ELSEWHERE: tuple[AttentionBackend, ...] = (_VARLEN, _LOCAL, _PADDED, REFERENCE)
 
 
 def choose(request: AttentionRequest, name: str | None = None) -> AttentionBackend:
-    """Return the backend for a request: the named one, or the fastest that can serve it on its device.
+    """Return the named backend for a request, or the fastest that can serve it on its device.
 
     Raises:
         UnsupportedAttention: The named backend does not exist or cannot serve the request, or none can.
@@ -143,7 +143,7 @@ def choose(request: AttentionRequest, name: str | None = None) -> AttentionBacke
 
 
 def runs_of_equal_length(lengths: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
-    """First row, row after the last, and length, for each run of neighbouring sequences of one length.
+    """Yield first row, row after the last, and length of each run of neighbouring sequences of equal length.
 
     >>> list(runs_of_equal_length((3, 3, 5)))
     [(0, 6, 3), (6, 11, 5)]
@@ -162,7 +162,7 @@ def _runs(packed: Packed) -> list[tuple[int, int, int]]:
 
 @cache
 def flash_attn_kernel() -> Callable[..., Tensor] | None:
-    """Return the kernel of the flash_attn package; None where that is missing or was built for another torch."""
+    """Return the kernel of the flash_attn package; None if it is missing or was built for another torch."""
     try:
         from flash_attn import flash_attn_varlen_func
     except (ImportError, OSError):

@@ -29,7 +29,7 @@ class PaddedRows(TokenRows):
 
     @classmethod
     def of(cls, input_ids_BS: Tensor, attention_mask_BS: Tensor, token_type_ids_BS: Tensor | None = None) -> Self:
-        """Return a padded batch as rows.
+        """Flatten a padded batch into rows.
 
         Positions count the real tokens, so padding may stand on the left or on the right.
 
@@ -48,65 +48,65 @@ class PaddedRows(TokenRows):
 
     @property
     def count(self) -> int:
-        """B."""
+        """Number of sequences, B."""
         return self.mask_BS.shape[0]
 
     @property
     def max_length(self) -> int:
-        """S, padding included."""
+        """Length with padding, S."""
         return self.mask_BS.shape[1]
 
     def hides(self, reach: int) -> bool:
-        """Return True: a graph for all lengths cannot ask."""
+        """Return True: a graph for all lengths cannot tell."""
         del reach
         return True
 
     @property
     def lengths_B(self) -> Tensor:
-        """Real tokens of each sequence, int64."""
+        """Number of tokens of each sequence without padding, int64."""
         return self.mask_BS.sum(1)
 
     @property
     def sequence_T(self) -> Tensor:
-        """Number of the sequence that each row belongs to, int64."""
+        """Number of each row's sequence, int64."""
         return torch.arange(self.count, device=self.mask_BS.device)[:, None].expand(self.mask_BS.shape).flatten()
 
     @property
     def real_BS(self) -> Tensor:
-        """True where there is a token, and no padding."""
+        """True for tokens, False for padding."""
         return self.mask_BS
 
     @property
     def first_tokens_B(self) -> Tensor:
-        """Row of each sequence's first real token, int64."""
+        """Row of each sequence's first token, int64."""
         return self.cu_seqlens[:-1].long() + self.mask_BS.long().argmax(1)
 
     @property
     def last_tokens_B(self) -> Tensor:
-        """Row of each sequence's last real token, int64."""
+        """Row of each sequence's last token, int64."""
         return self.cu_seqlens[1:].long() - 1 - self.mask_BS.flip(1).long().argmax(1)
 
     def padded(self, values_T: Tensor, fill: float = 0.0) -> Tensor:
-        """Rows (B S, ...) as (B, S, ...) with ``fill`` in the padding."""
+        """Reshape rows (B S, ...) to (B, S, ...), with ``fill`` in the padding."""
         values_BS = values_T.view(self.count, self.max_length, *values_T.shape[1:])
         mask_BS = self.mask_BS[(...,) + (None,) * (values_BS.dim() - 2)]
         return torch.where(mask_BS, values_BS, fill)
 
     def rows(self, values_BS: Tensor) -> Tensor:
-        """(B, S, ...) as rows (B S, ...)."""
+        """Reshape (B, S, ...) to rows (B S, ...)."""
         # A copy, which a graph drops: it must not rely on how the kernel that recorded it lays out its result.
         return values_BS.clone(memory_format=torch.contiguous_format).flatten(0, 1)
 
     def blanked(self, values_T: Tensor) -> Tensor:
-        """Rows of this batch with zeros in the padding."""
+        """Zero the rows of the padding."""
         return self.rows(self.padded(values_T))
 
     def sums(self, values_TH: Tensor) -> Tensor:
-        """Sum over the real tokens of each sequence, (B, H), in float32 or finer."""
+        """Sum the tokens of each sequence, (B, H), in float32 or finer."""
         return self.padded(values_TH).sum(1, dtype=summing_type(values_TH.dtype))
 
     def to(self, device: torch.device | str) -> "PaddedRows":
-        """Return the same batch on another device."""
+        """Move to a device."""
         return PaddedRows(
             self.ids_T.to(device),
             self.types_T.to(device),

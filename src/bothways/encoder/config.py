@@ -32,7 +32,7 @@ from bothways.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingConfig:
-    """The embedding table and what follows it.
+    """Configuration of the embedding.
 
     Attributes:
         width: Width of the table.
@@ -83,7 +83,7 @@ class DropoutRates:
 
 @dataclass(frozen=True, slots=True)
 class EncoderConfig:
-    """One encoder, complete.
+    """Configuration of an encoder.
 
     Raises:
         InvalidInput: The heads do not divide the hidden size, or a size is not positive.
@@ -157,12 +157,12 @@ class EncoderConfig:
 
     @property
     def max_length(self) -> int | None:
-        """The most tokens a text may have, special tokens included; None where there is no limit."""
+        """Maximum number of tokens, special ones included; None for no limit."""
         return self.positions.count
 
 
 def _check_buckets(distances: LogBuckets, count: int) -> None:
-    """Ranges of distances can only grow towards a largest distance that lies beyond the exact ones."""
+    """Check that the largest distance lies beyond the exact ones, so that ranges can grow towards it."""
     exact = distances.span // 2
     if count - 1 > exact and (exact < 1 or distances.max_distance - 1 <= exact):
         raise InvalidInput(

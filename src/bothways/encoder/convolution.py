@@ -26,7 +26,7 @@ class Convolution(nn.Module):
         self.dropout = Dropout(config.dropout.hidden)
 
     def forward(self, input_TH: Tensor, output_TH: Tensor, batch: Batch) -> Tensor:
-        """(T, H) of the first layer's input and of its output to (T, H)."""
+        """Map (T, H) of the first layer's input and output to (T, H)."""
         rows, width = input_TH.shape
         # Zeros between the sequences, as there are at the ends of a text alone.
         places_T = torch.arange(rows, device=input_TH.device) + batch.sequence_T * self.reach

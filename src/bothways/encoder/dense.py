@@ -24,7 +24,7 @@ class Reference:
         return request.unmet(weights=True, local=True, relative=True, ordered=True)
 
     def attend(self, call: AttentionCall) -> Tensor:
-        """Context of every token, (T, N, D)."""
+        """Return the context of every token, (T, N, D)."""
         contexts, start = [], 0
         for sequence_n3ND in call.qkv_T3ND.split_with_sizes(list(call.packed.lengths)):
             length = len(sequence_n3ND)
@@ -57,7 +57,7 @@ class Padded:
         return request.unmet(padding=True, local=True, relative=True, ordered=True)
 
     def attend(self, call: AttentionCall) -> Tensor:
-        """Context of every token, (T, N, D)."""
+        """Return the context of every token, (T, N, D)."""
         q_BNSD, k_BNSD, v_BNSD = call.batch.padded(call.qkv_T3ND).permute(2, 0, 3, 1, 4)
         mask = call.batch.once(_seen, call.binding_reach)
         if call.order_T is not None:
@@ -73,7 +73,7 @@ class Padded:
 
     @staticmethod
     def _biases(q_BNSD: Tensor, k_BNSD: Tensor, call: AttentionCall) -> Tensor:
-        """Return what distances and segments add to scaled scores: (B, N, S, S)."""
+        """Return the contribution of distances and segments to scaled scores: (B, N, S, S)."""
         assert call.relative is not None  # the caller looked
         relative, batch = call.relative, call.batch
         if isinstance(batch, PaddedRows):
@@ -88,13 +88,13 @@ class Padded:
 
 
 def _far(packed: Packed, length: int, reach: int) -> Tensor:
-    """Mask of the pairs of tokens that are out of each other's reach, (n, n)."""
+    """Return the mask of token pairs out of reach, (n, n)."""
     place_n = torch.arange(length, device=packed.cu_seqlens.device)
     return (place_n[:, None] - place_n).abs() > reach
 
 
 def _seen(batch: Batch, reach: int | None) -> Tensor:
-    """Mask of the keys that each query of the padded form sees: (B, 1, 1, S), or (B, 1, S, S) for local windows."""
+    """Return the mask of visible keys in the padded form: (B, 1, 1, S), or (B, 1, S, S) for local windows."""
     real_BS = batch.real_BS
     if reach is None:
         return real_BS[:, None, None, :]
@@ -105,24 +105,24 @@ def _seen(batch: Batch, reach: int | None) -> Tensor:
 
 
 def _segments_differ(batch: Batch) -> Tensor:
-    """Mask of the pairs of the padded form that are of different segments, (B, 1, S, S)."""
+    """Return the mask of pairs with different segments in the padded form, (B, 1, S, S)."""
     types_BS = batch.padded(batch.types_T)
     return types_BS[:, None, :, None] != types_BS[:, None, None, :]
 
 
 def _distances(batch: Batch, length: int) -> Tensor:
-    """Row of the batch's tables for the distance from query i to key j, (n, n)."""
+    """Return the row of the batch's tables for the distance from query i to key j, (n, n)."""
     place_n = torch.arange(length, device=batch.cu_seqlens.device)
     return place_n[:, None] - place_n + (batch.max_length - 1)
 
 
 def _padded_distances(batch: Batch) -> Tensor:
-    """`_distances` of sequences with their padding, (S, S); of a recorded graph, S is no number yet."""
+    """Return `_distances` of sequences with padding, (S, S); in a recorded graph S is no number yet."""
     return _distances(batch, batch.max_length)
 
 
 def _relative_scores(q_NnD: Tensor, k_NnD: Tensor, call: AttentionCall, start: int) -> Tensor:
-    """Return what distances and segments add to one sequence's unscaled scores, (N, n, n).
+    """Return the contribution of distances and segments to one sequence's unscaled scores, (N, n, n).
 
     It begins at row ``start``.
     """
@@ -137,7 +137,7 @@ def _relative_scores(q_NnD: Tensor, k_NnD: Tensor, call: AttentionCall, start: i
 
 
 def _distance_scores(q_NnD: Tensor, k_NnD: Tensor, relative: RelativeScores, place_nn: Tensor) -> Tensor:
-    """Return what distances add to unscaled scores, (..., N, n, n), gathered with an index of n x n."""
+    """Return the contribution of distances to unscaled scores, (..., N, n, n), gathered with an index of n x n."""
     scores_Nnn = q_NnD.new_zeros(*q_NnD.shape[:-1], q_NnD.shape[-2])
     if relative.keys_WND is not None:
         asking_NnD = q_NnD if relative.shift_ND is None else q_NnD + relative.shift_ND[:, None]
@@ -152,7 +152,7 @@ def _distance_scores(q_NnD: Tensor, k_NnD: Tensor, relative: RelativeScores, pla
 
 
 def _shifted_scores(q_BNSD: Tensor, k_BNSD: Tensor, relative: RelativeScores, scale: float) -> Tensor:
-    """Terms of distances in scaled scores, (B, N, S, S), read without an index of S x S."""
+    """Return the distance terms of scaled scores, (B, N, S, S), without an index of S x S."""
     terms = []
     if relative.keys_WND is not None:
         asking_BNSD = q_BNSD if relative.shift_ND is None else q_BNSD + relative.shift_ND[:, None]
@@ -164,7 +164,7 @@ def _shifted_scores(q_BNSD: Tensor, k_BNSD: Tensor, relative: RelativeScores, sc
 
 
 def _met(rows_BNSD: Tensor, table_WND: Tensor) -> Tensor:
-    """Products of each row with the vectors of W distances, (B, N, S, S): row i and column j are those of j - i.
+    """Return products of each row with the vectors of W distances, (B, N, S, S): row i and column j for j - i.
 
     They are a view of the products in which each row begins one place earlier (Dai et al. 2019, arXiv:1901.02860,
     appendix B).

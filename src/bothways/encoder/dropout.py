@@ -22,7 +22,7 @@ def dropout(values: Tensor, rate: float) -> Tensor:
 
 
 def mark_dropped(values: Tensor, rate: float) -> Tensor:
-    """Give elements from 0 on a minus sign, in place, where dropout zeroes them; a zero becomes a negative zero.
+    """Negate dropped elements in place, for elements from 0 on; a zero becomes a negative zero.
 
     One tensor so says both what the values were and which of them stay, those above 0. They are not scaled, see
     `kept_scale`.
@@ -31,13 +31,13 @@ def mark_dropped(values: Tensor, rate: float) -> Tensor:
 
 
 def kept_scale(values: Tensor, rate: float) -> float:
-    """Return what elements that stay are multiplied by; 0 where none does."""
+    """Return the factor of the kept elements; 0 if none is kept."""
     rate = round(rate * _LEVELS) / _LEVELS if values.device.type == "cpu" else rate
     return 1.0 / (1.0 - rate) if rate < 1.0 else 0.0
 
 
 def _kept(values: Tensor, rate: float) -> Tensor:
-    """0 where an element goes, 1 where it stays."""
+    """Return 0 for dropped and 1 for kept elements."""
     if values.device.type != "cpu":
         return (torch.rand_like(values, dtype=torch.float32) >= rate).to(values.dtype)
     dropped, count = round(rate * _LEVELS), values.numel()

@@ -21,14 +21,14 @@ from bothways.errors import UnsupportedConfig
 
 
 class EmbeddingTable(nn.Embedding):
-    """A table of vectors, drawn by `bothways.encoder.encoder.initialize` and not at once."""
+    """A table of vectors that `bothways.encoder.encoder.initialize` draws, not its constructor."""
 
     def reset_parameters(self) -> None:  # noqa: D102  (torch's contract)
         pass
 
 
 class Embedding(nn.Module):
-    """Token, position and segment vectors, as far as there are any; projection, norm, dropout."""
+    """Token, position and segment vectors, projection, norm and dropout, as configured."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Embedding(nn.Module):
         self.projection = Linear(width, config.hidden) if late else None
 
     def blanks(self, count: int) -> Tensor:
-        """First vectors (M, H) of a query stream.
+        """Return the first vectors (M, H) of a query stream.
 
         Raises:
             UnsupportedConfig: The encoder has no vector for it.
@@ -59,7 +59,7 @@ class Embedding(nn.Module):
         return self._finished(self.blank.expand(count, -1))
 
     def forward(self, batch: Batch) -> Tensor:
-        """First hidden states (T, H)."""
+        """Return the first hidden states (T, H)."""
         embedded_TE = self.tokens(batch.ids_T)
         if self.positions is not None:
             embedded_TE = embedded_TE + self.positions(batch.positions_T + self.offset)
@@ -75,7 +75,7 @@ class Embedding(nn.Module):
 
 
 def _position_rows(positions: Positions) -> tuple[int, int]:
-    """Row of position 0 in the table of absolute positions, and rows of the table; 0 where there is none."""
+    """Return the row of position 0 in the table of absolute positions, and the number of rows; 0 without a table."""
     match positions:
         case AbsolutePositions(count=count, offset=offset):
             return offset, count + offset

@@ -70,7 +70,7 @@ class Layers(nn.ModuleList):
         queries: Queries | None = None,
         memory: Memory | None = None,
     ) -> Tensor:
-        """Last hidden states.
+        """Return the last hidden states.
 
         Args:
             hidden_TH: First hidden states, as `Encoder.embed` gives them or altered.
@@ -100,7 +100,7 @@ class Layers(nn.ModuleList):
         return hidden_TH
 
     def _all_steps(self, hidden_TH: Tensor, queries: Queries | None, segment: Segment, run: Run, rows: Rows) -> Tensor:
-        """States behind the last layer: the rows that are read, or the queries' (M, H) if there are any."""
+        """Return the states behind the last layer: the selected rows, or the queries' (M, H) if there are any."""
         queries_MH = queries.hidden_MH if isinstance(queries, QueryStream) else None
         for place in range(len(self.steps)):
             if run.record is not None and place % self.inner == 0:
@@ -117,13 +117,13 @@ class Layers(nn.ModuleList):
         return hidden_TH if queries_MH is None else queries_MH
 
     def _recomputes(self, run: Run) -> bool:
-        """Return whether layers are checkpointed: a second run would record attention weights a second time."""
+        """Test whether layers are checkpointed; a second run would record attention weights twice."""
         return self.checkpointing and torch.is_grad_enabled() and not run.wants_attentions
 
     def _step(
         self, place: int, segment: Segment, run: Run, rows: Rows, hidden_TH: Tensor, queries_MH: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        """Those rows of the states behind a layer that are read, and those of the query stream if there is one."""
+        """Return the selected rows of the states behind a layer, and those of the query stream if there is one."""
         step, beside = cast("Layer", self[self.steps[place]]), self._around[1] if place == 0 else None
         # What convolves the first layer's output reads all of its rows.
         computed = segment.rows(rows if beside is None else ALL_ROWS)
@@ -137,7 +137,7 @@ class Layers(nn.ModuleList):
         return output_TH, queries_MH
 
     def _decoded(self, hidden_TH: Tensor, queries: MaskDecoding, segment: Segment, run: Run) -> Tensor:
-        """States (M, H) of the last layer's applications."""
+        """Return the states (M, H) of the last layer's repeated application."""
         step, joined_UH = cast("Layer", self[self.steps[-1]]), segment.joined(hidden_TH, len(self.steps) - 1)
         queries_MH = hidden_TH[queries.rows_M] + queries.added_MH
         for _ in range(queries.times):
@@ -163,12 +163,12 @@ class Encoder(nn.Module):
         initialize(self, config.initializer_range)
 
     def embed(self, batch: Batch) -> Tensor:
-        """First hidden states (T, H), which `layers` takes."""
+        """Return the first hidden states (T, H), the input of `layers`."""
         hidden_TH: Tensor = self.embedding(batch)
         return hidden_TH
 
     def queries(self, rows_M: Tensor, counts: tuple[int, ...], order_T: Tensor) -> QueryStream:
-        """Return a query stream, which `layers` takes; see `QueryStream` for the arguments.
+        """Return a query stream, an input of `layers`; see `QueryStream` for the arguments.
 
         Raises:
             UnsupportedConfig: The encoder has no vector that it begins with.
@@ -183,7 +183,7 @@ class Encoder(nn.Module):
         backend: str | None = None,
         record: Recorder | None = None,
     ) -> Tensor:
-        """Last hidden states: ``encoder.layers(encoder.embed(batch), batch, ...)``.
+        """Return the last hidden states: ``encoder.layers(encoder.embed(batch), batch, ...)``.
 
         Args:
             batch: The batch.
@@ -233,7 +233,7 @@ def activation_checkpointing(module: nn.Module) -> Iterator[None]:
 
 
 def layer_order(config: EncoderConfig) -> tuple[tuple[int, ...], ...]:
-    """Return which of the layers' weights run at each of the L steps.
+    """Return the index of the weights of each of the L steps.
 
     >>> # 4 layers in 2 shared groups: layer_order(config) == ((0,), (0,), (1,), (1,))
     """
@@ -268,6 +268,6 @@ def initialize(module: nn.Module, spread: float) -> None:
 
 
 def count_parameters(config: EncoderConfig) -> int:
-    """Parameters of the encoder without its pooler, counted on a model that takes no memory."""
+    """Count the parameters of the encoder without its pooler, on a model without memory."""
     with torch.device("meta"):
         return sum(parameter.numel() for parameter in Encoder(config).parameters())

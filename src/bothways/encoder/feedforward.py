@@ -56,7 +56,7 @@ class FeedForward(nn.Module):
         self.dropout = Dropout(config.dropout.inner)
 
     def forward(self, hidden_TH: Tensor) -> Tensor:
-        """(T, H) to (T, H)."""
+        """Map (T, H) to (T, H)."""
         return _some_rows_at_a_time(self._of, hidden_TH)
 
     def _of(self, hidden_TH: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ class GatedForward(nn.Module):
         self.dropout = Dropout(config.dropout.inner)
 
     def forward(self, hidden_TH: Tensor) -> Tensor:
-        """(T, H) to (T, H)."""
+        """Map (T, H) to (T, H)."""
         return _some_rows_at_a_time(self._of, hidden_TH)
 
     def _of(self, hidden_TH: Tensor) -> Tensor:
@@ -104,7 +104,7 @@ def feed_forward(config: EncoderConfig) -> FeedForward | GatedForward:
 
 
 def _some_rows_at_a_time(network: Callable[[Tensor], Tensor], hidden_TH: Tensor) -> Tensor:
-    """Return the network of all rows; in inference on a CPU by parts, whose inner states stay in the cache."""
+    """Apply the network to all rows; in inference on a CPU in parts whose inner states stay in the cache."""
     if not torch.is_inference_mode_enabled() or hidden_TH.device.type != "cpu":
         return network(hidden_TH)
     return in_parts(network, hidden_TH, hidden_TH.shape[1])
@@ -115,7 +115,7 @@ def _activated(inner_TF: Tensor, activation: Activation) -> Tensor:
 
 
 def _may_compute_again(dropout: Dropout) -> bool:
-    """Return whether the backward pass may compute the inner states again.
+    """Test whether the backward pass may recompute the inner states.
 
     Kept, they would be a quarter of all that a layer keeps; an activation takes a hundredth of a layer's time. After
     dropout they cannot be told from the states before.

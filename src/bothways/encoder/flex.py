@@ -46,7 +46,7 @@ class Flex:
         return None
 
     def attend(self, call: AttentionCall) -> Tensor:
-        """Context of every token, (T, N, D)."""
+        """Return the context of every token, (T, N, D)."""
         q_NTD, k_NTD, v_NTD = (part.transpose(0, 1) for part in call.qkv_T3ND.unbind(1))
         context_1NTD = _kernel(q_NTD.device.type)(
             q_NTD[None],
@@ -62,7 +62,7 @@ class Flex:
 
 @cache
 def _kernel(device: str) -> Callable[..., Tensor]:
-    """Return the compiled kernel where there is one; compiled anew for other shapes of the two functions only."""
+    """Return the compiled kernel if there is one; it is compiled anew for other shapes of the two functions only."""
     # Loaded late: it brings torch's compiler with it.
     from torch.nn.attention.flex_attention import flex_attention
 
@@ -71,7 +71,7 @@ def _kernel(device: str) -> Callable[..., Tensor]:
 
 
 def _block_mask(packed: Packed, reach: int | None) -> "BlockMask":
-    """Return which blocks of rows see each other: those that share a sequence. Within a block, which tokens."""
+    """Return the mask of blocks of rows that share a sequence, and of tokens within a block."""
     from torch.nn.attention.flex_attention import BlockMask
 
     sequence_T = packed.sequence_T
@@ -95,7 +95,7 @@ def _block_mask(packed: Packed, reach: int | None) -> "BlockMask":
 
 
 def _score_mod(q_NTD: Tensor, k_NTD: Tensor, relative: RelativeScores, call: AttentionCall) -> ScoreMod:
-    """Return what changes a score that is scaled already."""
+    """Return the function that changes scaled scores."""
     types_T, scale = call.batch.types_T, call.scale
     asking_NTD = q_NTD if relative.shift_ND is None else q_NTD + relative.shift_ND[:, None].to(q_NTD.dtype)
     by_query_NTW = _met(asking_NTD, relative.keys_WND, scale)
@@ -120,5 +120,5 @@ def _score_mod(q_NTD: Tensor, k_NTD: Tensor, relative: RelativeScores, call: Att
 
 
 def _met(rows_NTD: Tensor, table_WND: Tensor | None, scale: float) -> Tensor | None:
-    """Return what rows make of each distance, scaled: (N, T, W)."""
+    """Return scaled products of rows and distances: (N, T, W)."""
     return None if table_WND is None else (rows_NTD * scale) @ table_WND.to(rows_NTD.dtype).permute(1, 2, 0)

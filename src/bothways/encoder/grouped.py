@@ -29,11 +29,11 @@ class Grouped:
     name = "grouped"
 
     def refusal(self, request: AttentionRequest) -> str | None:
-        """Every token sees its whole sequence, and scores are plain products."""
+        """Refuse anything but plain products over whole sequences."""
         return request.unmet()
 
     def attend(self, call: AttentionCall) -> Tensor:
-        """Context of every token, (T, N, D)."""
+        """Return the context of every token, (T, N, D)."""
         groups = call.packed.once(_groups, call.qkv_T3ND.shape[2], call.qkv_T3ND.dtype)
         parts = call.qkv_T3ND.split_with_sizes([group.tokens for group in groups])
         return torch.cat([_attend_group(part, group, call) for part, group in zip(parts, groups, strict=True)])
@@ -41,7 +41,7 @@ class Grouped:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Neighbours of like length, which are computed at once.
+    """Neighbours of similar length, computed at once.
 
     Attributes:
         tokens: Their tokens together.
@@ -57,7 +57,7 @@ class _Group:
 
 
 def groups_of_like_length(lengths: tuple[int, ...], waste: float = 0.2) -> list[tuple[int, ...]]:
-    """Lengths of neighbouring sequences, in groups that hold at most ``waste`` times their tokens in padding.
+    """Group neighbouring sequences; a group holds at most ``waste`` times its tokens in padding.
 
     >>> groups_of_like_length((10, 9, 8, 3, 3))
     [(10, 9, 8), (3, 3)]
@@ -127,12 +127,12 @@ class _Dropped(torch.autograd.Function):
 
 
 def _kept(marked_PSS: Tensor, rate: float) -> Tensor:
-    """Weights after dropout, of marked ones (see `mark_dropped`)."""
+    """Return weights after dropout from marked ones (see `mark_dropped`)."""
     return marked_PSS.clamp(min=0).mul_(kept_scale(marked_PSS, rate))
 
 
 def _attend_group(qkv_T3ND: Tensor, group: _Group, call: AttentionCall) -> Tensor:
-    """Context (T, N, D) of a group of sequences, padded to the longest of them where they differ."""
+    """Return the context (T, N, D) of a group of sequences, padded to the longest if they differ."""
     heads, width = qkv_T3ND.shape[2:]
     count = len(group.bias_P1S) // heads
     if group.rows_T is not None:

@@ -29,12 +29,12 @@ class MeanOfTokens:
 
 @dataclass(frozen=True, slots=True)
 class EachToken:
-    """Those of all tokens, each by itself."""
+    """The state of each token."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextsOfPair:
-    """The mean of all tokens of a pair, and what its two texts have in common that are read apart.
+    """The mean of all tokens of a pair, and a comparison of its two texts, read separately.
 
     Attributes:
         start: Id of the token that a text begins with.
@@ -80,27 +80,27 @@ class Transform:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """A score for each label that the checkpoint names."""
+    """A score for each label of the checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """Two scores: whether the second text belongs behind the first, or not."""
+    """Two scores: the second text follows the first, or not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """One score: whether the token was replaced by another."""
+    """One score: the token was replaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpanLogits:
-    """Two scores: whether an answer starts at the token, and whether it ends there."""
+    """Two scores: an answer starts at the token, an answer ends there."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChoiceLogit:
-    """One score, to be compared with those of the other choices of a question."""
+    """One score, compared across the choices of a question."""
 
 
 Scores = Labels | Relation | Replaced | SpanLogits | ChoiceLogit

@@ -50,7 +50,7 @@ class Pooler(nn.Module):
         initialize(self, config.initializer_range)
 
     def forward(self, first_BH: Tensor) -> Tensor:
-        """Pooled output (B, H) of the first tokens' last hidden states."""
+        """Return the pooled output (B, H) of the first tokens' last hidden states."""
         return torch.tanh(self.dense(first_BH))
 
 
@@ -66,7 +66,7 @@ class TransformLayer(nn.Module):
         self.norm = norm or nn.Identity()
 
     def forward(self, hidden_MH: Tensor) -> Tensor:
-        """(M, H) to (M, H), or to (M, E) before the token table."""
+        """Map (M, H) to (M, H), or to (M, E) before the token table."""
         transformed: Tensor = self.norm(self.activation(self.dense(self.dropout(hidden_MH))))
         return transformed
 
@@ -82,11 +82,11 @@ class MaskedLMHead(nn.Module):
         initialize(self, config.initializer_range)
 
     def forward(self, hidden_MH: Tensor, tokens_VE: Tensor) -> Tensor:
-        """Logits (M, V) of the selected rows, given the encoder's token table (V, E)."""
+        """Return logits (M, V) of the selected rows, given the encoder's token table (V, E)."""
         return linear(self.transformed(hidden_MH, tokens_VE.dtype), tokens_VE, self.bias.to(tokens_VE.dtype))
 
     def transformed(self, hidden_MH: Tensor, dtype: torch.dtype) -> Tensor:
-        """Return the rows (M, E) that meet the token table, in its type."""
+        """Return the rows (M, E) that multiply the token table, in its type."""
         # A head may be more precise than the encoder below it.
         own_ME: Tensor = self.transform(hidden_MH.to(self.bias.dtype)).to(dtype)
         return own_ME
@@ -110,7 +110,7 @@ class ScoreHead(nn.Module):
         initialize(self, config.initializer_range)
 
     def forward(self, hidden_MH: Tensor) -> Tensor:
-        """Scores (M, C) of the rows that `read_rows` gives."""
+        """Return scores (M, C) of the rows that `read_rows` gives."""
         # A head may be more precise than the encoder below it.
         own_MH = hidden_MH.to(self.output.weight.dtype)
         scores_MC: Tensor = self.output(self.dropout(self.transform(own_MH)))
@@ -121,7 +121,7 @@ Head = MaskedLMHead | ScoreHead
 
 
 def new_head(config: EncoderConfig, kind: HeadKind, labels: int = 1) -> Head:
-    """Return a head of this kind with weights drawn as the encoder's are."""
+    """Return a head of this kind with newly drawn weights."""
     match kind:
         case MaskedLMHeadKind():
             return MaskedLMHead(config, kind)
@@ -130,7 +130,7 @@ def new_head(config: EncoderConfig, kind: HeadKind, labels: int = 1) -> Head:
 
 
 def score_count(scores: Scores, labels: int) -> int:
-    """Return how many scores come out, C."""
+    """Return the number of scores, C."""
     match scores:
         case Labels():
             return labels
@@ -141,7 +141,7 @@ def score_count(scores: Scores, labels: int) -> int:
 
 
 def read_width(read: Read, hidden: int) -> int:
-    """Return the width of a row that a head reads, where the encoder has ``hidden``, H; its first H are one state."""
+    """Return the width of the rows that a head reads, given the hidden size H; the first H are one state."""
     return compared_width(hidden) if isinstance(read, TextsOfPair) else hidden
 
 
@@ -156,7 +156,7 @@ def read_rows(read: Read, encoder: Encoder, batch: Batch, *, backend: str | None
 
 
 def read_from(read: Read, encoder: Encoder, hidden_TH: Tensor, batch: Batch, *, backend: str | None = None) -> Tensor:
-    """`read_rows` of hidden states that are there already, those of all tokens."""
+    """Return the rows of `read_rows` from the hidden states of all tokens."""
     return _of_all(read, encoder, select(hidden_TH, _rows(read), batch), batch, backend)
 
 
@@ -172,7 +172,7 @@ def _of_all(read: Read, encoder: Encoder, hidden_MH: Tensor, batch: Batch, backe
 
 
 def layer_rows(read: Read, encoder: Encoder, states: Sequence[Tensor], batch: Batch) -> tuple[Tensor, ...]:
-    """Return the rows that a head reads, and the states of the layers before at the same places, (B, H) each.
+    """Return the rows that a head reads, and the states of the earlier layers at the same places, (B, H) each.
 
     Of pairs whose texts are read apart, too, those are the means of the pairs' tokens.
 
@@ -198,7 +198,7 @@ def layer_states(encoder: Encoder, batch: Batch) -> tuple[Tensor, ...]:
 
 
 def head_logits(head: Head, encoder: Encoder, batch: Batch, *, choices: int = 1, backend: str | None = None) -> Tensor:
-    """Return what a head says of a batch, in the shape that its kind calls for.
+    """Return a head's scores for a batch, in the shape of its kind.
 
     Args:
         head: The head.
@@ -218,7 +218,7 @@ def head_logits(head: Head, encoder: Encoder, batch: Batch, *, choices: int = 1,
 
 
 def logits_from(head: Head, encoder: Encoder, batch: Batch, hidden_TH: Tensor, *, choices: int = 1) -> Tensor:
-    """`head_logits` of hidden states that are there already, those of all tokens."""
+    """Return `head_logits` from the hidden states of all tokens."""
     if isinstance(head, MaskedLMHead):
         return batch.padded(head(hidden_TH, encoder.embedding.tokens.weight))
     return _shaped(head, head(read_from(head.kind.read, encoder, hidden_TH, batch)), batch, choices)

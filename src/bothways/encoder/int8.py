@@ -33,7 +33,7 @@ _BEHIND = 8
 
 @dataclass(frozen=True, eq=False)
 class Int8Weight:
-    """A weight in int8, and how the inputs are brought there.
+    """A weight in int8, with the scaling of its inputs.
 
     Attributes:
         codes_OI: Weights, int8.
@@ -49,7 +49,7 @@ class Int8Weight:
 
     @classmethod
     def of(cls, weight_OI: Tensor, shift_I: Tensor, stretch_I: Tensor, pair: int = ANY_PAIR) -> "Int8Weight":
-        """Round a weight, given how its inputs are shifted and stretched, and the largest pair of codes."""
+        """Round a weight, given shift and stretch of its inputs, and the largest pair of codes."""
         stretched_OI = weight_OI.detach() / stretch_I
         scale_O = steps(stretched_OI, pair // 2)
         codes_OI = (stretched_OI / scale_O[:, None]).round().to(torch.int8)
@@ -71,7 +71,7 @@ class Int8Weight:
         return y_TO
 
     def _of_some(self, x_TI: Tensor, whole_O: Tensor, y_TO: Tensor | None = None) -> Tensor:
-        """Return the outputs of some rows, written into ``y_TO`` where it is given."""
+        """Return the outputs of some rows, written into ``y_TO`` if given."""
         if self._stretches:
             x_TI = torch.addcmul(self._before_I, x_TI, self.stretch_I)
         codes_TC = _rounded(x_TI)
@@ -109,7 +109,7 @@ class Int8Weight:
 
     @cached_property
     def _packed(self) -> Tensor:
-        """Weights as oneDNN reads them; those of what is stored behind the codes of a row are zero."""
+        """Weights as oneDNN reads them, with zeros for what is stored behind the codes of a row."""
         return cast("Tensor", torch.ops.onednn.qlinear_prepack(F.pad(self.codes_OI, (0, _BEHIND)), None))
 
     @cached_property
@@ -118,12 +118,12 @@ class Int8Weight:
 
     @cached_property
     def _weights_O(self) -> Tensor:
-        """The outputs of an input that is one everywhere once it is shifted and stretched."""
+        """Outputs for an input of ones after shifting and stretching."""
         return (self.codes_OI.double().sum(1) * self.scale_O.double()).float()
 
     @cached_property
     def _bias_O(self) -> Tensor:
-        """Restores to each output what the shift has taken."""
+        """Correction of each output for the shift."""
         return (self.weight().double() @ self.shift_I.double()).float()
 
     @cached_property
@@ -136,7 +136,7 @@ class Int8Weight:
 
 
 def steps(stretched_OI: Tensor, largest: int) -> Tensor:
-    """Return the step of each output's weights (O), above 0, with which the largest weight becomes this number."""
+    """Return the step of each output's weights (O), above 0, that maps the largest weight to this number."""
     return stretched_OI.abs().amax(1).div(largest).clamp_min(torch.finfo(torch.float32).tiny)
 
 
@@ -162,7 +162,7 @@ def largest_pair() -> int:
 
 
 def _adds_exactly(pair: int) -> bool:
-    """Return whether the largest sums that such pairs of weights can have are exact."""
+    """Test whether the largest sums of such pairs of weights are exact."""
     width = 64
     codes_TI = torch.full((_BLOCK, width), STEPS, dtype=torch.uint8)
     # If others were added first than inputs 0 and 1, 2 and 3, their sums would be larger.

@@ -27,12 +27,12 @@ class PostNormLayer(nn.Module):
         self.dropout = Dropout(config.dropout.hidden)
 
     def forward(self, hidden_TH: Tensor, run: Run, rows: Rows) -> Tensor:
-        """(T, H) to those rows of (T, H) that are read."""
+        """Map (T, H) to its selected rows."""
         # Behind the attention each row stands for itself, so unread ones are left out.
         return self._behind(select(hidden_TH, rows, run.batch), self.attention(hidden_TH, run, rows))
 
     def two_streams(self, hidden_TH: Tensor, queries_MH: Tensor, run: Run, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Return two streams: those rows of the content stream (T, H) that are read, and the query stream (M, H)."""
+        """Return the selected rows of the content stream (T, H), and the query stream (M, H)."""
         attended_TH, answered_MH = self.attention.two_streams(hidden_TH, queries_MH, run, rows)
         read_TH = self._behind(select(hidden_TH, rows, run.batch), attended_TH)
         return read_TH, self._behind(queries_MH, answered_MH)
@@ -55,12 +55,12 @@ class PreNormLayer(nn.Module):
         self.dropout = Dropout(config.dropout.hidden)
 
     def forward(self, hidden_TH: Tensor, run: Run, rows: Rows) -> Tensor:
-        """(T, H) to those rows of (T, H) that are read."""
+        """Map (T, H) to its selected rows."""
         attended_TH = self.attention(self.attention_norm(hidden_TH), run, rows)
         return self._behind(select(hidden_TH, rows, run.batch), attended_TH)
 
     def two_streams(self, hidden_TH: Tensor, queries_MH: Tensor, run: Run, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Return two streams: those rows of the content stream (T, H) that are read, and the query stream (M, H)."""
+        """Return the selected rows of the content stream (T, H), and the query stream (M, H)."""
         normed = self.attention_norm(hidden_TH), self.attention_norm(queries_MH)
         attended_TH, answered_MH = self.attention.two_streams(*normed, run, rows)
         read_TH = self._behind(select(hidden_TH, rows, run.batch), attended_TH)
@@ -75,7 +75,7 @@ Layer = PostNormLayer | PreNormLayer
 
 
 def layer(config: EncoderConfig, index: int) -> Layer:
-    """Layer number ``index``, counted from 0."""
+    """Return layer number ``index``, counted from 0."""
     match config.norm:
         case PostNorm():
             return PostNormLayer(config, index)
@@ -87,17 +87,17 @@ class Norm(nn.LayerNorm):
     """`torch.nn.LayerNorm` without its checks of the arguments, which take as long as the norm of a short text."""
 
     def forward(self, hidden_TH: Tensor) -> Tensor:
-        """(T, H) to (T, H)."""
+        """Map (T, H) to (T, H)."""
         return torch.layer_norm(hidden_TH, self.normalized_shape, self.weight, self.bias, self.eps)
 
 
 def norm(config: EncoderConfig) -> Norm:
-    """Return a norm of hidden states as the configuration has them."""
+    """Return a norm of hidden states as configured."""
     return Norm(config.hidden, eps=config.norm.eps, bias=config.norm.bias)
 
 
 def _add_into(fresh_TH: Tensor, hidden_TH: Tensor) -> Tensor:
-    """Return the sum, in the place of what dropout or a linear map has just made.
+    """Add in place to the output of dropout or a linear map.
 
     Nobody else holds it, no gradient needs it.
 

@@ -20,7 +20,7 @@ from bothways.products import ROW_BLOCK, matrix_product, onednn_product, packed_
 
 
 class Linear(nn.Linear):
-    """``x W^T + b``, as `torch.nn.Linear`, but drawn by `bothways.encoder.encoder.initialize` and not at once."""
+    """A map ``x W^T + b``, as `torch.nn.Linear`, but drawn by `bothways.encoder.encoder.initialize`."""
 
     def reset_parameters(self) -> None:  # noqa: D102  (torch's contract)
         pass
@@ -30,7 +30,7 @@ class Linear(nn.Linear):
 
 
 def linear(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
-    """``x W^T + b`` (T, O)."""
+    """Return ``x W^T + b`` (T, O)."""
     if not _float32_rows(x_TI, weight_OI):
         return F.linear(x_TI, weight_OI, bias_O)
     if torch.is_inference_mode_enabled() and (form := form_of(weight_OI, x_TI.shape[0])) is not None:
@@ -44,14 +44,14 @@ def linear(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
 
 
 def rows_to_fill(rows: int) -> int:
-    """Return the rows that a batch of inference has more in whole blocks; 0 where filling them would not pay."""
+    """Return the number of rows that fill a batch of inference up to whole blocks; 0 if filling does not pay."""
     if rows <= matrix_product().packed_rows:
         return -rows % packed_block(rows)
     return _unpacked_rows_to_fill(rows)
 
 
 def _unpacked_rows_to_fill(rows: int) -> int:
-    """Return the same of products by weights that are not packed."""
+    """Return the same for weights that are not packed."""
     missing = -rows % ROW_BLOCK
     return missing if missing <= matrix_product().filling * rows else 0
 
@@ -108,7 +108,7 @@ def _weight_gradient(gradient_TO: Tensor, x_TI: Tensor) -> Tensor:
 
 
 def _float32_rows(x_TI: Tensor, weight_OI: Tensor) -> bool:
-    """Return whether these are float32 rows on a CPU, which oneDNN may multiply.
+    """Test whether these are float32 rows on a CPU, which oneDNN may multiply.
 
     Subclasses of tensors (without content, of a graph being recorded) go to torch.
     """

@@ -25,14 +25,14 @@ class Local:
         return request.unmet(local=True) or (None if request.local else "it is for local windows")
 
     def attend(self, call: AttentionCall) -> Tensor:
-        """Context of every token, (T, N, D)."""
+        """Return the context of every token, (T, N, D)."""
         assert call.reach is not None  # the request said so
         parts = call.qkv_T3ND.split_with_sizes(list(call.packed.lengths))
         return torch.cat([_sequence(part, call, call.reach) for part in parts])
 
 
 def _sequence(qkv_n3ND: Tensor, call: AttentionCall, reach: int) -> Tensor:
-    """Context (n, N, D) of one sequence."""
+    """Return the context (n, N, D) of one sequence."""
     length, dropout, scale = len(qkv_n3ND), call.dropout, call.scale
     q_NnD, k_NnD, v_NnD = qkv_n3ND.permute(1, 2, 0, 3)
     if length <= reach + 1:
@@ -55,7 +55,7 @@ def _sequence(qkv_n3ND: Tensor, call: AttentionCall, reach: int) -> Tensor:
 
 
 def _mask(packed: Packed, length: int, rows: int, reach: int) -> Tensor:
-    """Return whether query ``block * rows + r`` sees key ``block * rows + c - reach``: (b, 1, r, c)."""
+    """Return the mask in which query ``block * rows + r`` sees key ``block * rows + c - reach``: (b, 1, r, c)."""
     blocks, device = -(-length // rows), packed.cu_seqlens.device
     query_r, key_c = torch.arange(rows, device=device), torch.arange(rows + 2 * reach, device=device) - reach
     near_rc = (query_r[:, None] - key_c).abs() <= reach

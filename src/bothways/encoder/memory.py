@@ -52,7 +52,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class NoMemory:
-    """A batch that stands by itself.
+    """A batch without a memory.
 
     Attributes:
         own: The batch.
@@ -62,7 +62,7 @@ class NoMemory:
 
     @property
     def batch(self) -> Batch:
-        """The batch that layers read."""
+        """The batch."""
         return self.own
 
     def joined(self, hidden_TH: Tensor, layer: int) -> Tensor:
@@ -75,7 +75,7 @@ class NoMemory:
         return rows
 
     def targets(self, queries: Queries) -> Targets:
-        """Return the tokens that have queries of their own."""
+        """Return the tokens with queries of their own."""
         return Targets.of(queries.rows_M, queries.counts, queries.order_T, unpadded(self.own))
 
 
@@ -99,7 +99,7 @@ class Recurrence:
 
     @classmethod
     def of(cls, memory: Memory, batch: Packed) -> "Recurrence":
-        """Put memories before the sequences of a batch, or behind them."""
+        """Put memories before or behind the sequences of a batch."""
         before_B, lengths_B = np.array(memory.lengths), np.array(batch.lengths)
         behind_B = np.array(memory.behind or (False,) * batch.count)
         ends_B = np.cumsum(before_B + lengths_B)
@@ -122,11 +122,11 @@ class Recurrence:
         return torch.cat([before_ZH, hidden_TH]).index_select(0, self.joined_U)
 
     def rows(self, rows: Rows) -> Rows:
-        """Rows of the sequences as rows of both together."""
+        """Map rows of the sequences to rows of both together."""
         return rows if isinstance(rows, NoRows) else SelectedRows(select(self.own_T, rows, self.own))
 
     def targets(self, queries: Queries) -> Targets:
-        """Return the tokens of the sequences that have queries of their own; they see all of the memory."""
+        """Return the tokens of the sequences with queries of their own; they see all of the memory."""
         order_U = None
         if queries.order_T is not None:
             before_Z = queries.order_T.new_full((sum(self.memory.lengths),), VISIBLE)
@@ -138,7 +138,7 @@ Segment = NoMemory | Recurrence
 
 
 def segment_of(batch: Batch, memory: Memory | None, layers: int) -> Segment:
-    """Return what the layers of an encoder read for a batch.
+    """Return the input of an encoder's layers for a batch.
 
     Raises:
         InvalidInput: The memory is of another batch or encoder, or the batch has padding.
@@ -150,7 +150,7 @@ def segment_of(batch: Batch, memory: Memory | None, layers: int) -> Segment:
 
 
 def unpadded(batch: Batch) -> Packed:
-    """Return the batch, known to have no padding.
+    """Check that the batch has no padding.
 
     Raises:
         InvalidInput: It has.

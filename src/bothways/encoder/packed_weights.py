@@ -45,7 +45,7 @@ class PackedWeight:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BFloat16Weight:
-    """A weight in bfloat16, by which rows in bfloat16 are multiplied; sums are in float32, results rounded once.
+    """A weight in bfloat16 for rows in bfloat16; sums are in float32, results rounded once.
 
     Attributes:
         weight_OI: The weight in oneDNN's own layout; where the processor has no such product, its rounded numbers in
@@ -74,7 +74,7 @@ class BFloat16Weight:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A form of a parameter, the state that the parameter had when it got it, and whether somebody chose it."""
+    """A form of a parameter, with the parameter's state at that time, and True for a chosen form."""
 
     weight: "ref[Tensor]"
     state: tuple[int, int, torch.Size]
@@ -87,19 +87,19 @@ _kept: dict[int, _Kept] = {}
 
 
 def hold(weight_OI: nn.Parameter, form: WeightForm) -> None:
-    """Multiply by a form from now on, in inference, as long as the parameter stays as it is."""
+    """Multiply by a form in inference, as long as the parameter stays as it is."""
     _keep(weight_OI, form, chosen=True)
 
 
 def hold_bfloat16(weights: Iterable[nn.Parameter]) -> None:
-    """Multiply by weights in bfloat16 from now on, in inference, but for those that are int8."""
+    """Multiply by weights in bfloat16 in inference, except those in int8."""
     for weight_OI in weights:
         if held(weight_OI) is None:
             hold(weight_OI, BFloat16Weight.of(weight_OI))
 
 
 def held(weight_OI: Tensor) -> WeightForm | None:
-    """Return the form that was chosen for a parameter; None where none was, or the parameter has changed since."""
+    """Return the chosen form of a parameter; None without one, or if the parameter has changed since."""
     known = _known(weight_OI)
     return known.form if known is not None and known.chosen else None
 
@@ -116,7 +116,7 @@ def drop_all(weights: Iterable[nn.Parameter]) -> None:
 
 
 def form_of(weight_OI: Tensor, rows: int) -> WeightForm | None:
-    """Return what so many rows are multiplied by in inference; None where that is the weight as it is."""
+    """Return the form that multiplies so many rows in inference; None for the plain weight."""
     known = _known(weight_OI)
     if known is not None and known.chosen:
         return known.form
@@ -148,7 +148,7 @@ def _state(weight_OI: Tensor) -> tuple[int, int, torch.Size]:
 
 
 def _drop(kept: dict[int, _Kept], key: int, _: object) -> None:
-    """Drop a form; given the dictionary, as at the end of a process modules go before parameters."""
+    """Drop a form; given the dictionary, since modules go before parameters when a process ends."""
     kept.pop(key, None)
 
 
@@ -162,7 +162,7 @@ register_optimizer_step_post_hook(_forget)
 
 
 def _filled_product(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
-    """Return ``x W^T + b`` (T, O), the rows filled up with zeros to whole blocks."""
+    """Return ``x W^T + b`` (T, O), with rows of zeros up to whole blocks."""
     rows = x_TI.shape[0]
     missing = -rows % packed_block(rows)
     if not missing:

@@ -21,7 +21,7 @@ def means(hidden_TH: Tensor, batch: Batch) -> Tensor:
 
 
 def compared_width(hidden: int) -> int:
-    """Numbers that `compared` gives of a pair."""
+    """Return the width of `compared`."""
     return 3 * hidden + 1
 
 
@@ -47,7 +47,7 @@ def compared(pairs_BH: Tensor, texts_2BH: Tensor) -> Tensor:
 
 
 def texts_of_pairs(batch: Batch, start: int, separator: int) -> Batch:
-    """Return a batch of 2 B texts, the first text of each pair and then the second of each, as if each were read alone.
+    """Return a batch of 2 B texts, first and second of each pair in turn, as if each were read alone.
 
     A first text ends with its pair's first separator. The second begins at the last of the separators that follow each
     other there (BERT has one, RoBERTa two), in whose place it has the token that a text begins with.

@@ -43,7 +43,7 @@ class DistanceVectors:
 
 @dataclass(frozen=True, slots=True)
 class Angles:
-    """Cosines and sines of each token's angles, (T, D), by the base that they were made of."""
+    """Cosines and sines of each token's angles, (T, D), by their base."""
 
     by_theta: dict[float, tuple[Tensor, Tensor]]
 
@@ -55,7 +55,7 @@ class SharedPositions(Protocol):
     """Position tensors of a batch, shared by all layers."""
 
     def __call__(self, batch: Batch, dtype: torch.dtype) -> Shared:
-        """Work it out once for a batch."""
+        """Compute it once for a batch."""
 
 
 class LayerPositions(Protocol):
@@ -70,20 +70,20 @@ class LayerPositions(Protocol):
     reads_queries: bool
 
     def __call__(self, qkv_T3ND: Tensor, qkv: QKV, shared: Shared) -> tuple[Tensor, RelativeScores | None]:
-        """Return queries, keys and values as attention takes them, and what distances add to the scores."""
+        """Return queries, keys and values as attention takes them, and the scores of distances."""
 
 
 class NothingShared(nn.Module):
-    """Absolute positions are in the embedding already."""
+    """Nothing: absolute positions are in the embedding already."""
 
     def forward(self, batch: Batch, dtype: torch.dtype) -> Shared:
-        """Nothing."""
+        """Return nothing."""
         del batch, dtype
         return None
 
 
 class Unchanged(nn.Module):
-    """Attention that knows no positions."""
+    """Attention without positions."""
 
     has_scores = False
     reads_queries = False
@@ -103,7 +103,7 @@ class RotaryAngles(nn.Module):
         self.frequencies = {theta: _frequencies(theta, head_width) for theta in thetas}
 
     def forward(self, batch: Batch, dtype: torch.dtype) -> Shared:
-        """Angles of the position times ``theta^(-2 d / D)``, in float32 and then in ``dtype``."""
+        """Return the position times ``theta^(-2 d / D)``, computed in float32, in ``dtype``."""
         working = torch.float64 if dtype == torch.float64 else torch.float32
         by_theta = {}
         for theta, frequencies in self.frequencies.items():
@@ -115,7 +115,7 @@ class RotaryAngles(nn.Module):
 
 
 class Rotary(nn.Module):
-    """Turns queries and keys (Su et al. 2021, arXiv:2104.09864, in the halves layout of GPT-NeoX)."""
+    """Rotation of queries and keys (Su et al. 2021, arXiv:2104.09864, in the halves layout of GPT-NeoX)."""
 
     has_scores = False
     reads_queries = True
@@ -137,7 +137,7 @@ class Rotary(nn.Module):
 
 
 def bucket_rows(distances: EveryDistance | LogBuckets, longest: int) -> NDArray[np.int64]:
-    """Row of the table, (W,), for each distance i - j from ``1 - longest`` to ``longest - 1``.
+    """Return the row of the table, (W,), for each distance i - j from ``1 - longest`` to ``longest - 1``.
 
     Log buckets are those of DeBERTa's published code: exact up to half of the span, then ``mid - 1`` ranges whose
     limits grow geometrically up to the largest distance. NumPy, because the numbers are needed on the host.
@@ -170,7 +170,7 @@ class DistanceTable(nn.Module):
         self.norm = nn.LayerNorm(config.hidden, eps=config.norm.eps) if positions.normed else None
 
     def forward(self, batch: Batch, dtype: torch.dtype) -> Shared:
-        """Return the rows that the batch's distances use, and which distance uses which."""
+        """Return the rows that the batch's distances use, and the row of each distance."""
         del dtype
         longest = batch.max_length
         if isinstance(batch, PaddedRows):
@@ -203,7 +203,7 @@ class Disentangled(nn.Module):
         self.queries = Linear(hidden, hidden) if own and self.wants_queries else None
 
     def forward(self, qkv_T3ND: Tensor, qkv: QKV, shared: Shared) -> tuple[Tensor, RelativeScores | None]:
-        """Keys and queries of the batch's distances, by the layer's own projections or ones of theirs."""
+        """Return keys and queries of the batch's distances, by the layer's own projections or separate ones."""
         assert isinstance(shared, DistanceVectors)  # both halves are built from one configuration
         rows_RH, places_W = self.dropout(shared.rows_RH), shared.places_W
         keys_WND = queries_WND = None
@@ -228,7 +228,7 @@ class Sinusoids(nn.Module):
         self.dropout = Dropout(config.dropout.hidden)
 
     def forward(self, batch: Batch, dtype: torch.dtype) -> Shared:
-        """One row for each distance."""
+        """Return one row for each distance."""
         longest, device = batch.max_length, batch.positions_T.device
         distances_W = torch.arange(1 - longest, longest, device=device)
         working = torch.float64 if dtype == torch.float64 else torch.float32
@@ -260,7 +260,7 @@ class TransformerXL(nn.Module):
         self.segments = nn.Parameter(torch.zeros(2, config.hidden))
 
     def forward(self, qkv_T3ND: Tensor, qkv: QKV, shared: Shared) -> tuple[Tensor, RelativeScores | None]:
-        """Keys of the distances, what queries gain before they meet them, and what the segments add."""
+        """Return keys of the distances, biases of the queries, and scores of the segments."""
         assert isinstance(shared, DistanceVectors)  # both halves are built from one configuration
         keys_WND = self._heads(self.keys(shared.rows_RH))
         assert qkv.query_bias is not None  # the configuration of such positions says so
@@ -276,7 +276,7 @@ class TransformerXL(nn.Module):
 
 
 def _frequencies(theta: float, width: int) -> list[float]:
-    """``theta^(-2 d / D)``, D / 2 of them, in float32.
+    """Return ``theta^(-2 d / D)``, D / 2 of them, in float32.
 
     Numbers, not a computation that a graph would repeat: where another program's power is off by the last bit, the
     angle of position 8,000 is off by 2e-4.
@@ -300,7 +300,7 @@ def shared_positions(config: EncoderConfig) -> SharedPositions:
 
 
 def layer_positions(config: EncoderConfig, *, local: bool) -> LayerPositions:
-    """Return the part that one layer has of its own."""
+    """Return the part of an encoder's positions that each layer has of its own."""
     match config.positions:
         case AbsolutePositions():
             return Unchanged()

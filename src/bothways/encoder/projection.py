@@ -15,7 +15,7 @@ _ON_QUERY: tuple[AttentionBiases, ...] = ("query only", *_ON_VALUE)
 
 
 class QKV(nn.Module):
-    """One weight (3 H, H); biases on all three, on some or on none.
+    """One weight (3 H, H); biases on all three, some or none.
 
     Biases on some of the three are parameters of their own, so that the others stay without.
     """
@@ -30,20 +30,20 @@ class QKV(nn.Module):
         self.value_bias = nn.Parameter(torch.zeros(hidden)) if on_value else None
 
     def forward(self, hidden_TH: Tensor) -> Tensor:
-        """(T, H) to (T, 3, N, D)."""
+        """Map (T, H) to (T, 3, N, D)."""
         qkv_T3H = linear(hidden_TH, self.weight, self._whole_bias())
         return qkv_T3H.view(hidden_TH.shape[0], 3, self.heads, -1)
 
     def queries(self, rows_TH: Tensor) -> Tensor:
-        """(T, H) to queries (T, N, D)."""
+        """Map (T, H) to queries (T, N, D)."""
         return self._parts(rows_TH, _QUERY, _QUERY).squeeze(1)
 
     def keys(self, rows_TH: Tensor) -> Tensor:
-        """(T, H) to keys (T, N, D)."""
+        """Map (T, H) to keys (T, N, D)."""
         return self._parts(rows_TH, _KEY, _KEY).squeeze(1)
 
     def keys_and_values(self, rows_TH: Tensor) -> Tensor:
-        """(T, H) to keys and values (T, 2, N, D)."""
+        """Map (T, H) to keys and values (T, 2, N, D)."""
         return self._parts(rows_TH, _KEY, _VALUE)
 
     def _parts(self, rows_TH: Tensor, first: int, last: int) -> Tensor:

@@ -29,7 +29,7 @@ VISIBLE = -1
 
 @dataclass(frozen=True, slots=True)
 class QueryStream:
-    """Targets that a second stream predicts, and the order in which tokens see each other.
+    """Targets that a second stream predicts, with a factorisation order of the tokens.
 
     Attributes:
         hidden_MH: First vectors of the stream, see `Encoder.queries`.
@@ -47,7 +47,7 @@ class QueryStream:
 
 @dataclass(frozen=True, slots=True)
 class MaskDecoding:
-    """Chosen tokens that the last layer decodes, applied several times with the same weights and keys and values.
+    """Chosen tokens that the last layer decodes, applied several times with the same weights, keys and values.
 
     Queries begin at the states below the last layer; each application reads those of the one before.
 
@@ -65,7 +65,7 @@ class MaskDecoding:
 
     @property
     def order_T(self) -> None:
-        """No order: every token sees all."""
+        """None: every token sees all."""
         return None
 
 
@@ -74,7 +74,7 @@ Queries = QueryStream | MaskDecoding
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Everything about the targets of a batch that all layers share.
+    """Tensors about the targets of a batch that all layers share.
 
     Attributes:
         order_T: See `QueryStream`; None where every token sees all.
@@ -94,7 +94,7 @@ class Targets:
 
     @classmethod
     def of(cls, rows_M: Tensor, counts: tuple[int, ...], order_T: Tensor | None, batch: Packed) -> "Targets":
-        """Work them out for a batch; see `QueryStream` for the arguments."""
+        """Compute them for a batch; see `QueryStream` for the arguments."""
         most, longest = max(counts, default=0), batch.max_length
         spaced_M = on_device(np.flatnonzero(np.arange(most) < np.array(counts)[:, None]), rows_M.device)
         shape = len(counts), most
@@ -120,16 +120,16 @@ class Targets:
         )
 
     def spaced(self, values: Tensor) -> Tensor:
-        """Rows of the targets (M, ...) as (B, P, ...), with zeros where a sequence has fewer."""
+        """Reshape rows of the targets (M, ...) to (B, P, ...), with zeros for missing ones."""
         return _spaced(values, self.spaced_M, self.shape)
 
     def rows(self, values: Tensor) -> Tensor:
-        """Return the reverse of `spaced`."""
+        """Reverse `spaced`."""
         return values.flatten(0, 1).index_select(0, self.spaced_M)
 
 
 def attend_before(q_MND: Tensor, targets: Targets, call: AttentionCall) -> Tensor:
-    """Context (M, N, D) of targets over the tokens strictly before them, the same for every backend.
+    """Return the context (M, N, D) of targets over the tokens strictly before them, the same for every backend.
 
     A target with nothing before it gets zeros.
 
@@ -157,7 +157,7 @@ def attend_before(q_MND: Tensor, targets: Targets, call: AttentionCall) -> Tenso
 
 
 def _relative(q_BNPD: Tensor, k_BNSD: Tensor, targets: Targets, relative: RelativeScores) -> Tensor:
-    """Return what distances and segments add to the unscaled scores, (B, N, P, S)."""
+    """Return the contribution of distances and segments to the unscaled scores, (B, N, P, S)."""
     shape = (*q_BNPD.shape[:3], k_BNSD.shape[2])
     scores_BNPS = q_BNPD.new_zeros(shape)
     place_BNPS = targets.distance_BPS[:, None].expand(shape)

@@ -19,7 +19,7 @@ _AS_A_WHOLE: ContextVar[bool] = ContextVar("as_a_whole", default=False)
 
 
 def checkpointed(function: Callable[[Tensor, Tensor | None], Value], first: Tensor, second: Tensor | None) -> Value:
-    """Return what a function returns, and keep its inputs alone for the backward pass, which runs it once more.
+    """Call a function, keeping only its inputs for the backward pass, which calls it once more.
 
     Activation checkpointing (Chen et al. 2016, arXiv:1604.06174). `torch.utils.checkpoint.checkpoint` does the same,
     but imports torch's compiler, which takes a second and 50 MB.
@@ -35,7 +35,7 @@ def checkpointed(function: Callable[[Tensor, Tensor | None], Value], first: Tens
 
 
 def computed_again(value: Tensor, again: Callable[[], Tensor], use: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return ``use(value)``, whose backward pass computes the value again where it would keep it.
+    """Return ``use(value)``, whose backward pass recomputes the value instead of keeping it.
 
     Args:
         value: Cheap to compute.
@@ -57,7 +57,7 @@ def computed_again(value: Tensor, again: Callable[[], Tensor], use: Callable[[Te
 
 
 class _Region(Generic[Value]):
-    """One run of a function, whose operations get what they would have kept from a second run.
+    """One run of a function, whose operations get their saved values from a second run.
 
     Every tensor to keep has a place instead, which is its number in the order in which the operations ask for it.
     """
@@ -99,7 +99,7 @@ class _Region(Generic[Value]):
 
 
 def _alone(value: Tensor) -> Tensor:
-    """Return the same values, at which the gradients of a second run would end."""
+    """Return the same values as leaves, at which the gradients of a second run end."""
     return value.detach().requires_grad_(value.requires_grad)
 
 

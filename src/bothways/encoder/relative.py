@@ -40,7 +40,7 @@ class Skewed:
         )
 
     def attend(self, call: AttentionCall) -> Tensor:
-        """Context of every token, (T, N, D)."""
+        """Return the context of every token, (T, N, D)."""
         relative = call.relative
         assert relative is not None  # the request said so
         q_TND = call.qkv_T3ND[:, 0]
@@ -69,7 +69,7 @@ class _Options:
 
 @dataclass(frozen=True, slots=True)
 class _Tile:
-    """Some heads of one sequence, which are computed at once.
+    """Some heads of one sequence, computed at once.
 
     Attributes:
         start: First row of the sequence in the packed batch.
@@ -85,23 +85,21 @@ class _Tile:
 
     @property
     def whole(self) -> int:
-        """R, the length in whole blocks."""
         return -(-self.length // self.block) * self.block
 
     def rows(self, values_NTD: Tensor) -> Tensor:
-        """(h, n, D)."""
         return values_NTD[self.heads, self.start : self.start + self.length]
 
     def whole_rows(self, values_NTD: Tensor) -> Tensor:
-        """(h, R, D): the last block runs on into what follows; nobody reads what comes of that."""
+        """Return (h, R, D): the last block runs on into the following rows; the results are not read."""
         return values_NTD[self.heads, self.start : self.start + self.whole]
 
     def blocks(self, values_NTD: Tensor) -> Tensor:
-        """(G, r, D): the rows in blocks."""
+        """Return the rows in blocks: (G, r, D)."""
         return self.whole_rows(values_NTD).reshape(-1, self.block, values_NTD.shape[-1])
 
     def distances(self, table_NWD: Tensor) -> Tensor:
-        """Return the vectors (G, w, D) of the distances that each block can have, an overlapping view of the table."""
+        """Return the vectors (G, w, D) of each block's possible distances, an overlapping view of the table."""
         table = table_NWD[self.heads]
         # The table has a block of rows more than W at its end.
         first = (table.shape[1] - _BLOCK) // 2 - (self.length - 1)
@@ -112,7 +110,7 @@ class _Tile:
         return table.as_strided(size, steps, table.storage_offset() + first * table.stride(1))
 
     def add_to_distances(self, table_NWD: Tensor, values_GwD: Tensor) -> None:
-        """Reverse `distances` into its argument, adding up where views overlap."""
+        """Reverse `distances` into its argument, adding up overlaps."""
         views = self.distances(table_NWD)
         if self.whole == self.block:
             views += values_GwD
@@ -121,16 +119,16 @@ class _Tile:
                 view_wD += values_wD
 
     def read(self, meetings_Grw: Tensor) -> Tensor:
-        """Return what each pair finds where rows have met distances: (G, r, n), a view."""
+        """Return each pair's entry in products of rows and distances: (G, r, n), a view."""
         count, rows, width = meetings_Grw.shape
         return meetings_Grw.as_strided((count, rows, self.length), (rows * width, width + 1, 1))
 
     def pairs(self, meetings_Grw: Tensor) -> Tensor:
-        """Return what each pair finds, dense: (h, R, n)."""
+        """Return each pair's entry, dense: (h, R, n)."""
         return self.read(meetings_Grw).contiguous().view(-1, self.whole, self.length)
 
     def write(self, pairs_hnn: Tensor) -> Tensor:
-        """Return the reverse of `read`: (G, r, w) with zeros where no pair reads."""
+        """Reverse `read`: (G, r, w) with zeros for entries that no pair reads."""
         heads, _, length = pairs_hnn.shape
         blocks_Grw = pairs_hnn.new_zeros(heads * self.whole // self.block, self.block, length + self.block - 1)
         view_Grn = self.read(blocks_Grw)
@@ -230,7 +228,7 @@ class _Attention(torch.autograd.Function):
 
 @dataclass(slots=True)
 class _Terms:
-    """Everything that scores are made of, by head, with queries scaled and keys and values in reverse order.
+    """Inputs of the scores by head, with queries scaled and keys and values in reverse order.
 
     The same fields hold the gradients.
     """
@@ -246,7 +244,6 @@ class _Terms:
     order: Tensor | None
 
     def scores(self, tile: _Tile) -> Tensor:
-        """(h, n, n)."""
         q_hRD, k_hDn = tile.whole_rows(self.q), tile.rows(self.k).transpose(1, 2)
         if self.keys is None:
             scores_hRn = torch.bmm(q_hRD, k_hDn)
@@ -267,7 +264,7 @@ class _Terms:
         return scores_hnn
 
     def add_gradients(self, tile: _Tile, scores_hnn: Tensor, into: "_Terms") -> None:
-        """Add the gradients of a tile's inputs, from that of its scores."""
+        """Add the gradients of a tile's inputs, given that of its scores."""
         tile.rows(into.q).add_(torch.bmm(scores_hnn, tile.rows(self.k)))
         transposed_hnn = scores_hnn.transpose(1, 2)
         tile.rows(into.k).add_(torch.bmm(transposed_hnn, tile.rows(self.q)))
@@ -288,7 +285,7 @@ class _Terms:
         rows_gradient_NTD: Tensor | None,
         table_gradient_NWD: Tensor,
     ) -> None:
-        """Gradients of rows that met distances, and of the distances."""
+        """Return gradients of the rows and of the distances in their products."""
         meetings_Grw = tile.write(pairs_hnn)
         found_hRD = torch.bmm(meetings_Grw, tile.distances(table_NWD)).view(len(pairs_hnn), tile.whole, -1)
         assert rows_gradient_NTD is not None  # the terms have the fields of their gradients
@@ -296,14 +293,12 @@ class _Terms:
         tile.add_to_distances(table_gradient_NWD, torch.bmm(meetings_Grw.transpose(1, 2), tile.blocks(rows_NTD)))
 
     def _differ(self, tile: _Tile) -> Tensor:
-        """1 where query and key are of different segments, (n, n)."""
+        """Return 1 for queries and keys of different segments, (n, n)."""
         assert self.types is not None  # gradients alone have none
         types_n = self.types[tile.start : tile.start + tile.length]
         return (types_n[:, None] != types_n.flip(0)).to(self.q.dtype)
 
     def zeros(self) -> "_Terms":
-        """Room for the gradients."""
-
         def like(value: Tensor | None) -> Tensor | None:
             return None if value is None else torch.zeros_like(value)
 
@@ -312,7 +307,7 @@ class _Terms:
         return _Terms(q, k, v, shifted, keys, queries, gain, types=None, order=None)
 
     def in_the_order_given(self, options: _Options, reverse_T: Tensor, rows: int) -> tuple[Tensor | None, ...]:
-        """Gradients of what `_Attention` was given: rows in their order, unscaled."""
+        """Return the gradients of the inputs of `_Attention`: rows in their order, unscaled."""
         scale = options.scale
 
         def back(values: Tensor | None, count: int, factor: float = 1.0) -> Tensor | None:
@@ -333,12 +328,12 @@ def _kept(weights_hnn: Tensor, options: _Options) -> Tensor:
 
 
 def _transposed(pairs_hnn: Tensor) -> Tensor:
-    """Rows for columns; torch has a fast copy for one dense matrix."""
+    """Transpose; torch has a fast copy for one dense matrix."""
     return pairs_hnn[0].t().contiguous()[None] if len(pairs_hnn) == 1 else pairs_hnn.transpose(1, 2)
 
 
 def _by_head(values_TND: Tensor) -> Tensor:
-    """(N, T + a block, D), dense: what runs over the end of the last sequence meets zeros."""
+    """Return (N, T + a block, D), dense: reading past the last sequence gives zeros."""
     rows, heads, width = values_TND.shape
     dense_NTD = values_TND.new_empty(heads, rows + _BLOCK, width)
     dense_NTD[:, :rows] = values_TND.transpose(0, 1)
@@ -347,6 +342,6 @@ def _by_head(values_TND: Tensor) -> Tensor:
 
 
 def _reversed_rows(packed: Packed) -> Tensor:
-    """Rows of a packed batch, each sequence from its last to its first."""
+    """Return the rows of a packed batch with each sequence reversed."""
     ends_B = packed.first_tokens_B + packed.last_tokens_B
     return ends_B[packed.sequence_T] - torch.arange(len(packed.ids_T), device=ends_B.device)

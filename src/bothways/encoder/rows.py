@@ -17,32 +17,32 @@ class AllRows:
 
 @dataclass(frozen=True, slots=True)
 class FirstTokens:
-    """The first token of each sequence, as classification needs; it alone asks, all tokens answer."""
+    """The first token of each sequence, for classification; it alone has a query, all tokens have keys."""
 
     def of(self, batch: Batch) -> Tensor:
-        """Their rows, (B,)."""
+        """Return their rows, (B,)."""
         return batch.first_tokens_B
 
 
 @dataclass(frozen=True, slots=True)
 class LastTokens:
-    """The last token of each sequence, where XLNet has its classification token."""
+    """The last token of each sequence, XLNet's classification token."""
 
     def of(self, batch: Batch) -> Tensor:
-        """Their rows, (B,)."""
+        """Return their rows, (B,)."""
         return batch.last_tokens_B
 
 
 @dataclass(frozen=True, slots=True)
 class SelectedRows:
-    """Some rows of the packed batch, as masked language modelling needs."""
+    """Some rows of the packed batch, for masked language modelling."""
 
     rows_M: Tensor
 
 
 @dataclass(frozen=True, slots=True)
 class NoRows:
-    """No token, as where a query stream or the states before the last layer are read; that one computes none."""
+    """No token, for query streams or earlier states; the last layer computes none."""
 
 
 Rows = AllRows | FirstTokens | LastTokens | SelectedRows | NoRows
@@ -51,7 +51,7 @@ ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, NO_ROWS = AllRows(), FirstTokens(), LastTok
 
 
 def select(values_TH: Tensor, rows: Rows, batch: Batch) -> Tensor:
-    """Return the rows of a packed tensor that are read: (T, ...), (B, ...) or (M, ...)."""
+    """Return the selected rows of a packed tensor: (T, ...), (B, ...) or (M, ...)."""
     match rows:
         case AllRows():
             return values_TH

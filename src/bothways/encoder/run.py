@@ -54,7 +54,7 @@ class Run:
 
     @property
     def order_T(self) -> Tensor | None:
-        """Place of each token in a factorisation order; None where every token sees all."""
+        """Place of each token in a factorisation order; None if every token sees all."""
         return None if self.targets is None else self.targets.order_T
 
     @property

@@ -12,7 +12,7 @@ from bothways.packing import sum_rows, take_rows
 
 
 def attend_once(q_BND: Tensor, rows_B: Tensor, call: AttentionCall) -> Tensor:
-    """Context (B, N, D) of the tokens at some rows, one of each sequence, over all keys that they see.
+    """Return the context (B, N, D) of one token of each sequence, over all keys that it sees.
 
     Args:
         q_BND: Their queries; those of ``call`` are not read.
@@ -39,7 +39,7 @@ def attend_once(q_BND: Tensor, rows_B: Tensor, call: AttentionCall) -> Tensor:
 def _relative(
     q_BND: Tensor, k_TND: Tensor, sequence_T: Tensor, distance_T: Tensor, rows_B: Tensor, call: AttentionCall
 ) -> Tensor:
-    """Return what distances and segments add to the unscaled scores, (T, N)."""
+    """Return the contribution of distances and segments to the unscaled scores, (T, N)."""
     assert call.relative is not None  # the caller looked
     relative = call.relative
     place_T = distance_T + call.batch.max_length - 1

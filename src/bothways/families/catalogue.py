@@ -48,12 +48,12 @@ def published_sizes(*families: Family) -> tuple[PublishedSize, ...]:
 
 
 def find_published(families: Iterable[Family], name: str) -> tuple[Family, Published] | None:
-    """Return the published model of that hub name, with its family; None where no family has it."""
+    """Return the published model with this hub name, and its family; None for an unknown name."""
     return next(((family, size) for family in families for size in family.published if size.name == name), None)
 
 
 def sized(family: Family, size: Published) -> PublishedSize:
-    """One published model, with its parameters counted on an encoder that takes no memory."""
+    """Count the parameters of a published model, on an encoder without memory."""
     config = family.config(size.settings)
     embedding, others = count_parts(config)
     return PublishedSize(
@@ -72,7 +72,7 @@ def sized(family: Family, size: Published) -> PublishedSize:
 
 
 def count_parts(config: EncoderConfig) -> tuple[int, int]:
-    """Parameters of the embedding, and all others, counted on an encoder that takes no memory."""
+    """Count the parameters of the embedding, and all others, on an encoder without memory."""
     with torch.device("meta"):
         encoder = Encoder(config)
         pooler = Pooler(config) if isinstance(config.pooler, TanhPooler) else None

@@ -57,7 +57,7 @@ HARMLESS: dict[str, tuple[object, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class ConfigKeys:
-    """Names of a family's settings; None where it has no such setting.
+    """Names of a family's settings; None for settings that it lacks.
 
     Attributes:
         padding: Name of the padding id, where positions count from behind it: the table has as many unused rows before
@@ -151,7 +151,7 @@ def _sharing(keys: ConfigKeys, reader: "SettingsReader") -> Sharing:
 
 @dataclass(frozen=True, slots=True)
 class SettingsReader:
-    """Settings of a ``config.json`` by name, each checked for its type."""
+    """Settings of a ``config.json`` by name, with checks of their types."""
 
     settings: Settings
 
@@ -159,7 +159,7 @@ class SettingsReader:
     def of(
         cls, settings: Settings, defaults: Settings, harmless: Mapping[str, tuple[object, ...]] | None = None
     ) -> "SettingsReader":
-        """Return a reader that knows the values of settings that are left out, and refuses those that are not built.
+        """Return a reader with defaults for missing settings that refuses unsupported ones.
 
         Args:
             settings: The ``config.json``.
@@ -178,7 +178,7 @@ class SettingsReader:
         return cls({**DEFAULTS, **defaults, **{k: v for k, v in settings.items() if v is not None}})
 
     def flag(self, name: str) -> bool:
-        """Return a truth value.
+        """Return a boolean.
 
         Raises:
             CorruptCheckpoint: It is something else.
@@ -189,7 +189,7 @@ class SettingsReader:
         return value
 
     def integer(self, name: str, most: int = _MOST) -> int:
-        """Return a whole number, not below 0.
+        """Return an integer of at least 0.
 
         Raises:
             CorruptCheckpoint: It is something else, or above ``most``.
@@ -235,6 +235,6 @@ class SettingsReader:
 
 
 def quantization_of(settings: Settings) -> Mapping[str, object] | None:
-    """Return what ``config.json`` says of layers in int8: cosines, texts, layers; None for a model without any."""
+    """Return the int8 settings of ``config.json``: cosines, texts, layers; None for a model without any."""
     found = settings.get(QUANTIZATION)
     return found if isinstance(found, Mapping) and found.get("quant_method") == INT8_METHOD else None

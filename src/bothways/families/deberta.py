@@ -60,7 +60,7 @@ _DEFAULTS: dict[str, object] = {
 
 @dataclass(frozen=True, slots=True)
 class DebertaReader:
-    """Reads the ``config.json`` of either version.
+    """A reader of the ``config.json`` of either version.
 
     Attributes:
         biases: Of the attention's linear maps.
@@ -156,7 +156,7 @@ def _terms(stated: object) -> frozenset[str]:
 
 
 def _positive(value: float) -> int | None:
-    """Upstream writes -1 for none."""
+    """Return None for the -1 of upstream."""
     return int(value) if value > 0 else None
 
 

@@ -34,7 +34,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A region in the space of encoders, and how its models lie on disk.
+    """A region in the space of encoders, and the layout of its models on disk.
 
     Attributes:
         model_type: What ``config.json`` calls the family.
@@ -77,7 +77,7 @@ class Family:
         return self.reader({**settings, **own})
 
     def head(self, name: str, settings: Settings) -> CheckpointHead:
-        """One of the family's heads, as a ``config.json`` describes it.
+        """Return one of the family's heads as a ``config.json`` describes it.
 
         Raises:
             InvalidInput: The family has no such head; the message lists those that it has.
@@ -88,7 +88,7 @@ class Family:
         return head_beside(known, settings) or resolved(self.heads[known], settings)
 
     def head_name(self, name: str) -> HeadName:
-        """Return the same name, known to be that of one of the family's heads.
+        """Check that the name is that of one of the family's heads.
 
         Raises:
             InvalidInput: The family has no such head; the message lists those that it has.
@@ -101,7 +101,7 @@ class Family:
         return found
 
     def architecture(self, heads: Collection[HeadName], settings: Settings) -> str:
-        """Return what ``config.json`` calls a model with these heads.
+        """Return the name of a model with these heads in ``config.json``.
 
         Args:
             heads: Their names.
@@ -121,7 +121,7 @@ class Family:
         return found
 
     def architecture_heads(self, settings: Settings) -> tuple[HeadName, ...]:
-        """Return the heads that a ``config.json`` says its model has, as far as its architecture is a known one."""
+        """Return the heads that a ``config.json`` states, if its architecture is known."""
         named = settings.get("architectures")
         first = named[0] if isinstance(named, list) and named else None
         if isinstance(first, str) and first in self.architectures:
@@ -129,7 +129,7 @@ class Family:
         return ("sequence",) if head_beside("sequence", settings) else ()
 
     def canonical(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Tensors with the prefix before every encoder name, and with old spellings of the norms made new."""
+        """Add the prefix to every encoder name, and replace old spellings of the norms."""
         modern = {_modern(name): value for name, value in tensors.items()}
         if any(name.startswith(self.prefix) for name in modern):
             return modern
@@ -137,7 +137,7 @@ class Family:
 
 
 def _modern(name: str) -> str:
-    """Return the first BERT checkpoints call the weight and bias of a norm gamma and beta."""
+    """Replace gamma and beta, the norms' weight and bias in the first BERT checkpoints."""
     if name.endswith("LayerNorm.gamma"):
         return name.removesuffix("gamma") + "weight"
     if name.endswith("LayerNorm.beta"):

@@ -92,7 +92,7 @@ def read_modernbert(settings: Settings) -> EncoderConfig:
 
 
 def _seen_whole(reader: SettingsReader, layers: int) -> tuple[bool, ...]:
-    """Return which layers see everything: listed, or every so many."""
+    """Return the layers with global attention, from a list or an interval."""
     kinds = reader.settings.get("layer_types")
     if kinds is None:
         every = reader.integer("global_attn_every_n_layers")
@@ -105,7 +105,7 @@ def _seen_whole(reader: SettingsReader, layers: int) -> tuple[bool, ...]:
 
 
 def _theta(reader: SettingsReader, kind: str, name: str) -> float:
-    """Return the base of the angles: in the table of newer files, or in a setting of older ones."""
+    """Return the base of the angles, from the table of newer files or a setting of older ones."""
     table = reader.settings.get("rope_parameters")
     stated = table.get(kind) if isinstance(table, Mapping) else None
     if not isinstance(stated, Mapping):

@@ -60,6 +60,6 @@ SPAN = CheckpointHead(
 
 
 def pooled(scores: Scores, pooler: str, output: str = "classifier.{wb}", *, dropout: Rate = "head") -> CheckpointHead:
-    """Return a head on BERT's pooler, whose linear map is stored under the name ``pooler``."""
+    """Return a head on BERT's pooler, whose linear map is stored as ``pooler``."""
     kind = ScoreHeadKind(FirstToken(), Transform("tanh"), scores, dropout=dropout)
     return CheckpointHead(kind, (TensorRow(pooler, "head.transform.dense.{wb}"), TensorRow(output, "head.output.{wb}")))

@@ -23,7 +23,7 @@ HEAD_NAMES: tuple[HeadName, ...] = get_args(HeadName)
 
 @dataclass(frozen=True, slots=True)
 class DropoutSetting:
-    """A dropout rate that ``config.json`` keeps for one head alone, and its value where it is left out."""
+    """A dropout rate that ``config.json`` has for one head alone, with its default."""
 
     name: str
     default: float
@@ -85,12 +85,12 @@ def pair_settings(start: int, separator: int) -> dict[str, object]:
 
 
 def beside_settings(settings: Settings) -> dict[str, object]:
-    """Return what settings say of a head that is stored beside the encoder."""
+    """Return the settings of a head that is stored beside the encoder."""
     return {name: settings[name] for name in (HEAD_POOLING, *HEAD_TOKENS) if name in settings}
 
 
 def head_beside(name: str, settings: Settings) -> CheckpointHead | None:
-    """Return the head that is stored beside the encoder, where a ``config.json`` says that this one is.
+    """Return the head that is stored beside the encoder, if a ``config.json`` states one.
 
     Raises:
         UnsupportedConfig: Another pooling is asked for.
@@ -117,7 +117,7 @@ def _texts_of_pair(settings: Settings) -> Read:
 
 
 def variants(name: str, head: FamilyHead) -> tuple[CheckpointHead, ...]:
-    """All forms that a head may take."""
+    """Return all forms of a head."""
     own = tuple(head.heads.values()) if isinstance(head, HeadBySetting) else (head,)
     return (*own, MEAN_HEAD) if name == "sequence" else own
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The layout of a tensor's numbers there and here.
+    """The memory layout of a tensor on disk and here.
 
     Attributes:
         read: From theirs to ours.
@@ -56,7 +56,7 @@ HEAD_AFTER_HEAD = Layout(
 
 @dataclass(frozen=True, slots=True)
 class TensorRow:
-    """One tensor there is one tensor here."""
+    """One tensor on disk is one tensor here."""
 
     theirs: str
     ours: str
@@ -65,7 +65,7 @@ class TensorRow:
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """Several tensors there are one here, laid one after the other along the first dimension."""
+    """Several tensors on disk are one here, concatenated along the first dimension."""
 
     theirs: tuple[str, ...]
     ours: str
@@ -74,7 +74,7 @@ class Fused:
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """A tensor that some checkpoints carry and that can be worked out from others, or is a buffer."""
+    """A tensor of some checkpoints that follows from others, or is a buffer."""
 
     theirs: str
 
@@ -84,7 +84,7 @@ WeightRow = TensorRow | Fused | Ignored
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """One row of a map for one layer: the tensors there that make one tensor here."""
+    """One row of a map for one layer: the tensors on disk that make one tensor here."""
 
     theirs: tuple[str, ...]
     ours: str
@@ -109,7 +109,7 @@ def expand(rows: Iterable[WeightRow], config: EncoderConfig, prefix: str = "") -
 def read_weights(
     rows: Iterable[WeightRow], config: EncoderConfig, tensors: Mapping[str, Tensor], prefix: str = ""
 ) -> dict[str, Tensor]:
-    """Return copies of tensors under our names, as far as ``tensors`` has them; a fused tensor needs all of its parts.
+    """Return copies of the tensors under our names, as far as given; a fused tensor needs all of its parts.
 
     Raises:
         IncompatibleWeights: Some but not all parts of a fused tensor are there, their shapes or types differ, or a
@@ -170,7 +170,7 @@ def check_numbers(name: str, value: Tensor) -> None:
 
 @cache
 def _exponents() -> dict[torch.dtype, tuple[torch.dtype, int]]:
-    """Return for each type of weights the whole numbers of its size, and the exponent's bits (IEEE 754).
+    """Return for each type of weights the integers of its size, and the exponent's bits (IEEE 754).
 
     Only an infinity or NaN has all of these set.
     """
@@ -187,7 +187,7 @@ def _exponents() -> dict[torch.dtype, tuple[torch.dtype, int]]:
 def write_weights(
     rows: Iterable[WeightRow], config: EncoderConfig, tensors: Mapping[str, Tensor], prefix: str = ""
 ) -> dict[str, Tensor]:
-    """Tensors under the family's names, for all rows whose tensor is among ``tensors``."""
+    """Return tensors under the family's names, for all rows whose tensor is among ``tensors``."""
     theirs: dict[str, Tensor] = {}
     for mapped in expand(rows, config, prefix):
         if mapped.ours in tensors:
@@ -198,5 +198,5 @@ def write_weights(
 
 
 def known_names(rows: Iterable[WeightRow], config: EncoderConfig, prefix: str = "") -> set[str]:
-    """Every name of the family's that the rows mention."""
+    """Return every name of the family in the rows."""
     return {name for mapped in expand(rows, config, prefix) for name in mapped.theirs}

@@ -26,7 +26,7 @@ _TEMPLATE_ROLES: tuple[Role, ...] = ("cls", "sep")
 
 @dataclass(frozen=True)
 class Built:
-    """A tokenizer that cuts and pads nothing.
+    """A tokenizer without truncation and padding.
 
     Attributes:
         tokenizer: The tokenizer.
@@ -71,7 +71,7 @@ def build_tokenizer(folder: Path, recipe: TokenizerRecipe, settings: Settings, f
 
 
 def framed(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe) -> tokenizers.Tokenizer:
-    """Return a copy whose special tokens stand around a text where the recipe says.
+    """Return a copy whose special tokens stand around a text as the recipe says.
 
     Raises:
         CorruptCheckpoint: The tokenizer lacks a special token that the template needs.
@@ -90,7 +90,7 @@ def _read(path: Path, content: bytes) -> tokenizers.Tokenizer:
 
 
 def _build(folder: Path, recipe: TokenizerRecipe, files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
-    """Build from vocabulary files, or say which were expected."""
+    """Build from vocabulary files; the error names the expected ones."""
     missing = [name for name in recipe.files if name not in files]
     match recipe:
         case WordPiece() if not missing:
@@ -107,7 +107,7 @@ def _build(folder: Path, recipe: TokenizerRecipe, files: Mapping[str, bytes]) ->
 
 
 def _word_piece(path: Path, recipe: WordPiece) -> tokenizers.Tokenizer:
-    """Return the BERT tokenizer: clean, split at white space and punctuation, then word pieces."""
+    """Build the BERT tokenizer: clean, split at white space and punctuation, then word pieces."""
     unk = needed(recipe.special, "unk", path).content
     model = checked(path, lambda: models.WordPiece.from_file(str(path), unk_token=unk))
     tokenizer = tokenizers.Tokenizer(model)
@@ -124,7 +124,6 @@ def _word_piece(path: Path, recipe: WordPiece) -> tokenizers.Tokenizer:
 
 
 def _byte_level(vocab: Path, merges: Path, recipe: ByteLevelBPE) -> tokenizers.Tokenizer:
-    """GPT-2's byte-level merges."""
     # Empty affixes, not absent ones: what RoBERTa's own files say.
     affixes = {"continuing_subword_prefix": "", "end_of_word_suffix": ""}
     model = checked(vocab, lambda: models.BPE.from_file(str(vocab), str(merges), fuse_unk=False, **affixes))
@@ -135,7 +134,7 @@ def _byte_level(vocab: Path, merges: Path, recipe: ByteLevelBPE) -> tokenizers.T
 
 
 def _post_processor(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe, path: Path) -> processors.PostProcessor:
-    """Return what puts the special tokens around a text, once all of them have their ids."""
+    """Build the template of special tokens around a text."""
     tokens: dict[str, str] = {role: needed(recipe.special, role, path).content for role in _TEMPLATE_ROLES}
     ids = {token: token_id(tokenizer, token, path) for token in tokens.values()}
     template = recipe.template
@@ -160,7 +159,7 @@ def _post_processor(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe, pa
 
 
 def _overrule(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe, settings: Settings) -> None:
-    """Let options that ``tokenizer_config.json`` states win over ``tokenizer.json``, as ``transformers`` does."""
+    """Apply options that ``tokenizer_config.json`` states to ``tokenizer.json``, as ``transformers`` does."""
     match recipe, tokenizer.normalizer, tokenizer.pre_tokenizer:
         case WordPiece(), normalizers.BertNormalizer() as normalizer, _:
             if "do_lower_case" in settings.options:
@@ -175,7 +174,7 @@ def _overrule(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe, settings
 
 
 def _add_tokens(tokenizer: tokenizers.Tokenizer, settings: Settings) -> None:
-    """Add the checkpoint's further tokens, and check that each gets the id that the checkpoint gives it."""
+    """Add the checkpoint's further tokens, and check that each gets its id."""
     # In one call: the library searches all of them anew after each.
     tokenizer.add_tokens([library_token(added.token, special=added.special) for added in settings.added])
     for added in settings.added:
@@ -187,14 +186,14 @@ def _add_tokens(tokenizer: tokenizers.Tokenizer, settings: Settings) -> None:
 
 
 def _add_mask(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe) -> None:
-    """Give the mask the next free id where the model file has none, as DeBERTa's has not."""
+    """Give the mask the next free id if the model file has none, as DeBERTa's."""
     mask = recipe.special.mask
     if isinstance(recipe, SentencePiece) and mask is not None and tokenizer.token_to_id(mask.content) is None:
         tokenizer.add_special_tokens([library_token(mask, special=True)])
 
 
 def _declare_special(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe) -> None:
-    """Have special tokens of the vocabulary found whole in a text; none gets a new id by this."""
+    """Have special tokens of the vocabulary matched whole in a text; none gets a new id."""
     known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     undeclared = [
         library_token(token, special=True)

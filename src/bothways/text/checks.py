@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 
 
 def checked(path: Path, read: Callable[[], _T]) -> _T:
-    """Run ``read``; the library raises a bare ``Exception`` whatever is wrong with a file, or panics.
+    """Run ``read`` and turn the library's bare exceptions and panics into `CorruptCheckpoint`.
 
     Raises:
         CorruptCheckpoint: It did.
@@ -31,7 +31,7 @@ def checked(path: Path, read: Callable[[], _T]) -> _T:
 
 
 def needed(special: SpecialTokens, role: Role, path: Path) -> SpecialToken:
-    """Return the special token with this part.
+    """Return the special token of this role.
 
     Raises:
         CorruptCheckpoint: The settings say that there is none.
@@ -45,7 +45,7 @@ def needed(special: SpecialTokens, role: Role, path: Path) -> SpecialToken:
 
 
 def token_id(tokenizer: tokenizers.Tokenizer, token: str, path: Path) -> int:
-    """Return the id of a token that the tokenizer cannot do without.
+    """Return the id of a token that the tokenizer must have.
 
     Raises:
         CorruptCheckpoint: The vocabulary lacks it.
@@ -60,7 +60,7 @@ def token_id(tokenizer: tokenizers.Tokenizer, token: str, path: Path) -> int:
 
 
 def library_token(token: SpecialToken, *, special: bool) -> tokenizers.AddedToken:
-    """Return a token in the library's terms."""
+    """Convert a token to the library's type."""
     return tokenizers.AddedToken(
         token.content,
         single_word=token.single_word,

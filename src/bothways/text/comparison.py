@@ -20,7 +20,7 @@ _BLOCK = 256
 
 @dataclass(frozen=True, slots=True)
 class CutWord:
-    """A word and the pieces that a tokenizer cut it into."""
+    """A word and its pieces."""
 
     word: str
     pieces: tuple[str, ...]
@@ -28,7 +28,7 @@ class CutWord:
 
 @dataclass(frozen=True, slots=True)
 class TokenizerSummary:
-    """Counts of one tokenizer on the texts; special tokens around a text are not counted.
+    """Counts of one tokenizer on the texts, without the special tokens around a text.
 
     Attributes:
         name: What the caller calls it.
@@ -57,27 +57,27 @@ class TokenizerSummary:
 
     @property
     def pieces_per_word(self) -> float:
-        """Also called fertility; 0 where there are no words."""
+        """Pieces per word, also called fertility; 0 without words."""
         return self.pieces / self.words if self.words else 0.0
 
     @property
     def characters_per_piece(self) -> float:
-        """0 where there are no pieces."""
+        """Characters per piece; 0 without pieces."""
         return self.characters / self.pieces if self.pieces else 0.0
 
     @property
     def unknown_rate(self) -> float:
-        """The share of pieces that are unknown."""
+        """Share of unknown pieces."""
         return self.unknown_pieces / self.pieces if self.pieces else 0.0
 
     @property
     def unknown_word_rate(self) -> float:
-        """The share of words with an unknown piece."""
+        """Share of words with an unknown piece."""
         return self.unknown_words / self.words if self.words else 0.0
 
     @property
     def used_share(self) -> float:
-        """The share of the vocabulary that was used."""
+        """Share of the vocabulary that was used."""
         return self.used / self.vocabulary if self.vocabulary else 0.0
 
 
@@ -118,7 +118,7 @@ def compare_tokenizers(
 
 
 def text_pieces(tokenizer: TextTokenizer, text: str) -> tuple[str, ...]:
-    """Return the pieces of a text as they stand in the vocabulary, without the special tokens around it.
+    """Return the pieces of a text as they stand in the vocabulary, without special tokens.
 
     Raises:
         InvalidInput: The text cannot be read.
@@ -129,8 +129,6 @@ def text_pieces(tokenizer: TextTokenizer, text: str) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class _Counts:
-    """Running counts of one tokenizer."""
-
     name: str
     tokenizer: TextTokenizer
     most_cut: int
@@ -174,12 +172,12 @@ class _Counts:
         )
 
     def _ranked(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Words by falling number of pieces; of several with as many, in the order of the alphabet."""
+        """Sort words by falling number of pieces, then alphabetically."""
         return sorted(self.worst.items(), key=lambda item: (-len(item[1]), item[0]))
 
 
 def _unk_id(tokenizer: TextTokenizer) -> int | None:
-    """None for a tokenizer that can spell everything and so has no such token."""
+    """Return the id of the unknown token; None for a tokenizer that can spell everything."""
     try:
         return tokenizer.unk_id
     except InvalidInput:
@@ -187,13 +185,13 @@ def _unk_id(tokenizer: TextTokenizer) -> int | None:
 
 
 def _of_the_text(window: Window) -> Iterable[tuple[int, tuple[int, int]]]:
-    """Ids and offsets of a window's tokens, without the special ones around the text."""
+    """Return ids and offsets of a window's tokens, without special ones."""
     tokens = zip(window.ids, window.offsets or (), window.sequences or (), strict=True)
     return ((number, span) for number, span, sequence in tokens if sequence is not None)
 
 
 def _by_word(text: str, pieces: Iterable[tuple[int, tuple[int, int]]]) -> list[tuple[str, list[int]]]:
-    """Every word with the ids of its pieces; a piece of white space belongs to the word after it."""
+    """Yield every word with the ids of its pieces; a piece of white space belongs to the word after it."""
     words = [(match.group(), match.end()) for match in finditer(r"\S+", text)]
     ends = [end for _, end in words]
     ids: list[list[int]] = [[] for _ in words]

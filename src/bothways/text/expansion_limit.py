@@ -36,7 +36,7 @@ _ESCAPED_LETTER = re.compile(r"\\u00[4-7]")
 
 
 def check_added(content: bytes, path: Path) -> None:
-    """Refuse a ``tokenizer.json`` whose normalizer grows: the library applies it to added tokens while it reads them.
+    """Refuse a ``tokenizer.json`` whose normalizer expands texts: the library applies it to added tokens on reading.
 
     Only the normalizer is parsed, as the vocabulary would take longer than to read the file.
 
@@ -55,7 +55,7 @@ def check_added(content: bytes, path: Path) -> None:
 
 
 def check_expansion(tokenizer: tokenizers.Tokenizer, path: Path) -> None:
-    """Refuse a tokenizer whose rules, or whose template, make texts many times as long.
+    """Refuse a tokenizer whose rules or template make texts many times as long.
 
     Raises:
         CorruptCheckpoint: They do.

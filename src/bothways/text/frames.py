@@ -17,7 +17,7 @@ from bothways.text.windows import Window
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Special tokens before, between and behind texts that are encoded already.
+    """Special tokens before, between and behind encoded texts.
 
     Attributes:
         gaps: Ids of the special tokens before each text, and at last of those behind the last one.
@@ -73,7 +73,7 @@ class Frame:
         return np.concatenate(ids), np.concatenate(types)
 
     def places(self, lengths: Sequence[int]) -> NDArray[np.int64]:
-        """Return where the tokens of the first texts stand in a sequence, given their lengths.
+        """Return the positions of the first texts' tokens in a sequence, given their lengths.
 
         >>> frame = Frame(gaps=((101,), (102,), (102,)), gap_types=((0,), (0,), (1,)), text_types=(0, 1))
         >>> frame.places([2, 3]).tolist()
@@ -84,7 +84,7 @@ class Frame:
 
 
 def _frame(tokenizer: TextTokenizer, probe: Text, texts: int) -> Frame:
-    """Read off where the tokens of a short text stand among the special ones."""
+    """Find the tokens of a short text among the special ones."""
     window = tokenizer.encode([probe], max_length=_LONGEST, offsets=True)[0].windows[0]
     places = [_places(window, number) for number in range(texts)]
     borders = [0, *(border for place in places for border in (place.start, place.stop)), len(window.ids)]

@@ -61,7 +61,7 @@ def _library_model(model: PieceModel, recipe: SentencePiece, path: Path) -> mode
 
 
 def _vocabulary(model: PieceModel, recipe: SentencePiece, path: Path) -> list[tuple[str, float]]:
-    """Every token with its score, by rising id."""
+    """Return every token with its score, by rising id."""
 
     def entry(token: Role | Unused) -> tuple[str, float]:
         if isinstance(token, Unused):
@@ -83,7 +83,7 @@ def _score(piece: Piece, recipe: SentencePiece) -> float:
 
 
 def _merges(model: PieceModel, ids: dict[str, int], path: Path) -> list[tuple[str, str]]:
-    """All ways to join two pieces into a third, the best piece first.
+    """Return all ways to join two pieces into a third, the best piece first.
 
     Raises:
         UnsupportedConfig: The model has pieces that are not made by merges.
@@ -101,7 +101,7 @@ def _merges(model: PieceModel, ids: dict[str, int], path: Path) -> list[tuple[st
 
 
 def _normalizers(recipe: SentencePiece, charsmap: bytes) -> list[normalizers.Normalizer]:
-    """Return what is done to the text, in order; the character map of the model file is one step of it."""
+    """Return the steps of normalisation, in order; one is the character map of the model file."""
     mapped: list[normalizers.Normalizer] = [normalizers.Precompiled(charsmap)] if charsmap else []
     match recipe.preparation:
         case SpacedWords():
@@ -118,7 +118,7 @@ def _normalizers(recipe: SentencePiece, charsmap: bytes) -> list[normalizers.Nor
 
 
 def _splitters(recipe: SentencePiece) -> list[pre_tokenizers.PreTokenizer]:
-    """Return what cuts the text before the pieces do, in order."""
+    """Return the steps that split the text before the pieces do, in order."""
     metaspace = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=_prepend_scheme(recipe))
     match recipe.preparation:
         case SpacedWords() | CleanedWords():

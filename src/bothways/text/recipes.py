@@ -73,7 +73,7 @@ class ByteLevelBPE:
 
 @dataclass(frozen=True)
 class SpacedWords:
-    """White space ends a word, and nothing but the model's own character map changes the text."""
+    """White space ends a word, and only the model's character map changes the text."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ Preparation: TypeAlias = SpacedWords | CleanedWords | RunningText
 
 @dataclass(frozen=True)
 class Unused:
-    """A place in the vocabulary that no text comes to; its score keeps it out."""
+    """An entry of the vocabulary that no text reaches; its score keeps it out."""
 
     content: str
     score: float = 0.0
@@ -156,13 +156,13 @@ class SentencePiece:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files that the tokenizer is built from."""
+        """Files that the tokenizer is built from."""
         return (self.file,)
 
 
 @dataclass(frozen=True)
 class TokenizerFileOnly:
-    """A tokenizer that is read from ``tokenizer.json`` and cannot be built from its other files.
+    """A tokenizer that can only be read from ``tokenizer.json``.
 
     Attributes:
         reason: Why, as a clause: "its vocabulary was published in no other form".

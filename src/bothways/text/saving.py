@@ -49,7 +49,7 @@ _MOST_BYTES, _MOST_ENTRIES = 128 * MIB, 8_000_000
 
 
 def read_files(folder: Path) -> dict[str, bytes]:
-    """Read every tokenizer file in a checkpoint folder; return their contents by name.
+    """Read every tokenizer file in a checkpoint folder by name.
 
     Raises:
         CorruptCheckpoint: One is no regular file, or too large.
@@ -75,7 +75,7 @@ def write_tokenizer(
     *,
     types: bool,
 ) -> None:
-    """Write a tokenizer's files into ``folder``, which is made if missing.
+    """Write a tokenizer's files into ``folder``, which is created if missing.
 
     Args:
         folder: The target; files of the same names are replaced.
@@ -97,7 +97,7 @@ def write_tokenizer(
 def _config_file(
     tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe, originals: Mapping[str, bytes], *, types: bool
 ) -> bytes:
-    """``tokenizer_config.json``: the original, with the tokenizer class added if it had none."""
+    """Return ``tokenizer_config.json``: the original, with the tokenizer class added if it had none."""
     if CONFIG_FILE not in originals:
         # No class of transformers is known to rebuild an unlabelled tokenizer.json alike; the generic one reads it.
         generic: dict[str, _Json] = {"tokenizer_class": GENERIC_CLASS}
@@ -115,7 +115,7 @@ def _config_file(
 
 
 def _defaults(tokenizer_class: _Json, recipe: TokenizerRecipe, *, types: bool) -> dict[str, _Json]:
-    """Return what a class of a family knows by itself and the generic one does not.
+    """Return the settings that a family's class knows by itself and the generic one does not.
 
     The side to pad on, and token types.
     """
@@ -127,7 +127,7 @@ def _defaults(tokenizer_class: _Json, recipe: TokenizerRecipe, *, types: bool) -
 
 
 def _tokenizer_class(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe) -> str:
-    """Return the class that gives the same ids.
+    """Return the class of ``transformers`` that gives the same ids.
 
     Those of ``transformers`` for SentencePiece know plain Unigram models only.
     """
@@ -136,7 +136,7 @@ def _tokenizer_class(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe) -
 
 
 def _options(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe) -> dict[str, _Json]:
-    """Return a recipe in the words of ``tokenizer_config.json``."""
+    """Return a recipe in terms of ``tokenizer_config.json``."""
     named: dict[str, _Json] = {"tokenizer_class": _tokenizer_class(tokenizer, recipe)}
     match recipe:
         case WordPiece():

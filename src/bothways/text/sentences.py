@@ -40,7 +40,7 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
 
 
 def _add(spans: list[tuple[int, int]], text: str, begin: int, end: int) -> int:
-    """Add the sentence between two places, if there is one; return where the next may begin."""
+    """Add the sentence between two places, if any; return the end."""
     sentence = text[begin:end]
     left = len(sentence) - len(sentence.lstrip())
     if left < len(sentence):
@@ -49,7 +49,7 @@ def _add(spans: list[tuple[int, int]], text: str, begin: int, end: int) -> int:
 
 
 def _ends(text: str, start: int, end: int, mark: str) -> bool:
-    """Return whether a mark with white space behind it ends a sentence."""
+    """Test whether a mark with white space behind it ends a sentence."""
     after = text[end : end + 20].lstrip().lstrip(_OPENING)
     if after[:1].islower():
         return False

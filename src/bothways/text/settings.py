@@ -39,7 +39,7 @@ _R = TypeVar("_R", WordPiece, ByteLevelBPE, SentencePiece, TokenizerFileOnly)
 
 @dataclass(frozen=True)
 class AddedToken:
-    """A token beside the vocabulary, with the id that the checkpoint gives it."""
+    """A token beside the vocabulary, with its id in the checkpoint."""
 
     id: int
     token: SpecialToken
@@ -48,7 +48,7 @@ class AddedToken:
 
 @dataclass(frozen=True)
 class Settings:
-    """A checkpoint's settings of its tokenizer.
+    """A checkpoint's tokenizer settings.
 
     Attributes:
         options: ``tokenizer_config.json`` with the special tokens of ``special_tokens_map.json`` laid over it.
@@ -59,7 +59,7 @@ class Settings:
     added: tuple[AddedToken, ...] = ()
 
     def flag(self, name: str, default: bool) -> bool:
-        """Return the option ``name``, which must be true or false where it is given.
+        """Return a boolean option.
 
         Raises:
             CorruptCheckpoint: It is something else.
@@ -70,7 +70,7 @@ class Settings:
         raise CorruptCheckpoint(f"{CONFIG_FILE}: expected {name!r} to be true or false, got {value!r}.")
 
     def optional_flag(self, name: str, default: bool | None) -> bool | None:
-        """Return the option ``name``, which must be true, false or null where it is given.
+        """Return an option that may be true, false or null.
 
         Raises:
             CorruptCheckpoint: It is something else.
@@ -79,19 +79,19 @@ class Settings:
 
     @property
     def model_max_length(self) -> int | None:
-        """The longest input in tokens, special ones counted, or ``None`` where there is no limit."""
+        """Maximum number of tokens, special ones included; None for no limit."""
         value = self.options.get("model_max_length")
         return int(value) if isinstance(value, int | float) and 0 < value < _NO_LIMIT else None
 
     @property
     def tokenizer_class(self) -> str | None:
-        """The class that ``transformers`` opens this tokenizer with, where the checkpoint says."""
+        """Class that ``transformers`` opens this tokenizer with, if stated."""
         value = self.options.get("tokenizer_class")
         return value if isinstance(value, str) else None
 
 
 def read_settings(files: Mapping[str, bytes]) -> Settings:
-    """Read a checkpoint's tokenizer settings from its files, by name; those that are not there count as empty.
+    """Read a checkpoint's tokenizer settings from its files, by name; missing ones count as empty.
 
     Raises:
         CorruptCheckpoint: A file is not a JSON object, or a token in it is malformed.
@@ -104,7 +104,7 @@ def read_settings(files: Mapping[str, bytes]) -> Settings:
 
 
 def apply_settings(recipe: TokenizerRecipe, settings: Settings) -> TokenizerRecipe:
-    """Return the recipe with everything that the checkpoint's settings say in place of the defaults.
+    """Override the defaults of a recipe with the checkpoint's settings.
 
     Raises:
         CorruptCheckpoint: A setting has a value of the wrong type.
@@ -153,7 +153,7 @@ def _preparation(preparation: Preparation, settings: Settings) -> Preparation:
 
 
 def _with_tokens(recipe: _R, settings: Settings) -> _R:
-    """Return the recipe with the checkpoint's special tokens and tokenizer class."""
+    """Override special tokens and tokenizer class of a recipe with the checkpoint's."""
     flags = {added.token.content: added.token for added in settings.added}
     special = recipe.special
     roles = {role: _role(token, f"{role}_token", settings.options) for role, token in special.named().items()}
@@ -167,7 +167,7 @@ def _with_tokens(recipe: _R, settings: Settings) -> _R:
 
 
 def _role(default: SpecialToken | None, key: str, options: Mapping[str, Any]) -> SpecialToken | None:
-    """Return the token under ``key``; null means that there is none, and a name alone keeps the default's flags."""
+    """Return the token under ``key``; null means none, and a name alone keeps the default's flags."""
     if key not in options:
         return default
     value = options[key]
@@ -225,7 +225,7 @@ def _contents(options: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _read_object(files: Mapping[str, bytes], name: str) -> dict[str, Any]:
-    """Read a JSON object, or an empty one where there is no such file."""
+    """Read a JSON object; a missing file counts as empty."""
     if name not in files:
         return {}
     try:

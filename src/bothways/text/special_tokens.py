@@ -8,7 +8,7 @@ Role: TypeAlias = Literal["cls", "sep", "mask", "pad", "unk"]
 
 @dataclass(frozen=True)
 class SpecialToken:
-    """A token that is found in a text before the text is split into words.
+    """A token that is matched before a text is split into words.
 
     Attributes:
         content: The token as it stands in the vocabulary.
@@ -27,7 +27,7 @@ class SpecialToken:
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """The tokens that play a part of their own; ``None`` where a tokenizer has no such token.
+    """Special tokens by role; ``None`` if a tokenizer has no such token.
 
     Attributes:
         cls: Its output stands for the whole text; first token of every sequence, or last (XLNet).
@@ -46,11 +46,11 @@ class SpecialTokens:
     others: tuple[SpecialToken, ...] = ()
 
     def named(self) -> dict[Role, SpecialToken | None]:
-        """Return the tokens by their part, in the order of the fields."""
+        """Return the tokens by role, in the order of the fields."""
         return {"cls": self.cls, "sep": self.sep, "mask": self.mask, "pad": self.pad, "unk": self.unk}
 
     def all(self) -> tuple[SpecialToken, ...]:
-        """Every token that is there, in the order of the fields."""
+        """Return every token, in the order of the fields."""
         return tuple(token for token in self.named().values() if token is not None) + self.others
 
 

@@ -17,7 +17,7 @@ _WORD = re.compile(r"\S+")
 
 
 def check_text(index: int, text: object) -> bool:
-    """Check one text or pair; whether it is a pair.
+    """Check one text or pair; return True for a pair.
 
     Raises:
         InvalidInput: It is neither, or holds a lone surrogate, or is far too long.
@@ -36,7 +36,7 @@ def check_text(index: int, text: object) -> bool:
 
 
 def check_length(text: str, what: str) -> None:
-    """Refuse a text, or a word in it, so long that tokenizers take minutes and gigabytes; ``what`` begins the message.
+    """Refuse a text or word so long that tokenizers take minutes and gigabytes; ``what`` begins the message.
 
     Raises:
         InvalidInput: It has more than 20 million characters, or more than a million without white space.
@@ -67,7 +67,7 @@ def _check_unicode(index: int, text: str) -> None:
 
 
 def blocks(texts: Sequence[Text]) -> Iterator[list[Text]]:
-    """Consecutive runs of texts of at most two million characters; a longer text is a run of its own."""
+    """Yield consecutive runs of texts of at most two million characters, or a single longer text."""
     block: list[Text] = []
     characters = 0
     for text in texts:

@@ -104,7 +104,7 @@ class TextTokenizer:
         return made
 
     def with_template(self, template: Template) -> "TextTokenizer":
-        """Return the same vocabulary with its special tokens around a text as another family has them.
+        """Return the same vocabulary with special tokens around a text as in another family.
 
         Raises:
             CorruptCheckpoint: It lacks a special token that the template needs.
@@ -122,7 +122,7 @@ class TextTokenizer:
         return self.reduce_whole()
 
     def reduce_whole(self) -> tuple[Callable[..., "TextTokenizer"], tuple[object, ...]]:
-        """Reduce to all that it is made of, for a pickle that needs no folder."""
+        """Reduce to all contents, for a pickle that needs no folder."""
         make = partial(TextTokenizer, files=self._files, stored_length=self.stored_length)
         return partial(make, model_max_length=self.model_max_length), (self._tokenizer, self.recipe)
 
@@ -132,20 +132,20 @@ class TextTokenizer:
         return self._tokenizer.get_vocab_size(with_added_tokens=True)
 
     def vocabulary_digest(self) -> str:
-        """SHA-256 of all tokens in the order of their ids, which says whether ids mean the same to two models."""
+        """Return the SHA-256 of all tokens in the order of their ids; equal digests mean equal ids."""
         ordered = sorted((number, token) for token, number in self._tokenizer.get_vocab(with_added_tokens=True).items())
         return hashlib.sha256(json.dumps(ordered).encode()).hexdigest()
 
     @property
     def encoding_digest(self) -> str:
-        """SHA-256 of what decides the ids of a bare text: all but the special tokens around it."""
+        """SHA-256 of everything that determines the ids of a bare text, without its special tokens."""
         content = json.loads(self.to_json())
         del content["post_processor"]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     @property
     def cls_id(self) -> int:
-        """Id of the token that stands for the whole text: the first of a sequence, or the last (XLNet)."""
+        """Id of the token whose output stands for the whole text: first in a sequence, or last (XLNet)."""
         return self._special_id("cls", self.recipe.special.cls)
 
     @property
@@ -155,21 +155,21 @@ class TextTokenizer:
 
     @property
     def mask_id(self) -> int:
-        """Id of the token that hides another in masked language modelling."""
+        """Id of the mask token of masked language modelling."""
         return self._special_id("mask", self.recipe.special.mask)
 
     @property
     def pad_id(self) -> int:
-        """Id of the token that fills up a padded batch."""
+        """Id of the padding token."""
         return self._special_id("pad", self.recipe.special.pad)
 
     @property
     def unk_id(self) -> int:
-        """Id of the token for what the vocabulary cannot spell."""
+        """Id of the unknown token."""
         return self._special_id("unk", self.recipe.special.unk)
 
     def vocabulary(self) -> dict[int, str]:
-        """Every token by its id, added ones included."""
+        """Return every token by its id, added ones included."""
         return {number: token for token, number in self._tokenizer.get_vocab(with_added_tokens=True).items()}
 
     def check_vocabulary(self, rows: int, types: int = 0) -> None:
@@ -194,7 +194,7 @@ class TextTokenizer:
             )
 
     def special_count(self, *, pair: bool) -> int:
-        """Return how many special tokens a window holds beside a text, or a pair of texts."""
+        """Return the number of special tokens in a window of a text, or of a pair of texts."""
         return self._special_count[pair]
 
     def token(self, id: int) -> str:  # noqa: A002
@@ -217,7 +217,7 @@ class TextTokenizer:
         return [self.token(number) for number in ids]
 
     def spellings(self, words: Sequence[Sequence[int]]) -> list[str]:
-        """Return what the tokens of each word or part of one spell, without white space around it or a leading mark.
+        """Return the spelling of each word or part of one, without surrounding white space or a leading mark.
 
         A part of a character that a byte-level token stands for is spelt U+FFFD.
         """
@@ -225,7 +225,7 @@ class TextTokenizer:
         return [self.word_marks.unmarked(text.strip()) for text in texts]
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
-        """Return the text that these ids spell; what the tokenizer normalised away does not come back.
+        """Decode ids; text that the tokenizer normalised away does not come back.
 
         Raises:
             InvalidInput: No token has one of these ids.
@@ -284,7 +284,7 @@ class TextTokenizer:
         return encoded
 
     def encode_bare(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of texts without special tokens around them, uncut."""
+        """Return the ids of texts without special tokens, at full length."""
         return [
             encoding.ids
             for block in blocks(texts)
@@ -292,7 +292,7 @@ class TextTokenizer:
         ]
 
     def to_json(self) -> str:
-        """Return the content of a ``tokenizer.json`` that gives the same ids to a program that reads no other file.
+        """Return a ``tokenizer.json`` that gives the same ids to a program that reads no other file.
 
         The settings of the other files are in it, and neither truncation nor padding.
         """
@@ -333,7 +333,7 @@ class TextTokenizer:
 
 
 def _from_same_folder(folder: Path, recipe: TokenizerRecipe, checksum: str) -> TextTokenizer:
-    """`TextTokenizer.from_folder`, of a folder that must hold the files that were pickled.
+    """Open a folder that must hold the files that were pickled.
 
     Raises:
         UnknownModel: The folder is not there.
@@ -349,6 +349,5 @@ def _from_same_folder(folder: Path, recipe: TokenizerRecipe, checksum: str) -> T
 
 
 def _checksum(files: Mapping[str, bytes]) -> str:
-    """SHA-256 of the names and contents of files."""
     digests = sorted((name, hashlib.sha256(content).hexdigest()) for name, content in files.items())
     return hashlib.sha256(json.dumps(digests).encode()).hexdigest()

@@ -78,7 +78,7 @@ def write_trained_tokenizer(tokenizer: tokenizers.Tokenizer, folder: Path) -> No
 
 
 class _Blocks:
-    """Texts in blocks, as the library wants them."""
+    """Texts in blocks, as the library takes them."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = texts
@@ -94,7 +94,7 @@ class _Blocks:
 
 
 def _special_tokens(*, lstrip: bool = False) -> list[AddedToken]:
-    """Return the special tokens; the mask takes in the space before it where spaces are a part of words."""
+    """Return the special tokens; the mask takes in the space before it if spaces are part of words."""
     named = TRAINED.special.named()
     return [
         AddedToken(token.content, lstrip=lstrip and role == "mask", normalized=False, special=True)

@@ -48,7 +48,7 @@ class Window:
 
     @property
     def body(self) -> range:
-        """Places of the tokens of a single text, without the special ones around it; none where no offsets are."""
+        """Positions of a single text's tokens, without special ones; empty without offsets."""
         return _body(self.sequences or [], 0, 0)
 
 
@@ -128,7 +128,7 @@ def encoded_text(
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """Keep everything but the two texts, and of these only a part each; of a single text, the first is empty."""
+    """A pair of ranges of the two texts; everything else is kept. For a single text, the first is empty."""
 
     all_first: range
     all_second: range
@@ -146,7 +146,6 @@ class _Cut:
 
     @property
     def start(self) -> int:
-        """The beginning of the window in the second text."""
         return self.second.start - self.all_second.start
 
 
@@ -162,7 +161,7 @@ def _cut_all(raw: tokenizers.Encoding, ids: list[int], cuts: Sequence[_Cut], *, 
 
 
 def _bodies(raw: tokenizers.Encoding, *, pair: bool) -> tuple[range, range]:
-    """Return where the tokens of both texts lie; a single text is the second of two."""
+    """Return the positions of both texts' tokens; a single text is the second of two."""
     sequences = raw.sequence_ids
     end = len(sequences)
     return (_body(sequences, 0, 0), _body(sequences, 1, end)) if pair else (range(0), _body(sequences, 0, end))
@@ -175,7 +174,7 @@ def _body(sequences: Sequence[int | None], number: int, nowhere: int) -> range:
 
 
 def _rooms(lengths: tuple[int, int], limits: WindowLimits, special: int, index: int) -> tuple[int, int]:
-    """Return how many tokens of each text a window has, of which there are together more than it holds.
+    """Return the number of tokens of each text in a window, for texts that are too long together.
 
     Raises:
         TextTooLong: There is no room for both.
@@ -209,7 +208,7 @@ def _stride(stride: int | None, room: int, index: int) -> int:
 
 
 def _parts(body: range, room: int, stride: int | None, index: int) -> list[range]:
-    """Return the parts of a text that windows hold, of which each has room for so many tokens."""
+    """Return the parts of a text in windows with room for so many of its tokens."""
     if len(body) <= room:
         return [body]
     step = room - _stride(stride, room, index)

@@ -13,31 +13,31 @@ from tokenizers import decoders, models, pre_tokenizers
 
 @dataclass(frozen=True, slots=True)
 class MarkedContinuations:
-    """Pieces with this prefix go on with a word; all others begin one."""
+    """Pieces with this prefix continue a word; all others begin one."""
 
     prefix: str
 
     def continues(self, piece: str) -> bool:
-        """Return whether the piece goes on with the word before it."""
+        """Test whether the piece continues the word before it."""
         return piece.startswith(self.prefix)
 
     def unmarked(self, text: str) -> str:
-        """Return a decoded word without the mark, which the decoder leaves on its first piece."""
+        """Remove the mark, which the decoder leaves on a word's first piece."""
         return text.removeprefix(self.prefix)
 
 
 @dataclass(frozen=True, slots=True)
 class MarkedBeginnings:
-    """Pieces with this first character begin a word; all others go on with one."""
+    """Pieces with this first character begin a word; all others continue one."""
 
     mark: str
 
     def continues(self, piece: str) -> bool:
-        """Return whether the piece goes on with the word before it."""
+        """Test whether the piece continues the word before it."""
         return not piece.startswith(self.mark)
 
     def unmarked(self, text: str) -> str:
-        """Return a decoded word without the mark: the decoder has made a space of it."""
+        """Return the text: the decoder has turned the mark into a space."""
         return text
 
 
@@ -46,12 +46,12 @@ class WholeWords:
     """Each piece is a word."""
 
     def continues(self, piece: str) -> bool:
-        """Return whether the piece goes on with the word before it: none does."""
+        """Return False: every piece begins a word."""
         del piece
         return False
 
     def unmarked(self, text: str) -> str:
-        """Return a decoded word without a mark: there is none."""
+        """Return the text, which has no marks."""
         return text
 
 
@@ -61,7 +61,7 @@ _BYTE_LEVEL_SPACE = "Ġ"
 
 
 def word_marks(tokenizer: tokenizers.Tokenizer) -> WordMarks:
-    """Return the marks of a tokenizer's vocabulary, read off its parts."""
+    """Find the marks of a tokenizer's vocabulary."""
     model = tokenizer.model
     if isinstance(model, models.WordPiece):
         return MarkedContinuations(model.continuing_subword_prefix)
@@ -72,7 +72,7 @@ def word_marks(tokenizer: tokenizers.Tokenizer) -> WordMarks:
 
 
 def _mark(part: pre_tokenizers.PreTokenizer | decoders.Decoder | None) -> str | None:
-    """Return what a pre-tokenizer or decoder, or a step of one, puts in the place of a space."""
+    """Return the replacement of a space in a pre-tokenizer or decoder, or a step of one."""
     if part is None:
         return None
     state = json.loads(part.__getstate__())

@@ -86,14 +86,14 @@ class TokenCorpus:
         return self._shards[shard].tokens_T[begin : begin + length].astype(np.int32)
 
     def sentence_ends(self, shard: int, begin: int, length: int) -> NDArray[np.int64]:
-        """Return where sentences end in a run of tokens, counted from its begin; the last one may go on behind it."""
+        """Return the ends of sentences in a run of tokens, counted from its begin; the last may continue behind it."""
         sentences_S = self._shards[shard].sentences_S
         first, last = np.searchsorted(sentences_S, [begin, begin + length], side="right")
         ends = sentences_S[first:last] - begin
         return ends if len(ends) and ends[-1] == length else np.append(ends, length)
 
     def pieces(self, longest: int) -> Pieces:
-        """Cut all documents into pieces of whole sentences, and group neighbours up to as many tokens.
+        """Cut all documents into pieces of whole sentences, and group neighbours up to a number of tokens.
 
         A sentence that is longer is cut. The pieces of a group make up one sequence of the published recipes; as packed
         sequences of their own, tokens of different documents do not see each other.

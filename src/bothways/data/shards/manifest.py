@@ -48,7 +48,7 @@ class ShardEntry:
     sha256: Mapping[str, str]
 
     def path(self, folder: Path, part: str) -> Path:
-        """Return where a part lies."""
+        """Return the path of a part."""
         return folder / f"{self.name}.{part}.npy"
 
 
@@ -65,7 +65,7 @@ class Lengths:
     up_to: tuple[int, ...] = ()
 
     def with_documents(self, lengths: NDArray[np.int64]) -> "Lengths":
-        """Return the same with more documents; none of them is empty."""
+        """Add documents that are not empty."""
         if not len(lengths):
             return self
         powers = np.bincount(np.floor(np.log2(lengths)).astype(np.int64), minlength=len(self.up_to))
@@ -95,17 +95,17 @@ class Manifest:
 
     @property
     def tokens(self) -> int:
-        """Tokens of all shards."""
+        """Number of tokens."""
         return sum(shard.tokens for shard in self.shards)
 
     @property
     def sentences(self) -> int:
-        """Sentences of all shards."""
+        """Number of sentences."""
         return sum(shard.sentences for shard in self.shards)
 
     @property
     def documents(self) -> int:
-        """Documents of all shards."""
+        """Number of documents."""
         return sum(shard.documents for shard in self.shards)
 
     def to_dict(self) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class Manifest:
         return {"format": FORMAT, **totals, **asdict(self)}
 
     def write(self, path: Path) -> None:
-        """Write a file, whole or not at all."""
+        """Write a file atomically."""
         with new_file(path) as stream:
             json.dump(self.to_dict(), stream, indent=2)
 
@@ -143,7 +143,7 @@ class Manifest:
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> "Manifest":
-        """Return the manifest that JSON values stand for."""
+        """Parse JSON values."""
         entries: Sequence[Mapping[str, Any]] = content["shards"]
         return cls(
             content["tokenizer"],

@@ -55,7 +55,7 @@ class Pieces:
         return runs(self.groups[places], self.groups[places + 1] - self.groups[places])
 
     def continued(self) -> NDArray[np.bool_]:
-        """Return for each group whether it begins with the document that the group before it ends with (G)."""
+        """Return True for each group (G) that begins with the document at the end of the group before it."""
         first_G = self.groups[:-1]
         found_G: NDArray[np.bool_] = (self.document_P[first_G] == self.document_P[first_G - 1]) & (first_G > 0)
         return found_G
@@ -91,7 +91,7 @@ class Pieces:
 
 
 def runs(begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return runs of numbers that count up, one behind another.
+    """Concatenate runs of numbers that count up.
 
     >>> runs(np.array([7, 2]), np.array([2, 3])).tolist()
     [7, 8, 2, 3, 4]

@@ -59,7 +59,7 @@ def write_shards(
     overwrite: bool = False,
     show_progress: bool | None = None,
 ) -> Manifest:
-    """Encode the documents of a corpus and write them as shards; an unfinished run of the same is continued.
+    """Encode the documents of a corpus and write them as shards, continuing an unfinished run of the same.
 
     Args:
         source: The corpus.
@@ -99,7 +99,7 @@ def write_shards(
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A document's number of its file, and its own within that; both from 0."""
+    """Number of a document's file, and its own within that; both from 0."""
 
     file: int = 0
     document: int = 0
@@ -107,8 +107,6 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A document before it is encoded."""
-
     text: str
     place: _Place
     path: str
@@ -116,7 +114,7 @@ class _Read:
 
 @dataclass(frozen=True, slots=True)
 class _Encoded:
-    """A document: its ids, where sentences end in them, where the next document is, and what its text is known by."""
+    """A document with its ids, the ends of its sentences, the place of the next document, and the key of its text."""
 
     ids_n: NDArray[np.uint32]
     ends_S: NDArray[np.int64]
@@ -127,7 +125,7 @@ class _Encoded:
 
 @dataclass(slots=True)
 class _Run:
-    """One call of `write_shards`: the whole shards, and the one that grows."""
+    """One call of `write_shards`: the whole shards, and the growing one."""
 
     source: ShardSource
     folder: Path
@@ -143,7 +141,7 @@ class _Run:
 
     @classmethod
     def begin(cls, source: ShardSource, folder: Path, tokenizer: TextTokenizer, shard_tokens: int) -> "_Run":
-        """Begin a run, or go on with the unfinished one of the folder."""
+        """Begin a run, or continue the unfinished one of the folder."""
         vocabulary = max(tokenizer.vocabulary()) + 1
         special_V = np.zeros(vocabulary, dtype=bool)
         special_V[sorted(tokenizer.special_ids)] = True
@@ -165,7 +163,7 @@ class _Run:
         return run
 
     def go_on(self, state: dict[str, Any]) -> None:
-        """Take over what an unfinished run has written.
+        """Take over the shards of an unfinished run.
 
         Raises:
             InvalidInput: It is of other settings.
@@ -197,7 +195,7 @@ class _Run:
                 yield _Read(document.text, _Place(number, within + 1), str(path))
 
     def add(self, document: _Encoded) -> None:
-        """Add a document that is no duplicate, and close the shard when it is full."""
+        """Add a document unless it is a duplicate, and close the shard when it is full."""
         if self.source.deduplicate and not self.seen.add(document.key):
             self.manifest = replace(self.manifest, duplicates=self.manifest.duplicates + 1)
             return
@@ -214,7 +212,7 @@ class _Run:
             self.close_shard()
 
     def close_shard(self) -> None:
-        """Write the shard that grows, and where to go on behind it."""
+        """Write the growing shard, and the place to continue behind it."""
         if not self.documents_D:
             return
         lengths_D = np.array([len(each.ids_n) for each in self.documents_D], dtype=np.int64)
@@ -246,14 +244,14 @@ class _Run:
 
 
 class _Seen:
-    """Keys of texts; two of 2^32 different ones share theirs with a chance of one half."""
+    """Keys of texts; among 2^32 different texts, two share a key with a chance of one half."""
 
     def __init__(self) -> None:
         self._sorted_N = np.zeros(0, dtype=np.uint64)
         self._recent: set[int] = set()
 
     def add(self, key: int) -> bool:
-        """Add a key; return False where it was there."""
+        """Add a key; return False for a known one."""
         place = int(np.searchsorted(self._sorted_N, np.uint64(key)))
         if key in self._recent or (place < len(self._sorted_N) and int(self._sorted_N[place]) == key):
             return False
@@ -264,7 +262,6 @@ class _Seen:
         return True
 
     def merge(self, keys_N: NDArray[np.uint64]) -> None:
-        """Add many keys."""
         self._sorted_N = np.union1d(self._sorted_N, keys_N)
 
 
@@ -316,14 +313,14 @@ def _of_sentences(ids: list[list[int]], document: _Read) -> _Encoded:
 
 
 def _write_array(path: Path, array: NDArray[Any]) -> str:
-    """Write an array, whole or not at all; return the SHA-256 of its file."""
+    """Write an array atomically; return the SHA-256 of its file."""
     with new_file(path, binary=True) as stream:
         np.save(stream, array)
     return checksum(path)
 
 
 def _unfinished(folder: Path) -> dict[str, Any] | None:
-    """Return what an unfinished run left, and remove what is of no whole shard."""
+    """Return the state of an unfinished run, and remove parts of incomplete shards."""
     path = folder / _STATE
     state = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
     whole = {entry["name"] for entry in state["manifest"]["shards"]} if state is not None else set()
