@@ -61,8 +61,8 @@ CEILINGS = (
     Ceiling("files of a warm predict", 47, 2, 28, _traced("predict", "files")),
     Ceiling("functions of a warm predict", 187, 8, 100, _traced("predict", "functions")),
     Ceiling("depth of a warm predict", 26, 1, 16, _traced("predict", "depth")),
-    Ceiling("files of a table -> fit -> save", 131, 5, 80, _traced("fit", "files")),
-    Ceiling("files that a search from the shell loads", 217, 8, 100, _traced("search", "loaded")),
+    Ceiling("files of a table -> fit -> save", 129, 5, 80, _traced("fit", "files")),
+    Ceiling("files that a search from the shell loads", 207, 8, 100, _traced("search", "loaded")),
     Ceiling("modules for training that predict and search load", 8, 0, 0, lambda: len(_paths()["training"])),
     # Sizes.
     Ceiling("files at the root of a package", 44, 2, 15, lambda: max(code.files_at_the_root().values())),
@@ -72,8 +72,8 @@ CEILINGS = (
     Ceiling("files above 450 lines", 6, 0, 0, lambda: _above(450, code.file_lengths())),
     Ceiling("lines of the longest function", 107, 10, 60, lambda: max(code.function_lengths().values())),
     Ceiling("functions above 60 lines", 20, 2, 0, lambda: _above(60, code.function_lengths())),
-    Ceiling("lines of src", 80_032, 600, 64_000, lambda: code.lines("src/**/*.py")),
-    Ceiling("lines of tests", 58_304, 600, 48_000, lambda: code.lines("tests/**/*.py")),
+    Ceiling("lines of src", 79_465, 600, 64_000, lambda: code.lines("src/**/*.py")),
+    Ceiling("lines of tests", 58_182, 600, 48_000, lambda: code.lines("tests/**/*.py")),
     Ceiling("lines of benchmarks", 5_596, 400, 4_500, lambda: code.lines("benchmarks/**/*.py")),
     Ceiling("lines of docs/LOG.md", 617, 200, 700, lambda: code.lines("docs/LOG.md")),
     # Types.
@@ -88,7 +88,7 @@ CEILINGS = (
     Ceiling("circles of imports inside packages", 6, 0, 0, lambda: len(code.circles())),
     Ceiling("deferred imports of our own modules", 267, 10, 60, code.deferred_imports),
     # Words.
-    Ceiling("docstrings 'Return what/which/whether/how/where/of'", 315, 15, 0, code.inverted_returns),
+    Ceiling("docstrings 'Return what/which/whether/how/where/of'", 246, 15, 0, code.inverted_returns),
 )
 
 

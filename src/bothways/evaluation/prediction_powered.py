@@ -36,9 +36,7 @@ from bothways.evaluation.intervals import LEVEL, Estimate
 
 FEW_LABELS = 30
 LARGE_BIAS = 0.1
-SHIFT_LEVEL = 0.01
-"""P-value below which labelled rows are reported as no random sample."""
-
+SHIFT_LEVEL = 0.01  # p-value below which labelled rows are reported as no random sample
 _SIGNIFICANT = 2.0  # standard errors
 _CERTAINTY = 0.8
 _FITTED = 2  # numbers that PPI++ estimates from the labels: a mean and lambda
@@ -232,8 +230,8 @@ def _t_quantile(level: float, degrees: FloatArray | float) -> FloatArray:
 def estimate_mean(sample: Sample, *, method: PpiMethod = "ppi++", level: float = LEVEL) -> PoweredEstimate:
     """Estimate the mean label, or the proportion of ones.
 
-    Simulated 95 % intervals of proportions by ``ppi++`` hold the truth in 94.7 % of samples or more from 20 labels on,
-    those of skewed numbers with a weak judge in 93 to 94 %.
+    Simulated 95 % intervals by ``ppi++`` from 20 labels hold a proportion in 94.7 % of samples or more, the mean of
+    skewed numbers in 93 to 94 %.
 
     Args:
         sample: Labelled rows, drawn at random, and judged rows.

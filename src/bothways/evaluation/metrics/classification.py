@@ -132,13 +132,10 @@ def label_outcomes(
 
     Args:
         labels: label names, one for each column.
-        truth_NC: 0 or 1, whether the row has the label.
+        truth_NC: 1 for each label of a row, else 0.
         probabilities_NC: probability of each label.
-        threshold: probability from which a label counts as predicted, one for all or one for each.
-        bins: reliability bins to aim at.
-
-    Raises:
-        InvalidInput: no rows, shapes that do not fit, repeated labels, or values that are not probabilities.
+        threshold: probability from which a label is predicted, one for all or one for each.
+        bins: number of reliability bins to aim at.
     """
     probabilities = probability_array(probabilities_NC, "probabilities", dimensions=2)
     _checked_labels(labels, probabilities)
@@ -149,19 +146,19 @@ def label_outcomes(
     wrong_NC = truth != predicted_NC
     right_N, nll_N = ~wrong_NC.any(axis=1), metrics.label_nll(truth, probabilities).mean(axis=1)
     losses_NK = np.column_stack([right_N, wrong_NC.mean(axis=1), ((probabilities - truth) ** 2).mean(axis=1), nll_N])
-    label_counts = truth.sum(axis=0), predicted_NC.sum(axis=0)
-    majority, notes = _majority_of_sets(labels, label_counts[0], len(truth))
+    label_counts, rows = (truth.sum(axis=0), predicted_NC.sum(axis=0)), len(truth)
+    majority, notes = _majority_of_sets(labels, label_counts[0], rows)
 
     def statistic(counts_RN: FloatArray) -> FloatArray:
         counts = ClassCounts.resampled_labels(truth, predicted_NC, counts_RN)
         headline = [metrics.micro_f1(counts), metrics.multi_label_macro_f1(counts)]
-        return np.column_stack([*headline, counts_RN @ losses_NK / len(truth), metrics.class_scores(counts)])
+        return np.column_stack([*headline, counts_RN @ losses_NK / rows, metrics.class_scores(counts)])
 
     return Outcomes(
         frame=Report(
             kind=MULTI_LABEL,
-            title=f"{len(truth)} rows, {len(labels)} labels",
-            counts={"n": len(truth)},
+            title=f"{rows} rows, {len(labels)} labels",
+            counts={"n": rows},
             values={"threshold": float(thresholds_C[0]) if common else None, **majority},
             notes=notes,
             labels=tuple(labels),
@@ -170,11 +167,7 @@ def label_outcomes(
         truth=truth[:, np.argsort(list(labels))],
         metrics=("micro_f1", "macro_f1", "subset_accuracy", "hamming_loss", "brier", "nll"),
         statistic=statistic,
-        of_rows=[
-            *metrics.label_set_rows(truth, predicted_NC),
-            *(len(truth), len(truth), 0, 0),
-            *metrics.score_rows(*label_counts),
-        ],
+        of_rows=[*metrics.label_set_rows(truth, predicted_NC), rows, rows, 0, 0, *metrics.score_rows(*label_counts)],
         compared=("micro_f1", "macro_f1", "subset_accuracy", "nll"),
         tested=("nll", nll_N),
         right_N=right_N,
