@@ -12,7 +12,7 @@ from bothways.data import Source, class_label, read_rows, text_at, value_at
 from bothways.data.judgments import check_grade
 from bothways.errors import InvalidInput, did_you_mean
 from bothways.evaluation import Outcomes, Report
-from bothways.evaluation.rankings import ranking_outcomes
+from bothways.evaluation.metrics.ranking import ranking_outcomes
 from bothways.progress import progress
 from bothways.retrieval.ranking import Hit
 from bothways.retrieval.reranking import AFFIRMATIVE, BiEncoder, CrossEncoder, Reranker, are_grades, checked_scores

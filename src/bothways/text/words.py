@@ -40,12 +40,12 @@ class Words:
 
     @classmethod
     def of_text(cls, text: str) -> "Words":
-        """Return the words of a raw text, see `word_spans`."""
+        """Split a raw text, see `word_spans`."""
         return cls(text, tuple(word_spans(text)))
 
     @classmethod
     def of_list(cls, words: Sequence[str]) -> "Words":
-        """Words that someone else has found; what they hold is not looked at.
+        """Take words as they are.
 
         Raises:
             InvalidInput: One of them is empty.
@@ -59,22 +59,20 @@ class Words:
         return cls(" ".join(words), tuple(spans))
 
     def __len__(self) -> int:
-        """Return how many there are."""
         return len(self.spans)
 
     def __getitem__(self, number: int) -> str:
-        """Return a word as it stands in the text."""
         begin, end = self.spans[number]
         return self.text[begin:end]
 
     def listed(self) -> list[str]:
-        """All words."""
+        """Return all words."""
         return [self.text[begin:end] for begin, end in self.spans]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadWords:
-    """The tokens that the model reads of words.
+    """Words as the model reads them.
 
     Attributes:
         text: The words with single spaces between them.
@@ -88,7 +86,7 @@ class ReadWords:
 
     @classmethod
     def of(cls, words: Words) -> "ReadWords":
-        """Return what is read of these words."""
+        """Clean words and join them by single spaces."""
         listed = [_readable(word) for word in words.listed()]
         ends_W = np.cumsum([len(word) + 1 for word in listed]) - 1
         return cls(" ".join(listed), ends_W - np.fromiter(map(len, listed), np.int64, len(listed)), ends_W)
@@ -123,7 +121,7 @@ class ReadWords:
 
 @dataclass(frozen=True, slots=True)
 class WordStarts:
-    """M places where a window holds the first token of a word.
+    """M positions at which a window holds the first token of a word.
 
     Attributes:
         words_M: The number of the word.
@@ -138,12 +136,12 @@ class WordStarts:
     context_M: NDArray[np.int64]
 
     def only(self, keep_M: NDArray[np.bool_]) -> "WordStarts":
-        """Return some of them."""
+        """Select some."""
         return WordStarts(self.words_M[keep_M], self.rows_M[keep_M], self.windows_M[keep_M], self.context_M[keep_M])
 
 
 def blanked_in_front(text: str) -> str:
-    """Return a text with a space for each control character at its start: all characters keep their places.
+    """Replace control characters at the start of a text by spaces, so that all characters keep their places.
 
     Of such a text the ``tokenizers`` library (0.23) has all offsets wrong where a normaliser drops those characters.
     """
@@ -154,7 +152,7 @@ def blanked_in_front(text: str) -> str:
 
 
 def read_as_words(text: Text) -> Text:
-    """Return what a tagger reads of a raw text, or of two: its words with single spaces between them.
+    """Return the words of a raw text, or of two, with single spaces between them.
 
     A text without any word is left as it is.
     """
@@ -165,7 +163,7 @@ def read_as_words(text: Text) -> Text:
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
-    """Return where the words of a raw text begin and end, by a rule for scripts with spaces.
+    """Return begin and end of each word of a raw text, by a rule for scripts with spaces.
 
     A run of letters, digits and their marks is a word, also across a single apostrophe, full stop or hyphen within it,
     or a comma between digits; so is a name behind an @ or #, and an address behind ``http://``. Every other character
@@ -195,7 +193,7 @@ def _matched(text: str, *, further: bool) -> list[tuple[int, int]]:
 
 @functools.cache
 def _pattern(*, further: bool) -> re.Pattern[str]:
-    """Return the rule for words, of ASCII or of further characters."""
+    """Compile the rule for words, for ASCII or all characters."""
     letter = rf"[\w{marks()}]" if further else r"\w"
     first = rf"(?![{joiners()}]){letter}" if further else letter
     mark = rf"[{marks()}]*" if further else ""
@@ -207,7 +205,7 @@ def _pattern(*, further: bool) -> re.Pattern[str]:
 
 
 def _readable(word: str) -> str:
-    """Return a word without its invisible characters, and without the controls and spaces in front of it.
+    """Return a word without its invisible characters, and without controls and spaces in front.
 
     Where a text begins with characters that a SentencePiece normaliser drops, the ``tokenizers`` library (0.23) has all
     offsets behind them wrong by their number.
@@ -238,5 +236,5 @@ def _first_in_window(begins_W: NDArray[np.int64], ends_W: NDArray[np.int64], pla
 
 
 def _numbers(tokens: WordStarts, places: Places) -> NDArray[np.int64]:
-    """Numbers of the tokens in the whole text; only their order matters."""
+    """Return the position of each token in the whole text; only the order matters."""
     return tokens.rows_M + places.start
