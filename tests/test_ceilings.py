@@ -62,18 +62,18 @@ CEILINGS = (
     Ceiling("functions of a warm predict", 187, 8, 100, _traced("predict", "functions")),
     Ceiling("depth of a warm predict", 26, 1, 16, _traced("predict", "depth")),
     Ceiling("files of a table -> fit -> save", 129, 5, 80, _traced("fit", "files")),
-    Ceiling("files that a search from the shell loads", 207, 8, 100, _traced("search", "loaded")),
+    Ceiling("files that a search from the shell loads", 203, 8, 100, _traced("search", "loaded")),
     Ceiling("modules for training that predict and search load", 8, 0, 0, lambda: len(_paths()["training"])),
     # Sizes.
     Ceiling("files at the root of a package", 44, 2, 15, lambda: max(code.files_at_the_root().values())),
     Ceiling("public members of a class", 73, 3, 25, lambda: max(code.class_members().values())),
     Ceiling("classes above each other", 5, 0, 2, lambda: max(code.class_depths().values())),
     Ceiling("lines of the longest file", 660, 30, 450, lambda: max(code.file_lengths().values())),
-    Ceiling("files above 450 lines", 6, 0, 0, lambda: _above(450, code.file_lengths())),
+    Ceiling("files above 450 lines", 5, 0, 0, lambda: _above(450, code.file_lengths())),
     Ceiling("lines of the longest function", 107, 10, 60, lambda: max(code.function_lengths().values())),
-    Ceiling("functions above 60 lines", 20, 2, 0, lambda: _above(60, code.function_lengths())),
+    Ceiling("functions above 60 lines", 19, 2, 0, lambda: _above(60, code.function_lengths())),
     Ceiling("lines of src", 79_465, 600, 64_000, lambda: code.lines("src/**/*.py")),
-    Ceiling("lines of tests", 58_182, 600, 48_000, lambda: code.lines("tests/**/*.py")),
+    Ceiling("lines of tests", 58_164, 600, 48_000, lambda: code.lines("tests/**/*.py")),
     Ceiling("lines of benchmarks", 5_596, 400, 4_500, lambda: code.lines("benchmarks/**/*.py")),
     Ceiling("lines of docs/LOG.md", 617, 200, 700, lambda: code.lines("docs/LOG.md")),
     # Types.
@@ -86,9 +86,9 @@ CEILINGS = (
     Ceiling("exec", 0, 0, 0, lambda: code.calls("exec")),
     # Imports.
     Ceiling("circles of imports inside packages", 6, 0, 0, lambda: len(code.circles())),
-    Ceiling("deferred imports of our own modules", 267, 10, 60, code.deferred_imports),
+    Ceiling("deferred imports of our own modules", 264, 10, 60, code.deferred_imports),
     # Words.
-    Ceiling("docstrings 'Return what/which/whether/how/where/of'", 246, 15, 0, code.inverted_returns),
+    Ceiling("docstrings 'Return what/which/whether/how/where/of'", 239, 15, 0, code.inverted_returns),
 )
 
 
