@@ -268,7 +268,7 @@ def test_rows_from_elsewhere_move_the_border_between_both(base, tmp_path):
     assert report.counts["n_out_of_domain"] == len(ELSEWHERE)
     assert report.values["threshold"] == classifier.confidence.out_of_domain.threshold != before.threshold
     card = classifier.card
-    assert len(card["confidence"]["calibrations_tried"]) == 4
+    assert len(card["confidence"]["calibrations_tried"]) == 2
     assert card["confidence"]["out_of_domain_threshold"] == classifier.confidence.out_of_domain.threshold
     assert card["confidence"]["out_of_domain_rows"] == len(ELSEWHERE)
     classifier.fit_threshold(ELSEWHERE[:5])
