@@ -68,8 +68,8 @@ def _classification(texts: list[str]) -> tuple[Run, Run]:
     task = TextClassifier.from_pretrained(MODEL, device="cpu")
     rows = [{"text": text, "label": "ab"[number % 2]} for number, text in enumerate(texts[:64])]
     task.fit(rows, validation=rows, epochs=1, show_progress=False)  # held-out rows teach the domain flag
-    engine = task.fitted.opened.engine(task.fitted.module)
-    return lambda: _drain(engine.run(texts, show_progress=False)), lambda: task.predict(texts, show_progress=False)
+    runner = task.fitted.backend.runner
+    return lambda: _drain(runner.run(texts, show_progress=False)), lambda: task.predict(texts, show_progress=False)
 
 
 def _tagging(texts: list[str]) -> tuple[Run, Run]:
@@ -80,9 +80,9 @@ def _tagging(texts: list[str]) -> tuple[Run, Run]:
     words = [each for text in texts[:64] if len(each := text.split()) > 1]
     rows = [{"tokens": each, "tags": ["B-X" if word.istitle() else "O" for word in each]} for each in words]
     task.fit(rows, epochs=1, show_progress=False)
-    engine, read = task.fitted.opened.engine(task.fitted.module), [read_as_words(text) for text in texts]
+    runner, read = task.fitted.backend.runner, [read_as_words(text) for text in texts]
     return (
-        lambda: _drain(engine.run_tokens(read, show_progress=False)),
+        lambda: _drain(runner.run(read, show_progress=False)),
         lambda: task.predict(texts, show_progress=False),
     )
 
@@ -98,9 +98,9 @@ def _answering(texts: list[str]) -> tuple[Run, Run]:
     ]
     task.fit(rows, epochs=1, show_progress=False)
     asked = [(question, text) for text in texts]
-    engine = task.fitted.opened.engine(task.fitted.module)
+    runner = task.fitted.backend.runner
     return (
-        lambda: _drain(engine.run_tokens(asked, show_progress=False)),
+        lambda: _drain(runner.run(asked, show_progress=False)),
         lambda: task.predict(asked, show_progress=False),
     )
 
@@ -111,8 +111,8 @@ def _embedding(texts: list[str]) -> tuple[Run, Run]:
 
     embedder = SentenceEmbedder.from_pretrained(MODEL, device="cpu")
     fitted = embedder.fitted
-    engine = fitted.opened.engine(VectorModel.of(fitted.opened.model, fitted.settings.pooling))
-    return lambda: _drain(engine.run(texts, show_progress=False)), lambda: embedder.encode(texts, show_progress=False)
+    runner = fitted.backend.text_runner(VectorModel.of(fitted.backend.model, fitted.settings.pooling))
+    return lambda: _drain(runner.run(texts, show_progress=False)), lambda: embedder.encode(texts, show_progress=False)
 
 
 _TASKS: dict[str, Callable[[list[str]], tuple[Run, Run]]] = {

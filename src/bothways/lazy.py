@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 from bothways.errors import MissingDependency
 
@@ -34,6 +35,12 @@ def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
         return value
 
     return load
+
+
+def imported(home: str) -> Any:  # noqa: ANN401 (a class or a function)
+    """Import the object that ``"module:name"`` stands for."""
+    module, name = home.split(":")
+    return getattr(import_module(module), name)
 
 
 @contextmanager

@@ -43,7 +43,7 @@ def weak(tmp_path_factory):
 
 def test_a_model_that_rests_on_one_word_is_turned_and_left_as_it_was(weak):
     rows = rows_of_opinions(60, seed=5)
-    before = {name: value.clone() for name, value in weak.fitted.model.state_dict().items()}
+    before = {name: value.clone() for name, value in weak.fitted.backend.head_model.state_dict().items()}
     state, drawn = torch.get_rng_state(), np.random.get_state()[1].copy()
     report = scan(weak, rows, detectors=[NAME], show_progress=False)
     found = {each.rule: each for each in report.findings}["adversarial-character"]
@@ -53,7 +53,7 @@ def test_a_model_that_rests_on_one_word_is_turned_and_left_as_it_was(weak):
     assert details["accuracy_under_attack"] < details["accuracy"]
     assert details["mean_queries"] > 1
     assert details["examples"][0]["original"] != details["examples"][0]["attacked"]
-    after = weak.fitted.model.state_dict()
+    after = weak.fitted.backend.head_model.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert torch.equal(state, torch.get_rng_state())
     assert np.array_equal(drawn, np.random.get_state()[1])

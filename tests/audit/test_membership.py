@@ -47,7 +47,7 @@ def learnt_a_rule(tmp_path_factory):
 def test_rows_that_were_learnt_by_heart_are_given_away(learnt_by_heart):
     model, members, _ = learnt_by_heart
     others = rows_by_heart(60, 2)
-    before = {name: value.clone() for name, value in model.fitted.model.state_dict().items()}
+    before = {name: value.clone() for name, value in model.fitted.backend.head_model.state_dict().items()}
     state = torch.get_rng_state()
     report, found = audited(model, members, others)
     assert set(found) == {"loss", "highest-softmax", "likelihood-ratio-offline", "likelihood-ratio-online"}
@@ -58,7 +58,7 @@ def test_rows_that_were_learnt_by_heart_are_given_away(learnt_by_heart):
     assert 0 < details["tpr_at_1_percent_fpr"] <= 1
     assert "none of them passes" in details["few_rows"]
     assert torch.equal(state, torch.get_rng_state())
-    assert all(torch.equal(before[name], each) for name, each in model.fitted.model.state_dict().items())
+    assert all(torch.equal(before[name], each) for name, each in model.fitted.backend.head_model.state_dict().items())
     assert audited(model, members, others)[0].to_dict()["findings"] == report.to_dict()["findings"]
 
 

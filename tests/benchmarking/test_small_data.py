@@ -96,9 +96,9 @@ def test_r2_is_that_of_scikit_learn_and_constants_have_no_correlation():
 
 
 def test_the_peers_rows_to_choose_by_are_those_that_ours_holds_out():
-    from bothways.tasks import labels
+    from bothways.tasks.classification.learner import LabelLearner
     from bothways.tasks.classification.spec import CLASSIFICATION
-    from bothways.tasks.head import TrainingData
+    from bothways.tasks.splits import TrainingData
 
     data = labelled({"a": 30, "b": 20})
     learnt, held = held_out(data, 3)
@@ -108,7 +108,7 @@ def test_the_peers_rows_to_choose_by_are_those_that_ours_holds_out():
         "Opened", (), {"options": None, "reads_mean": False}
     )()  # above an embedder so few are all learnt from
     options = CLASSIFICATION.fit_options()
-    _, stays, theirs = labels.LabelOutputs.begin(
+    _, stays, theirs = LabelLearner.from_data(
         opened, TrainingData(data.train, None), CLASSIFICATION.columns, options, 3, None
     )
     assert [each.text for each in theirs] == [row["text"] for row in held]

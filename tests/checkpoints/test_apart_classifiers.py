@@ -25,7 +25,7 @@ from bothways.errors import CorruptCheckpoint
 from bothways.export import export
 from bothways.families import FAMILIES
 from bothways.packing import pack
-from bothways.tasks.head_training import APART, LINEAR
+from bothways.tasks.heads.training import APART, LINEAR
 from bothways.tasks.readme import PLACE
 from bothways.training.objective import Baseline
 from contract_cases import pair_rows, rows, write_embedder
@@ -56,7 +56,7 @@ def saved(tmp_path_factory):
             folder = tmp_path_factory.mktemp("-".join(key))
             classifier = PairClassifier.from_pretrained(write_embedder(folder / "base", model_type), device="cpu")
             data = pair_rows(target)
-            with mock.patch("bothways.tasks.head_training.Baseline", BeyondReach):
+            with mock.patch("bothways.tasks.heads.training.Baseline", BeyondReach):
                 record = classifier.fit(data, validation=data, target=target, **STILL)
             assert (record.baseline, record.kept_epoch) == (APART, 0)
             classifier.save(folder / "saved")
@@ -224,7 +224,7 @@ def test_an_onnx_export_gives_the_same_logits(saved, tmp_path):
 def test_detectors_read_the_state_of_the_pair(tmp_path, detector):
     classifier = PairClassifier.from_pretrained(write_embedder(tmp_path / "base"), device="cpu", max_length=12)
     data = [{**row, "text_b": f"{row['text_b']} " + "w20 " * 20} for row in pair_rows("single")]
-    with mock.patch("bothways.tasks.head_training.Baseline", BeyondReach):
+    with mock.patch("bothways.tasks.heads.training.Baseline", BeyondReach):
         assert classifier.fit(data, validation=data, detector=detector, **STILL).kept_epoch == 0
     classifier.save(tmp_path / "saved")
     texts = [(row["text_a"], row["text_b"]) for row in data]
@@ -240,13 +240,13 @@ def test_further_training_keeps_the_head(saved):
     classifier = PairClassifier.from_pretrained(saved()[1], device="cpu")
     record = classifier.fit(pair_rows("single"), validation=pair_rows("single"), **STILL)
     assert record.baseline == "model before the training"
-    assert isinstance(classifier.fitted.model.head.kind.read, TextsOfPair)
+    assert isinstance(classifier.fitted.backend.head_model.head.kind.read, TextsOfPair)
 
 
 def test_a_classifier_of_texts_above_it_reads_the_mean(saved):
     classifier = TextClassifier.from_pretrained(saved()[1], device="cpu")
     classifier.fit(rows("single"), validation=rows("single"), **STILL)
-    assert classifier.fitted.model.head.kind.read == MeanOfTokens()
+    assert classifier.fitted.backend.head_model.head.kind.read == MeanOfTokens()
 
 
 def test_training_that_pays_gives_a_cross_encoder(tmp_path):
@@ -257,7 +257,7 @@ def test_training_that_pays_gives_a_cross_encoder(tmp_path):
     ]
     record = classifier.fit(data, validation=data, epochs=40, batch_size=8, learning_rate=3e-3, show_progress=False)
     if record.kept_epoch:
-        assert classifier.fitted.model.head.kind.read == MeanOfTokens()
+        assert classifier.fitted.backend.head_model.head.kind.read == MeanOfTokens()
     assert json.loads(json.dumps(classifier.card))["training"]["baseline"] == APART
 
 
@@ -265,7 +265,7 @@ def test_a_model_whose_texts_end_with_their_classification_token_reads_pairs_as_
     classifier = PairClassifier.from_pretrained(write_embedder(tmp_path / "base", "xlnet"), device="cpu")
     record = classifier.fit(pair_rows("single"), validation=pair_rows("single"), **STILL)
     assert record.baseline == LINEAR
-    assert classifier.fitted.model.head.kind.read == MeanOfTokens()
+    assert classifier.fitted.backend.head_model.head.kind.read == MeanOfTokens()
 
 
 @pytest.mark.parametrize("detector", ["mahalanobis", "mahalanobis_layers"])

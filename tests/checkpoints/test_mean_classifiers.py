@@ -24,7 +24,8 @@ from bothways.errors import (
 from bothways.export import export
 from bothways.families import FAMILIES
 from bothways.families.stored_heads import HEAD_POOLING
-from bothways.tasks.opening import OpenedModel
+from bothways.tasks.predict import score_inputs
+from bothways.tasks.torch_backend import TorchBackend
 from contract_cases import as_embedder, pair_rows, rows, texts_of, write_embedder
 from tiny_models import edit_config, every_family, write_checkpoint
 
@@ -46,7 +47,7 @@ def trained(folder, kind="text", target="single"):
     task, made = KINDS[kind]
     classifier = task.from_pretrained(folder, device="cpu")
     # Classifiers of pairs that read their texts apart, too, are those of test_apart_classifiers.py.
-    with mock.patch.object(OpenedModel, "reads_mean", new=False):
+    with mock.patch.object(TorchBackend, "reads_mean", new=False):
         classifier.fit(made(target), validation=made(target), target=target, **QUICK)
     return classifier
 
@@ -80,7 +81,7 @@ def asked(kind="text"):
 
 
 def logits(classifier, texts):
-    return np.concatenate([each.logits_RC for each in classifier.fitted.scores(texts)])
+    return np.concatenate([each.logits_RC for each in score_inputs(classifier.fitted, texts)])
 
 
 def contents(folder):
@@ -94,9 +95,9 @@ def contents(folder):
 @every_kind
 def test_a_saved_classifier_answers_the_same_to_the_bit_and_saves_the_same(saved, model_type, kind, tmp_path):
     classifier, folder = saved(model_type, kind)
-    assert classifier.fitted.model.head.kind.read == MeanOfTokens()
+    assert classifier.fitted.backend.head_model.head.kind.read == MeanOfTokens()
     again = KINDS[kind][0].from_pretrained(folder, device="cpu")
-    assert again.fitted.model.head.kind.read == MeanOfTokens()
+    assert again.fitted.backend.head_model.head.kind.read == MeanOfTokens()
     texts = [*asked(kind), "w5 " * 40 if kind == "text" else ("w5", "w6 " * 40)]
     assert again.predict(texts) == classifier.predict(texts)
     np.testing.assert_array_equal(logits(again, texts), logits(classifier, texts))
@@ -129,7 +130,7 @@ def test_sentence_transformers_cuts_long_texts_where_windows_end_here(saved, mod
     cut = TextClassifier.from_pretrained(folder, device="cpu", on_overflow="truncate")
     texts = [" ".join(f"w{5 + (7 * place) % 50}" for place in range(600)), "w5"]
     theirs = oracle(folder)
-    assert theirs.max_seq_length == classifier.max_length
+    assert theirs.max_seq_length == classifier.backend.reading.max_length
     np.testing.assert_allclose(theirs.encode(texts), logits(cut, texts), rtol=0, atol=1e-5)
 
 
@@ -236,7 +237,7 @@ def test_an_export_of_another_head_has_none_of_this(tmp_path):
 
 def kept_kind(folder):
     """What a new classifier above a folder reads."""
-    return type(trained(folder).fitted.model.head.kind.read).__name__
+    return type(trained(folder).fitted.backend.head_model.head.kind.read).__name__
 
 
 @pytest.mark.parametrize("pooling", ["cls", "max", "weighted_mean", "mean_sqrt_length"])
@@ -251,7 +252,7 @@ def test_an_embedder_of_more_modules_keeps_the_head_of_the_family(tmp_path):
     modules.append({"idx": 3, "name": "3", "path": "3_LSTM", "type": "sentence_transformers.models.LSTM"})
     (folder / "modules.json").write_text(json.dumps(modules))
     classifier = trained(folder)
-    assert type(classifier.fitted.model.head.kind.read).__name__ == "FirstToken"
+    assert type(classifier.fitted.backend.head_model.head.kind.read).__name__ == "FirstToken"
     classifier.save(tmp_path / "saved")
     assert HEAD_POOLING not in json.loads((tmp_path / "saved" / "config.json").read_text())
     assert not (tmp_path / "saved" / "modules.json").exists()
@@ -320,7 +321,7 @@ def test_further_training_keeps_the_head(saved, tmp_path):
     classifier = TextClassifier.from_pretrained(saved()[1], device="cpu")
     record = classifier.fit(rows("single"), validation=rows("single"), **QUICK)
     assert record.baseline == "model before the training"
-    assert classifier.fitted.model.head.kind.read == MeanOfTokens()
+    assert classifier.fitted.backend.head_model.head.kind.read == MeanOfTokens()
     classifier.save(tmp_path / "again")
     again = TextClassifier.from_pretrained(tmp_path / "again", device="cpu")
     assert again.predict(asked()) == classifier.predict(asked())
@@ -330,7 +331,7 @@ def test_other_labels_get_a_new_head_of_the_mean(saved, tmp_path):
     classifier = TextClassifier.from_pretrained(saved()[1], device="cpu")
     data = [{**row, "label": "other"} if number % 4 == 0 else row for number, row in enumerate(rows("single"))]
     classifier.fit(data, validation=data, **QUICK)
-    assert classifier.fitted.model.head.kind.read == MeanOfTokens()
+    assert classifier.fitted.backend.head_model.head.kind.read == MeanOfTokens()
     classifier.save(tmp_path / "again")
     assert open_checkpoint(tmp_path / "again").score_count("sequence") == 4
     assert TextClassifier.from_pretrained(tmp_path / "again", device="cpu").predict("w5") == classifier.predict("w5")

@@ -6,7 +6,7 @@ import pytest
 from guide_blocks import blocks, commands_of, run_page
 from guide_files import FILES, prepare
 
-from bothways.tasks import head_training
+from bothways.tasks.heads import training as head_training
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
@@ -15,7 +15,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
 @pytest.fixture(autouse=True)
 def short_trainings(monkeypatch):
     """Tiny models need not learn anything here."""
-    monkeypatch.setattr(head_training, "LEAST_UPDATES", 2)
+    monkeypatch.setattr(head_training, "MIN_UPDATES", 2)
 
 
 @pytest.fixture

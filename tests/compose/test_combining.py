@@ -20,7 +20,13 @@ from bothways.compose.ensembles.combining import (
 from bothways.compose.ensembles.stacking import PENALTIES, fit_stacking
 from bothways.errors import InvalidInput
 from bothways.evaluation import Temperature, apply_temperature, negative_log_likelihood, sigmoid, softmax
-from bothways.tasks.targets import MultiLabel, Regression, SingleLabel, calibrated_logits, probabilities_of
+from bothways.tasks.heads.targets import (
+    MultiLabel,
+    Regression,
+    SingleLabel,
+    calibrated_logits,
+    probabilities_of,
+)
 
 NAMES = ("ant", "bee", "cow")
 SINGLE, MULTI, NUMBER = SingleLabel(NAMES), MultiLabel(NAMES), Regression()

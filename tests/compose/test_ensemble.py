@@ -24,7 +24,7 @@ from bothways.errors import (
 )
 from bothways.evaluation import HeldOutRows, apply_temperature
 from bothways.tasks import PairClassifier, SentenceEmbedder, TextClassifier
-from bothways.tasks.targets import fitted_temperature
+from bothways.tasks.heads.targets import fitted_temperature
 from classifier_cases import LABELS, noisy_rows, rows
 from pair_cases import pairs, scored
 from tiny_models import write_checkpoint
@@ -104,7 +104,7 @@ def test_how_texts_are_read_is_saved_with_what_was_learnt_of_them(animals, tmp_p
     assert Ensemble.from_pretrained(tmp_path / "again", device="cpu").predict(long) == expected
     other = Ensemble.from_pretrained(tmp_path / "ensemble", device="cpu", on_overflow="window")
     assert other.predict(long).together.tokens_read.windows > 1
-    assert {member.max_length for member in other.members} == {6}
+    assert {member.backend.reading.max_length for member in other.members} == {6}
     path = tmp_path / "ensemble" / "bothways.json"
     for damage in (3, {"max_length": "6"}, {"on_overflow": "fold"}, {"stride": -1}):
         path.write_text(json.dumps({**json.loads(path.read_text()), "reading": damage}))
@@ -266,7 +266,7 @@ def test_several_labels_numbers_and_pairs_are_combined_too(runs):
     assert found.to_dict()["deviation"] == pytest.approx(np.std(alone), abs=1e-5)
     both = Ensemble.of([runs / "pairs-a", runs / "pairs-b"], method="vote", calibrate=pairs(), device="cpu")
     assert both.evaluate(pairs(), resamples=5).n == 24
-    (found,) = both.predict_rows(list(read_rows(both.rows_of(("w5 w20", "w5")))))
+    (found,) = both.predict_rows(list(read_rows(both.fitted.columns.rows_of(("w5 w20", "w5")))))
     assert found.together.label in {"other", "same"}
 
 
@@ -321,7 +321,7 @@ def test_each_member_reads_the_columns_of_its_own_training(runs, tmp_path):
     assert [each["accuracy"] for each in report["members"]] == pytest.approx(np.mean(right, axis=1))
     assert ensemble.card["calibration_rows"] == len(given)
     text = rows(1)[0]["text"]
-    assert plain.rows_of([text]) == [{"title": text, "body": text}]
+    assert plain.fitted.columns.rows_of([text]) == [{"title": text, "body": text}]
     with pytest.raises(InvalidInput, match=r"no column 'body'.* The member .*body' learnt from that column"):
         list(plain.predict_rows(read_rows([{"title": text}])))
     plain = plain.with_columns(text=("title",))
@@ -364,9 +364,11 @@ def test_a_typed_text_is_what_every_member_reads_or_is_refused(runs, tmp_path):
     for order in (("text", "both"), ("both", "text")):
         ensemble = Ensemble.of([tmp_path / name for name in order], device="cpu")
         with pytest.raises(InvalidInput, match=r"columns that overlap: name one that all are to read"):
-            ensemble.rows_of(["w5 w6"])
+            ensemble.fitted.columns.rows_of(["w5 w6"])
         ensemble = ensemble.with_columns(text=("text",))
-        assert list(ensemble.predict_rows(read_rows(ensemble.rows_of(["w5 w6"])))) == [ensemble.predict("w5 w6")]
+        assert list(ensemble.predict_rows(read_rows(ensemble.fitted.columns.rows_of(["w5 w6"])))) == [
+            ensemble.predict("w5 w6")
+        ]
 
 
 def test_each_member_reads_texts_in_its_own_way(runs, animals, tmp_path):

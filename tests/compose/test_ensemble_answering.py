@@ -212,11 +212,11 @@ def test_a_member_that_finds_no_span_is_sure_that_there_is_no_answer(members):
     outputs = Ensemble.of(members[:2], device="cpu").outputs
     span, read = Span(0, 2, 1.0), TokensRead(1, 0)
     none, some = (spans_scored(FoundSpans("w5 w6", spans, spans), read) for spans in ((), (span,)))
-    [both] = outputs.decide([outputs.joined([none, none])])
+    [both] = outputs.decide([outputs.combine([none, none])])
     found = both.together
     assert (found.answer, found.answers, found.probability) == (None, (), 1)
     assert both.disagreement == Disagreement(0.0, 0.0)
-    [both] = outputs.decide([outputs.joined([none, some])])
+    [both] = outputs.decide([outputs.combine([none, some])])
     found = both.together
     assert found.answer is None
     assert found.no_answer_probability == pytest.approx((1 + 1 / (1 + np.e)) / 2)

@@ -76,7 +76,7 @@ def asked(data):
 def own_probabilities(folder, data, labels):
     """Of a member alone, of all words end to end (M, C), with its calibration."""
     tagger = open_trained(folder, device="cpu")
-    probabilities_MC = apply_temperature(tagger.score(data).logits, tagger.outputs.temperature)
+    probabilities_MC = apply_temperature(tagger.score(data).logits, tagger.outputs.confidence.temperature)
     return probabilities_MC[:, [tagger.labels.index(label) for label in labels]]
 
 
@@ -222,7 +222,7 @@ def test_a_text_or_its_words_are_asked_as_of_one_tagger(members):
 
 def test_other_columns_are_those_of_the_first_members_training(members):
     ensemble = Ensemble.of(members, device="cpu")
-    assert ensemble.rows_of(["w5 w6"]) == [{"text": "w5 w6"}]
+    assert ensemble.fitted.columns.rows_of(["w5 w6"]) == [{"text": "w5 w6"}]
     with pytest.raises(InvalidInput, match="neither a column 'tokens' with words nor one 'text'"):
         list(ensemble.predict_rows(asked([{"words": ["w5"]}])))
 

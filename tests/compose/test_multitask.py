@@ -20,7 +20,7 @@ from bothways.data import read_rows
 from bothways.encoder import Encoder
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted, OutputExists, TextTooLong
 from bothways.tasks import TextClassifier
-from bothways.tasks.objective import WindowObjective
+from bothways.tasks.heads.objective import WindowObjective
 from bothways.training.objective import Validation
 from classifier_cases import rows, same
 from tiny_models import write_checkpoint
@@ -121,7 +121,7 @@ def test_heads_that_read_other_rows_share_the_pass(monkeypatch):
 
 def test_the_encoder_is_shared_and_every_task_moves_it(base):
     model, _ = fitted(base)
-    first, second = (part.fitted.model for part in model.parts.values())
+    first, second = (part.fitted.backend.head_model for part in model.parts.values())
     assert first.encoder is second.encoder is model.model.encoder
     assert first.head is not second.head
 
@@ -186,7 +186,7 @@ def test_a_saved_model_comes_back_whole(three):
         assert again.part(name).outputs.target == part.outputs.target
         assert again.part(name).confidence.calibration == part.confidence.calibration
         assert again.part(name).columns == part.columns
-    encoders = {id(part.fitted.model.encoder) for part in again.parts.values()}
+    encoders = {id(part.fitted.backend.head_model.encoder) for part in again.parts.values()}
     assert len(encoders) == 1
 
 
@@ -269,7 +269,7 @@ class Told:
         return self.count
 
     def updates(self, epoch, start):
-        from bothways.tasks.objective import Batch
+        from bothways.tasks.heads.objective import Batch
         from bothways.training.objective import MicroBatch, Update
 
         for number in range(start, self.count):
@@ -491,7 +491,7 @@ def test_a_row_is_read_from_the_column_that_it_has(apart):
     expected = apart.predict(text)
     assert list(apart.predict_rows(read_rows([{"review": "", "headline": text}]))) == [expected]
     assert list(apart.predict_rows(read_rows([{"review": text, "headline": text}]))) == [expected]
-    assert list(apart.predict_rows(read_rows(apart.rows_of([text])))) == [expected]
+    assert list(apart.predict_rows(read_rows(apart.fitted.columns.rows_of([text])))) == [expected]
 
 
 def test_a_row_with_two_texts_is_refused_until_one_is_chosen(apart):

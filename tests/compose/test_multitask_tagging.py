@@ -110,7 +110,7 @@ def test_words_of_a_list_are_read_as_they_are(both):
 
 def reads_words(model):
     """Whether a model reads the words of a text with single spaces between them."""
-    opened = model._opened if isinstance(model, MultiTask) else model._state[0]
+    opened = model.backend
     return opened.reading.as_words
 
 
@@ -121,7 +121,7 @@ def test_a_text_is_read_in_one_form_in_training_and_in_use(minilm_folder):
     assert spaced["animal"].probabilities == pytest.approx(raw["animal"].probabilities, abs=1e-6)
     part = model.part("animal")
     assert part.predict("don't, U.S.!").probabilities == pytest.approx(spaced["animal"].probabilities, abs=1e-6)
-    assert part.fitted.opened.reading.as_words
+    assert part.fitted.backend.reading.as_words
     assert not reads_words(TextClassifier.from_pretrained(minilm_folder, device="cpu"))
 
 
@@ -203,12 +203,12 @@ def test_rows_with_labels_and_tags_are_evaluated_at_once(both):
 def test_a_tagging_task_can_be_added_to_tasks_that_are_there(base):
     label_only = {"animal": TASKS["animal"], "again": TASKS["animal"]}
     model = fitted(base, label_only)
-    head = model.part("animal").fitted.model.head
+    head = model.part("animal").fitted.backend.head_model.head
     still = {**QUICK, "learning_rate": 1e-9, "weight_decay": 0.0}
     model.fit(TASKS, **still)
     assert list(model.parts) == ["animal", "names"]
     # It is a copy that goes on, so that a training that fails changes nothing.
-    torch.testing.assert_close(model.part("animal").fitted.model.head.state_dict(), head.state_dict())
+    torch.testing.assert_close(model.part("animal").fitted.backend.head_model.head.state_dict(), head.state_dict())
     assert model.part("animal").columns == TextColumns()
 
 

@@ -3,7 +3,9 @@
 # The methods of a task have arguments that this one does not need.
 # ruff: noqa: ARG002, ARG003
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -18,13 +20,15 @@ from bothways.data import read_examples, read_rows, text_at
 from bothways.data.windows import digest_of, digest_of_texts
 from bothways.errors import InvalidInput
 from bothways.tasks import PairClassifier
-from bothways.tasks.head_task import HeadTask
-from bothways.tasks.objective import TextAnswers
+from bothways.tasks.heads.combination import Combiner
+from bothways.tasks.heads.learner import TemperatureLearner
+from bothways.tasks.heads.losses import TextLoss
+from bothways.tasks.heads.targets import SingleLabel, fitted_temperature
+from bothways.tasks.outputs import Outputs
 from bothways.tasks.registry import SPECS
 from bothways.tasks.scores import Scores, TokensRead
 from bothways.tasks.spec import TaskSpec
-from bothways.tasks.targets import SingleLabel, fitted_temperature
-from bothways.tasks.together import TemperatureOutputs
+from bothways.tasks.task import HeadTask
 from classifier_cases import rows, without_dropout
 from pair_cases import pairs
 from tiny_models import write_checkpoint
@@ -79,21 +83,25 @@ class Verdict:
         return {"broken": self.broken}
 
 
+KEPT_OR_BROKEN = SingleLabel(("kept", "broken"))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class VerdictOutputs(TemperatureOutputs[str, None]):
+class VerdictOutputs(Outputs[str, np.ndarray, None, Verdict]):
     """Two outputs: the rules are kept, or broken. It reads its inputs, which are strings whatever the others read."""
 
     confidence: Confidence = Confidence()  # noqa: RUF009 (frozen)
-    calibrates: bool = True
 
     head: ClassVar = "sequence"
     head_title: ClassVar = "head for verdicts"
     keeps_inputs: ClassVar = True
-    labels: ClassVar = ("kept", "broken")
+    labels: ClassVar = KEPT_OR_BROKEN.labels
 
-    @property
-    def row_target(self):
-        return SingleLabel(self.labels)
+    def read(self, data, columns, options=None):
+        return read_examples(data, text=columns.post, label=columns.verdict, convert=str)
+
+    def encode(self, examples):
+        return KEPT_OR_BROKEN.encode(examples)
 
     def scores(self, value, rows, options=None):
         assert isinstance(value, str)
@@ -102,50 +110,75 @@ class VerdictOutputs(TemperatureOutputs[str, None]):
         return Scores(logits_C[None], None, TokensRead(len(only.lengths), only.dropped_tokens))
 
     def decide(self, scores, options=None):
-        for each in scores:
-            stated = self.stated(each).logits_RC[0]
-            yield Verdict(float(1 / (1 + np.exp(stated[0] - stated[1]))), each.read)
+        stated_NC = KEPT_OR_BROKEN.probabilities(_logits(scores), self.confidence.calibration)
+        return [Verdict(float(stated_C[1]), each.read) for stated_C, each in zip(stated_NC, scores, strict=True)]
 
     def outcomes(self, scores, truth, *, calibrated=None):
-        calibration = None if calibrated is False else self.temperature
-        return self.row_target.outcomes(_logits(scores), truth, calibration)
+        calibration = None if calibrated is False else self.confidence.calibration
+        return KEPT_OR_BROKEN.outcomes(_logits(scores), truth, calibration)
+
+    def facts(self):
+        return self.write(Path())
 
     @classmethod
-    def begin(cls, opened, data, columns, options, seed, before):
-        made = cls()
-        return made, made.read(data.train, columns), made.read(data.validation, columns)
+    def open(cls, backend, options, size, *, ours):
+        return cls(Confidence(stored_temperature(Stored.of(backend.extras if ours else {}))))
 
-    def read(self, data, columns, options=None):
-        return read_examples(data, text=columns.post, label=columns.verdict, convert=str)
+    def settings(self):
+        return label_settings(self.labels)
 
-    def encode(self, examples):
-        return self.row_target.encode(examples)
+    def write(self, folder):
+        temperature = self.confidence.temperature
+        return {"temperature": None if temperature is None else asdict(temperature)}
 
-    def answers(self, stored):
-        return TextAnswers(self.row_target, stored.truth, stored.store)
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VerdictLearner(TemperatureLearner[VerdictOutputs, np.ndarray, None]):
+    """Verdicts while they are learnt."""
+
+    outputs: VerdictOutputs
+    calibrates: bool = True
+
+    @classmethod
+    def from_data(cls, backend, data, columns, options, seed, before):
+        outputs = VerdictOutputs()
+        return cls(outputs), outputs.read(data.train, columns), outputs.read(data.validation, columns)
+
+    def loss(self, stored):
+        return TextLoss(KEPT_OR_BROKEN, stored.truth, stored.store)
 
     def validate(self, scores, truth):
-        return self.row_target.validate(_logits(scores), truth)
+        return KEPT_OR_BROKEN.validate(_logits(scores), truth)
 
-    def calibrated_on(self, scores, truth):
-        return self.with_confidence(Confidence(fitted_temperature(self.row_target, _logits(scores), truth)))
+    def calibrated(self, scores, truth):
+        return _with_temperature(self.outputs, scores, truth)
 
     @property
     def identity(self):
         return {"task": "verdict"}
 
-    def part(self, stored):
+    def data_facts(self, stored):
         return {"verdicts_sha256": digest_of(stored.truth)}
 
-    def part_together(self, inputs, truth):
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VerdictCombiner(Combiner[VerdictOutputs, str, np.ndarray, None]):
+    """Verdicts of several models."""
+
+    row_target: ClassVar = KEPT_OR_BROKEN
+
+    def calibrated(self, scores, truth):
+        return self.with_outputs(_with_temperature(self.outputs, scores, truth))
+
+    def metrics(self, scores, truth):
+        return KEPT_OR_BROKEN.validate(_logits(scores), truth).metrics
+
+    def data_facts(self, inputs: Sequence[str], truth):
         return {"rows": len(inputs), "texts_sha256": digest_of_texts(inputs), "verdicts_sha256": digest_of(truth)}
 
-    @classmethod
-    def open(cls, opened, options, size, *, ours):
-        return cls(Confidence(stored_temperature(Stored.of(opened.extras if ours else {}))))
 
-    def settings(self):
-        return label_settings(self.labels)
+def _with_temperature(outputs, scores, truth):
+    return replace(outputs, confidence=Confidence(fitted_temperature(KEPT_OR_BROKEN, _logits(scores), truth)))
 
 
 def _logits(scores):
@@ -155,6 +188,9 @@ def _logits(scores):
 VERDICTS = TaskSpec(
     name="verdicts",
     home="test_new_task:Moderator",
+    outputs="test_new_task:VerdictOutputs",
+    learner="test_new_task:VerdictLearner",
+    combiner="test_new_task:VerdictCombiner",
     columns=PostColumns(),
     summary="Find posts that break the rules.",
     does="find posts that break rules",
@@ -166,7 +202,6 @@ class Moderator(HeadTask[str, Verdict]):
     """Finds posts that break the rules."""
 
     spec = VERDICTS
-    outputs_type = VerdictOutputs
 
 
 # --- what becomes of it ---

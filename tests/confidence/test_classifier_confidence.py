@@ -13,7 +13,8 @@ from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, Text
 from bothways.evaluation import Cosine, Mahalanobis, Neighbours, Temperature, method_of
 from bothways.evaluation.calibration import Isotonic
 from bothways.packing import pack
-from bothways.tasks.targets import SingleLabel
+from bothways.tasks.evaluate import out_of_domain
+from bothways.tasks.heads.targets import SingleLabel
 from classifier_cases import LABELS, noisy_rows, rows, scored
 from tiny_models import write_checkpoint
 
@@ -72,26 +73,6 @@ def test_the_method_that_is_asked_for_is_fitted_and_kept(base, method, kind, tmp
     found = [[each.probabilities[label] for label in LABELS] for each in classifier.predict(texts(rows()))]
     expected = (classifier.confidence.calibration or Temperature(1.0)).apply(logits_NC)
     np.testing.assert_allclose(found, expected, atol=1e-6)
-
-
-def test_a_temperature_of_an_earlier_model_still_calibrates(classifier, tmp_path):
-    classifier.save(tmp_path / "saved")
-    path = tmp_path / "saved" / "bothways.json"
-    stored = json.loads(path.read_text())
-    for name in ("calibration", "conformal", "out_of_domain"):
-        stored.pop(name)
-    del stored["checksums"]["confidence.safetensors"]
-    (tmp_path / "saved" / "confidence.safetensors").unlink()
-    path.write_text(json.dumps({**stored, "temperature": {"value": 2.5, "slope": 0.1}}))
-    again = TextClassifier.from_pretrained(tmp_path / "saved", device="cpu")
-    assert again.confidence.calibration == Temperature(2.5, 0.1)
-    found = again.predict("w5 w20")
-    assert (found.out_of_domain, found.label_set) == (None, None)
-    assert "out_of_domain" not in found.to_dict()
-    with pytest.raises(NotCalibrated, match="coverage"):
-        again.predict("w5 w20", coverage=0.9)
-    with pytest.raises(NotCalibrated, match="domain"):
-        again.fit_threshold(ELSEWHERE)
 
 
 def test_a_label_without_held_out_rows_is_calibrated_by_a_temperature_only(base):
@@ -264,7 +245,7 @@ def test_rows_from_elsewhere_move_the_border_between_both(base, tmp_path):
     classifier.fit_threshold(ELSEWHERE)
     inside = classifier.score(rows(40))
     evidence = classifier.outputs.evidence(inside.scores)
-    report = classifier.out_of_domain(inside, ELSEWHERE, resamples=50)
+    report = out_of_domain(classifier, inside, ELSEWHERE, resamples=50)
     assert report.counts["n_out_of_domain"] == len(ELSEWHERE)
     assert report.values["threshold"] == classifier.confidence.out_of_domain.threshold != before.threshold
     card = classifier.card
@@ -285,7 +266,7 @@ def test_rows_from_elsewhere_move_the_border_between_both(base, tmp_path):
 def test_texts_from_elsewhere_that_are_cut_are_counted(classifier, tmp_path):
     classifier.save(tmp_path / "saved")
     cutting = TextClassifier.from_pretrained(tmp_path / "saved", device="cpu", max_length=4, on_overflow="truncate")
-    report = cutting.out_of_domain(cutting.score(rows(6)), ELSEWHERE, resamples=5)
+    report = out_of_domain(cutting, cutting.score(rows(6)), ELSEWHERE, resamples=5)
     assert report.to_dict()["tokens_read"] == {"texts": 20, "in_windows": 0, "cut": 20, "dropped_tokens": 20}
     assert report.summary().endswith("20 of 20 texts were cut, by 20 tokens together")
     with pytest.warns(TextsTruncated, match=r"20 of 20 texts were cut: 20 tokens were not read"):
@@ -361,7 +342,7 @@ def test_two_models_are_compared_on_the_same_rows_whatever_the_order_of_their_la
     data = noisy_rows(30)
     first, second = (each.evaluate(data, resamples=50) for each in (classifier, other))
     order = [2, 0, 1]
-    output = other.fitted.model.head.output
+    output = other.fitted.backend.head_model.head.output
     output.weight.data, output.bias.data = output.weight.data[order], output.bias.data[order]
     target = SingleLabel(tuple(other.labels[index] for index in order))
     turned = other._with(replace(other.fitted, outputs=replace(other.outputs, target=target)))

@@ -131,7 +131,7 @@ def test_a_question_answering_model_of_transformers_opens_here(model_type, tmp_p
     write_pair_tokenizer(tmp_path, model_type)
     answerer = open_trained(tmp_path, device="cpu")
     assert isinstance(answerer, QuestionAnswerer)
-    assert (answerer.outputs.threshold, answerer.outputs.temperature) == (None, None)
+    assert (answerer.outputs.threshold, answerer.outputs.confidence.temperature) == (None, None)
     found = answerer.predict(PAIRS[0])
     assert found.answer
     assert found.no_answer_probability is None

@@ -7,7 +7,7 @@ import torch
 from bothways.tasks import SentenceEmbedder
 from bothways.tasks.embedding.losses import Matryoshka, MultipleNegativesRanking
 from bothways.tasks.embedding.spec import EmbeddingLearning, LabelledTexts, Triplets
-from bothways.tasks.embedding.training import EmbeddingExamples, prepare_embedder
+from bothways.tasks.embedding.training import EmbedderTraining, EmbeddingExamples
 from bothways.training.options import TrainingOptions
 from contract_cases import rows, write_pretrained
 from tiny_models import every_family
@@ -78,7 +78,7 @@ def test_gradient_caching_gives_the_gradient_of_one_big_batch(tmp_path, model_ty
 def gradient_of_one_update(embedder, tokens):
     training = TrainingOptions(batch_size=12, max_tokens=tokens, weight_decay=0.0)
     examples = EmbeddingExamples.read(TRIPLETS, TRIPLETS, Triplets(), training.seed)
-    objective = prepare_embedder(embedder.fitted, examples, EmbeddingLearning(loss=LOSS), training).objective
+    objective = EmbedderTraining.of(embedder.fitted, examples, EmbeddingLearning(loss=LOSS), training).objective
     (update,) = objective.updates(0, 0)
     assert (len(update.micro_batches) > 1) is (tokens == 20)
     objective.module.zero_grad()

@@ -76,7 +76,7 @@ def test_a_saved_tagger_predicts_the_same_to_the_bit(overfitted, model_type, kin
     tagger, folder = overfitted(model_type, kind)
     again = TextTagger.from_pretrained(folder, device="cpu")
     assert again.outputs.tag_set == tagger.outputs.tag_set
-    assert again.outputs.temperature == tagger.outputs.temperature
+    assert again.outputs.confidence.temperature == tagger.outputs.confidence.temperature
     assert again.columns == tagger.columns
     texts = [*(row["tokens"] for row in rows(kind)), LONG, "w5 w6, w7!"]
     assert again.predict(texts) == tagger.predict(texts)

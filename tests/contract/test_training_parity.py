@@ -9,8 +9,10 @@ from bothways.checkpoints import open_checkpoint
 from bothways.data import Example
 from bothways.data.windows import WindowStore
 from bothways.families.weight_map import write_weights
-from bothways.tasks.objective import HeadModel, TextAnswers, WindowObjective
-from bothways.tasks.targets import MultiLabel, Regression, SingleLabel
+from bothways.tasks.heads.losses import TextLoss
+from bothways.tasks.heads.model import HeadModel
+from bothways.tasks.heads.objective import WindowObjective
+from bothways.tasks.heads.targets import MultiLabel, Regression, SingleLabel
 from bothways.text import TextTokenizer
 from contract_cases import padding_side, tiny_settings
 from tiny_models import TINY, every_family, padded, scramble, write_tokenizer
@@ -56,7 +58,7 @@ def test_loss_and_gradients_of_one_step_are_those_of_transformers(model_type, ki
 
     store = WindowStore.of(encoded)
     model = HeadModel(checkpoint.build_encoder(), checkpoint.build_score_head("sequence")).train()
-    answers = TextAnswers(target, truth, store)
+    answers = TextLoss(target, truth, store)
     objective = WindowObjective(
         model, store, answers, lambda: None, batch_size=len(TEXTS), tokens=12, seed=0, identity={}
     )

@@ -30,7 +30,7 @@ from bothways.errors import InvalidInput, MissingDependency, OutputExists
 from bothways.evaluation import Estimate, Temperature
 from bothways.explain import attention_of, causal, illustrative_head
 from bothways.report import Paragraph
-from bothways.tasks.predictions import Classification
+from bothways.tasks.heads.predictions import Classification
 from bothways.tasks.scores import TokensRead
 from bothways.training.record import EpochValidation
 

@@ -22,7 +22,7 @@ from bothways.evaluation import calibration as calibration_module
 from bothways.evaluation import temperature as temperature_module
 from bothways.evaluation.metrics import classification
 from bothways.evaluation.temperature import TabulatedLosses
-from bothways.tasks.targets import SingleLabel
+from bothways.tasks.heads.targets import SingleLabel
 
 PLAIN = Temperature(2.0)
 

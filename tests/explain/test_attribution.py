@@ -10,6 +10,7 @@ from bothways.errors import InvalidInput, TextTooLong
 from bothways.explain import Label, WordTag, attribute, explain, input_gradients
 from bothways.explain.asking import subjects_of
 from bothways.explain.gradients import Entrance, _rows_in
+from bothways.tasks.predict import score_inputs
 from classifier_cases import rows, without_dropout
 from contract_cases import TARGETS, pair_rows, write_embedder
 from contract_cases import rows as target_rows
@@ -32,7 +33,7 @@ def classifier(tmp_path_factory):
 
 
 def log_odds(model, text, label):
-    (scores,) = model.fitted.scores([text])
+    (scores,) = score_inputs(model.fitted, [text])
     logits = dict(zip(model.labels, scores.logits_RC[0], strict=True))
     others = [value for name, value in logits.items() if name != label]
     return logits[label] - np.logaddexp.reduce(others)
@@ -78,7 +79,7 @@ def test_the_only_word_of_a_text_cannot_be_left_out(classifier):
 
 def test_gradients_are_those_of_finite_differences(classifier):
     found = input_gradients(classifier, ["w5 w30", "w6 w31 w32"], Label("ant"))
-    model = classifier.fitted.model
+    model = classifier.fitted.backend.head_model
 
     def score(hidden_TH):
         logits_BC = model.head(model.encoder.layers(hidden_TH, found.packed)[found.packed.first_tokens_B])
@@ -106,7 +107,7 @@ def test_one_tag_of_one_word_can_be_explained_and_its_word_stays(tmp_path):
     (found,) = attribute(model, asked, "leave-one-out", target=WordTag(1, "B-PER"))
     assert found.score_name == "log odds of 'B-PER' for 'w5'"
     assert np.isnan(found.weights_W).tolist() == [False, True, False]
-    (scores,) = model.fitted.scores([model.columns.check(0, ["w5", "w31"])])
+    (scores,) = score_inputs(model.fitted, [model.columns.check(0, ["w5", "w31"])])
     row = scores.logits_RC[0]
     number = model.labels.index("B-PER")
     expected = row[number] - np.logaddexp.reduce(np.delete(row, number))
@@ -149,7 +150,7 @@ def test_each_kind_of_target_is_explained_by_its_own_score(tmp_path, target):
     model = TextClassifier.from_pretrained(without_dropout(tmp_path / "base"), device="cpu", target=target)
     data = target_rows(target, 24)
     model.fit(data, validation=data[:12], **QUICK)
-    (scores,) = model.fitted.scores([data[1]["text"]])
+    (scores,) = score_inputs(model.fitted, [data[1]["text"]])
     logits = scores.logits_RC[0]
     (found,) = attribute(model, [data[1]["text"]], steps=64)
     expected = logits[0] if target == "regression" else logits.max()
@@ -166,7 +167,7 @@ def test_the_texts_of_pairs_that_are_read_apart_count_in_both_readings(tmp_path)
     write_embedder(tmp_path / "base")
     model = PairClassifier.from_pretrained(without_dropout(tmp_path / "base"), device="cpu")
     model.fit(pair_rows("single", 24), validation=pair_rows("single", 12), **QUICK)
-    assert isinstance(model.fitted.model.head.kind.read, TextsOfPair)
+    assert isinstance(model.fitted.backend.head_model.head.kind.read, TextsOfPair)
     pairs = [("w5 w30 w31", "w6 w32"), ("w6", "w5 w33 w34 w35")]
     for found in attribute(model, pairs, steps=128):
         assert [word.part for word in found.words] == sorted(word.part for word in found.words)

@@ -19,8 +19,7 @@ from bothways.families import FAMILIES
 from bothways.inference.graph import ASKED, Graph
 from bothways.packing import unpad
 from bothways.tasks.embedding.vector_model import VectorModel
-from bothways.tasks.feature_model import FeatureModel
-from bothways.tasks.objective import HeadModel
+from bothways.tasks.heads.model import HeadModel
 from tiny_models import TINY, scramble
 
 TOLERANCE = 1e-5
@@ -60,7 +59,7 @@ def close(found, expected):
 def test_features_of_a_classifier_in_every_layer(model_type):
     encoder, head = encoder_and_head(model_type, "sequence")
     layers = encoder.config.layers
-    rows = WindowRows(FeatureModel(encoder, head, layers), per_token=False).eval()
+    rows = WindowRows(HeadModel(encoder, head, layers), per_token=False).eval()
     width = 3 + layers * encoder.config.hidden
     inputs = batch(EncoderGraph(encoder, None), 4, 40)
     with torch.no_grad():

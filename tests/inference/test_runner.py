@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bothways import threads
 from bothways.checkpoints import load
 from bothways.errors import InvalidInput, OutOfMemory
-from bothways.inference import InferenceEngine, RequestQueue, Runner, TextOptions, TokenBudget
+from bothways.inference import RequestQueue, Runner, TextOptions, TokenBudget, text_runner
 from bothways.inference.runner import is_out_of_memory, row_answers
 from bothways.packing import Packed
 from tiny_models import FIRST_WORD, VOCABULARY, write_checkpoint
@@ -168,7 +168,7 @@ def test_eight_threads_that_read_at_once_get_what_one_gets(model):
         return model.encoder(packed)[packed.first_tokens_B]
 
     reading = TextOptions(LIMIT, block_texts=16)
-    engine = InferenceEngine(model.tokenizer, forward, CPU, reading, 100)
+    engine = text_runner(model.tokenizer, forward, CPU, reading, 100)
 
     def read(_):
         return [answer.rows_WK for answer in engine.run(texts)]

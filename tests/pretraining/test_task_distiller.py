@@ -14,8 +14,8 @@ from bothways.pretraining.distiller import Distiller
 from bothways.pretraining.students import Student
 from bothways.pretraining.task_distiller import TaskDistiller
 from bothways.tasks import MultipleChoice, PairClassifier, TextClassifier, TextTagger
-from bothways.tasks.soft_targets import SoftLoss
-from bothways.tasks.targets import MultiLabel, Regression, SingleLabel
+from bothways.tasks.heads.soft_targets import SoftLoss
+from bothways.tasks.heads.targets import MultiLabel, Regression, SingleLabel
 from contract_cases import CASES, answer, pair_rows, rows, rows_of, texts_of, write_pretrained
 from everyday import some_of
 

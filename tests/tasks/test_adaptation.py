@@ -121,7 +121,7 @@ def test_before_and_after_are_measured_at_the_same_places(bare):
 
 def test_evaluation_is_the_mean_loss_at_the_chosen_places(tmp_path):
     model = masked_lm_model(tmp_path)
-    store = model.fitted.opened.stored(TEXTS)
+    store = model.fitted.backend.stored(TEXTS)
     masker = Masker(model.model.tokenizer, Masking(), 3)
     losses, right = [], []
     for window, (start, end) in enumerate(zip(store.starts[:-1], store.starts[1:], strict=True)):
@@ -219,7 +219,7 @@ def test_the_columns_of_training_are_those_of_use(base, tmp_path):
     again = FillMask.from_pretrained(tmp_path / "saved", device="cpu")
     assert again.columns.text == ("body",)
     assert again.evaluate(rows, resamples=5).n == len(rows)
-    assert again.rows_of(["w5 [MASK]"]) == [{"body": "w5 [MASK]"}]
+    assert again.columns.rows_of(["w5 [MASK]"]) == [{"body": "w5 [MASK]"}]
 
 
 @pytest.mark.parametrize("kind", ["pandas", "numpy", "tuple"])
@@ -287,7 +287,7 @@ def test_a_new_head_that_learnt_nothing_is_not_kept(bare, monkeypatch):
     def failing(*_):
         raise InvalidInput("no")
 
-    monkeypatch.setattr("bothways.tasks.task.run_training", failing)
+    monkeypatch.setattr("bothways.training.run.run_training", failing)
     with pytest.raises(InvalidInput, match="no"):
         bare.fit(TEXTS)
     assert not bare.has_head

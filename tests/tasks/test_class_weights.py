@@ -12,8 +12,8 @@ from bothways import MultiTask, TaskData, TextClassifier
 from bothways.data.windows import WindowStore
 from bothways.errors import InvalidInput
 from bothways.evaluation import class_outcomes, label_outcomes, share_error
-from bothways.tasks.objective import TextAnswers
-from bothways.tasks.targets import MultiLabel, SingleLabel
+from bothways.tasks.heads.losses import TextLoss
+from bothways.tasks.heads.targets import MultiLabel, SingleLabel
 from bothways.text import EncodedText, Window
 from tiny_models import write_checkpoint
 
@@ -69,7 +69,7 @@ def test_a_label_that_all_rows_have_or_none_counts_as_before():
 def test_the_loss_of_an_update_is_the_weighted_mean_however_it_is_split(kind):
     target, truth = (SINGLE if kind == "single" else MULTI), truth_of(kind)
     store = store_of([1 + number % 3 for number in range(len(truth))])
-    answers = TextAnswers(target, truth, store, target.balanced_weights(truth))
+    answers = TextLoss(target, truth, store, target.balanced_weights(truth))
     windows = list(range(len(store.text_of_window)))
     logits = torch.randn(len(truth), 3, generator=torch.Generator().manual_seed(0))
     scores = logits[store.text_of_window]  # all windows of a text say the same
@@ -165,7 +165,7 @@ def test_several_labels_and_tasks_take_class_weights(base):
 def test_weights_that_there_are_not_are_refused(base):
     with pytest.raises(InvalidInput, match="class_weights must be 'balanced' or None, but it is 'equal'"):
         fitted(base, rows(), class_weights="equal")
-    with pytest.raises(InvalidInput, match="class_weights are for labels, and numbers have none"):
+    with pytest.raises(InvalidInput, match="class_weights need labels, and numbers have none"):
         fitted(base, [{**row, "label": 1.0} for row in rows()], target="regression", class_weights="balanced")
 
 

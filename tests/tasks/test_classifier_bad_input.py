@@ -160,7 +160,7 @@ def test_what_is_no_text_and_no_list_of_texts_is_refused(fitted, bad):
 
 @pytest.mark.parametrize("max_length", [0, -1, 19])
 def test_a_length_out_of_range_is_refused(base, max_length):
-    with pytest.raises(InvalidInput, match=f"between 1 and the model's 18, but it is {max_length}"):
+    with pytest.raises(InvalidInput, match=f"between 1 and the model's 18, got {max_length}"):
         opened(base, max_length=max_length)
 
 

@@ -17,7 +17,7 @@ from bothways.tasks import FillMask, QuestionAnswerer, SentenceEmbedder, TextCla
 from bothways.tasks.columns import TextColumns
 from bothways.tasks.embedding.objective import EmbeddingObjective
 from bothways.tasks.embedding.spec import LabelledTexts
-from bothways.tasks.objective import WindowObjective
+from bothways.tasks.heads.objective import WindowObjective
 from classifier_cases import rows, without_dropout
 
 QUICK = {"epochs": 3, "learning_rate": 3e-3, "batch_size": 6}

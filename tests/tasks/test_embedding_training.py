@@ -63,7 +63,7 @@ def labelled_rows(count=24):
 def stored(embedder, rows, columns):
     read = [EmbeddingRow(tuple(row[name] for name in columns.texts), None, "a row", columns) for row in rows]
     known = RowTexts.of(read)
-    store = embedder.fitted.opened.stored([text for row in read for text in row.text])
+    store = embedder.fitted.backend.stored([text for row in read for text in row.text])
     return StoredRows(columns, known.texts_RK, known.identity_P, known.truth_R, store)
 
 
@@ -501,7 +501,7 @@ def test_damaged_columns_of_a_card_are_refused(base, tmp_path, columns):
 
 def test_two_texts_are_as_alike_as_their_cosine(base):
     embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
-    (row,) = embedder.rows_of(["w5 w6", "w7"])
+    (row,) = embedder.columns.rows_of(["w5 w6", "w7"])
     assert row == {"text_a": "w5 w6", "text_b": "w7"}
     from bothways.data import read_rows
 
@@ -540,9 +540,9 @@ def test_reports_on_vectors_count_texts_that_are_cut(base, columns):
 def test_an_embedder_of_single_texts_compares_nothing(base):
     embedder, _ = fitted(base, "labelled texts", epochs=1)
     with pytest.raises(InvalidInput, match="no two texts to compare"):
-        embedder.rows_of(["w5", "w6"])
+        embedder.columns.rows_of(["w5", "w6"])
     with pytest.raises(InvalidInput, match="says how alike two texts are, but got 1"):
-        SentenceEmbedder.from_pretrained(base, device="cpu").rows_of(["w5"])
+        SentenceEmbedder.from_pretrained(base, device="cpu").columns.rows_of(["w5"])
 
 
 # --- data that are unusable ---

@@ -14,10 +14,9 @@ from bothways.data import Example
 from bothways.encoder.head_kinds import MeanOfTokens
 from bothways.encoder.heads import read_rows
 from bothways.errors import NotFitted, TrainingDiverged
-from bothways.tasks import head_training
-from bothways.tasks.contrast import FEW_TEXTS, ContrastObjective, contrast_updates, contrastive_losses
-from bothways.tasks.head_training import BY_FOLDS, CROSS_VALIDATED, KEPT_FROZEN, LEARNT_BEFORE, LINEAR
-from bothways.tasks.learning import run_training
+from bothways.tasks.heads import training as head_training
+from bothways.tasks.heads.contrastive import FEW_TEXTS, ContrastObjective, contrast_updates, supervised_contrastive
+from bothways.tasks.heads.training import BY_FOLDS, CROSS_VALIDATED, KEPT_FROZEN, LEARNT_BEFORE, LINEAR, HeadTraining
 from bothways.tasks.splits import folds
 from bothways.training import loop
 from contract_cases import rows, write_embedder
@@ -56,7 +55,7 @@ def test_the_loss_is_that_of_the_paper():
     generator = torch.Generator().manual_seed(0)
     vectors = torch.nn.functional.normalize(torch.randn(7, 5, generator=generator, dtype=torch.float64), dim=1)
     classes = [0, 1, 0, 2, 1, 0, 3]
-    for number, found in enumerate(contrastive_losses(vectors, torch.tensor(classes)).tolist()):
+    for number, found in enumerate(supervised_contrastive(vectors, torch.tensor(classes)).tolist()):
         others = [other for other in range(7) if other != number]
         exps = {other: math.exp(float(vectors[number] @ vectors[other]) / 0.05) for other in others}
         same = [other for other in others if classes[other] == classes[number]]
@@ -102,7 +101,7 @@ def test_the_loss_has_all_digits_under_bfloat16(base):
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         rows_BH = read_rows(read, encoder, payload.packed).float()
         found = float(objective.loss(payload))
-    exact = contrastive_losses(torch.nn.functional.normalize(rows_BH, dim=1), torch.arange(6)[payload.windows] % 2)
+    exact = supervised_contrastive(torch.nn.functional.normalize(rows_BH, dim=1), torch.arange(6)[payload.windows] % 2)
     assert found == pytest.approx(float(exact.sum()), rel=1e-5)
 
 
@@ -163,11 +162,11 @@ def test_the_linear_model_is_kept_where_fine_tuning_does_worse(base, monkeypatch
 
     def wrong(setting, stored, *_):
         with torch.no_grad():
-            setting.opened.model.encoder.embedding.tokens.weight.zero_()
+            setting.backend.model.encoder.embedding.tokens.weight.zero_()
         rows_W = [9.0 * np.eye(3)[(number + 1) % 3] for number in stored.truth.tolist()]
-        return stored.merged(setting.outputs, rows_W)
+        return stored.merged(setting.learner.outputs, rows_W)
 
-    monkeypatch.setattr("bothways.tasks.head_training._scores_of_folds", wrong)
+    monkeypatch.setattr("bothways.tasks.heads.training._scores_of_folds", wrong)
     before, classifier = opened(base), opened(base)
     classifier.fit(rows("single"), **QUIET)
     assert classifier.card["notes"][0] == KEPT_FROZEN
@@ -203,13 +202,13 @@ def test_more_texts_have_some_held_out(base):
 )
 def test_more_texts_are_brought_together_for_longer_and_very_many_are_not(base, monkeypatch, texts, contrasted, least):
     many = [{"text": f"w{5 + at % 50} w{6 + at % 49}", "label": str(at % 2)} for at in range(texts)]
-    began, bring = [], head_training.bring_together
+    began, bring = [], head_training.contrastive_warmup
 
     def spied(model, read, store, classes_N, options):
         began.append(contrast_updates(len(classes_N)))
         bring(model, read, store, classes_N, options)
 
-    monkeypatch.setattr(head_training, "bring_together", spied)
+    monkeypatch.setattr(head_training, "contrastive_warmup", spied)
     record = opened(base).fit(many, validation=many[:4], epochs=1 if contrasted is None else None, **QUIET)
     assert began == ([] if contrasted is None else [contrasted])
     assert record.updates >= least
@@ -220,7 +219,7 @@ def test_long_texts_take_fewer_updates_but_three_passes(base, monkeypatch):
     many = [{"text": f"w{5 + at % 50} w{6 + at % 49}", "label": str(at % 2)} for at in range(200)]  # 25 updates a pass
     in_update = QUIET["batch_size"] * 4  # two words and two special tokens
     for tokens, updates in ((1_000 * in_update, 150), (110 * in_update, 125), (in_update, 75)):
-        monkeypatch.setattr(head_training, "_LEAST_TOKENS", tokens)
+        monkeypatch.setattr(head_training, "_MIN_TOKENS", tokens)
         assert opened(base).fit(many, validation=many[:4], **QUIET).updates == updates  # whole passes
 
 
@@ -228,7 +227,7 @@ def test_an_encoder_that_others_share_is_left_alone(fitted, base, tmp_path, monk
     """The heads of other tasks begin at it as it came."""
     classifier, _ = fitted
     classifier.save(tmp_path / "saved")
-    monkeypatch.setattr("bothways.tasks.head_training.bring_together", None)
+    monkeypatch.setattr("bothways.tasks.heads.training.contrastive_warmup", None)
     model = MultiTask.from_pretrained(tmp_path / "saved", device="cpu")
     model.fit({name: TaskData(rows("single")) for name in ("one", "two")}, epochs=1, **QUIET)
 
@@ -266,7 +265,7 @@ def test_a_model_is_kept_where_one_that_measures_it_diverges(base, monkeypatch):
     def diverging(*_):
         raise TrainingDiverged("the loss is nan")
 
-    monkeypatch.setattr("bothways.tasks.head_training._scores_of_folds", diverging)
+    monkeypatch.setattr("bothways.tasks.heads.training._scores_of_folds", diverging)
     classifier = opened(base)
     classifier.fit(rows("single"), **QUIET)
     assert classifier.card["metrics"] is None
@@ -287,10 +286,8 @@ def test_an_interrupted_training_is_kept_and_not_measured(base, monkeypatch):
                 os.kill(os.getpid(), signal.SIGINT)
             return self.objective.loss(payload)
 
-    def run(objective, model, options):
-        return run_training(Interrupting(objective), model, options)
-
-    monkeypatch.setattr("bothways.tasks.task.run_training", run)
+    objective = HeadTraining.objective
+    monkeypatch.setattr(HeadTraining, "objective", property(lambda self: Interrupting(objective.fget(self))))
     classifier = opened(base)
     record = classifier.fit(rows("single"), epochs=4, **{**QUIET, "batch_size": 8})
     assert (record.interrupted, record.epochs) == (True, 1)
@@ -311,13 +308,13 @@ def test_an_interrupted_contrast_ends_the_fit(base, monkeypatch):
     assert classifier._state[1] is None
 
 
-@pytest.mark.parametrize("place", ["bring_together", "train_within", "_scores_of_folds"])
+@pytest.mark.parametrize("place", ["contrastive_warmup", "train_within", "_scores_of_folds"])
 def test_a_fit_that_fails_leaves_the_classifier_as_it_was(base, monkeypatch, place):
     def failing(*_, **__):
         raise MemoryError("no more")
 
     before, classifier = opened(base), opened(base)
-    monkeypatch.setattr(f"bothways.tasks.head_training.{place}", failing)
+    monkeypatch.setattr(f"bothways.tasks.heads.training.{place}", failing)
     with pytest.raises(MemoryError):
         classifier.fit(rows("single"), **QUIET)
     with pytest.raises(NotFitted):

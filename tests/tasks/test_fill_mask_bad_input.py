@@ -137,5 +137,5 @@ def test_a_family_without_such_a_head_is_refused(tmp_path):
 
 @pytest.mark.parametrize("max_length", [0, 19])
 def test_a_length_out_of_range_is_refused(model, max_length):
-    with pytest.raises(InvalidInput, match=f"between 1 and the model's 18, but it is {max_length}"):
+    with pytest.raises(InvalidInput, match=f"between 1 and the model's 18, got {max_length}"):
         masked_lm(model.model.folder, max_length=max_length)

@@ -9,16 +9,16 @@ from bothways import MultiTask, PairClassifier, SentenceEmbedder, TaskData, Text
 from bothways.data import Example
 from bothways.evaluation import TaggedWords, Temperature
 from bothways.evaluation.calibration import fit_isotonic
-from bothways.tasks.findings import (
+from bothways.tasks.heads.diagnostics import (
     MOST_MISTAKES,
-    Mistake,
+    LabelIssue,
     confident_mistakes,
     contradictions,
-    findings_of_words,
+    diagnostics_of_words,
     notes_on_labels,
     notes_on_training,
 )
-from bothways.tasks.targets import MultiLabel, Regression, SingleLabel
+from bothways.tasks.heads.targets import MultiLabel, Regression, SingleLabel
 from bothways.text import Words
 from bothways.training.options import TrainingOptions
 from bothways.training.record import TrainingRecord
@@ -168,7 +168,7 @@ def test_of_many_contradictions_the_first_are_listed_and_the_others_counted():
     assert note.endswith("row 39 ('ant') and row 40 ('bee'); and 985 more.")
 
 
-# Mistakes
+# LabelIssues
 
 
 def test_the_most_probable_mistakes_come_first():
@@ -176,7 +176,7 @@ def test_the_most_probable_mistakes_come_first():
     truth = np.array([0, 0, 2, 1, 1])
     found = confident_mistakes(ANIMALS, stated, truth, examples(["ant", "ant", "cow", "bee", "bee"]))
     assert [mistake.where for mistake in found] == ["row 2", "row 3", "row 5", "row 4"]  # of equals the first
-    assert found[0] == Mistake("row 2", "text 1", "ant", "bee", 0.9)
+    assert found[0] == LabelIssue("row 2", "text 1", "ant", "bee", 0.9)
 
 
 def test_only_so_many_mistakes_are_kept():
@@ -202,7 +202,7 @@ def test_mistakes_of_a_tagger_name_the_word():
     words = TaggedWords(
         np.array([1, 0, 0, 1]), np.array([1, 1, 0, 0]), np.array([0.9, 0.6, 0.9, 0.8]), np.array([0, 0, 1, 1])
     )
-    notes, found = findings_of_words(("O", "B-X"), words, examples([(), ()], texts))
+    notes, found = diagnostics_of_words(("O", "B-X"), words, examples([(), ()], texts))
     assert notes == [
         "The model is not better than the most frequent tag: always 'O' has accuracy 0.5000, the model 0.5000."
     ]
@@ -211,10 +211,10 @@ def test_mistakes_of_a_tagger_name_the_word():
         ("row 1, word 2 ('sleeps')", "O", "B-X", 0.6),
     ]
     never = TaggedWords(np.array([1, 0]), np.array([0, 0]), np.array([0.6, 0.9]), np.array([0, 0]))
-    (note,) = findings_of_words(("O", "B-X"), never, examples([()], texts[:1]))[0]
+    (note,) = diagnostics_of_words(("O", "B-X"), never, examples([()], texts[:1]))[0]
     assert "every held-out word the same tag, 'O'" in note
     nothing = TaggedWords(np.array([0, 0]), np.array([0, 1]), np.array([0.6, 0.9]), np.array([0, 0]))
-    (note,) = findings_of_words(("O", "B-X"), nothing, examples([()], texts[:1]))[0]
+    (note,) = diagnostics_of_words(("O", "B-X"), nothing, examples([()], texts[:1]))[0]
     assert note.startswith("All held-out words have the tag 'O'")
 
 
@@ -244,8 +244,8 @@ def fitted(tmp_path_factory):
 
 
 def test_a_fit_finds_the_label_that_is_wrong(fitted):
-    assert {mistake.where for mistake in fitted.fitted.mistakes} >= {f"row 8 {LISTED}", f"row 61 {LISTED}"}
-    first = next(mistake for mistake in fitted.fitted.mistakes if mistake.where == f"row 8 {LISTED}")
+    assert {mistake.where for mistake in fitted.fitted.issues} >= {f"row 8 {LISTED}", f"row 61 {LISTED}"}
+    first = next(mistake for mistake in fitted.fitted.issues if mistake.where == f"row 8 {LISTED}")
     assert (first.text, first.label, first.predicted) == (mislabelled()[7]["text"], "ant", "bee")
     answer = fitted.predict(first.text)
     assert (answer.label, answer.probability) == (first.predicted, pytest.approx(first.probability))
@@ -256,8 +256,8 @@ def test_notes_are_saved_and_mistakes_are_not(fitted, tmp_path):
     fitted.save(tmp_path / "saved")
     again = TextClassifier.from_pretrained(tmp_path / "saved", device="cpu")
     assert again.card["notes"] == fitted.card["notes"] != []
-    assert again.fitted.mistakes == ()
-    text = fitted.fitted.mistakes[0].text
+    assert again.fitted.issues == ()
+    text = fitted.fitted.issues[0].text
     assert text not in (tmp_path / "saved" / "bothways.json").read_text()
     readme = (tmp_path / "saved" / "README.md").read_text()
     assert text not in readme
@@ -298,7 +298,7 @@ def test_pairs_have_notes_and_mistakes_too(base):
     wrong = [{**data[0], "label": "z"}, *data[1:]]
     classifier = PairClassifier.from_pretrained(without_dropout(base), device="cpu")
     classifier.fit(data, validation=wrong, **{**QUICK, "epochs": 12})
-    assert (f"row 1 {LISTED}", ("w5", "w20")) in {(each.where, each.text) for each in classifier.fitted.mistakes}
+    assert (f"row 1 {LISTED}", ("w5", "w20")) in {(each.where, each.text) for each in classifier.fitted.issues}
     assert any(f"row 1 {LISTED} ('x') and row 1 {LISTED} ('z')" in note for note in classifier.card["notes"])
 
 
@@ -308,7 +308,7 @@ def test_other_targets_have_notes_on_the_training(base, target):
     data = [{"text": f"w{5 + at}", "label": label(at)} for at in range(20)]
     classifier = TextClassifier.from_pretrained(base, device="cpu")
     classifier.fit(data, validation=data, target=target, **QUICK)
-    assert all(mistake.label in ("a", "a, b") for mistake in classifier.fitted.mistakes)
+    assert all(mistake.label in ("a", "a, b") for mistake in classifier.fitted.issues)
     assert any("20 held-out rows" in note for note in classifier.card["notes"])
 
 

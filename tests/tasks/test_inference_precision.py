@@ -77,7 +77,7 @@ def test_answers_in_bfloat16_are_those_of_float32_but_for_rounding_and_not_round
     exact = TextClassifier.from_pretrained(trained, device="cpu", dtype="float32")
     rounded = TextClassifier.from_pretrained(trained, device="cpu")
     assert dtypes_of(rounded) == {torch.bfloat16}
-    assert rounded.fitted.model.head.output.weight.dtype == torch.float32
+    assert rounded.fitted.backend.head_model.head.output.weight.dtype == torch.float32
     truth = [{"text": text, "label": "ant"} for text in TEXTS]
     found, expected = rounded.score(truth).logits, exact.score(truth).logits
     np.testing.assert_allclose(found, expected, atol=0.05)

@@ -12,13 +12,16 @@ from bothways import PairClassifier, TextClassifier, TextTagger
 from bothways.data import Example
 from bothways.data.windows import WindowStore
 from bothways.errors import InvalidInput
-from bothways.tasks import linear_start
-from bothways.tasks.head import StoredInputs, TrainingData
-from bothways.tasks.head_training import LINEAR, prepare_head
-from bothways.tasks.labels import LabelOutputs
-from bothways.tasks.linear_start import STRENGTH, LinearStart, fit_linear, start_head
-from bothways.tasks.objective import HeadModel, TextAnswers
-from bothways.tasks.targets import MultiLabel, Regression, SingleLabel
+from bothways.tasks.classification.learner import LabelLearner
+from bothways.tasks.classification.outputs import LabelOutputs
+from bothways.tasks.heads import linear_start
+from bothways.tasks.heads.inputs import StoredInputs
+from bothways.tasks.heads.linear_start import STRENGTH, LinearStart, fit_linear, start_head
+from bothways.tasks.heads.losses import TextLoss
+from bothways.tasks.heads.model import HeadModel
+from bothways.tasks.heads.targets import MultiLabel, Regression, SingleLabel
+from bothways.tasks.heads.training import LINEAR
+from bothways.tasks.splits import TrainingData
 from bothways.training.options import TrainingOptions
 from bothways.training.seeding import seeded
 from classifier_cases import noisy_rows, rows, without_dropout
@@ -50,7 +53,7 @@ def length(vectors):
 
 def fitted(vectors, truth, target, strength=STRENGTH):
     """Weights and biases, as the head of a classifier of texts with one window each begins with them."""
-    answers = TextAnswers(target, truth, store_of([1] * len(truth)))
+    answers = TextLoss(target, truth, store_of([1] * len(truth)))
     numbers = list(range(len(truth)))
     weight, bias = fit_linear(
         torch.from_numpy(vectors).float(),
@@ -122,7 +125,7 @@ def test_of_numbers_it_is_ridge_regression(strength):
 def test_of_several_labels_it_is_a_logistic_regression_for_each():
     vectors = points(250)
     truth = np.stack([labels_of(vectors, 2, seed) for seed in range(5)], axis=1).astype(np.float32)
-    outputs = LabelOutputs(MultiLabel(names(5)))
+    outputs = LabelLearner(LabelOutputs(MultiLabel(names(5))))
     assert outputs.start_strength == 5 * STRENGTH  # the loss is the mean over the labels
     weight, bias = fitted(vectors, truth, outputs.target, outputs.start_strength)
     for label in range(5):
@@ -148,7 +151,7 @@ def test_few_and_many_vectors_have_the_same_models_at_several_strengths_at_once_
     vectors = points(count, width=width)
     truth = labels_of(vectors, 2)
     target, strengths = SingleLabel(names(2)), (0.1, 10.0)
-    answers, numbers = TextAnswers(target, truth, store_of([1] * count)), list(range(count))
+    answers, numbers = TextLoss(target, truth, store_of([1] * count)), list(range(count))
     path = linear_start.linear_path(
         torch.from_numpy(vectors).float(),
         2,
@@ -171,7 +174,7 @@ def test_windows_of_a_text_count_together_as_one_text():
     vectors = points(40)
     truth = labels_of(vectors, 3)
     counts = [1 + number % 3 for number in range(40)]
-    answers = TextAnswers(SingleLabel(names(3)), truth, store_of(counts))
+    answers = TextLoss(SingleLabel(names(3)), truth, store_of(counts))
     numbers = list(range(sum(counts)))
     repeated = torch.from_numpy(np.repeat(vectors, counts, axis=0)).float()
     weight, _ = fit_linear(
@@ -255,9 +258,8 @@ def test_another_seed_draws_other_windows():
 def prepared(task, data, **options):
     """The training that `fit` lays out, and the opened model."""
     columns, own, training = task.fit_options({"show_progress": False, **options})
-    opened = task._for_training(task._state[0], task._fitted, resumed=False)
-    source = TrainingData(data, data)
-    return prepare_head(task.spec, task.outputs_type, opened, task._fitted, source, columns, own, training), opened
+    backend = task.backend.copy_for_training(resumed=False)
+    return task._training(backend, TrainingData(data, data), columns, own, training), backend
 
 
 def weights(module):
@@ -301,7 +303,7 @@ def test_the_start_has_a_lower_training_loss_than_a_drawn_head(base, kind, targe
 def loss_of(objective, model):
     windows = list(range(len(objective.store.lengths)))
     with torch.no_grad():
-        return float(objective.answers.loss(model(objective.store.pack(windows)).float(), windows))
+        return float(objective.targets.loss(model(objective.store.pack(windows)).float(), windows))
 
 
 def test_a_tagger_begins_at_the_linear_model_of_its_words(base):
@@ -314,8 +316,8 @@ def test_a_tagger_begins_at_the_linear_model_of_its_words(base):
     windows = list(range(len(objective.store.lengths)))
     with torch.no_grad():
         hidden = model.head.transform(model.encoder(objective.store.pack(windows))).double().numpy()
-    numbers, places = objective.answers._units.of(windows)
-    tags = objective.answers._tags_U[numbers]
+    numbers, places = objective.targets._units.of(windows)
+    tags = objective.targets._tags_U[numbers]
     scale = length(hidden)
     expected = linear_model.LogisticRegression(C=2 * STRENGTH, tol=1e-10, max_iter=10_000)
     expected.fit(hidden[places] / scale, tags)
@@ -346,7 +348,7 @@ def test_two_fits_with_one_seed_are_equal_to_the_bit(base):
         classifier = TextClassifier.from_pretrained(base, device="cpu")
         torch.rand(3)  # what happens between fits does not matter
         classifier.fit(noisy_rows(24), epochs=2, batch_size=8, seed=seed, learning_rate=1e-3)
-        made.append(weights(classifier.fitted.model))
+        made.append(weights(classifier.fitted.backend.head_model))
     assert not differing(made[0], made[1])
     assert differing(made[0], made[2])
 
@@ -376,7 +378,7 @@ def test_a_head_above_a_rounded_encoder_begins_at_the_same_model(base):
 
 def chosen(vectors, truth, target, usual=STRENGTH, seed=0):
     """The strength that cross-validation chooses for texts with one window each."""
-    answers = TextAnswers(target, truth, store_of([1] * len(truth)))
+    answers = TextLoss(target, truth, store_of([1] * len(truth)))
     numbers = np.arange(len(truth))
     data = linear_start._Rows(
         [row[None] for row in torch.from_numpy(vectors).float()], numbers, numbers, answers, target.outputs
@@ -428,7 +430,7 @@ def test_many_rows_are_chosen_by_a_part_of_them(monkeypatch):
 def test_windows_of_a_text_are_held_out_together(monkeypatch):
     counts = [1 + number % 3 for number in range(60)]
     vectors = torch.from_numpy(np.repeat(points(60), counts, axis=0)).float()
-    answers = TextAnswers(SingleLabel(names(3)), labels_of(points(60), 3), store_of(counts))
+    answers = TextLoss(SingleLabel(names(3)), labels_of(points(60), 3), store_of(counts))
     numbers = np.arange(sum(counts))
     data = linear_start._Rows([row[None] for row in vectors], numbers, np.repeat(np.arange(60), counts), answers, 3)
     parts = []
@@ -451,7 +453,7 @@ def test_a_trained_head_is_trained_further_and_is_its_own_baseline(base):
     classifier = TextClassifier.from_pretrained(without_dropout(base), device="cpu")
     data = rows(18)
     classifier.fit(data, validation=data, epochs=1)
-    before = weights(classifier.fitted.model)
+    before = weights(classifier.fitted.backend.head_model)
     ready, _ = prepared(classifier, data)
     assert ready.objective.baseline.name == "model before the training"
     assert not differing(weights(ready.objective.model), before)
@@ -497,6 +499,11 @@ def test_start_head_reads_in_evaluation_mode_and_leaves_the_rest_alone(base):
         with seeded(0):
             head = opened.checkpoint.new_score_head("sequence", 3)
         model = HeadModel(deepcopy(opened.model.encoder), head).train(training)
-        start_head(model, stored.store, outputs.answers(stored), LinearStart(STRENGTH, 0, TrainingOptions().max_tokens))
+        start_head(
+            model,
+            stored.store,
+            LabelLearner(outputs).loss(stored),
+            LinearStart(STRENGTH, 0, TrainingOptions().max_tokens),
+        )
         heads.append(weights(head))
     assert not differing(*heads)

@@ -8,10 +8,10 @@ import pytest
 from bothways.compose.opening import open_trained
 from bothways.errors import InvalidInput, TextTooLong
 from bothways.tasks import PairClassifier, TextClassifier
+from bothways.tasks.classification.learner import LabelLearner
+from bothways.tasks.classification.options import LabelFitting
 from bothways.tasks.columns import PairColumns
-from bothways.tasks.head import TrainingData
-from bothways.tasks.label_options import LabelLearning
-from bothways.tasks.labels import LabelOutputs
+from bothways.tasks.splits import TrainingData
 from classifier_cases import scored as logits_of
 from pair_cases import RELATIONS, pairs, scored
 from tiny_models import write_checkpoint
@@ -186,9 +186,9 @@ def test_pairs_with_the_same_first_text_are_held_out_together(base):
 
     def read(data, columns, target):
         """The encoded labels to learn from, and those held out."""
-        learning = LabelLearning(target=target)
-        outputs, *parts = LabelOutputs.begin(model, TrainingData(data), columns, learning, 3, None)
-        return [outputs.encode(part) for part in parts]
+        learning = LabelFitting(target=target)
+        learner, *parts = LabelLearner.from_data(model, TrainingData(data), columns, learning, 3, None)
+        return [learner.outputs.encode(part) for part in parts]
 
     training, held = read(data, PairColumns(label="score"), "regression")
     assert len(held) == 8
@@ -230,7 +230,7 @@ def test_a_long_pair_is_refused_or_cut_on_request(base):
 @pytest.mark.parametrize("texts", [(), ("w5",), ("w5", "w6", "w7")])
 def test_typed_texts_must_be_two(fitted, texts):
     with pytest.raises(InvalidInput, match=f"two texts, but got {len(texts)}"):
-        fitted.rows_of(texts)
+        fitted.columns.rows_of(texts)
 
 
 def test_a_pair_classifier_opened_for_single_texts_does_not_take_over_its_columns(fitted, tmp_path):

@@ -73,7 +73,7 @@ def test_probabilities_go_with_the_scores_and_the_threshold_decides(answerer):
         sure.answers[0].probability,
     )
     assert sure.no_answer_probability == pytest.approx(0, abs=1e-9)
-    ratio = np.exp((sure.answers[1].score - sure.answers[0].score) / answerer.outputs.temperature.value)
+    ratio = np.exp((sure.answers[1].score - sure.answers[0].score) / answerer.outputs.confidence.temperature.value)
     assert sure.answers[1].probability == pytest.approx(sure.answers[0].probability * ratio)
     none = answerer.predict(ASKED, top=3, threshold=high)
     assert (none.answer, none.start, none.end) == (None, None, None)
@@ -104,7 +104,7 @@ def test_uncalibrated_probabilities_are_those_of_the_head(answerer):
     calibrated = answerer.predict(ASKED, calibrated=True)
     assert calibrated == answerer.predict(ASKED)
     assert [each.score for each in found.answers] == [each.score for each in calibrated.answers]
-    assert answerer.outputs.temperature.value != 1
+    assert answerer.outputs.confidence.temperature.value != 1
     assert found.probability != calibrated.probability
 
 
@@ -340,7 +340,7 @@ def test_answers_that_are_not_at_their_place_are_refused_before_training(base):
 
 def test_calibration_that_is_not_there_is_not_made_up(base):
     answerer = fitted(base, calibration=None)
-    assert answerer.outputs.temperature is None
+    assert answerer.outputs.confidence.temperature is None
     with pytest.raises(NotCalibrated, match="was not calibrated"):
         answerer.predict(ASKED, calibrated=True)
 
@@ -382,10 +382,10 @@ def test_a_damaged_value_in_bothways_json_is_refused(saved, tmp_path, name, valu
 
 
 def test_one_text_and_three_are_no_question(answerer):
-    assert answerer.rows_of(["w5", "w6"]) == [{"question": "w5", "context": "w6"}]
+    assert answerer.columns.rows_of(["w5", "w6"]) == [{"question": "w5", "context": "w6"}]
     for texts in (["w5"], ["w5", "w6", "w7"]):
         with pytest.raises(InvalidInput, match="wants two texts, a question and its context"):
-            answerer.rows_of(texts)
+            answerer.columns.rows_of(texts)
 
 
 def test_an_encoder_without_a_trained_head_is_no_answerer(base):

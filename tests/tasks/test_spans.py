@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bothways.data.windows import WindowStore
 from bothways.tasks.question_answering.questions import GoldAnswer
-from bothways.tasks.question_answering.span_targets import SpanAnswers, tokens_of
+from bothways.tasks.question_answering.span_targets import SpanLoss, tokens_of
 from bothways.tasks.question_answering.spans import SpanScores
 from bothways.text import EncodedText, Places, Window
 
@@ -179,7 +179,7 @@ def test_a_mark_behind_the_last_token_of_a_window_does_not_hide_an_answer():
 def test_the_loss_is_the_cross_entropy_over_context_and_no_answer_shared_by_the_windows(cls):
     answers = (gold("def g"), gold("g"))
     store = stored(WORDS, 4, 2, cls)
-    made = SpanAnswers([WORDS], [answers], store, 0 if cls == "first" else -1)
+    made = SpanLoss([WORDS], [answers], store, 0 if cls == "first" else -1)
     assert made.weights([0, 1, 2]).tolist() == pytest.approx([1 / 3] * 3)
     lengths = store.lengths.tolist()
     scores = torch.randn(sum(lengths), 2, dtype=torch.float64, requires_grad=True)
@@ -209,7 +209,7 @@ def test_the_loss_is_the_cross_entropy_over_context_and_no_answer_shared_by_the_
 
 
 def test_an_answer_behind_the_cut_is_no_answer():
-    uncut = SpanAnswers([WORDS], [(gold("nop"),)], stored(WORDS, 4, 2), 0)
-    cut = SpanAnswers([WORDS], [(gold("nop"),)], stored(WORDS, 4, 2, dropped=4), 0)
-    none = SpanAnswers([WORDS], [()], stored(WORDS, 4, 2, dropped=4), 0)
+    uncut = SpanLoss([WORDS], [(gold("nop"),)], stored(WORDS, 4, 2), 0)
+    cut = SpanLoss([WORDS], [(gold("nop"),)], stored(WORDS, 4, 2, dropped=4), 0)
+    none = SpanLoss([WORDS], [()], stored(WORDS, 4, 2, dropped=4), 0)
     assert cut.digest == none.digest != uncut.digest

@@ -11,8 +11,8 @@ from bothways.data import Example
 from bothways.errors import InvalidInput
 from bothways.tasks import FillMask, SentenceEmbedder, TextClassifier, TextTagger
 from bothways.tasks.embedding.spec import LabelledTexts
+from bothways.tasks.heads.targets import MultiLabel, Regression, SingleLabel
 from bothways.tasks.splits import hold_out, hold_out_pairs
-from bothways.tasks.targets import MultiLabel, Regression, SingleLabel
 from classifier_cases import rows
 from tiny_models import write_checkpoint
 
@@ -193,13 +193,13 @@ def words_twice():
 
 TWICE = {
     "classification": (
-        "labels",
+        "classification.learner",
         TextClassifier,
         lambda task: task.fit(twice(), epochs=1),
         lambda row: row.text,
     ),
     "tagging": (
-        "tagging.outputs",
+        "tagging.learner",
         TextTagger,
         lambda task: task.fit(words_twice(), epochs=1),
         lambda row: row.text.text,

@@ -23,12 +23,13 @@ from bothways.encoder.head_kinds import FirstToken, Labels, Transform
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, NotFitted, OutputExists
 from bothways.evaluation import apply_temperature, fit_adaptive_temperature
 from bothways.tasks import TextClassifier
-from bothways.tasks.head import TrainingData
-from bothways.tasks.labels import LabelOutputs
-from bothways.tasks.objective import HeadModel, TextAnswers, WindowObjective
-from bothways.tasks.targets import Regression, SingleLabel
+from bothways.tasks.classification.learner import LabelLearner
+from bothways.tasks.heads.losses import TextLoss
+from bothways.tasks.heads.model import HeadModel
+from bothways.tasks.heads.objective import WindowObjective
+from bothways.tasks.heads.targets import Regression, SingleLabel
+from bothways.tasks.splits import TrainingData
 from bothways.text import EncodedText, Window
-from bothways.training.options import TrainingOptions
 from bothways.training.step import Stepper
 from classifier_cases import LABELS, noisy_rows, rows, same, scored, tensors, without_dropout
 from tiny_models import FIRST_WORD, VOCABULARY, tiny_config, write_checkpoint
@@ -79,7 +80,7 @@ def test_training_leaves_the_global_random_generators_and_the_files_of_the_base_
 
 def test_training_moves_every_weight_of_encoder_and_head_that_the_texts_touch(base, tmp_path, monkeypatch):
     # The start, which may be as good, is not to be kept.
-    monkeypatch.setattr(LabelOutputs, "validate", lambda *_: None)
+    monkeypatch.setattr(LabelLearner, "validate", lambda *_: None)
     before = load_file(base / "model.safetensors")
     after = tensors(fitted(base, learning_rate=1e-2), tmp_path / "saved")
     for name, value in before.items():
@@ -123,7 +124,7 @@ def test_a_text_weighs_the_same_however_many_windows_it_has(lengths, batch_size,
         for row, count in enumerate(lengths)
     ]
     store = WindowStore.of(texts)
-    answers = TextAnswers(Regression(), np.arange(len(lengths)), store)
+    answers = TextLoss(Regression(), np.arange(len(lengths)), store)
     config = tiny_config("bert")
     kind = ScoreHeadKind(FirstToken(), Transform("tanh"), Labels())
     model = HeadModel(Encoder(config), ScoreHead(config, kind, 3))
@@ -177,7 +178,7 @@ def test_a_cpu_trains_on_no_more_than_1024_tokens_at_once():
     store = WindowStore.of([EncodedText((Window([5] * 100, [0] * 100),), 100)] * 64)
     config = tiny_config("bert")
     model = HeadModel(Encoder(config), ScoreHead(config, ScoreHeadKind(FirstToken(), None, Labels()), 2))
-    answers = TextAnswers(Regression(), np.zeros(64), store)
+    answers = TextLoss(Regression(), np.zeros(64), store)
     objective = WindowObjective(model, store, answers, lambda: None, batch_size=64, tokens=8192, seed=0, identity={})
     (update,) = objective.updates(epoch=0, start=0)
     assert [part.tokens for part in update.micro_batches] == [*[1000] * 6, 400]
@@ -408,11 +409,11 @@ def test_fitting_on_other_labels_begins_a_head_that_no_seed_decides(base, tmp_pa
     before = fitted(base)
     before.save(tmp_path / "saved")
     other = [{**row, "label": row["label"] + "s"} for row in rows()]
-    weights = [before.fitted.model.head.output.weight]
+    weights = [before.fitted.backend.head_model.head.output.weight]
     for seed in (1, 1, 2):
         classifier = opened(tmp_path / "saved")
         classifier.fit(other, validation=other, seed=seed, **BARELY)
-        weights.append(classifier.fitted.model.head.output.weight)
+        weights.append(classifier.fitted.backend.head_model.head.output.weight)
     known, first, again, second = weights
     assert torch.equal(first, again)
     assert torch.allclose(first, second, atol=1e-3)
@@ -430,9 +431,9 @@ def test_fitting_on_other_labels_begins_a_new_head(base):
 def test_length_and_overflow_come_back_and_the_caller_overrules_them(base, tmp_path):
     fitted(base, open_with={"max_length": 9, "on_overflow": "truncate"}).save(tmp_path / "saved")
     again = opened(tmp_path / "saved")
-    assert (again.max_length, again.on_overflow) == (9, "truncate")
+    assert (again.backend.reading.max_length, again.backend.reading.on_overflow) == (9, "truncate")
     other = opened(tmp_path / "saved", max_length=12, on_overflow="error")
-    assert (other.max_length, other.on_overflow) == (12, "error")
+    assert (other.backend.reading.max_length, other.backend.reading.on_overflow) == (12, "error")
 
 
 def test_labels_of_ones_own_that_look_like_numbered_ones_come_back(base, tmp_path):
@@ -495,7 +496,8 @@ def test_squared_errors_are_told_in_units_of_what_is_learnt_even_if_one_row_is_h
 
     def unit(data):
         options = {"target": "regression"}
-        return classifier.prepare(classifier._state[0], TrainingData(data), options, TrainingOptions(epochs=1)).unit
+        columns, own, training = classifier.fit_options({"epochs": 1, **options})
+        return classifier._training(classifier.backend, TrainingData(data), columns, own, training).unit
 
     assert 0.5 < unit(data) / np.var([row["label"] for row in data]) < 2
     assert unit([{**row, "label": 3.0} for row in data]) == 1.0

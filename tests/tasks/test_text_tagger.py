@@ -17,7 +17,7 @@ from bothways.errors import InvalidInput, NotCalibrated, TextsTruncated, TextToo
 from bothways.evaluation import Temperature, apply_temperature
 from bothways.evaluation.tag_schemes import converted
 from bothways.packing import pack
-from bothways.tasks.head import TrainingData
+from bothways.tasks.splits import TrainingData
 from bothways.tasks.tagging.tag_set import TagSet
 from bothways.tasks.tagging.word_windows import word_scores
 from bothways.text import ReadWords, Words, WordStarts
@@ -152,7 +152,7 @@ def test_windows_vote_with_the_context_that_they_have(tagger):
     expected_WC, weights_W = np.zeros((30, len(tagger.outputs.tag_set.labels))), np.zeros(30)
     with torch.no_grad():
         for window in text.windows:
-            logits = tagger.fitted.model(pack([window.ids], [window.types])).double()
+            logits = tagger.fitted.backend.head_model(pack([window.ids], [window.types])).double()
             logs = logits.log_softmax(1).numpy()
             for row in range(1, len(window.ids) - 1):
                 context = min(row + 1, len(window.ids) - row)
@@ -271,7 +271,7 @@ def test_a_trained_model_opens_as_the_task_that_it_is_for(folder, tmp_path):
 def test_probabilities_are_the_calibrated_scores(tagger):
     data = rows(6)
     scores_MC = tagger.score(data).logits
-    expected_MC = apply_temperature(scores_MC, tagger.outputs.temperature)
+    expected_MC = apply_temperature(scores_MC, tagger.outputs.confidence.temperature)
     answers = tagger.predict([row["tokens"] for row in data])
     tags = [tag for answer in answers for tag in answer.tags]
     found = [word.probability for answer in answers for word in answer.words]
@@ -297,7 +297,8 @@ def test_calibration_can_be_left_out_and_insisted_on(tagger):
 def prepared(tagger, data, *, scheme, **options):
     """What a fit is before its first update."""
     training = TrainingOptions(**options)
-    return tagger.prepare(tagger._state[0], TrainingData(data, data), {"scheme": scheme}, training)
+    columns, own, _ = tagger.fit_options({"scheme": scheme})
+    return tagger._training(tagger.backend, TrainingData(data, data), columns, own, training)
 
 
 def test_the_loss_is_that_of_transformers(base):
@@ -325,17 +326,17 @@ def test_a_word_in_several_windows_counts_once(base):
     objective = prepared(opened(base), long, scheme="plain").objective
     windows = len(objective.store.lengths)
     assert windows > 3
-    assert objective.answers.weights(range(windows)).sum() == pytest.approx(50)
+    assert objective.targets.weights(range(windows)).sum() == pytest.approx(50)
 
 
 def test_training_goes_on_with_the_head_where_the_tags_are_the_same(tagger):
     barely = {"epochs": 1, "learning_rate": 1e-9, "weight_decay": 0.0}
-    head = tagger.fitted.model.head.output.weight
+    head = tagger.fitted.backend.head_model.head.output.weight
     tagger.fit(rows(8), validation=rows(8), **barely)
-    torch.testing.assert_close(tagger.fitted.model.head.output.weight, head, rtol=0, atol=1e-6)
+    torch.testing.assert_close(tagger.fitted.backend.head_model.head.output.weight, head, rtol=0, atol=1e-6)
     other = [{**row, "tags": [tag.replace("LOC", "ORG") for tag in row["tags"]]} for row in rows(8)]
     tagger.fit(other, validation=other, **barely)
-    assert not torch.allclose(tagger.fitted.model.head.output.weight, head, rtol=0, atol=1e-3)
+    assert not torch.allclose(tagger.fitted.backend.head_model.head.output.weight, head, rtol=0, atol=1e-3)
 
 
 def test_a_row_of_which_nothing_is_left_is_passed_over(minilm_folder):

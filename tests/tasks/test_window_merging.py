@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from bothways.errors import InvalidInput
 from bothways.tasks import TextClassifier
-from bothways.tasks.merging import MERGES, check_merge, merge_windows
+from bothways.tasks.heads.merging import MERGES, check_merge, merge_windows
 from classifier_cases import rows
 
 QUICK = {"epochs": 1, "learning_rate": 3e-3, "batch_size": 6, "validation": rows(6, first=30)}
@@ -18,58 +18,46 @@ QUICK = {"epochs": 1, "learning_rate": 3e-3, "batch_size": 6, "validation": rows
 
 @st.composite
 def windows(draw):
-    """Logits of windows (W, 3), their lengths, and the text of each."""
-    counts = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
-    total = sum(counts)
-    logits_WC = draw(arrays(np.float32, (total, 3), elements=st.floats(-8, 8, width=32)))
-    lengths_W = draw(arrays(np.int64, total, elements=st.integers(1, 20)))
-    return logits_WC, lengths_W, np.repeat(np.arange(len(counts)), counts)
+    """Logits of a text's windows (W, 3), and their lengths."""
+    count = draw(st.integers(1, 5))
+    logits_WC = draw(arrays(np.float32, (count, 3), elements=st.floats(-8, 8, width=32)))
+    return logits_WC, draw(arrays(np.int64, count, elements=st.integers(1, 20)))
 
 
 @pytest.mark.parametrize("merge", MERGES)
 @given(windows())
 def test_a_text_of_one_window_has_the_logits_of_that_window(merge, made):
-    logits_WC, lengths_W, text_W = made
-    found_NC = merge_windows(logits_WC, lengths_W, text_W, merge)
-    for text in np.flatnonzero(np.bincount(text_W) == 1):
-        np.testing.assert_allclose(found_NC[text], logits_WC[text_W == text][0], rtol=1e-12)
-
-
-@pytest.mark.parametrize("merge", MERGES)
-@given(windows())
-def test_texts_are_merged_each_by_itself(merge, made):
-    logits_WC, lengths_W, text_W = made
-    together_NC = merge_windows(logits_WC, lengths_W, text_W, merge)
-    for text in range(text_W[-1] + 1):
-        own = text_W == text
-        alone_1C = merge_windows(logits_WC[own], lengths_W[own], np.zeros(own.sum(), dtype=np.int64), merge)
-        np.testing.assert_allclose(together_NC[text], alone_1C[0], rtol=0, atol=1e-9)
+    logits_WC, lengths_W = made
+    assert merge_windows(logits_WC[:1], lengths_W[:1], merge, 3).tolist() == logits_WC[0].astype(np.float64).tolist()
 
 
 @pytest.mark.parametrize("merge", MERGES)
 @given(windows())
 def test_merged_logits_lie_among_those_of_the_windows(merge, made):
-    logits_WC, lengths_W, text_W = made
-    for text, logits_C in enumerate(merge_windows(logits_WC, lengths_W, text_W, merge)):
-        own_WC = logits_WC[text_W == text]
-        assert (logits_C >= own_WC.min(0) - 1e-6).all()
-        assert (logits_C <= own_WC.max(0) + 1e-6).all()
+    logits_WC, lengths_W = made
+    merged_C = merge_windows(logits_WC, lengths_W, merge, 3)
+    assert (merged_C >= logits_WC.min(0) - 1e-6).all()
+    assert (merged_C <= logits_WC.max(0) + 1e-6).all()
+
+
+def test_hidden_states_behind_the_logits_choose_no_window():
+    """The window of the most probable last label is that of the logits, whatever a detector reads beside them."""
+    rows_WK = np.array([[0.0, 2.0, -9.0], [0.0, 1.0, 9.0]], dtype=np.float32)
+    assert merge_windows(rows_WK, np.array([4, 4]), "maxp", 2).tolist() == [0.0, 2.0, -9.0]
 
 
 @given(windows())
 def test_each_way_is_what_its_name_says(made):
-    logits_WC, lengths_W, text_W = made
-    for text in range(text_W[-1] + 1):
-        own_WC, weights_W = logits_WC[text_W == text].astype(float), lengths_W[text_W == text].astype(float)
-        expected = {
-            "mean": own_WC.mean(0),
-            "max": own_WC.max(0),
-            "maxp": own_WC[np.argmax(own_WC[:, -1] - np.logaddexp(own_WC[:, 0], own_WC[:, 1]))],
-            "first": own_WC[0],
-            "weighted_mean": np.average(own_WC, axis=0, weights=weights_W),
-        }
-        for merge in MERGES:
-            np.testing.assert_allclose(merge_windows(*made, merge)[text], expected[merge], rtol=0, atol=1e-9)
+    own_WC, weights_W = made[0].astype(float), made[1].astype(float)
+    expected = {
+        "mean": own_WC.mean(0),
+        "max": own_WC.max(0),
+        "maxp": own_WC[np.argmax(own_WC[:, -1] - np.logaddexp(own_WC[:, 0], own_WC[:, 1]))],
+        "first": own_WC[0],
+        "weighted_mean": np.average(own_WC, axis=0, weights=weights_W),
+    }
+    for merge in MERGES:
+        np.testing.assert_allclose(merge_windows(*made, merge, 3), expected[merge], rtol=0, atol=1e-9)
 
 
 def test_an_unknown_way_to_merge_is_refused_with_those_there_are():
@@ -115,13 +103,13 @@ def test_a_stride_that_shorter_windows_have_no_room_for_is_a_usual_one(base, tmp
     words = " ".join(f"w{5 + place}" for place in range(24))
     assert again.predict(words).tokens_read.windows == len(usual._state[0].stored([words]).starts) - 1
     assert opened(tmp_path / "saved", max_length=8)._state[0].reading.stride == 3
-    with pytest.raises(InvalidInput, match="stride must lie between 0 and 9, but it is 10"):
+    with pytest.raises(InvalidInput, match="stride must lie between 0 and 9, got 10"):
         opened(tmp_path / "saved", stride=10)
 
 
 @pytest.mark.parametrize("stride", [-1, 8])
 def test_a_stride_out_of_range_is_refused(base, stride):
-    with pytest.raises(InvalidInput, match=f"stride must lie between 0 and 7, but it is {stride}"):
+    with pytest.raises(InvalidInput, match=f"stride must lie between 0 and 7, got {stride}"):
         opened(base, stride=stride, max_length=8)
 
 

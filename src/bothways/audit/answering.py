@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bothways.audit.context import Context, NeedUnmet
 from bothways.errors import InvalidInput
 from bothways.evaluation.intervals import Estimate
+from bothways.tasks.predict import score_inputs
 
 if TYPE_CHECKING:
     from bothways.tasks import TextClassifier
@@ -60,7 +61,7 @@ def answers(context: Context, classifier: "TextClassifier", texts: Sequence[str]
     scores: list[Any] = []
     for start in range(0, len(texts), _CHUNK):
         context.check_time()
-        scores.extend(classifier.fitted.scores(texts[start : start + _CHUNK], show_progress=False))
+        scores += score_inputs(classifier.fitted, texts[start : start + _CHUNK], show_progress=False)
     labels = len(classifier.labels)
     probabilities_NC = classifier.outputs.class_probabilities(scores) if scores else np.zeros((0, labels))
     return ClassifierAnswers(tuple(scores), np.asarray(probabilities_NC, dtype=np.float64))

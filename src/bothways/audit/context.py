@@ -286,7 +286,7 @@ class Context:
 
     def _as_classifier(self, model: Any, what: str) -> "TextClassifier":  # noqa: ANN401 (a trained model)
         from bothways.tasks import TextClassifier
-        from bothways.tasks.targets import SingleLabel
+        from bothways.tasks.heads.targets import SingleLabel
 
         single = isinstance(model, TextClassifier) and isinstance(model.outputs.target, SingleLabel)
         if not single or len(model.labels) < 2:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bothways.encoder.pairs import means
-from bothways.inference import InferenceEngine, TextOptions
+from bothways.inference import TextOptions, TextRows, text_runner
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,10 +40,11 @@ def _mean_vectors(encoder: "PretrainedEncoder", states: "Callable[[Packed], Tens
         return averages_BH
 
     options = TextOptions(encoder.config.max_length or _USUAL_LENGTH, on_overflow="truncate")
-    engine = InferenceEngine(encoder.tokenizer, forward, encoder.device, options)
+    runner = text_runner(encoder.tokenizer, forward, encoder.device, options)
 
     def vectors(texts: Sequence[str]) -> "NDArray[np.float64]":
-        rows = [each.rows_WK[0] for each in engine.run(texts, show_progress=False)]
+        read = runner.run(texts, show_progress=False)
+        rows = [each.rows_WK[0] for each in read if isinstance(each, TextRows)]
         vectors_NH = np.stack(rows).astype(np.float64)
         vectors_NH /= np.maximum(np.linalg.norm(vectors_NH, axis=1, keepdims=True), 1e-12)
         return vectors_NH

@@ -59,7 +59,7 @@ def embed(
     """
     from bothways.data import text_at
     from bothways.errors import EmptyInput
-    from bothways.tasks.predictor import with_gaps, with_text
+    from bothways.tasks.predict import with_gaps, with_text
 
     write = _writer(output)
     check_output(data, output)

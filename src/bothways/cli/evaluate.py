@@ -28,7 +28,7 @@ from bothways.cli.options import (
 from bothways.cli.reading import labelled_source
 from bothways.cli.terminal import note, one_line, plain_table, print_json, print_table, shortened
 from bothways.errors import nearest
-from bothways.tasks.label_options import LabelPrediction
+from bothways.tasks.classification.options import LabelPrediction
 from bothways.tasks.registry import SPECS, models
 
 if TYPE_CHECKING:
@@ -142,6 +142,9 @@ def evaluate(
     if report is not None:
         _check_page(report)
     show = False if quiet else None
+    from bothways.tasks.evaluate import check_class, operating_points
+    from bothways.tasks.evaluate import out_of_domain as evaluate_out_of_domain
+
     if task == RANKING:
         ranking = reading_columns(open_ranking(run, given_of(opened), reading, model, relevant), given_of(columns))
         source = labelled_source(data, format)
@@ -157,19 +160,19 @@ def evaluate(
     check_known(trained.spec, "data_options", wanted)
     if points:
         with bad_usage():
-            trained.check_class(at_label)
+            check_class(trained, at_label)
     if out_of_domain is not None:
         _check_detector(trained)
     others = None if out_of_domain is None else _others(trained, out_of_domain, format)
     rows = trained.score(labelled_source(data, format), seed=seed, show_progress=show, **wanted)
     found = trained.report(rows, resamples=resamples, seed=seed)
     if points:
-        those = trained.operating_points(rows, **at, label=at_label, resamples=resamples, seed=seed)
+        those = operating_points(trained, rows, **at, label=at_label, resamples=resamples, seed=seed)
         found = replace(found, operating_points=those)
     outside = (
         None
         if others is None
-        else trained.out_of_domain(rows, others, resamples=resamples, seed=seed, show_progress=show)
+        else evaluate_out_of_domain(trained, rows, others, resamples=resamples, seed=seed, show_progress=show)
     )
     # Before the page, so that they are not lost if it cannot be written after all.
     _print(found, outside, json=json)
@@ -209,7 +212,8 @@ def _others(model: Any, source: str, format_: Format | None) -> "list[Row]":  # 
     from bothways.data import read_rows
 
     rows = list(read_rows(source, format=format_))
-    model.inputs(rows)
+    for row in rows:
+        model.fitted.columns.read(row)
     return rows
 
 

@@ -25,7 +25,7 @@ from bothways.cli.terminal import note, one_line, plain_table, print_json, print
 if TYPE_CHECKING:
     from bothways.checkpoints import PretrainedEncoder
     from bothways.explain import Attribution, Explanation, Target
-    from bothways.tasks.predictor import Predictor
+    from bothways.tasks.predict import Predictor
 
 EXAMPLE = """\
 Examples:
@@ -198,11 +198,13 @@ def _explained(
 def _read(model: "Predictor[Any, Any, Any]", texts: tuple[str, ...]) -> Any:  # noqa: ANN401 (the task's input)
     """Return texts of the command line as an input of a model."""
     from bothways.compose.ensembles.ensemble import Ensemble
+    from bothways.data import read_rows
 
-    rows = model.rows_of(texts)
+    columns = model.fitted.columns
+    rows = columns.rows_of(texts)
     if len(rows) != 1:
         raise usage_error(f"this model reads one text, and one is explained at a time, got {len(rows)}.")
-    (value,) = model.inputs(rows)
+    (value,) = map(columns.read, read_rows(rows))
     return value[0] if isinstance(model, Ensemble) else value  # of the first member: all are given the same here
 
 

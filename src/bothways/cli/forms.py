@@ -135,7 +135,7 @@ def form_of(
                     f"{what} of the task {name!r} do not fit into the cells of a .{chosen}: write .jsonl, or ask one "
                     "task with --task."
                 )
-    shown = task.input_columns if chosen in ("csv", "tsv") and not listed else None
+    shown = task.fitted.columns.input_columns if chosen in ("csv", "tsv") and not listed else None
     return Form(chosen, keep, shown or (), on_empty == "skip", listed, ranked=options.get("top") is not None)
 
 

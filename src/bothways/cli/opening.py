@@ -11,8 +11,8 @@ from bothways.tasks.spec import TaskSpec
 if TYPE_CHECKING:
     from bothways.retrieval import CandidateRanking
     from bothways.tasks import SentenceEmbedder
-    from bothways.tasks.predictor import Predictor
-    from bothways.tasks.reading import OpenOptions
+    from bothways.tasks.backend import OpenOptions
+    from bothways.tasks.predict import Predictor
     from bothways.text import TextTokenizer
 
 
@@ -130,7 +130,9 @@ def reading_columns(model: Any, columns: dict[str, Any]) -> Any:  # noqa: ANN401
     Raises:
         CycloptsError: It reads no such part of a row.
     """
-    known = model.column_names
+    from bothways.tasks.columns import column_names
+
+    known = model.column_names if hasattr(model, "column_names") else column_names(model.fitted.columns)
     for name in columns:
         if name not in known:
             there = ", ".join(f"--{each.replace('_', '-')}" for each in known)

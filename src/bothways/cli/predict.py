@@ -85,8 +85,12 @@ def predict(
     wanted = given_of(options)
     with bad_usage(*wanted):
         form = form_of(trained, output, wanted, keep=keep, on_empty=on_empty)
-        read = None if keep else trained.input_columns
-        given = typed_rows(trained.rows_of(texts)) if data is None else read_rows(data, format=format, columns=read)
+        read = None if keep else trained.fitted.columns.input_columns
+        given = (
+            typed_rows(trained.fitted.columns.rows_of(texts))
+            if data is None
+            else read_rows(data, format=format, columns=read)
+        )
         rows, again = itertools.tee(given)
         # Empty rows are skipped when they are written, where the rows that they belong to are at hand.
         instead: OnEmpty = "error" if on_empty == "error" else "null"
@@ -117,7 +121,7 @@ def _counted(predictions: Iterable[Any], tally: Counter[str]) -> Iterator[Any]:
 def _uncalibrated(model: Any) -> list[str]:  # noqa: ANN401 (a trained model)
     """Return what gives probabilities that nothing calibrates: the model, or some of its tasks."""
     from bothways.tasks.columns import column_names
-    from bothways.tasks.targets import Regression
+    from bothways.tasks.heads.targets import Regression
 
     parts = model.parts or {"this model": model}
     return [

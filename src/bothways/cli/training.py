@@ -21,7 +21,7 @@ from bothways.training.options import TrainingOptions
 
 if TYPE_CHECKING:
     from bothways.pretraining.recipes import BatchWarmup
-    from bothways.tasks.findings import Mistake
+    from bothways.tasks.heads.diagnostics import LabelIssue
     from bothways.training.options import TrainingArguments
     from bothways.training.record import TrainingRecord
 
@@ -245,9 +245,14 @@ def _conclude(
     if finished:
         folders.finish()
     from bothways.tasks.card import training_baseline
+    from bothways.tasks.outputs import FittedHead
 
     card = getattr(task.fitted, "card", {})
-    baseline, notes, mistakes = training_baseline(card), _notes(card), getattr(task.fitted, "mistakes", ())
+    baseline, notes, mistakes = (
+        training_baseline(card),
+        _notes(card),
+        task.fitted.issues if isinstance(task.fitted, FittedHead) else (),
+    )
     if json:
         found = {"notes": notes, "confident_mistakes": [asdict(each) for each in mistakes]}
         measured = {"validation": _measured(record, card), "baseline": None if baseline is None else baseline.held_out}
@@ -322,7 +327,7 @@ def _facts(facts: Mapping[str, object]) -> list[str]:
     return [*lines, f"note         {ALWAYS_ANSWERS}"] if facts.get("can_decline") is False else lines
 
 
-def _mistake(found: "Mistake") -> str:
+def _mistake(found: "LabelIssue") -> str:
     """Return the line of a confident mistake, with the beginning of its text."""
     text = found.text if isinstance(found.text, str) else " | ".join(map(str, found.text))
     described = f"{found.label!r}, but {found.predicted!r} with {found.probability:.3f}"

@@ -5,8 +5,9 @@ from typing import Any, Unpack, cast
 
 from bothways.checkpoints.hub import locate
 from bothways.errors import InvalidInput, NotFitted
-from bothways.tasks.predictor import Predictor
-from bothways.tasks.registry import SPECS, check_open_options, imported, stored_task, task_class, task_of_heads
+from bothways.lazy import imported
+from bothways.tasks.predict import Predictor
+from bothways.tasks.registry import SPECS, check_open_options, stored_task, task_class, task_of_heads
 from bothways.tasks.task import OpenArguments
 
 # What can be asked of an encoder that was not trained for it.
@@ -32,7 +33,7 @@ def open_trained(
         task: Which of its tasks, for a model that has several; all of them at once when left out. ``"similarity"``
             takes any encoder for an embedder of scored pairs.
         options: How the checkpoint is found, where it runs and how texts are read
-            (`bothways.tasks.reading.OpenOptions`), and the options of the task, such as ``labels`` for a head whose
+            (`bothways.tasks.backend.OpenOptions`), and the options of the task, such as ``labels`` for a head whose
             outputs have no names.
 
     Raises:

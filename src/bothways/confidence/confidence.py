@@ -113,6 +113,11 @@ class Confidence:
         """Layers whose features the out-of-domain detector reads."""
         return 0 if self.out_of_domain is None else layers_of(self.out_of_domain.detector)
 
+    @property
+    def temperature(self) -> Temperature | None:
+        """The calibration where it is a temperature."""
+        return self.calibration if isinstance(self.calibration, Temperature) else None
+
     def chosen_calibration(self, calibrated: bool | None, name: str) -> Calibration | None:
         """Return the calibration to apply.
 

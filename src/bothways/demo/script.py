@@ -44,7 +44,7 @@ from bothways.evaluation import Estimate, Temperature, bootstrap_estimates
 from bothways.explain import attention_of
 from bothways.retrieval import Dense
 from bothways.storage import new_folder
-from bothways.tasks.predictions import Classification
+from bothways.tasks.heads.predictions import Classification
 from bothways.training.interrupts import interruption
 from bothways.training.options import TrainingArguments
 from bothways.training.record import TrainingRecord

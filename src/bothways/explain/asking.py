@@ -1,27 +1,27 @@
 """Subjects of explanations, made of a trained model and its inputs, and the scores that the model gives them."""
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bothways.compose.ensembles.trained import TrainedEnsemble
 from bothways.errors import InvalidInput
 from bothways.explain.subjects import AnswerSpan, ContextChoice, Label, Subject, Target, WordTag
 from bothways.explain.task_subjects import ChoiceSubject, LabelSubject, SimilaritySubject, SpanSubject, TagSubject
 from bothways.inference import TokenOutputs
+from bothways.tasks.classification.outputs import LabelOutputs
 from bothways.tasks.columns import input_of
 from bothways.tasks.embedding.outputs import EmbeddingOutputs
-from bothways.tasks.head import TrainedHead, rows_of_inputs
-from bothways.tasks.labels import LabelOutputs
-from bothways.tasks.multiple_choice.chooser import ChoiceOutputs
-from bothways.tasks.predictor import Predictor
+from bothways.tasks.heads.targets import Regression, SingleLabel
+from bothways.tasks.multiple_choice.outputs import ChoiceOutputs
+from bothways.tasks.outputs import FittedHead
+from bothways.tasks.predict import Predictor, score_inputs
 from bothways.tasks.question_answering.outputs import AnswerOutputs
 from bothways.tasks.scores import Scores
 from bothways.tasks.tagging.outputs import TagOutputs
-from bothways.tasks.targets import Regression, SingleLabel
 from bothways.text import Words
 
 AnyModel = Predictor[Any, Any, Any]
@@ -41,7 +41,9 @@ def subjects_of(model: AnyModel, inputs: Iterable[Any], target: Target | None = 
         NotFitted: The model was not trained for its task.
         InvalidInput: The model's task has no scores of words, or the target does not fit the model or an input.
     """
-    outputs = getattr(model.outputs, "own", model.outputs)
+    fitted = model.fitted
+    together = isinstance(fitted, TrainedEnsemble)
+    outputs = fitted.outputs.own if together else fitted.outputs
     if isinstance(outputs, EmbeddingOutputs):
         return [_similarity(model, number, value, target) for number, value in enumerate(inputs)]
     if not isinstance(outputs, LabelOutputs | TagOutputs | ChoiceOutputs | AnswerOutputs):
@@ -49,12 +51,12 @@ def subjects_of(model: AnyModel, inputs: Iterable[Any], target: Target | None = 
             f"expected a model that classifies, tags, chooses, answers or compares texts, got {model.name!r}, a "
             f"{type(model).__name__}: explain one of its tasks (part(...), or --task), or its attention alone."
         )
-    given = [input_of(model.fitted.columns, number, value) for number, value in enumerate(inputs)]
+    given = [input_of(fitted.columns, number, value) for number, value in enumerate(inputs)]
     scores: Iterable[Scores[Any] | None] = [None] * len(given)
     if target is None or (isinstance(target, WordTag) and target.tag is None):
-        scores = model.fitted.scores(iter(given), description="predicting", total=len(given))
+        scores = score_inputs(fitted, given)
     # An ensemble has an input for each member; those of one text are alike.
-    own = [each[0] for each in given] if outputs is not model.outputs else given
+    own = [each[0] for each in given] if together else given
     return [_subject(model, outputs, value, target, each) for value, each in zip(own, scores, strict=True)]
 
 
@@ -66,19 +68,19 @@ def scores_of(
     Raises:
         InvalidInput: A text is empty, or an ensemble is asked for the score of an answer.
     """
-    fitted, total = model.fitted, len(subjects)
+    fitted = model.fitted
     values = [_value(model, number, each) for number, each in enumerate(subjects)]
     if not any(isinstance(each, SpanSubject) for each in subjects):
-        found = fitted.scores(iter(values), description=description, total=total, show_progress=show_progress)
+        found = score_inputs(fitted, values, description=description, show_progress=show_progress)
         return _numbers((each, [torch.from_numpy(one.logits_RC)]) for each, one in zip(subjects, found, strict=True))
-    if not isinstance(fitted, TrainedHead):
+    if not isinstance(fitted, FittedHead):
         raise InvalidInput(
             f"expected one model for the score of an answer, got the ensemble {model.name!r}: ask its members."
         )
-    engine = fitted.opened.engine(fitted.model)
-    run = partial(engine.run_tokens, description=description, total=total, show_progress=show_progress)
+    texts = [text for value in values for text in fitted.outputs.texts(value)]
+    read = fitted.backend.runner.run(texts, description=description, total=len(texts), show_progress=show_progress)
     numbers = []
-    for subject, (_, (rows,)) in zip(subjects, rows_of_inputs(fitted.outputs, values, run), strict=True):
+    for subject, rows in zip(subjects, read, strict=True):
         if not isinstance(rows, TokenOutputs):
             raise TypeError("spans are read from a row for each token")
         given = [torch.from_numpy(each) for each in rows.rows]
@@ -139,8 +141,8 @@ def _labels(
     scores: Scores[Any] | None,
 ) -> LabelSubject:
     parts = (value,) if isinstance(value, str) else tuple(value)
-    given = getattr(getattr(model.fitted, "opened", None), "reading", None)
-    parts = parts if given is None else tuple(given.given(part) for part in parts)
+    if isinstance(model.fitted, FittedHead):
+        parts = tuple(map(model.fitted.backend.reading.given, parts))
     if isinstance(outputs.target, Regression):
         _expect(target, (), model)
         return LabelSubject(parts, "", 0, 1, exclusive=False)

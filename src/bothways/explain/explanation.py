@@ -14,6 +14,7 @@ from bothways.explain.attention import Head, TextAttention, attention_of, illust
 from bothways.explain.attribution import STEPS, Attribution, attribute
 from bothways.explain.rolling import rollout
 from bothways.explain.subjects import Target
+from bothways.tasks.outputs import FittedHead
 from bothways.text.texts import Text
 
 
@@ -91,8 +92,8 @@ def explain(
     encoder = getattr(model, "model", None)
     if not isinstance(encoder, PretrainedEncoder):
         return Explanation(model.name, found, None, ("attention is that of one encoder: an ensemble has several.",))
-    opened = getattr(model.fitted, "opened", None)
-    shown = subject.shown if opened is None else opened.reading.given(subject.shown)
+    fitted = model.fitted
+    shown = fitted.backend.reading.given(subject.shown) if isinstance(fitted, FittedHead) else subject.shown
     try:
         return Explanation(model.name, found, attention_of(encoder, shown))
     except TextTooLong:

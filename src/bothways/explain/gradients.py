@@ -23,8 +23,8 @@ from bothways.explain.subjects import Subject, Target
 from bothways.packing import Packed, pack
 from bothways.tasks.embedding.trained import TrainedEmbedder
 from bothways.tasks.embedding.vector_model import VectorModel
-from bothways.tasks.head import TrainedHead
-from bothways.tasks.opening import OpenedModel
+from bothways.tasks.outputs import FittedHead
+from bothways.tasks.torch_backend import TorchBackend
 from bothways.text import Places, Window
 
 
@@ -148,12 +148,12 @@ class Entrance:
 
     Attributes:
         module: A copy of the module's structure; the weights are those of the model, and get no gradients.
-        opened: The encoder, and how it reads texts.
+        backend: The encoder, and how it reads texts.
         per_token: True where the head reads each token.
     """
 
     module: nn.Module
-    opened: OpenedModel
+    backend: TorchBackend
     per_token: bool
     _points: tuple[float, ...] | None = None
     _readings: list[GradientInput] = field(default_factory=list)
@@ -168,12 +168,14 @@ class Entrance:
         """
         fitted = model.fitted
         match fitted:
-            case TrainedHead():
-                made = cls(_over_same_weights(fitted.model), fitted.opened, fitted.outputs.per_token)
+            case FittedHead():
+                backend = fitted.backend.weights("explain by gradients")
+                network = _over_same_weights(backend.with_layers(0).head_model)
+                made = cls(network, backend, fitted.outputs.per_token)
             case TrainedEmbedder():
-                opened = fitted.opened.weights("explain by gradients")
-                vectors = VectorModel.of(opened.model, fitted.settings.pooling)
-                made = cls(_over_same_weights(vectors), opened, per_token=False)
+                backend = fitted.backend.weights("explain by gradients")
+                vectors = VectorModel.of(backend.model, fitted.settings.pooling)
+                made = cls(_over_same_weights(vectors), backend, per_token=False)
             case _:
                 raise InvalidInput(
                     f"expected a model of one encoder and one head, got {model.name!r}, a {type(model).__name__}, "
@@ -188,8 +190,8 @@ class Entrance:
         Raises:
             TextTooLong: A text does not fit into one window.
         """
-        reading, texts = self.opened.reading, [text for each in subjects for text in each.texts]
-        encoded = self.opened.model.tokenizer.encode(
+        reading, texts = self.backend.reading, [text for each in subjects for text in each.texts]
+        encoded = self.backend.model.tokenizer.encode(
             [reading.given(text) for text in texts],
             max_length=reading.max_length,
             on_overflow="truncate",
@@ -203,7 +205,7 @@ class Entrance:
                 f"{most} more. Shorten it, raise max_length, or use leave-one-out."
             )
         windows = tuple(each.windows[0] for each in encoded) * copies
-        packed = pack([each.ids for each in windows], [each.types for each in windows], self.opened.model.device)
+        packed = pack([each.ids for each in windows], [each.types for each in windows], self.backend.model.device)
         return Read(tuple(subjects) * copies, windows, tuple(map(Places.of, windows)), packed)
 
     def run(self, read: Read, points: Sequence[float] | None = None) -> EntranceRun:
@@ -231,7 +233,7 @@ class Entrance:
 
     def baseline(self, batch: Batch) -> Tensor:
         """Return first hidden states (T, H) with padding in the place of every token but the special ones."""
-        tokenizer = self.opened.model.tokenizer
+        tokenizer = self.backend.model.tokenizer
         special = torch.tensor([tokenizer.cls_id, tokenizer.sep_id], device=batch.ids_T.device)
         ids_T = torch.where(torch.isin(batch.ids_T, special), batch.ids_T, tokenizer.pad_id)
         with torch.no_grad():

@@ -21,8 +21,8 @@ from bothways.inference.graph import ASKED
 from bothways.packing import Packed, to_padded
 from bothways.tasks.embedding.trained import TrainedEmbedder
 from bothways.tasks.embedding.vector_model import VectorModel
-from bothways.tasks.head import TrainedHead
 from bothways.tasks.masked_lm.trained import TrainedMaskedLM
+from bothways.tasks.outputs import FittedHead, outputs_type
 from bothways.tasks.registry import SPECS, task_class, task_of_heads
 from bothways.tasks.spec import TaskSpec
 
@@ -134,19 +134,18 @@ def rows_of_task(checkpoint: Checkpoint, head: HeadName | None) -> TaskRows | No
 
 
 def _rows(fitted: Any) -> TaskRows | None:  # noqa: ANN401 (a fitted value of any task)
-    embedder = getattr(fitted, "embedder", fitted)
-    match embedder:
-        case TrainedHead():
-            return _rows_of_head(embedder)
+    match fitted:
+        case FittedHead():
+            return _rows_of_head(fitted)
         case TrainedMaskedLM():
             name: HeadName = "masked_lm"
-            model, head = embedder.opened.model, embedder.model.head
+            model, head = fitted.backend.model, fitted.model.head
             stored = StoredGraph(
                 head=name, per_token=False, size=model.config.vocabulary, width=model.config.vocabulary
             )
             return TaskRows(model, {name: head}, AskedTokens(model.encoder, head).eval(), stored)
         case TrainedEmbedder():
-            model, pooling = embedder.opened.weights("export").model, embedder.settings.pooling
+            model, pooling = fitted.backend.weights("export").model, fitted.settings.pooling
             module = WindowRows(VectorModel.of(model, pooling), per_token=False).eval()
             hidden = model.config.hidden
             stored = StoredGraph(head=None, per_token=False, size=hidden, width=hidden, pooling=pooling)
@@ -155,17 +154,18 @@ def _rows(fitted: Any) -> TaskRows | None:  # noqa: ANN401 (a fitted value of an
             return None
 
 
-def _rows_of_head(fitted: TrainedHead) -> TaskRows:
-    outputs, model = fitted.outputs, fitted.opened.model
-    module = WindowRows(fitted.module, per_token=outputs.per_token).eval()  # type: ignore[arg-type]
-    size = fitted.model.head.output.out_features
+def _rows_of_head(fitted: FittedHead) -> TaskRows:
+    outputs, backend = fitted.outputs, fitted.backend.weights("export")
+    network = backend.head_model
+    module = WindowRows(network, per_token=outputs.per_token).eval()
+    size = network.head.output.out_features
     stored = StoredGraph(
         head=outputs.head,
         per_token=outputs.per_token,
         size=size,
-        width=size + outputs.layers * model.config.hidden,
+        width=size + outputs.layers * backend.config.hidden,
     )
-    return TaskRows(model, {outputs.head: fitted.model.head}, module, stored)
+    return TaskRows(backend.model, {outputs.head: network.head}, module, stored)
 
 
 def _spec(checkpoint: Checkpoint, head: HeadName | None) -> tuple[TaskSpec | None, bool]:
@@ -183,6 +183,4 @@ def _spec(checkpoint: Checkpoint, head: HeadName | None) -> tuple[TaskSpec | Non
 def _head_of(spec: TaskSpec) -> HeadName | None:
     if spec.name == "masked_lm":
         return "masked_lm"
-    outputs = getattr(task_class(spec), "outputs_type", None)
-    head: HeadName | None = None if outputs is None else outputs.head
-    return head
+    return outputs_type(spec).head if spec.outputs else None

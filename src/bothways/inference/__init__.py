@@ -9,20 +9,31 @@ from bothways.lazy import loader
 
 if TYPE_CHECKING:
     from bothways.inference.batching import TokenBudget
-    from bothways.inference.engine import InferenceEngine
-    from bothways.inference.runner import RequestQueue, Runner
-    from bothways.inference.texts import TextOptions, TextRows, TokenOutputs
+    from bothways.inference.runner import RequestQueue, Runner, text_runner
+    from bothways.inference.texts import Rows, TextOptions, TextRows, TextRunner, TokenOutputs
 
-__all__ = ["InferenceEngine", "RequestQueue", "Runner", "TextOptions", "TextRows", "TokenBudget", "TokenOutputs"]
+__all__ = [
+    "RequestQueue",
+    "Rows",
+    "Runner",
+    "TextOptions",
+    "TextRows",
+    "TextRunner",
+    "TokenBudget",
+    "TokenOutputs",
+    "text_runner",
+]
 
 _HOMES = {
-    "InferenceEngine": "bothways.inference.engine",
     "RequestQueue": "bothways.inference.runner",
+    "Rows": "bothways.inference.texts",
     "Runner": "bothways.inference.runner",
     "TextOptions": "bothways.inference.texts",
     "TextRows": "bothways.inference.texts",
+    "TextRunner": "bothways.inference.texts",
     "TokenBudget": "bothways.inference.batching",
     "TokenOutputs": "bothways.inference.texts",
+    "text_runner": "bothways.inference.runner",
 }
 
 __getattr__ = loader(__name__, _HOMES)

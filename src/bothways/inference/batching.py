@@ -1,10 +1,13 @@
-"""Batches by token budget, and in whole blocks of rows."""
+"""Windows, and batches of them by token budget and in whole blocks of rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bothways.errors import InvalidInput
 
@@ -16,6 +19,22 @@ if TYPE_CHECKING:
 # On a CPU a batch should stay near the caches; a GPU wants to be filled.
 CPU_TOKENS = 2048
 GPU_TOKENS = 32768
+
+
+Row: TypeAlias = NDArray[np.float32]
+"""The numbers that a model gives for one window: (K), or (n, K) with a row for each of its tokens."""
+
+
+class TokenIds(Protocol):
+    """The token ids and segment ids of one window: lists of int, or arrays."""
+
+    @property
+    def ids(self) -> Sequence[int] | NDArray[np.integer]:
+        """Token ids (n)."""
+
+    @property
+    def types(self) -> Sequence[int] | NDArray[np.integer]:
+        """Segment ids (n)."""
 
 
 class TokenBudget:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import MissingDependency
-from bothways.inference.batching import TokenBudget, by_padded_budget
+from bothways.inference.batching import Row, TokenBudget, TokenIds, by_padded_budget
 from bothways.inference.queries import (
     MOST_LOGITS,
     Among,
@@ -27,8 +27,6 @@ from bothways.inference.queries import (
     RankedTokens,
     refused_tokens,
 )
-from bothways.inference.texts import TextEngine, TextOptions
-from bothways.inference.windows import Rows, TokenIds
 from bothways.text import TextTokenizer
 from bothways.threads import compute_threads, cores_are_shared
 
@@ -117,35 +115,14 @@ class GraphRunner:
         self._per_token = per_token
         self.budget = budget
 
-    def run(self, windows: Sequence[TokenIds]) -> list[Rows]:
+    def run(self, windows: Sequence[TokenIds]) -> list[Row]:
         """Return the numbers of each window, in order: (K), or (n, K)."""
-        found: dict[int, Rows] = {}
+        found: dict[int, Row] = {}
         for batch in by_padded_budget([len(window.ids) for window in windows], self.budget.tokens):
             rows = self._graph.rows([windows[index] for index in batch])
             for index, row in zip(batch, rows, strict=True):
                 found[index] = row[: len(windows[index].ids)] if self._per_token else row
         return [found[index] for index in range(len(windows))]
-
-
-class GraphEngine(TextEngine):
-    """Runs a graph over any number of texts; several threads may use it at once.
-
-    Args:
-        tokenizer: Cuts texts into tokens and windows.
-        graph: The graph.
-        options: How texts are cut into windows.
-        tokens: Token budget of a batch, or one to share with other engines.
-    """
-
-    def __init__(
-        self, tokenizer: TextTokenizer, graph: Graph, options: TextOptions, tokens: int | TokenBudget | None = None
-    ) -> None:
-        super().__init__(tokenizer, options, graph_budget(tokens))
-        self.graph = graph
-
-    def runner(self, *, per_token: bool) -> GraphRunner:
-        """Return what computes the windows of a block."""
-        return GraphRunner(self.graph, per_token=per_token, budget=self.budget)
 
 
 def graph_budget(tokens: int | TokenBudget | None = None) -> TokenBudget:

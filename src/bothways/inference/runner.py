@@ -26,10 +26,11 @@ import torch
 from torch import Tensor
 
 from bothways.errors import InvalidInput, OutOfMemory
-from bothways.inference.batching import TokenBudget, by_token_budget, pack_in_blocks
-from bothways.inference.windows import Rows, TokenIds
+from bothways.inference.batching import Row, TokenBudget, TokenIds, by_token_budget, pack_in_blocks
+from bothways.inference.texts import TextOptions, TextRunner
 from bothways.packing import Packed, pack
 from bothways.products import matrix_product
+from bothways.text import TextTokenizer
 from bothways.threads import can_limit_calling_thread, limit_calling_thread
 
 WindowT = TypeVar("WindowT", bound=TokenIds)
@@ -248,7 +249,7 @@ class RequestQueue(Generic[WindowT, AnswerT]):
 
 def row_answers(
     forward: Callable[[Packed], Tensor], *, per_token: bool
-) -> Callable[[Packed, Sequence[TokenIds]], Sequence[Rows]]:
+) -> Callable[[Packed, Sequence[TokenIds]], Sequence[Row]]:
     """Return what a `Runner` computes with a model that gives rows of numbers.
 
     Args:
@@ -256,13 +257,13 @@ def row_answers(
         per_token: Which of the two; an answer is then (K) for a window, or (n, K).
     """
 
-    def answers(rows: Rows, windows: Sequence[TokenIds]) -> list[Rows]:
+    def answers(rows: Row, windows: Sequence[TokenIds]) -> list[Row]:
         if not per_token:
             return [*rows[: len(windows)]]
         ends = np.cumsum([len(window.ids) for window in windows]).tolist()
         return [rows[end - len(window.ids) : end] for window, end in zip(windows, ends, strict=True)]
 
-    def compute(packed: Packed, windows: Sequence[TokenIds]) -> Sequence[Rows]:
+    def compute(packed: Packed, windows: Sequence[TokenIds]) -> Sequence[Row]:
         rows = forward(packed).float()
         if rows.device.type == "cuda":
             return _Copying(rows, partial(answers, windows=windows))
@@ -271,17 +272,17 @@ def row_answers(
     return compute
 
 
-class _Copying(Sequence[Rows]):
+class _Copying(Sequence[Row]):
     """Answers on their way from a GPU; whoever reads one waits for the copy."""
 
-    def __init__(self, rows: Tensor, answers: Callable[[Rows], list[Rows]]) -> None:
+    def __init__(self, rows: Tensor, answers: Callable[[Row], list[Row]]) -> None:
         self._rows = rows.to("cpu", non_blocking=True)
         self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._copied.record()
         self._of = answers
 
     @cached_property
-    def _answers(self) -> list[Rows]:
+    def _answers(self) -> list[Row]:
         self._copied.synchronize()
         # Out of the pinned memory, which others wait for.
         return self._of(self._rows.numpy().copy())
@@ -291,6 +292,32 @@ class _Copying(Sequence[Rows]):
 
     def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 (a number or a slice)
         return self._answers[index]
+
+
+def text_runner(
+    tokenizer: TextTokenizer,
+    forward: Callable[[Packed], Tensor],
+    device: torch.device,
+    options: TextOptions,
+    tokens: int | TokenBudget | None = None,
+    *,
+    per_token: bool = False,
+) -> TextRunner:
+    """Return a runner of texts with a torch model.
+
+    Args:
+        tokenizer: Cuts texts into windows of tokens.
+        forward: From a packed batch of B windows to (B, K), or to (T, K) with ``per_token``.
+        device: Where batches go.
+        options: How texts are cut into windows.
+        tokens: Token budget of a batch, or one to share with other runners; what suits the device when None.
+        per_token: Whether the model gives a row for each token.
+
+    Raises:
+        InvalidInput: The token budget is below 1.
+    """
+    runner: Runner[TokenIds, Row] = Runner(row_answers(forward, per_token=per_token), device, tokens)
+    return TextRunner(tokenizer, runner, options, per_token=per_token)
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:

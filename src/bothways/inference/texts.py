@@ -1,34 +1,34 @@
-"""Texts in, rows of numbers out: in order, streamed, packed by token budget.
+"""Texts in, rows of numbers out: tokenised into windows, computed in packed batches, in the order of the texts.
 
-The engine reads texts from an iterator block by block, so its memory does not grow with their number. While one block
-is computed the next is tokenised in a second thread. The windows of a block go through a
-`bothways.inference.runner.Runner`; results leave in the order of the texts.
+Any number of texts is read in blocks, so memory does not grow with their number. While one block is computed, the next
+is tokenised in a second thread.
 
 Shapes: B windows of a batch, T tokens of a batch, W windows of one text, n tokens of one window, K numbers that the
 model gives for each window, or for each token.
 """
 
 import os
-from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import InvalidInput
-from bothways.inference.batching import TokenBudget
-from bothways.inference.windows import Rows, TokenIds
+from bothways.inference.batching import Row, TokenBudget, TokenIds
 from bothways.progress import progress
 from bothways.text import Cut, EncodedText, Overflow, Places, TextTokenizer, read_as_words
 from bothways.text.texts import Text, check_text
 
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
 # Texts of a block: this many, or as many as fill a batch if they have so few tokens each.
-LEAST_BLOCK, SHORTEST = 1024, 4
+MIN_BLOCK, SHORTEST = 1024, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,12 @@ class TextOptions:
                 raise InvalidInput(f"{name} must be at least 1, but it is {size}.")
 
     def given(self, text: Text) -> Text:
-        """Return a text, or two, as the tokenizer is to have it."""
+        """Return a text, or a pair, as the tokenizer reads it."""
         return read_as_words(text) if self.as_words else text
+
+    def block_size(self, budget: TokenBudget) -> int:
+        """Return the maximum number of texts of a block."""
+        return self.block_texts or max(MIN_BLOCK, budget.tokens // SHORTEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,43 +101,75 @@ class TokenOutputs:
     dropped_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """Texts that are tokenised at once, and the number of the first of them."""
-
-    first: int
-    texts: list[Text]
+Rows: TypeAlias = TextRows | TokenOutputs
+"""The output of the model for one text: a row for each window, or for each token of each window."""
 
 
 class WindowRunner(Protocol):
-    """Computes the rows of windows in batches."""
+    """Computes the rows of windows in batches within a token budget."""
 
-    def run(self, windows: Sequence[TokenIds]) -> list[Rows]:
-        """Return the rows of each window, in order: (K) of each, or (n, K)."""
+    @property
+    def budget(self) -> TokenBudget:
+        """Maximum tokens of a batch, lowered where memory runs out."""
+
+    def run(self, windows: Sequence[TokenIds]) -> list[Row]:
+        """Return the row of each window, in order: (K), or (n, K) with a row for each token."""
 
 
-class TextEngine(ABC):
-    """Runs windows over any number of texts, whatever computes them; several threads may use it at once.
+class TextRunner:
+    """Tokenises texts and computes their windows; several threads may use one at once.
 
     Args:
-        tokenizer: Cuts texts into tokens and windows.
+        tokenizer: Cuts texts into windows of tokens.
+        windows: Computes the windows.
         options: How texts are cut into windows.
-        budget: The most tokens of a batch.
+        per_token: Whether the model gives a row for each token, and not for each window.
     """
 
-    def __init__(self, tokenizer: TextTokenizer, options: TextOptions, budget: TokenBudget) -> None:
+    def __init__(
+        self, tokenizer: TextTokenizer, windows: WindowRunner, options: TextOptions, *, per_token: bool
+    ) -> None:
         self.tokenizer = tokenizer
+        self.windows = windows
         self.options = options
-        self.budget = budget
-        self._block_texts = options.block_texts or max(LEAST_BLOCK, self.budget.tokens // SHORTEST)
+        self.per_token = per_token
 
-    @abstractmethod
-    def runner(self, *, per_token: bool) -> WindowRunner:
-        """Return what computes the windows of a block.
+    def tokenize(self, texts: Sequence[Text], first: int = 0) -> list[EncodedText]:
+        """Return the windows of texts; ``first`` is the number of the first text in messages, from 0.
 
-        Args:
-            per_token: Whether it gives numbers for each token.
+        Raises:
+            InvalidInput: A text is empty or not a string.
+            TextTooLong: A text is too long and the policy is ``"error"``.
         """
+        options = self.options
+        for number, text in enumerate(texts, start=first):
+            check_filled(number, text)
+        return self.tokenizer.encode(
+            [options.given(text) for text in texts] if options.as_words else list(texts),
+            max_length=options.max_length,
+            on_overflow=options.on_overflow,
+            stride=options.stride,
+            offsets=self.per_token,
+            first=first,
+            cut=options.cut,
+        )
+
+    def rows(self, encoded: Sequence[EncodedText]) -> list[Rows]:
+        """Return the rows of tokenised texts, in order.
+
+        Raises:
+            OutOfMemory: A single window does not fit into memory.
+        """
+        computed = iter(self.windows.run([window for text in encoded for window in text.windows]))
+        found: list[Rows] = []
+        for text in encoded:
+            own = list(islice(computed, len(text.windows)))
+            if self.per_token:
+                found.append(TokenOutputs(tuple(own), tuple(map(Places.of, text.windows)), text.dropped_tokens))
+            else:
+                lengths = tuple(len(window.ids) for window in text.windows)
+                found.append(TextRows(np.stack(own), lengths, text.dropped_tokens))
+        return found
 
     def run(
         self,
@@ -142,97 +178,86 @@ class TextEngine(ABC):
         total: int | None = None,
         description: str = "reading",
         show_progress: bool | None = None,
-    ) -> Iterator[TextRows]:
-        """One answer for each text, in order, as they become ready; the model gives a row for each window.
+    ) -> Iterator[Rows]:
+        """Yield the rows of any number of texts, in order and in flat memory; errors as for `tokenize` and `rows`."""
+        with progress(description, total, show=show_progress) as bar:
+            size, characters = self.options.block_size(self.windows.budget), self.options.block_characters
+            texts_blocks = blocks(texts, size, characters, text_size)
+            for block, encoded in ahead(self.tokenize, texts_blocks):
+                yield from self.rows(encoded)
+                bar.advance(len(block))
 
-        Raises:
-            InvalidInput: A text is empty or not a string.
-            TextTooLong: A text is too long and the policy is ``"error"``.
-            OutOfMemory: A single window does not fit into memory.
-        """
-        for text, rows in self._answers(texts, False, total, description, show_progress):
-            lengths = tuple(len(window.ids) for window in text.windows)
-            yield TextRows(np.stack(rows), lengths, text.dropped_tokens)
 
-    def run_tokens(
-        self,
-        texts: Iterable[Text],
-        *,
-        total: int | None = None,
-        description: str = "reading",
-        show_progress: bool | None = None,
-    ) -> Iterator[TokenOutputs]:
-        """Run like `run` a model that gives a row for each token."""
-        for text, rows in self._answers(texts, True, total, description, show_progress):
-            yield TokenOutputs(tuple(rows), tuple(map(Places.of, text.windows)), text.dropped_tokens)
-
-    def _answers(
-        self, texts: Iterable[Text], per_token: bool, total: int | None, description: str, show: bool | None
-    ) -> Iterator[tuple[EncodedText, list[Rows]]]:
-        """Each text with the rows of its windows: (K) of each, or (n, K)."""
-        runner = self.runner(per_token=per_token)
-        with progress(description, total, show=show) as bar:
-            for encoded in self._tokenized(self._blocks(texts), offsets=per_token):
-                rows = iter(runner.run([window for text in encoded for window in text.windows]))
-                for text in encoded:
-                    yield text, list(islice(rows, len(text.windows)))
-                bar.advance(len(encoded))
-
-    def _blocks(self, texts: Iterable[Text]) -> Iterator[_Block]:
-        block, characters = _Block(0, []), 0
-        for index, text in enumerate(texts):
-            _check(index, text)
-            block.texts.append(self.options.given(text))
-            characters += sum(map(len, _parts(text)))
-            if len(block.texts) == self._block_texts or characters >= self.options.block_characters:
-                yield block
-                block, characters = _Block(index + 1, []), 0
-        if block.texts:
+def blocks(
+    items: Iterable[ItemT], at_most: int, characters: int, size: Callable[[ItemT], int]
+) -> Iterator[list[ItemT]]:
+    """Yield items in lists, each of at most so many, and ended by the item that reaches so many characters."""
+    block: list[ItemT] = []
+    filled = 0
+    for item in items:
+        block.append(item)
+        filled += size(item)
+        if len(block) == at_most or filled >= characters:
             yield block
-
-    def _tokenized(self, blocks: Iterator[_Block], *, offsets: bool) -> Iterator[list[EncodedText]]:
-        """Yield encoded blocks, one block ahead of the reader; a single block costs no thread."""
-        first, second = next(blocks, None), next(blocks, None)
-        if first is None:
-            return
-        if second is None:
-            yield self._encode(first, offsets=offsets)
-            return
-        with ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as pool:
-            waiting: deque[Future[list[EncodedText]]] = deque(
-                pool.submit(self._encode, block, offsets=offsets) for block in (first, second)
-            )
-            process = os.getpid()
-            while waiting:
-                if os.getpid() != process:
-                    raise InvalidInput(
-                        "expected these answers to be read on in the process that began to read them, but it was "
-                        "forked: ask the model again in the forked one."
-                    )
-                encoded = waiting.popleft().result()
-                block = next(blocks, None)
-                if block is not None:
-                    waiting.append(pool.submit(self._encode, block, offsets=offsets))
-                yield encoded
-
-    def _encode(self, block: _Block, *, offsets: bool) -> list[EncodedText]:
-        options = self.options
-        return self.tokenizer.encode(
-            block.texts,
-            max_length=options.max_length,
-            on_overflow=options.on_overflow,
-            stride=options.stride,
-            offsets=offsets,
-            first=block.first,
-            cut=options.cut,
-        )
+            block, filled = [], 0
+    if block:
+        yield block
 
 
-def _check(index: int, text: Text) -> None:
-    check_text(index, text)
-    if not all(part.strip() for part in _parts(text)):
-        raise InvalidInput(f"text {index + 1} is empty or only white space: drop it or fill it in.")
+def ahead(
+    prepare: Callable[[list[ItemT], int], ResultT], items: Iterator[list[ItemT]]
+) -> Iterator[tuple[list[ItemT], ResultT]]:
+    """Yield each block with what ``prepare`` makes of it, one block ahead of the reader in a second thread.
+
+    A single block costs no thread.
+
+    Args:
+        prepare: Called with a block and the number of items before it.
+        items: Blocks of items.
+
+    Raises:
+        InvalidInput: The process was forked since the first block was read.
+    """
+    first, second = next(items, None), next(items, None)
+    if first is None:
+        return
+    if second is None:
+        yield first, prepare(first, 0)
+        return
+    with ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as pool:
+        waiting: deque[tuple[list[ItemT], Future[ResultT]]] = deque()
+        read, process, block = 0, os.getpid(), first
+
+        def submit(block: list[ItemT]) -> None:
+            nonlocal read
+            waiting.append((block, pool.submit(prepare, block, read)))
+            read += len(block)
+
+        submit(first)
+        submit(second)
+        while waiting:
+            if os.getpid() != process:
+                raise InvalidInput(
+                    "expected these answers to be read on in the process that began to read them, but it was forked: "
+                    "ask the model again in the forked process."
+                )
+            block, prepared = waiting.popleft()
+            result = prepared.result()
+            following = next(items, None)
+            if following is not None:
+                submit(following)
+            yield block, result
 
 
-def _parts(text: Text) -> tuple[str, ...]:
-    return (text,) if isinstance(text, str) else text
+def check_filled(number: int, text: Text) -> None:
+    """Raise InvalidInput unless a value is a text, or a pair of texts, with more than white space; numbered from 0."""
+    check_text(number, text)
+    if not (text.strip() if isinstance(text, str) else all(part.strip() for part in text)):
+        raise InvalidInput(f"text {number + 1} is empty or only white space: drop it or fill it in.")
+
+
+def text_size(text: object) -> int:
+    """Return the number of characters of a text or a pair; 0 for what is neither, which is refused where it is read."""
+    if isinstance(text, str):
+        return len(text)
+    return sum(map(len, text)) if isinstance(text, tuple) and all(isinstance(part, str) for part in text) else 0

@@ -4,6 +4,7 @@ Shapes: N triples.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -20,7 +21,7 @@ from bothways.tasks import PairClassifier
 
 if TYPE_CHECKING:
     from bothways.data import Source
-    from bothways.tasks.reading import OpenOptions
+    from bothways.tasks.backend import OpenOptions
     from bothways.training.options import TrainingArguments
     from bothways.training.record import TrainingRecord
 
@@ -93,7 +94,7 @@ class Judge:
             columns: Where the parts of a row stand.
             negatives: Which negatives are made, see `bothways.judging.negatives`.
             opening: How the model is found, where it runs and how texts are read.
-            merge: How the windows of a long passage become one answer, see `bothways.tasks.merging`.
+            merge: How the windows of a long passage become one answer, see `bothways.tasks.heads.merging`.
             confidence: Options of `PairClassifier.fit` that are none of the training: ``calibration``, ``detector``,
                 ``in_domain_share``, ``class_weights``.
             options: Of the training, see `bothways.training.options.TrainingOptions`.
@@ -112,7 +113,8 @@ class Judge:
         card = classifier.card
         stored = {"dimension": wanted.name, "question": wanted.question, "made_negatives": data.made}
         notes = [*card.get("notes", []), *data.notes]
-        return cls(classifier.with_card(**{CARD: stored, "notes": notes}), wanted, record=record)
+        fitted = replace(classifier.fitted, card={**card, CARD: stored, "notes": notes})
+        return cls(PairClassifier(fitted.backend, fitted), wanted, record=record)
 
     @classmethod
     def open(
@@ -204,13 +206,13 @@ class Judge:
     # --- what the commands that train ask of a model ---
 
     @property
-    def fitted(self) -> Any:  # noqa: ANN401 (see `bothways.tasks.predictor.Predictor.fitted`)
+    def fitted(self) -> Any:  # noqa: ANN401 (see `bothways.tasks.predict.Predictor.fitted`)
         """Fitted value of the classifier."""
         return self.classifier.fitted
 
     def facts(self) -> dict[str, object]:
         """Return what a user wants to know of the judge, as JSON values."""
-        return {"dimension": self.dimension.name, **self.classifier.facts()}
+        return {"dimension": self.dimension.name, **self.classifier.fitted.facts()}
 
     def __repr__(self) -> str:
         return f"Judge({self.classifier.name!r}, {self.dimension.name!r})"

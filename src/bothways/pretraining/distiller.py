@@ -17,7 +17,7 @@ from bothways.pretraining.runs import CorpusRun, card_of, check_no_epochs, cours
 from bothways.pretraining.students import Student, shortened
 from bothways.pretraining.teachers import EmbedderTeacher, Teacher, check_vocabulary, open_teacher
 from bothways.storage import new_folder
-from bothways.tasks.reading import USUAL_LENGTH
+from bothways.tasks.backend import USUAL_LENGTH
 from bothways.training.objective import Baseline
 from bothways.training.options import TrainingArguments
 from bothways.training.record import TrainingRecord

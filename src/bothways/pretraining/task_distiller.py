@@ -10,24 +10,24 @@ from bothways.checkpoints.hub import locate
 from bothways.data import Source
 from bothways.errors import InvalidInput, NotFitted
 from bothways.families.stored_heads import beside_settings
+from bothways.lazy import imported
 from bothways.pretraining.students import Student, shortened
 from bothways.pretraining.teachers import check_vocabulary
 from bothways.progress import reporting
+from bothways.tasks.backend import OpenOptions
 from bothways.tasks.embedding.spec import EMBEDDING
-from bothways.tasks.head import TrainedHead
-from bothways.tasks.head_distillation import Lesson, prepare_distillation
-from bothways.tasks.head_task import HeadTask
-from bothways.tasks.learning import run_training
+from bothways.tasks.heads.distillation import DistillationData, StudentTraining
+from bothways.tasks.heads.learner import Distillable
+from bothways.tasks.heads.soft_targets import SoftLoss
 from bothways.tasks.masked_lm.spec import MASKED_LM
-from bothways.tasks.opening import OpenedModel
-from bothways.tasks.reading import OpenOptions
+from bothways.tasks.outputs import FittedHead
 from bothways.tasks.registry import SPECS, models, stored_task, task_class, task_of_heads
-from bothways.tasks.soft_targets import SoftLoss
 from bothways.tasks.spec import TaskSpec
-from bothways.tasks.task import FitArguments
-from bothways.tasks.together import DistillableOutputs
+from bothways.tasks.task import FitArguments, HeadTask
+from bothways.tasks.torch_backend import TorchBackend
 from bothways.training.options import TrainingArguments, TrainingOptions
 from bothways.training.record import TrainingRecord
+from bothways.training.run import run_training
 
 UPDATES, BATCH = 2000, 32
 
@@ -97,33 +97,34 @@ class TaskDistiller:
             InvalidInput: There are no texts, a row is not usable, or an option is out of range.
             TypeError: An option is not known.
         """
-        taught = self.teacher.trained
+        taught = self.teacher.fitted
         columns, rest = self.teacher._columns_of(taught.columns, options)
         given = cast("TrainingArguments", rest)
         if not any(given.get(name) for name in ("epochs", "updates", "total_tokens")):
             given["updates"] = UPDATES
         given["batch_size"] = given.get("batch_size") or BATCH
         training = TrainingOptions(**given)
-        lesson = Lesson.of(taught.outputs, columns, data, validation, training.seed)
-        opened = self._opened()
+        lesson = DistillationData.of(taught.outputs, columns, data, validation, training.seed)
+        student = self._student()
         origin = self.student.origin(self.teacher.model)
-        ready = prepare_distillation(taught, opened, lesson, columns, self.loss, training, origin)
-        record = run_training(ready.objective, opened.model, training)
+        learner = imported(taught.spec.learner).of_teacher(taught.outputs)
+        ready = StudentTraining.of(taught, learner, student, lesson, columns, self.loss, training, origin)
+        record = run_training(ready.objective, student.model, training)
         if not record.finished_no_epoch:
             with reporting(training.show_progress):
                 trained = ready.finish(record)
             card = {**trained.card, "teacher": self.teacher.name, "loss": asdict(self.loss)}
-            self._trained = type(self.teacher)(opened, replace(trained, card=card))
+            self._trained = type(self.teacher)(trained.backend, replace(trained, card=card))
         return record
 
-    def _opened(self) -> OpenedModel:
+    def _student(self) -> TorchBackend:
         """Return the student's encoder, which reads texts as the teacher does."""
-        opened, model = self.teacher.trained.opened, self.student.model
-        reading, limit = opened.reading, model.config.max_length
+        teacher, model = self.teacher.backend.weights("distil"), self.student.model
+        reading, limit = teacher.reading, model.config.max_length
         if limit is not None and limit < reading.max_length:
             reading = replace(reading, max_length=limit, stride=None)
-        settings = {**model.settings, **beside_settings(opened.model.settings)}
-        return replace(opened, model=replace(model, settings=settings), reading=reading, shared=False)
+        settings = {**model.settings, **beside_settings(teacher.model.settings)}
+        return replace(teacher, model=replace(model, settings=settings), reading=reading, shared=False, network=None)
 
     @property
     def model(self) -> HeadTask[Any, Any]:
@@ -137,17 +138,17 @@ class TaskDistiller:
         return self._trained
 
     @property
-    def fitted(self) -> TrainedHead:
+    def fitted(self) -> FittedHead:
         """The trained student's encoder, head and outputs.
 
         Raises:
             NotFitted: It was not trained yet.
         """
-        return self.model.trained
+        return self.model.fitted
 
     def facts(self) -> dict[str, object]:
         """Return what the student is, as JSON values."""
-        return {**self.student.facts(self.teacher.model), **self.model.facts()}
+        return {**self.student.facts(self.teacher.model), **self.model.fitted.facts()}
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the student as its teacher was: in the ecosystem's layout, whole or not at all.
@@ -183,7 +184,7 @@ def _check_distilled(spec: TaskSpec, name: str) -> None:
 
 
 def _distilled(spec: TaskSpec) -> bool:
-    return issubclass(getattr(task_class(spec), "outputs_type", object), DistillableOutputs)
+    return bool(spec.learner) and issubclass(imported(spec.learner), Distillable)
 
 
 def _not_distilled(name: str, task: str) -> InvalidInput:

@@ -31,12 +31,12 @@ from bothways.objectives.pretraining import PretrainingModel
 from bothways.packing import Packed
 from bothways.pretraining.models import masked_lm_head
 from bothways.pretraining.students import Student
+from bothways.tasks.backend import OpenOptions
 from bothways.tasks.embedding.pooling import pool
 from bothways.tasks.embedding.sentence_layout import EmbeddingSettings, open_sentence_model
 from bothways.tasks.embedding.spec import EMBEDDING, EmbeddingOpening
 from bothways.tasks.embedding.trained import TrainedEmbedder
-from bothways.tasks.opening import OpenedModel
-from bothways.tasks.reading import OpenOptions
+from bothways.tasks.torch_backend import TorchBackend
 
 _MASKED_LM: HeadName = "masked_lm"
 
@@ -75,7 +75,7 @@ class EmbedderTeacher:
     @property
     def model(self) -> PretrainedEncoder:
         """Encoder of the teacher."""
-        return self.embedder.opened.weights("learn from").model
+        return self.embedder.backend.weights("learn from").model
 
     def distillation(self, student: Student) -> PretrainingModel:
         """Put the training of a student together."""
@@ -90,9 +90,9 @@ class EmbedderTeacher:
 
     def write(self, student: PretrainedEncoder, folder: Path, card: Mapping[str, object]) -> None:
         """Write a student as a sentence embedder with its teacher's settings."""
-        opened = replace(self.embedder.opened.weights("learn from"), model=student)
+        backend = replace(self.embedder.backend.weights("learn from"), model=student)
         settings = _within(self.embedder.settings, student)
-        embedder = replace(self.embedder, opened=opened, settings=settings)
+        embedder = replace(self.embedder, backend=backend, settings=settings)
         embedder.write_with(folder, {"task": EMBEDDING.name, "card": dict(card)})
 
 
@@ -174,17 +174,17 @@ def open_teacher(name_or_path: str | Path, **options: Unpack[OpenOptions]) -> Te
             `bothways.load` raises.
     """
     options["dtype"] = "float32"
-    opened = open_sentence_model(name_or_path, EMBEDDING.name, **options)
-    if opened.trained_for not in (None, EMBEDDING.name, _MASKED_LM):
+    backend = open_sentence_model(name_or_path, EMBEDDING.name, **options)
+    if backend.trained_for not in (None, EMBEDDING.name, _MASKED_LM):
         raise InvalidInput(
             f"expected an encoder, a masked language model or a sentence embedder as a teacher, but "
-            f"{opened.model.name!r} is a model for {opened.trained_for}: TaskDistiller distills models of some tasks."
+            f"{backend.model.name!r} is a model for {backend.trained_for}: TaskDistiller distills models of some tasks."
         )
-    if opened.trained_for == EMBEDDING.name or (opened.model.folder / "modules.json").is_file():
-        return EmbedderTeacher(TrainedEmbedder.of(opened, EmbeddingOpening()))
-    if _MASKED_LM in opened.checkpoint.heads():
-        return MaskedLMTeacher(_with_masked_lm(opened))
-    return EncoderTeacher(opened.model)
+    if backend.trained_for == EMBEDDING.name or (backend.model.folder / "modules.json").is_file():
+        return EmbedderTeacher(TrainedEmbedder.of(backend, EmbeddingOpening()))
+    if _MASKED_LM in backend.checkpoint.heads():
+        return MaskedLMTeacher(_with_masked_lm(backend))
+    return EncoderTeacher(backend.model)
 
 
 def check_vocabulary(student: PretrainedEncoder, teacher: PretrainedEncoder) -> None:
@@ -206,9 +206,9 @@ def check_vocabulary(student: PretrainedEncoder, teacher: PretrainedEncoder) -> 
         )
 
 
-def _with_masked_lm(opened: OpenedModel) -> PretrainedEncoder:
-    model = opened.model
-    return replace(model, heads={_MASKED_LM: opened.checkpoint.build_masked_lm_head().to(model.device)})
+def _with_masked_lm(backend: TorchBackend) -> PretrainedEncoder:
+    model = backend.model
+    return replace(model, heads={_MASKED_LM: backend.checkpoint.build_masked_lm_head().to(model.device)})
 
 
 def _mean(hidden_TH: Tensor, packed: Packed) -> Tensor:

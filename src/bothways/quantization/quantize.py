@@ -19,6 +19,7 @@ from bothways.encoder.heads import read_rows
 from bothways.encoder.int8 import ANY_PAIR, SMALL_PAIR, largest_pair
 from bothways.encoder.packed_weights import drop_all, hold_bfloat16
 from bothways.errors import InvalidInput, UnsupportedConfig
+from bothways.inference import TextRows
 from bothways.packing import Packed
 from bothways.products import has_bfloat16_product
 from bothways.progress import phase, progress
@@ -26,8 +27,8 @@ from bothways.quantization.choosing import Choice, RoundedLayer, Vectors, choose
 from bothways.quantization.folder import write_int8_folder
 from bothways.quantization.rounding import fitted, sampled
 from bothways.storage import check_folder_free, new_folder
-from bothways.tasks.opening import OpenedModel, open_model
-from bothways.tasks.reading import OpenOptions
+from bothways.tasks.backend import OpenOptions
+from bothways.tasks.torch_backend import TorchBackend
 from bothways.text.texts import check_text
 from bothways.threads import calling_thread_alone
 
@@ -110,15 +111,15 @@ def quantize(
     check_folder_free(folder, overwrite=overwrite)
     chosen = _sample(texts, most_texts, seed)
     options["device"], options["dtype"] = "cpu", "float32"
-    opened = open_model(name_or_path, "", **options)
-    opened.model.check_full("quantize")
+    backend = TorchBackend.open(name_or_path, "", **options)
+    backend.model.check_full("quantize")
     pair = SMALL_PAIR if portable else largest_pair() or ANY_PAIR
     if not largest_pair():
         phase("this processor or torch multiplies no int8: the search is exact, but slow")
-    read, vector = _read(opened)
-    layers = linear_weights(opened.model.encoder)
-    candidates = _candidates(opened, read, layers, chosen, seed, pair)
-    vectors = _vectors(opened, read)
+    read, vector = _read(backend)
+    layers = linear_weights(backend.model.encoder)
+    candidates = _candidates(backend, read, layers, chosen, seed, pair)
+    vectors = _vectors(backend, read)
     expected_NH = vectors(chosen)
     least = 1 - _OF_WHAT_MAY_BE_LOST * (1 - cosine)
     for others in (hold_bfloat16, drop_all) if has_bfloat16_product() else (drop_all,):
@@ -132,7 +133,7 @@ def quantize(
     found = _described(choice, tuple(layers), vector, in_bfloat16=others is hold_bfloat16, portable=pair == SMALL_PAIR)
     maps = {name: candidates[name].as_int8 for name in choice.names}
     with new_folder(folder, overwrite=overwrite) as new:
-        write_int8_folder(new, opened.checkpoint, maps, found.to_dict())
+        write_int8_folder(new, backend.checkpoint, maps, found.to_dict())
     return found
 
 
@@ -152,15 +153,17 @@ def _sample(texts: Iterable[str], most: int, seed: int) -> list[str]:
     return [given[number] for number in sorted(random.Random(seed).sample(range(len(given)), most))]
 
 
-def _read(opened: OpenedModel) -> tuple[Read, str]:
+def _read(backend: TorchBackend) -> tuple[Read, str]:
     """Return which states the vectors are made of, as the model's head or its embedding of texts reads, in words."""
-    checkpoint, tokenizer = opened.checkpoint, opened.model.tokenizer
+    checkpoint, tokenizer = backend.checkpoint, backend.model.tokenizer
     for name in checkpoint.family.architecture_heads(checkpoint.settings):
         kind = checkpoint.family.head(name, checkpoint.settings).kind
         if isinstance(kind, ScoreHeadKind) and isinstance(kind.read, FirstToken | LastToken):
             return kind.read, "first token" if isinstance(kind.read, FirstToken) else "last token"
     try:
-        pooling = opened.extras.get("pooling") or stored_pooling(opened.model.folder, cls_is_last=tokenizer.cls_is_last)
+        pooling = backend.extras.get("pooling") or stored_pooling(
+            backend.model.folder, cls_is_last=tokenizer.cls_is_last
+        )
     except UnsupportedConfig:  # another pooling than are built
         pooling = None
     if pooling != "cls":
@@ -168,25 +171,26 @@ def _read(opened: OpenedModel) -> tuple[Read, str]:
     return (LastToken(), "last token") if tokenizer.cls_is_last else (FirstToken(), "first token")
 
 
-def _vectors(opened: OpenedModel, read: Read) -> Callable[[Sequence[str]], Vectors]:
+def _vectors(backend: TorchBackend, read: Read) -> Callable[[Sequence[str]], Vectors]:
     """Return what computes the vectors (N, H) of texts; of a text in several windows the mean of theirs."""
 
     def forward(packed: Packed) -> Tensor:
-        return read_rows(read, opened.model.encoder, packed)
+        return read_rows(read, backend.model.encoder, packed)
 
     def vectors(texts: Sequence[str]) -> Vectors:
-        rows = opened.engine(forward).run(texts, total=len(texts), show_progress=False)
+        read = backend.text_runner(forward).run(texts, total=len(texts), show_progress=False)
+        rows = [each for each in read if isinstance(each, TextRows)]
         return np.stack([each.rows_WK.mean(0) for each in rows])
 
     return vectors
 
 
 def _candidates(
-    opened: OpenedModel, read: Read, layers: Mapping[str, nn.Parameter], texts: Sequence[str], seed: int, pair: int
+    backend: TorchBackend, read: Read, layers: Mapping[str, nn.Parameter], texts: Sequence[str], seed: int, pair: int
 ) -> dict[str, RoundedLayer]:
     """Return the layers that read something, each with its map."""
-    modules = {name: opened.model.encoder.get_submodule(name.removesuffix(".weight")) for name in layers}
-    vectors = _vectors(opened, read)
+    modules = {name: backend.model.encoder.get_submodule(name.removesuffix(".weight")) for name in layers}
+    vectors = _vectors(backend, read)
     # One batch after another, so that the same rows are drawn each time.
     with sampled(modules, seed) as samples, calling_thread_alone():
         for start in range(0, len(texts), _FITTING):

@@ -20,10 +20,10 @@ from bothways.tasks import PairClassifier, SentenceEmbedder
 from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
 from bothways.tasks.columns import PairColumns, column_names, renamed
 from bothways.tasks.embedding.spec import EMBEDDING
+from bothways.tasks.heads.targets import Regression
 from bothways.tasks.masked_lm.spec import MASKED_LM
 from bothways.tasks.registry import check_open_options, stored_task, task_class, task_of_heads
 from bothways.tasks.scores import TokensRead, texts_read
-from bothways.tasks.targets import Regression
 from bothways.tasks.task import OpenArguments
 
 # Tasks whose models embed texts, or are encoders that can; None is an encoder without a task.
@@ -203,7 +203,7 @@ class CandidateRanking:
         Args:
             name_or_path: A folder or a name, see `bothways.load`.
             relevant: The label of relevant passages.
-            options: See `bothways.tasks.reading.OpenOptions`, and the options of embedders or of models of pairs.
+            options: See `bothways.tasks.backend.OpenOptions`, and the options of embedders or of models of pairs.
 
         Raises:
             InvalidInput: The pair classifier has no such label, or the model was trained for another task. And

@@ -16,9 +16,9 @@ from bothways.progress import progress
 from bothways.retrieval.ranking import Hit, best
 from bothways.tasks.classification.classifiers import PairClassifier
 from bothways.tasks.embedding.embedder import SentenceEmbedder
-from bothways.tasks.predictions import Prediction, RegressionPrediction, warn_of_cut
-from bothways.tasks.scores import TokensRead, texts_read
-from bothways.tasks.targets import Regression, SingleLabel, Target
+from bothways.tasks.heads.predictions import Prediction, RegressionPrediction
+from bothways.tasks.heads.targets import Regression, SingleLabel, Target
+from bothways.tasks.scores import TokensRead, texts_read, warn_of_cut
 
 AFFIRMATIVE = ("relevant", "yes", "true", "positive", "entailment", "match")
 """Usual labels of relevant passages, for data and models whose labels are no grades."""

@@ -5,7 +5,7 @@ unless told otherwise.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
@@ -256,6 +256,21 @@ def batch_of(columns: ColumnNames, value: object) -> tuple[list[Any], bool]:
     return listed, False
 
 
+def parse(columns: ColumnNames, value: object) -> tuple[list[Any], bool]:
+    """Return the inputs of a call as a list, each checked, and whether there was a single one.
+
+    Raises:
+        InvalidInput: One is no input of the task.
+    """
+    listed, single = batch_of(columns, value)
+    return list(inputs_of(columns, listed)), single
+
+
+def inputs_of(columns: ColumnNames, values: Iterable[object]) -> Iterator[Any]:
+    """Yield values of the caller's as inputs, each checked; see `input_of`."""
+    return (input_of(columns, number, value) for number, value in enumerate(values))
+
+
 def input_of(columns: ColumnNames, number: int, value: object) -> Any:  # noqa: ANN401 (the task's input)
     """Return an item of a batch as an input; ``number`` counts from 0. A mapping is a row, such as of a DataFrame.
 
@@ -269,6 +284,17 @@ def input_of(columns: ColumnNames, number: int, value: object) -> Any:  # noqa: 
     return columns.check(number, value)
 
 
+def columns_of(kind: type[ColumnsT], columns: object) -> ColumnsT:
+    """Return columns as those of a task.
+
+    Raises:
+        TypeError: They are those of another task.
+    """
+    if not isinstance(columns, kind):
+        raise TypeError(f"expected {kind.__name__}, got {type(columns).__name__}")
+    return columns
+
+
 def typed_texts(columns: Sequence[str], texts: Sequence[str]) -> list[dict[str, object]]:
     """Return a row for each text, as a file with these text columns would have it."""
     first, *others = columns
@@ -279,7 +305,13 @@ def typed_texts(columns: Sequence[str], texts: Sequence[str]) -> list[dict[str, 
 
 
 class JointColumns(ABC):
-    """Columns of several models that are asked together."""
+    """Columns of several models that are asked together.
+
+    Attributes:
+        input_columns: None: each reads its own.
+    """
+
+    input_columns: ClassVar[None] = None
 
     @property
     @abstractmethod

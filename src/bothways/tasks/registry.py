@@ -5,11 +5,11 @@ A new task is one line of `SPECS`.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from bothways.errors import InvalidInput
+from bothways.lazy import imported
 from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
 from bothways.tasks.embedding.spec import EMBEDDING
 from bothways.tasks.masked_lm.spec import MASKED_LM
@@ -39,7 +39,7 @@ def check_open_options(model: str, task: str, options: Mapping[str, object]) -> 
         InvalidInput: One is an option of other tasks.
         TypeError: One is of no task.
     """
-    from bothways.tasks.reading import OpenOptions
+    from bothways.tasks.backend import OpenOptions
 
     kind = SPECS[task].open_options if task in SPECS else NoOptions
     known = {each.name for each in fields(kind)}.union(OpenOptions.__annotations__)
@@ -76,12 +76,6 @@ def models(specs: Iterable[TaskSpec]) -> str:
 def task_class(spec: TaskSpec) -> Any:  # noqa: ANN401 (a subclass of Task)
     """Import the class of a task."""
     return imported(spec.home)
-
-
-def imported(home: str) -> Any:  # noqa: ANN401 (a class)
-    """Import what ``"module:name"`` stands for."""
-    module, name = home.split(":")
-    return getattr(import_module(module), name)
 
 
 def stored_task(folder: Path) -> str | None:

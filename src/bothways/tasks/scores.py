@@ -6,6 +6,7 @@ Shapes: R rows of an input (1 for a whole text, its words, its candidate spans, 
 hidden.
 """
 
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -13,6 +14,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.errors import TextsTruncated
 from bothways.evaluation import TextsRead
 
 PlacesT = TypeVar("PlacesT")
@@ -60,3 +62,21 @@ def most_read(reads: Iterable[TokensRead]) -> TokensRead:
     """Return the most windows and the most dropped tokens of several models that read the same input."""
     listed = list(reads)
     return TokensRead(max(each.windows for each in listed), max(each.dropped_tokens for each in listed))
+
+
+def warn_of_cut(read: TextsRead) -> None:
+    """Tell the caller of the function that calls this that texts were cut, where its result has no place for that.
+
+    Warns:
+        TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).
+    """
+    if read.cut:
+        message = f"{read.cut:,} of {read.texts:,} texts were cut: {read.dropped_tokens:,} tokens were not read."
+        warnings.warn(TextsTruncated(message), stacklevel=3)
+
+
+def flat(values: dict[str, object]) -> dict[str, object]:
+    """Return the entries of ``tokens_read`` among the others, without what was not asked for."""
+    tokens_read = values.pop("tokens_read")
+    flat = {**values, **tokens_read} if isinstance(tokens_read, dict) else values
+    return {name: value for name, value in flat.items() if value is not None}

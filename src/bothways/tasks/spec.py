@@ -37,6 +37,18 @@ class PredictOptions:
         return None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibratedOptions(PredictOptions):
+    """Options of a prediction with probabilities.
+
+    Attributes:
+        calibrated: True requires calibrated probabilities, False gives those of the head. Default: calibrated where
+            the model is.
+    """
+
+    calibrated: bool | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Hub:
     """Facts by which the hub and other libraries know the models of a task.
@@ -81,10 +93,17 @@ class TaskSpec:
         fit_options: Dataclass of what `fit` takes besides columns and the options of every training.
         data_options: Dataclass of what `evaluate` and `score` take besides columns.
         predict_options: Dataclass of the options of a prediction.
+        outputs: Its head as ``"module:Class"``, see `bothways.tasks.outputs.Outputs`; empty for
+            a task of another kind.
+        learner: Its training as ``"module:Class"``, see `bothways.tasks.heads.learner.Learner`; empty for a task of
+            another kind.
+        combiner: Its combination in ensembles as ``"module:Class"``, see `bothways.tasks.combination.Combiner`; empty
+            where models of the task cannot be combined.
         cut: Which text of a pair is cut into windows where both are too long.
         head: Name of the pretrained head that makes a checkpoint from elsewhere a model for this task.
         kinds: Columns of other kinds of rows that it learns from.
         notes: Lines for help on what its data look like, below the example.
+        comparable: Whether predictions are right or wrong, so that two models can be compared.
         hub: What a model card says of it for the hub; None where the hub knows no such task.
         held_out: The training rows that are held out where no validation data are given.
     """
@@ -100,9 +119,13 @@ class TaskSpec:
     data_options: type = NoOptions
     predict_options: type[PredictOptions] = PredictOptions
     head: str | None = None
+    outputs: str = ""
+    learner: str = ""
+    combiner: str = ""
     cut: Cut = "longer"
     kinds: tuple[ColumnNames, ...] = ()
     notes: str = ""
+    comparable: bool = True
     hub: Hub | None = None
     held_out: str = "a tenth of the rows to learn from, drawn with the seed"
 
@@ -141,6 +164,18 @@ def chosen(kind: type[OptionsT], given: Mapping[str, Any], call: str, *, known: 
                 f"{call} got an unexpected keyword argument {name!r}. Known are: {', '.join((*names, *known))}."
             )
     return kind(**given)
+
+
+def options_of(kind: type[OptionsT], options: object) -> OptionsT:
+    """Return options as their dataclass; the defaults for None.
+
+    Raises:
+        TypeError: They are those of another task.
+    """
+    given = kind() if options is None else options
+    if not isinstance(given, kind):
+        raise TypeError(f"expected {kind.__name__}, got {type(given).__name__}")
+    return given
 
 
 def check_positive(name: str, value: int) -> None:

@@ -6,12 +6,27 @@ tell something: hence the three ways to draw rows, one by one, in groups, and in
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.data import Source
 from bothways.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingData:
+    """The training data of a task.
+
+    Attributes:
+        train: A file, or rows.
+        validation: Held-out data; a tenth of the training data, drawn with the seed, when None.
+    """
+
+    train: Source
+    validation: Source | None = None
 
 
 class Labelled(Protocol):

@@ -1,8 +1,8 @@
-"""Opening and training, written once for every task.
+"""Opening, training and saving, written once for every task.
 
-A task is data plus a few functions: its declarations (`TaskSpec`) and what its scores mean. What a task has learnt is
-an immutable value, `Fitted`; a fit replaces it in one assignment at its end, so a training that fails changes nothing,
-and threads that predict meanwhile use the model as it was.
+A task is data plus a few functions: its declarations (`TaskSpec`), the meaning of its scores (`Outputs`), and its
+training. A fit works on a copy and replaces the model in one assignment at its end, so a training that fails changes
+nothing, and threads that predict meanwhile use the model as it was.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, Unpack,
 
 from bothways.checkpoints.exported import is_exported
 from bothways.checkpoints.hub import LocatedModel, locate
+from bothways.checkpoints.schema import Stored
 from bothways.choices import Merge
 from bothways.data import Source, labelled_rows
 from bothways.errors import InvalidInput, NotFitted
 from bothways.lazy import require_torch
-from bothways.progress import reporting
 from bothways.storage import new_folder
-from bothways.tasks.columns import ColumnNames, batch_of, column_names, input_of
-from bothways.tasks.head import TrainingData
-from bothways.tasks.learning import Preparation, run_training
-from bothways.tasks.opened import Opened, open_located
-from bothways.tasks.predictor import Fitted, Predictor
-from bothways.tasks.reading import OpenOptions
-from bothways.tasks.readme import write_readme
+from bothways.tasks.backend import Backend, OpenOptions, open_backend
+from bothways.tasks.columns import ColumnNames, batch_of, column_names, input_of, stored_columns
+from bothways.tasks.onnx_backend import OnnxBackend
+from bothways.tasks.outputs import Fitted, FittedHead, outputs_type
+from bothways.tasks.predict import Predictor
 from bothways.tasks.spec import chosen
-from bothways.text import Overflow, TextTokenizer
+from bothways.tasks.splits import TrainingData
+from bothways.text import TextTokenizer
 from bothways.threads import loading
 from bothways.training.options import TrainingArguments, TrainingOptions
 from bothways.training.record import TrainingRecord
 
 if TYPE_CHECKING:
     from bothways.checkpoints import PretrainedEncoder
-    from bothways.tasks.opening import OpenedModel
+    from bothways.tasks.torch_backend import TorchBackend
+    from bothways.training.objective import Objective
 
 InputT = TypeVar("InputT")
 PredictionT = TypeVar("PredictionT", covariant=True)
@@ -47,7 +47,7 @@ TRAINING = tuple(TrainingArguments.__annotations__)
 
 
 class LabelArguments(OpenOptions, total=False):
-    """Options of `from_pretrained` of tasks that give labels; see `bothways.tasks.label_options.LabelOpening`."""
+    """Options of `from_pretrained` of tasks with labels, see `bothways.tasks.classification.options`."""
 
     labels: Sequence[str] | None
     merge: Merge | None
@@ -94,32 +94,49 @@ class FitArguments(TrainingArguments, total=False):
     masking: Any
 
 
-class Trained(Fitted, Protocol):
-    """A trained model of one task: an immutable value that can be saved."""
+class TrainedModel(Fitted, Protocol):
+    """A trained model of one task."""
 
-    def write(self, folder: Path, task: str) -> None:
-        """Write it into an existing folder."""
+    @property
+    def backend(self) -> Backend:
+        """The opened model."""
 
 
-FittedT = TypeVar("FittedT", bound=Trained)
+FittedT = TypeVar("FittedT", bound=TrainedModel)
+ResultT = TypeVar("ResultT", covariant=True)
+
+
+class TaskTraining(Protocol[ResultT]):
+    """A task that is ready to be trained, by itself or with others above one encoder."""
+
+    @property
+    def objective(self) -> Objective[Any]:
+        """The model, its data and its loss, for the training loop."""
+
+    @property
+    def unit(self) -> float:
+        """Divisor of the validation score that makes it comparable with those of other tasks."""
+
+    def finish(self, record: TrainingRecord) -> ResultT:
+        """Return the trained model when the loop has ended: calibrated, with its card."""
 
 
 class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT, FittedT]):
-    """A model of one task: how it is opened and trained, and the verbs of trained models.
+    """A model of one task: opened, trained and saved, with the verbs of trained models.
 
     Attributes:
-        spec: What the task declares.
+        spec: The declarations of the task.
     """
 
-    def __init__(self, opened: Opened, fitted: FittedT | None = None) -> None:
-        given: object = opened  # a name is what people try first
-        if not isinstance(given, Opened):
+    def __init__(self, backend: Backend, fitted: FittedT | None = None) -> None:
+        given: object = backend  # a name is what people try first
+        if not isinstance(given, Backend):
             kind = type(self).__name__
             raise InvalidInput(
                 f"expected an opened model, got {given!r}: {kind}.from_pretrained(...) opens a name or a folder."
             )
-        # One attribute, so that a fit replaces encoder and trained value at once.
-        self._state: tuple[Opened, FittedT | None] = (opened, fitted)
+        # One attribute, so that a fit replaces both at once.
+        self._state: tuple[Backend, FittedT | None] = (backend, fitted)
 
     @property
     def _fitted(self) -> FittedT | None:
@@ -130,9 +147,14 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
         self._state = self._state[0], fitted
 
     @property
+    def backend(self) -> Backend:
+        """The opened model: tokenizer, how texts are read, and what computes them."""
+        return self._state[0]
+
+    @property
     def name(self) -> str:
-        """The encoder's."""
-        return self._state[0].name
+        """The name of the model."""
+        return self.backend.name
 
     @property
     def model(self) -> PretrainedEncoder:
@@ -141,58 +163,41 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
         Raises:
             InvalidInput: It is an ONNX export, which has no weights.
         """
-        return self._weights("use").model
+        return self.backend.weights("use").model
 
     @property
     def tokenizer(self) -> TextTokenizer:
         """The tokenizer."""
-        return self._state[0].tokenizer
-
-    def _weights(self, verb: str) -> OpenedModel:
-        """Return the opened model, where it has weights to train, explain or save."""
-        return self._state[0].weights(verb)
-
-    @property
-    def max_length(self) -> int:
-        """Maximum tokens per window."""
-        return self._state[0].reading.max_length
-
-    @property
-    def on_overflow(self) -> Overflow:
-        """The policy for texts that are too long."""
-        return self._state[0].reading.on_overflow
+        return self.backend.tokenizer
 
     # --- what a task brings ---
 
     @classmethod
-    def _opened(cls, located: LocatedModel, options: OpenOptions) -> Opened:
-        """Open a model; how it reads texts is its own business, where the task does not say otherwise."""
-        return open_located(located, cls.spec.name, options)
+    def _backend(cls, located: LocatedModel, options: OpenOptions) -> Backend:
+        return open_backend(located, cls.spec.name, options)
 
     @classmethod
     @abstractmethod
-    def _open(cls, opened: Opened, options: Any) -> FittedT | None:  # noqa: ANN401 (the task's own)
-        """Return what a checkpoint has learnt of this task; None where it has not."""
+    def _open(cls, backend: Backend, options: Any) -> FittedT | None:  # noqa: ANN401 (the task's own)
+        """Return the trained model in a checkpoint; None where it was not trained for this task."""
 
     @abstractmethod
-    def _prepare(
+    def _training(
         self,
-        opened: OpenedModel,
-        before: FittedT | None,
+        backend: TorchBackend,
         data: TrainingData,
         columns: Any,  # noqa: ANN401 (the task's own)
         options: Any,  # noqa: ANN401 (the task's own)
         training: TrainingOptions,
-    ) -> Preparation[Any, FittedT]:
-        """Read the data and lay out the training of ``opened``."""
-
-    def _for_training(self, opened: OpenedModel, before: FittedT | None, *, resumed: bool) -> OpenedModel:
-        """Return a copy of the encoder to train, and how the head above it is to read."""
-        del before
-        return opened.for_training(resumed=resumed)
+    ) -> TaskTraining[FittedT]:
+        """Read the data and lay out the training of ``backend``, a copy of this model's."""
 
     def _not_fitted(self) -> NotFitted:
-        return self._state[0].not_fitted(self.spec.name, "head")
+        return self.backend.not_fitted(self.spec.name, "head")
+
+    @abstractmethod
+    def _write(self, fitted: FittedT, folder: Path) -> None:
+        """Write a trained model into an existing folder."""
 
     # --- the verbs ---
 
@@ -206,26 +211,26 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
                 own options (its ``spec.open_options``).
 
         Raises:
-            InvalidInput: An option is out of its range, or names of a trained head's outputs are not known.
+            InvalidInput: An option is out of its range, or the outputs of a trained head have no names.
             CorruptCheckpoint: A file is damaged. And everything that `bothways.load` raises.
         """
         own = {name: value for name, value in options.items() if name not in OPENING}
         opening = cast("OpenOptions", {name: value for name, value in options.items() if name in OPENING})
-        wanted: Any = chosen(cls.spec.open_options, own, f"{cls.__name__}.from_pretrained()", known=OPENING)
+        given: Any = chosen(cls.spec.open_options, own, f"{cls.__name__}.from_pretrained()", known=OPENING)
         located = locate(
             name_or_path,
             revision=opening.get("revision"),
             download=opening.get("download", False),
             allow_pickle=opening.get("allow_pickle", False),
         )
-        # An export computes nothing while it is opened, and torch need not be there.
+        # An export computes nothing while it is opened, and torch need not be installed.
         exported = is_exported(located.folder)
         if not exported:
             require_torch("opening a model with weights")
         with nullcontext() if exported else loading():
-            opened: Any = cls._opened(located, opening)
-            opened = replace(opened, reading=replace(opened.reading, cut=cls.spec.cut), options=wanted)
-            return cls(opened, cls._open(opened, wanted))
+            backend: Any = cls._backend(located, opening)
+            backend = replace(backend, reading=replace(backend.reading, cut=cls.spec.cut), options=given)
+            return cls(backend, cls._open(backend, given))
 
     def fit(
         self,
@@ -235,17 +240,17 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
         validation: Source | Iterable[Any] | tuple[Iterable[Any], Iterable[object]] | None = None,
         **options: Unpack[FitArguments],
     ) -> TrainingRecord:
-        """Fine-tune, keep a good epoch, and learn from held-out rows how far to trust the answers.
+        """Fine-tune, keep a good epoch, and fit the confidence of the answers on held-out rows.
 
-        Kept is the latest epoch whose validation score is within a standard error of the best. A training that fails,
+        The latest epoch is kept whose validation score is within a standard error of the best. A training that fails,
         or that Ctrl-C or SIGTERM ends before an epoch was finished, leaves the model as it was.
 
         Args:
             data: A file, rows (mappings, a DataFrame, a Dataset), or inputs with their ``labels``.
             labels: Labels of the inputs; None where ``data`` are rows.
-            validation: Held-out data, in one of these forms; when left out, a tenth of the training data, drawn with
-                ``seed``. Of few texts with one label each, above a sentence embedder, all are learnt from instead, and
-                measured by cross-validation.
+            validation: Held-out data, in one of these forms. Default: a tenth of the training data, drawn with
+                ``seed``; of few texts with one label each, above a sentence embedder, none are held out, and
+                cross-validation measures the model.
             options: Columns by their names (the task's ``spec.columns``), the task's own options (its
                 ``spec.fit_options``), and the options of every training (`TrainingOptions`).
 
@@ -253,16 +258,19 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
             InvalidInput: The data or an option is not usable; the message names the row.
             TypeError: An option is not known.
         """
-        self._weights("train")
+        from bothways.progress import reporting
+        from bothways.training.run import run_training  # no prediction needs the loop
+
+        backend = self.backend.weights("train")
         columns, own, training = self.fit_options(options)
         rows = TrainingData(_rows(columns, data, labels), _validation_rows(columns, validation))
-        opened, before = self._weights("train"), self._fitted
-        trained = self._for_training(opened, before, resumed=training.resume)
-        ready = self._prepare(trained, before, rows, columns, own, training)
-        record = run_training(ready.objective, trained.model, training)
+        backend = backend.copy_for_training(resumed=training.resume)
+        ready = self._training(backend, rows, columns, own, training)
+        record = run_training(ready.objective, backend.model, training)
         if not record.finished_no_epoch:
             with reporting(training.show_progress):
-                self._state = trained, ready.finish(record)
+                fitted = ready.finish(record)
+                self._state = fitted.backend, fitted
         return record
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
@@ -273,45 +281,70 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
             OutputExists: The folder exists and ``overwrite`` is false.
             OutOfDisk: The disk is full; nothing was left behind.
         """
-        self._weights("save")
+        from bothways.tasks.readme import write_readme
+
+        self.backend.weights("save")
         fitted = self.fitted
         with new_folder(folder, overwrite=overwrite) as new:
-            fitted.write(new, self.spec.name)
+            self._write(fitted, new)
             write_readme(new, type(self).__name__, {"": self.spec})
 
-    def prepare(
-        self, opened: OpenedModel, data: TrainingData, options: Mapping[str, Any], training: TrainingOptions
-    ) -> Preparation[Any, FittedT]:
-        """Read the data and lay out a training, by itself or with other tasks above one encoder.
-
-        Args:
-            opened: The encoder, which is trained in place.
-            data: What to learn from.
-            options: Columns by their names, and the task's own options.
-            training: Options of the training.
-
-        Raises:
-            InvalidInput: The data or an option is not usable; the message names the row.
-        """
-        columns, own, _ = self.fit_options(options)
-        return self._prepare(opened, self._fitted, data, columns, own, training)
-
     def fit_options(self, options: Mapping[str, Any]) -> tuple[Any, Any, TrainingOptions]:
-        """Return the columns, the task's own options and those of the training that arguments of `fit` stand for.
-
-        Raises:
-            InvalidInput: A value is out of its range.
-            TypeError: An option is not known.
-        """
+        """Return the columns, the task's own options and those of the training among the arguments of `fit`."""
         call = f"{type(self).__name__}.fit()"
-        columns, rest = self._columns_of(self._usual_columns(), options)
+        columns, rest = self._columns_of(self.spec.columns, options)
         training = {name: rest.pop(name) for name in TRAINING if name in rest}
         own: Any = chosen(self.spec.fit_options, rest, call, known=(*column_names(columns), *TRAINING))
         return columns, own, TrainingOptions(**training)
 
-    def _usual_columns(self) -> Any:  # noqa: ANN401 (the task's own)
-        """Columns of a fit that names none."""
-        return self.spec.columns
+
+class HeadTask(Task[InputT, PredictionT, FittedHead]):
+    """A task that a head above the encoder answers: a class is a name, a spec and a docstring."""
+
+    @classmethod
+    def _open(cls, backend: Backend, options: Any) -> FittedHead | None:  # noqa: ANN401 (the task's own)
+        kind, ours = outputs_type(cls.spec), backend.trained_for == cls.spec.name
+        # The head of another task may have the same shape and mean something else.
+        size = backend.score_count(kind.head) if ours or backend.trained_for is None else None
+        if size is None:
+            if isinstance(backend, OnnxBackend):
+                raise backend.not_fitted(cls.spec.name, kind.head_title)
+            kind.check_untrained(backend, options)
+            return None
+        outputs = kind.open(backend, options, size, ours=ours)
+        card = Stored.of(backend.extras).card if ours else {}
+        columns = stored_columns(card, cls.spec.columns)
+        if isinstance(backend, OnnxBackend):
+            width = size + outputs.layers * backend.config.hidden
+            backend.check_rows(cls.spec.name, width, per_token=outputs.per_token)
+            return FittedHead(cls.spec, backend, outputs, columns, card)
+        model = backend.weights("use")
+        head = model.checkpoint.build_score_head(kind.head)
+        return FittedHead(cls.spec, model.with_head(head, outputs.layers), outputs, columns, card)
+
+    def _training(
+        self,
+        backend: TorchBackend,
+        data: TrainingData,
+        columns: Any,  # noqa: ANN401 (the task's own)
+        options: Any,  # noqa: ANN401 (the task's own)
+        training: TrainingOptions,
+    ) -> TaskTraining[FittedHead]:
+        from bothways.tasks.heads.training import HeadTraining
+
+        before = self._fitted
+        if before is None and outputs_type(self.spec).head == "sequence" and backend.embeds_mean and not backend.shared:
+            # A classifier above a sentence embedder reads what that does.
+            backend = backend.above_embedder(pairs=False)
+        return HeadTraining.of(self.spec, backend, before, data, columns, options, training)
+
+    def _not_fitted(self) -> NotFitted:
+        return self.backend.not_fitted(self.spec.name, outputs_type(self.spec).head_title)
+
+    def _write(self, fitted: FittedHead, folder: Path) -> None:
+        from bothways.tasks.heads.saving import write_head
+
+        write_head(fitted, folder)
 
 
 def _rows(columns: ColumnNames, data: Any, labels: object) -> Any:  # noqa: ANN401 (sources of rows)
@@ -320,7 +353,7 @@ def _rows(columns: ColumnNames, data: Any, labels: object) -> Any:  # noqa: ANN4
         return data
     rows = []
     for number, value in enumerate(batch_of(columns, data)[0]):
-        input_of(columns, number, value)  # refuses what is no input before it becomes a row
+        input_of(columns, number, value)  # what is no input is refused before it becomes a row
         rows.append(value if isinstance(value, Mapping) else columns.labelled_row(value, None))
     return labelled_rows(rows, labels, label=columns.truth, many="inputs")
 

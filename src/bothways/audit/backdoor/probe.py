@@ -53,10 +53,8 @@ class Probe:
         self.labels: tuple[str, ...] = tuple(classifier.labels)
         self.tokenizer = classifier.model.tokenizer
         self.frame = frame_of(classifier)
-        self._head_model = classifier.trained.model
-        self.limit = (
-            min(classifier.fitted.opened.reading.max_length, 128) - len(self.frame.before) - len(self.frame.after)
-        )
+        self._head_model = classifier.backend.weights("audit").with_layers(0).head_model
+        self.limit = min(classifier.backend.reading.max_length, 128) - len(self.frame.before) - len(self.frame.after)
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
         """Return the ids of texts without special tokens, cut at 128 tokens at most."""

@@ -26,7 +26,7 @@ from bothways.packing import Packed
 from bothways.progress import phase
 from bothways.tasks import SentenceEmbedder, TextClassifier
 from bothways.tasks.columns import TextColumns
-from bothways.tasks.objective import HeadModel
+from bothways.tasks.heads.model import HeadModel
 
 _FEWEST = 20
 
@@ -150,7 +150,9 @@ def trained_on(classifier: TextClassifier[Any], texts: Sequence[str], labels: Se
 
     phase("reading the states of the model")
     framed = [probe.frame.around(ids) for ids in probe.encode(texts)]
-    return TrainingObservations(run(_States(classifier.trained.model), framed, lambda: None), margins)
+    return TrainingObservations(
+        run(_States(classifier.backend.weights("audit").head_model), framed, lambda: None), margins
+    )
 
 
 def _as_row(found: SuspectRow, texts: Sequence[str], labels: Sequence[str]) -> dict[str, object]:

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
 
-from bothways.tasks.linear_start import fit_linear
+from bothways.tasks.heads.linear_start import fit_linear
 
 Numbers = NDArray[np.float64]
 

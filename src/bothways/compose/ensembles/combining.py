@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 
 from bothways.choices import Method as Method
 from bothways.errors import InvalidInput
-from bothways.tasks.targets import LEAST, Logits, MultiLabel, Regression, Target, logits_of, probabilities_of
+from bothways.tasks.heads.targets import (
+    MIN_PROBABILITY,
+    Logits,
+    MultiLabel,
+    Regression,
+    Target,
+    logits_of,
+    probabilities_of,
+)
 
 MemberLogits = NDArray[np.float64]
 
@@ -134,7 +142,7 @@ def check_method(method: str, target: Target, *, stackable: bool = True) -> None
 
 def features_of(target: Target, logits: MemberLogits) -> MemberLogits:
     """Return what a stacking weighs: logits of the same probabilities, none of them extreme."""
-    return logits_of(target, np.maximum(probabilities_of(target, logits), LEAST))
+    return logits_of(target, np.maximum(probabilities_of(target, logits), MIN_PROBABILITY))
 
 
 def decisions(target: Target, probabilities: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -171,7 +179,7 @@ def _entropy(target: Target, probabilities: NDArray[np.float64]) -> NDArray[np.f
     """Return the entropy in nats over the last axis: of the answer, or the mean over the labels."""
 
     def part(values: NDArray[np.float64]) -> NDArray[np.float64]:
-        surprise: NDArray[np.float64] = -values * np.log(np.maximum(values, LEAST))
+        surprise: NDArray[np.float64] = -values * np.log(np.maximum(values, MIN_PROBABILITY))
         return surprise
 
     if isinstance(target, MultiLabel):

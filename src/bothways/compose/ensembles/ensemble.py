@@ -23,10 +23,10 @@ from bothways.data import Source
 from bothways.errors import InvalidInput, NotFitted
 from bothways.evaluation import Temperature
 from bothways.progress import phase, reporting
+from bothways.tasks.backend import OpenOptions
 from bothways.tasks.card import NOTICES_NOTHING, CardMetrics, Part, metrics_card, unmeasured
 from bothways.tasks.columns import column_settings, stored_columns
-from bothways.tasks.predictor import Predictor
-from bothways.tasks.reading import OpenOptions
+from bothways.tasks.predict import Predictor
 from bothways.tasks.scores import Scores
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.task import Task
@@ -91,7 +91,7 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
             columns: Where parts of a row stand that all members are to read alike, as `with_columns` takes them.
             show_progress: Force the progress bar on or off.
             options: Where the members run, and how they read texts, where that is not to be their own way; see
-                `bothways.tasks.reading.OpenOptions`. How they read is saved with the ensemble.
+                `bothways.tasks.backend.OpenOptions`. How they read is saved with the ensemble.
 
         Raises:
             InvalidInput: The models do not belong together, the method does not fit them, or the data are not usable.
@@ -103,7 +103,8 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
         folders = list(map(Path, members))
         models = open_members(folders, options)
         fitted = gathered(folders, models, Vote() if method == "vote" else Mean())
-        check_method(method, fitted.outputs.own.row_target, stackable=fitted.outputs.own.stackable)
+        combiner = fitted.outputs.combiner
+        check_method(method, combiner.row_target, stackable=combiner.stackable)
         if method == "stacked" and calibrate is None:
             raise InvalidInput("stacking is fitted on held-out rows: give some to calibrate with.")
         fitted = replace(fitted, columns=fitted.columns.renamed(columns or {}))
@@ -132,9 +133,10 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
         asked: OpenOptions = {**asked_reading(reading), **asked_reading(options)}
         models = open_members(folders, {**options, **asked})
         fitted = gathered(folders, models, Mean())
-        own = fitted.outputs.own
-        combination = stored_combination(stored, len(folders), own.size if own.stackable else None)
-        outputs = replace(fitted.outputs, own=own.restored_together(stored), combination=combination)
+        combiner = fitted.outputs.combiner
+        size = combiner.outputs.size if combiner.stackable else None
+        combination = stored_combination(stored, len(folders), size)
+        outputs = replace(fitted.outputs, combiner=combiner.restored(stored), combination=combination)
         fitted = replace(fitted, outputs=outputs, columns=_stored_columns(fitted.columns, stored), card=stored.card)
         return cls(folders, models, fitted, asked)
 
@@ -162,7 +164,7 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
     @property
     def temperature(self) -> Temperature | None:
         """The calibration of the combined predictions; None without one."""
-        return self.fitted.outputs.temperature
+        return self.fitted.outputs.confidence.temperature
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write a small folder that points to the members, whole or not at all; see `files`.
@@ -175,8 +177,8 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
         outputs = fitted.outputs
         extras = {
             "task": ENSEMBLE,
-            **combination_settings(outputs.combination, outputs.temperature),
-            **outputs.own.stored_together(),
+            **combination_settings(outputs.combination, outputs.confidence.temperature),
+            **outputs.combiner.state(),
             "columns": [column_settings(columns) for columns in fitted.columns.columns],
             "reading": self._asked_reading,
             "card": dict(fitted.card),
@@ -192,29 +194,29 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
     def _calibrated(self, data: Source, method: Method) -> TrainedEnsemble:
         """Fit the stacking where one is wanted, and what calibrates the result; write the card."""
         fitted = self.fitted
-        outputs, own = fitted.outputs, fitted.outputs.own
+        outputs, combiner = fitted.outputs, fitted.outputs.combiner
         examples = outputs.read(data, fitted.columns)
         truth, inputs = outputs.encode(examples), [example.text for example in examples]
-        scores = list(fitted.scores(inputs, description="evaluating", total=len(inputs)))
+        scores: list[TogetherScores] = self._scores_of(inputs, "evaluating", None)  # type: ignore[assignment]
         phase("weighing the members, and calibrating" if method == "stacked" else "calibrating")
         unseen: Sequence[Scores[Any]] = scores
         learnt: dict[str, object] = {}
         if method == "stacked":
-            rows_MRC = np.concatenate([own.rows(each.members) for each in scores], axis=1)
-            fit = fit_stacking(own.row_target, rows_MRC, *own.flat(truth))
+            rows_MRC = np.concatenate([combiner.rows(each.members) for each in scores], axis=1)
+            fit = fit_stacking(combiner.row_target, rows_MRC, *combiner.flat(truth))
             learnt, outputs = {"penalty": fit.penalty}, replace(outputs, combination=fit.combination)
-            # What the fit says of its own rows would look better than it is.
+            # The scores of the rows that the fit has seen would be too good.
             ends = np.cumsum([len(each.logits_RC) for each in scores])[:-1]
             parts = zip(scores, np.split(fit.unseen_NC, ends), strict=True)
             unseen = [replace(each, logits_RC=part) for each, part in parts]
-        outputs = replace(outputs, own=own.calibrated_on(unseen, truth))
-        combined: list[TogetherScores] = [outputs.joined(each.members) for each in scores]
+        outputs = replace(outputs, combiner=combiner.calibrated(unseen, truth))
+        combined = [outputs.combine(each.members) for each in scores]
         report = outputs.own.outcomes(combined, truth).report(seed=0)
-        members = [{"member": name, **alone} for name, alone in outputs.alone(combined, truth)]
+        members = [{"member": name, **alone} for name, alone in outputs.metrics_of_members(combined, truth)]
         chose = "how the ensemble is calibrated and, where it is stacked, weighed"
-        limits = (*outputs.own.limits_together(chose), *_blindness(self.members))
-        part = outputs.own.part_together([each[0] for each in inputs], truth)
-        card = {**_card(method, members, CardMetrics(report, limits), part), **learnt, **outputs.own.card_together()}
+        limits = (*outputs.combiner.limits(chose), *_blindness(self.members))
+        part = outputs.combiner.data_facts([each[0] for each in inputs], truth)
+        card = {**_card(method, members, CardMetrics(report, limits), part), **learnt, **outputs.combiner.card()}
         return replace(fitted, outputs=outputs, card=card)
 
 

@@ -18,7 +18,7 @@ from bothways.compose.ensembles.combining import Combination, Mean, Stacked, Vot
 from bothways.errors import CorruptCheckpoint, UnknownModel, shown
 from bothways.evaluation import Temperature
 from bothways.storage import new_folder
-from bothways.tasks.reading import OpenOptions
+from bothways.tasks.backend import OpenOptions
 from bothways.tasks.readme import write_readme
 from bothways.tasks.spec import TaskSpec
 from bothways.text.saving import TOKENIZER_FILES

@@ -8,13 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.compose.ensembles.combining import Combination
-from bothways.compose.ensembles.trained import EnsembleColumns, EnsembleOutputs, Member, TrainedEnsemble
+from bothways.compose.ensembles.trained import EnsembleColumns, EnsembleOutputs, Member, TrainedEnsemble, combiner_of
 from bothways.errors import InvalidInput
 from bothways.evaluation import naming_hint
-from bothways.tasks.reading import OpenOptions
+from bothways.tasks.backend import OpenOptions
 from bothways.tasks.registry import SPECS, stored_task, task_class, task_of_heads
 from bothways.tasks.task import Task
-from bothways.tasks.together import CombinableOutputs
 
 
 def open_members(folders: Sequence[Path], options: OpenOptions) -> list[Task[Any, Any, Any]]:
@@ -35,7 +34,7 @@ def open_members(folders: Sequence[Path], options: OpenOptions) -> list[Task[Any
     models = []
     for folder, task in zip(folders, (task or usual for task in found), strict=True):
         model = task_class(SPECS[task]).from_pretrained(folder, **options) if task in SPECS else None
-        if model is None or not isinstance(model.outputs, CombinableOutputs):
+        if model is None or not model.spec.combiner:
             raise InvalidInput(
                 f"members of an ensemble give scores that can be combined, but {str(folder)!r} is one for {task}, "
                 "which gives none."
@@ -59,11 +58,11 @@ def gathered(
         Member(_shown(folder), model.fitted, _places(first, folder, model))
         for folder, model in zip(folders, models, strict=True)
     )
-    own = first.outputs.together([model.outputs for model in models])
-    shared = first.outputs.shares_inputs
+    combiner = members[0].combiner.uncalibrated([each.combiner for each in members])
+    shared = combiner.shares_inputs
     columns = tuple((first if shared else model).columns for model in models)
     names = tuple(member.name for member in members)
-    return TrainedEnsemble(EnsembleOutputs(own, combination, members), EnsembleColumns(names, columns))
+    return TrainedEnsemble(EnsembleOutputs(combiner, combination, members), EnsembleColumns(names, columns))
 
 
 def _check_alike(home: Path, first: Task[Any, Any, Any], folder: Path, member: Task[Any, Any, Any]) -> None:
@@ -72,7 +71,9 @@ def _check_alike(home: Path, first: Task[Any, Any, Any], folder: Path, member: T
     Raises:
         InvalidInput: It does.
     """
-    (our_task, ours), (their_task, theirs) = ((model.spec.name, model.outputs.common) for model in (first, member))
+    (our_task, ours), (their_task, theirs) = (
+        (model.spec.name, combiner_of(model.fitted).shared_settings) for model in (first, member)
+    )
     if (our_task, ours) == (their_task, theirs):
         return
     wanted = "are models of one task, but "

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from bothways.compose.ensembles.combining import MemberLogits, Stacked, features_of
 from bothways.errors import InvalidInput
-from bothways.tasks.targets import Logits, Target, Truth
+from bothways.tasks.heads.targets import Logits, Target, Truth
 
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 FOLDS = 5

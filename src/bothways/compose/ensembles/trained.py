@@ -21,14 +21,29 @@ from bothways.compose.ensembles.files import combination_settings
 from bothways.confidence.confidence import Confidence
 from bothways.data import Example, Row, Source, read_rows
 from bothways.errors import InvalidInput, UnreadColumn
-from bothways.evaluation import Outcomes, Temperature
+from bothways.evaluation import Outcomes
+from bothways.lazy import imported
 from bothways.tasks.columns import JointColumns, column_names, renamed
-from bothways.tasks.predictor import Fitted
+from bothways.tasks.evaluate import BinaryOutputs
+from bothways.tasks.heads.combination import Combiner
+from bothways.tasks.outputs import AnyOutputs, FittedHead
 from bothways.tasks.scores import Scores
-from bothways.tasks.together import CombinableOutputs
+from bothways.text import EncodedText
+
+BLOCK = 1024
+"""Inputs of a block, which each member answers in turn."""
 
 MemberInputs: TypeAlias = tuple[Any, ...]
 """What each member reads of one input."""
+
+
+AnyCombiner: TypeAlias = Combiner[Any, Any, Any, Any]
+
+
+def combiner_of(fitted: FittedHead) -> AnyCombiner:
+    """Return the outputs of a model as those of a member of an ensemble."""
+    combiner: AnyCombiner = imported(fitted.spec.combiner)(fitted.outputs)
+    return combiner
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +57,22 @@ class Member:
     """
 
     name: str
-    fitted: Fitted
+    fitted: FittedHead
     places_C: NDArray[np.int64] | None
+
+    @property
+    def combiner(self) -> AnyCombiner:
+        """The outputs as those of a member."""
+        return combiner_of(self.fitted)
+
+    def scores(self, block: Sequence[Any], options: object) -> list[Scores[Any]]:
+        """Return calibrated scores of its inputs, with labels in the order of the first member."""
+        found, combiner = [], self.combiner
+        encoded = self.fitted.tokenize(block, 0)
+        for each in map(combiner.calibrated_scores, self.fitted.scores(block, encoded, options)):
+            logits_RC = each.logits_RC if self.places_C is None else each.logits_RC[:, self.places_C]
+            found.append(replace(each, logits_RC=logits_RC))
+        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -172,14 +201,20 @@ class EnsembleOutputs:
     """Outputs of members combined: their predictions and outcomes.
 
     Attributes:
-        own: Outputs of the first member, with the confidence of the ensemble.
+        combiner: Outputs of the first member, with the confidence of the ensemble.
         combination: How the members' scores become one.
         members: The members.
     """
 
-    own: CombinableOutputs[Any, Any]
+    combiner: AnyCombiner
     combination: Combination
     members: tuple[Member, ...]
+
+    @property
+    def own(self) -> AnyOutputs:
+        """The outputs that decide and report."""
+        outputs: AnyOutputs = self.combiner.outputs
+        return outputs
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -197,39 +232,36 @@ class EnsembleOutputs:
         return self.own.confidence
 
     @property
-    def temperature(self) -> Temperature | None:
-        """The calibration of the combined predictions; None without one."""
-        found = self.confidence.calibration
-        return found if isinstance(found, Temperature) else None
-
-    @property
     def two_classes(self) -> tuple[str, ...]:
-        """Names of the classes, where every input is of one of two."""
-        return self.own.two_classes
+        """Names of the classes of a binary classifier; else empty."""
+        return self.own.two_classes if isinstance(self.own, BinaryOutputs) else ()
 
     def class_probabilities(self, scores: Sequence[TogetherScores]) -> NDArray[np.float64]:
         """Return the probabilities of the classes (N, C)."""
-        own: Any = self.own
-        found: NDArray[np.float64] = own.class_probabilities(scores)
-        return found
+        if not isinstance(self.own, BinaryOutputs):
+            raise TypeError("class probabilities need a classifier")
+        return self.own.class_probabilities(scores)
 
-    def joined(self, members: Sequence[Scores[Any]], options: object = None) -> TogetherScores:
-        """Return what the members say together of one input, given what each of them does."""
-        combined_RC = self.combination.combine(self.own.row_target, self.own.rows(members))
-        found = self.own.joined(members, combined_RC, options)
+    def combine(self, members: Sequence[Scores[Any]], options: object = None) -> TogetherScores:
+        """Return the scores of the ensemble for one input, given those of each member."""
+        combined_RC = self.combination.combine(self.combiner.row_target, self.combiner.rows(members))
+        found = self.combiner.combine(members, combined_RC, options)
         return TogetherScores(found.logits_RC, found.places, found.read, None, found.votes, tuple(members))
 
-    def decide(self, scores: Iterable[TogetherScores], options: Any = None) -> Iterator[EnsemblePrediction]:  # noqa: ANN401 (the task's own)
-        """Yield what the members decide together, and how far they are apart."""
-        first, again = itertools.tee(scores)
-        for each, prediction in zip(first, self.own.decide(again, options), strict=True):
-            yield EnsemblePrediction(prediction, self.disagreement(each, prediction))
+    def decide(self, scores: Sequence[TogetherScores], options: object = None) -> list[EnsemblePrediction]:
+        """Return the predictions of the ensemble, and how far its members are apart."""
+        predictions = self.own.decide(scores, options)
+        return [
+            EnsemblePrediction(prediction, self.disagreement(each, prediction))
+            for each, prediction in zip(scores, predictions, strict=True)
+        ]
 
-    def disagreement(self, scores: TogetherScores, together: object) -> Disagreement | Spread:
+    def disagreement(self, scores: TogetherScores, prediction: object) -> Disagreement | Spread:
         """Return how far the members are apart on an input, in the mean over its rows."""
-        own = [self.own.differs(each, together) for each in scores.members]
+        own = [self.combiner.disagrees(each, prediction) for each in scores.members]
         differing = [each for each in own if each is not None]
-        return disagreement(self.own.row_target, self.own.rows(scores.members), scores.logits_RC, differing)
+        rows_MRC = self.combiner.rows(scores.members)
+        return disagreement(self.combiner.row_target, rows_MRC, scores.logits_RC, differing)
 
     def outcomes(
         self,
@@ -242,14 +274,19 @@ class EnsembleOutputs:
         found = self.own.outcomes(scores, truth, calibrated=calibrated)
         apart = [each.disagreement.to_dict() for each in self.decide(scores)]
         means = {name: float(np.mean([each[name] for each in apart])) for name in apart[0]}
-        frame = replace(found.frame, disagreement=means, members=tuple(self.alone(scores, truth)))
+        frame = replace(found.frame, disagreement=means, members=tuple(self.metrics_of_members(scores, truth)))
         return replace(found, frame=frame)
 
-    def alone(self, scores: Sequence[TogetherScores], truth: Any) -> list[tuple[str, Mapping[str, float]]]:  # noqa: ANN401 (as above)
+    def metrics_of_members(
+        self,
+        scores: Sequence[TogetherScores],
+        truth: Any,  # noqa: ANN401 (as above)
+    ) -> list[tuple[str, Mapping[str, float]]]:
         """Return metrics of each member by its name."""
         by_member = zip(*(each.members for each in scores), strict=True)
         return [
-            (member.name, self.own.metrics(own, truth)) for member, own in zip(self.members, by_member, strict=True)
+            (member.name, self.combiner.metrics(own, truth))
+            for member, own in zip(self.members, by_member, strict=True)
         ]
 
     def read(self, data: Source, columns: EnsembleColumns, options: object = None) -> list[Example[Any]]:
@@ -287,34 +324,30 @@ class TrainedEnsemble:
         """The members."""
         return self.outputs.members
 
+    def blocks(self, inputs: Iterable[MemberInputs]) -> Iterator[list[MemberInputs]]:
+        """Yield inputs in blocks that are answered at once."""
+        inputs = iter(inputs)
+        while block := list(itertools.islice(inputs, BLOCK)):
+            yield block
+
+    def tokenize(self, block: Sequence[MemberInputs], first: int) -> list[EncodedText]:
+        """Return nothing: each member tokenises its own inputs."""
+        del block, first
+        return []
+
     def scores(
-        self,
-        inputs: Iterable[MemberInputs],
-        options: Any = None,  # noqa: ANN401 (the task's own)
-        *,
-        description: str = "predicting",
-        total: int | None = None,
-        show_progress: bool | None = None,
-    ) -> Iterator[TogetherScores]:
-        """Yield what the members say of inputs, in order and in flat memory."""
-        copies = itertools.tee(inputs, len(self.members))
-
-        def stated(number: int, member: Member) -> Iterator[Scores[Any]]:
-            own = (each[number] for each in copies[number])
-            title = f"{description} {number + 1}/{len(self.members)}"
-            scores = member.fitted.scores(own, options, description=title, total=total, show_progress=show_progress)
-            for each in map(member.fitted.outputs.stated, scores):
-                places_C = member.places_C
-                yield each if places_C is None else replace(each, logits_RC=each.logits_RC[:, places_C])
-
-        for members in zip(*(stated(*each) for each in enumerate(self.members)), strict=True):
-            yield self.outputs.joined(members, options)
+        self, block: Sequence[MemberInputs], encoded: Sequence[EncodedText], options: object = None
+    ) -> list[TogetherScores]:
+        """Return the scores of the members together for the inputs of a block."""
+        del encoded
+        own = [member.scores([each[number] for each in block], options) for number, member in enumerate(self.members)]
+        return [self.outputs.combine(members, options) for members in zip(*own, strict=True)]
 
     def facts(self) -> dict[str, object]:
         """Return members, method, calibration, and names of what can be answered, as JSON values."""
         outputs = self.outputs
-        settings = combination_settings(outputs.combination, outputs.temperature)
-        return {"members": [member.name for member in self.members], **settings, **outputs.own.names()}
+        settings = combination_settings(outputs.combination, outputs.confidence.temperature)
+        return {"members": [member.name for member in self.members], **settings, **outputs.combiner.names()}
 
 
 def _joined(rows: Sequence[Mapping[str, object]]) -> dict[str, object]:

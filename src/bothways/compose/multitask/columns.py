@@ -7,7 +7,7 @@ from typing import Any
 from bothways.data import Row
 from bothways.errors import InvalidInput, UnreadColumn
 from bothways.tasks.columns import JointColumns, column_names, renamed
-from bothways.tasks.head import TrainedHead
+from bothways.tasks.outputs import FittedHead
 from bothways.text import Words
 
 
@@ -27,7 +27,7 @@ class SharedColumns(JointColumns):
     of_words: frozenset[str]
 
     @classmethod
-    def of(cls, parts: Mapping[str, TrainedHead]) -> "SharedColumns":
+    def of(cls, parts: Mapping[str, FittedHead]) -> "SharedColumns":
         """Return the columns that tasks learnt from."""
         of_words = frozenset(name for name, part in parts.items() if part.outputs.reads_words)
         return cls({name: part.columns for name, part in parts.items()}, of_words)

@@ -21,11 +21,13 @@ from bothways.compose.multitask.data import USUAL_TASK
 from bothways.errors import InvalidInput
 from bothways.families.stored_heads import beside_settings, head_beside
 from bothways.storage import new_folder
-from bothways.tasks.head import TrainedHead, opened_head
-from bothways.tasks.head_task import HeadTask
-from bothways.tasks.opening import OpenedModel
+from bothways.tasks.columns import stored_columns
+from bothways.tasks.heads.saving import tensors_of_head
+from bothways.tasks.outputs import FittedHead, outputs_type
 from bothways.tasks.readme import write_readme
 from bothways.tasks.registry import SPECS, task_class
+from bothways.tasks.task import HeadTask
+from bothways.tasks.torch_backend import TorchBackend
 
 
 def check_names(names: Iterable[str]) -> None:
@@ -49,8 +51,8 @@ def check_names(names: Iterable[str]) -> None:
 
 def write_parts(
     folder: str | Path,
-    opened: OpenedModel,
-    parts: Mapping[str, TrainedHead],
+    backend: TorchBackend,
+    parts: Mapping[str, FittedHead],
     extras: Mapping[str, object],
     *,
     overwrite: bool,
@@ -61,34 +63,34 @@ def write_parts(
         OutputExists: The folder exists and ``overwrite`` is false.
         OutOfDisk: The disk is full; nothing was left behind.
     """
-    model, (first, *others) = opened.model, parts.items()
-    settings = {**model.settings, **_config(opened, first[1])}
+    model, (first, *others) = backend.model, parts.items()
+    settings = {**model.settings, **_config(backend, first[1])}
     tensors = model.encoder_tensors((first[1].outputs.head,))
     with new_folder(folder, overwrite=overwrite) as new:
-        heads = [_stored(new, opened, name, part, extras) for name, part in parts.items()]
+        heads = [_stored(new, backend, name, part, extras) for name, part in parts.items()]
         for name, part in others:
-            write_tensors(new / _file(name), part.tensors())
-        write_model(new, settings, tensors | first[1].tensors(), {**extras, "heads": heads})
+            write_tensors(new / _file(name), tensors_of_head(part))
+        write_model(new, settings, tensors | tensors_of_head(first[1]), {**extras, "heads": heads})
         model.tokenizer.save(new, types=model.config.reads_types)
         specs = {name: part.spec for name, part in parts.items()}
         write_readme(new, "MultiTask", specs)
 
 
-def _config(opened: OpenedModel, part: TrainedHead) -> dict[str, object]:
+def _config(backend: TorchBackend, part: FittedHead) -> dict[str, object]:
     """Return what ``config.json`` says of a task."""
-    head, settings = part.outputs.head, opened.model.settings
+    head, settings = part.outputs.head, backend.model.settings
     pooling = beside_settings(settings) if head_beside(head, settings) else {}
-    architecture = opened.model.family.architecture([head], settings)
+    architecture = backend.model.family.architecture([head], settings)
     return {"architectures": [architecture], **pooling, **part.outputs.settings()}
 
 
 def _stored(
-    folder: Path, opened: OpenedModel, name: str, part: TrainedHead, extras: Mapping[str, object]
+    folder: Path, backend: TorchBackend, name: str, part: FittedHead, extras: Mapping[str, object]
 ) -> dict[str, object]:
     """Return what ``bothways.json`` says of a task; arrays that belong to it are written."""
     own = _folder(folder, name)
     own.mkdir(parents=True)
-    config, learnt = _config(opened, part), part.outputs.write(own)
+    config, learnt = _config(backend, part), part.outputs.write(own)
     # What all tasks have in common stands there once.
     learnt = {key: value for key, value in learnt.items() if key not in extras}
     if not any(own.iterdir()):
@@ -97,22 +99,22 @@ def _stored(
 
 
 def opened_beside(
-    opened: OpenedModel, kind: type[HeadTask[Any, Any]], kinds: Iterable[type[HeadTask[Any, Any]]], merge: Merge
-) -> OpenedModel:
+    backend: TorchBackend, kind: type[HeadTask[Any, Any]], kinds: Iterable[type[HeadTask[Any, Any]]], merge: Merge
+) -> TorchBackend:
     """Return the model as a task of a kind reads it beside others: by its words where some of them read these."""
-    words = any(each.outputs_type.reads_words for each in kinds) and not kind.outputs_type.reads_words
-    options = kind.spec.open_options(merge=merge) if kind.outputs_type.merges else kind.spec.open_options()
-    reading = replace(opened.reading, as_words=words, cut=kind.spec.cut)
-    return replace(opened, options=options, reading=reading, shared=True)
+    words = any(outputs_type(each.spec).reads_words for each in kinds) and not outputs_type(kind.spec).reads_words
+    options = kind.spec.open_options(merge=merge) if outputs_type(kind.spec).merges else kind.spec.open_options()
+    reading = replace(backend.reading, as_words=words, cut=kind.spec.cut)
+    return replace(backend, options=options, reading=reading, shared=True)
 
 
-def opened_for_parts(opened: OpenedModel, stored: StoredTasks) -> OpenedModel:
+def opened_for_parts(backend: TorchBackend, stored: StoredTasks) -> TorchBackend:
     """Return the model as its tasks read it: ``config.json`` speaks of the first, and others may have another head."""
     beside = next(filter(None, (beside_settings(head.config) for head in stored.heads)), None)
-    return opened if beside is None else opened.with_settings(beside)
+    return backend if beside is None else backend.with_settings(beside)
 
 
-def read_parts(opened: OpenedModel, stored: StoredTasks, merge: Merge) -> dict[str, TrainedHead]:
+def read_parts(backend: TorchBackend, stored: StoredTasks, merge: Merge) -> dict[str, FittedHead]:
     """Return the tasks that were saved in a folder, above one encoder.
 
     Raises:
@@ -120,11 +122,11 @@ def read_parts(opened: OpenedModel, stored: StoredTasks, merge: Merge) -> dict[s
         IncompatibleWeights: A head's file lacks tensors.
     """
     kinds = [_kind(head) for head in stored.heads]
-    parts: dict[str, TrainedHead] = {}
+    parts: dict[str, FittedHead] = {}
     for number, (head, kind) in enumerate(zip(stored.heads, kinds, strict=True)):
         if head.name in parts:
             raise damaged("heads", "objects, each with a name of its own", [each.name for each in stored.heads])
-        parts[head.name] = _part(opened_beside(opened, kind, kinds, merge), kind, stored, head, further=number > 0)
+        parts[head.name] = _part(opened_beside(backend, kind, kinds, merge), kind, stored, head, further=number > 0)
     return parts
 
 
@@ -138,10 +140,10 @@ def _kind(head: StoredHead) -> type[HeadTask[Any, Any]]:
 
 
 def _part(
-    opened: OpenedModel, kind: type[HeadTask[Any, Any]], stored: StoredTasks, entry: StoredHead, *, further: bool
-) -> TrainedHead:
+    backend: TorchBackend, kind: type[HeadTask[Any, Any]], stored: StoredTasks, entry: StoredHead, *, further: bool
+) -> FittedHead:
     """One task, with what ``bothways.json`` and its own folder have of it."""
-    checkpoint, outputs_type, name = opened.checkpoint, kind.outputs_type, entry.name
+    checkpoint, outputs_kind, name = backend.checkpoint, outputs_type(kind.spec), entry.name
     own = replace(
         checkpoint,
         folder=_folder(checkpoint.folder, name),
@@ -151,14 +153,15 @@ def _part(
     if further:
         tensors = read_safetensors(checkpoint.folder / _file(name))
         own = replace(own, name=f"{checkpoint.name}/{_file(name)}", tensors=tensors)
-    head = own.build_score_head(outputs_type.head)
-    read = replace(opened, checkpoint=own)
+    head = own.build_score_head(outputs_kind.head)
+    read = replace(backend, checkpoint=own)
     try:
-        outputs = outputs_type.open(read, opened.options, head.output.out_features, ours=True)
+        outputs = outputs_kind.open(read, backend.options, head.output.out_features, ours=True)
     except InvalidInput as error:
         labels = f"{head.output.out_features} labels"
         raise damaged("heads", f"objects, this one with {labels}", entry.config) from error
-    return opened_head(kind.spec, opened, outputs, entry.card, head)
+    columns = stored_columns(entry.card, kind.spec.columns)
+    return FittedHead(kind.spec, backend.with_head(head, outputs.layers), outputs, columns, entry.card)
 
 
 def _folder(folder: Path, name: str) -> Path:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self, Unpack, cast
+from typing import Any, Self, Unpack
 
 from bothways.checkpoints import PretrainedEncoder
 from bothways.checkpoints.schema import StoredTasks
@@ -15,20 +15,21 @@ from bothways.compose.multitask.shared_objective import SharedHeads, SharedObjec
 from bothways.compose.multitask.trained import MultiPrediction, MultiReport, TrainedTasks
 from bothways.errors import InvalidInput, NotFitted, did_you_mean
 from bothways.progress import reporting
+from bothways.tasks.backend import OpenOptions
 from bothways.tasks.columns import TextColumns
-from bothways.tasks.head import TrainedHead, TrainingData
-from bothways.tasks.head_task import HeadTask
-from bothways.tasks.learning import Preparation, run_training
-from bothways.tasks.merging import check_merge
-from bothways.tasks.opening import OpenedModel, open_model
-from bothways.tasks.predictor import Predictor, ScoredRows
-from bothways.tasks.reading import OpenOptions
+from bothways.tasks.heads.merging import check_merge
+from bothways.tasks.heads.training import HeadTraining
+from bothways.tasks.outputs import FittedHead
+from bothways.tasks.predict import Predictor, ScoredRows
 from bothways.tasks.registry import task_class
 from bothways.tasks.spec import TaskSpec
-from bothways.tasks.task import TRAINING
+from bothways.tasks.splits import TrainingData
+from bothways.tasks.task import TRAINING, HeadTask
+from bothways.tasks.torch_backend import TorchBackend
 from bothways.threads import loading
 from bothways.training.options import TrainingArguments, TrainingOptions
 from bothways.training.record import TrainingRecord
+from bothways.training.run import run_training
 
 MULTITASK = TaskSpec(
     name="multitask",
@@ -54,8 +55,8 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
 
     spec = MULTITASK
 
-    def __init__(self, opened: OpenedModel, merge: Merge, fitted: TrainedTasks | None = None) -> None:
-        self._untrained = opened
+    def __init__(self, backend: TorchBackend, merge: Merge, fitted: TrainedTasks | None = None) -> None:
+        self._untrained = backend
         self.merge: Merge = merge
         """How the logits of a long text's windows become one."""
         self._fitted = fitted
@@ -69,15 +70,15 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
 
         Args:
             name_or_path: A folder or a name, see `bothways.load`.
-            merge: How the logits of a long text's windows become one, see `bothways.tasks.merging`.
+            merge: The rule that merges windows of long texts, see `bothways.tasks.heads.merging`.
             options: How the checkpoint is found, where it runs, and how texts are read; see
-                `bothways.tasks.reading.OpenOptions`.
+                `bothways.tasks.backend.OpenOptions`.
 
         Raises:
             InvalidInput: An option is out of its range.
             CorruptCheckpoint: A file is damaged.
         """
-        opened = open_model(name_or_path, MULTITASK.name, **options)
+        opened = TorchBackend.open(name_or_path, MULTITASK.name, **options)
         stored = StoredTasks.of(opened.extras) if opened.trained_for == MULTITASK.name else None
         chosen = check_merge(merge or (stored and stored.merge) or "weighted_mean")
         if stored is None:
@@ -87,13 +88,14 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
         return cls(opened, chosen, TrainedTasks(opened, parts, SharedColumns.of(parts)))
 
     @property
-    def _opened(self) -> OpenedModel:
-        return self._untrained if self._fitted is None else self._fitted.opened
+    def backend(self) -> TorchBackend:
+        """The opened encoder."""
+        return self._untrained if self._fitted is None else self._fitted.backend
 
     @property
     def model(self) -> PretrainedEncoder:
         """The encoder and its tokenizer."""
-        return self._opened.model
+        return self.backend.model
 
     @property
     def name(self) -> str:
@@ -159,11 +161,12 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
                 )
         training = TrainingOptions(**options)
         kinds = _kinds(tasks)
-        opened = self._opened.for_training(resumed=training.resume)
+        opened = self.backend.copy_for_training(resumed=training.resume)
         ready = {name: self._prepared(name, tasks[name], opened, kinds, training) for name in tasks}
+        objectives = {name: each.objective for name, each in ready.items()}
         objective = SharedObjective(
-            SharedHeads(opened.model.encoder, [each.objective.model.head for each in ready.values()]),
-            {name: each.objective for name, each in ready.items()},
+            SharedHeads(opened.model.encoder, [each.model.head for each in objectives.values()]),
+            objectives,
             sampling,
             seed=training.seed,
             units={name: each.unit for name, each in ready.items()},
@@ -195,8 +198,8 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
             OutputExists: The folder exists and ``overwrite`` is false.
             OutOfDisk: The disk is full; nothing was left behind.
         """
-        extras = {"task": MULTITASK.name, **self._opened.stored_reading(), "merge": self.merge}
-        write_parts(folder, self._opened, self.fitted.parts, extras, overwrite=overwrite)
+        extras = {"task": MULTITASK.name, **self.backend.stored_reading(), "merge": self.merge}
+        write_parts(folder, self.backend, self.fitted.parts, extras, overwrite=overwrite)
 
     def __repr__(self) -> str:
         if self._fitted is None:
@@ -214,10 +217,10 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
         self,
         name: str,
         data: TaskData,
-        opened: OpenedModel,
+        backend: TorchBackend,
         kinds: Mapping[str, type[HeadTask[Any, Any]]],
         training: TrainingOptions,
-    ) -> Preparation[Any, TrainedHead]:
+    ) -> HeadTraining:
         """Return a task that is ready to be trained.
 
         Raises:
@@ -226,11 +229,12 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
         before = None if self._fitted is None else self._fitted.parts.get(name)
         if before is not None and before.spec != data.spec:
             before = None
-        own = opened_beside(opened, kinds[name], kinds.values(), self.merge)
+        kind = kinds[name]
+        own = opened_beside(backend, kind, kinds.values(), self.merge)
         try:
+            columns, options, _ = kind(own, before).fit_options(data.options)
             source = TrainingData(data.train, data.validation)
-            ready = kinds[name](own, before).prepare(own, source, data.options, training)
-            return cast("Preparation[Any, TrainedHead]", ready)  # what was trained just now has its weights
+            return HeadTraining.of(kind.spec, own, before, source, columns, options, training)
         except InvalidInput as error:
             raise type(error)(f"task {name!r}: {error}") from error
 
@@ -261,7 +265,7 @@ def _kinds(tasks: Mapping[str, TaskData]) -> dict[str, type[HeadTask[Any, Any]]]
     return kinds
 
 
-def _part(part: TrainedHead) -> HeadTask[Any, Any]:
+def _part(part: FittedHead) -> HeadTask[Any, Any]:
     """Return a task as a model of its own."""
     kind: type[HeadTask[Any, Any]] = task_class(part.spec)
-    return kind(part.opened, part)
+    return kind(part.backend, part)

@@ -18,7 +18,7 @@ from bothways.encoder import Encoder, ScoreHead
 from bothways.encoder.head_kinds import EachToken
 from bothways.encoder.heads import layer_rows, layer_states, read_from, read_rows
 from bothways.packing import Packed
-from bothways.tasks.objective import Batch, WindowObjective
+from bothways.tasks.heads.objective import Batch, WindowObjective
 from bothways.training.objective import MicroBatch, Update, Validation
 
 

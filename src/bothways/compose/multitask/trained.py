@@ -5,6 +5,7 @@ Shapes: K numbers that all heads give for a window, or for each of its tokens.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,12 +16,12 @@ from bothways.confidence.confidence import Confidence
 from bothways.data import Example, Source, read_rows
 from bothways.errors import InvalidInput
 from bothways.evaluation import TextsRead
-from bothways.inference import TextRows, TokenOutputs
+from bothways.inference import Rows, TextRows, TextRunner, TokenOutputs
 from bothways.tasks.card import training_baseline
-from bothways.tasks.head import TrainedHead, rows_of_inputs, run_of
-from bothways.tasks.opening import OpenedModel
-from bothways.tasks.outputs import Rows
+from bothways.tasks.outputs import FittedHead
 from bothways.tasks.scores import Scores, TokensRead, texts_read
+from bothways.tasks.torch_backend import TorchBackend
+from bothways.text import EncodedText
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,17 +87,16 @@ class MultiOutputs:
         parts: The tasks by name.
     """
 
-    parts: Mapping[str, TrainedHead]
+    parts: Mapping[str, FittedHead]
 
     labels: ClassVar[tuple[str, ...]] = ()
     confidence: ClassVar[Confidence] = Confidence()
 
-    def decide(self, scores: Iterable[TaskScores], options: object = None) -> Iterator[MultiPrediction]:
-        """Yield the predictions of all tasks."""
+    def decide(self, scores: Sequence[TaskScores], options: object = None) -> list[MultiPrediction]:
+        """Return the predictions of all tasks."""
         del options
-        for each in scores:
-            decided = {name: next(part.outputs.decide([each.tasks[name]])) for name, part in self.parts.items()}
-            yield MultiPrediction(decided)
+        decided = [part.outputs.decide([each.tasks[name] for each in scores]) for name, part in self.parts.items()]
+        return [MultiPrediction(dict(zip(self.parts, row, strict=True))) for row in zip(*decided, strict=True)]
 
     def read(self, data: Source, columns: SharedColumns, options: object = None) -> list[Example[Any]]:
         """Return inputs, each with the labelled example that it is to every task.
@@ -153,18 +153,18 @@ class MultiOutputs:
         return MultiReport(reports, texts_read(each.read for each in scores))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class TrainedTasks:
     """Several heads above one encoder: an immutable value.
 
     Attributes:
-        opened: The encoder.
+        backend: The encoder.
         parts: The tasks by name.
-        columns: Where their inputs stand.
+        columns: Columns of their inputs.
     """
 
-    opened: OpenedModel
-    parts: Mapping[str, TrainedHead]
+    backend: TorchBackend
+    parts: Mapping[str, FittedHead]
     columns: SharedColumns
 
     @property
@@ -181,35 +181,54 @@ class TrainedTasks:
         """Return labels and calibration of each task, as JSON values."""
         return {"tasks": [{"task": name, **part.facts()} for name, part in self.parts.items()]}
 
-    def scores(
-        self,
-        inputs: Iterable[Any],
-        options: object = None,
-        *,
-        description: str = "predicting",
-        total: int | None = None,
-        show_progress: bool | None = None,
-    ) -> Iterator[TaskScores]:
-        """Yield the scores of all tasks, from one pass of the encoder."""
-        del options
+    @property
+    def reader(self) -> FittedHead:
+        """The task that reads the inputs for all: one that reads words, where there is one."""
         parts = list(self.parts.values())
-        reader = next((part for part in parts if part.outputs.reads_words), parts[0])
-        layers = [part.outputs.layers for part in parts]
-        shared = SharedHeads(self.opened.model.encoder, [part.model.head for part in parts], layers).eval()
-        ends = np.cumsum(shared.widths).tolist()
+        return next((part for part in parts if part.outputs.reads_words), parts[0])
+
+    @cached_property
+    def heads(self) -> SharedHeads:
+        """The encoder and all heads as one module."""
+        heads = [part.backend.weights("use").head_model.head for part in self.parts.values()]
+        layers = [part.outputs.layers for part in self.parts.values()]
+        return SharedHeads(self.backend.model.encoder, heads, layers).eval()
+
+    @cached_property
+    def runner(self) -> TextRunner:
+        """The runner of all heads in one pass of the encoder."""
+        return self.reader.backend.weights("use").text_runner(self.heads, per_token=self.heads.per_token)
+
+    def blocks(self, inputs: Iterable[Any]) -> Iterator[list[Any]]:
+        """Yield inputs in blocks that are answered at once."""
+        return self.reader.blocks(inputs)
+
+    def tokenize(self, block: Sequence[Any], first: int) -> list[EncodedText]:
+        """Return the windows of a block's texts; ``first`` inputs came before it."""
+        return self.runner.tokenize([text for value in block for text in self.reader.outputs.texts(value)], first)
+
+    def scores(self, block: Sequence[Any], encoded: Sequence[EncodedText], options: object = None) -> list[TaskScores]:
+        """Return the scores of all tasks for the inputs of a block, from one pass of the encoder."""
+        del options
+        rows, texts = iter(self.runner.rows(encoded)), self.reader.outputs.texts
+        return [self._scores(value, [next(rows) for _ in texts(value)]) for value in block]
+
+    def _scores(self, value: Any, rows: Sequence[Rows]) -> TaskScores:  # noqa: ANN401 (an input of the tasks)
+        ends = np.cumsum(self.heads.widths).tolist()
         slices = [slice(*each) for each in zip([0, *ends[:-1]], ends, strict=True)]
-        run = run_of(reader.opened.engine(shared), shared.per_token, description, total, show_progress)
-        for value, rows in rows_of_inputs(reader.outputs, inputs, run):
-            scores = {
-                name: part.outputs.scores(
-                    value if part.outputs.reads_words else as_given(value),
-                    [_of_head(each, columns, per_token=part.outputs.per_token) for each in rows],
-                )
-                for (name, part), columns in zip(self.parts.items(), slices, strict=True)
-            }
-            windows = sum(len(each.rows if isinstance(each, TokenOutputs) else each.lengths) for each in rows)
-            read = TokensRead(windows, sum(each.dropped_tokens for each in rows))
-            yield TaskScores(np.zeros((0, 0)), None, read, tasks=scores)
+        scores = {
+            name: part.outputs.scores(
+                value if part.outputs.reads_words else as_given(value),
+                [_of_head(each, columns, per_token=part.outputs.per_token) for each in rows],
+            )
+            for (name, part), columns in zip(self.parts.items(), slices, strict=True)
+        }
+        windows = sum(len(each.rows if isinstance(each, TokenOutputs) else each.lengths) for each in rows)
+        read = TokensRead(windows, sum(each.dropped_tokens for each in rows))
+        return TaskScores(np.zeros((0, 0)), None, read, tasks=scores)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in self.__dict__.items() if name != "runner"}
 
 
 def _of_head(rows: Rows, columns: slice, *, per_token: bool) -> Rows:

@@ -8,10 +8,8 @@ from typing_extensions import TypeVar
 
 from bothways.errors import InvalidInput
 from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
-from bothways.tasks.head_task import HeadTask
-from bothways.tasks.labels import LabelOutputs
-from bothways.tasks.predictions import Classification, MultiLabelPrediction, RegressionPrediction
-from bothways.tasks.task import LabelArguments
+from bothways.tasks.heads.predictions import Classification, MultiLabelPrediction, RegressionPrediction
+from bothways.tasks.task import HeadTask, LabelArguments
 from bothways.training.options import TrainingOptions
 
 InputT = TypeVar("InputT")
@@ -20,8 +18,6 @@ LabelT = TypeVar("LabelT", covariant=True, default=Classification)
 
 class _LabelTask(HeadTask[InputT, LabelT], Generic[InputT, LabelT]):
     """A task of labels or numbers."""
-
-    outputs_type = LabelOutputs
 
     def fit_options(self, options: Mapping[str, Any]) -> tuple[Any, Any, TrainingOptions]:
         """Take ``score``, the column of numbers, as the label of a regression."""

@@ -1,7 +1,7 @@
 """Declaration of text and pair classification. Loads no torch."""
 
+from bothways.tasks.classification.options import LabelFitting, LabelOpening, LabelPrediction
 from bothways.tasks.columns import PairColumns, TextColumns
-from bothways.tasks.label_options import LabelLearning, LabelOpening, LabelPrediction
 from bothways.tasks.spec import Hub, TaskSpec
 
 CLASSIFICATION = TaskSpec(
@@ -20,9 +20,12 @@ CLASSIFICATION = TaskSpec(
 with --target multi a list of labels; with --score score, a number to predict:
   {"text": "Lakers win in overtime", "score": 4.5}""",
     open_options=LabelOpening,
-    fit_options=LabelLearning,
+    fit_options=LabelFitting,
     predict_options=LabelPrediction,
     head="sequence",
+    outputs="bothways.tasks.classification.outputs:LabelOutputs",
+    learner="bothways.tasks.classification.learner:LabelLearner",
+    combiner="bothways.tasks.classification.combination:LabelCombiner",
     does="classify texts",
     held_out="a tenth of the rows to learn from, drawn with the seed (of up to 100 texts above a sentence embedder "
     "none: cross-validation measures those)",
@@ -44,8 +47,11 @@ PAIRS = TaskSpec(
 or, with --score score, a number to predict:
   {"text_a": "A man sleeps.", "text_b": "Someone is asleep.", "score": 4.6}""",
     open_options=LabelOpening,
-    fit_options=LabelLearning,
+    fit_options=LabelFitting,
     predict_options=LabelPrediction,
+    outputs="bothways.tasks.classification.outputs:LabelOutputs",
+    learner="bothways.tasks.classification.learner:LabelLearner",
+    combiner="bothways.tasks.classification.combination:LabelCombiner",
     does="classify pairs of texts",
     held_out="about a tenth of the rows to learn from, drawn with the seed, those with the same first text together",
 )

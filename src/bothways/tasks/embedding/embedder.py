@@ -19,8 +19,9 @@ from bothways.checkpoints.files import fingerprint
 from bothways.checkpoints.hub import LocatedModel
 from bothways.data import Source, as_batch
 from bothways.errors import InvalidInput, TextsTruncated
+from bothways.tasks.backend import Backend, OpenOptions
 from bothways.tasks.columns import renamed
-from bothways.tasks.embedding.outputs import unit_rows
+from bothways.tasks.embedding.outputs import Similarity, unit_rows
 from bothways.tasks.embedding.representation import DenseVectors, Role
 from bothways.tasks.embedding.rows import with_usual_kind
 from bothways.tasks.embedding.sentence_layout import EmbeddingSettings, open_sentence_located
@@ -35,20 +36,17 @@ from bothways.tasks.embedding.spec import (
     names_of,
 )
 from bothways.tasks.embedding.trained import TrainedEmbedder, Vectors
-from bothways.tasks.head import TrainingData
-from bothways.tasks.learning import Preparation
-from bothways.tasks.opened import Opened, OpenedExport
-from bothways.tasks.predictions import Similarity
-from bothways.tasks.reading import OpenOptions
+from bothways.tasks.onnx_backend import OnnxBackend
 from bothways.tasks.scores import TokensRead
+from bothways.tasks.splits import TrainingData
 from bothways.tasks.task import FitArguments, Task
 from bothways.training.options import TrainingOptions
 from bothways.training.record import TrainingRecord
 
 if TYPE_CHECKING:
     from bothways.tasks.embedding.losses import EmbeddingLoss
-    from bothways.tasks.embedding.objective import EmbeddingObjective
-    from bothways.tasks.opening import OpenedModel
+    from bothways.tasks.embedding.training import EmbedderTraining
+    from bothways.tasks.torch_backend import TorchBackend
 
 
 class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
@@ -65,7 +63,7 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
     spec = EMBEDDING
 
     @classmethod
-    def _opened(cls, located: LocatedModel, options: OpenOptions) -> Opened:
+    def _backend(cls, located: LocatedModel, options: OpenOptions) -> Backend:
         return open_sentence_located(located, cls.spec.name, options)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
@@ -81,13 +79,13 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
             OutOfDisk: The disk is full; nothing was left behind.
         """
         super().save(folder, overwrite=overwrite)
-        model = self._weights("save").model
+        model = self.backend.weights("save").model
         if model.trainings:
             model.name, model.folder, model.revision, model.trainings = str(folder), Path(folder), None, 0
 
     @classmethod
-    def _open(cls, opened: Opened, options: EmbeddingOpening) -> TrainedEmbedder:
-        return TrainedEmbedder.of(opened, options)
+    def _open(cls, backend: Backend, options: EmbeddingOpening) -> TrainedEmbedder:
+        return TrainedEmbedder.of(backend, options)
 
     def fit(
         self,
@@ -110,20 +108,22 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
             data, options["columns"] = with_usual_kind(data)
         return super().fit(data, labels, validation=validation, **options)
 
-    def _prepare(
+    def _training(
         self,
-        opened: OpenedModel,
-        before: TrainedEmbedder | None,
+        backend: TorchBackend,
         data: TrainingData,
         columns: EmbeddingColumns,
         options: EmbeddingLearning,
         training: TrainingOptions,
-    ) -> Preparation[EmbeddingObjective, TrainedEmbedder]:
+    ) -> EmbedderTraining:
         # No prediction needs losses and objectives.
-        from bothways.tasks.embedding.training import EmbeddingExamples, prepare_embedder
+        from bothways.tasks.embedding.training import EmbedderTraining, EmbeddingExamples
 
         examples = EmbeddingExamples.read(data.train, data.validation, columns, training.seed)
-        return prepare_embedder(replace(before or self.fitted, opened=opened), examples, options, training)
+        return EmbedderTraining.of(replace(self.fitted, backend=backend), examples, options, training)
+
+    def _write(self, fitted: TrainedEmbedder, folder: Path) -> None:
+        fitted.write_with(folder, {"task": self.spec.name, "card": dict(fitted.card)})
 
     def _columns_of(self, usual: EmbeddingColumns, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Take ``columns`` as they are; names of columns also say which kind of rows they are of."""
@@ -271,9 +271,8 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
         Raises:
             InvalidInput: It was trained and not saved since, so what is on disk is another model.
         """
-        opened = self._state[0]
-        if isinstance(opened, OpenedExport):
-            return opened.exported.checksum
+        if isinstance(self.backend, OnnxBackend):
+            return self.backend.exported.checksum
         if self.model.trainings:
             raise InvalidInput("this embedder was trained and is not what is on disk: save it first.")
         return fingerprint(self.model.folder)

@@ -5,8 +5,8 @@ C texts among which they look.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -28,8 +28,7 @@ from bothways.evaluation import (
 from bothways.tasks.card import CardMetrics, optimistic, unmeasured
 from bothways.tasks.embedding.rows import EmbeddingRow, RowTexts, read_embedding_rows
 from bothways.tasks.embedding.spec import EmbeddingColumns, LabelledTexts, PlainTexts, ScoredPairs
-from bothways.tasks.predictions import Similarity
-from bothways.tasks.scores import Scores, TokensRead, texts_read
+from bothways.tasks.scores import Scores, TokensRead, flat, texts_read
 from bothways.training.objective import Validation
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -39,6 +38,23 @@ VectorScores: TypeAlias = Scores[tuple[TokensRead, ...]]
 
 # Texts that are compared with all others at once, and texts whose neighbours a teacher is asked for.
 BLOCK, COMPARED = 512, 512
+
+
+@dataclass(frozen=True, slots=True)
+class Similarity:
+    """The similarity of two texts.
+
+    Attributes:
+        similarity: Cosine of their vectors, -1 to 1.
+        tokens_read: How much of them was read: the windows of the one with more, and the dropped tokens of both.
+    """
+
+    similarity: float
+    tokens_read: TokensRead
+
+    def to_dict(self) -> dict[str, object]:
+        """Return JSON values, flat."""
+        return flat(asdict(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +88,14 @@ class EmbeddingOutputs:
         """Return which texts stand in rows, and what is right."""
         return RowTexts.of(rows)
 
-    def decide(self, scores: Iterable[VectorScores], options: object = None) -> Iterator[Similarity]:
-        """Yield the cosine of the first two texts of each row."""
+    def decide(self, scores: Sequence[VectorScores], options: object = None) -> list[Similarity]:
+        """Return the cosine of the first two texts of each row."""
         del options
+        found = []
         for each in scores:
             first_1H, second_1H = unit_rows(each.logits_RC[:1]), unit_rows(each.logits_RC[1:2])
-            yield Similarity(float((first_1H * second_1H).sum()), each.read)
+            found.append(Similarity(float((first_1H * second_1H).sum()), each.read))
+        return found
 
     def outcomes(self, scores: Sequence[VectorScores], truth: RowTexts, *, calibrated: bool | None = None) -> Outcomes:
         """Return the outcomes of rows.

@@ -18,12 +18,11 @@ from bothways.checkpoints.sentence_layout import LENGTH_FILE, check_modules, sto
 from bothways.choices import Overflow, Pooling
 from bothways.errors import InvalidInput
 from bothways.inference import TextOptions
+from bothways.tasks.backend import USUAL_LENGTH, Backend, OpenOptions, kept_stride, open_backend
 from bothways.tasks.embedding.spec import EmbeddingOpening
-from bothways.tasks.opened import Opened, open_located
-from bothways.tasks.reading import USUAL_LENGTH, OpenOptions, kept_stride
 
 if TYPE_CHECKING:
-    from bothways.tasks.opening import OpenedModel
+    from bothways.tasks.torch_backend import TorchBackend
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +50,21 @@ class EmbeddingSettings:
         return asdict(self)
 
 
-def open_sentence_model(name_or_path: str | Path, task: str, **options: Unpack[OpenOptions]) -> OpenedModel:
-    """Open a checkpoint that reads as many tokens as its folder says, here or for the ecosystem; see `open_model`.
+def open_sentence_model(name_or_path: str | Path, task: str, **options: Unpack[OpenOptions]) -> TorchBackend:
+    """Open a checkpoint that reads as many tokens as its folder says; see `TorchBackend.open`.
 
     Raises:
         InvalidInput: An option is out of range.
         CorruptCheckpoint: A file is damaged. And everything that `bothways.load` raises.
     """
-    from bothways.tasks.opening import open_model
+    from bothways.tasks.torch_backend import TorchBackend
 
     apart, rest = _apart(options)
-    opened = open_model(name_or_path, task, **rest)
-    return replace(opened, reading=_sentence_reading(opened, apart))
+    backend = TorchBackend.open(name_or_path, task, **rest)
+    return replace(backend, reading=_sentence_reading(backend, apart))
 
 
-def open_sentence_located(located: LocatedModel, task: str, options: OpenOptions) -> Opened:
+def open_sentence_located(located: LocatedModel, task: str, options: OpenOptions) -> Backend:
     """Open a model that was found, with weights or exported; see `open_sentence_model`.
 
     Raises:
@@ -73,8 +72,8 @@ def open_sentence_located(located: LocatedModel, task: str, options: OpenOptions
         CorruptCheckpoint: A file is damaged. And everything that `bothways.load` raises.
     """
     apart, rest = _apart(options)
-    opened: Any = open_located(located, task, rest)
-    found: Opened = replace(opened, reading=_sentence_reading(opened, apart))
+    backend: Any = open_backend(located, task, rest)
+    found: Backend = replace(backend, reading=_sentence_reading(backend, apart))
     return found
 
 
@@ -85,24 +84,24 @@ def _apart(options: OpenOptions) -> tuple[OpenOptions, OpenOptions]:
     return {"max_length": length, "stride": stride}, rest
 
 
-def _sentence_reading(opened: Opened, options: OpenOptions) -> TextOptions:
+def _sentence_reading(backend: Backend, options: OpenOptions) -> TextOptions:
     """Return how an embedder reads texts: as the options say, else as its folder says."""
     length, stride = options.get("max_length"), options.get("stride")
-    own, limit = StoredVectors.of(opened.extras), opened.config.max_length or USUAL_LENGTH
+    own, limit = StoredVectors.of(backend.extras), backend.config.max_length or USUAL_LENGTH
     stored = at_most("max_length", own.max_length, limit) or _whole(
-        opened.folder / LENGTH_FILE, "max_seq_length", limit
+        backend.folder / LENGTH_FILE, "max_seq_length", limit
     )
-    before = stored or min(opened.tokenizer.model_max_length or limit, limit)
+    before = stored or min(backend.tokenizer.model_max_length or limit, limit)
     length = before if length is None else check_whole("max_length", length, limit)
     if stride is not None:
         check_whole("stride", stride, length - 1, least=0)
     else:
-        special, stored = opened.tokenizer.special_count(pair=False), at_most("stride", own.stride, limit - 1)
+        special, stored = backend.tokenizer.special_count(pair=False), at_most("stride", own.stride, limit - 1)
         stride = kept_stride(stored, length, before, special)
-    return replace(opened.reading, max_length=length, stride=stride)
+    return replace(backend.reading, max_length=length, stride=stride)
 
 
-def settings_of(opened: Opened, asked: EmbeddingOpening) -> EmbeddingSettings:
+def settings_of(backend: Backend, asked: EmbeddingOpening) -> EmbeddingSettings:
     """Return what is asked for, else what the checkpoint says, else what is usual.
 
     Raises:
@@ -110,11 +109,11 @@ def settings_of(opened: Opened, asked: EmbeddingOpening) -> EmbeddingSettings:
         UnsupportedConfig: The checkpoint's embedder has modules or a pooling that are not built.
         CorruptCheckpoint: A file is damaged.
     """
-    folder, own, hidden = opened.folder, StoredVectors.of(opened.extras), opened.config.hidden
+    folder, own, hidden = backend.folder, StoredVectors.of(backend.extras), backend.config.hidden
     check_modules(folder)
-    pooling = own.pooling or stored_pooling(folder, cls_is_last=opened.tokenizer.cls_is_last) or "mean"
+    pooling = own.pooling or stored_pooling(folder, cls_is_last=backend.tokenizer.cls_is_last) or "mean"
     dimensions = at_most("dimensions", own.dimensions, hidden) or _whole(folder / _GENERAL, "truncate_dim", hidden)
-    reading = opened.reading
+    reading = backend.reading
     stored = EmbeddingSettings(
         pooling, own.unit_length is not False, dimensions, reading.max_length, reading.on_overflow, reading.stride
     )

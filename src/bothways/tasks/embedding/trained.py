@@ -5,7 +5,6 @@ Shapes: N texts, H hidden, K kept dimensions, W windows of one text.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,8 +15,9 @@ from numpy.typing import NDArray
 
 from bothways.checkpoints.schema import Stored
 from bothways.errors import InvalidInput
-from bothways.inference import TextRows, TokenBudget
-from bothways.inference.texts import TextEngine
+from bothways.inference import Rows, TextRows, TextRunner, TokenBudget
+from bothways.inference.texts import blocks, text_size
+from bothways.tasks.backend import Backend
 from bothways.tasks.embedding.outputs import EmbeddingOutputs, VectorScores
 from bothways.tasks.embedding.sentence_layout import EmbeddingSettings, changed, settings_of, write_sentence_layout
 from bothways.tasks.embedding.spec import (
@@ -28,9 +28,10 @@ from bothways.tasks.embedding.spec import (
     VectorArguments,
     stored_kind,
 )
-from bothways.tasks.opened import Opened, OpenedExport
+from bothways.tasks.onnx_backend import OnnxBackend
 from bothways.tasks.scores import Scores, TokensRead
 from bothways.tasks.spec import chosen
+from bothways.text import EncodedText
 
 Vectors: TypeAlias = NDArray[np.float32]
 
@@ -40,14 +41,14 @@ class TrainedEmbedder:
     """An encoder that makes vectors of texts: an immutable value.
 
     Attributes:
-        opened: The encoder, and how it reads texts.
+        backend: The encoder, and how it reads texts.
         settings: How texts become vectors.
         columns: Where the parts of a row stood in training; scored pairs under their usual names before any.
         card: What the model says of its making; empty before a training.
         outputs: What vectors mean.
     """
 
-    opened: Opened
+    backend: Backend
     settings: EmbeddingSettings
     columns: EmbeddingColumns = ScoredPairs()  # noqa: RUF009 (frozen)
     card: Mapping[str, Any] = field(default_factory=dict)
@@ -55,7 +56,7 @@ class TrainedEmbedder:
     outputs: ClassVar[EmbeddingOutputs] = EmbeddingOutputs()
 
     @classmethod
-    def of(cls, opened: Opened, asked: EmbeddingOpening) -> TrainedEmbedder:
+    def of(cls, backend: Backend, asked: EmbeddingOpening) -> TrainedEmbedder:
         """Return the embedder of a checkpoint: any encoder is one.
 
         Raises:
@@ -63,16 +64,16 @@ class TrainedEmbedder:
             UnsupportedConfig: The checkpoint's embedder has modules or a pooling that are not built.
             CorruptCheckpoint: A file is damaged.
         """
-        if isinstance(opened, OpenedExport) and opened.exported.rows.head is not None:
-            raise opened.not_fitted(EMBEDDING.name, "embedder")
-        settings = settings_of(opened, asked)
-        card = Stored.of(opened.extras).card if opened.trained_for == EMBEDDING.name else {}
-        return cls(opened, settings, stored_kind(card), card)
+        if isinstance(backend, OnnxBackend) and backend.exported.rows.head is not None:
+            raise backend.not_fitted(EMBEDDING.name, "embedder")
+        settings = settings_of(backend, asked)
+        card = Stored.of(backend.extras).card if backend.trained_for == EMBEDDING.name else {}
+        return cls(backend, settings, stored_kind(card), card)
 
     @property
     def dimensions(self) -> int:
         """Length of a vector, K."""
-        return self.settings.dimensions or self.opened.config.hidden
+        return self.settings.dimensions or self.backend.config.hidden
 
     def with_settings(self, **asked: Unpack[VectorArguments]) -> TrainedEmbedder:
         """Return the same encoder, of whose texts other vectors are made; what is left out stays.
@@ -83,7 +84,7 @@ class TrainedEmbedder:
         if not asked:
             return self
         known = chosen(EmbeddingOpening, asked, "SentenceEmbedder.encode()", known=("max_tokens", "show_progress"))
-        return replace(self, settings=changed(self.settings, known, self.opened.config.hidden))
+        return replace(self, settings=changed(self.settings, known, self.backend.config.hidden))
 
     def vectors(
         self,
@@ -100,10 +101,9 @@ class TrainedEmbedder:
             InvalidInput: A text is empty or not a string.
             TextTooLong: A text is too long and the policy is ``"error"``.
         """
-        budget = self.opened.budget if max_tokens is None else TokenBudget(max_tokens)
-        engine = self._engine(budget)
-        for rows in engine.run(texts, total=total, description=description, show_progress=show_progress):
-            yield self._finished(self._merged(rows)), TokensRead(len(rows.lengths), rows.dropped_tokens)
+        runner = self._runner(self.backend.budget if max_tokens is None else TokenBudget(max_tokens))
+        rows = runner.run(texts, total=total, description=description, show_progress=show_progress)
+        return map(self._vector, rows)
 
     def encode(
         self,
@@ -123,74 +123,67 @@ class TrainedEmbedder:
             reads.append(read)
         return vectors_NK, reads
 
+    def blocks(self, inputs: Iterable[Sequence[str]]) -> Iterator[list[Sequence[str]]]:
+        """Yield the texts of rows, in blocks of rows that are embedded at once."""
+        reading = self.backend.reading
+        at_most = reading.block_size(self.backend.budget)
+        return blocks(inputs, at_most, reading.block_characters, lambda row: sum(map(text_size, row)))
+
+    def tokenize(self, block: Sequence[Sequence[str]], first: int) -> list[EncodedText]:
+        """Return the windows of the texts of rows; ``first`` rows came before."""
+        return self._runner(self.backend.budget).tokenize([text for row in block for text in row], first)
+
     def scores(
-        self,
-        inputs: Iterable[Sequence[str]],
-        options: object = None,
-        *,
-        description: str = "embedding",
-        total: int | None = None,
-        show_progress: bool | None = None,
-    ) -> Iterator[VectorScores]:
-        """Yield the vectors of the texts of rows, in order and in flat memory."""
+        self, block: Sequence[Sequence[str]], encoded: Sequence[EncodedText], options: object = None
+    ) -> list[VectorScores]:
+        """Return the vectors of the texts of rows."""
         del options
-        waiting: deque[int] = deque()
-        if total is not None:  # all rows are there already
-            inputs = list(inputs)
-            total = sum(map(len, inputs))
-
-        def texts() -> Iterator[str]:
-            for row in inputs:
-                waiting.append(len(row))
-                yield from row
-
-        found: list[tuple[Vectors, TokensRead]] = []
-        for each in self.vectors(texts(), total=total, description=description, show_progress=show_progress):
-            found.append(each)
-            if len(found) == waiting[0]:
-                vectors, reads = zip(*found, strict=True)
-                read = TokensRead(max(one.windows for one in reads), sum(one.dropped_tokens for one in reads))
-                yield Scores(np.stack(vectors).astype(np.float64), reads, read)
-                waiting.popleft()
-                found = []
+        found = map(self._vector, self._runner(self.backend.budget).rows(encoded))
+        scores = []
+        for row in block:
+            vectors, reads = zip(*(next(found) for _ in row), strict=True)
+            read = TokensRead(max(one.windows for one in reads), sum(one.dropped_tokens for one in reads))
+            scores.append(Scores(np.stack(vectors).astype(np.float64), reads, read))
+        return scores
 
     def facts(self) -> dict[str, object]:
         """Return how texts become vectors, and what trained them, as JSON values."""
         shown = {name: self.card[name] for name in ("loss", "matryoshka") if name in self.card}
         return {"pooling": self.settings.pooling, "dimensions": self.dimensions, **shown}
 
-    def write(self, folder: Path, task: str) -> None:
-        """Write the embedder as the ecosystem has it into an existing folder.
+    def write_with(self, folder: Path, extras: Mapping[str, object]) -> None:
+        """Write the embedder as the ecosystem has it, with further entries of ``bothways.json``.
 
         Raises:
             OSError: The disk is full, or the folder cannot be written to.
         """
-        self.write_with(folder, {"task": task, "card": dict(self.card)})
-
-    def write_with(self, folder: Path, extras: Mapping[str, object]) -> None:
-        """Write the encoder of something that is built on an embedder, and what ``bothways.json`` is to say of it."""
-        model, settings = self.opened.weights("save").model, self.settings
+        model, settings = self.backend.weights("save").model, self.settings
         model.write(folder, {"task": None, **settings.to_dict(), **extras})
         write_sentence_layout(folder, model.config.hidden, settings, cls_is_last=model.tokenizer.cls_is_last)
 
-    def _engine(self, budget: TokenBudget) -> TextEngine:
-        """Return what gives a vector for each window.
+    def _runner(self, budget: TokenBudget) -> TextRunner:
+        """Return a runner that gives a vector for each window.
 
         Raises:
             InvalidInput: The graph of an exported model makes no vectors, or by another pooling.
         """
-        if isinstance(self.opened, OpenedExport):
-            rows = self.opened.exported.rows
+        if isinstance(self.backend, OnnxBackend):
+            rows = self.backend.exported.rows
             if rows.pooling != self.settings.pooling:
                 raise InvalidInput(
-                    f"expected the pooling that {self.opened.name!r} was exported with, {rows.pooling!r}, got "
+                    f"expected the pooling that {self.backend.name!r} was exported with, {rows.pooling!r}, got "
                     f"{self.settings.pooling!r}: leave it out, or export the model that it was made of with this one."
                 )
-            return replace(self.opened, budget=budget).engine()
+            return self.backend.text_runner(budget)
         from bothways.tasks.embedding.vector_model import VectorModel
 
-        opened = self.opened.weights("embed")
-        return replace(opened, budget=budget).engine(VectorModel.of(opened.model, self.settings.pooling))
+        backend = replace(self.backend.weights("embed"), budget=budget)
+        return backend.text_runner(VectorModel.of(backend.model, self.settings.pooling))
+
+    def _vector(self, rows: Rows) -> tuple[Vectors, TokensRead]:
+        if not isinstance(rows, TextRows):
+            raise TypeError("vectors are read from a row for each window")
+        return self._finished(self._merged(rows)), TokensRead(len(rows.lengths), rows.dropped_tokens)
 
     def _merged(self, rows: TextRows) -> Vectors:
         if len(rows.rows_WK) == 1:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +24,11 @@ from bothways.tasks.embedding.losses import (
 from bothways.tasks.embedding.objective import EmbeddingObjective, stored_vectors
 from bothways.tasks.embedding.outputs import metrics_of, validation_of, without_contrast
 from bothways.tasks.embedding.rows import EmbeddingRow, RowTexts, StoredRows, read_embedding_rows
+from bothways.tasks.embedding.sentence_layout import EmbeddingSettings
 from bothways.tasks.embedding.spec import EmbeddingColumns, EmbeddingLearning, LabelledTexts
 from bothways.tasks.embedding.trained import TrainedEmbedder
 from bothways.tasks.embedding.vector_model import VectorModel
-from bothways.tasks.findings import notes_on_training
-from bothways.tasks.learning import Preparation
+from bothways.tasks.heads.diagnostics import notes_on_training
 from bothways.tasks.splits import hold_out, hold_out_pairs
 from bothways.training.objective import Validation
 from bothways.training.options import TrainingOptions
@@ -87,78 +87,117 @@ class EmbeddingExamples:
         return None if why is None else f"of the held-out rows, {why}"
 
 
-def prepare_embedder(
-    begun: TrainedEmbedder,
-    examples: EmbeddingExamples,
-    options: EmbeddingLearning,
-    training: TrainingOptions,
-) -> Preparation[EmbeddingObjective, TrainedEmbedder]:
-    """Lay out the training of an embedder.
+@dataclass(frozen=True, slots=True)
+class EmbedderTraining:
+    """An embedder that is ready to be trained.
 
-    Args:
-        begun: The embedder, whose encoder is trained in place.
-        examples: What to learn from.
-        options: Loss, and pairs of labelled texts.
+    Attributes:
+        start: The embedder, whose encoder is trained in place.
+        examples: The training data.
+        stored: The rows to learn from, tokenised.
+        held: The held-out rows; None without any.
+        loss: The loss.
+        module: Encoder and pooling.
         training: Options of the training.
-
-    Raises:
-        InvalidInput: The data or an option is not usable.
+        objective: Encoder, rows and loss, for the training loop.
     """
-    model, settings, columns = begun.opened.weights("train").model, begun.settings, examples.columns
-    loss, why = options.loss or usual_loss(columns), examples.unmeasured
-    check_loss(loss, columns, begun.dimensions)
-    stored = _stored(begun, examples.training, loss, training)
-    held = _stored(begun, examples.held_out, loss, training) if examples.held_out else None
-    module = VectorModel.of(model, settings.pooling)
 
-    def measured() -> tuple[NDArray[np.float32], RowTexts] | None:
-        if held is None or why is not None:
-            return None
-        return stored_vectors(module, held.store, training.max_tokens, settings), held
+    start: TrainedEmbedder
+    examples: EmbeddingExamples
+    stored: StoredRows
+    held: StoredRows | None
+    loss: EmbeddingLoss
+    module: VectorModel
+    training: TrainingOptions
+    objective: EmbeddingObjective
 
-    def validate() -> Validation | None:
-        found = measured()
-        return None if found is None else validation_of(*found)
+    unit: ClassVar[float] = 1.0
 
-    def finish(record: TrainingRecord) -> TrainedEmbedder:
-        used = DataUsed(columns, stored.part, None if held is None else held.part, split=examples.split)
+    @classmethod
+    def of(
+        cls,
+        start: TrainedEmbedder,
+        examples: EmbeddingExamples,
+        options: EmbeddingLearning,
+        training: TrainingOptions,
+    ) -> "EmbedderTraining":
+        """Tokenise the rows and lay out the training of an embedder, in place.
+
+        Args:
+            start: The embedder.
+            examples: The training data.
+            options: Loss, and pairs of labelled texts.
+            training: Options of the training.
+
+        Raises:
+            InvalidInput: The data or an option is not usable.
+        """
+        settings, columns = start.settings, examples.columns
+        loss = options.loss or usual_loss(columns)
+        check_loss(loss, columns, start.dimensions)
+        stored = _stored(start, examples.training, loss, training)
+        held = _stored(start, examples.held_out, loss, training) if examples.held_out else None
+        module = VectorModel.of(start.backend.weights("train").model, settings.pooling)
+
+        def validate() -> Validation | None:
+            found = _measured(examples, held, module, training, settings)
+            return None if found is None else validation_of(*found)
+
+        identity: dict[str, str | int | float | bool | None] = {
+            "validation data": None if held is None else held.digest,
+            "loss": str(loss_settings(loss)),
+            "pooling": settings.pooling,
+            "unit length": settings.unit_length,
+            "dimensions": settings.dimensions,
+            "pairs per text": options.pairs_per_text,
+        }
+        objective = EmbeddingObjective(
+            module,
+            settings,
+            _source(stored, loss, options.pairs_per_text, training.seed),
+            loss,
+            validate,
+            batch_size=training.rows_in_update(),
+            tokens=training.max_tokens,
+            seed=training.seed,
+            identity=identity,
+        )
+        return cls(start, examples, stored, held, loss, module, training, objective)
+
+    def finish(self, record: TrainingRecord) -> TrainedEmbedder:
+        """Return the trained embedder with its card."""
+        examples, held, why = self.examples, self.held, self.examples.unmeasured
+        used = DataUsed(examples.columns, self.stored.part, None if held is None else held.part, split=examples.split)
         if held is not None and why is None:
             phase("evaluating on the held-out rows")
-        found = measured()
+        found = _measured(examples, held, self.module, self.training, self.start.settings)
         none = CardMetrics(None, (unmeasured(str(why)),))
-        metrics = none if found is None else metrics_of(*found, seed=training.seed)
+        metrics = none if found is None else metrics_of(*found, seed=self.training.seed)
         notes = [] if found is None else notes_on_training(record, len(examples.held_out))
-        card = {**written_card(model, record, used, metrics), **loss_settings(loss), "notes": notes}
-        return replace(begun, columns=columns, card=card)
+        model = self.start.backend.weights("train").model
+        card = {**written_card(model, record, used, metrics), **loss_settings(self.loss), "notes": notes}
+        return replace(self.start, columns=examples.columns, card=card)
 
-    identity: dict[str, Any] = {
-        "validation data": None if held is None else held.digest,
-        "loss": str(loss_settings(loss)),
-        "pooling": settings.pooling,
-        "unit length": settings.unit_length,
-        "dimensions": settings.dimensions,
-        "pairs per text": options.pairs_per_text,
-    }
-    objective = EmbeddingObjective(
-        module,
-        settings,
-        _source(stored, loss, options.pairs_per_text, training.seed),
-        loss,
-        validate,
-        batch_size=training.rows_in_update(),
-        tokens=training.max_tokens,
-        seed=training.seed,
-        identity=identity,
-    )
-    return Preparation(objective, finish)
+
+def _measured(
+    examples: EmbeddingExamples,
+    held: StoredRows | None,
+    module: VectorModel,
+    training: TrainingOptions,
+    settings: EmbeddingSettings,
+) -> tuple[NDArray[np.float32], RowTexts] | None:
+    """Return the vectors of the held-out rows; None where they say nothing of the embedder."""
+    if held is None or examples.unmeasured is not None:
+        return None
+    return stored_vectors(module, held.store, training.max_tokens, settings), held
 
 
 def _stored(
-    begun: TrainedEmbedder, rows: Sequence[EmbeddingRow], loss: EmbeddingLoss, training: TrainingOptions
+    start: TrainedEmbedder, rows: Sequence[EmbeddingRow], loss: EmbeddingLoss, training: TrainingOptions
 ) -> StoredRows:
     """Tokenise rows; a teacher's texts are rows of their own, and their truth is what it makes of them."""
     texts, known, inner = [text for row in rows for text in row.text], RowTexts.of(rows), plain(loss)
-    store = begun.opened.stored(texts)
+    store = start.backend.stored(texts)
     texts_RK, truth_R = known.texts_RK, known.truth_R
     if isinstance(inner, Distillation):
         vectors_ND = inner.teacher.encode(texts, show_progress=training.show_progress)

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, overload
 
 from bothways.checkpoints.schema import Stored
 from bothways.data import Source
 from bothways.errors import InvalidInput, NotFitted
+from bothways.tasks.backend import Backend
 from bothways.tasks.columns import TextColumns, batch_of, stored_columns
-from bothways.tasks.head import TrainingData
-from bothways.tasks.learning import Preparation
 from bothways.tasks.masked_lm.fitted import HEAD, ExportedMaskedLM, FittedMaskedLM
 from bothways.tasks.masked_lm.predictions import FilledText, PseudoLikelihood
 from bothways.tasks.masked_lm.pseudo_likelihood import pseudo_likelihood
 from bothways.tasks.masked_lm.spec import MASKED_LM, MaskedTextColumns, MaskingOptions
-from bothways.tasks.opened import Opened, OpenedExport
-from bothways.tasks.predictor import ScoredRows
+from bothways.tasks.onnx_backend import OnnxBackend
+from bothways.tasks.predict import ScoredRows
+from bothways.tasks.splits import TrainingData
 from bothways.tasks.task import Task
 from bothways.training.options import TrainingOptions
 
 if TYPE_CHECKING:
-    from bothways.objectives import PretrainingObjective
-    from bothways.tasks.masked_lm.trained import TrainedMaskedLM
-    from bothways.tasks.opening import OpenedModel
+    from bothways.tasks.masked_lm.trained import MaskedLMTraining, TrainedMaskedLM
+    from bothways.tasks.torch_backend import TorchBackend
 
 
 class FillMask(Task[str, FilledText, FittedMaskedLM]):
@@ -46,44 +46,48 @@ class FillMask(Task[str, FilledText, FittedMaskedLM]):
     spec = MASKED_LM
 
     @classmethod
-    def _open(cls, opened: Opened, options: object) -> FittedMaskedLM | None:
+    def _open(cls, backend: Backend, options: object) -> FittedMaskedLM | None:
         del options
-        family = opened.family
+        family = backend.family
         if HEAD not in family.heads:
             raise InvalidInput(
                 f"{family.title} models do not predict masked tokens: they have one of the heads "
                 f"{', '.join(family.heads)}. Take a model of another family, such as BERT or RoBERTa."
             )
-        if isinstance(opened, OpenedExport):
-            if opened.exported.rows.head != HEAD:
-                raise opened.not_fitted(MASKED_LM.name, "masked language modelling head")
+        if isinstance(backend, OnnxBackend):
+            if backend.exported.rows.head != HEAD:
+                raise backend.not_fitted(MASKED_LM.name, "masked language modelling head")
         elif (
-            HEAD not in family.architecture_heads(opened.settings)
-            and HEAD not in opened.weights("use").checkpoint.heads()
+            HEAD not in family.architecture_heads(backend.settings)
+            and HEAD not in backend.weights("use").checkpoint.heads()
         ):
             return None
-        card = Stored.of(opened.extras).card if opened.trained_for == MASKED_LM.name else {}
+        card = Stored.of(backend.extras).card if backend.trained_for == MASKED_LM.name else {}
         columns = stored_columns(card, MaskedTextColumns())
-        if isinstance(opened, OpenedExport):
-            return ExportedMaskedLM.of(opened, columns, card)
-        model = opened.weights("use")
+        if isinstance(backend, OnnxBackend):
+            return ExportedMaskedLM.of(backend, columns, card)
         from bothways.tasks.masked_lm.trained import TrainedMaskedLM
 
+        model = backend.weights("use")
         return TrainedMaskedLM.of(model, model.checkpoint.build_masked_lm_head(), columns, card)
 
-    def _prepare(
+    def _training(
         self,
-        opened: OpenedModel,
-        before: FittedMaskedLM | None,
+        backend: TorchBackend,
         data: TrainingData,
         columns: MaskedTextColumns,
         options: MaskingOptions,
         training: TrainingOptions,
-    ) -> Preparation[PretrainingObjective, FittedMaskedLM]:
-        from bothways.tasks.masked_lm.trained import prepare_masked_lm
+    ) -> MaskedLMTraining:
+        from bothways.tasks.masked_lm.trained import MaskedLMTraining
 
-        start = cast("TrainedMaskedLM | None", before)  # an export is refused before
-        return prepare_masked_lm(opened, start, data, columns, options.masking, training)
+        before = cast("TrainedMaskedLM | None", self._fitted)  # an export is refused before
+        return MaskedLMTraining.of(backend, before, data, columns, options.masking, training)
+
+    def _write(self, fitted: FittedMaskedLM, folder: Path) -> None:
+        from bothways.tasks.masked_lm.trained import write_masked_lm
+
+        write_masked_lm(cast("TrainedMaskedLM", fitted), folder)
 
     def _not_fitted(self) -> NotFitted:
         return NotFitted(
@@ -96,15 +100,6 @@ class FillMask(Task[str, FilledText, FittedMaskedLM]):
     def has_head(self) -> bool:
         """True if there is a head to fill masks with; without one, `fit` draws a new one."""
         return self._fitted is not None
-
-    @property
-    def comparable(self) -> tuple[str, ...]:
-        """The names that predictions can have.
-
-        Raises:
-            InvalidInput: Always: a filling is neither right nor wrong.
-        """
-        raise InvalidInput(f"expected models whose answers can be right or wrong, got a {type(self).__name__}.")
 
     def _scored(
         self,
@@ -162,7 +157,7 @@ class FillMask(Task[str, FilledText, FittedMaskedLM]):
         """Yield `pseudo_log_likelihood` for an iterable of any length, in order and in flat memory."""
         fitted, tokenizer = self.fitted, self.tokenizer
         searches = (
-            pseudo_likelihood(text, tokenizer, fitted.opened.reading, index=index, whole_words=whole_words)
+            pseudo_likelihood(text, tokenizer, fitted.backend.reading, index=index, whole_words=whole_words)
             for index, text in enumerate(texts)
         )
         return fitted.run(searches, "scoring", total=total, show_progress=show_progress)

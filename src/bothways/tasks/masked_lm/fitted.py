@@ -9,8 +9,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -23,14 +22,16 @@ from bothways.families import HeadName
 from bothways.inference.graph import GraphScorer
 from bothways.inference.queries import Named, Query, Scorer, Search, run_search, together
 from bothways.progress import progress
+from bothways.tasks.backend import Backend
 from bothways.tasks.masked_lm.masked_text import MaskReader
 from bothways.tasks.masked_lm.outputs import MaskedLMOutputs
 from bothways.tasks.masked_lm.search import FoundFills
 from bothways.tasks.masked_lm.spec import FillOptions, MaskedTextColumns
-from bothways.tasks.opened import Opened, OpenedExport
-from bothways.tasks.predictor import ScoredRows
-from bothways.tasks.reading import stored_texts as stored
+from bothways.tasks.onnx_backend import OnnxBackend
+from bothways.tasks.predict import ScoredRows
 from bothways.tasks.scores import Scores, TokensRead
+from bothways.tasks.spec import options_of
+from bothways.text import EncodedText
 
 if TYPE_CHECKING:
     from bothways.objectives.masking import Masker
@@ -47,7 +48,7 @@ class FittedMaskedLM(ABC):
     """A masked language model that answers: an immutable value, for any number of threads.
 
     Attributes:
-        opened: The model, and how it reads texts.
+        backend: The model, and how it reads texts.
         scorer: Answers queries about single places; it works out once which words the vocabulary spells.
         outputs: What the head's outputs mean.
         columns: Where texts stood in training.
@@ -56,7 +57,7 @@ class FittedMaskedLM(ABC):
 
     __slots__ = ()
 
-    opened: Opened
+    backend: Backend
     scorer: Scorer
     outputs: MaskedLMOutputs
     columns: MaskedTextColumns
@@ -70,23 +71,24 @@ class FittedMaskedLM(ABC):
             InvalidInput: The texts have no token to mask.
         """
 
-    @abstractmethod
-    def write(self, folder: Path, task: str) -> None:
-        """Write the model into an existing folder."""
+    def blocks(self, inputs: Iterable[str]) -> Iterator[list[tuple[int, str]]]:
+        """Yield texts with their numbers, in blocks whose searches run together."""
+        numbered = enumerate(inputs)
+        while block := list(itertools.islice(numbered, BLOCK)):
+            yield block
+
+    def tokenize(self, block: Sequence[tuple[int, str]], first: int) -> list[EncodedText]:
+        """Return nothing: each search reads its text around the masks."""
+        del block, first
+        return []
 
     def scores(
-        self,
-        inputs: Iterable[str],
-        options: FillOptions | None = None,
-        *,
-        description: str = "filling masks",
-        total: int | None = None,
-        show_progress: bool | None = None,
-    ) -> Iterator[Scores[FoundFills]]:
-        """Yield the scores of texts with masks, in order and in flat memory."""
-        wanted = options or FillOptions()
-        searches = (self.outputs.search(text, index, wanted) for index, text in enumerate(inputs))
-        return self.run(searches, description, total=total, show_progress=show_progress)
+        self, block: Sequence[tuple[int, str]], encoded: Sequence[EncodedText], options: object = None
+    ) -> list[Scores[FoundFills]]:
+        """Return the scores of numbered texts with masks."""
+        del encoded
+        given = options_of(FillOptions, options)
+        return run_search(together([self.outputs.search(text, index, given) for index, text in block]), self.scorer)
 
     def run(
         self, searches: Iterator[Search[ResultT]], description: str, *, total: int | None, show_progress: bool | None
@@ -99,7 +101,7 @@ class FittedMaskedLM(ABC):
 
     def losses(self, data: Source | Iterable[str], columns: MaskedTextColumns, masker: Masker) -> ScoredRows:
         """Return the scores of raw texts at the masker's places, see `MaskedLMOutputs.outcomes`."""
-        store = stored_texts(self.opened, raw_texts(data, columns))
+        store = stored_texts(self.backend, raw_texts(data, columns))
         losses = self.token_losses(store, masker)
         windows = np.bincount(store.text_of_window).tolist()
         read = map(TokensRead, windows, store.dropped_tokens.tolist())
@@ -122,26 +124,26 @@ class ExportedMaskedLM(FittedMaskedLM):
     """A masked language model that was exported: its graph answers.
 
     Attributes:
-        opened: The export, and how it reads texts.
+        backend: The export, and how it reads texts.
         scorer: Answers queries about single places.
         outputs: What the head's outputs mean.
         columns: Where texts stood in training.
         card: What the model says of its making.
     """
 
-    opened: OpenedExport
+    backend: OnnxBackend
     scorer: GraphScorer
     outputs: MaskedLMOutputs
     columns: MaskedTextColumns
     card: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, opened: OpenedExport, columns: MaskedTextColumns, card: Mapping[str, Any]) -> ExportedMaskedLM:
+    def of(cls, backend: OnnxBackend, columns: MaskedTextColumns, card: Mapping[str, Any]) -> ExportedMaskedLM:
         """Return the model of an export."""
-        tokenizer, reading = opened.tokenizer, opened.reading
+        tokenizer, reading = backend.tokenizer, backend.reading
         outputs = MaskedLMOutputs(MaskReader(tokenizer, reading.max_length, reading.on_overflow))
-        scorer = GraphScorer(opened.graph, tokenizer, opened.config.vocabulary, opened.budget)
-        return cls(opened, scorer, outputs, columns, card)
+        scorer = GraphScorer(backend.graph, tokenizer, backend.config.vocabulary, backend.budget)
+        return cls(backend, scorer, outputs, columns, card)
 
     def token_losses(self, store: WindowStore, masker: Masker) -> TokenLosses:
         """Return the losses of stored texts at the masker's places; each is read by itself, so it takes its time.
@@ -161,15 +163,6 @@ class ExportedMaskedLM(FittedMaskedLM):
                 right = float(logs_V.argmax() == targets[number])
                 sums_N3[store.text_of_window[window.number]] += -float(logs_V[targets[number]]), right, 1.0
         return TokenLosses(losses_N=sums_N3[:, 0], right_N=sums_N3[:, 1], tokens_N=sums_N3[:, 2])
-
-    def write(self, folder: Path, task: str) -> NoReturn:
-        """Refuse: there are no weights to write.
-
-        Raises:
-            InvalidInput: Always.
-        """
-        del folder, task
-        raise self.opened.exported.no_weights("save")
 
 
 def raw_texts(source: Source | Iterable[str], columns: MaskedTextColumns) -> list[Example[None]]:
@@ -196,8 +189,8 @@ def raw_texts(source: Source | Iterable[str], columns: MaskedTextColumns) -> lis
     return examples
 
 
-def stored_texts(opened: Opened, examples: Sequence[Example[None]]) -> WindowStore:
-    """Return raw texts, tokenised; their windows share no tokens unless a stride was asked for."""
-    # Windows that overlap would have some tokens learnt twice.
-    reading = replace(opened.reading, stride=opened.reading.stride or 0)
-    return stored(opened.tokenizer, [example.text for example in examples], reading)
+def stored_texts(backend: Backend, examples: Sequence[Example[None]]) -> WindowStore:
+    """Return raw texts, tokenised; their windows share no tokens unless a stride was given."""
+    # Tokens in two windows would be learnt twice.
+    reading = replace(backend.reading, stride=backend.reading.stride or 0)
+    return replace(cast("Any", backend), reading=reading).stored([example.text for example in examples])  # type: ignore[no-any-return]

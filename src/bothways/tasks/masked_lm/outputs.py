@@ -4,7 +4,7 @@ Shape letters: N texts, R fillings of a text.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
@@ -67,9 +67,10 @@ class MaskedLMOutputs:
         logs_R1 = np.array([[each.log_probability] for each in found.together]).reshape(-1, 1)
         return Scores(logs_R1, found, TokensRead(1, read.dropped_tokens))
 
-    def decide(self, scores: Iterable[Scores[FoundFills]], options: object = None) -> Iterator[FilledText]:
-        """Yield the fillings of each text."""
+    def decide(self, scores: Sequence[Scores[FoundFills]], options: object = None) -> list[FilledText]:
+        """Return the fillings of each text."""
         del options
+        texts = []
         for each in scores:
             found, many = each.places, each.places.choice.most_pieces > 1
             fillings = [self._filling(found, one) for one in found.together]
@@ -77,7 +78,8 @@ class MaskedLMOutputs:
             if many:  # a word may be cut into pieces in several ways
                 fillings = _first_of_each(fillings, lambda filling: filling.text)
                 words = [_first_of_each(best, lambda one: (one.word, self._continues(one.pieces[0]))) for best in words]
-            yield FilledText(tuple(fillings), tuple(map(tuple, words)), each.read.dropped_tokens)
+            texts.append(FilledText(tuple(fillings), tuple(map(tuple, words)), each.read.dropped_tokens))
+        return texts
 
     def outcomes(
         self, scores: Sequence[Scores[None]], truth: FloatArray, *, calibrated: bool | None = None

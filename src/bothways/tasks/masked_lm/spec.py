@@ -93,6 +93,7 @@ MASKED_LM = TaskSpec(
     fit_options=MaskingOptions,
     data_options=MaskingOptions,
     predict_options=FillOptions,
+    comparable=False,
     head="masked_lm",
     does="fill masks",
 )

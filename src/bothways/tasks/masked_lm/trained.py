@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from bothways.data.windows import WindowStore
 from bothways.encoder import MaskedLMHead
@@ -15,14 +15,12 @@ from bothways.inference.masked_lm import MaskedLMScorer
 from bothways.objectives import MaskedLM, Masker, Masking, PretrainingObjective, TextWindows, masked_losses
 from bothways.progress import phase
 from bothways.tasks.card import LIKE_THESE, CardMetrics, DataUsed, data_part, optimistic, written_card
-from bothways.tasks.head import TrainingData
-from bothways.tasks.learning import Preparation
 from bothways.tasks.masked_lm.fitted import HEAD, FittedMaskedLM, raw_texts, stored_texts
 from bothways.tasks.masked_lm.masked_text import MaskReader
 from bothways.tasks.masked_lm.outputs import MaskedLMOutputs
-from bothways.tasks.masked_lm.spec import MaskedTextColumns
-from bothways.tasks.opening import OpenedModel
-from bothways.tasks.splits import hold_out
+from bothways.tasks.masked_lm.spec import MASKED_LM, MaskedTextColumns
+from bothways.tasks.splits import TrainingData, hold_out
+from bothways.tasks.torch_backend import TorchBackend
 from bothways.training.options import TrainingOptions
 from bothways.training.record import TrainingRecord
 from bothways.training.seeding import seeded
@@ -40,7 +38,7 @@ class TrainedMaskedLM(FittedMaskedLM):
     """An encoder and its masked language modelling head: an immutable value, for any number of threads.
 
     Attributes:
-        opened: The encoder, and how it reads texts.
+        backend: The encoder, and how it reads texts.
         model: Encoder and head.
         scorer: Answers queries about single places; it works out once which words the vocabulary spells.
         outputs: What the head's outputs mean.
@@ -48,7 +46,7 @@ class TrainedMaskedLM(FittedMaskedLM):
         card: What the model says of its making, with what `fit` measured before and after.
     """
 
-    opened: OpenedModel
+    backend: TorchBackend
     model: MaskedLM
     scorer: MaskedLMScorer
     outputs: MaskedLMOutputs
@@ -57,13 +55,13 @@ class TrainedMaskedLM(FittedMaskedLM):
 
     @classmethod
     def of(
-        cls, opened: OpenedModel, head: MaskedLMHead, columns: MaskedTextColumns, card: Mapping[str, Any]
+        cls, backend: TorchBackend, head: MaskedLMHead, columns: MaskedTextColumns, card: Mapping[str, Any]
     ) -> "TrainedMaskedLM":
         """Put a head above the encoder, where the encoder is."""
-        encoder, tokenizer, reading = opened.model.encoder, opened.model.tokenizer, opened.reading
-        model = MaskedLM(encoder, head.to(opened.model.device, opened.head_dtype)).eval()
+        encoder, tokenizer, reading = backend.model.encoder, backend.tokenizer, backend.reading
+        model = MaskedLM(encoder, head.to(backend.model.device, backend.head_dtype)).eval()
         outputs = MaskedLMOutputs(MaskReader(tokenizer, reading.max_length, reading.on_overflow))
-        return cls(opened, model, MaskedLMScorer(encoder, model.head, tokenizer), outputs, columns, card)
+        return cls(backend, model, MaskedLMScorer(encoder, model.head, tokenizer), outputs, columns, card)
 
     def token_losses(self, store: WindowStore, masker: Masker) -> TokenLosses:
         """Return the losses of stored texts at the masker's places.
@@ -71,65 +69,96 @@ class TrainedMaskedLM(FittedMaskedLM):
         Raises:
             InvalidInput: The texts have no token to mask.
         """
-        return masked_losses(self.model, store, masker, self.opened.batch_tokens)
-
-    def write(self, folder: Path, task: str) -> None:
-        """Write encoder and head in the ecosystem's layout into an existing folder.
-
-        It opens as a masked language model in transformers, and here as any encoder, to be fine-tuned for a task.
-
-        Raises:
-            OSError: The disk is full, or the folder cannot be written to.
-        """
-        with_head = replace(self.opened.model, heads={HEAD: self.model.head})
-        with_head.write(folder, {"task": task, **self.opened.stored_reading(), "card": dict(self.card)})
+        return masked_losses(self.model, store, masker, self.backend.budget.tokens)
 
 
-def prepare_masked_lm(
-    opened: OpenedModel,
-    before: TrainedMaskedLM | None,
-    data: TrainingData,
-    columns: MaskedTextColumns,
-    masking: Masking | None,
-    training: TrainingOptions,
-) -> Preparation[PretrainingObjective, TrainedMaskedLM]:
-    """Read raw texts, draw a head on the model's own token table if there is none, and lay out the training.
+def write_masked_lm(fitted: TrainedMaskedLM, folder: Path) -> None:
+    """Write encoder and head in the ecosystem's layout into an existing folder.
+
+    It opens as a masked language model in transformers, and here as any encoder, to be fine-tuned for a task.
 
     Raises:
-        InvalidInput: The data are not usable; the message names the row.
-        TextTooLong: A text is too long and the policy is ``"error"``.
+        OSError: The disk is full, or the folder cannot be written to.
     """
-    examples = raw_texts(data.train, columns)
-    if data.validation is None:
-        examples, held_out = hold_out(examples, 0.1, training.seed, lambda _: (), group=lambda each: each.text)
-    else:
-        held_out = raw_texts(data.validation, columns)
-    stored, held = stored_texts(opened, examples), stored_texts(opened, held_out)
-    masker = Masker(opened.model.tokenizer, masking or Masking(), training.seed)
-    if before is None:
-        with seeded(training.seed):
-            head = opened.checkpoint.new_masked_lm_head()
-    else:
-        head = deepcopy(before.model.head)
-    begun = TrainedMaskedLM.of(opened, head, columns, {})
-    sources = TextWindows(stored, masker, "training"), TextWindows(held, masker, "validation")
-    objective = PretrainingObjective.in_epochs(
-        begun.model, *sources, masker, batch_size=training.rows_in_update(), tokens=training.max_tokens
-    )
+    backend = fitted.backend
+    with_head = replace(backend.model, heads={HEAD: fitted.model.head})
+    with_head.write(folder, {"task": MASKED_LM.name, **backend.stored_reading(), "card": dict(fitted.card)})
 
-    def predicted() -> Report:
-        """Return how well the validation texts are predicted, at the places that are theirs for the whole training."""
-        losses = masked_losses(begun.model, held, masker, training.max_tokens)
-        return token_outcomes(losses).report(seed=masker.seed)
 
-    first = predicted()
+@dataclass(frozen=True, slots=True, eq=False)
+class MaskedLMTraining:
+    """Masked language modelling on raw texts, ready to be trained.
 
-    def finish(record: TrainingRecord) -> TrainedMaskedLM:
-        phase("evaluating on the held-out texts")
+    Attributes:
+        started: Encoder and head before the first update.
+        new_head: Whether the head was drawn at random.
+        data: The data of the card.
+        held: The held-out texts.
+        masker: Chooses the tokens to mask.
+        tokens: Token budget of a batch.
+        objective: Encoder, head, texts and loss, for the training loop.
+        before: How well the held-out texts were predicted before the training.
+    """
+
+    started: TrainedMaskedLM
+    new_head: bool
+    data: DataUsed
+    held: WindowStore
+    masker: Masker
+    tokens: int
+    objective: PretrainingObjective
+    before: Report
+
+    unit: ClassVar[float] = 1.0
+
+    @classmethod
+    def of(
+        cls,
+        backend: TorchBackend,
+        before: TrainedMaskedLM | None,
+        data: TrainingData,
+        columns: MaskedTextColumns,
+        masking: Masking | None,
+        training: TrainingOptions,
+    ) -> "MaskedLMTraining":
+        """Read raw texts, and draw a head on the model's own token table if there is none.
+
+        Raises:
+            InvalidInput: The data are not usable; the message names the row.
+            TextTooLong: A text is too long and the policy is ``"error"``.
+        """
+        examples = raw_texts(data.train, columns)
+        if data.validation is None:
+            examples, held_out = hold_out(examples, 0.1, training.seed, lambda _: (), group=lambda each: each.text)
+        else:
+            held_out = raw_texts(data.validation, columns)
+        stored, held = stored_texts(backend, examples), stored_texts(backend, held_out)
+        masker = Masker(backend.tokenizer, masking or Masking(), training.seed)
+        if before is None:
+            with seeded(training.seed):
+                head = backend.checkpoint.new_masked_lm_head()
+        else:
+            head = deepcopy(before.model.head)
+        started = TrainedMaskedLM.of(backend, head, columns, {})
+        sources = TextWindows(stored, masker, "training"), TextWindows(held, masker, "validation")
+        objective = PretrainingObjective.in_epochs(
+            started.model, *sources, masker, batch_size=training.rows_in_update(), tokens=training.max_tokens
+        )
         parts = data_part(len(examples), stored), data_part(len(held_out), held)
         used = DataUsed(columns, *parts, split=data.validation is None)
-        card = written_card(opened.model, record, used, CardMetrics(predicted(), LIMITS))
-        own = {"new_head": before is None, "before": flat_estimates(first.estimates)}
-        return replace(begun, card={**card, "masking": masker.masking.to_card(), **own})
+        report = _report(started, held, masker, training.max_tokens)
+        return cls(started, before is None, used, held, masker, training.max_tokens, objective, report)
 
-    return Preparation(objective, finish)
+    def finish(self, record: TrainingRecord) -> TrainedMaskedLM:
+        """Return the trained model, with its metrics before and after."""
+        phase("evaluating on the held-out texts")
+        report = _report(self.started, self.held, self.masker, self.tokens)
+        card = written_card(self.started.backend.model, record, self.data, CardMetrics(report, LIMITS))
+        own = {"new_head": self.new_head, "before": flat_estimates(self.before.estimates)}
+        return replace(self.started, card={**card, "masking": self.masker.masking.to_card(), **own})
+
+
+def _report(fitted: TrainedMaskedLM, held: WindowStore, masker: Masker, tokens: int) -> Report:
+    """Return how well held-out texts are predicted, at places that stay the same for the whole training."""
+    losses = masked_losses(fitted.model, held, masker, tokens)
+    return token_outcomes(losses).report(seed=masker.seed)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from bothways.confidence.options import TemperatureOptions
 from bothways.errors import InvalidInput, shown
-from bothways.tasks.spec import Hub, PredictOptions, TaskSpec
+from bothways.tasks.spec import CalibratedOptions, Hub, TaskSpec
 
 if TYPE_CHECKING:
     from bothways.data import Row
@@ -91,15 +91,8 @@ class ChoiceColumns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChoicePrediction(PredictOptions):
-    """Options of a prediction.
-
-    Attributes:
-        calibrated: True insists on calibrated probabilities, False wants those of the head as it is; by default they
-            are calibrated where the model is.
-    """
-
-    calibrated: bool | None = None
+class ChoicePrediction(CalibratedOptions):
+    """Options of a prediction."""
 
 
 MULTIPLE_CHOICE = TaskSpec(
@@ -116,6 +109,9 @@ MULTIPLE_CHOICE = TaskSpec(
     fit_options=TemperatureOptions,
     predict_options=ChoicePrediction,
     head="multiple_choice",
+    outputs="bothways.tasks.multiple_choice.outputs:ChoiceOutputs",
+    learner="bothways.tasks.multiple_choice.learner:ChoiceLearner",
+    combiner="bothways.tasks.multiple_choice.combination:ChoiceCombiner",
     does="choose among answers",
     notes="""\
 The label is the number of the right choice, from 0, or its text. With

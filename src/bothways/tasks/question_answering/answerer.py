@@ -1,12 +1,8 @@
 """Extractive question answering: the part of a context that answers a question, or that there is none."""
 
-from typing import Any
-
-from bothways.tasks.head_task import FittedHead, HeadTask
-from bothways.tasks.opened import Opened
 from bothways.tasks.question_answering.answers import QuestionAnswer
-from bothways.tasks.question_answering.outputs import AnswerOutputs, no_answer_index
 from bothways.tasks.question_answering.spec import QUESTION_ANSWERING
+from bothways.tasks.task import HeadTask
 
 
 class QuestionAnswerer(HeadTask[tuple[str, str], QuestionAnswer]):
@@ -22,9 +18,3 @@ class QuestionAnswerer(HeadTask[tuple[str, str], QuestionAnswer]):
     """
 
     spec = QUESTION_ANSWERING
-    outputs_type = AnswerOutputs
-
-    @classmethod
-    def _open(cls, opened: Opened, options: Any) -> FittedHead | None:  # noqa: ANN401 (the task's own)
-        no_answer_index(opened.tokenizer)  # refuses a tokenizer that has no place for no answer
-        return super()._open(opened, options)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Tokens = tuple[int, int]
 
 
-class SpanAnswers:
+class SpanLoss:
     """Targets of the windows of a store; those of one question share its weight of 1.
 
     Args:

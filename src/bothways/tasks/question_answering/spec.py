@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from bothways.confidence.options import TemperatureOptions
 from bothways.errors import InvalidInput
 from bothways.tasks.columns import QUESTION, is_two_texts, two_texts
-from bothways.tasks.spec import Hub, PredictOptions, TaskSpec
+from bothways.tasks.spec import CalibratedOptions, Hub, TaskSpec
 
 if TYPE_CHECKING:
     from bothways.data import Row
@@ -98,17 +98,10 @@ class AnswerOpening:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerLearning(TemperatureOptions):
-    """Options of learning from answered questions."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerPrediction(PredictOptions):
+class AnswerPrediction(CalibratedOptions):
     """Options of a prediction.
 
     Attributes:
-        calibrated: Insist on calibrated probabilities (True), or take those of the head as it is (False); by default
-            they are calibrated where the model is.
         top: How many answers to give that do not overlap, best first.
         max_answer_tokens: Most tokens in an answer; by default as the model was opened.
         threshold: Log odds against no answer from which an answer is given, by default as learnt; ``-inf`` always
@@ -118,7 +111,6 @@ class AnswerPrediction(PredictOptions):
         InvalidInput: A number is out of range.
     """
 
-    calibrated: bool | None = None
     top: int | None = None
     max_answer_tokens: int | None = None
     threshold: float | None = None
@@ -169,9 +161,12 @@ QUESTION_ANSWERING = TaskSpec(
         "answers": [{"text": "Broncos", "start": 12}],
     },
     open_options=AnswerOpening,
-    fit_options=AnswerLearning,
+    fit_options=TemperatureOptions,
     predict_options=AnswerPrediction,
     head="span",
+    outputs="bothways.tasks.question_answering.outputs:AnswerOutputs",
+    learner="bothways.tasks.question_answering.learner:AnswerLearner",
+    combiner="bothways.tasks.question_answering.combination:AnswerCombiner",
     cut="second",
     does="answer questions",
     notes="""\

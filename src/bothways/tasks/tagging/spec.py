@@ -8,7 +8,7 @@ from bothways.choices import Scheme, SpanScheme
 from bothways.confidence.options import TemperatureOptions
 from bothways.errors import InvalidInput, shown
 from bothways.tasks.columns import typed_texts
-from bothways.tasks.spec import Hub, PredictOptions, TaskSpec
+from bothways.tasks.spec import CalibratedOptions, Hub, TaskSpec
 
 if TYPE_CHECKING:
     from bothways.data import Row
@@ -102,7 +102,7 @@ class TagOpening:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TagLearning(TemperatureOptions):
+class TagFitting(TemperatureOptions):
     """Options of learning from tagged words.
 
     Attributes:
@@ -125,16 +125,13 @@ class TagData:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TagPrediction(PredictOptions):
+class TagPrediction(CalibratedOptions):
     """Options of a prediction.
 
     Attributes:
-        calibrated: Insist on calibrated probabilities (True), or take those of the head as it is (False); by default
-            they are calibrated where the model is.
         scheme: Give the tags of words in this scheme, whatever the model's is.
     """
 
-    calibrated: bool | None = None
     scheme: SpanScheme | None = None
 
     @property
@@ -161,10 +158,13 @@ TAGGING = TaskSpec(
     ),
     example={"tokens": ["Li", "Na", "left"], "tags": ["B-PER", "I-PER", "O"]},
     open_options=TagOpening,
-    fit_options=TagLearning,
+    fit_options=TagFitting,
     data_options=TagData,
     predict_options=TagPrediction,
     head="token",
+    outputs="bothways.tasks.tagging.outputs:TagOutputs",
+    learner="bothways.tasks.tagging.learner:TagLearner",
+    combiner="bothways.tasks.tagging.combination:TagCombiner",
     does="tag words",
     notes="""\
 or, in a .conll file, a word and its tag on each line and an empty line

@@ -1,20 +1,15 @@
 """Tagging: one tag for each word, and the spans that the tags encode, such as names."""
 
-from typing import Any
-
-from bothways.errors import InvalidInput
-from bothways.tasks.head_task import FittedHead, HeadTask
-from bothways.tasks.opened import Opened
-from bothways.tasks.tagging.outputs import TagOutputs
 from bothways.tasks.tagging.predictions import Tagging
 from bothways.tasks.tagging.spec import TAGGING
+from bothways.tasks.task import HeadTask
 
 
 class TextTagger(HeadTask[str, Tagging]):
     """A tagger of words, with calibrated probabilities: names, parts of speech and the like.
 
     It takes raw texts and lists of words. A long text is read in windows; see `word_windows.word_scores` for how they
-    become one. Spans never come out broken, see `tag_set.TagSet.decode`. A word that the tokenizer drops (control
+    are merged. Spans never come out broken, see `tag_set.TagSet.decode`. A word that the tokenizer drops (control
     characters) or that was cut off gets the tag that its neighbours leave open, with the probability of a guess.
 
     >>> tagger = TextTagger.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")  # doctest: +SKIP
@@ -24,11 +19,3 @@ class TextTagger(HeadTask[str, Tagging]):
     """
 
     spec = TAGGING
-    outputs_type = TagOutputs
-
-    @classmethod
-    def _open(cls, opened: Opened, options: Any) -> FittedHead | None:  # noqa: ANN401 (the task's own)
-        found = super()._open(opened, options)
-        if found is None and options.scheme is not None:
-            raise InvalidInput("labels and scheme are those of a trained head, but this checkpoint has none: fit.")
-        return found

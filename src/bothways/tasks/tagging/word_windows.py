@@ -21,7 +21,7 @@ from bothways.text import ReadWords, WordStarts
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bothways.tasks.objective import Units
+    from bothways.tasks.heads.objective import LossUnits
 
 Numbers = NDArray[np.int64]
 Scores = NDArray[np.float64]
@@ -75,9 +75,9 @@ class WordWindows:
             tuple(words.first_tokens([store.places(window) for window in windows]) for words, windows in of_texts),
         )
 
-    def units(self) -> Units:
+    def units(self) -> LossUnits:
         """Return the words in each window; a word in several windows shares its weight of 1 among them."""
-        from bothways.tasks.objective import Units
+        from bothways.tasks.heads.objective import LossUnits
 
         rows, shares, counts = [], [], []
         for tokens, numbers in zip(self.tokens, _windows_of_texts(self.store), strict=True):
@@ -86,7 +86,7 @@ class WordWindows:
             shares.append((1.0 / np.bincount(tokens.words_M)[tokens.words_M])[order])
             counts.append(np.bincount(tokens.windows_M, minlength=len(numbers)))
         starts = np.cumsum([0, *np.concatenate(counts)])
-        return Units(np.concatenate(rows), np.concatenate(shares), starts, self.store.lengths)
+        return LossUnits(np.concatenate(rows), np.concatenate(shares), starts, self.store.lengths)
 
     @property
     def unread(self) -> list[int]:
@@ -94,7 +94,7 @@ class WordWindows:
         return [number for number, tokens in enumerate(self.tokens) if not len(tokens.words_M)]
 
 
-class TagAnswers:
+class WordLoss:
     """The tags of the words in each window; a word in several windows shares its weight of 1 among them.
 
     Args:

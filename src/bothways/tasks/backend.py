@@ -1,0 +1,250 @@
+"""An opened model as tasks see it: tokenizer, options of reading, and the runner. Loads no torch."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
+
+import numpy as np
+
+from bothways.checkpoints.exported import is_exported
+from bothways.checkpoints.hub import LocatedModel
+from bothways.checkpoints.schema import Extras, Stored, at_most
+from bothways.data.windows import WindowStore
+from bothways.encoder.config import EncoderConfig
+from bothways.errors import InvalidInput, NotFitted
+from bothways.evaluation import TextsRead
+from bothways.families import Family
+from bothways.inference import TextOptions, TextRunner, TokenBudget
+from bothways.tasks.scores import warn_of_cut
+from bothways.text import Overflow, TextTokenizer, check_overflow
+from bothways.text.texts import Text
+
+if TYPE_CHECKING:
+    import torch
+
+    from bothways.choices import HeadName
+    from bothways.tasks.torch_backend import TorchBackend
+
+# Window length of models that have no limit of their own.
+USUAL_LENGTH = 512
+
+# Texts tokenised at a time, so that only the compact form of all of them is in memory.
+BLOCK = 1024
+
+
+class OpenOptions(TypedDict, total=False):
+    """Options of finding a checkpoint, of its device, and of reading texts.
+
+    Attributes:
+        max_length: Maximum tokens per window. Default: as trained, else the model's limit.
+        on_overflow: Longer texts are read in overlapping windows (``"window"``, the default), or refused
+            (``"error"``), or cut (``"truncate"``).
+        stride: Tokens that neighbouring windows share. Default: a quarter of a window's room.
+        revision: Commit of a hub name. Default: the one that its download resolved.
+        device: ``"auto"`` takes a GPU where there is one.
+        dtype: Precision of the encoder's weights: ``float32``, ``bfloat16``, ``float16`` or ``float64``. None (the
+            default) is bfloat16 on a GPU that has it, else float32. ``auto`` is the same, but on a CPU with bfloat16
+            instructions it uses them for the matrix products of inference, and reports which precision it chose.
+            Models are always trained and saved in float32. Whether a GPU multiplies float32 in TF32 is torch's
+            setting, ``torch.set_float32_matmul_precision``.
+        download: Whether the model may be downloaded from the hub.
+        allow_pickle: Whether a ``.bin`` file may be read, after a scan.
+    """
+
+    max_length: int | None
+    on_overflow: Overflow | None
+    stride: int | None
+    revision: str | None
+    device: str | torch.device
+    dtype: str | torch.dtype | None
+    download: bool
+    allow_pickle: bool
+
+
+class Backend(ABC):
+    """An opened model: with weights in torch (`TorchBackend`), or an ONNX graph (`OnnxBackend`).
+
+    Attributes:
+        reading: How texts are cut into windows.
+        budget: Maximum tokens of a batch, lowered where memory runs out.
+        options: The task's own options of `from_pretrained`: the ``open_options`` of its spec.
+    """
+
+    reading: TextOptions
+    budget: TokenBudget
+    options: object
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The name that the caller gave."""
+
+    @property
+    @abstractmethod
+    def folder(self) -> Path:
+        """The folder of the files."""
+
+    @property
+    @abstractmethod
+    def settings(self) -> Mapping[str, object]:
+        """The contents of ``config.json``."""
+
+    @property
+    @abstractmethod
+    def extras(self) -> Extras:
+        """The contents of ``bothways.json``."""
+
+    @property
+    @abstractmethod
+    def family(self) -> Family:
+        """The family."""
+
+    @property
+    @abstractmethod
+    def config(self) -> EncoderConfig:
+        """The encoder's configuration."""
+
+    @property
+    @abstractmethod
+    def tokenizer(self) -> TextTokenizer:
+        """The tokenizer."""
+
+    @property
+    @abstractmethod
+    def runner(self) -> TextRunner:
+        """The one runner of this model: tokenises texts and computes the rows of their windows."""
+
+    @abstractmethod
+    def score_count(self, head: HeadName) -> int | None:
+        """Return the number of scores of its trained head of this name; None without one."""
+
+    @abstractmethod
+    def weights(self, verb: str) -> TorchBackend:
+        """Return the model with its weights, which ``verb`` needs.
+
+        Raises:
+            InvalidInput: It is an ONNX export, which has none.
+        """
+
+    @property
+    def trained_for(self) -> str | None:
+        """The task that it was trained for here, or None."""
+        task = self.extras.get("task")
+        return task if isinstance(task, str) else None
+
+    def not_fitted(self, task: str, head: str) -> NotFitted:
+        """Return the error of using it for a task that it was not trained for.
+
+        Args:
+            task: The name of the task.
+            head: The head that the task needs.
+        """
+        if self.trained_for not in (None, task):
+            return NotFitted(
+                f"{self.name!r} was trained for {self.trained_for} and not for {task}: open it as that "
+                "(bothways.open_trained opens any), or call fit to train it for this."
+            )
+        return NotFitted(f"{self.name!r} has no trained {head} yet: call fit first.")
+
+    def stored(self, texts: Sequence[Text], *, offsets: bool = False) -> WindowStore:
+        """Tokenise texts a block at a time and keep them compactly, with ``offsets`` also the places of tokens.
+
+        Warns:
+            TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).
+        """
+        reading = self.reading
+        store = WindowStore.of(
+            text
+            for start in range(0, len(texts), BLOCK)
+            for text in self.tokenizer.encode(
+                list(map(reading.given, texts[start : start + BLOCK])),
+                max_length=reading.max_length,
+                on_overflow=reading.on_overflow,
+                stride=reading.stride,
+                offsets=offsets,
+                first=start,
+                cut=reading.cut,
+            )
+        )
+        warn_of_cut(TextsRead.of(np.bincount(store.text_of_window).tolist(), store.dropped_tokens.tolist()))
+        return store
+
+    def stored_reading(self) -> dict[str, object]:
+        """Return how texts are read, for ``bothways.json``."""
+        reading = self.reading
+        return {
+            "max_length": reading.max_length,
+            "on_overflow": reading.on_overflow,
+            "stride": reading.stride,
+            "as_words": reading.as_words,
+        }
+
+
+def text_options(
+    extras: Extras, config: EncoderConfig, tokenizer: TextTokenizer, task: str, options: OpenOptions
+) -> TextOptions:
+    """Return how a model reads texts: the explicit options, else the stored ones, else the defaults.
+
+    Args:
+        extras: Its ``bothways.json``.
+        config: Its encoder.
+        tokenizer: Its tokenizer.
+        task: The task that it is opened for.
+        options: See `OpenOptions`.
+
+    Raises:
+        InvalidInput: A setting is out of range.
+        CorruptCheckpoint: A stored setting is out of range.
+    """
+    limit = config.max_length or USUAL_LENGTH
+    max_length, stride = options.get("max_length"), options.get("stride")
+    if max_length is not None and not 1 <= max_length <= limit:
+        raise InvalidInput(f"max_length must lie between 1 and the model's {limit}, got {max_length}.")
+    stored = Stored.of(extras)
+    before = at_most("max_length", stored.max_length, limit) or limit
+    length = max_length or before
+    if stride is not None and not 0 <= stride < length:
+        raise InvalidInput(f"stride must lie between 0 and {length - 1}, got {stride}.")
+    overflow = check_overflow(options.get("on_overflow") or stored.on_overflow or "window")
+    if stride is None:
+        special = tokenizer.special_count(pair=True)  # more than a single text has
+        stride = kept_stride(at_most("stride", stored.stride, before), length, before, special)
+    # A model of another task may have read the words of a text with single spaces between them: its offsets would be
+    # those of another text.
+    return TextOptions(length, overflow, stride, as_words=stored.as_words and stored.task == task)
+
+
+def kept_stride(stored: int | None, length: int, before: int, special: int) -> int | None:
+    """Return a stored stride, or None where windows have become too short for it.
+
+    Args:
+        stored: The stride.
+        length: Tokens of a window now.
+        before: Tokens of a window when it was stored.
+        special: How many of them are special.
+    """
+    return None if stored is not None and length < before and stored >= length - special else stored
+
+
+def open_backend(located: LocatedModel, task: str, options: OpenOptions) -> Backend:
+    """Open a model: one with weights, or an exported one.
+
+    Args:
+        located: Its folder.
+        task: The task that it is opened for, see `text_options`.
+        options: See `OpenOptions`.
+
+    Raises:
+        InvalidInput: A setting is out of range.
+        CorruptCheckpoint: A file is damaged. And everything that `bothways.load` raises.
+    """
+    if is_exported(located.folder):
+        from bothways.tasks.onnx_backend import OnnxBackend
+
+        return OnnxBackend.open(located, task, options)
+    from bothways.tasks.torch_backend import TorchBackend
+
+    return TorchBackend.open(located, task, **options)

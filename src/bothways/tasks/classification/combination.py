@@ -1,0 +1,109 @@
+"""Classifiers of texts and pairs as members of an ensemble."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+
+from bothways.checkpoints.schema import StoredEnsemble
+from bothways.confidence.confidence import Confidence, learn_conformal_sets
+from bothways.confidence.files import stored_temperature
+from bothways.data.windows import digest_of, digest_of_texts
+from bothways.evaluation import ConformalInterval, ConformalSets
+from bothways.tasks.classification.learner import fit_target_thresholds
+from bothways.tasks.classification.outputs import LabelOutputs, LabelScores, logits_of_all
+from bothways.tasks.heads.combination import Combiner
+from bothways.tasks.heads.target_settings import with_stored_thresholds
+from bothways.tasks.heads.targets import (
+    Logits,
+    MultiLabel,
+    Regression,
+    SingleLabel,
+    Target,
+    Truth,
+    calibrated_logits,
+    fitted_temperature,
+)
+from bothways.text.texts import Text
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelCombiner(Combiner[LabelOutputs, Text, Truth, None]):
+    """Labels, or a number, of several models."""
+
+    @property
+    def row_target(self) -> Target:
+        """The target."""
+        return self.outputs.target
+
+    @property
+    def shared_settings(self) -> Mapping[str, str]:
+        """The kind of target."""
+        return {"target": self.row_target.kind}
+
+    def calibrated_scores(self, scores: LabelScores) -> LabelScores:
+        """Return scores with the calibration applied, and the vote on whether the input is out of domain."""
+        confidence = self.outputs.confidence
+        detector = confidence.out_of_domain
+        votes = None if detector is None else float(detector.detect(self.outputs.evidence([scores]))[1])
+        logits_1C = calibrated_logits(self.row_target, scores.logits_RC, confidence.calibration)
+        return replace(scores, logits_RC=logits_1C, features_LH=None, votes=votes)
+
+    def uncalibrated(self, members: Sequence[Self]) -> Self:
+        """Return the outputs without anything the first member learnt; a baseline stays where all members share it."""
+        target = self.row_target
+        if isinstance(target, MultiLabel):
+            target = MultiLabel(target.labels)
+        elif isinstance(target, Regression) and not all(each.row_target == target for each in members):
+            target = Regression()
+        return self.with_outputs(replace(self.outputs, target=target, confidence=Confidence(), layers=0))
+
+    def calibrated(self, scores: Sequence[LabelScores], truth: Truth) -> Self:
+        """Return the same with a temperature, thresholds of several labels, and coverage of one label or a number."""
+        logits_NC = logits_of_all(scores)
+        temperature = fitted_temperature(self.row_target, logits_NC, truth)
+        target = fit_target_thresholds(self.row_target, scores, truth, temperature)
+        confidence = Confidence(temperature, conformal=self._conformal(logits_NC, truth))
+        return self.with_outputs(replace(self.outputs, target=target, confidence=confidence))
+
+    def metrics(self, scores: Sequence[LabelScores], truth: Truth) -> Mapping[str, float]:
+        """Return metrics of calibrated scores, at the thresholds as they are."""
+        target, logits_NC = self.row_target, logits_of_all(scores)
+        if isinstance(target, MultiLabel):
+            return target.metrics(logits_NC, truth)
+        return target.validate(logits_NC, truth).metrics
+
+    def _conformal(self, logits_NC: Logits, truth: Truth) -> ConformalSets | ConformalInterval | None:
+        match self.row_target:
+            case SingleLabel():
+                return learn_conformal_sets(logits_NC, truth, "temperature", seed=0)
+            case MultiLabel():
+                return None
+            case Regression():
+                return ConformalInterval.fit(logits_NC[:, 0], truth)
+
+    def state(self) -> dict[str, object]:
+        """Return the scores of held-out rows that guarantee coverage, and the thresholds of several labels."""
+        conformal = self.outputs.confidence.conformal
+        held_out = None if conformal is None else conformal.held_out_M.tolist()
+        return {"conformal": held_out, **self.outputs.stored_thresholds()}
+
+    def restored(self, stored: StoredEnsemble) -> Self:
+        """Return the same with temperature, thresholds and coverage."""
+        target = with_stored_thresholds(self.row_target, stored.thresholds)
+        kind = ConformalInterval if isinstance(target, Regression) else ConformalSets
+        conformal = None if stored.conformal is None else kind(np.sort(np.array(stored.conformal)))
+        confidence = Confidence(stored_temperature(stored), conformal=conformal)
+        return self.with_outputs(replace(self.outputs, target=target, confidence=confidence))
+
+    def data_facts(self, inputs: Sequence[Text], truth: Truth) -> dict[str, object]:
+        """Return the number of texts, and SHA-256 of them and of their encoded labels."""
+        return {"rows": len(inputs), "texts_sha256": digest_of_texts(inputs), "labels_sha256": digest_of(truth)}
+
+    def card(self) -> dict[str, object]:
+        """Return the number of rows that the coverage was fitted on."""
+        conformal = self.outputs.confidence.conformal
+        return {"coverage_from_rows": None if conformal is None else len(conformal.held_out_M)}

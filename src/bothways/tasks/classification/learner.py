@@ -1,0 +1,312 @@
+"""The training of labels of whole texts and pairs: data, loss, confidence, diagnostics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.choices import ClassWeights, Merge
+from bothways.confidence.confidence import Confidence
+from bothways.confidence.options import ConfidenceOptions
+from bothways.data import Example, Source, read_examples
+from bothways.data.windows import digest_of
+from bothways.encoder import ScoreHead
+from bothways.errors import InvalidInput
+from bothways.evaluation import Calibration, DetectorInput
+from bothways.progress import phase
+from bothways.tasks.card import BALANCED
+from bothways.tasks.classification.confidence import check_calibration, confidence_limits, fit_label_confidence
+from bothways.tasks.classification.options import LabelFitting, LabelOpening
+from bothways.tasks.classification.outputs import LabelOutputs, LabelScores, logits_of_all
+from bothways.tasks.classification.rankings import PairRanking
+from bothways.tasks.columns import PairColumns, TextColumns
+from bothways.tasks.heads.contrastive import FEW_TEXTS, MAX_TEXTS
+from bothways.tasks.heads.diagnostics import LabelIssue, confident_mistakes, contradictions, notes_on_labels
+from bothways.tasks.heads.inputs import StoredInputs
+from bothways.tasks.heads.learner import Identity, Learner
+from bothways.tasks.heads.linear_start import STRENGTH
+from bothways.tasks.heads.losses import TextLoss
+from bothways.tasks.heads.merging import check_merge
+from bothways.tasks.heads.model import HeadModel
+from bothways.tasks.heads.objective import LabelLoss, LossUnits
+from bothways.tasks.heads.targets import (
+    MultiLabel,
+    Regression,
+    SingleLabel,
+    Target,
+    Truth,
+    at_threshold,
+    continued,
+    converter,
+    target_of,
+)
+from bothways.tasks.splits import TrainingData, hold_out
+from bothways.tasks.torch_backend import TorchBackend
+from bothways.training.objective import Validation
+
+MAX_DETECTOR_ROWS = 20_000
+"""Training rows that a detector is fitted on, drawn from more."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelLearner(Learner[LabelOutputs, Truth, None]):
+    """Labels, or a number, while they are learnt.
+
+    Attributes:
+        outputs: The outputs.
+        options: The confidence to fit on held-out rows.
+        class_weights: Weights of the rows of each label in the loss; None for equal ones.
+        ranking: The questions of held-out pairs, where pairs are a ranking.
+    """
+
+    outputs: LabelOutputs
+    options: ConfidenceOptions = ConfidenceOptions()  # noqa: RUF009 (frozen)
+    class_weights: ClassWeights | None = None
+    ranking: PairRanking | None = None
+
+    @classmethod
+    def from_data(
+        cls,
+        backend: TorchBackend,
+        data: TrainingData,
+        columns: TextColumns | PairColumns,
+        options: LabelFitting,
+        seed: int,
+        before: LabelOutputs | None,
+    ) -> tuple[Self, list[Example[Any]], list[Example[Any]]]:
+        """Read labelled rows; rows with the same text, or the same first text, are held out together."""
+        opening = backend.options if isinstance(backend.options, LabelOpening) else LabelOpening()
+        if None not in (options.target, opening.target) and options.target != opening.target:
+            raise InvalidInput(
+                f"the model was opened for the target {opening.target!r}, so it is not fitted for {options.target!r}."
+            )
+        kind = options.target or opening.target or "single"
+        if kind == "regression" and options.class_weights is not None:
+            raise InvalidInput("class_weights need labels, and numbers have none: leave them out.")
+        variant, pairs = converter(kind), isinstance(columns, PairColumns)
+
+        def read(source: Source) -> list[Example[Any]]:
+            return read_examples(source, text=columns.inputs, label=columns.label, convert=variant.convert)
+
+        examples = read(data.train)
+        merge: Merge = check_merge(opening.merge or "weighted_mean") if before is None else before.merge
+        if data.validation is not None:
+            held_out = read(data.validation)
+        elif before is None and kind == "single" and not pairs and learns_all(backend, options, examples):
+            held_out = []
+        else:
+            # The same text on both sides would give its label away.
+            examples, held_out = hold_out(
+                examples, 0.1, seed, variant.names, group=lambda each: each.text[0] if pairs else each.text
+            )
+        target = continued(target_of(kind, examples), None if before is None else before.target)
+        target = at_threshold(target, opening.threshold)
+        ranking = PairRanking.of(target, held_out) if pairs else None
+        return cls(LabelOutputs(target, merge), options, options.class_weights, ranking), examples, held_out
+
+    @classmethod
+    def of_teacher(cls, outputs: LabelOutputs) -> Self:
+        """Return the learner of a student that starts with a teacher's outputs."""
+        return cls(outputs)
+
+    @property
+    def target(self) -> Target:
+        """One label, several labels, or a number."""
+        return self.outputs.target
+
+    def check_data(self, training: StoredInputs, held: StoredInputs) -> tuple[int, ...]:
+        """Refuse a calibration that held-out rows cannot teach."""
+        del training
+        check_calibration(self.target, self.options, held.truth)
+        return ()
+
+    # --- the head ---
+
+    def is_compatible_with(self, before: LabelOutputs) -> bool:
+        """Return whether target and labels are the same."""
+        same = self.target.kind == before.target.kind
+        return same and self.outputs.labels == before.labels
+
+    def standardize(self, head: ScoreHead) -> None:
+        """Change a head that gives numbers into one that gives standardised numbers."""
+        if isinstance(self.target, Regression):
+            self.target.standardize(head)
+
+    def unstandardize(self, head: ScoreHead) -> Self:
+        """Change a head that gives standardised numbers into one that gives numbers."""
+        if not isinstance(self.target, Regression):
+            return self
+        return self.with_outputs(replace(self.outputs, target=self.target.unstandardize(head)))
+
+    @property
+    def start_strength(self) -> float:
+        """The log loss of scikit-learn's classifiers; with several labels a mean where theirs is a sum."""
+        return STRENGTH * (self.outputs.size if isinstance(self.target, MultiLabel) else 1)
+
+    def contrast_classes(self, stored: StoredInputs) -> NDArray[np.int64] | None:
+        """Return the labels of not too many texts with one label each, some of which share theirs."""
+        truth: NDArray[np.int64] = stored.truth
+        contrasted = isinstance(self.target, SingleLabel) and len(truth) <= MAX_TEXTS
+        return truth if contrasted and np.bincount(truth).max() > 1 else None
+
+    # --- the loss ---
+
+    def loss(self, stored: StoredInputs) -> LabelLoss:
+        """Return the labels of windows; those of one text share its weight."""
+        weights_NK = None
+        if self.class_weights is not None and not isinstance(self.target, Regression):
+            weights_NK = self.target.balanced_weights(stored.truth)
+        return TextLoss(self.target, stored.truth, stored.store, weights_NK)
+
+    def validate(self, scores: Sequence[LabelScores], truth: Truth) -> Validation:
+        """Return accuracy, F1 or squared error; of pairs that rank also the mean average precision, which decides."""
+        logits_NC, target = logits_of_all(scores), self.target
+        if isinstance(target, SingleLabel) and self.class_weights is not None:
+            found = target.validate(logits_NC, truth, balanced=True)
+        else:
+            found = target.validate(logits_NC, truth)
+        if self.ranking is None:
+            return found
+        precision, error = self.ranking.validate(logits_NC, truth)
+        return Validation({"map": precision, **found.metrics}, precision, error)
+
+    def unit(self, truth: Truth) -> float:
+        """Return the variance of the training numbers; 1 for labels."""
+        return float(np.var(truth)) or 1.0 if isinstance(self.target, Regression) else 1.0
+
+    @property
+    def identity(self) -> Identity:
+        """Target, labels, merging rule, units of numbers, and class weights."""
+        more: dict[str, str | float] = {}
+        if isinstance(self.target, Regression):
+            more = {"mean of the numbers": self.target.mean, "scale of the numbers": self.target.scale}
+        if self.class_weights is not None:
+            more = {"class weights": self.class_weights}
+        if self.ranking is not None:
+            more = {**more, "judged by": "map"}
+        labels = ", ".join(map(repr, self.outputs.labels))
+        return {"target": self.target.kind, "labels": labels, "merge": self.outputs.merge, **more}
+
+    # --- after the training ---
+
+    def fit_confidence(
+        self, model: HeadModel, training: StoredInputs, held: StoredInputs, seed: int, tokens: int
+    ) -> tuple[Self, list[LabelScores]]:
+        """Fit calibration, coverage and the out-of-domain detector."""
+        layers = self.options.layers(model.encoder.config.layers) if isinstance(self.target, SingleLabel) else 0
+        outputs = replace(self.outputs, layers=layers)
+        with_states = HeadModel(model.encoder, model.head, layers).eval()
+
+        def training_evidence() -> tuple[DetectorInput, Truth]:
+            part = training
+            if training.store.texts > MAX_DETECTOR_ROWS:
+                drawn_N = np.random.default_rng(seed).permutation(training.store.texts)[:MAX_DETECTOR_ROWS]
+                part = training.take(np.sort(drawn_N))
+            return outputs.evidence(part.scores(outputs, with_states, tokens)), part.truth
+
+        phase("reading the held-out rows")
+        scores = held.scores(outputs, with_states, tokens)
+        confidence = fit_label_confidence(
+            self.target, outputs.evidence(scores), held.truth, self.options, seed, training_evidence
+        )
+        target = fit_target_thresholds(self.target, scores, held.truth, confidence.calibration)
+        outputs = replace(outputs, target=target, confidence=confidence)
+        return replace(self, outputs=outputs, ranking=None), scores
+
+    def fit_confidence_of_folds(self, scores: Sequence[LabelScores], truth: Truth, seed: int) -> Self:
+        """Fit calibration, coverage and a detector that reads logits: the folds' models share no features."""
+        options, evidence = replace(self.options, detector="energy"), self.outputs.evidence(scores)
+        confidence = fit_label_confidence(self.target, evidence, truth, options, seed, lambda: (evidence, truth))
+        return self.with_outputs(replace(self.outputs, confidence=confidence))
+
+    def data_facts(self, stored: StoredInputs) -> dict[str, object]:
+        """Return SHA-256 of the encoded labels."""
+        return {"labels_sha256": digest_of(stored.truth)}
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """Limits of the card's metrics, in sentences."""
+        limits = confidence_limits(self.outputs.confidence, thresholds=isinstance(self.target, MultiLabel))
+        return limits if self.class_weights is None else (*limits, BALANCED)
+
+    def card(self) -> dict[str, object]:
+        """Return class weights, confidence and thresholds."""
+        weights = {} if self.class_weights is None else {"class_weights": self.class_weights}
+        return {**weights, "confidence": self.outputs.confidence.to_card(), **self.outputs.stored_thresholds()}
+
+    def diagnostics(
+        self,
+        scores: Sequence[LabelScores],
+        truth: Truth,
+        training: Sequence[Example[Any]],
+        held_out: Sequence[Example[Any]],
+    ) -> tuple[list[str], tuple[LabelIssue, ...]]:
+        """Return doubts about labels and answers, and the most confident answers that the labels contradict."""
+        logits_NC, calibration = logits_of_all(scores), self.outputs.confidence.calibration
+        notes = notes_on_labels(self.target, logits_NC, truth, calibration)
+        if isinstance(self.target, Regression):
+            return notes, ()
+        notes += contradictions([*training, *held_out])
+        probabilities_NC = self.target.probabilities(logits_NC, calibration)
+        return notes, confident_mistakes(self.target, probabilities_NC, truth, held_out)
+
+    # --- distillation ---
+
+    def row_target(self) -> Target:
+        """Return the target of one row of scores."""
+        return self.target
+
+    def with_target(self, target: Target) -> Self:
+        """Return the same with another target."""
+        return self.with_outputs(replace(self.outputs, target=target))
+
+    def without_confidence(self) -> Self:
+        """Return the same without calibration, thresholds and detector."""
+        outputs = self.without_calibration().outputs
+        return self.with_outputs(replace(outputs, confidence=Confidence(), layers=0))
+
+    def without_calibration(self) -> Self:
+        """Return the same without calibration, thresholds and coverage."""
+        outputs, target = self.outputs, self.target
+        target = MultiLabel(outputs.labels) if isinstance(target, MultiLabel) else target
+        confidence = Confidence(out_of_domain=outputs.confidence.out_of_domain)
+        return self.with_outputs(replace(outputs, target=target, confidence=confidence))
+
+    def loss_units(self, stored: StoredInputs) -> LossUnits:
+        """Return the windows."""
+        return LossUnits.of_texts(stored.store)
+
+    def decided(self, scores: Sequence[LabelScores]) -> Truth:
+        """Return the labels, or numbers, of texts."""
+        return self.target.decided(logits_of_all(scores), self.outputs.confidence.calibration)
+
+
+def learns_all(backend: TorchBackend, options: LabelFitting, rows: Sequence[Example[Any]]) -> bool:
+    """Return whether a new classifier learns from all rows, and cross-validation measures it.
+
+    A tenth of so few would measure and calibrate nothing, and the training would miss them. Where an option needs
+    held-out rows, some are held out all the same.
+    """
+    default = ConfidenceOptions()
+    as_usual = (options.calibration, options.detector, options.in_domain_share) == (
+        default.calibration,
+        default.detector,
+        default.in_domain_share,
+    )
+    labels = Counter(each.label for each in rows)
+    few = len(rows) <= FEW_TEXTS and min(labels.values(), default=0) > 1
+    return few and as_usual and backend.reads_mean and not backend.shared
+
+
+def fit_target_thresholds(
+    target: Target, scores: Sequence[LabelScores], truth: Truth, calibration: Calibration | None
+) -> Target:
+    """Return the target with thresholds of several labels fitted on held-out rows, unless some were given."""
+    if not isinstance(target, MultiLabel) or target.thresholds:
+        return target
+    return target.learnt(logits_of_all(scores), truth, calibration)

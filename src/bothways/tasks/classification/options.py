@@ -1,0 +1,108 @@
+"""Options of tasks that give labels, or a number, for a whole text or pair. Loads no torch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from bothways.choices import ClassWeights, Merge, TargetKind
+from bothways.confidence.options import ConfidenceOptions
+from bothways.errors import InvalidInput
+from bothways.tasks.spec import CalibratedOptions, check_positive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelOpening:
+    """Options of opening a trained head.
+
+    Attributes:
+        labels: Names of its outputs, for checkpoints that do not carry them.
+        merge: How the logits of a long text's windows become one: their mean weighted with the windows' lengths
+            (``"weighted_mean"``, the default), their plain ``"mean"``, the ``"max"`` of each output, those of the
+            window where the last label is most probable (``"maxp"``), or those of the ``"first"`` window.
+        target: What the model predicts, or is to be trained for: ``"single"``, ``"multi"`` or ``"regression"``; a
+            trained model with another target is refused.
+        threshold: Probability from which each of several labels is given, instead of those learnt on held-out rows; of
+            answers, log odds against no answer from which one is given.
+
+    Raises:
+        InvalidInput: The threshold is no probability.
+    """
+
+    labels: Sequence[str] | None = None
+    merge: Merge | None = None
+    target: TargetKind | None = None
+    threshold: float | None = None
+
+    def __post_init__(self) -> None:
+        check_threshold(self.threshold)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelFitting(ConfidenceOptions):
+    """Options of a fit on labelled texts or pairs.
+
+    Attributes:
+        target: ``"single"`` label, ``"multi"`` (lists of labels), or ``"regression"`` (numbers); by default what the
+            model was opened for, else a single label.
+        class_weights: ``"balanced"`` lets all labels count alike in the loss, however many rows each has: a row counts
+            rows / (labels * rows of its label); of several labels, each in itself. The epoch to keep is then chosen by
+            balanced accuracy. By default every row counts alike.
+        score: Column of numbers to predict, instead of labels.
+
+    Raises:
+        InvalidInput: There are no such weights, or a score and several labels.
+    """
+
+    target: TargetKind | None = None
+    class_weights: ClassWeights | None = None
+    score: str | None = None
+
+    def __post_init__(self) -> None:
+        ConfidenceOptions.__post_init__(self)
+        if self.class_weights not in (*get_args(ClassWeights), None):
+            raise InvalidInput(f"class_weights must be 'balanced' or None, but it is {self.class_weights!r}.")
+        if self.score is not None and self.target == "multi":
+            raise InvalidInput("score predicts a number, so it goes neither with label nor with the target 'multi'.")
+
+    @property
+    def detects(self) -> bool:
+        """True if there is a detector, which takes one label for each text."""
+        return self.detector is not None and self.target in (None, "single") and self.score is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelPrediction(CalibratedOptions):
+    """Options of a prediction.
+
+    Attributes:
+        calibrated: Insist on calibrated probabilities (True), or take those of the head as it is (False); by default
+            they are calibrated where the model is.
+        coverage: Also give a set of labels (or an interval around a number) that holds the truth with this probability;
+            nearly so, as the held-out rows that it was learnt on also chose the epoch and the calibration.
+        top: How many labels with their probabilities, or answers, or fillings to give, best first.
+        threshold: Probability from which each of several labels is given, or log odds against no answer from which an
+            answer is given (``-inf`` always gives one); by default as learnt on held-out rows.
+
+    Raises:
+        InvalidInput: A coverage is no share, or asked for together with probabilities that are not calibrated; top is
+            below 1, or the threshold no probability.
+    """
+
+    coverage: float | None = None
+    top: int | None = None
+    threshold: float | None = None
+
+    def __post_init__(self) -> None:
+        check_threshold(self.threshold)
+        if self.top is not None:
+            check_positive("top", self.top)
+        if self.coverage is not None and not 0 < self.coverage < 1:
+            raise InvalidInput(f"coverage: expected a share between 0 and 1, such as 0.9, got {self.coverage}")
+        if self.coverage is not None and self.calibrated is False:
+            raise InvalidInput("coverage needs calibrated probabilities: leave calibrated out.")
+
+
+def check_threshold(threshold: float | None) -> None:
+    """Raise InvalidInput unless a threshold is a probability, or none was given."""
+    if threshold is not None and not 0 <= threshold <= 1:
+        raise InvalidInput(f"threshold: expected a probability from 0 to 1, got {threshold}")

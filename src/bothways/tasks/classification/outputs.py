@@ -1,0 +1,238 @@
+"""One label, several labels or a number for whole texts and pairs. Loads no torch.
+
+Shapes: N inputs, W windows of one text, C outputs, L layers that a detector reads, H hidden, K = C + L H.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeAlias, cast
+
+import numpy as np
+from typing_extensions import override
+
+from bothways.checkpoints.schema import StoredLabels
+from bothways.choices import Merge
+from bothways.confidence.confidence import Confidence, coverage_guarantee
+from bothways.confidence.files import open_confidence, write_confidence
+from bothways.data import Example, Source, read_examples
+from bothways.errors import InvalidInput
+from bothways.evaluation import Calibration, DetectorInput, LabelSets, Outcomes, Temperature, method_of
+from bothways.inference import Rows, TextRows
+from bothways.tasks.backend import Backend
+from bothways.tasks.classification.options import LabelOpening, LabelPrediction
+from bothways.tasks.columns import ColumnNames, PairColumns, TextColumns
+from bothways.tasks.heads.merging import check_merge, merge_windows
+from bothways.tasks.heads.predictions import Classification, Prediction, RegressionPrediction
+from bothways.tasks.heads.target_settings import stored_target, target_settings, with_stored_thresholds
+from bothways.tasks.heads.targets import (
+    Logits,
+    MultiLabel,
+    Regression,
+    SingleLabel,
+    Target,
+    Truth,
+    at_threshold,
+)
+from bothways.tasks.outputs import Outputs
+from bothways.tasks.scores import Scores, TokensRead, texts_read
+from bothways.tasks.spec import options_of
+from bothways.text.texts import Text
+
+LabelScores: TypeAlias = Scores[None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
+    """Labels, or a number, for each text or pair.
+
+    Attributes:
+        target: One label, several labels, or a number.
+        merge: The rule that merges the scores of a long text's windows.
+        confidence: Calibration, coverage and out-of-domain detection.
+        layers: Layers whose hidden states stand behind the logits, for the out-of-domain detector.
+    """
+
+    target: Target
+    merge: Merge = "weighted_mean"
+    confidence: Confidence = Confidence()  # noqa: RUF009 (frozen)
+    layers: int = 0
+
+    head: ClassVar = "sequence"
+    head_title: ClassVar = "classification head"
+    merges: ClassVar = True
+
+    @property
+    def labels(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Names of the outputs."""
+        return self.target.labels
+
+    @property
+    def size(self) -> int:
+        """Outputs of the head, C."""
+        return self.target.outputs
+
+    @property
+    def row_target(self) -> Target:
+        """The target of one row of scores."""
+        return self.target
+
+    @property
+    def two_classes(self) -> tuple[str, ...]:
+        """Names of the classes of a binary classifier; else empty."""
+        return self.labels if isinstance(self.target, SingleLabel) and self.size == 2 else ()
+
+    @override
+    def read(self, data: Source, columns: ColumnNames, options: object = None) -> list[Example[Any]]:
+        del options
+        of = cast("TextColumns | PairColumns", columns)
+        convert: Callable[[object], Any] = self.target.convert
+        return read_examples(data, text=of.inputs, label=of.label, convert=convert)
+
+    def encode(self, examples: Sequence[Example[Any]]) -> Truth:
+        """Return the encoded labels: class numbers (N), 0 or 1 for each label (N, C), or numbers (N)."""
+        return self.target.encode(examples)
+
+    # --- from rows to answers ---
+
+    def scores(self, value: Text, rows: Sequence[Rows], options: object = None) -> LabelScores:
+        """Merge the windows' rows into the logits and features of the text."""
+        del value, options
+        (only,) = rows
+        if not isinstance(only, TextRows):
+            raise TypeError("labels of whole texts are read from a row for each window")
+        merged_K = merge_windows(only.rows_WK, np.asarray(only.lengths), self.merge, self.size)
+        logits_C, features = merged_K[: self.size], merged_K[self.size :]
+        features_LH = features.reshape(self.layers, -1) if self.layers else None
+        return Scores(logits_C[None], None, TokensRead(len(only.lengths), only.dropped_tokens), features_LH)
+
+    @override
+    def decide(self, scores: Sequence[LabelScores], options: object = None) -> list[Prediction]:
+        given = options_of(LabelPrediction, options)
+        if given.top is not None and isinstance(self.target, Regression):
+            raise InvalidInput("top needs labels, but this model predicts a number: leave top out.")
+        calibration, target = self._calibration(calibrated=given.calibrated)
+        target = at_threshold(target, given.threshold)
+        guarantee = coverage_guarantee(self.confidence.conformal, given.coverage)
+        predictions = []
+        for each in scores:
+            prediction = target.predict(each.logits_RC[0], calibration, each.read)
+            prediction = self._with_domain(_with_coverage(prediction, guarantee), each)
+            predictions.append(_with_top(prediction, given.top))
+        return predictions
+
+    def _calibration(self, *, calibrated: bool | None) -> tuple[Calibration | None, Target]:
+        """Return the calibration to apply, and the target with thresholds for the probabilities that it gives."""
+        calibration = self.confidence.calibration
+        if calibrated is not False:
+            return calibration, self.target
+        return None, self.target.without(calibration) if isinstance(self.target, MultiLabel) else self.target
+
+    def _with_domain(self, prediction: Prediction, scores: LabelScores) -> Prediction:
+        if not isinstance(prediction, Classification):
+            return prediction
+        if scores.votes is not None:
+            return replace(prediction, out_of_domain=scores.votes > 0.5, out_of_domain_score=scores.votes)
+        if self.confidence.out_of_domain is None:
+            return prediction
+        score, beyond = self.confidence.out_of_domain.detect(self.evidence([scores]))
+        return replace(prediction, out_of_domain=beyond, out_of_domain_score=score)
+
+    @override
+    def outcomes(self, scores: Sequence[LabelScores], truth: Truth, *, calibrated: bool | None = None) -> Outcomes:
+        calibration, target = self._calibration(calibrated=calibrated)
+        found = target.outcomes(logits_of_all(scores), truth, calibration)
+        return replace(found, tokens_read=texts_read(each.read for each in scores))
+
+    def class_probabilities(self, scores: Sequence[LabelScores]) -> Logits:
+        """Return the probabilities of the classes (N, C), calibrated where the model is."""
+        return self.target.probabilities(logits_of_all(scores), self.confidence.calibration)
+
+    def evidence(self, scores: Sequence[LabelScores]) -> DetectorInput:
+        """Return the logits and features that an out-of-domain detector reads."""
+        features = [each.features_LH for each in scores if each.features_LH is not None]
+        return DetectorInput(logits_of_all(scores), np.stack(features) if features else np.zeros((len(scores), 0, 0)))
+
+    @override
+    def facts(self) -> dict[str, object]:
+        calibration = self.confidence.calibration
+        numbers = asdict(calibration) if isinstance(calibration, Temperature) else {}
+        facts: dict[str, object] = {
+            "labels": list(self.labels),
+            "calibration": None if calibration is None else {"method": method_of(calibration), **numbers},
+        }
+        if isinstance(self.target, MultiLabel):
+            thresholds = self.target.thresholds_C.tolist()
+            facts |= {"threshold": thresholds[0]} if len(set(thresholds)) == 1 else {"thresholds": thresholds}
+        return facts
+
+    # --- on disk ---
+
+    @classmethod
+    def check_untrained(cls, backend: Backend, options: LabelOpening) -> None:
+        """Refuse names of labels for a checkpoint without a trained head."""
+        del backend
+        if options.labels is not None:
+            raise InvalidInput("labels name the outputs of a trained head, but this checkpoint has none: call fit.")
+
+    @classmethod
+    def open(cls, backend: Backend, options: LabelOpening, size: int, *, ours: bool) -> Self:
+        """Return the labels of a trained head, named by the checkpoint or by the options."""
+        target = stored_target(backend.settings, options.labels, size, named=ours)
+        if options.target is not None and options.target != target.kind:
+            raise InvalidInput(
+                f"expected a model with the target {options.target!r}, but this one has {target.kind!r}."
+            )
+        stored = StoredLabels.of(backend.extras if ours else {})
+        if isinstance(target, Regression):
+            target = Regression(stored.training_mean)
+        target = with_stored_thresholds(target, stored.thresholds)
+        target = at_threshold(target, options.threshold)
+        merge = check_merge(options.merge or stored.merge or "weighted_mean")
+        encoder = backend.config
+        confidence = open_confidence(stored, backend.folder, target.outputs, encoder.layers, encoder.hidden)
+        return cls(target, merge, confidence, confidence.layers)
+
+    @override
+    def settings(self) -> Mapping[str, object]:
+        return target_settings(self.target)
+
+    @override
+    def write(self, folder: Path) -> dict[str, object]:
+        own = self.stored_thresholds()
+        if isinstance(self.target, Regression):
+            own = {"training_mean": self.target.training_mean}
+        return {"merge": self.merge, "target": self.target.kind, **own, **write_confidence(folder, self.confidence)}
+
+    def stored_thresholds(self) -> dict[str, object]:
+        """Return the thresholds of several labels, for ``bothways.json`` and the card."""
+        return {"thresholds": list(self.target.thresholds)} if isinstance(self.target, MultiLabel) else {}
+
+
+def logits_of_all(scores: Sequence[LabelScores]) -> Logits:
+    """Return the logits of all inputs (N, C)."""
+    return np.concatenate([each.logits_RC for each in scores])
+
+
+def _with_top(prediction: Prediction, top: int | None) -> Prediction:
+    """Keep the probabilities of so many labels; they come most probable first."""
+    if top is None or isinstance(prediction, RegressionPrediction):
+        return prediction
+    return replace(prediction, probabilities=dict(itertools.islice(prediction.probabilities.items(), top)))
+
+
+def _with_coverage(prediction: Prediction, guarantee: LabelSets | float | None) -> Prediction:
+    """Add the label set, or the ends of the interval, of a coverage guarantee."""
+    match prediction, guarantee:
+        case RegressionPrediction(), float():
+            return replace(prediction, low=prediction.value - guarantee, high=prediction.value + guarantee)
+        case Classification(), LabelSets():
+            # Probabilities come most probable first, and so do the labels of the set.
+            included_C = guarantee.includes(np.array([list(prediction.probabilities.values())]))[0]
+            names = zip(prediction.probabilities, included_C, strict=True)
+            return replace(prediction, label_set=tuple(name for name, included in names if included))
+        case _:
+            return prediction

@@ -1,0 +1,139 @@
+"""Operating points of two-class models, and evaluation of out-of-domain detection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.data import Source, read_rows
+from bothways.errors import InvalidInput, did_you_mean
+from bothways.evaluation import OperatingPoint, Report, operating_point, out_of_domain_report
+from bothways.tasks.card import card_with_threshold
+from bothways.tasks.outputs import Fitted
+from bothways.tasks.predict import Predictor, ScoredRows
+from bothways.tasks.scores import Scores, texts_read, warn_of_cut
+
+FittedT = TypeVar("FittedT", bound=Fitted)
+
+
+@runtime_checkable
+class BinaryOutputs(Protocol):
+    """Outputs that may be those of a two-class model.
+
+    Attributes:
+        two_classes: Names of the classes of a model that assigns each input one of two; else empty.
+    """
+
+    @property
+    def two_classes(self) -> tuple[str, ...]: ...  # noqa: D102 (above)
+
+    def class_probabilities(self, scores: Sequence[Scores[Any]]) -> NDArray[np.float64]:
+        """Return the probabilities of the classes (N, C), calibrated where the model is."""
+
+
+def operating_points(
+    model: Predictor[Any, Any, Any],
+    rows: ScoredRows,
+    *,
+    at_precision: float | None = None,
+    at_recall: float | None = None,
+    label: str | None = None,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> tuple[OperatingPoint, ...]:
+    """Return the highest recall at a minimum precision, and the highest precision at a minimum recall.
+
+    Args:
+        model: A binary classifier.
+        rows: Its scored rows.
+        at_precision: Minimum precision.
+        at_recall: Minimum recall.
+        label: The positive class. Default: the one with fewer rows.
+        resamples: Bootstrap resamples for the intervals.
+        seed: Seed of the bootstrap.
+
+    Raises:
+        InvalidInput: The model is not binary, has no such class, or there are no rows of one.
+    """
+    names = check_class(model, label)
+    rows_C = np.bincount(rows.truth, minlength=2)
+    number = int(rows_C[1] <= rows_C[0]) if label is None else names.index(label)
+    probability_N = model.fitted.outputs.class_probabilities(rows.scores)[:, number]
+    minima = [{"precision": at_precision}] * (at_precision is not None)
+    minima += [{"recall": at_recall}] * (at_recall is not None)
+    return tuple(
+        operating_point(names[number], rows.truth == number, probability_N, **each, resamples=resamples, seed=seed)
+        for each in minima
+    )
+
+
+def check_class(model: Predictor[Any, Any, Any], label: str | None = None) -> tuple[str, ...]:
+    """Return the names of the two classes of a binary classifier.
+
+    Raises:
+        InvalidInput: It is not one, or has no class of this name.
+    """
+    outputs = model.fitted.outputs
+    names = outputs.two_classes if isinstance(outputs, BinaryOutputs) else ()
+    if not names:
+        count = len(outputs.labels)
+        has = f"has {count} classes" if count > 2 else "is not one"
+        raise InvalidInput(f"precision and recall at a threshold need a binary classifier; {model.name!r} {has}.")
+    if label is not None and label not in names:
+        raise InvalidInput(
+            f"expected a class of {names[0]!r} and {names[1]!r}, got {label!r}.{did_you_mean(label, names)}"
+        )
+    return names
+
+
+def out_of_domain(
+    model: Predictor[Any, Any, Any],
+    in_domain: ScoredRows,
+    others: Source,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+    show_progress: bool | None = None,
+) -> Report:
+    """Return how well a model separates rows of its domain from others.
+
+    Args:
+        model: A classifier with an out-of-domain detector.
+        in_domain: Its scored rows of the domain.
+        others: Out-of-domain rows; their labels are not read.
+        resamples: Bootstrap resamples for the intervals.
+        seed: Seed of the bootstrap.
+        show_progress: Force the progress bar on or off.
+
+    Raises:
+        NotCalibrated: The model has no detector.
+        InvalidInput: The data are not usable.
+    """
+    scores, outputs = _scores_of_others(model, others, show_progress), model.fitted.outputs
+    found = outputs.confidence.detector(model.name)
+    pairs = (found.detector.score(outputs.evidence(each)) for each in (in_domain.scores, scores))
+    report = out_of_domain_report(*pairs, threshold=found.threshold, resamples=resamples, seed=seed)
+    return replace(report, tokens_read=texts_read(each.read for each in scores))
+
+
+def with_threshold(model: Predictor[Any, Any, FittedT], others: Source, show_progress: bool | None) -> FittedT:
+    """Return a trained model with the out-of-domain threshold that separates held-out rows best from these others."""
+    fitted: Any = model.fitted
+    scores = _scores_of_others(model, others, show_progress)
+    warn_of_cut(texts_read(each.read for each in scores))
+    outputs = fitted.outputs
+    detector = outputs.confidence.detector(model.name).separating(outputs.evidence(scores))
+    outputs = replace(outputs, confidence=replace(outputs.confidence, out_of_domain=detector))
+    card = card_with_threshold(fitted.card, outputs.confidence, len(scores))
+    moved: FittedT = replace(fitted, outputs=outputs, card=card)
+    return moved
+
+
+def _scores_of_others(model: Predictor[Any, Any, Any], others: Source, show_progress: bool | None) -> list[Scores[Any]]:
+    model.confidence.detector(model.name)  # refused before the texts are read
+    inputs = [model._columns().read(row) for row in read_rows(others)]
+    return model._scores_of(inputs, "reading out-of-domain rows", show_progress)

@@ -1,0 +1,151 @@
+"""Texts of a label brought together before a head begins, where up to 2,000 texts are learnt from.
+
+A linear model of the frozen encoder is often right on all of a few texts, and a head that begins there has next to
+nothing to learn; how the texts lie to each other still tells something (Tunstall et al. 2022, arXiv:2209.11055). The
+loss is that of Khosla et al. 2020 (arXiv:2004.11362, equation 2):
+
+    L = mean over i of  -1/|P(i)| sum over p in P(i) of the log softmax over a != i of cos(i, a) / t, at p
+
+where P(i) are the other texts of i's label in the batch, and t is a temperature.
+
+Shapes: N texts, B texts of a batch, H width of the row that a head reads.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bothways.checkpoints import PretrainedEncoder
+from bothways.data.windows import WindowStore
+from bothways.devices import on_device
+from bothways.encoder import Encoder
+from bothways.encoder.head_kinds import Read
+from bothways.encoder.heads import read_rows
+from bothways.tasks.heads.objective import Batch
+from bothways.training.objective import MicroBatch, Update
+from bothways.training.options import TrainingOptions
+from bothways.training.run import train_within
+
+FEW_TEXTS, MAX_TEXTS = 100, 2000
+"""Texts that are few, and those up to which bringing them together has been measured to pay."""
+
+# Updates of few texts, to which more gain nothing, and of more of them.
+_UPDATES_OF_FEW, _UPDATES = 20, 40
+
+# Pairs of a batch, and its tokens, for the loss sees all of it at once; the temperature t.
+_PAIRS, _TOKENS, _TEMPERATURE = 16, 2048, 0.05
+
+
+class ContrastObjective:
+    """Trains an encoder so that texts of a label lie together, as the training loop sees it.
+
+    Args:
+        encoder: What is trained.
+        read: Which of its hidden states a head will read, a row for each text.
+        store: The texts; of a long one the first window is read.
+        classes_N: Numbers of their labels.
+        seed: Draws the batches.
+        tokens: Token budget of a batch, at most 2,048.
+    """
+
+    baseline: ClassVar = None
+    least_updates: ClassVar = 0
+    identity: ClassVar[Mapping[str, str | int | float | bool | None]] = {}
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        read: Read,
+        store: WindowStore,
+        classes_N: NDArray[np.int64],
+        seed: int,
+        tokens: int = _TOKENS,
+    ) -> None:
+        self._encoder, self._read, self._store = encoder, read, store
+        self._classes_N, self._seed, self._room = classes_N, seed, min(tokens, _TOKENS)
+        self._first_N = np.array([store.windows_of([text])[0] for text in range(store.texts)])
+
+    @property
+    def module(self) -> nn.Module:
+        """The encoder."""
+        return self._encoder
+
+    def updates_per_epoch(self) -> int:
+        """Return number of updates."""
+        return contrast_updates(len(self._classes_N))
+
+    def updates(self, epoch: int, start: int) -> Iterator[Update[Batch]]:
+        """Batches of texts, each with another of its label."""
+        for number in range(start, self.updates_per_epoch()):
+            generator = np.random.default_rng([self._seed, epoch, number, 2])
+            windows = self._first_N[self._drawn(generator)].tolist()
+            packed = self._store.pack(windows).to(self._encoder.embedding.tokens.weight.device)
+            tokens = int(self._store.lengths[windows].sum())
+            yield Update((MicroBatch(Batch(packed, windows), float(len(windows)), tokens),))
+
+    def _drawn(self, generator: np.random.Generator) -> NDArray[np.int64]:
+        """Numbers of the texts of a batch: two pairs at least, and as many as there is room for.
+
+        The pairs are of one label after the other, so that each text has others that it is told from.
+        """
+        order = generator.permutation(len(self._classes_N))
+        ranks_N = np.array(
+            [np.count_nonzero(self._classes_N[order[:at]] == self._classes_N[each]) for at, each in enumerate(order)]
+        )
+        chosen: dict[int, None] = {}
+        room = self._room
+        for number, text in enumerate(order[np.argsort(ranks_N, kind="stable")][:_PAIRS].tolist()):
+            others = np.flatnonzero(self._classes_N == self._classes_N[text])
+            others = others[others != text]
+            pair = [text, *([int(generator.choice(others))] if len(others) else [])]
+            room -= int(self._store.lengths[self._first_N[pair]].sum())
+            if room < 0 and number > 1:
+                break
+            chosen |= dict.fromkeys(pair)
+        return np.array(list(chosen), np.int64)
+
+    def loss(self, payload: Batch) -> Tensor:
+        """Sum of the losses of the batch's texts; those without another of their label have none."""
+        rows_BH = read_rows(self._read, self._encoder, payload.packed).float()
+        classes_B = self._classes_N[self._store.text_of_window[payload.windows]]
+        # Cosines near 1 need more digits than bfloat16 has.
+        with torch.autocast(rows_BH.device.type, enabled=False):
+            return supervised_contrastive(F.normalize(rows_BH, dim=1), on_device(classes_B, rows_BH.device)).sum()
+
+    def validate(self) -> None:
+        """Nothing is held out for this."""
+
+
+def contrast_updates(texts: int) -> int:
+    """Return how many updates bring so many texts together."""
+    return _UPDATES_OF_FEW if texts <= FEW_TEXTS else _UPDATES
+
+
+def supervised_contrastive(unit_BH: Tensor, classes_B: Tensor) -> Tensor:
+    """Return the loss of each text (B), given rows of length 1; 0 where no other has its label."""
+    itself_BB = torch.eye(len(unit_BH), dtype=torch.bool, device=unit_BH.device)
+    scores_BB = (unit_BH @ unit_BH.T / _TEMPERATURE).masked_fill(itself_BB, -math.inf)
+    same_BB = (classes_B[:, None] == classes_B) & ~itself_BB
+    logs_BB = scores_BB.log_softmax(1).masked_fill(~same_BB, 0.0)
+    return -logs_BB.sum(1) / same_BB.sum(1).clamp(min=1)
+
+
+def contrastive_warmup(
+    model: PretrainedEncoder, read: Read, store: WindowStore, classes_N: NDArray[np.int64], options: TrainingOptions
+) -> None:
+    """Train an encoder in place so that texts of a label lie together, where some share theirs.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C or SIGTERM ended it.
+    """
+    if np.bincount(classes_N).max() < 2:
+        return
+    objective = ContrastObjective(model.encoder, read, store, classes_N, options.seed, options.max_tokens)
+    train_within(objective, model, replace(options, epochs=1, updates=None, total_tokens=None, patience=None))

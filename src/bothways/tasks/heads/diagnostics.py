@@ -1,0 +1,208 @@
+"""Notes on a training that did not go well, in sentences, and the answers to look at first."""
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.data import Example
+from bothways.data.columns import DECIMAL
+from bothways.evaluation import Calibration, TaggedWords, Temperature
+from bothways.tasks.heads.targets import Logits, MultiLabel, Regression, SingleLabel, Target, Truth
+from bothways.training.record import TrainingRecord
+
+FEW_UPDATES, FEW_ROWS = 50, 50
+
+# Temperatures outside of these say that probabilities were far off before they were calibrated.
+_USUAL_TEMPERATURES = (1 / 3, 3.0)
+
+MOST_MISTAKES, _MOST_LISTED = 10, 20
+
+
+@dataclass(frozen=True, slots=True)
+class LabelIssue:
+    """A confident answer on a held-out row that its label contradicts: the label may be the mistake.
+
+    Attributes:
+        where: The row, or a word of it.
+        text: What it says, or its two texts.
+        label: Its label, or labels.
+        predicted: The answer; of several labels, the one that is too many, or that is missed ("not ...").
+        probability: Of the answer.
+    """
+
+    where: str
+    text: Any
+    label: str
+    predicted: str
+    probability: float
+
+
+def notes_on_training(record: TrainingRecord, held_out: int, enough: int = FEW_UPDATES) -> list[str]:
+    """Return what the course of a training says against it.
+
+    Args:
+        record: The course.
+        held_out: Number of held-out rows.
+        enough: Updates that are not called few.
+    """
+    notes = []
+    if record.kept_epoch == 0:
+        notes.append(
+            f"Fine-tuning did not do better than the {record.baseline}, which is kept: more rows, or another encoder, "
+            "would help more than more epochs."
+        )
+    if record.updates < enough and record.kept_epoch != 0:
+        notes.append(f"The training had only {record.updates} updates: try more epochs, or smaller batches.")
+    if held_out < FEW_ROWS:
+        notes.append(f"There were only {held_out} held-out rows, so that the metrics are rough.")
+    return notes
+
+
+def notes_on_labels(target: Target, logits_NC: Logits, truth: Truth, calibration: Calibration | None) -> list[str]:
+    """Return what the answers on held-out rows say against a classifier, or a model of numbers."""
+    match target:
+        case SingleLabel():
+            learnt = _notes_on_classes(target.labels, logits_NC.argmax(1), truth, "row", "label")
+            return [*learnt, *_notes_on_numeric_labels(target), *_notes_on_temperature(calibration)]
+        case MultiLabel():
+            given_NC = target.probabilities(logits_NC, calibration) >= target.thresholds_C
+            return _notes_on_several_labels(target, given_NC, truth)
+        case Regression():
+            return _notes_on_numbers(target, logits_NC[:, 0], truth)
+
+
+def _notes_on_classes(labels: Sequence[str], predicted_N: Truth, truth: Truth, unit: str, name: str) -> list[str]:
+    """Return what answers of one class each say: a label for a row, or a tag for a word."""
+    accuracy, counts_C = float((predicted_N == truth).mean()), np.bincount(truth, minlength=len(labels))
+    usual, most = labels[int(counts_C.argmax())], float(counts_C.max() / len(truth))
+    if most == 1:
+        note = f"All held-out {unit}s have the {name} {usual!r}: the metrics say nothing about the others."
+        return [note] if len(truth) > 1 else []
+    if len(set(predicted_N.tolist())) == 1:
+        only = labels[int(predicted_N[0])]
+        return [f"The model gives every held-out {unit} the same {name}, {only!r}: it has learnt to tell nothing."]
+    if accuracy <= most:
+        note = f"always {usual!r} has accuracy {most:.4f}, the model {accuracy:.4f}."
+        return [f"The model is not better than the most frequent {name}: {note}"]
+    return []
+
+
+def _notes_on_numeric_labels(target: SingleLabel) -> list[str]:
+    if target.outputs < 3 or not all(map(DECIMAL.fullmatch, target.labels)):
+        return []
+    numbers = sorted(map(float, target.labels))
+    if numbers == list(range(target.outputs)):  # numbers of classes
+        return []
+    return [
+        f"All {target.outputs} labels are numbers, which were learnt as classes without an order: to predict a number, "
+        "name their column by score (--score)."
+    ]
+
+
+def _notes_on_several_labels(target: MultiLabel, given_NC: NDArray[np.bool_], truth: Truth) -> list[str]:
+    if len(given_NC) < 2 or (truth == truth[0]).all() or (given_NC != given_NC[0]).any():
+        return []
+    names = tuple(name for name, given in zip(target.labels, given_NC[0], strict=True) if given)
+    return [f"The model gives every held-out row the same, {_named(names)}: it has learnt to tell nothing."]
+
+
+def _notes_on_numbers(target: Regression, numbers_N: Logits, truth: Truth) -> list[str]:
+    if target.training_mean is None:
+        return []
+    error, usual = (float(((truth - each) ** 2).mean()) for each in (numbers_N, target.training_mean))
+    if error < usual:
+        return []
+    return [
+        f"The model is not better than the mean of the training numbers: always {target.training_mean:.4g} has a "
+        f"squared error of {usual:.4g}, the model {error:.4g}."
+    ]
+
+
+def _notes_on_temperature(calibration: Calibration | None) -> list[str]:
+    low, high = _USUAL_TEMPERATURES
+    if not isinstance(calibration, Temperature) or low <= calibration.value <= high:
+        return []
+    sure = "sure" if calibration.value > 1 else "unsure"
+    return [
+        f"Before calibration the model was far too {sure} (temperature {calibration.value:.2f}): its probabilities "
+        "rest on the calibration."
+    ]
+
+
+def contradictions(examples: Sequence[Example[Any]]) -> list[str]:
+    """Rows with the same text and different labels, in sentences."""
+    rows: dict[Hashable, dict[Any, str]] = defaultdict(dict)
+    for example in examples:
+        rows[example.text].setdefault(example.label, example.where)
+    doubtful = [list(labels.items()) for labels in rows.values() if len(labels) > 1]
+    if not doubtful:
+        return []
+    listed = "; ".join(
+        " and ".join(f"{where} ({_named(label)})" for label, where in labels) for labels in doubtful[:_MOST_LISTED]
+    )
+    more = f"; and {len(doubtful) - _MOST_LISTED:,} more" if len(doubtful) > _MOST_LISTED else ""
+    return [f"Texts that occur with different labels: {listed}{more}."]
+
+
+def _named(label: str | tuple[str, ...]) -> str:
+    """Return a label, or the labels of a row that may have several."""
+    return ", ".join(map(repr, (label,) if isinstance(label, str) else label)) or "no label"
+
+
+def confident_mistakes(
+    target: Target, probabilities_NC: Logits, truth: Truth, examples: Sequence[Example[Any]]
+) -> tuple[LabelIssue, ...]:
+    """Return the answers on held-out rows that are wrong, the most probable first; numbers have none."""
+    match target:
+        case SingleLabel(labels):
+            best_N, stated_N = probabilities_NC.argmax(1), probabilities_NC.max(1)
+            return tuple(
+                _mistake(examples[row], labels[truth[row]], labels[best_N[row]], stated_N[row])
+                for row in _most_probable(stated_N, best_N != truth)
+            )
+        case MultiLabel(labels):
+            given_NC = probabilities_NC >= target.thresholds_C
+            stated_NC = np.where(given_NC, probabilities_NC, 1 - probabilities_NC)
+            wrong = _most_probable(stated_NC.ravel(), (given_NC != (truth > 0)).ravel())
+            return tuple(
+                _mistake(
+                    examples[row],
+                    ", ".join(examples[row].label),
+                    labels[column] if given_NC[row, column] else f"not {labels[column]}",
+                    stated_NC[row, column],
+                )
+                for row, column in (divmod(place, target.outputs) for place in wrong)
+            )
+        case Regression():
+            return ()
+
+
+def diagnostics_of_words(
+    labels: Sequence[str], words: TaggedWords, examples: Sequence[Example[Any]]
+) -> tuple[list[str], tuple[LabelIssue, ...]]:
+    """Return what the tags of held-out words say against a tagger, and the wrong ones, the most probable first."""
+    notes = _notes_on_classes(labels, words.predicted_W, words.truth_W, "word", "tag")
+    first_N = np.searchsorted(words.text_W, np.arange(words.texts))
+    mistakes = []
+    for word in _most_probable(words.probability_W, words.predicted_W != words.truth_W):
+        text = int(words.text_W[word])
+        example, place = examples[text], word - int(first_N[text])
+        where = f"{example.where}, word {place + 1} ({example.text.listed()[place]!r})"
+        true, predicted = (labels[int(tags_W[word])] for tags_W in (words.truth_W, words.predicted_W))
+        mistakes.append(LabelIssue(where, example.text.text, true, predicted, float(words.probability_W[word])))
+    return notes, tuple(mistakes)
+
+
+def _most_probable(stated_N: Logits, wrong_N: NDArray[np.bool_]) -> list[int]:
+    """Return the places of the most probable answers that are wrong."""
+    wrong = np.flatnonzero(wrong_N)
+    order: list[int] = wrong[np.argsort(-stated_N[wrong], kind="stable")][:MOST_MISTAKES].tolist()
+    return order
+
+
+def _mistake(example: Example[Any], label: str, predicted: str, probability: float) -> LabelIssue:
+    return LabelIssue(example.where, example.text, label, predicted, float(probability))

@@ -1,0 +1,280 @@
+"""StudentTraining: training a smaller model of a task on the predictions of a trained one, without labels."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bothways.data import Example, Row, Source, read_rows
+from bothways.encoder import ScoreHead
+from bothways.encoder.heads import new_head, read_width
+from bothways.errors import EmptyInput, InvalidInput
+from bothways.progress import phase, reporting
+from bothways.tasks.card import VALIDATION
+from bothways.tasks.columns import ColumnNames, batch_of
+from bothways.tasks.heads.inputs import StoredInputs
+from bothways.tasks.heads.learner import AnyLearner, Distillable
+from bothways.tasks.heads.linear_start import STRENGTH, LinearStart, start_head
+from bothways.tasks.heads.objective import WindowObjective
+from bothways.tasks.heads.soft_targets import SoftLoss, SoftTargets, StateModel, TeacherOutputs
+from bothways.tasks.heads.targets import Regression
+from bothways.tasks.heads.training import HeadData, measured_head
+from bothways.tasks.outputs import AnyOutputs, FittedHead
+from bothways.tasks.splits import hold_out
+from bothways.tasks.torch_backend import TorchBackend
+from bothways.training.objective import Baseline, Validation
+from bothways.training.options import TrainingOptions
+from bothways.training.record import TrainingRecord
+from bothways.training.seeding import seeded
+
+COPIED, NEW = "copied layers", "linear model of frozen hidden states"
+
+UNCALIBRATED = (
+    "No labelled rows were given, so nothing was calibrated: probabilities, thresholds and coverage are not those of "
+    "the teacher either. Give labelled rows to validate on."
+)
+AGREEMENT, AGREES = (
+    "held-out texts, whose truth is what the teacher says",
+    "The metrics say how often the model agrees with its teacher, not how often it is right.",
+)
+MET = (
+    "The held-out rows are some of those that were given to learn from: if the teacher was trained on them, the "
+    "metrics of both are optimistic. Evaluate on rows that neither has met."
+)
+
+# An epoch is at least such a part of the updates.
+_PARTS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class DistillationData:
+    """Inputs to learn from, and rows that measure the student.
+
+    Attributes:
+        inputs: Inputs of the teacher.
+        held_out: Held-out inputs, with labels or with None.
+        split: Whether they were drawn from the training data.
+    """
+
+    inputs: Sequence[Any]
+    held_out: Sequence[Example[Any]]
+    split: bool
+
+    @property
+    def labelled(self) -> bool:
+        """True where the held-out inputs have labels."""
+        return self.held_out[0].label is not None
+
+    @classmethod
+    def of(
+        cls,
+        outputs: AnyOutputs,
+        columns: ColumnNames,
+        data: Source | Iterable[Any],
+        validation: Source | None,
+        seed: int,
+    ) -> "DistillationData":
+        """Read the data, without rows that have no text.
+
+        Without validation rows a tenth of the data is held out; its labels measure the student where every row has one.
+
+        Raises:
+            InvalidInput: There are no texts, or a row is not usable.
+        """
+        rows = _rows(columns, data)
+        if validation is not None:
+            held = outputs.read(validation, columns)
+            given = _inputs(columns, rows)
+            if not given:
+                raise _too_few(1)
+            return cls([each.text for each in given], held, split=False)
+        labelled = bool(rows) and all(isinstance(row, Row) and columns.truth in row.values for row in rows)
+        given = outputs.read(rows, columns) if labelled else _inputs(columns, rows)
+        if len(given) < 2:
+            raise _too_few(2)
+        stays, held = hold_out(given, 0.1, seed, lambda _: (), group=_group)
+        return cls([each.text for each in stays], held, split=True)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StudentTraining:
+    """A student that is ready to be trained on a teacher's predictions.
+
+    Attributes:
+        teacher: The teacher.
+        student: The student: encoder and head.
+        learner: The learner of the student.
+        columns: Columns of the parts of a row.
+        lesson: The inputs, and rows that measure the student.
+        data: Both, tokenised.
+        held: The held-out inputs.
+        objective: Encoder, head, soft targets and loss, for the training loop.
+    """
+
+    teacher: FittedHead
+    student: TorchBackend
+    learner: AnyLearner
+    columns: ColumnNames
+    lesson: DistillationData
+    data: HeadData
+    held: StoredInputs
+    objective: WindowObjective
+
+    @classmethod
+    def of(
+        cls,
+        teacher: FittedHead,
+        learner: AnyLearner,
+        student: TorchBackend,
+        lesson: DistillationData,
+        columns: ColumnNames,
+        loss: SoftLoss,
+        training: TrainingOptions,
+        identity: Mapping[str, str],
+    ) -> "StudentTraining":
+        """Run the teacher on the texts, start a head and lay out the training.
+
+        Args:
+            teacher: The teacher.
+            learner: The learner around the teacher's outputs, which is `Distillable`.
+            student: The encoder to train, in place; with the teacher's head where it is as wide and reads the same.
+            lesson: The inputs, and rows that measure the student.
+            columns: Columns of the parts of a row.
+            loss: Weights of the loss.
+            training: Options of the training.
+            identity: Teacher and student.
+
+        Raises:
+            InvalidInput: The data are not usable.
+        """
+        own: Any = learner.without_confidence() if isinstance(learner, Distillable) else learner
+        taught_by = teacher.backend.weights("distil")
+        stored = StoredInputs.unlabelled(student, own.outputs, lesson.inputs)
+        held = _held(teacher, learner, student, lesson)
+        if left_out := set(own.check_data(stored, held)):
+            kept = [value for number, value in enumerate(lesson.inputs) if number not in left_out]
+            stored = StoredInputs.unlabelled(student, own.outputs, kept)
+        with reporting(training.show_progress):
+            phase("reading the texts with the teacher")
+        units = own.loss_units(stored)
+        taught = TeacherOutputs.of(taught_by.with_layers(0).head_model, stored.store, units, training.max_tokens)
+        decided = _distillable(learner).decided(stored.merged(own.outputs, list(taught.scores)))
+        stored = replace(stored, truth=decided)
+        if isinstance(own.row_target(), Regression):
+            own = own.with_target(Regression.standardized(stored.truth.tolist()))
+        targets = SoftTargets(units, own.row_target(), taught, loss)
+        head, copied = _head(taught_by, student, own, training.seed)
+        with_head = student.with_head(head)
+        if not copied:
+            start = LinearStart(own.start_strength or STRENGTH, training.seed, training.max_tokens)
+            start_head(with_head.head_model, stored.store, targets, start)
+        width = read_width(taught_by.head_model.head.kind.read, taught_by.config.hidden)
+        with seeded(training.seed):
+            model = StateModel(with_head.head_model, width)
+
+        def validate() -> Validation:
+            scores = held.scores(own.outputs, with_head.head_model, training.max_tokens)
+            found: Validation = own.validate(scores, held.truth)
+            return found
+
+        size = training.rows_in_update(stored.store.texts)
+        per_pass = -(-stored.store.texts // size)
+        labels = f" {own.loss(held).digest}" if lesson.labelled else ""
+        objective = WindowObjective(
+            model,
+            stored.store,
+            targets,
+            validate,
+            batch_size=size,
+            tokens=training.max_tokens,
+            seed=training.seed,
+            identity={**identity, "validation data": held.store.digest + labels},
+            passes=1 if training.updates is None else max(1, training.updates // (_PARTS * per_pass)),
+            baseline=Baseline(COPIED if copied else NEW, margin=0.0),
+        )
+        data = HeadData(stored, held, [], lesson.held_out, lesson.split)
+        return cls(teacher, with_head, own, columns, lesson, data, held, objective)
+
+    def finish(self, record: TrainingRecord) -> FittedHead:
+        """Return the student, with what held-out rows teach: without labels, the out-of-domain detector alone."""
+        model = self.student.head_model
+        learner, scores = self.learner.unstandardize(model.head).fit_confidence(
+            model, self.data.stored, self.held, record.settings.seed, self.student.budget.tokens
+        )
+        spec, labelled = self.teacher.spec, self.lesson.labelled
+        if labelled:
+            limits, notes, of = [MET] if self.lesson.split else [], [], VALIDATION
+        else:
+            learner, limits, notes, of = (
+                _distillable(learner).without_calibration(),
+                [AGREES],
+                [UNCALIBRATED],
+                AGREEMENT,
+            )
+        return measured_head(
+            spec, self.student, learner, self.columns, scores, self.data, self.held, record,
+            notes=notes, limits=limits, of=of,
+        )  # fmt: skip
+
+
+def _distillable(learner: AnyLearner) -> Any:  # noqa: ANN401 (both a learner and distillable, which has no type)
+    if not isinstance(learner, Distillable):
+        raise InvalidInput(f"expected a classifier or a tagger as the teacher, got {learner.outputs.head_title}.")
+    return learner
+
+
+def _held(teacher: FittedHead, learner: AnyLearner, student: TorchBackend, lesson: DistillationData) -> StoredInputs:
+    """Return the held-out inputs; without labels, the teacher's decisions are their truth."""
+    outputs = teacher.outputs
+    if lesson.labelled:
+        return StoredInputs.of(student, outputs, lesson.held_out)
+    held = StoredInputs.unlabelled(student, outputs, [each.text for each in lesson.held_out])
+    backend = teacher.backend.weights("distil")
+    scores = held.scores(outputs, backend.head_model, backend.budget.tokens)
+    return replace(held, truth=_distillable(learner).decided(scores))
+
+
+def _head(teacher: TorchBackend, student: TorchBackend, learner: AnyLearner, seed: int) -> tuple[ScoreHead, bool]:
+    """Return the head to start with, and whether it is a copy of the teacher's."""
+    model, taught, outputs = student.model, teacher.model, learner.outputs
+    kind = model.family.head(outputs.head, model.settings).kind
+    if kind == taught.family.head(outputs.head, taught.settings).kind and model.config.hidden == taught.config.hidden:
+        head = deepcopy(teacher.head_model.head)
+        learner.standardize(head)
+        return head, True
+    with seeded(seed):
+        drawn: Any = new_head(model.config, kind, outputs.size)
+    return drawn, False
+
+
+def _rows(columns: Any, data: Any) -> list[Any]:  # noqa: ANN401 (sources of rows)
+    """Return rows, or inputs that came without."""
+    if isinstance(data, str | Path):
+        return list(read_rows(data))
+    return [
+        Row(number, dict(value), f"row {number} of the data") if isinstance(value, Mapping) else value
+        for number, value in enumerate(data if isinstance(data, list) else batch_of(columns, data)[0], start=1)
+    ]
+
+
+def _inputs(columns: Any, rows: Sequence[Any]) -> list[Example[Any]]:  # noqa: ANN401 (the task's own)
+    found = []
+    for number, row in enumerate(rows):
+        try:
+            value = columns.read(row) if isinstance(row, Row) else columns.check(number, row)
+        except EmptyInput:
+            continue
+        if isinstance(value, str) and not value.strip():
+            continue
+        found.append(Example(value, None, number + 1))
+    return found
+
+
+def _group(example: Example[Any]) -> object:
+    """Return the key that keeps rows together when some are held out: the text, of pairs the first one."""
+    return example.text[0] if isinstance(example.text, tuple) else getattr(example.text, "text", example.text)
+
+
+def _too_few(minimum: int) -> InvalidInput:
+    return InvalidInput(f"expected at least {minimum} texts to learn from, got fewer: is the text column right?")

@@ -1,0 +1,234 @@
+"""The training side of a task on a head: data, loss, validation, confidence, diagnostics.
+
+A `Learner` is a frozen dataclass around the `Outputs` that are being learnt; only `fit` loads it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeAlias, TypeVar, cast, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.data import Example
+from bothways.progress import phase
+from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, optimistic
+from bothways.tasks.heads.diagnostics import LabelIssue
+from bothways.tasks.heads.inputs import StoredInputs
+from bothways.tasks.heads.model import HeadModel
+from bothways.tasks.heads.objective import LabelLoss, LossUnits
+from bothways.tasks.heads.targets import Target
+from bothways.tasks.outputs import AnyOutputs
+from bothways.tasks.scores import Scores
+from bothways.tasks.splits import TrainingData
+from bothways.training.objective import Validation
+
+if TYPE_CHECKING:
+    from bothways.encoder import ScoreHead
+    from bothways.tasks.torch_backend import TorchBackend
+
+InputT = TypeVar("InputT")
+TruthT = TypeVar("TruthT")
+PlacesT = TypeVar("PlacesT")
+OutputsT = TypeVar("OutputsT", bound=AnyOutputs)
+
+Identity: TypeAlias = Mapping[str, str | int | float | bool | None]
+
+
+class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
+    """A task on a head while it is trained: a frozen dataclass.
+
+    Attributes:
+        outputs: The outputs that are learnt, with their confidence once it is fitted.
+    """
+
+    outputs: OutputsT
+
+    @classmethod
+    @abstractmethod
+    def from_data(
+        cls,
+        backend: TorchBackend,
+        data: TrainingData,
+        columns: Any,  # noqa: ANN401 (the task's own)
+        options: Any,  # noqa: ANN401 (the task's own)
+        seed: int,
+        before: OutputsT | None,
+    ) -> tuple[Self, list[Example[Any]], list[Example[Any]]]:
+        """Read training data; return the learner, the training examples and the held-out ones.
+
+        Args:
+            backend: The encoder, and how it reads texts.
+            data: Training data and validation data.
+            columns: Columns of the parts of a row.
+            options: The task's options of `fit`.
+            seed: Draws held-out rows where there are no validation data.
+            before: The outputs that the model had; labels keep their order where they are the same.
+
+        Raises:
+            InvalidInput: The data are not usable; the message names the row.
+        """
+
+    def with_outputs(self, outputs: OutputsT) -> Self:
+        """Return the same with other outputs."""
+        changed: Self = replace(cast("Any", self), outputs=outputs)
+        return changed
+
+    def check_data(self, training: StoredInputs, held: StoredInputs) -> Collection[int]:
+        """Refuse data that cannot be learnt from; return the numbers of training inputs to leave out.
+
+        Raises:
+            InvalidInput: Data and options do not fit each other.
+        """
+        del training, held
+        return ()
+
+    # --- the head ---
+
+    def is_compatible_with(self, before: OutputsT) -> bool:
+        """Return whether a head with the outputs ``before`` can be trained further for these."""
+        return self.outputs.labels == before.labels
+
+    def standardize(self, head: ScoreHead) -> None:
+        """Change a trained head, in place, to the units of the loss; most heads stay as they are."""
+
+    def unstandardize(self, head: ScoreHead) -> Self:
+        """Change a head at the end of its training, in place, to the units of the labels."""
+        del head
+        return self
+
+    @property
+    def start_strength(self) -> float | None:
+        """Inverse penalty of the linear model that a new head starts from; None to draw the head at random."""
+        return None
+
+    def contrast_classes(self, stored: StoredInputs) -> NDArray[np.int64] | None:
+        """Return the classes of inputs for a contrastive warm-up before the head starts; None for no warm-up."""
+        del stored
+        return None
+
+    # --- the loss ---
+
+    @abstractmethod
+    def loss(self, stored: StoredInputs) -> LabelLoss:
+        """Return the targets of windows and their loss."""
+
+    @abstractmethod
+    def validate(self, scores: Sequence[Scores[PlacesT]], truth: TruthT) -> Validation:
+        """Return the metrics of an epoch."""
+
+    def unit(self, truth: TruthT) -> float:
+        """Return the divisor of a validation score that makes it comparable between tasks."""
+        del truth
+        return 1.0
+
+    @property
+    @abstractmethod
+    def identity(self) -> Identity:
+        """Everything besides data and training options that determines the training."""
+
+    # --- after the training ---
+
+    @abstractmethod
+    def fit_confidence(
+        self, model: HeadModel, training: StoredInputs, held: StoredInputs, seed: int, tokens: int
+    ) -> tuple[Self, Sequence[Scores[PlacesT]]]:
+        """Run the trained model on held-out inputs; return the learner with its confidence, and their scores.
+
+        Args:
+            model: Encoder and head.
+            training: The training inputs.
+            held: Held-out inputs.
+            seed: Seed of random draws.
+            tokens: Token budget of a batch.
+        """
+
+    def fit_confidence_of_folds(self, scores: Sequence[Scores[PlacesT]], truth: TruthT, seed: int) -> Self:
+        """Return the learner with a confidence fitted on cross-validated scores of inputs with `contrast_classes`."""
+        del scores, truth, seed
+        return self
+
+    @abstractmethod
+    def data_facts(self, stored: StoredInputs) -> dict[str, object]:
+        """Return counts and checksums of the truth for the card."""
+
+    @property
+    @abstractmethod
+    def limits(self) -> tuple[str, ...]:
+        """Limits of the card's metrics, in sentences."""
+
+    def card(self) -> dict[str, object]:
+        """Return further entries of the card."""
+        return {}
+
+    def diagnostics(
+        self,
+        scores: Sequence[Scores[PlacesT]],
+        truth: TruthT,
+        training: Sequence[Example[Any]],
+        held_out: Sequence[Example[Any]],
+    ) -> tuple[list[str], tuple[LabelIssue, ...]]:
+        """Return doubts about data and answers, in sentences, and the most confident wrong answers.
+
+        Args:
+            scores: Scores of the held-out inputs.
+            truth: Their truth.
+            training: The training examples.
+            held_out: The held-out examples.
+        """
+        del scores, truth, training, held_out
+        return [], ()
+
+
+AnyLearner: TypeAlias = Learner[Any, Any, Any]
+
+
+class TemperatureLearner(Learner[OutputsT, TruthT, PlacesT], Generic[OutputsT, TruthT, PlacesT]):
+    """A learner whose confidence is a temperature.
+
+    Attributes:
+        calibrates: Whether to fit one.
+    """
+
+    calibrates: bool
+
+    @abstractmethod
+    def calibrated(self, scores: Sequence[Scores[PlacesT]], truth: TruthT) -> OutputsT:
+        """Return the outputs with the temperature fitted on held-out scores."""
+
+    def fit_confidence(
+        self, model: HeadModel, training: StoredInputs, held: StoredInputs, seed: int, tokens: int
+    ) -> tuple[Self, Sequence[Scores[PlacesT]]]:
+        """Fit the temperature on held-out inputs."""
+        del training, seed
+        phase("calibrating" if self.calibrates else "reading the held-out rows")
+        scores = held.scores(self.outputs, model, tokens)
+        return (self.with_outputs(self.calibrated(scores, held.truth)) if self.calibrates else self), scores
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """Limits of the card's metrics, in sentences."""
+        return optimistic("texts", "the epoch to keep and the calibration"), LIKE_THESE, NOTICES_NOTHING
+
+
+@runtime_checkable
+class Distillable(Protocol):
+    """A learner whose decisions a smaller model can learn."""
+
+    def row_target(self) -> Target:
+        """Return the target of one row of scores."""
+
+    def without_confidence(self) -> Self:
+        """Return the same without anything fitted on held-out rows."""
+
+    def without_calibration(self) -> Self:
+        """Return the same without anything that labels alone teach."""
+
+    def loss_units(self, stored: StoredInputs) -> LossUnits:
+        """Return the loss units of each window; `row_target` gives their meaning."""
+
+    def decided(self, scores: Sequence[Scores[Any]]) -> object:
+        """Return the truth of inputs as their scores decide it."""

@@ -1,0 +1,293 @@
+"""The linear model that a head begins with: what a frozen encoder's hidden states tell of the answers.
+
+A head whose last map is drawn at random sends noise into the encoder until it has been learnt; one that begins at the
+best linear model of the hidden states as they are does not, and keeps what pre-training knows (Kumar et al. 2022,
+arXiv:2202.10054). Measured before the first update, that model is also the baseline of the training.
+
+Shapes: W windows, M rows that a head reads (windows, or their tokens), H hidden, R principal
+directions, C outputs.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.optim import LBFGS
+
+from bothways.data.windows import WindowStore
+from bothways.encoder.head_kinds import EachToken
+from bothways.encoder.heads import read_rows
+from bothways.inference.runner import Runner, row_answers
+from bothways.packing import Packed
+from bothways.tasks.heads.model import HeadModel
+from bothways.tasks.heads.objective import LabelLoss
+
+STRENGTH = 10.0
+"""Inverse of the penalty on the weights, for hidden states of mean squared length 1 (scikit-learn's C)."""
+
+# Parts of the usual strength that cross-validation tries, how often it holds rows out, and the fewest inputs that can
+# tell. Rows times outputs that it is done with, drawn from more; and up to which each fold is held out in turn.
+_TRIED, _FOLDS, _FEWEST = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0), 4, 50
+_MOST_TRIED, _MOST_IN_TURN = 3e5, 2e4
+
+# What the linear model is fitted to, drawn from more: rows, and rows times outputs.
+_MOST_ROWS, _MOST_SCORES = 40_000, 5e7
+
+# Steps of the fit, fewer where many outputs make each of them long; and scores up to which it is one in float64.
+_STEPS, _MOST_WORK, _EXACT = 200, 2e9, 5e6
+
+
+@dataclass(frozen=True, slots=True)
+class LinearStart:
+    """Options of the fit of a head's linear model.
+
+    Attributes:
+        strength: How little the weights are usually held back; cross-validation may choose another.
+        seed: Draws windows where there are too many, and folds.
+        tokens: Token budget of a batch.
+        searched: Whether cross-validation may choose another strength.
+    """
+
+    strength: float
+    seed: int
+    tokens: int
+    searched: bool = True
+
+
+def start_head(model: HeadModel, store: WindowStore, targets: LabelLoss, start: LinearStart) -> None:
+    """Make a head's last map the best linear model of what it reads; nothing else is changed.
+
+    Args:
+        model: Encoder and head.
+        store: Windows to learn from.
+        targets: Their targets and loss.
+        start: How.
+    """
+    output, data = model.head.output, _Rows.read(model, store, targets, start)
+    weight_CH, bias_C = data.fitted(chosen_strength(data, start))
+    with torch.no_grad():
+        output.weight.copy_(weight_CH)
+        output.bias.copy_(bias_C)
+
+
+def held_out_scores(
+    model: HeadModel, store: WindowStore, targets: LabelLoss, start: LinearStart, folds_N: NDArray[np.int64]
+) -> list[NDArray[np.float64]]:
+    """Return scores of all windows (C), each of a linear model of the inputs of other folds.
+
+    Args:
+        model: Encoder and head; neither is changed.
+        store: Windows, not more than a linear model is fitted to.
+        targets: Their targets and loss.
+        start: How linear models are fitted.
+        folds_N: The fold of each input.
+    """
+    data = _Rows.read(model, store, targets, start)
+    folds_W = folds_N[data.inputs]
+    scores: list[NDArray[np.float64]] = [np.empty(0)] * len(folds_W)
+    for fold in np.unique(folds_W):
+        weight_CH, bias_C = data.part(folds_W != fold).fitted(start.strength)
+        for window in np.flatnonzero(folds_W == fold).tolist():
+            scores[window] = (data.rows[window][0].to(weight_CH.dtype) @ weight_CH.T + bias_C).double().numpy()
+    return scores
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows that a linear model is fitted to, and their answers.
+
+    Attributes:
+        rows: What the head reads of each window.
+        windows: Their numbers.
+        inputs: The input that each is of; windows of one are held out together.
+        targets: Their targets and loss.
+        outputs: C.
+    """
+
+    rows: Sequence[Tensor]
+    windows: NDArray[np.int64]
+    inputs: NDArray[np.int64]
+    targets: LabelLoss
+    outputs: int
+
+    @classmethod
+    def read(cls, model: HeadModel, store: WindowStore, targets: LabelLoss, start: LinearStart) -> "_Rows":
+        """Run the encoder, on some of the windows where there are many."""
+        output, per_token = model.head.output, isinstance(model.head.kind.read, EachToken)
+        windows = _drawn(store.lengths if per_token else np.ones(len(store.lengths)), output.out_features, start.seed)
+
+        def features(packed: Packed) -> Tensor:
+            hidden_MH = read_rows(model.head.kind.read, model.encoder, packed).to(output.weight.dtype)
+            features_MH: Tensor = model.head.transform(hidden_MH)
+            return features_MH.float()
+
+        model.eval()
+        runner = Runner(row_answers(features, per_token=per_token), model.device, start.tokens)
+        rows = [torch.from_numpy(each if per_token else each[None]) for each in runner.run(store.windows(windows))]
+        return cls(rows, windows, store.text_of_window[windows], targets, output.out_features)
+
+    @property
+    def size(self) -> int:
+        """M C."""
+        return self.outputs * sum(map(len, self.rows))
+
+    def part(self, chosen_W: NDArray[np.bool_]) -> "_Rows":
+        """Return some of the windows."""
+        rows = [row for row, chosen in zip(self.rows, chosen_W, strict=True) if chosen]
+        return _Rows(rows, self.windows[chosen_W], self.inputs[chosen_W], self.targets, self.outputs)
+
+    def units(self) -> float:
+        """Return how many losses the loss is a sum of."""
+        return float(self.targets.weights(self.windows.tolist()).sum())
+
+    def loss(self, scores_MC: Tensor) -> Tensor:
+        """Return the sum of the losses."""
+        return self.targets.loss(scores_MC, self.windows.tolist())
+
+    def held_out_losses(self, held_W: NDArray[np.bool_], strengths: Sequence[float]) -> list[float]:
+        """Return the loss of a unit of some windows, of the linear model of the others at each strength."""
+        held = self.part(held_W)
+        vectors_MH, units = torch.cat(list(held.rows)), max(held.units(), 1e-12)
+        models = self.part(~held_W).path(strengths)
+        return [float(held.loss(vectors_MH.to(w_CH.dtype) @ w_CH.T + b_C)) / units for w_CH, b_C in models]
+
+    def fitted(self, strength: float) -> tuple[Tensor, Tensor]:
+        """Return the linear model."""
+        return next(self.path([strength]))
+
+    def path(self, strengths: Iterable[float]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the linear model of each strength."""
+        vectors_MH = torch.cat(list(self.rows))
+        return linear_path(vectors_MH, self.outputs, self.loss, units=self.units(), strengths=strengths)
+
+
+def chosen_strength(data: _Rows, start: LinearStart) -> float:
+    """Return the strength with the least loss on held-out inputs, or the usual one where that is as good.
+
+    As good is what is within a standard error over the folds. Of many inputs a part decides, and a quarter of them is
+    held out once; few decide nothing. Where a linear model tells nothing, little strength is left, and it says nearly
+    what is frequent.
+    """
+    strengths = [start.strength * part for part in _TRIED]
+    if not start.searched or len(np.unique(data.inputs)) < _FEWEST:
+        return start.strength
+    order = np.random.default_rng([start.seed, 1]).permutation(int(data.inputs.max()) + 1)
+    ranks_W = np.unique(order[data.inputs], return_inverse=True)[1]
+    kept_W = ranks_W < max(_FOLDS, (ranks_W.max() + 1) * min(1.0, _MOST_TRIED / data.size))
+    data, folds_W = data.part(kept_W), ranks_W[kept_W] % _FOLDS
+    folds = range(_FOLDS if data.size <= _MOST_IN_TURN else 1)
+    losses_SF = np.array([data.held_out_losses(folds_W == fold, strengths) for fold in folds]).T
+    best, usual = int(losses_SF.mean(1).argmin()), _TRIED.index(1.0)
+    gains_F = losses_SF[usual] - losses_SF[best]
+    error = 0.0 if len(folds) == 1 else gains_F.std(ddof=1) / np.sqrt(len(folds))
+    return strengths[usual if gains_F.mean() <= error else best]
+
+
+def fit_linear(
+    vectors_MH: Tensor, outputs: int, loss: Callable[[Tensor], Tensor], *, units: float, strength: float = STRENGTH
+) -> tuple[Tensor, Tensor]:
+    """Return weights (C, H) and biases (C) of the linear model of least loss, with a penalty on its weights.
+
+        minimise  loss(V W^T + b) + |W|^2 s / (2 strength)
+
+    where s is the mean squared length of the vectors, so that their scale does not matter (Hastie, Tibshirani and
+    Friedman 2009, section 4.4). The problem is convex for the losses of labels and numbers; L-BFGS begins at zero, in
+    variables along the principal directions of the vectors in which the loss curves about alike: it takes fewer steps.
+
+    Args:
+        vectors_MH: What the answers are told from.
+        outputs: C.
+        loss: The sum of the losses, given scores (M, C).
+        units: How many losses that is a sum of.
+        strength: How little the weights are held back.
+    """
+    return next(linear_path(vectors_MH, outputs, loss, units=units, strengths=[strength]))
+
+
+def linear_path(
+    vectors_MH: Tensor, outputs: int, loss: Callable[[Tensor], Tensor], *, units: float, strengths: Iterable[float]
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield what `fit_linear` returns at each strength; principal directions are found once for all."""
+    exact = len(vectors_MH) * outputs <= _EXACT
+    principal = _Principal.of(vectors_MH.double() if exact else vectors_MH)
+    for strength in strengths:
+        yield principal.fitted(outputs, loss, units=units, strength=strength)
+
+
+@dataclass(frozen=True, slots=True)
+class _Principal:
+    """Vectors along their R principal directions.
+
+    Attributes:
+        along_MR: Vectors without their mean, of mean squared length 1.
+        squares_R: The sums of their squares.
+        directions_HR: One in each column.
+        mean_H: The mean of the vectors.
+        scale: What they are divided by.
+    """
+
+    along_MR: Tensor
+    squares_R: Tensor
+    directions_HR: Tensor
+    mean_H: Tensor
+    scale: Tensor
+
+    @classmethod
+    def of(cls, vectors_MH: Tensor) -> "_Principal":
+        """Find the directions, of few vectors no more than there are vectors."""
+        mean_H = vectors_MH.mean(0)
+        scale = vectors_MH.square().sum(1).mean().sqrt().clamp(min=1e-12)
+        scaled_MH = (vectors_MH - mean_H) / scale
+        if len(scaled_MH) < scaled_MH.shape[1]:
+            _, roots_R, directions_RH = torch.linalg.svd(scaled_MH, full_matrices=False)
+            squares_R, directions_HR = roots_R.square(), directions_RH.T
+        else:
+            values_R, vectors_HR = torch.linalg.eigh((scaled_MH.T @ scaled_MH).double())
+            squares_R, directions_HR = (each.to(vectors_MH.dtype) for each in (values_R.clamp_min(0), vectors_HR))
+        return cls(scaled_MH @ directions_HR, squares_R, directions_HR, mean_H, scale)
+
+    def fitted(
+        self, outputs: int, loss: Callable[[Tensor], Tensor], *, units: float, strength: float
+    ) -> tuple[Tensor, Tensor]:
+        """Return the linear model of the vectors; see `fit_linear`. Of float64 vectors it is found to the end."""
+        # A third of that of equally likely labels' cross-entropy, which curves less as labels become more certain.
+        share = 1 / max(outputs, 2)
+        curvature = share * (1 - share) / 3
+        unit_R, bias_unit = (
+            (curvature * self.squares_R + 1 / strength).rsqrt(),
+            (curvature * len(self.along_MR)) ** -0.5,
+        )
+        inputs_MR = self.along_MR * unit_R
+        variables_CR = inputs_MR.new_zeros((outputs, len(unit_R)), requires_grad=True)
+        biases_C = inputs_MR.new_zeros(outputs, requires_grad=True)
+        exact = inputs_MR.dtype == torch.float64
+        steps = int(min(_STEPS, max(10.0, _MOST_WORK / (len(inputs_MR) * outputs))))
+        # To the end in float64, so that another machine finds the same.
+        tolerances = {"tolerance_grad": 1e-10, "tolerance_change": 0.0} if exact else {"tolerance_grad": 1e-7}
+        options = {"max_iter": steps, "history_size": 20, "line_search_fn": "strong_wolfe", **tolerances}
+        solver = LBFGS([variables_CR, biases_C], **options)  # type: ignore[arg-type]
+
+        def value() -> Tensor:
+            solver.zero_grad()
+            # Of one unit: the solver's tolerances are meant for losses of about 1.
+            penalty = (variables_CR * unit_R).square().sum() / (2 * strength)
+            mean = (loss(inputs_MR @ variables_CR.T + biases_C * bias_unit) + penalty) / units
+            mean.backward()  # type: ignore[no-untyped-call]
+            return mean
+
+        solver.step(value)  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            weight_CH = (variables_CR * unit_R) @ self.directions_HR.T / self.scale
+            return weight_CH, biases_C * bias_unit - weight_CH @ self.mean_H
+
+
+def _drawn(rows_W: NDArray[Any], outputs: int, seed: int) -> NDArray[np.int64]:
+    """Numbers of the windows to fit to, ascending: all, or as many as have so many rows."""
+    most = min(_MOST_ROWS, _MOST_SCORES / outputs)
+    order = np.random.default_rng(seed).permutation(len(rows_W))
+    kept = max(1, int(np.searchsorted(np.cumsum(rows_W[order]), most, side="right")))
+    return np.sort(order[:kept])

@@ -1,0 +1,206 @@
+"""Fine-tuning a head and the encoder below it on windows of texts, as the training loop sees it.
+
+A `LabelLoss` holds the targets of the windows: a label for each text, a tag for each word, a span. A long text is read
+in several windows, and none of it is cut off.
+
+Shapes: N texts, W windows, B windows of a batch, C outputs.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bothways.data.windows import WindowStore
+from bothways.encoder.head_kinds import EachToken
+from bothways.inference.batching import by_token_budget
+from bothways.inference.runner import Runner, row_answers
+from bothways.packing import Packed
+from bothways.tasks.heads.model import HeadModel
+from bothways.training.objective import Baseline, MicroBatch, Update, Validation, micro_batch_tokens
+from bothways.training.options import EPOCHS
+from bothways.training.workers import current_workers
+
+# Minimum updates of a training, however few the rows are, and of an epoch, so that it is worth a validation.
+MIN_UPDATES, _MIN_IN_EPOCH = 150, 15
+
+
+class LabelLoss(Protocol):
+    """Targets of the windows of a store, and their loss.
+
+    Attributes:
+        joint: Whether the loss of an input needs the scores of all of its windows at once.
+    """
+
+    joint: ClassVar[bool]
+
+    @property
+    def digest(self) -> str:
+        """A checksum of the targets."""
+
+    def weights(self, windows: Sequence[int]) -> NDArray[np.float64]:
+        """Return the loss weight of each window (B)."""
+
+    def loss(self, scores: Tensor, windows: Sequence[int]) -> Tensor:
+        """Return the weighted sum of the windows' losses, given the model's scores."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LossUnits:
+    """Units over which losses are summed: the windows themselves, or the words in them.
+
+    Attributes:
+        rows_U: The row of each unit among those of its window.
+        shares_U: The weight of each unit; units that stand for one text or word share a weight of 1.
+        starts: First unit of each window, and the number of units at the end; W + 1 long.
+        heights_W: Rows of the head for each window.
+    """
+
+    rows_U: NDArray[np.int64]
+    shares_U: NDArray[np.float64]
+    starts: NDArray[np.int64]
+    heights_W: NDArray[np.int64]
+
+    @classmethod
+    def of_texts(cls, store: WindowStore) -> "LossUnits":
+        """Return the windows of a store; those of a text share its weight."""
+        shares_W = 1.0 / np.bincount(store.text_of_window)[store.text_of_window]
+        ones_W = np.ones(len(shares_W), dtype=np.int64)
+        return cls(np.zeros_like(ones_W), shares_W, np.arange(len(shares_W) + 1), ones_W)
+
+    @property
+    def weights_W(self) -> NDArray[np.float64]:
+        """Weight of each window: the sum over its units."""
+        return np.array([self.shares_U[start:end].sum() for start, end in itertools.pairwise(self.starts)])
+
+    def of(self, windows: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the numbers of the units of some windows, and the row of each in a batch of them."""
+        begins = np.cumsum([0, *self.heights_W[list(windows[:-1])]])
+        numbers = [np.arange(self.starts[window], self.starts[window + 1]) for window in windows]
+        rows = [begin + self.rows_U[each] for begin, each in zip(begins, numbers, strict=True)]
+        return np.concatenate(numbers), np.concatenate(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One micro-batch: windows, and their numbers in the store."""
+
+    packed: Packed
+    windows: list[int]
+
+
+def passes_in_epoch(texts: int, batch_size: int, least_updates: int = MIN_UPDATES) -> int:
+    """Return the passes through the texts in an epoch of default length, enough to be worth a validation.
+
+    Args:
+        texts: Number of texts.
+        batch_size: Texts in one update.
+        least_updates: Minimum updates of the training, which has at least three epochs.
+    """
+    return max(1, -(-min(_MIN_IN_EPOCH, least_updates // EPOCHS) // -(-texts // batch_size)))
+
+
+class WindowObjective:
+    """Trains a `HeadModel` to answer the windows of a store.
+
+    Args:
+        model: What to train.
+        store: Windows to learn from.
+        targets: Their targets and loss.
+        validate: Metrics on held-out data, computed after each epoch.
+        batch_size: Texts in one update.
+        tokens: Token budget of a micro-batch, on a CPU at most 1,024; an update accumulates gradients.
+        seed: Orders the texts, together with the epoch.
+        identity: Everything else that determines the run.
+        passes: Passes through the texts per epoch, see `passes_in_epoch`.
+        baseline: The model before the first update.
+        least_updates: Minimum updates of a training of default length.
+    """
+
+    def __init__(
+        self,
+        model: HeadModel,
+        store: WindowStore,
+        targets: LabelLoss,
+        validate: Callable[[], Validation | None],
+        *,
+        batch_size: int,
+        tokens: int,
+        seed: int,
+        identity: Mapping[str, str | int | float | bool | None],
+        passes: int = 1,
+        baseline: Baseline | None = None,
+        least_updates: int = MIN_UPDATES,
+    ) -> None:
+        self.model = model
+        self.store = store
+        self.targets = targets
+        self.validate = validate
+        self.batch_size = batch_size
+        self.tokens = tokens
+        self.seed = seed
+        self.passes = passes
+        self._identity = identity
+        self.baseline = baseline
+        self.least_updates = least_updates
+
+    @property
+    def module(self) -> nn.Module:
+        """Encoder and head."""
+        return self.model
+
+    @property
+    def identity(self) -> Mapping[str, str | int | float | bool | None]:
+        """Everything besides the settings that determines the run."""
+        return {
+            "training data": f"{self.store.digest} {self.targets.digest}",
+            "batch size": self.batch_size,
+            "token budget": self.tokens,
+            **({"passes": self.passes} if self.passes > 1 else {}),
+            **self._identity,
+        }
+
+    def updates_per_epoch(self) -> int:
+        """Return the number of updates per epoch; the last one of each pass is smaller."""
+        return self.passes * self._updates_per_pass()
+
+    def updates(self, epoch: int, start: int) -> Iterator[Update[Batch]]:
+        """Yield the epoch's texts, in each pass in an order of its own."""
+        done, first = divmod(start, self._updates_per_pass())
+        for number in range(epoch * self.passes + done, (epoch + 1) * self.passes):
+            order = np.random.default_rng([self.seed, number]).permutation(self.store.texts)
+            for place in range(first, self._updates_per_pass()):
+                yield Update(tuple(self._micro_batches(order[place * self.batch_size :][: self.batch_size])))
+            first = 0
+
+    def _updates_per_pass(self) -> int:
+        return -(-self.store.texts // self.batch_size)
+
+    def loss(self, payload: Batch) -> Tensor:
+        """Sum of the losses of the micro-batch's units."""
+        return self.targets.loss(self.model(payload.packed).float(), payload.windows)
+
+    def _micro_batches(self, texts: NDArray[np.int64]) -> Iterator[MicroBatch[Batch]]:
+        """Batches of windows within the token budget; those of one input stay together where its loss is joint."""
+        apart = [self.store.windows_of([text]) for text in texts]
+        units = apart if self.targets.joint else [[window] for windows in apart for window in windows]
+        lengths = [int(self.store.lengths[windows].sum()) for windows in units]
+        at_most = micro_batch_tokens(self.tokens, self.model.device)
+        # So that each process of a run has a part.
+        at_most = min(at_most, max(-(-sum(lengths) // current_workers().count), *lengths))
+        for batch in by_token_budget(lengths, at_most):
+            chosen = [window for unit in batch for window in units[unit]]
+            payload = Batch(self.store.pack(chosen).to(self.model.device), chosen)
+            tokens = sum(lengths[unit] for unit in batch)
+            yield MicroBatch(payload, float(self.targets.weights(chosen).sum()), tokens)
+
+
+def window_scores(model: HeadModel, store: WindowStore, tokens: int) -> list[NDArray[np.float64]]:
+    """Return the scores of each stored window: (C), or (n, C) of a head that reads each token."""
+    per_token = isinstance(model.head.kind.read, EachToken)
+    rows = Runner(row_answers(model, per_token=per_token), model.device, tokens).run(store.windows())
+    return [each.astype(np.float64) for each in rows]

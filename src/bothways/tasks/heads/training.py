@@ -1,0 +1,430 @@
+"""The training of a head and the encoder below it: where it starts, what it is compared with, and how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.data import Example
+from bothways.errors import TrainingDiverged
+from bothways.lazy import imported
+from bothways.progress import phase, reporting
+from bothways.tasks.card import (
+    NOTICES_NOTHING,
+    VALIDATION,
+    CardMetrics,
+    DataUsed,
+    data_part,
+    unmeasured,
+    written_card,
+)
+from bothways.tasks.columns import ColumnNames, PairColumns, TextColumns
+from bothways.tasks.heads.contrastive import FEW_TEXTS, contrast_updates, contrastive_warmup
+from bothways.tasks.heads.diagnostics import FEW_UPDATES, notes_on_training
+from bothways.tasks.heads.inputs import StoredInputs
+from bothways.tasks.heads.learner import AnyLearner
+from bothways.tasks.heads.linear_start import STRENGTH, LinearStart, held_out_scores, start_head
+from bothways.tasks.heads.objective import MIN_UPDATES, WindowObjective, passes_in_epoch
+from bothways.tasks.outputs import FittedHead
+from bothways.tasks.scores import Scores
+from bothways.tasks.spec import TaskSpec
+from bothways.tasks.splits import TrainingData, folds
+from bothways.tasks.torch_backend import TorchBackend
+from bothways.training.objective import Baseline, Validation
+from bothways.training.options import TrainingOptions
+from bothways.training.record import TrainingRecord
+from bothways.training.run import train_within
+from bothways.training.seeding import seeded
+from bothways.training.weights import Weights, copy_weights, restore_weights
+
+# Names of the model before the first update.
+LINEAR, CONTINUED = "linear model of frozen hidden states", "model before the training"
+APART = "linear model of frozen hidden states, the texts of a pair also read apart"
+CROSS_VALIDATED = "linear model of frozen hidden states, in cross-validation"
+
+# Updates of a head above few texts after a contrastive warm-up; more make some data sets worse.
+_AFTER_CONTRAST = 20
+
+# The minimum number of updates reads no more tokens than these: long texts teach more in an update and take longer.
+_MIN_TOKENS = 600_000
+
+LEARNT_BEFORE = (
+    "The model had learnt from all rows of the training before this one: where some of them are held out now, the "
+    "metrics are optimistic. Give validation data that it has never met."
+)
+OF_FOLDS, BY_FOLDS = "the rows in cross-validation", "cross-validation"
+KEPT_FROZEN = (
+    "Fine-tuning did worse in cross-validation than a linear model of the frozen encoder, which is kept: more rows, or "
+    "another encoder, would help."
+)
+LIMITS = (
+    "All rows were learnt from, as they are few. Metrics, calibration, coverage and the out-of-domain threshold are "
+    "of cross-validation: of models that learnt from three quarters of the rows each, so they are approximate.",
+)
+UNMEASURED = (
+    unmeasured("all rows were learnt from, and the training, or one to measure it, did not come to its end"),
+    "Probabilities are not calibrated.",
+    NOTICES_NOTHING,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class InitialHead:
+    """A head and an encoder before the first update.
+
+    Attributes:
+        backend: Encoder and head.
+        baseline: The model that it is compared with, where that is measured on held-out rows.
+        restore: Restores the weights of the baseline and returns it, where that is another model.
+        contrast: Updates of a contrastive warm-up.
+    """
+
+    backend: TorchBackend
+    baseline: Baseline | None
+    restore: Callable[[], TorchBackend] | None = None
+    contrast: int = 0
+
+    def fallback(self) -> TorchBackend:
+        """Return the model to keep where no epoch is as good."""
+        return self.backend if self.restore is None else self.restore()
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSetup:
+    """Encoder, learner and options of a training, shared with those of its cross-validation.
+
+    Attributes:
+        spec: The declarations of the task.
+        backend: The encoder, which is trained in place.
+        learner: The task while it is trained.
+        columns: Columns of the parts of a row.
+        training: Options of the training.
+        few: Whether all rows are learnt from, and cross-validation measures.
+    """
+
+    spec: TaskSpec
+    backend: TorchBackend
+    learner: AnyLearner
+    columns: ColumnNames
+    training: TrainingOptions
+    few: bool = False
+
+    @property
+    def linear(self) -> LinearStart:
+        """Options of a linear model; with few texts of the usual strength, so that all folds have the same."""
+        strength, training = self.learner.start_strength or STRENGTH, self.training
+        return LinearStart(strength, training.seed, training.max_tokens, searched=not self.few)
+
+    def random_head(self, backend: TorchBackend) -> TorchBackend:
+        """Return an encoder with a new head."""
+        outputs = self.learner.outputs
+        with seeded(self.training.seed):
+            return backend.with_head(backend.checkpoint.new_score_head(outputs.head, outputs.size))
+
+    def linear_head(self, stored: StoredInputs, backend: TorchBackend | None = None) -> TorchBackend:
+        """Return an encoder with a new head, a linear model of its hidden states where the learner wants that."""
+        new = self.random_head(backend or self.backend)
+        if self.learner.start_strength is not None:
+            self.show("fitting a linear model to the encoder's hidden states")
+            start_head(new.head_model, stored.store, self.learner.loss(stored), self.linear)
+        return new
+
+    def contrastive_head(self, stored: StoredInputs, classes_N: NDArray[np.int64]) -> TorchBackend:
+        """Move texts of one label towards each other, and return the encoder with a head that starts there."""
+        self.show("bringing texts of a label together")
+        read = self.random_head(self.backend).head_model.head.kind.read
+        contrastive_warmup(self.backend.model, read, stored.store, classes_N, self.training)
+        return self.linear_head(stored)
+
+    def objective(
+        self,
+        initial: InitialHead,
+        stored: StoredInputs,
+        validate: Callable[[], Validation | None],
+        identity: Mapping[str, str | None],
+    ) -> WindowObjective:
+        """Return the training of an initial head."""
+        texts, training = stored.store.texts, self.training
+        size, least = training.rows_in_update(texts), self.least_updates(initial, stored)
+        contrast = {"contrast": initial.contrast} if initial.contrast else {}
+        return WindowObjective(
+            initial.backend.head_model,
+            stored.store,
+            self.learner.loss(stored),
+            validate,
+            batch_size=size,
+            tokens=training.max_tokens,
+            seed=training.seed,
+            identity={**identity, **self.learner.identity, **contrast},
+            passes=1 if training.has_length else passes_in_epoch(texts, size, least),
+            baseline=initial.baseline,
+            least_updates=least,
+        )
+
+    def least_updates(self, initial: InitialHead, stored: StoredInputs) -> int:
+        """Return the minimum updates of a training of default length: fewer with long texts."""
+        if self.few and initial.contrast:
+            return _AFTER_CONTRAST
+        texts = stored.store.texts
+        tokens = int(stored.store.lengths.sum()) / texts * self.training.rows_in_update(texts)
+        return min(MIN_UPDATES, int(_MIN_TOKENS / tokens))
+
+    def show(self, what: str) -> None:
+        """Show what is being done."""
+        with reporting(self.training.show_progress):
+            phase(what)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeadData:
+    """The rows that a head learns from, and those that are held out.
+
+    Attributes:
+        stored: Training inputs.
+        held: Held-out inputs; None where cross-validation measures.
+        examples: The labelled training examples.
+        held_out: The held-out examples.
+        split: Whether they were drawn from the training data.
+    """
+
+    stored: StoredInputs
+    held: StoredInputs | None
+    examples: Sequence[Example[Any]]
+    held_out: Sequence[Example[Any]]
+    split: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeadTraining:
+    """A head that is ready to be trained: read, tokenised, and started at a linear model or at the head before.
+
+    Attributes:
+        setup: Encoder, learner and options.
+        before: The model before this training.
+        data: Training and held-out rows.
+        initial: Head and encoder before the first update.
+    """
+
+    setup: TrainingSetup
+    before: FittedHead | None
+    data: HeadData
+    initial: InitialHead
+
+    @classmethod
+    def of(
+        cls,
+        spec: TaskSpec,
+        backend: TorchBackend,
+        before: FittedHead | None,
+        data: TrainingData,
+        columns: ColumnNames,
+        options: object,
+        training: TrainingOptions,
+    ) -> HeadTraining:
+        """Read the data and start a head, or continue with the one before where its outputs mean the same.
+
+        Args:
+            spec: The declarations of the task.
+            backend: The encoder, which is trained in place.
+            before: The model before this training.
+            data: Training data.
+            columns: Columns of the parts of a row.
+            options: The task's options of `fit`.
+            training: Options of the training.
+
+        Raises:
+            InvalidInput: The data are not usable, and the message names the row; or data and options do not fit.
+        """
+        kind: type[AnyLearner] = imported(spec.learner)
+        outputs = None if before is None else before.outputs
+        learner, examples, held_out = kind.from_data(backend, data, columns, options, training.seed, outputs)
+        stored = StoredInputs.of(backend, learner.outputs, examples)
+        held = StoredInputs.of(backend, learner.outputs, held_out) if held_out else None
+        if held is not None and (left_out := learner.check_data(stored, held)):
+            kept = [example for number, example in enumerate(examples) if number not in left_out]
+            stored = StoredInputs.of(backend, learner.outputs, kept)
+        used = HeadData(stored, held, examples, held_out, split=data.validation is None)
+        contrasted = isinstance(columns, TextColumns) and learner.contrast_classes(stored) is not None
+        few = contrasted and len(stored.truth) <= FEW_TEXTS and backend.reads_mean and not backend.shared
+        setup = TrainingSetup(spec, backend, learner, columns, training, few)
+        return cls(setup, before, used, _initial_head(setup, before, used))
+
+    @property
+    def objective(self) -> WindowObjective:
+        """Encoder, head, data and loss, for the training loop."""
+        setup, held = self.setup, self.data.held
+        digest = None if held is None else f"{held.store.digest} {setup.learner.loss(held).digest}"
+        return setup.objective(self.initial, self.data.stored, self._validate, {"validation data": digest})
+
+    def _validate(self) -> Validation | None:
+        return _validated(self.setup, self.data, self.initial.backend)
+
+    @property
+    def unit(self) -> float:
+        """Divisor of the validation score that makes it comparable with those of other tasks."""
+        return self.setup.learner.unit(self.data.stored.truth)
+
+    def finish(self, record: TrainingRecord) -> FittedHead:
+        """Return the trained model with its confidence and its card."""
+        setup, data, held = self.setup, self.data, self.data.held
+        if held is None:
+            return _cross_validated(setup, self.initial, data, record)
+        backend = self.initial.fallback() if record.kept_epoch == 0 else self.initial.backend
+        model = backend.head_model
+        learner, scores = setup.learner.unstandardize(model.head).fit_confidence(
+            model, data.stored, held, setup.training.seed, backend.budget.tokens
+        )
+        notes = []
+        if data.split and self.before is not None and self.before.card.get("validation") == BY_FOLDS:
+            notes.append(LEARNT_BEFORE)
+        enough = min(FEW_UPDATES, setup.least_updates(self.initial, data.stored))
+        return measured_head(
+            setup.spec, backend, learner, setup.columns, scores, data, held, record, notes=notes, enough=enough
+        )
+
+
+def _validated(setup: TrainingSetup, data: HeadData, backend: TorchBackend) -> Validation | None:
+    if data.held is None:
+        return None
+    scores = data.held.scores(setup.learner.outputs, backend.head_model, setup.training.max_tokens)
+    return setup.learner.validate(scores, data.held.truth)
+
+
+def _initial_head(setup: TrainingSetup, before: FittedHead | None, data: HeadData) -> InitialHead:
+    """Continue with the head before, or start one at a linear model, in the way that suits encoder and data."""
+    backend, learner, stored = setup.backend, setup.learner, data.stored
+    if before is not None and learner.is_compatible_with(before.outputs):
+        head = deepcopy(before.backend.weights("train").head_model.head)
+        learner.standardize(head)
+        return InitialHead(backend.with_head(head), Baseline(CONTINUED))
+    if backend.shared or not backend.reads_mean:
+        started = setup.linear_head(stored)
+        return InitialHead(started, None if learner.start_strength is None else Baseline(LINEAR))
+    if isinstance(setup.columns, PairColumns):
+        # A linear model of the texts read together says less than one of the texts apart, and fine-tuning ends lower.
+        started, apart = setup.random_head(backend), setup.linear_head(stored, backend.above_embedder(pairs=True))
+        baseline = Baseline(APART, 1.0, lambda: _validated(setup, data, apart))
+        return InitialHead(started, baseline, lambda: apart)
+    classes_N = learner.contrast_classes(stored)
+    if classes_N is None:
+        return InitialHead(setup.linear_head(stored), Baseline(LINEAR))
+    frozen, encoder = setup.linear_head(stored), backend.model.encoder
+    weights, validation = copy_weights(encoder), _validated(setup, data, frozen)
+
+    def before_contrast() -> TorchBackend:
+        restore_weights(encoder, weights)
+        return frozen
+
+    measured = None if validation is None else Baseline(LINEAR, validate=lambda: validation)
+    contrasted = setup.contrastive_head(stored, classes_N)
+    return InitialHead(contrasted, measured, before_contrast, contrast_updates(len(classes_N)))
+
+
+def measured_head(
+    spec: TaskSpec,
+    backend: TorchBackend,
+    learner: AnyLearner,
+    columns: ColumnNames,
+    scores: Sequence[Scores[Any]],
+    used: HeadData,
+    held: StoredInputs,
+    record: TrainingRecord,
+    *,
+    notes: Sequence[str] = (),
+    limits: Sequence[str] = (),
+    of: str = VALIDATION,
+    enough: int = FEW_UPDATES,
+) -> FittedHead:
+    """Return a head at the end of its training, with its card.
+
+    Args:
+        spec: The declarations of the task.
+        backend: Encoder and head.
+        learner: The learner with its confidence.
+        columns: Columns of the parts of a row.
+        scores: Scores of the held-out rows.
+        used: The data.
+        held: The held-out inputs.
+        record: The course of the training.
+        notes: Sentences that come first.
+        limits: Further limits of the metrics.
+        of: The rows that were measured.
+        enough: Number of updates that is not called few.
+    """
+    phase("evaluating on the held-out rows")
+    outputs, seed = learner.outputs, record.settings.seed
+    measured = CardMetrics(outputs.outcomes(scores, held.truth).report(seed=seed), (*limits, *learner.limits))
+    data = DataUsed(columns, _facts_of(learner, used.stored), _facts_of(learner, held), split=used.split)
+    card = written_card(backend.model, record, data, measured, of=of)
+    labelled = of == VALIDATION
+    more, issues = learner.diagnostics(scores, held.truth, used.examples, used.held_out) if labelled else ([], ())
+    notes = [*notes, *notes_on_training(record, len(used.held_out), enough), *more]
+    card = {**card, **learner.card(), "notes": notes}
+    return FittedHead(spec, backend.with_layers(outputs.layers), outputs, columns, card, issues)
+
+
+def _facts_of(learner: AnyLearner, stored: StoredInputs) -> dict[str, object]:
+    """Return counts and checksums of inputs for the card."""
+    return {**data_part(stored.store.texts, stored.store), **learner.data_facts(stored)}
+
+
+def _cross_validated(setup: TrainingSetup, initial: InitialHead, data: HeadData, record: TrainingRecord) -> FittedHead:
+    """Return a model of few texts, all of which it learnt from, measured and calibrated by cross-validation.
+
+    Each text is answered by a model of other texts. The linear model of the frozen encoder is kept where it is better
+    by more than a standard error. A training that was interrupted is not measured, nor one whose folds diverge.
+    """
+    learner, stored, encoder = setup.learner, data.stored, setup.backend.model.encoder
+    truth, seed = stored.truth, setup.training.seed
+    used = DataUsed(setup.columns, _facts_of(learner, stored), None, split=False)
+    card = written_card(setup.backend.model, record, used, CardMetrics(None, UNMEASURED))
+    card = {**card, **learner.card(), "notes": []}
+    unmeasured_head = FittedHead(setup.spec, initial.backend, learner.outputs, setup.columns, card)
+    if record.interrupted or record.diverged is not None:
+        return unmeasured_head
+    trained = copy_weights(encoder)
+    frozen, folds_N = initial.fallback(), folds(data.examples, seed, lambda each: each.text)
+    weights = copy_weights(encoder)
+    rows = held_out_scores(frozen.head_model, stored.store, learner.loss(stored), setup.linear, folds_N)
+    linear_scores = stored.merged(learner.outputs, rows)
+    try:
+        scores = _scores_of_folds(setup, stored, folds_N, weights)
+    except TrainingDiverged:
+        restore_weights(encoder, trained)
+        return unmeasured_head
+    validation, baseline = (learner.validate(each, truth) for each in (scores, linear_scores))
+    keeps_frozen = validation.score < baseline.score - baseline.standard_error
+    backend, scores = (frozen, linear_scores) if keeps_frozen else (initial.backend, scores)
+    restore_weights(encoder, weights if keeps_frozen else trained)
+    fitted = learner.fit_confidence_of_folds(scores, truth, seed)
+    report = fitted.outputs.outcomes(scores, truth).report(seed=seed)
+    card = written_card(setup.backend.model, record, used, CardMetrics(report, LIMITS), of=OF_FOLDS)
+    more, issues = fitted.diagnostics(scores, truth, [], data.examples)
+    notes = [*([KEPT_FROZEN] if keeps_frozen else []), *more]
+    measured = {"name": CROSS_VALIDATED, "metrics": dict(baseline.metrics)}
+    card = {**card, **fitted.card(), "validation": BY_FOLDS, "baseline": measured, "notes": notes}
+    return FittedHead(setup.spec, backend, fitted.outputs, setup.columns, card, issues)
+
+
+def _scores_of_folds(
+    setup: TrainingSetup, stored: StoredInputs, folds_N: NDArray[np.int64], weights: Weights
+) -> list[Scores[Any]]:
+    """Return scores of all texts, each by a model that learnt from the other folds; the encoder's weights change."""
+    encoder, outputs = setup.backend.model.encoder, setup.learner.outputs
+    quiet = replace(setup, training=replace(setup.training, show_progress=False))
+    scores: dict[int, Scores[Any]] = {}
+    for number, fold in enumerate(np.unique(folds_N), start=1):
+        setup.show(f"cross-validation, fold {number} of {folds_N.max() + 1}")
+        restore_weights(encoder, weights)
+        part, held_M = stored.take(np.flatnonzero(folds_N != fold)), np.flatnonzero(folds_N == fold)
+        started = quiet.contrastive_head(part, part.truth)
+        initial = InitialHead(started, None, contrast=contrast_updates(len(part.truth)))
+        train_within(quiet.objective(initial, part, lambda: None, {}), setup.backend.model, quiet.training)
+        found = stored.take(held_M).scores(outputs, started.head_model, quiet.training.max_tokens)
+        scores |= dict(zip(held_M.tolist(), found, strict=True))
+    return [scores[number] for number in range(len(folds_N))]

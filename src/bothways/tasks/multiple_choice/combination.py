@@ -1,0 +1,43 @@
+"""Multiple choice models as members of an ensemble."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from bothways.data.windows import digest_of, digest_of_texts
+from bothways.tasks.heads.combination import Combiner
+from bothways.tasks.heads.targets import SingleLabel
+from bothways.tasks.multiple_choice.learner import ChoiceLearner, with_temperature
+from bothways.tasks.multiple_choice.outputs import ChoiceOutputs, Choices, RightChoices
+from bothways.tasks.scores import Scores
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChoiceCombiner(Combiner[ChoiceOutputs, Choices, RightChoices, Choices]):
+    """Choices of several models."""
+
+    stackable: ClassVar = False
+
+    @property
+    def row_target(self) -> SingleLabel:
+        """One of so many choices, which have no names."""
+        return self.outputs.row_target
+
+    def calibrated(self, scores: Sequence[Scores[Choices]], truth: RightChoices) -> Self:
+        """Return the same with a temperature."""
+        return self.with_outputs(with_temperature(self.outputs, scores, truth))
+
+    def metrics(self, scores: Sequence[Scores[Choices]], truth: RightChoices) -> Mapping[str, float]:
+        """Return metrics of calibrated scores."""
+        return ChoiceLearner(self.outputs).validate(scores, truth).metrics
+
+    def names(self) -> dict[str, object]:
+        """Return nothing: choices have no names."""
+        return {}
+
+    def data_facts(self, inputs: Sequence[Choices], truth: RightChoices) -> dict[str, object]:
+        """Return the number of contexts, and SHA-256 of texts and right choices."""
+        texts = digest_of_texts([context, *choices] for context, choices in inputs)
+        return {"rows": len(inputs), "texts_sha256": texts, "labels_sha256": digest_of(truth)}

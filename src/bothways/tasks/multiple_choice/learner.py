@@ -1,0 +1,136 @@
+"""The training of multiple choice: data, loss, temperature.
+
+Shapes: N contexts, K choices, B windows of a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bothways.confidence.confidence import Confidence
+from bothways.confidence.options import TemperatureOptions
+from bothways.data import Example
+from bothways.data.windows import digest_of
+from bothways.devices import on_device
+from bothways.evaluation import Temperature, apply_temperature, fit_temperature, negative_log_likelihood, share_error
+from bothways.packing import sum_rows
+from bothways.tasks.heads.inputs import StoredInputs
+from bothways.tasks.heads.learner import Identity, TemperatureLearner
+from bothways.tasks.multiple_choice.outputs import ABSENT, ChoiceOutputs, Choices, RightChoices, padded_logits
+from bothways.tasks.multiple_choice.spec import MULTIPLE_CHOICE, ChoiceColumns
+from bothways.tasks.scores import Scores
+from bothways.tasks.splits import TrainingData, hold_out
+from bothways.tasks.torch_backend import TorchBackend
+from bothways.training.objective import Validation
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChoiceLearner(TemperatureLearner[ChoiceOutputs, RightChoices, Choices]):
+    """Multiple choice while it is learnt.
+
+    Attributes:
+        outputs: The outputs.
+        calibrates: Whether to fit a temperature.
+    """
+
+    outputs: ChoiceOutputs
+    calibrates: bool = True
+
+    @classmethod
+    def from_data(
+        cls,
+        backend: TorchBackend,
+        data: TrainingData,
+        columns: ChoiceColumns,
+        options: TemperatureOptions,
+        seed: int,
+        before: ChoiceOutputs | None,
+    ) -> tuple[Self, list[Example[int]], list[Example[int]]]:
+        """Read contexts with their choices; those with the same context are held out together."""
+        del backend, before
+        outputs = ChoiceOutputs()
+        made, examples = cls(outputs, options.calibration is not None), outputs.read(data.train, columns)
+        if data.validation is not None:
+            return made, examples, outputs.read(data.validation, columns)
+        return made, *hold_out(examples, 0.1, seed, lambda _: (), group=lambda each: each.text[0])
+
+    def is_compatible_with(self, before: ChoiceOutputs) -> bool:
+        """Return True: scores are comparable across models, so any head can be continued."""
+        del before
+        return True
+
+    def loss(self, stored: StoredInputs) -> ChoiceLoss:
+        """Return the right choices."""
+        return ChoiceLoss(stored)
+
+    def validate(self, scores: Sequence[Scores[Choices]], truth: RightChoices) -> Validation:
+        """Return metrics on held-out contexts; the score is accuracy."""
+        probabilities_NK = apply_temperature(padded_logits(scores), 1.0)
+        accuracy = float((probabilities_NK.argmax(1) == truth).mean())
+        nll = negative_log_likelihood(truth, probabilities_NK)
+        return Validation({"accuracy": accuracy, "nll": nll}, accuracy, share_error(accuracy, len(truth)))
+
+    @property
+    def identity(self) -> Identity:
+        """The task."""
+        return {"task": MULTIPLE_CHOICE.name}
+
+    def calibrated(self, scores: Sequence[Scores[Choices]], truth: RightChoices) -> ChoiceOutputs:
+        """Return the outputs with a temperature."""
+        return with_temperature(self.outputs, scores, truth)
+
+    def data_facts(self, stored: StoredInputs) -> dict[str, object]:
+        """Return SHA-256 of the right choices."""
+        return {"labels_sha256": digest_of(stored.truth)}
+
+
+def with_temperature(outputs: ChoiceOutputs, scores: Sequence[Scores[Choices]], truth: RightChoices) -> ChoiceOutputs:
+    """Return outputs with a temperature fitted on held-out scores."""
+    return replace(outputs, confidence=Confidence(Temperature(fit_temperature(padded_logits(scores), truth))))
+
+
+class ChoiceLoss:
+    """The right choice of each context; its windows share its weight of 1.
+
+    Args:
+        stored: Contexts with their choices; the truth is the number of the right one.
+    """
+
+    joint: ClassVar[bool] = True
+
+    def __init__(self, stored: StoredInputs) -> None:
+        store = stored.store
+        self._truth, self._input_W = np.asarray(stored.truth), store.text_of_window
+        self._choice_W = np.zeros_like(self._input_W) if stored.text_of_window is None else stored.text_of_window
+        self._lengths_W = store.lengths
+        self._share_W = 1.0 / np.bincount(self._input_W)[self._input_W]
+
+    @property
+    def digest(self) -> str:
+        """A checksum of the right choices."""
+        return digest_of(self._truth)
+
+    def weights(self, windows: Sequence[int]) -> NDArray[np.float64]:
+        """Return each window's share of its context (B)."""
+        shares_B: NDArray[np.float64] = self._share_W[list(windows)]
+        return shares_B
+
+    def loss(self, scores: Tensor, windows: Sequence[int]) -> Tensor:
+        """Return the sum over contexts of the cross-entropy over their choices, given the windows' scores (B, 1)."""
+        inputs, input_B = np.unique(self._input_W[list(windows)], return_inverse=True)
+        choice_B, length_B = self._choice_W[list(windows)], self._lengths_W[list(windows)].astype(np.float32)
+        place_B = on_device(input_B * (choice_B.max() + 1) + choice_B, scores.device)
+        cells = len(inputs) * int(choice_B.max() + 1)
+        weight_B = on_device(length_B, scores.device)
+        sums = sum_rows(weight_B, place_B, cells)
+        merged = sum_rows(weight_B * scores[:, 0], place_B, cells)
+        logits_NK = torch.where(sums > 0, merged / sums.clamp(min=1.0), ABSENT).view(len(inputs), -1)
+        truth_N = on_device(self._truth[inputs], scores.device)
+        return torch.nn.functional.cross_entropy(logits_NK, truth_N, reduction="sum")

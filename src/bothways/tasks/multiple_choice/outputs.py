@@ -1,0 +1,173 @@
+"""A score for each choice of a context. Loads no torch.
+
+Each choice is read as a pair with the context; a softmax over the choices of one context gives their probabilities.
+There may be any number of choices, and another number for each context.
+
+Shapes: N contexts, K choices, W windows of one choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import ClassVar, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from bothways.checkpoints.schema import Stored
+from bothways.confidence.confidence import Confidence
+from bothways.confidence.files import stored_temperature
+from bothways.data import Example, Source, read_rows, value_at
+from bothways.errors import InvalidInput, shown
+from bothways.evaluation import Outcomes, Temperature, class_outcomes
+from bothways.inference import Rows, TextRows
+from bothways.tasks.backend import Backend
+from bothways.tasks.columns import ColumnNames, columns_of
+from bothways.tasks.heads.targets import SingleLabel
+from bothways.tasks.multiple_choice.spec import ChoiceColumns, ChoicePrediction
+from bothways.tasks.outputs import Outputs
+from bothways.tasks.scores import Scores, TokensRead, texts_read
+from bothways.tasks.spec import options_of
+
+Choices: TypeAlias = tuple[str, tuple[str, ...]]
+"""A context and its choices."""
+
+RightChoices: TypeAlias = NDArray[np.int64]
+"""Numbers of the right choices (N)."""
+
+# The logit of a choice that a context does not have, beside contexts with more.
+ABSENT = -1e6
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenAnswer:
+    """The choice that goes with a context.
+
+    Attributes:
+        choice: Its text.
+        index: Its number among the choices, from 0.
+        probability: Its probability, calibrated where the model was.
+        probabilities: Those of all choices, in their order.
+        tokens_read: How much of context and choices was read.
+    """
+
+    choice: str
+    index: int
+    probability: float
+    probabilities: tuple[float, ...]
+    tokens_read: TokensRead
+
+    def to_dict(self) -> dict[str, object]:
+        """Return JSON values, flat."""
+        values = asdict(self)
+        tokens_read = values.pop("tokens_read")
+        return {**values, "probabilities": list(self.probabilities), **tokens_read}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChoiceOutputs(Outputs[Choices, RightChoices, Choices, ChosenAnswer]):
+    """A score for each choice of a context.
+
+    Attributes:
+        confidence: The temperature that calibrates choices.
+    """
+
+    confidence: Confidence = Confidence()  # noqa: RUF009 (frozen)
+
+    head: ClassVar = "multiple_choice"
+    head_title: ClassVar = "multiple choice head"
+    keeps_inputs: ClassVar = True
+    labels: ClassVar[tuple[str, ...]] = ()  # type: ignore[misc]
+    size: ClassVar[int] = 1
+
+    @property
+    def row_target(self) -> SingleLabel:
+        """One of so many choices, which have no names."""
+        return SingleLabel(())
+
+    def read(self, data: Source, columns: ColumnNames, options: object = None) -> list[Example[int]]:
+        """Return contexts with their choices and the number of the right one."""
+        del options
+        examples, of = [], columns_of(ChoiceColumns, columns)
+        for row in read_rows(data):
+            value, label = of.read(row), value_at(row, of.label)
+            number = value[1].index(label) if label in value[1] else label
+            if isinstance(number, str) and number.isdecimal():
+                number = int(number)
+            if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < len(value[1]):
+                raise InvalidInput(
+                    f"{row.where}: the label in {of.label!r} must be one of the choices or its number from 0 to "
+                    f"{len(value[1]) - 1}, got {shown(label)}."
+                )
+            examples.append(Example(value, number, row.number, row.where))
+        return examples
+
+    def encode(self, examples: Sequence[Example[int]]) -> RightChoices:
+        """Return the numbers of the right choices (N)."""
+        return np.array([example.label for example in examples], dtype=np.int64)
+
+    def texts(self, value: Choices) -> tuple[tuple[str, str], ...]:
+        """Return a pair of the context and each choice."""
+        return tuple((value[0], choice) for choice in value[1])
+
+    def scores(self, value: Choices, rows: Sequence[Rows], options: object = None) -> Scores[Choices]:
+        """Return the logits of the choices (1, K), each the mean of its windows weighted with their lengths."""
+        del options
+        read = [each for each in rows if isinstance(each, TextRows)]
+        logits = [np.average(each.rows_WK[:, 0].astype(np.float64), weights=each.lengths) for each in read]
+        windows, dropped = max(len(each.lengths) for each in read), sum(each.dropped_tokens for each in read)
+        return Scores(np.array([logits]), value, TokensRead(windows, dropped))
+
+    def decide(self, scores: Sequence[Scores[Choices]], options: object = None) -> list[ChosenAnswer]:
+        """Return the most probable choice of each context."""
+        calibrated = options_of(ChoicePrediction, options).calibrated
+        found = []
+        for each in scores:
+            probabilities_K = self._probabilities([each], calibrated)[0]
+            best, probabilities = int(probabilities_K.argmax()), tuple(probabilities_K.tolist())
+            found.append(ChosenAnswer(each.places[1][best], best, probabilities[best], probabilities, each.read))
+        return found
+
+    def outcomes(
+        self, scores: Sequence[Scores[Choices]], truth: RightChoices, *, calibrated: bool | None = None
+    ) -> Outcomes:
+        """Return the outcomes of contexts; classes are the places of choices."""
+        probabilities_NK = self._probabilities(scores, calibrated)
+        found = class_outcomes([str(place) for place in range(probabilities_NK.shape[1])], truth, probabilities_NK)
+        return replace(found, tokens_read=texts_read(each.read for each in scores))
+
+    @override
+    def facts(self) -> dict[str, object]:
+        return self.write(Path())
+
+    @classmethod
+    def open(cls, backend: Backend, options: object, size: int, *, ours: bool) -> Self:
+        """Return the temperature of a trained head."""
+        del options, size
+        return cls(Confidence(stored_temperature(Stored.of(backend.extras if ours else {}))))
+
+    def settings(self) -> Mapping[str, object]:
+        """Remove the labels of other heads."""
+        return dict.fromkeys(("id2label", "label2id", "num_labels", "problem_type"))
+
+    @override
+    def write(self, folder: Path) -> dict[str, object]:
+        del folder
+        temperature = self.confidence.temperature
+        return {"temperature": None if temperature is None else asdict(temperature)}
+
+    def _probabilities(self, scores: Sequence[Scores[Choices]], calibrated: bool | None) -> NDArray[np.float64]:
+        calibration = None if calibrated is False else self.confidence.calibration
+        return (calibration or Temperature(1.0)).apply(padded_logits(scores))
+
+
+def padded_logits(scores: Sequence[Scores[Choices]]) -> NDArray[np.float64]:
+    """Return the logits of all contexts (N, K), with `ABSENT` for choices that a context does not have."""
+    longest = max(each.logits_RC.shape[1] for each in scores)
+    rows = [
+        np.pad(each.logits_RC[0], (0, longest - each.logits_RC.shape[1]), constant_values=ABSENT) for each in scores
+    ]
+    return np.stack(rows)

@@ -1,0 +1,150 @@
+"""An exported model as tasks see it: an ONNX graph answers, and torch need not be installed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from bothways.checkpoints.exported import ExportedModel, open_exported
+from bothways.checkpoints.hub import LocatedModel
+from bothways.checkpoints.schema import Extras
+from bothways.encoder.config import EncoderConfig
+from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted
+from bothways.families import Family
+from bothways.inference import TextOptions, TextRunner, TokenBudget
+from bothways.inference.graph import Graph, GraphRunner, graph_budget
+from bothways.tasks.backend import Backend, OpenOptions, text_options
+from bothways.text import TextTokenizer
+
+if TYPE_CHECKING:
+    from bothways.choices import HeadName
+    from bothways.tasks.torch_backend import TorchBackend
+
+
+@dataclass(frozen=True)
+class OnnxBackend(Backend):
+    """An exported model.
+
+    Attributes:
+        exported: The files.
+        graph: Its graph.
+        reading: How texts are cut into windows.
+        budget: Maximum tokens of a batch, padding included.
+        options: The task's own options of `from_pretrained`.
+    """
+
+    exported: ExportedModel
+    graph: Graph
+    reading: TextOptions
+    budget: TokenBudget
+    options: object = None
+
+    @classmethod
+    def open(cls, located: LocatedModel, task: str, options: OpenOptions) -> OnnxBackend:
+        """Open an exported model for a task, see `bothways.tasks.backend.open_backend`.
+
+        Raises:
+            InvalidInput: A setting is out of range, or another device or precision is chosen.
+            NotFitted: The export answers no task.
+            CorruptCheckpoint: A file is damaged.
+        """
+        device, dtype = str(options.get("device", "auto")), options.get("dtype")
+        if device not in ("auto", "cpu") or str(dtype).removeprefix("torch.") not in ("None", "auto", "float32"):
+            raise InvalidInput(
+                f"expected device 'cpu' and dtype 'float32' for {located.name!r}, an ONNX export, got {device!r} and "
+                f"{str(dtype or 'float32')!r}: leave them out, or open the model that it was made of."
+            )
+        exported = open_exported(located)
+        reading = text_options(exported.extras, exported.config, exported.tokenizer, task, options)
+        return cls(exported, Graph(exported.graph), reading, graph_budget())
+
+    @property
+    @override
+    def name(self) -> str:
+        return self.exported.name
+
+    @property
+    @override
+    def folder(self) -> Path:
+        return self.exported.folder
+
+    @property
+    @override
+    def settings(self) -> Mapping[str, object]:
+        return self.exported.settings
+
+    @property
+    @override
+    def extras(self) -> Extras:
+        return self.exported.extras
+
+    @property
+    @override
+    def family(self) -> Family:
+        return self.exported.family
+
+    @property
+    @override
+    def config(self) -> EncoderConfig:
+        return self.exported.config
+
+    @property
+    @override
+    def tokenizer(self) -> TextTokenizer:
+        return self.exported.tokenizer
+
+    @cached_property
+    @override
+    def runner(self) -> TextRunner:
+        return self.text_runner(self.budget)
+
+    def text_runner(self, budget: TokenBudget) -> TextRunner:
+        """Return a runner with another token budget."""
+        per_token = self.exported.rows.per_token
+        windows = GraphRunner(self.graph, per_token=per_token, budget=budget)
+        return TextRunner(self.tokenizer, windows, self.reading, per_token=per_token)
+
+    @override
+    def score_count(self, head: HeadName) -> int | None:
+        rows = self.exported.rows
+        return rows.size if rows.head == head else None
+
+    def check_rows(self, task: str, width: int, *, per_token: bool) -> None:
+        """Check that the graph gives the numbers that a task reads.
+
+        Raises:
+            CorruptCheckpoint: It gives others.
+        """
+        rows = self.exported.rows
+        if (rows.width, rows.per_token) != (width, per_token):
+            unit = "token" if per_token else "window"
+            raise CorruptCheckpoint(
+                f"the graph of {self.name!r} must give {width} numbers for each {unit} to answer {task}, but it gives "
+                f"{rows.width}: its files do not belong together. Export the model again."
+            )
+
+    @override
+    def weights(self, verb: str) -> TorchBackend:
+        """Refuse: an export has no weights.
+
+        Raises:
+            InvalidInput: Always.
+        """
+        raise self.exported.no_weights(verb)
+
+    @override
+    def not_fitted(self, task: str, head: str) -> NotFitted:
+        del head
+        made = self.trained_for or (f"a model with a {self.exported.rows.head} head" if self.exported.rows.head else "")
+        return NotFitted(
+            f"expected an exported model for {task}, got {self.name!r}, which was made of {made or 'an embedder'}: "
+            "export a model that was trained for it."
+        )
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in self.__dict__.items() if name != "runner"}

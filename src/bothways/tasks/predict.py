@@ -1,0 +1,514 @@
+"""The verbs of a trained model, written once: predict, score, evaluate, compare.
+
+They read nothing but a `Fitted` value, so a model of one task and an ensemble have them alike.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Literal, Self, TypedDict, TypeVar, Unpack, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.choices import OnEmpty
+from bothways.confidence.confidence import Confidence
+from bothways.data import Row, Source
+from bothways.errors import EmptyInput, InvalidInput
+from bothways.evaluation import ComparisonReport, Report, check_labels, compare
+from bothways.inference.texts import ahead
+from bothways.progress import progress
+from bothways.tasks.columns import column_names, inputs_of, parse, renamed
+from bothways.tasks.outputs import Fitted
+from bothways.tasks.scores import Scores
+from bothways.tasks.spec import CalibratedOptions, PredictArguments, TaskSpec, chosen
+
+InputT = TypeVar("InputT")
+PredictionT = TypeVar("PredictionT", covariant=True)
+FittedT = TypeVar("FittedT", bound=Fitted)
+
+
+class EvaluateArguments(TypedDict, total=False):
+    """Columns and options of `evaluate` and `score`, of all tasks; a task's spec has its own."""
+
+    text: str | tuple[str, ...] | None
+    text_a: str | None
+    text_b: str | None
+    label: str | None
+    score: str | None
+    anchor: str | None
+    positive: str | None
+    negative: str | tuple[str, ...] | None
+    columns: Any
+    tokens: str | None
+    tags: str | None
+    question: str | None
+    context: str | None
+    answers: str | None
+    choices: str | tuple[str, ...] | None
+    scheme: Any
+    masking: Any
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoredRows:
+    """The scores of labelled rows, and their truth.
+
+    Attributes:
+        scores: One for each row.
+        truth: The truth, as the task's outputs encode it.
+    """
+
+    scores: tuple[Scores[Any], ...]
+    truth: Any
+
+    @property
+    def logits(self) -> NDArray[np.float64]:
+        """Uncalibrated logits of all rows, end to end."""
+        return np.concatenate([each.logits_RC for each in self.scores])
+
+
+class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
+    """A trained model, or one to be trained, and the verbs of trained ones.
+
+    Attributes:
+        spec: The declarations of the task.
+    """
+
+    spec: ClassVar[TaskSpec]
+    _fitted: FittedT | None
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The name of the model in messages."""
+
+    @abstractmethod
+    def _not_fitted(self) -> Exception:
+        """Return the error of asking a model that was not trained for this."""
+
+    @property
+    def fitted(self) -> FittedT:
+        """The trained model as a value.
+
+        Raises:
+            NotFitted: It was not trained for this.
+        """
+        if self._fitted is None:
+            raise self._not_fitted()
+        return self._fitted
+
+    def _with(self, fitted: FittedT) -> Self:
+        made = copy(self)
+        made._fitted = fitted
+        return made
+
+    # --- predict ---
+
+    @overload
+    def predict(
+        self, inputs: InputT, *, show_progress: bool | None = ..., **options: Unpack[PredictArguments]
+    ) -> PredictionT: ...
+
+    @overload
+    def predict(
+        self, inputs: Iterable[Any], *, show_progress: bool | None = ..., **options: Unpack[PredictArguments]
+    ) -> list[PredictionT]: ...
+
+    def predict(
+        self, inputs: Any, *, show_progress: bool | None = None, **options: Unpack[PredictArguments]
+    ) -> PredictionT | list[PredictionT]:
+        """Return a prediction for one input, or a list of them for many, in order.
+
+        Args:
+            inputs: One input of the task, or many: a list, a tuple, a generator, a NumPy array, a Series; a DataFrame
+                or a Dataset is read by the columns of the training.
+            show_progress: Force the progress bar on or off.
+            options: Options of the prediction, see the task's ``spec.predict_options``.
+
+        Raises:
+            NotFitted: The model was not trained for this.
+            NotCalibrated: An option needs what held-out rows teach, and there were none.
+            InvalidInput: An input is empty or not what the task reads.
+            TextTooLong: A text is too long and the policy is ``"error"``.
+        """
+        listed, single = parse(self._columns(), inputs)
+        predictions = [*self._predictions(listed, len(listed), show_progress, options)]
+        return predictions[0] if single else predictions
+
+    __call__ = predict
+
+    def predict_stream(
+        self,
+        inputs: Iterable[Any],
+        *,
+        total: int | None = None,
+        show_progress: bool | None = None,
+        **options: Unpack[PredictArguments],
+    ) -> Iterator[PredictionT]:
+        """Yield predictions for an iterable of any length, in order and in flat memory."""
+        return self._predictions(inputs_of(self._columns(), inputs), total, show_progress, options)
+
+    def predict_proba(
+        self, inputs: Iterable[Any], *, show_progress: bool | None = None, **options: Unpack[PredictArguments]
+    ) -> NDArray[np.float64]:
+        """Return the probabilities of labels (N, C) for many inputs; columns are in the order of `labels`.
+
+        Args:
+            inputs: A list, a tuple, an array, a Series.
+            show_progress: Force the progress bar on or off.
+            options: As for `predict`.
+
+        Raises:
+            InvalidInput: The model gives no probability of each label, or an input is not usable.
+        """
+        labels = self.labels
+        if options.pop("top", None) is not None:
+            raise InvalidInput("predict_proba gives the probabilities of all labels: leave top out, or use predict.")
+        listed, _ = parse(self._columns(), inputs)
+        predictions = [*self._predictions(listed, len(listed), show_progress, options)]
+        found = [getattr(each, "probabilities", None) for each in predictions]
+        if not labels or not all(isinstance(each, Mapping) for each in found):
+            raise InvalidInput(f"a {type(self).__name__} has no probability for each label of an input: use predict.")
+        rows = [[each[label] for label in labels] for each in found if isinstance(each, Mapping)]
+        return np.array(rows).reshape(-1, len(labels))
+
+    @overload
+    def predict_rows(
+        self,
+        rows: Iterable[Row],
+        *,
+        on_empty: Literal["error", "skip"] = ...,
+        show_progress: bool | None = ...,
+        **options: Unpack[PredictArguments],
+    ) -> Iterator[PredictionT]: ...
+
+    @overload
+    def predict_rows(
+        self,
+        rows: Iterable[Row],
+        *,
+        on_empty: OnEmpty,
+        show_progress: bool | None = ...,
+        **options: Unpack[PredictArguments],
+    ) -> Iterator[PredictionT | None]: ...
+
+    def predict_rows(
+        self,
+        rows: Iterable[Row],
+        *,
+        on_empty: OnEmpty = "error",
+        show_progress: bool | None = None,
+        **options: Unpack[PredictArguments],
+    ) -> Iterator[PredictionT | None]:
+        """Yield a prediction for each row, in order and in flat memory; columns as in `columns`.
+
+        Args:
+            rows: The rows.
+            on_empty: Treatment of a row without a text: an error, no prediction (``"skip"``), or None in its place
+                (``"null"``).
+            show_progress: Force the progress bar on or off.
+            options: As for `predict`.
+
+        Raises:
+            EmptyInput: A row has no text, and ``on_empty`` is ``"error"``.
+            InvalidInput: A row is not usable.
+        """
+        read = self._columns().read
+        if on_empty == "error":
+            return self._predictions(map(read, rows), None, show_progress, options)
+        if on_empty not in ("skip", "null"):
+            raise InvalidInput(f"on_empty must be 'error', 'skip' or 'null', got {on_empty!r}.")
+        has_text: deque[bool] = deque()  # of each row that was read and not answered yet
+        predictions = self._predictions(with_text(read, rows, has_text), None, show_progress, options)
+        filled = with_gaps(predictions, has_text)
+        return filled if on_empty == "null" else (each for each in filled if each is not None)
+
+    def _predictions(
+        self, inputs: Iterable[InputT], total: int | None, show_progress: bool | None, options: Mapping[str, Any]
+    ) -> Iterator[PredictionT]:
+        """Yield predictions: files, HTTP, jobs, audits and `predict` all come through here."""
+        fitted = self.fitted
+        call = f"{type(self).__name__}.predict()"
+        given = chosen(self.spec.predict_options, options, call, known=("show_progress",))
+        # An option that the model cannot serve is refused before anything is read.
+        if isinstance(given, CalibratedOptions):
+            fitted.outputs.confidence.chosen_calibration(given.calibrated, self.name)
+        return self._decided(fitted, given, inputs, total, show_progress)
+
+    def _decided(
+        self, fitted: FittedT, options: object, inputs: Iterable[InputT], total: int | None, show: bool | None
+    ) -> Iterator[PredictionT]:
+        for scores in score_blocks(fitted, inputs, options, total=total, show_progress=show):
+            yield from fitted.outputs.decide(scores, options)
+
+    # --- evaluate ---
+
+    def score(
+        self,
+        data: Source | Iterable[Any],
+        *,
+        seed: int = 0,
+        show_progress: bool | None = None,
+        **options: Unpack[EvaluateArguments],
+    ) -> ScoredRows:
+        """Return the scores of labelled rows, before any decision, and their truth.
+
+        Args:
+            data: A file, or rows.
+            seed: Draws the words that masked language modelling hides; other tasks draw nothing.
+            show_progress: Force the progress bar on or off.
+            options: Columns by their names (default: those of the training), and the task's ``spec.data_options``.
+
+        Raises:
+            NotFitted: The model was not trained for this.
+            InvalidInput: The data are not usable, or hold a label that was not there in training.
+        """
+        fitted = self.fitted
+        columns, own = self._columns_of(fitted.columns, options)
+        call, known = f"{type(self).__name__}.evaluate()", column_names(fitted.columns)
+        return self._scored(data, columns, chosen(self.spec.data_options, own, call, known=known), seed, show_progress)
+
+    def _scored(
+        self,
+        data: Any,  # noqa: ANN401 (sources of rows)
+        columns: Any,  # noqa: ANN401 (the task's own)
+        options: Any,  # noqa: ANN401 (the task's own)
+        seed: int,
+        show_progress: bool | None,
+    ) -> ScoredRows:
+        del seed
+        fitted = self.fitted
+        examples = fitted.outputs.read(data, columns, options)
+        truth = fitted.outputs.encode(examples)
+        scores = self._scores_of([each.text for each in examples], "evaluating", show_progress)
+        return ScoredRows(tuple(scores), truth)
+
+    def _scores_of(self, inputs: Sequence[Any], description: str, show_progress: bool | None) -> list[Scores[Any]]:
+        return score_inputs(self.fitted, inputs, description=description, show_progress=show_progress)
+
+    def evaluate(
+        self,
+        data: Source | Iterable[Any],
+        *,
+        resamples: int = 1000,
+        seed: int = 0,
+        show_progress: bool | None = None,
+        **options: Unpack[EvaluateArguments],
+    ) -> Report:
+        """Return metrics on labelled rows, with 95 % bootstrap intervals; calibrated where the model is.
+
+        Args:
+            data: A file, or rows.
+            resamples: Bootstrap resamples for the intervals.
+            seed: Seed of the bootstrap, and as for `score`.
+            show_progress: Force the progress bar on or off.
+            options: As for `score`.
+
+        Raises:
+            NotFitted: The model was not trained for this.
+            InvalidInput: The data are not usable, or hold a label that was not there in training.
+        """
+        rows = self.score(data, seed=seed, show_progress=show_progress, **options)
+        return self.report(rows, resamples=resamples, seed=seed)
+
+    def report(
+        self, rows: ScoredRows, *, calibrated: bool | None = None, resamples: int = 1000, seed: int = 0
+    ) -> Report:
+        """Return the metrics of scored rows; see `evaluate`."""
+        from bothways.tasks.card import training_baseline
+
+        outcomes = self.fitted.outputs.outcomes(rows.scores, rows.truth, calibrated=calibrated)
+        report: Report = outcomes.report(resamples=resamples, seed=seed)
+        return replace(report, baseline=training_baseline(self.card))
+
+    def compare(
+        self,
+        other: Predictor[Any, Any, Any],
+        data: Source,
+        *,
+        resamples: int = 1000,
+        seed: int = 0,
+        show_progress: bool | None = None,
+    ) -> ComparisonReport:
+        """Return metrics of this model and another, their difference with paired intervals, and tests of it.
+
+        Each model reads the columns that it was trained on and states its own calibrated probabilities. Taggers of
+        different schemes are compared by their spans alone, without the accuracy of words.
+
+        Args:
+            other: A model with the same labels in any order: an ensemble beside a member, one training beside another.
+                Differences are ``other`` minus this one.
+            data: A file, or rows.
+            resamples: Bootstrap resamples for the intervals.
+            seed: Seed of resamples and permutations.
+            show_progress: Force the progress bar on or off.
+
+        Raises:
+            InvalidInput: The models have different tasks or labels, or the data are not usable.
+        """
+        if not isinstance(other, Predictor):
+            raise InvalidInput(f"expected models whose answers can be right or wrong, got a {type(other).__name__}.")
+        for model in (self, other):
+            if not model.spec.comparable:
+                raise InvalidInput(
+                    f"expected models whose answers can be right or wrong, got a {type(model).__name__}."
+                )
+        # Before minutes of predicting, and not as an error in the data.
+        check_labels(self.fitted.outputs.comparable, other.fitted.outputs.comparable)
+        outcomes = []
+        for model in (self, other):
+            rows = model.score(data, show_progress=show_progress)
+            outcomes.append(model.fitted.outputs.outcomes(rows.scores, rows.truth))
+        return compare(*outcomes, resamples=resamples, seed=seed)
+
+    def fit_threshold(self, others: Source, *, show_progress: bool | None = None) -> None:
+        """Move the out-of-domain threshold to where it separates held-out rows best from out-of-domain rows.
+
+        Args:
+            others: Out-of-domain rows, in the columns of the training; their labels are not read.
+            show_progress: Force the progress bar on or off.
+
+        Raises:
+            NotCalibrated: The model has no detector.
+            InvalidInput: The data are not usable.
+
+        Warns:
+            TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).
+        """
+        from bothways.tasks.evaluate import with_threshold
+
+        self._fitted = with_threshold(self, others, show_progress)
+
+    # --- facts about the model ---
+
+    @property
+    def outputs(self) -> Any:  # noqa: ANN401 (the task's own)
+        """The meaning of the model's scores, with the confidence fitted on held-out rows."""
+        return self.fitted.outputs
+
+    @property
+    def parts(self) -> Mapping[str, Any]:
+        """The model of each task, for a model of several tasks; empty for others."""
+        return {}
+
+    def facts(self) -> dict[str, object]:
+        """Return labels, calibration and thresholds, as JSON values."""
+        return self.fitted.facts()
+
+    @property
+    def confidence(self) -> Confidence:
+        """Calibration, coverage and out-of-domain detection; empty before a fit."""
+        fitted = self._fitted
+        found: Confidence = Confidence() if fitted is None else fitted.outputs.confidence
+        return found
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the outputs; empty where they have none."""
+        found: tuple[str, ...] = self.fitted.outputs.labels
+        return found
+
+    @property
+    def columns(self) -> Any:  # noqa: ANN401 (the task's own)
+        """The columns of a row's parts: as in training, or the usual ones."""
+        fitted = self._fitted
+        return self.spec.columns if fitted is None else fitted.columns
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """The card of the model; empty before a fit."""
+        fitted = self._fitted
+        return {} if fitted is None else dict(fitted.card)
+
+    def with_columns(self, **names: object) -> Self:
+        """Return the same model, reading other columns.
+
+        Raises:
+            UnreadColumn: It reads no such part of a row.
+        """
+        fitted = self.fitted
+        columns, unknown = self._columns_of(fitted.columns, names)
+        return self._with(replace(fitted, columns=renamed(columns, unknown)))  # type: ignore[type-var]
+
+    @abstractmethod
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write the model, whole or not at all.
+
+        Raises:
+            NotFitted: The model was not trained for this.
+            OutputExists: The folder exists and ``overwrite`` is false.
+            OutOfDisk: The disk is full; nothing was left behind.
+        """
+
+    def __repr__(self) -> str:
+        fitted = self._fitted
+        name = f"{type(self).__name__}({self.name!r}"
+        if fitted is None:
+            return f"{name}, not fitted)"
+        labels = fitted.outputs.labels
+        shown = [f"labels={list(labels[:5])}{' ...' if len(labels) > 5 else ''}"] if labels else []
+        calibrated = fitted.outputs.confidence.calibration is not None
+        return ", ".join([name, *shown, f"calibrated={calibrated})"])
+
+    # --- helpers ---
+
+    def _columns(self) -> Any:  # noqa: ANN401 (the task's own)
+        """Return the columns that read inputs, of all members of an ensemble."""
+        return self.columns
+
+    def _columns_of(self, usual: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401 (the task's own)
+        """Return the columns that a call names, the others as usual, and the rest of its options."""
+        names = column_names(usual)
+        columns = renamed(usual, {name: value for name, value in options.items() if name in names})
+        return columns, {name: value for name, value in options.items() if name not in names}
+
+
+def score_blocks(
+    fitted: Fitted,
+    inputs: Iterable[Any],
+    options: object = None,
+    *,
+    description: str = "predicting",
+    total: int | None = None,
+    show_progress: bool | None = None,
+) -> Iterator[Sequence[Scores[Any]]]:
+    """Yield the scores of inputs block by block, in order and in flat memory, while the next block is tokenised."""
+    with progress(description, total, show=show_progress) as bar:
+        for block, encoded in ahead(fitted.tokenize, fitted.blocks(inputs)):
+            yield fitted.scores(block, encoded, options)
+            bar.advance(len(block))
+
+
+def score_inputs(
+    fitted: Fitted, inputs: Sequence[Any], *, description: str = "predicting", show_progress: bool | None = None
+) -> list[Scores[Any]]:
+    """Return the scores of inputs, in order."""
+    blocks = score_blocks(fitted, inputs, description=description, total=len(inputs), show_progress=show_progress)
+    return [each for block in blocks for each in block]
+
+
+def with_text(read: Callable[[Row], InputT], rows: Iterable[Row], has_text: deque[bool]) -> Iterator[InputT]:
+    """Yield the inputs of rows that have a text, and note for each row whether it has."""
+    for row in rows:
+        try:
+            value = read(row)
+        except EmptyInput:
+            has_text.append(False)
+            continue
+        has_text.append(True)
+        yield value
+
+
+def with_gaps(predictions: Iterable[PredictionT], has_text: deque[bool]) -> Iterator[PredictionT | None]:
+    """Yield predictions, and None for each row that had no text, in the order of the rows."""
+    for each in predictions:
+        while not has_text.popleft():
+            yield None
+        yield each
+    yield from (None for _ in has_text)

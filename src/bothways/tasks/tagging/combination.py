@@ -1,0 +1,56 @@
+"""Taggers as members of an ensemble: the words of a text are rows of its scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.data.windows import digest_of, digest_of_texts
+from bothways.tasks.heads.combination import Combiner
+from bothways.tasks.heads.targets import SingleLabel
+from bothways.tasks.tagging.learner import TagLearner, with_temperature
+from bothways.tasks.tagging.outputs import TagOutputs, TrueTags, WordScores
+from bothways.text import Words
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TagCombiner(Combiner[TagOutputs, Words, TrueTags, Words]):
+    """Tags of words of several models."""
+
+    shares_inputs: ClassVar = True
+
+    @property
+    def row_target(self) -> SingleLabel:
+        """The tag of a word by itself."""
+        return self.outputs.row_target
+
+    @property
+    def shared_settings(self) -> Mapping[str, str]:
+        """The scheme."""
+        return {"scheme": self.outputs.tag_set.scheme}
+
+    def calibrated(self, scores: Sequence[WordScores], truth: TrueTags) -> Self:
+        """Return the same with a temperature."""
+        return self.with_outputs(with_temperature(self.outputs, scores, truth))
+
+    def metrics(self, scores: Sequence[WordScores], truth: TrueTags) -> Mapping[str, float]:
+        """Return metrics of calibrated scores."""
+        return TagLearner(self.outputs).validate(scores, truth).metrics
+
+    def flat(self, truth: TrueTags) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the tags of all words, and the text of each."""
+        return np.concatenate(truth), np.repeat(np.arange(len(truth)), [len(each) for each in truth])
+
+    def names(self) -> dict[str, object]:
+        """Return tags and scheme."""
+        return {"labels": list(self.outputs.labels), "scheme": self.outputs.tag_set.scheme}
+
+    def data_facts(self, inputs: Sequence[Words], truth: TrueTags) -> dict[str, object]:
+        """Return the number of texts and words, and SHA-256 of the words and of their tags."""
+        truth_M = np.concatenate(truth)
+        texts = digest_of_texts(words.listed() for words in inputs)
+        return {"rows": len(inputs), "texts_sha256": texts, "words": len(truth_M), "tags_sha256": digest_of(truth_M)}

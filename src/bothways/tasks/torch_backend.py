@@ -1,0 +1,197 @@
+"""A checkpoint as tasks see it: the encoder on a device, the head above it, and the runner of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Unpack
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from bothways.checkpoints import Checkpoint, PretrainedEncoder, open_checkpoint
+from bothways.checkpoints.hub import LocatedModel
+from bothways.checkpoints.pretrained import pretrained
+from bothways.checkpoints.schema import Extras
+from bothways.checkpoints.sentence_layout import embeds_mean
+from bothways.choices import HeadName
+from bothways.encoder import EncoderConfig, Pooler, ScoreHead
+from bothways.encoder.head_kinds import EachToken
+from bothways.families import Family
+from bothways.families.stored_heads import HEAD_POOLING, MEAN, pair_settings
+from bothways.inference import TextOptions, TextRunner, TokenBudget, text_runner
+from bothways.packing import Packed, summing_type
+from bothways.tasks.backend import Backend, OpenOptions, text_options
+from bothways.tasks.heads.model import HeadModel
+from bothways.text import TextTokenizer
+
+
+@dataclass(frozen=True)
+class TorchBackend(Backend):
+    """A checkpoint, its encoder on a device, and the head that answers, where there is one.
+
+    Attributes:
+        checkpoint: The files.
+        model: The encoder and its tokenizer.
+        reading: How texts are cut into windows.
+        budget: Maximum tokens of a batch, lowered where memory runs out.
+        options: The task's own options of `from_pretrained`.
+        shared: Whether heads of several tasks are trained together above the encoder.
+        network: Encoder and head; None without a head.
+    """
+
+    checkpoint: Checkpoint
+    model: PretrainedEncoder
+    reading: TextOptions
+    budget: TokenBudget
+    options: object = None
+    shared: bool = False
+    network: HeadModel | None = None
+
+    @classmethod
+    def open(cls, name_or_path: str | Path | LocatedModel, task: str, **options: Unpack[OpenOptions]) -> TorchBackend:
+        """Open a checkpoint for a task, see `bothways.tasks.backend.open_backend`."""
+        checkpoint = open_checkpoint(
+            name_or_path,
+            revision=options.get("revision"),
+            download=options.get("download", False),
+            allow_pickle=options.get("allow_pickle", False),
+        )
+        model = pretrained(checkpoint, device=options.get("device", "auto"), dtype=options.get("dtype"))
+        reading = text_options(checkpoint.extras, model.config, model.tokenizer, task, options)
+        return cls(checkpoint, model, reading, TokenBudget.of(None, model.device))
+
+    @property
+    @override
+    def name(self) -> str:
+        return self.model.name
+
+    @property
+    @override
+    def folder(self) -> Path:
+        return self.checkpoint.folder
+
+    @property
+    @override
+    def settings(self) -> Mapping[str, object]:
+        return self.checkpoint.settings
+
+    @property
+    @override
+    def extras(self) -> Extras:
+        return self.checkpoint.extras
+
+    @property
+    @override
+    def family(self) -> Family:
+        return self.model.family
+
+    @property
+    @override
+    def config(self) -> EncoderConfig:
+        return self.model.config
+
+    @property
+    @override
+    def tokenizer(self) -> TextTokenizer:
+        return self.model.tokenizer
+
+    @override
+    def weights(self, verb: str) -> TorchBackend:
+        del verb
+        return self
+
+    @override
+    def score_count(self, head: HeadName) -> int | None:
+        return self.checkpoint.score_count(head)
+
+    @property
+    def head_dtype(self) -> torch.dtype:
+        """Precision of what stands above the encoder: at least float32, since rounded scores tie."""
+        return summing_type(self.model.encoder.embedding.tokens.weight.dtype)
+
+    @cached_property
+    @override
+    def runner(self) -> TextRunner:
+        network = self.head_model
+        return self.text_runner(network, per_token=isinstance(network.head.kind.read, EachToken))
+
+    def text_runner(self, forward: Callable[[Packed], Tensor], *, per_token: bool = False) -> TextRunner:
+        """Return a runner of another module above the encoder, see `bothways.inference.runner.text_runner`."""
+        return text_runner(self.tokenizer, forward, self.model.device, self.reading, self.budget, per_token=per_token)
+
+    @property
+    def head_model(self) -> HeadModel:
+        """Encoder and head.
+
+        Raises:
+            NotFitted: There is no head.
+        """
+        if self.network is None:
+            raise self.not_fitted("this task", "head")
+        return self.network
+
+    def with_head(self, head: ScoreHead, layers: int = 0) -> TorchBackend:
+        """Return the same with a head, moved to where the encoder is.
+
+        Args:
+            head: The head.
+            layers: Layers whose hidden states stand behind the scores of each window, see `HeadModel`.
+        """
+        head = head.to(self.model.device, self.head_dtype)
+        return replace(self, network=HeadModel(self.model.encoder, head, layers).eval())
+
+    def with_layers(self, layers: int) -> TorchBackend:
+        """Return the same with hidden states of other layers behind the scores of each window."""
+        network = self.head_model
+        if network.layers == layers:
+            return self
+        return replace(self, network=HeadModel(network.encoder, network.head, layers).eval())
+
+    def copy_for_training(self, *, resumed: bool) -> TorchBackend:
+        """Return the same with a copy of the encoder to train, while this one stays as it is."""
+        model = self.model
+        model.check_full("train")
+        trainings = max(model.trainings, 1) if resumed else model.trainings + 1
+        encoder = model.in_full(model.encoder) if model.rounded else deepcopy(model.encoder)
+        # The pooler is not trained, but is saved.
+        pooler = model.in_full(model.pooler) if isinstance(model.pooler, Pooler) else model.pooler
+        model = replace(
+            model, encoder=encoder, pooler=pooler, rounded=False, multiplies_bfloat16=False, trainings=trainings
+        )
+        return replace(self, model=model, network=None)
+
+    @property
+    def embeds_mean(self) -> bool:
+        """True where the checkpoint is a sentence embedder that takes the mean of the tokens."""
+        stored = self.extras.get("pooling")
+        if stored is not None:
+            return stored == "mean"
+        return embeds_mean(self.model.folder, cls_is_last=self.tokenizer.cls_is_last)
+
+    @property
+    def reads_mean(self) -> bool:
+        """True where a classifier above it reads the mean of the tokens, and could read the texts of a pair apart."""
+        return self.model.settings.get(HEAD_POOLING) == MEAN and not self.tokenizer.cls_is_last
+
+    def above_embedder(self, *, pairs: bool) -> TorchBackend:
+        """Return the same, with a classifier that reads what a sentence embedder does; see `families.stored_heads`.
+
+        Args:
+            pairs: Whether it reads pairs, whose texts are then also read by themselves.
+        """
+        tokenizer = self.tokenizer
+        return self.with_settings(pair_settings(tokenizer.cls_id, tokenizer.sep_id) if pairs else {HEAD_POOLING: MEAN})
+
+    def with_settings(self, more: Mapping[str, object]) -> TorchBackend:
+        """Return the same with further settings of ``config.json``."""
+        settings = {**self.model.settings, **more}
+        checkpoint, model = replace(self.checkpoint, settings=settings), replace(self.model, settings=settings)
+        return replace(self, checkpoint=checkpoint, model=model)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in self.__dict__.items() if name != "runner"}
