@@ -33,7 +33,7 @@ def base(tmp_path_factory):
 def short_trainings(request, monkeypatch):
     """Only the slow tests look at how long the trainings are."""
     if not request.node.get_closest_marker("slow"):
-        monkeypatch.setattr(head_training, "LEAST_UPDATES", 20)
+        monkeypatch.setattr(head_training, "MIN_UPDATES", 20)
 
 
 def opened(base, **options):
@@ -44,7 +44,7 @@ def opened(base, **options):
 def fitted(base):
     classifier = opened(base)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(head_training, "LEAST_UPDATES", 20)
+        patch.setattr(head_training, "MIN_UPDATES", 20)
         return classifier, classifier.fit(rows("single"), **QUIET)
 
 
