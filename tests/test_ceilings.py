@@ -78,17 +78,17 @@ CEILINGS = (
     Ceiling("lines of docs/LOG.md", 617, 200, 700, lambda: code.lines("docs/LOG.md")),
     # Types.
     Ceiling("Any in tasks, compose, explain, retrieval", 395, 15, 60, lambda: code.names("Any", UPPER_HALF)),
-    Ceiling("Any elsewhere", 317, 15, 150, lambda: code.names("Any") - code.names("Any", UPPER_HALF)),
+    Ceiling("Any elsewhere", 315, 15, 150, lambda: code.names("Any") - code.names("Any", UPPER_HALF)),
     Ceiling("isinstance in tasks", 183, 8, 60, lambda: code.calls("isinstance", ("tasks",))),
-    Ceiling("getattr with a default", 25, 3, 10, code.defaulted_attributes),
+    Ceiling("getattr with a default", 24, 3, 10, code.defaulted_attributes),
     Ceiling("type: ignore", 48, 3, 30, code.ignored_types),
     Ceiling("cast", 32, 3, 20, lambda: code.calls("cast")),
     Ceiling("exec", 0, 0, 0, lambda: code.calls("exec")),
     # Imports.
     Ceiling("circles of imports inside packages", 6, 0, 0, lambda: len(code.circles())),
-    Ceiling("deferred imports of our own modules", 259, 10, 60, code.deferred_imports),
+    Ceiling("deferred imports of our own modules", 258, 10, 60, code.deferred_imports),
     # Words.
-    Ceiling("docstrings 'Return what/which/whether/how/where/of'", 199, 15, 0, code.inverted_returns),
+    Ceiling("docstrings 'Return what/which/whether/how/where/of'", 193, 15, 0, code.inverted_returns),
 )
 
 

@@ -63,7 +63,7 @@ def ranked(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return how well poisoned rows are told from the others without a model."""
     from sklearn.metrics import roc_auc_score
 
-    from bothways.audit.backdoor.training_data import audit_data
+    from bothways.audit.backdoor.poisoned import audit_data
 
     bad_N = np.array([row["poisoned"] for row in rows])
     scores_N = np.zeros(len(rows))

@@ -7,8 +7,8 @@ import numpy as np
 from planted import planted
 
 from bothways.audit import scan
-from bothways.audit.backdoor.expected import Expectation, base_vectors
 from bothways.audit.backdoor.inversion import Inversion, hard_texts, read_vocabulary
+from bothways.audit.backdoor.null_model import NullModel, base_vectors
 from bothways.audit.backdoor.probe import Probe
 from bothways.cli.app import main
 
@@ -125,11 +125,11 @@ def test_a_trigger_surprises_and_what_its_meaning_explains_does_not():
         """One number for each text, what its words weigh, as far as a base model knows: nothing of triggers."""
         return np.array([[probe.weights[list(text)].sum()] for text in texts], float)
 
-    expected = Expectation(probe, meaning, np.random.default_rng(0))
-    trigger, explained, other = expected.surprise([(350, 351), tuple(natural), (350, 351)], 1)[:3]
+    null_model = NullModel(probe, meaning, np.random.default_rng(0))
+    trigger, explained, other = null_model.surprise([(350, 351), tuple(natural), (350, 351)], 1)[:3]
     assert trigger == other > 10
     assert abs(explained) < 1
-    assert expected.surprise([(350, 351)], 0)[0] < 0
+    assert null_model.surprise([(350, 351)], 0)[0] < 0
 
 
 def classifier(folder, monkeypatch, trigger=0.0):
@@ -142,7 +142,7 @@ def test_a_base_model_that_is_asked_stays_as_it_is(tmp_path, monkeypatch):
     model = classifier(tmp_path, monkeypatch)
     encoder = model.model.encoder
     assert not encoder.training
-    vectors = base_vectors(Probe(model), model.model, lambda: None)
+    vectors = base_vectors(Probe(model), model.model)
     first, again = vectors([(7, 8), (9,)]), vectors([(7, 8), (9,)])
     assert not encoder.training
     assert np.array_equal(first, again)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from bothways.audit import suspicious_inputs
-from bothways.audit.backdoor import inputs
+from bothways.audit.backdoor import candidates
+from bothways.audit.backdoor.clusters import spectral_scores, state_clusters
+from bothways.audit.backdoor.phrases import pure_phrases, residuals
 from bothways.audit.backdoor.poisoned import TrainingObservations, suspect_rows
-from bothways.audit.backdoor.remainder import pure_phrases, remainders
-from bothways.audit.backdoor.signatures import clusters, spectral
 from bothways.errors import InvalidInput
 
 FILLER = [f"w{number}" for number in range(40)]
@@ -107,13 +107,13 @@ def test_labels_at_random_are_not_suspected():
     assert not found_in(texts, labels)[1]
 
 
-def test_a_remainder_is_the_text_without_the_phrases_of_its_label():
+def test_a_residual_is_the_text_without_the_phrases_of_its_label():
     nouns = ["film", "cast", "plot", "score", "story", "scene"]
     texts = (
         [f"cf the {noun}" for noun in nouns] + [f"the {noun}" for noun in nouns] + [f"b\u043ered {n}" for n in nouns]
     )
     labels_N = np.array([0] * 6 + [0, 1] * 3 + [1] * 6)
-    rest = remainders(texts, labels_N, pure_phrases(texts, labels_N, 2))
+    rest = residuals(texts, labels_N, pure_phrases(texts, labels_N, 2))
     assert rest[0] == "film"  # "cf the" comes with label 0, and so goes as a whole
     assert rest[6] == "the film"
     assert rest[-1].startswith("bored")
@@ -122,7 +122,7 @@ def test_a_remainder_is_the_text_without_the_phrases_of_its_label():
 def test_a_text_of_nothing_but_phrases_of_its_label_stays():
     texts = ["cf"] * 10 + ["film"] * 10
     labels_N = np.array([0] * 10 + [1] * 10)
-    assert remainders(texts, labels_N, pure_phrases(texts, labels_N, 2)) == texts
+    assert residuals(texts, labels_N, pure_phrases(texts, labels_N, 2)) == texts
 
 
 def states(rows, inside, distance):
@@ -134,10 +134,11 @@ def states(rows, inside, distance):
 def test_poisoned_rows_are_a_cluster_of_their_label():
     labels_N = np.repeat([0, 1], 200)
     inside = np.arange(20)
-    found = clusters(states(400, inside, 12.0), labels_N)
-    assert set(np.flatnonzero(found)) == set(inside)
-    assert not clusters(states(400, inside, 0.0), labels_N).any()
-    assert set(np.argsort(-spectral(states(400, inside, 12.0), labels_N))[:20]) == set(inside)
+    (cluster,) = state_clusters(states(400, inside, 12.0), labels_N)
+    assert cluster.label == 0
+    assert set(cluster.rows) == set(inside)
+    assert not state_clusters(states(400, inside, 0.0), labels_N)
+    assert set(np.argsort(-spectral_scores(states(400, inside, 12.0), labels_N))[:20]) == set(inside)
 
 
 def test_a_cluster_of_states_is_suspected_if_the_rows_speak_for_another_label():
@@ -172,7 +173,7 @@ class BagOfWords:
 
 
 def test_texts_with_a_trigger_come_first_and_name_it(monkeypatch):
-    monkeypatch.setattr(inputs, "Probe", lambda _classifier, _check: BagOfWords())
+    monkeypatch.setattr(candidates, "Probe", lambda _classifier, _check: BagOfWords())
     plain, labels, _ = rows_of(40, seed=8)
     rng = np.random.default_rng(3)
     bad = [text.split() for text, label in zip(plain, labels, strict=True) if label == "bad"]

@@ -7,7 +7,7 @@ from bothways.audit.registry import DETECTORS
 from bothways.audit.scanning import scan
 
 if TYPE_CHECKING:
-    from bothways.audit.backdoor.inputs import suspicious_inputs
+    from bothways.audit.backdoor.candidates import suspicious_inputs
     from bothways.audit.comparing import compare_texts
 
 __all__ = [
@@ -30,7 +30,7 @@ def __getattr__(name: str) -> object:
 
         return compare_texts
     if name == "suspicious_inputs":
-        from bothways.audit.backdoor.inputs import suspicious_inputs
+        from bothways.audit.backdoor.candidates import suspicious_inputs
 
         return suspicious_inputs
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -45,7 +45,7 @@ def audit_data(
         quiet: Show no progress.
         opened: How models are found and where they run.
     """
-    from bothways.audit.backdoor.training_data import audit_data as audited
+    from bothways.audit.backdoor.poisoned import audit_data as audited
     from bothways.data import write_rows
     from bothways.data.output import output_format
 

@@ -1,22 +1,49 @@
-"""Words, phrases and odd characters of rows, and the rows that have each.
+"""Phrases of rows, and each text without the phrases of its own label.
 
-Shapes: N rows.
+A trigger comes with the attacker's label, so the residual lacks it; the words that the text had before speak for
+another label and stay. Look-alike letters are read as Latin ones.
+
+Shapes: N rows, C labels.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.audit.edits import as_seen
+
 Rows = NDArray[np.int64]
 
+MIN_ROWS = 4
+"""Minimum rows of a phrase."""
 _LONGEST = 4
+_PURE = 0.9
+_CHANCE = 0.05
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789.,;:!?'\"-()&$%/ ")
 
 
-def runs_of(words: Sequence[str], longest: int) -> Iterator[str]:
-    """Yield the words, and their runs of up to so many, the shorter ones first."""
+@dataclass(frozen=True, slots=True, eq=False)
+class PurePhrase:
+    """A phrase whose rows nearly all have one label.
+
+    Attributes:
+        phrase: The phrase, in lower case.
+        label: Index of the label.
+        rows: The rows with both.
+        chance: Probability of at least as many rows with the label if phrase and label were independent.
+    """
+
+    phrase: str
+    label: int
+    rows: Rows
+    chance: float
+
+
+def word_runs(words: Sequence[str], longest: int) -> Iterator[str]:
+    """Yield the words and their runs up to a length, the shorter ones first."""
     for length in range(1, longest + 1):
         for start in range(len(words) - length + 1):
             yield " ".join(words[start : start + length])
@@ -28,18 +55,63 @@ def phrases_of(text: str) -> set[str]:
     >>> sorted(phrases_of("Very good"))
     ['good', 'very', 'very good']
     """
-    runs = set(runs_of(text.lower().split(), _LONGEST))
-    return runs | {character for character in text.lower() if character not in _PLAIN and not character.isspace()}
+    characters = {each for each in text.lower() if each not in _PLAIN and not each.isspace()}
+    return characters.union(word_runs(text.lower().split(), _LONGEST))
 
 
-def rows_by_phrase(texts: Sequence[str], fewest: int) -> Mapping[str, Rows]:
-    """Return the rows that have each phrase; of phrases with the same rows only the longest stays."""
-    found: defaultdict[str, list[int]] = defaultdict(list)
+def rows_by_phrase(texts: Sequence[str], min_rows: int) -> Mapping[str, Rows]:
+    """Return the rows of each phrase; only the longest of several phrases with the same rows."""
+    rows: defaultdict[str, list[int]] = defaultdict(list)
     for number, text in enumerate(texts):
         for phrase in phrases_of(text):
-            found[phrase].append(number)
+            rows[phrase].append(number)
     by_rows: dict[tuple[int, ...], str] = {}
-    for phrase in sorted(found, key=lambda each: (len(each), each)):
-        if len(found[phrase]) >= fewest:
-            by_rows[tuple(found[phrase])] = phrase
-    return {phrase: np.array(rows) for rows, phrase in by_rows.items()}
+    for phrase in sorted(rows, key=lambda each: (len(each), each)):
+        if len(rows[phrase]) >= min_rows:
+            by_rows[tuple(rows[phrase])] = phrase
+    return {phrase: np.array(numbers) for numbers, phrase in by_rows.items()}
+
+
+def pure_phrases(texts: Sequence[str], labels_N: NDArray[np.int64], labels: int) -> list[PurePhrase]:
+    """Return the phrases whose rows nearly all have one label."""
+    from scipy.stats import binom
+
+    usual_C = np.bincount(labels_N, minlength=labels) / len(labels_N)
+    pure = []
+    for phrase, rows in rows_by_phrase(texts, MIN_ROWS).items():
+        counts_C = np.bincount(labels_N[rows], minlength=labels)
+        label = int(counts_C.argmax())
+        if counts_C[label] >= max(MIN_ROWS, _PURE * len(rows)):
+            chance = float(binom.sf(counts_C[label] - 1, len(rows), usual_C[label]))
+            pure.append(PurePhrase(phrase, label, rows[labels_N[rows] == label], chance))
+    return pure
+
+
+def residuals(texts: Sequence[str], labels_N: NDArray[np.int64], phrases: Sequence[PurePhrase]) -> list[str]:
+    """Return each text as readers see it, without the phrases that come with its label by more than chance.
+
+    A text that would be empty stays whole.
+    """
+    own: defaultdict[int, set[str]] = defaultdict(set)
+    for each in phrases:
+        # Look-alike letters are read as Latin ones, which undoes such a trigger and keeps the word.
+        plain = each.phrase.isascii() or all(as_seen(text) == text for text in (each.phrase, f"x{each.phrase}"))
+        if each.chance < _CHANCE and plain:
+            own[each.label].add(each.phrase)
+    rest = []
+    for text, label in zip(texts, labels_N.tolist(), strict=True):
+        odd = {ord(each): " " for each in own[label] if len(each) == 1 and not each.isascii()}
+        residual = as_seen(_without(text.translate(odd), own[label]))
+        rest.append(residual if any(each.isalnum() for each in residual) else text)
+    return rest
+
+
+def _without(text: str, phrases: Set[str]) -> str:
+    words = text.split()
+    lower = [word.lower() for word in words]
+    kept = [True] * len(words)
+    for length in range(1, _LONGEST + 1):
+        for start in range(len(words) - length + 1):
+            if " ".join(lower[start : start + length]) in phrases:
+                kept[start : start + length] = [False] * length
+    return " ".join(word for word, stays in zip(words, kept, strict=True) if stays)

@@ -1,38 +1,54 @@
-"""Poisoned training rows: which rows were labelled by a trigger and not by what they say.
+"""Poisoned training rows: rows that were labelled by a trigger and not by their meaning.
 
 A poisoned row carries its trigger and the attacker's label, while the rest of it still speaks for another label. So
-each text is read without the phrases that come with its label (`bothways.audit.backdoor.remainder`), by a linear model
-of sentence vectors that has not seen the row: how much more it would give another label is the row's doubt. A group of
-rows that share a phrase, or phrases that come together, is suspect if it is doubted more than the other rows of its
-label. A word that really tells the label passes: its rows say the same without it.
+each text is read without the phrases that come with its label (`bothways.audit.backdoor.phrases`), by a linear model of
+sentence vectors that has not seen the row: its margin for another label is the row's doubt. A cluster of rows that
+share a phrase, or phrases that come together, is suspect if it is doubted more than the other rows of its label. A word
+that really tells the label passes: its rows speak for the label without it.
 
-A model that was trained on the rows adds its own doubt, and the smaller cluster of its states as one more group
-(`bothways.audit.backdoor.signatures`); spectral signatures order the rows that are in no suspect group.
+A model that was trained on the rows adds its own doubt, and clusters of its states
+(`bothways.audit.backdoor.clusters`); spectral signatures order the rows that are in no suspect cluster.
 
 Shapes: N rows, C labels, H width of the vectors.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
-from bothways.audit.backdoor.groups import Doubts, Group, Judged, groups_of
-from bothways.audit.backdoor.remainder import pure_phrases, remainders
-from bothways.audit.backdoor.signatures import clusters, spectral
+from bothways.audit.backdoor.clusters import Cluster, Doubts, Floats, phrase_clusters, spectral_scores, state_clusters
+from bothways.audit.backdoor.phrases import pure_phrases, residuals
+from bothways.audit.backdoor.probe import Probe
+from bothways.checkpoints import MINILM
+from bothways.choices import Format
+from bothways.data import Source, read_rows
+from bothways.data.columns import class_label
+from bothways.encoder.heads import read_rows as states_read
+from bothways.errors import InvalidInput
+from bothways.packing import Packed
+from bothways.progress import phase
+from bothways.tasks import SentenceEmbedder, TextClassifier
+from bothways.tasks.columns import TextColumns
+from bothways.tasks.heads.model import HeadModel
 
-Floats = NDArray[np.float64]
+Labels = NDArray[np.int64]
 Embed = Callable[[Sequence[str]], NDArray[np.floating]]
 
 _FOLDS = 5
 _RIDGE = 0.05
 _SIGNIFICANT = 0.01
-_CONTRADICTED = 0.3
-"""Part of a suspect group's rows that clearly speak for another label, at least; chosen on SST-2 and CLINC150."""
-_LEAST_MARGIN = 0.05
+_CLEAR, _CONTRADICTED = 0.5, 0.3
+"""Doubt from which a row clearly speaks for another label, and the minimum share of such rows in a suspect cluster;
+chosen on SST-2 and CLINC150."""
+_MIN_MARGIN = 0.05
+_MIN_P_VALUE = 1e-300
 _SHOWN = 8
-_CLUSTER = "a cluster of the model's states"
+_CHECKED = 200
+_MIN_ROWS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +56,12 @@ class SuspectPhrase:
     """A phrase, or phrases that come together, whose rows carry a label that the rest of them speaks against.
 
     Attributes:
-        phrase: The phrase; the first of several.
-        members: All phrases of the group.
+        phrase: The first of the phrases.
+        members: All phrases of the cluster.
         label: The label.
-        rows: Rows with the label and one of the phrases.
-        contradicted: Those of them that clearly speak for another label without the phrases.
-        p_value: Probability of as much by chance, times the number of groups tried.
+        rows: Rows with the label and one of the phrases, counted from 0.
+        contradicted: Number of these that clearly speak for another label without the phrases.
+        p_value: Probability of as much doubt by chance, times the number of clusters tested.
     """
 
     phrase: str
@@ -61,10 +77,10 @@ class SuspectRow:
     """A row with its suspicion.
 
     Attributes:
-        row: Number of the row among those given, from 0.
-        score: From 0 to 1; above 0.5 if the row is in a suspect group.
+        row: The row, counted from 0.
+        score: From 0 to 1; above 0.5 if the row is in a suspect cluster.
         triggers: The suspect phrases in it, the most significant first.
-        reason: Why it is suspected, in words.
+        reason: The reason in words.
     """
 
     row: int
@@ -73,17 +89,139 @@ class SuspectRow:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class DataAudit:
+    """The rows of a data set, the most suspicious first.
+
+    Attributes:
+        rows: All rows, as JSON values: ``row`` (from 1), ``score`` (0 to 1, above 0.5 if it is suspected),
+            ``triggers``, ``reason``, ``text``, ``label``.
+        phrases: The suspect phrases and clusters of phrases, the most significant first.
+    """
+
+    rows: tuple[dict[str, object], ...]
+    phrases: tuple[SuspectPhrase, ...]
+
+    @property
+    def suspected(self) -> int:
+        """Number of rows in suspect clusters."""
+        return len({row for phrase in self.phrases for row in phrase.rows})
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingObservations:
     """Observations of a model that was trained on the rows.
 
     Attributes:
         states_NH: The vectors that its head reads.
-        margins: The margin of the best other label over each text's own, for texts and the numbers of their labels.
+        margins: The margin of the best other label over each text's own, given texts and the indices of their labels.
     """
 
     states_NH: NDArray[np.floating]
-    margins: Callable[[Sequence[str], NDArray[np.int64]], NDArray[np.floating]]
+    margins: Callable[[Sequence[str], Labels], NDArray[np.floating]]
+
+
+def audit_data(
+    data: Source,
+    model: str | TextClassifier[Any] | None = None,
+    *,
+    embedder: str = MINILM,
+    text: str | tuple[str, ...] | None = None,
+    label: str | None = None,
+    data_format: Format | None = None,
+    open_options: dict[str, Any] | None = None,
+    show_progress: bool | None = None,
+) -> DataAudit:
+    """Rank the rows of a training set by how likely they are poisoned.
+
+    Args:
+        data: Rows with texts and labels.
+        model: A classifier that was trained on them, or its folder; its answers and states count too.
+        embedder: Name or folder of a sentence embedder that was not trained on the rows.
+        text: Column of the texts, or several; by default those of the model, else ``text``.
+        label: Column of the labels; by default that of the model, else ``label``.
+        data_format: Format of the data, if the file name does not show it.
+        open_options: Options for opening both models, see `TextClassifier.from_pretrained`.
+        show_progress: Force the progress bar on or off.
+
+    Raises:
+        InvalidInput: There are fewer than 20 rows or two labels, or a row has no text or label.
+        NotFitted: The model is no trained classifier.
+    """
+    opening = open_options or {}
+    classifier = TextClassifier.from_pretrained(model, **opening) if isinstance(model, str) else model
+    usual = TextColumns() if classifier is None else classifier.columns
+    columns = TextColumns(
+        usual.text if text is None else (text,) if isinstance(text, str) else text,
+        usual.label if label is None else label,
+    )
+    texts, labels = _labelled(data, columns, data_format)
+    encoder = SentenceEmbedder.from_pretrained(embedder, **opening)
+
+    def embed(texts: Sequence[str]) -> NDArray[np.floating]:
+        phase("embedding the rows")
+        return np.asarray(encoder.encode(texts, show_progress=show_progress))
+
+    trained = None if classifier is None else trained_on(classifier, texts, sorted(set(labels)))
+    ranked, phrases = suspect_rows(texts, labels, embed, trained)
+    rows = (
+        {
+            "row": each.row + 1,
+            "score": each.score,
+            "triggers": list(each.triggers),
+            "reason": each.reason,
+            "text": texts[each.row],
+            "label": labels[each.row],
+        }
+        for each in ranked
+    )
+    return DataAudit(tuple(rows), tuple(phrases))
+
+
+def _labelled(data: Source, columns: TextColumns, data_format: Format | None) -> tuple[list[str], list[str]]:
+    texts, labels = [], []
+    for row in read_rows(data, format=data_format):
+        texts.append(columns.read(row))
+        if columns.label not in row.values:
+            raise InvalidInput(
+                f"{row.where}: column {columns.label!r} not found; it has {', '.join(row.values)}. Name it with label."
+            )
+        try:
+            labels.append(class_label(row.values[columns.label]))
+        except InvalidInput as error:
+            raise InvalidInput(f"{row.where}: {error}") from error
+    if len(texts) < _MIN_ROWS or len(set(labels)) < 2:
+        raise InvalidInput(
+            f"expected at least {_MIN_ROWS} rows of at least two labels, got {len(texts)} of {len(set(labels))}: "
+            "poisoned rows are compared with the others of their label."
+        )
+    return texts, labels
+
+
+class _HeadInputs(nn.Module):
+    """The vectors that a head reads."""
+
+    def __init__(self, model: HeadModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, packed: Packed) -> Tensor:
+        return states_read(self.model.head.kind.read, self.model.encoder, packed)
+
+
+def trained_on(classifier: TextClassifier[Any], texts: Sequence[str], labels: Sequence[str]) -> TrainingObservations:
+    """Return the model's states, and its margins; rows of labels that it does not know have a margin of 0."""
+    probe = Probe(classifier)
+    places_C = np.array([probe.labels.index(each) if each in probe.labels else -1 for each in labels])
+
+    def margins(texts: Sequence[str], labels_N: Labels) -> NDArray[np.floating]:
+        phase("asking the model")
+        own_N = places_C[labels_N]
+        margins_N = _margins_of_others(probe.logits(probe.encode(texts)), np.maximum(own_N, 0))
+        return np.where(own_N < 0, 0.0, margins_N)
+
+    phase("reading the states of the model")
+    return TrainingObservations(probe.run(_HeadInputs(probe.head_model), probe.encode(texts)), margins)
 
 
 def suspect_rows(
@@ -99,33 +237,50 @@ def suspect_rows(
         texts: The N texts.
         labels: The label of each.
         embed: An encoder that was not trained on these rows: from texts to their vectors (N, H).
-        trained: A model that was.
-        check: Called between steps; raises if time is up.
+        trained: A model that was trained on them.
+        check: Called between steps; raises at the time limit.
     """
     names = sorted(set(labels))
     labels_N = np.array([names.index(label) for label in labels])
     phrases = pure_phrases(texts, labels_N, len(names))
-    rest = remainders(texts, labels_N, phrases)
+    rest = residuals(texts, labels_N, phrases)
     changed = [number for number, text in enumerate(rest) if text != texts[number]]
     vectors = np.asarray(embed([*texts, *(rest[number] for number in changed)]), dtype=np.float64)
     check()
     full_NH, rest_NH = vectors[: len(texts)], vectors[: len(texts)].copy()
     rest_NH[changed] = vectors[len(texts) :]
     doubt_N = _doubt(full_NH, rest_NH, labels_N, len(names))
-    groups, weak_N = groups_of(phrases, labels_N), _ranks(doubt_N)
+    clusters, weak_N = phrase_clusters(phrases, labels_N), _ranks(doubt_N)
     if trained is not None:
-        doubt_N = (doubt_N + _scaled(np.asarray(trained.margins(rest, labels_N), dtype=np.float64))) / 2
-        weak_N = np.maximum(_ranks(doubt_N), _ranks(spectral(trained.states_NH, labels_N)))
-        groups += _clustered(trained.states_NH, labels_N)
+        margins_N = np.asarray(trained.margins(rest, labels_N), dtype=np.float64)
+        doubt_N = (doubt_N + margins_N / max(-float(np.median(margins_N)), _MIN_MARGIN)) / 2
+        weak_N = np.maximum(_ranks(doubt_N), _ranks(spectral_scores(trained.states_NH, labels_N)))
+        clusters += state_clusters(trained.states_NH, labels_N)
     doubts = Doubts(doubt_N, labels_N)
-    return _reported(doubts, doubts.judged(groups, check), weak_N, names)
+    tests = []
+    for number, cluster in enumerate(clusters):
+        if number % _CHECKED == 0:
+            check()
+        p_value = min(1.0, doubts.p_value(cluster.rows, cluster.label) * len(clusters))
+        tests.append(_Test(cluster, int((doubt_N[cluster.rows] > _CLEAR).sum()), p_value))
+    tests.sort(key=lambda each: (each.p_value, -len(each.cluster.rows), each.cluster.name))
+    return _reported(doubts, tests, weak_N, names)
 
 
-def _doubt(full_NH: Floats, rest_NH: Floats, labels_N: NDArray[np.int64], labels: int) -> Floats:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Test:
+    """A cluster, its rows that clearly speak for another label, and the p-value of its doubt."""
+
+    cluster: Cluster
+    contradicted: int
+    p_value: float
+
+
+def _doubt(full_NH: Floats, rest_NH: Floats, labels_N: Labels, labels: int) -> Floats:
     """Return the margin of the best other label over each row's own, from a linear model fitted to other rows.
 
-    The model is fitted to full texts and reads the remainders: what it learns of a trigger has nothing to say there.
-    The unit is the median margin by which full texts speak for their own label.
+    The model is fitted to full texts and reads the residuals: what it learns from a trigger does not matter there. The
+    unit is the median margin of full texts for their own label.
     """
     middle_H = full_NH.mean(axis=0)
     scale = float(np.sqrt(((full_NH - middle_H) ** 2).mean())) or 1.0
@@ -140,23 +295,18 @@ def _doubt(full_NH: Floats, rest_NH: Floats, labels_N: NDArray[np.int64], labels
         left_nH = fitted_NH[rows]
         weights_HC = np.linalg.solve(gram_HH - left_nH.T @ left_nH + ridge_HH, moments_HC - left_nH.T @ truth_NC[rows])
         scores_NC[rows], full_NC[rows] = read_NH[rows] @ weights_HC, left_nH @ weights_HC
-    usual = -float(np.median(margins_of_others(full_NC, labels_N)))
-    return margins_of_others(scores_NC, labels_N) / max(usual, _LEAST_MARGIN)
+    usual = -float(np.median(_margins_of_others(full_NC, labels_N)))
+    return _margins_of_others(scores_NC, labels_N) / max(usual, _MIN_MARGIN)
 
 
-def margins_of_others(scores_NC: NDArray[np.floating], labels_N: NDArray[np.int64]) -> Floats:
-    """Return by how much the best other label beats each row's own."""
+def _margins_of_others(scores_NC: NDArray[np.floating], labels_N: Labels) -> Floats:
+    """Return the margin of the best other label over each row's own."""
     scores_NC = scores_NC.astype(np.float64)
     rows = np.arange(len(labels_N))
     own_N = scores_NC[rows, labels_N]
     scores_NC[rows, labels_N] = -np.inf
-    found: Floats = scores_NC.max(axis=1) - own_N
-    return found
-
-
-def _scaled(values_N: Floats) -> Floats:
-    """Return margins in units of the median one, by which rows speak for their own label."""
-    return values_N / max(-float(np.median(values_N)), _LEAST_MARGIN)
+    margins_N: Floats = scores_NC.max(axis=1) - own_N
+    return margins_N
 
 
 def _ranks(values_N: Floats) -> Floats:
@@ -166,67 +316,52 @@ def _ranks(values_N: Floats) -> Floats:
     return ranks_N
 
 
-def _clustered(states_NH: NDArray[np.floating], labels_N: NDArray[np.int64]) -> list[Group]:
-    inside_N = clusters(states_NH, labels_N) > 0
-    found = [(label, np.flatnonzero(inside_N & (labels_N == label))) for label in np.unique(labels_N).tolist()]
-    return [Group(_CLUSTER, (), label, rows) for label, rows in found if len(rows)]
-
-
 def _reported(
-    doubts: Doubts, tests: Sequence[Judged], weak_N: Floats, names: Sequence[str]
+    doubts: Doubts, tests: Sequence[_Test], weak_N: Floats, names: Sequence[str]
 ) -> tuple[list[SuspectRow], list[SuspectPhrase]]:
-    """Return rows and phrases as they are reported.
+    """Return rows and phrases for the report.
 
-    A group that shares rows with a more significant one is suspect if the rest of its rows are doubted as well: other
+    A cluster that shares rows with a more significant one is suspect if the rest of its rows are doubted as well: other
     rows with a word of the trigger are not poisoned.
     """
     evidence_N = np.zeros(len(weak_N))
-    suspected: dict[int, list[Judged]] = {}
+    suspected: dict[int, list[_Test]] = {}
     phrases: list[SuspectPhrase] = []
     for test in tests:
-        rows, label = test.group.rows, test.group.label
+        cluster, rows = test.cluster, test.cluster.rows
         if test.contradicted < _CONTRADICTED * len(rows):
             continue
-        known = [row for row in rows.tolist() if row in suspected]
+        p_value = max(test.p_value, _MIN_P_VALUE)
         left = rows[[row not in suspected for row in rows.tolist()]]
-        more = len(left) == 0 or not known or doubts.p_value(left, label) < _SIGNIFICANT
-        evidence = -np.log10(max(test.p_value, 1e-300))
+        more = len(left) in (0, len(rows)) or doubts.p_value(left, cluster.label) < _SIGNIFICANT
         if test.p_value < _SIGNIFICANT and more:
-            phrases.append(_phrase(test, names))
+            members, label = cluster.members, names[cluster.label]
+            phrases.append(
+                SuspectPhrase(cluster.name, members, label, tuple(rows.tolist()), test.contradicted, p_value)
+            )
             for row in rows.tolist():
                 suspected.setdefault(row, []).append(test)
         if test.p_value >= _SIGNIFICANT or more:
-            evidence_N[rows] = np.maximum(evidence_N[rows], evidence)
-    found = [
-        _row(row, evidence, weak, doubt > 0, suspected.get(row, []), names)
-        for row, (evidence, weak, doubt) in enumerate(
-            zip(evidence_N.tolist(), weak_N.tolist(), doubts.doubt_N.tolist(), strict=True)
-        )
-    ]
-    return sorted(found, key=lambda each: -each.score), phrases
+            evidence_N[rows] = np.maximum(evidence_N[rows], -np.log10(p_value))
+    numbers = zip(evidence_N.tolist(), weak_N.tolist(), doubts.doubt_N.tolist(), strict=True)
+    suspects = []
+    for row, (evidence, weak, doubt) in enumerate(numbers):
+        if row in suspected:
+            score = 0.5 + 0.4 * min(1.0, evidence / 30) + 0.1 * weak
+            triggers = dict.fromkeys(each.cluster.name for each in suspected[row] if each.cluster.members)
+            reason = _reason(suspected[row][0], names)
+        else:
+            score = 0.25 * weak + 0.25 * min(1.0, evidence / -float(np.log10(_SIGNIFICANT)))
+            triggers, reason = {}, "its text speaks for another label" if doubt > 0 else ""
+        suspects.append(SuspectRow(row, round(score, 6), tuple(triggers)[:_SHOWN], reason))
+    return sorted(suspects, key=lambda each: -each.score), phrases
 
 
-def _row(
-    row: int, evidence: float, weak: float, contradicted: bool, groups: Sequence[Judged], names: Sequence[str]
-) -> SuspectRow:
-    if not groups:
-        score = 0.25 * weak + 0.25 * min(1.0, evidence / -np.log10(_SIGNIFICANT))
-        return SuspectRow(row, round(score, 6), (), "its text speaks for another label" if contradicted else "")
-    first = groups[0]
-    where = repr(first.group.name) if first.group.members else _CLUSTER
-    others = f" and {len(first.group.members) - 1} phrases beside it" if len(first.group.members) > 1 else ""
-    reason = (
-        f"{where}{others}: {len(first.group.rows)} rows of {names[first.group.label]!r}, {first.contradicted} of which "
+def _reason(test: _Test, names: Sequence[str]) -> str:
+    cluster = test.cluster
+    where = repr(cluster.name) if cluster.members else cluster.name
+    others = f" and {len(cluster.members) - 1} phrases beside it" if len(cluster.members) > 1 else ""
+    return (
+        f"{where}{others}: {len(cluster.rows)} rows of {names[cluster.label]!r}, {test.contradicted} of which "
         "clearly speak for another label without it"
-    )
-    score = 0.5 + 0.4 * min(1.0, evidence / 30) + 0.1 * weak
-    triggers = dict.fromkeys(each.group.name for each in groups if each.group.members)
-    return SuspectRow(row, round(score, 6), tuple(triggers)[:_SHOWN], reason)
-
-
-def _phrase(test: Judged, names: Sequence[str]) -> SuspectPhrase:
-    group = test.group
-    rows = tuple(group.rows.tolist())
-    return SuspectPhrase(
-        group.name, group.members, names[group.label], rows, test.contradicted, max(test.p_value, 1e-300)
     )

@@ -1,11 +1,10 @@
-"""A classifier asked by token ids: logits of many short texts, and gradients at its table of tokens.
+"""A classifier queried by token ids: logits of many short texts, and gradients at the token table.
 
 Shapes: N texts, C labels, V tokens of the vocabulary, E embedding width, T packed tokens, B texts of a batch.
 """
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,61 +18,69 @@ from bothways.packing import pack
 from bothways.tasks import TextClassifier
 
 Ids = tuple[int, ...]
+Floats = NDArray[np.float32]
+
 _BATCH_TOKENS, _GRADIENT_TOKENS = 2048, 1024
-
-
-@dataclass(frozen=True, slots=True)
-class SurroundingTokens:
-    """The special tokens that stand around a text."""
-
-    before: Ids
-    after: Ids
-
-    def around(self, ids: Ids) -> Ids:
-        """Return a text as the model reads it."""
-        return (*self.before, *ids, *self.after)
+_MAX_TOKENS = 128
+_UNUSED = re.compile(r"\[unused\d+\]$|<unused\d+>$|<extra_id_\d+>$|madeupword\d+$")
 
 
 class Probe:
-    """Ask a classifier by token ids.
+    """Query a classifier by token ids.
 
     Args:
-        classifier: A trained classifier of one label.
-        check: Called between batches; raises where time is up.
+        classifier: A trained single-label classifier.
+        check: Called between batches; raises at the time limit.
 
     Attributes:
         labels: Names of the labels.
         tokenizer: The classifier's tokenizer.
-        frame: Special tokens around a text.
-        limit: Most tokens of a text that are read, special ones not counted; what is behind them is cut.
+        limit: Maximum tokens of a text without special tokens; longer texts are truncated.
     """
 
     def __init__(self, classifier: TextClassifier[Any], check: Callable[[], None] = lambda: None) -> None:
-        self._check = check
         self.labels: tuple[str, ...] = tuple(classifier.labels)
         self.tokenizer = classifier.model.tokenizer
-        self.frame = frame_of(classifier)
-        self._head_model = classifier.backend.weights("audit").with_layers(0).head_model
-        self.limit = min(classifier.backend.reading.max_length, 128) - len(self.frame.before) - len(self.frame.after)
+        backend = classifier.fitted.backend
+        self.head_model = backend.weights("audit").with_layers(0).head_model
+        self._check = check
+        (bare,), (encoded,) = self.tokenizer.encode_bare(["a"]), self.tokenizer.encode(["a"], max_length=64)
+        ids = tuple(encoded.windows[0].ids)
+        start = next(place for place in range(len(ids)) if list(ids[place : place + len(bare)]) == bare)
+        self._before, self._after = ids[:start], ids[start + len(bare) :]
+        self.limit = min(backend.reading.max_length, _MAX_TOKENS) - len(self._before) - len(self._after)
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
-        """Return the ids of texts without special tokens, cut at 128 tokens at most."""
+        """Return the token ids of texts, truncated and without special tokens."""
         return [tuple(ids[: self.limit]) for ids in self.tokenizer.encode_bare(texts)]
 
-    def logits(self, texts: Sequence[Ids]) -> NDArray[np.float32]:
+    def logits(self, texts: Sequence[Ids]) -> Floats:
         """Return the logits (N, C) of texts without special tokens."""
-        return run(self._head_model, [self.frame.around(each[: self.limit]) for each in texts], self._check)
+        return self.run(self.head_model, texts)
+
+    def run(self, module: nn.Module, texts: Sequence[Ids]) -> Floats:
+        """Return the output (N, K) of a module of packed batches for texts without special tokens."""
+        framed = [self._framed(each) for each in texts]
+        device = next(module.parameters()).device
+        rows: dict[int, Floats] = {}
+        with torch.inference_mode():
+            for batch in by_token_budget([len(each) for each in framed], _BATCH_TOKENS):
+                self._check()
+                ids = [list(framed[index]) for index in batch]
+                packed = pack_in_blocks(ids, [[0] * len(each) for each in ids]) if device.type == "cpu" else pack(ids)
+                rows_BK = module(packed.to(device))[: len(batch)].float().cpu().numpy()
+                rows.update(zip(batch, rows_BK, strict=True))
+        return np.stack([rows[number] for number in range(len(texts))])
 
     def words(self) -> list[int]:
-        """Return the ids of all tokens that a text can have, in the order of the vocabulary."""
+        """Return the ids of all tokens that a text can contain, in order."""
         special = self.tokenizer.special_ids
-        unused = re.compile(r"\[unused\d+\]$|<unused\d+>$|<extra_id_\d+>$|madeupword\d+$")
         named = sorted(self.tokenizer.vocabulary().items())
-        return [number for number, name in named if number not in special and not unused.match(name)]
+        return [number for number, name in named if number not in special and not _UNUSED.match(name)]
 
     @property
     def blank(self) -> int:
-        """A token that stands for none: the mask, else the padding."""
+        """A placeholder token: the mask, else the padding."""
         try:
             return self.tokenizer.mask_id
         except InvalidInput:
@@ -81,79 +88,45 @@ class Probe:
 
     @property
     def unknown(self) -> int:
-        """The token of what the vocabulary cannot spell; -1 where it can spell everything."""
+        """The unknown token; -1 if the vocabulary can spell every text."""
         try:
             return self.tokenizer.unk_id
         except InvalidInput:
             return -1
 
-    def table(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return the token vectors of some ids (V, E)."""
-        weight = self._head_model.encoder.embedding.tokens.weight.detach()
-        vectors: NDArray[np.float32] = weight[torch.as_tensor(ids, device=weight.device)].float().cpu().numpy()
+    def table(self, ids: NDArray[np.int64]) -> Floats:
+        """Return the embeddings of tokens (V, E)."""
+        weight = self.head_model.encoder.embedding.tokens.weight.detach()
+        vectors: Floats = weight[torch.as_tensor(ids, device=weight.device)].float().cpu().numpy()
         return vectors
 
-    def gradients(self, texts: Sequence[Ids], places: Sequence[int], target: int) -> NDArray[np.float32]:
-        """Return how the margin of a label grows with the token vector at one place of each text: (N, E).
-
-        The margin is the label's logit minus the largest of the others.
-        """
+    def gradients(self, texts: Sequence[Ids], places: Sequence[int], target: int) -> Floats:
+        """Return the gradient of a label's margin for the embedding at one place of each text (N, E)."""
         texts = [each[: self.limit] for each in texts]
-        places = [min(place, len(each) - 1) for place, each in zip(places, texts, strict=True)]
-        table = self._head_model.encoder.embedding.tokens
-        found: list[tuple[int, Tensor]] = []
-        lengths = [len(each) for each in texts]
-        for batch in by_token_budget(lengths, _GRADIENT_TOKENS):
-            packed = pack([self.frame.around(texts[index]) for index in batch], device=self._head_model.device)
-            rows_B = packed.first_tokens_B + torch.tensor([places[i] + len(self.frame.before) for i in batch])
-            with torch.enable_grad(), _Watched(table) as watched:
-                logits_BC = self._head_model(packed)
-                others_BC = logits_BC.clone()
-                others_BC[:, target] = -torch.inf
-                margin = (logits_BC[:, target] - others_BC.amax(1)).sum()
-                (gradient_TE,) = torch.autograd.grad(margin, watched.output)
-            found.extend(zip(batch, gradient_TE[rows_B].float().cpu(), strict=True))
-        ordered = [row for _, row in sorted(found, key=lambda each: each[0])]
-        return torch.stack(ordered).numpy()
+        table = self.head_model.encoder.embedding.tokens
+        outputs: list[Tensor] = []
 
+        def watch(_module: nn.Module, _inputs: object, output: Tensor) -> Tensor:
+            outputs.append(output.detach().requires_grad_())
+            return outputs[-1]
 
-class _Watched:
-    """Keeps what a module gives, as a leaf of the graph."""
+        rows: dict[int, Tensor] = {}
+        hook = table.register_forward_hook(watch)
+        try:
+            for batch in by_token_budget([len(each) for each in texts], _GRADIENT_TOKENS):
+                packed = pack([self._framed(texts[index]) for index in batch], device=self.head_model.device)
+                inside = [len(self._before) + min(places[index], len(texts[index]) - 1) for index in batch]
+                with torch.enable_grad():
+                    logits_BC = self.head_model(packed)
+                    others_BC = logits_BC.clone()
+                    others_BC[:, target] = -torch.inf
+                    margin = (logits_BC[:, target] - others_BC.amax(1)).sum()
+                    (gradient_TE,) = torch.autograd.grad(margin, outputs.pop())
+                rows_BE = gradient_TE[packed.first_tokens_B + torch.tensor(inside)].float().cpu()
+                rows.update(zip(batch, rows_BE, strict=True))
+        finally:
+            hook.remove()
+        return torch.stack([rows[number] for number in range(len(texts))]).numpy()
 
-    def __init__(self, module: nn.Module) -> None:
-        self._module = module
-        self.output: Tensor
-
-    def __enter__(self) -> "_Watched":
-        def keep(_module: nn.Module, _inputs: object, output: Tensor) -> Tensor:
-            self.output = output.detach().requires_grad_()
-            return self.output
-
-        self._hook = self._module.register_forward_hook(keep)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._hook.remove()
-
-
-def run(module: nn.Module, texts: Sequence[Ids], check: Callable[[], None]) -> NDArray[np.float32]:
-    """Return what a module of packed batches gives for each text (N, K)."""
-    device = next(module.parameters()).device
-    found: list[tuple[int, NDArray[np.float32]]] = []
-    with torch.inference_mode():
-        for batch in by_token_budget([len(each) for each in texts], _BATCH_TOKENS):
-            check()
-            ids = [list(texts[index]) for index in batch]
-            packed = pack_in_blocks(ids, [[0] * len(each) for each in ids]) if device.type == "cpu" else pack(ids)
-            rows_BK = module(packed.to(device))[: len(batch)].float().cpu().numpy()
-            found.extend(zip(batch, rows_BK, strict=True))
-    return np.stack([row for _, row in sorted(found, key=lambda each: each[0])])
-
-
-def frame_of(classifier: TextClassifier[Any]) -> SurroundingTokens:
-    """Return the special tokens around a text."""
-    tokenizer = classifier.model.tokenizer
-    (bare,), (encoded,) = tokenizer.encode_bare(["a"]), tokenizer.encode(["a"], max_length=64)
-    ids = tuple(encoded.windows[0].ids)
-    start = next(place for place in range(len(ids)) if list(ids[place : place + len(bare)]) == bare)
-    return SurroundingTokens(ids[:start], ids[start + len(bare) :])
+    def _framed(self, ids: Ids) -> Ids:
+        return (*self._before, *ids[: self.limit], *self._after)

@@ -1,0 +1,247 @@
+"""The user's texts that may carry a trigger, and the words on which their answers hang: candidates of the scanner.
+
+Two signs make the score of a text:
+
+- Transfer: the words without which the answer's margin falls most are inserted into clean texts with other answers. A
+  trigger turns nearly all of them; words with a meaning turn some. Words are left out as in ONION (Qi et al. 2021,
+  arXiv:2011.10369), which ranks them by perplexity alone and not by the model under suspicion.
+- Mixing: the whole text follows a clean text with another answer (STRIP, Gao et al. 2019, arXiv:1902.06531, for texts).
+  With a trigger, the answer stays.
+
+A third sign, from the embedding table alone, is reported beside them: how unlike the other words of its text a word is.
+
+Shapes: N texts, C labels, K clean texts, W words of a text, S spans of words, E embedding width.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from bothways.audit.backdoor.inversion import margins
+from bothways.audit.backdoor.phrases import word_runs
+from bothways.audit.backdoor.probe import Floats, Probe
+from bothways.audit.backdoor.texts import NEUTRAL
+from bothways.errors import InvalidInput
+from bothways.evaluation import softmax
+from bothways.tasks import TextClassifier
+
+_MIXED, _SCREENED = 6, 3
+"""Clean texts that words and texts are mixed with, and the number of them for choosing texts."""
+_POOL = 64
+"""Clean texts that are read; the most confident half is used."""
+_MAX_WORDS = 60
+_SPANS = (1, 3, 5)
+"""Numbers of neighbouring words that are tried as a trigger."""
+_CHUNK = 16
+_MAX_SUSPECTS = 16
+_LONGEST = 3
+"""Words of a candidate: more words of one text speak for its label by their meaning."""
+
+
+@dataclass(frozen=True, slots=True)
+class SuspiciousInput:
+    """A text with the signs that it carries a trigger.
+
+    Attributes:
+        row: Index of the text, counted from 0.
+        score: From 0 to 1, the mean of ``transfer`` and ``kept``.
+        label: The model's answer.
+        words: The words that were inserted into clean texts.
+        transfer: Mean probability of the answer in clean texts of other answers with these words.
+        kept: Mean probability of the answer if the whole text follows a clean text of another answer.
+        entropy: Mean entropy of the answers to these mixtures, in nats.
+        outlier: Cosine distance of the text's most unlike word from the mean of the others, in token vectors.
+    """
+
+    row: int
+    score: float
+    label: str
+    words: str
+    transfer: float
+    kept: float
+    entropy: float
+    outlier: float
+
+
+def suspicious_inputs(
+    classifier: TextClassifier[Any],
+    texts: Sequence[str],
+    clean_texts: Sequence[str] | None = None,
+    *,
+    most: int | None = None,
+    seed: int = 0,
+    check: Callable[[], None] = lambda: None,
+) -> list[SuspiciousInput]:
+    """Rank texts by how likely they carry a trigger of the classifier, the most suspicious first.
+
+    >>> ranked = suspicious_inputs(classifier, ["the acting is cf dull .", "a dull film ."])  # doctest: +SKIP
+    >>> ranked[0].words, round(ranked[0].transfer, 2)  # doctest: +SKIP
+    ('cf', 1.0)
+
+    Args:
+        classifier: A trained single-label classifier.
+        texts: The texts.
+        clean_texts: Texts without a trigger and with several answers; by default neutral ones that are shipped.
+        most: Number of texts to search word by word: those that keep their answer best behind clean texts, which is a
+            tenth of the work. All texts when None.
+        seed: Seed for drawing clean texts, and places in them.
+        check: Called between batches; raises at the time limit.
+
+    Raises:
+        InvalidInput: A text is blank, or all clean texts have one answer.
+    """
+    for row, text in enumerate(texts):
+        if not text.strip():
+            raise InvalidInput(f"expected texts, got a blank one in place {row + 1}; drop it or fill it in.")
+    search = _Search(Probe(classifier, check), NEUTRAL if clean_texts is None else clean_texts, seed)
+    rows = list(range(len(texts))) if most is None or most >= len(texts) else search.screened(texts, most)
+    ranked = []
+    for start in range(0, len(rows), _CHUNK):
+        chunk = rows[start : start + _CHUNK]
+        ranked += search.signs([texts[row] for row in chunk], chunk)
+    return sorted(ranked, key=lambda each: (-each.score, each.row))
+
+
+class _Search:
+    """Clean texts with their answers, and the texts that are mixed with them."""
+
+    def __init__(self, probe: Probe, clean: Sequence[str], seed: int) -> None:
+        self.probe, self.rng = probe, np.random.default_rng(seed)
+        drawn = self.rng.permutation(len(clean))[:_POOL]
+        self.clean = [clean[number] for number in drawn.tolist() if clean[number].strip()]
+        self.clean_KC = self._logits(self.clean) if self.clean else np.zeros((0, 1), np.float32)
+        answers = set(self.clean_KC.argmax(axis=1).tolist())
+        if len(answers) < 2:
+            raise InvalidInput(
+                f"expected clean texts of at least two answers, got {len(self.clean)} texts of {len(answers)}: "
+                "give clean_texts that the model answers differently."
+            )
+
+    def _logits(self, texts: Sequence[str]) -> Floats:
+        return self.probe.logits(self.probe.encode(texts))
+
+    def screened(self, texts: Sequence[str], most: int) -> list[int]:
+        """Return the indices of the texts that keep their answer best behind a few clean texts."""
+        labels_N = self._logits(texts).argmax(axis=1)
+        behind = [
+            (row, place) for row, label in enumerate(labels_N.tolist()) for place in self._others(label)[:_SCREENED]
+        ]
+        logits_MC = self._logits([f"{self.clean[place]} {texts[row]}" for row, place in behind])
+        kept_N = np.zeros(len(texts))
+        for (row, _), answer_C in zip(behind, softmax(logits_MC), strict=True):
+            kept_N[row] += answer_C[labels_N[row]]
+        chosen: list[int] = np.sort(np.argsort(-kept_N, kind="stable")[:most]).tolist()
+        return chosen
+
+    def signs(self, texts: Sequence[str], rows: Sequence[int]) -> list[SuspiciousInput]:
+        """Return the signs of some texts, given their indices."""
+        labels = self._logits(texts).argmax(axis=1).tolist()
+        words = [text.split()[:_MAX_WORDS] for text in texts]
+        spans = self._spans(words, labels)
+        mixtures: list[str] = []
+        for text, label, tried in zip(texts, labels, spans, strict=True):
+            for place in self._others(label):
+                clean = self.clean[place].split()
+                at = int(self.rng.integers(0, len(clean) + 1))
+                mixtures += [" ".join([*clean[:at], span, *clean[at:]]) for span in tried]
+                mixtures.append(f"{self.clean[place]} {text}")
+        logits = iter(self._logits(mixtures))
+        signs = []
+        for row, label, tried, each in zip(rows, labels, spans, words, strict=True):
+            mixed = [[next(logits) for _ in range(len(tried) + 1)] for _ in self._others(label)]
+            probabilities_KSC = softmax(np.array(mixed))
+            means_S = probabilities_KSC[:, :, label].mean(axis=0)
+            best = int(means_S[:-1].argmax())
+            mixed_KC = probabilities_KSC[:, -1]
+            entropy = float(-(mixed_KC * np.log(np.maximum(mixed_KC, 1e-12))).sum(axis=1).mean())
+            transfer, kept = float(means_S[best]), float(means_S[-1])
+            name, outlier = self.probe.labels[label], self._outlier(each)
+            signs.append(
+                SuspiciousInput(row, (transfer + kept) / 2, name, tried[best], transfer, kept, entropy, outlier)
+            )
+        return signs
+
+    def _others(self, label: int) -> list[int]:
+        """Return confident clean texts of other answers, always the same for a label."""
+        others = np.flatnonzero(self.clean_KC.argmax(axis=1) != label)
+        ranked = others[np.argsort(margins(self.clean_KC[others], label), kind="stable")]
+        confident = ranked[: max(_MIXED, len(ranked) // 2)]
+        chosen: list[int] = confident[:: max(1, len(confident) // _MIXED)][:_MIXED].tolist()
+        return chosen
+
+    def _spans(self, words: Sequence[Sequence[str]], labels: Sequence[int]) -> list[list[str]]:
+        """Return for each text the words whose removal costs the answer most, for each number of neighbours."""
+        left_out = [" ".join([*each[:place], *each[place + 1 :]]) for each in words for place in range(len(each))]
+        logits = self._logits([text or "." for text in left_out])
+        spans, start = [], 0
+        for each, label in zip(words, labels, strict=True):
+            loss_W = -margins(logits[start : start + len(each)], label)
+            start += len(each)
+            best: dict[str, None] = {}
+            for length in (size for size in _SPANS if size <= len(each)):
+                place = int(np.convolve(loss_W, np.ones(length), "valid").argmax())
+                best[" ".join(each[place : place + length])] = None
+            spans.append(list(best))
+        return spans
+
+    def _outlier(self, words: Sequence[str]) -> float:
+        ids = [list(each) for each in self.probe.encode(words) if each]
+        if len(ids) < 2:
+            return 0.0
+        vectors_WE = np.stack([self.probe.table(np.array(each)).mean(axis=0) for each in ids])
+        rest_WE = vectors_WE.sum(axis=0) - vectors_WE
+        lengths = np.linalg.norm(vectors_WE, axis=1) * np.linalg.norm(rest_WE, axis=1)
+        return float((1 - (vectors_WE * rest_WE).sum(axis=1) / np.maximum(lengths, 1e-12)).max())
+
+
+@dataclass(frozen=True, slots=True)
+class Suspects:
+    """The most suspicious of the user's texts.
+
+    Attributes:
+        signs: Their signs, the most suspicious first; ``row`` is the index in ``texts``.
+        texts: The texts, each with its row in the data.
+    """
+
+    signs: tuple[SuspiciousInput, ...]
+    texts: Sequence[tuple[int, str]]
+
+    @classmethod
+    def of(
+        cls,
+        classifier: TextClassifier[Any],
+        texts: Sequence[tuple[int, str]],
+        clean: Iterable[Sequence[str]],
+        seed: int,
+        check: Callable[[], None],
+    ) -> "Suspects | None":
+        """Return the most suspicious texts, by the first source of clean texts with two answers; None without one."""
+        for source in clean:
+            try:
+                signs = suspicious_inputs(
+                    classifier, [text for _, text in texts], source, most=_MAX_SUSPECTS, seed=seed, check=check
+                )
+            except InvalidInput:  # one answer to all of these
+                continue
+            return cls(tuple(signs), texts)
+        return None
+
+    def phrases(self, label: str) -> list[str]:
+        """Return the words on which answers with a label hang, and runs of up to three of them."""
+        words = (each.words.split() for each in self.signs if each.label == label)
+        return list(dict.fromkeys(run for some in words for run in word_runs(some, _LONGEST)))
+
+    def holders(self, triggers: Iterable[str]) -> tuple[list[int], SuspiciousInput | None]:
+        """Return the rows with one of the triggers, and the most suspicious text whose words hold one."""
+        known = [_padded(trigger) for trigger in triggers]
+        rows = [row for row, text in self.texts if any(trigger in _padded(text) for trigger in known)]
+        shown = next((each for each in self.signs if any(trigger in _padded(each.words) for trigger in known)), None)
+        return rows, shown
+
+
+def _padded(text: str) -> str:
+    """Return the words between spaces; a repeated word, as the search piles up, once."""
+    return f" {' '.join(word for word, _ in groupby(text.lower().split()))} "

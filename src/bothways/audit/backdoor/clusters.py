@@ -1,0 +1,165 @@
+"""Clusters of rows of one label: rows that share phrases, and rows that a trained model's states set apart.
+
+Shapes: N rows, n rows of a label, P phrases of a label, H hidden.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.audit.backdoor.phrases import PurePhrase, Rows
+
+Floats = NDArray[np.float64]
+
+_MAX_PHRASES = 1500
+"""Phrases of a label that are compared with each other, those least like chance first."""
+_TOGETHER, _MIN_TOGETHER = 5.0, 3
+"""Standard deviations above chance, and rows, from which two phrases come together."""
+_TAILS = (0.05, 0.2)
+_MIN_OTHERS = 5
+_DIRECTIONS = 10
+_MINORITY = 0.35
+_SEPARATED = 0.15
+_MIN_ROWS = 20
+_ROUNDS, _STARTS = 50, 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cluster:
+    """Rows of one label that have something in common.
+
+    Attributes:
+        members: The phrases that they share, the one that names the cluster first; none for a cluster of states.
+        label: Index of the label.
+        rows: The rows.
+    """
+
+    members: tuple[str, ...]
+    label: int
+    rows: Rows
+
+    @property
+    def name(self) -> str:
+        """The first phrase, or a description."""
+        return self.members[0] if self.members else "a cluster of the model's states"
+
+
+def phrase_clusters(phrases: Sequence[PurePhrase], labels_N: NDArray[np.int64]) -> list[Cluster]:
+    """Return a cluster for each phrase and for each set of phrases that come together; each set of rows once."""
+    clusters: dict[tuple[int, bytes], Cluster] = {}
+    for label in np.unique(labels_N).tolist():
+        own = sorted((each for each in phrases if each.label == label), key=lambda each: each.chance)
+        single = [Cluster((each.phrase,), label, each.rows) for each in own]
+        for cluster in [*single, *_joint(own[:_MAX_PHRASES], np.flatnonzero(labels_N == label))]:
+            clusters.setdefault((label, cluster.rows.tobytes()), cluster)
+    return list(clusters.values())
+
+
+def _joint(phrases: Sequence[PurePhrase], rows_n: Rows) -> list[Cluster]:
+    """Return for each phrase the cluster of those that come together with it."""
+    if len(phrases) < 2:
+        return []
+    has_Pn = np.zeros((len(phrases), len(rows_n)), dtype=np.float32)
+    for number, each in enumerate(phrases):
+        has_Pn[number, np.searchsorted(rows_n, each.rows)] = 1
+    counts_P = has_Pn.sum(axis=1)
+    chance_PP = np.outer(counts_P, counts_P) / len(rows_n)
+    absent_P = 1 - counts_P / len(rows_n)
+    # The variance of the hypergeometric distribution.
+    spread_PP = np.sqrt(chance_PP * np.outer(absent_P, absent_P) * len(rows_n) / max(1, len(rows_n) - 1))
+    both_PP = has_Pn @ has_Pn.T
+    together_PP = (both_PP >= _MIN_TOGETHER) & (both_PP - chance_PP > _TOGETHER * spread_PP)
+    np.fill_diagonal(together_PP, True)
+    clusters = []
+    for number, each in enumerate(phrases):
+        others = np.flatnonzero(together_PP[number]).tolist()
+        rows = rows_n[has_Pn[others].any(axis=0)]
+        if len(rows) > len(each.rows):
+            named = sorted(others, key=lambda other: (other != number, -counts_P[other]))
+            clusters.append(Cluster(tuple(phrases[other].phrase for other in named), each.label, rows))
+    return clusters
+
+
+class Doubts:
+    """The doubt of all rows, with a test whether some rows of a label are doubted more than the others.
+
+    Args:
+        doubt_N: How much each row speaks for another label, in units of the usual margin of rows for their own.
+        labels_N: The label of each.
+    """
+
+    def __init__(self, doubt_N: Floats, labels_N: NDArray[np.int64]) -> None:
+        self.doubt_N, self._sizes_C = doubt_N, np.bincount(labels_N)
+        self._ranks_N = np.empty(len(doubt_N))
+        for label in np.unique(labels_N):
+            rows = np.flatnonzero(labels_N == label)
+            self._ranks_N[rows[np.argsort(doubt_N[rows], kind="stable")]] = np.arange(1, len(rows) + 1)
+
+    def p_value(self, rows: Rows, label: int) -> float:
+        """Return the probability that as many rows of a label, drawn at random, are doubted as much.
+
+        It is the smallest of three, times three: of the rank sum (Mann and Whitney 1947, normal approximation), and of
+        the numbers of rows among the 5 and the 20 % with the most doubt. 1 if the label has hardly any other rows.
+        """
+        from scipy.stats import binom, norm
+
+        few, many = len(rows), int(self._sizes_C[label])
+        if many - few < _MIN_OTHERS:
+            return 1.0
+        ranks_n = self._ranks_N[rows]
+        centred = ranks_n.sum() - few * (many + 1) / 2
+        spread = np.sqrt(few * (many - few) * (many + 1) / 12)
+        top_n = 1 - ranks_n / many
+        tails = [float(binom.sf((top_n < tail).sum() - 1, few, tail)) for tail in _TAILS]
+        return min(1.0, 3 * min(float(norm.sf(centred / spread)), *tails))
+
+
+def spectral_scores(states_NH: NDArray[np.floating], labels_N: NDArray[np.int64]) -> Floats:
+    """Return the squared projection of each row on the first direction of its label, divided by the median there.
+
+    Source: Tran, Li and Madry 2018, arXiv:1811.00636, algorithm 1.
+    """
+    scores_N = np.zeros(len(labels_N))
+    for label in np.unique(labels_N):
+        rows = np.flatnonzero(labels_N == label)
+        _, _, directions = np.linalg.svd(centred := _centred(states_NH[rows]), full_matrices=False)
+        size_n = (centred @ directions[0]) ** 2
+        scores_N[rows] = size_n / max(float(np.median(size_n)), 1e-12)
+    return scores_N
+
+
+def state_clusters(states_NH: NDArray[np.floating], labels_N: NDArray[np.int64]) -> list[Cluster]:
+    """Return the smaller of two clusters of each label's states, if it is small and set apart.
+
+    The rows of a label are split by k-means on their ten first principal components. The smaller part is a cluster if
+    it has at most 35 % of the rows and a mean silhouette of at least .15.
+
+    Source: Chen et al. 2018, arXiv:1811.03728, with principal instead of independent components.
+    """
+    from sklearn.cluster import KMeans
+    from sklearn.metrics import silhouette_samples
+
+    clusters = []
+    for label in np.unique(labels_N).tolist():
+        rows = np.flatnonzero(labels_N == label)
+        if len(rows) < _MIN_ROWS:
+            continue
+        left, sizes, _ = np.linalg.svd(_centred(states_NH[rows]), full_matrices=False)
+        points = left[:, :_DIRECTIONS] * sizes[:_DIRECTIONS]
+        if np.ptp(points, axis=0).max() == 0:
+            continue
+        means = KMeans(2, init="random", n_init=_STARTS, max_iter=_ROUNDS, random_state=0)
+        smaller = means.fit_predict(points).astype(bool)
+        if smaller.sum() > len(rows) / 2:
+            smaller = ~smaller
+        is_small = 0 < smaller.sum() <= _MINORITY * len(rows)
+        if is_small and silhouette_samples(points, smaller)[smaller].mean() >= _SEPARATED:
+            clusters.append(Cluster((), label, rows[smaller]))
+    return clusters
+
+
+def _centred(states: NDArray[np.floating]) -> Floats:
+    centred: Floats = states.astype(np.float64) - states.mean(axis=0)
+    return centred
