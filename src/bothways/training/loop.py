@@ -203,8 +203,10 @@ class _Run(Generic[Payload]):
         if checkpoint is None:
             return None
         now, before = self.conditions(), dict(checkpoint.conditions)
-        if self.workers.count > 1:
-            before = {name: value for name, value in before.items() if name not in ("threads", "matrix_product")}
+        # A run of several processes has no arithmetic of its own to repeat, neither before nor now.
+        for name in {"threads", "matrix_product"} - (now.keys() & before.keys()):
+            now.pop(name, None)
+            before.pop(name, None)
         check_conditions(before, now)
         checkpoint.state.check(epochs=self.epochs, per_epoch=self.per_epoch, total=self.total)
         restore_weights(self.module, checkpoint.weights)
