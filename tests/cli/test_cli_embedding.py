@@ -136,7 +136,7 @@ def test_a_few_texts_make_a_classifier_above_an_embedder(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "words", "said"),
     [
-        ("scored", ["--score", "score", "--label", "label"], "columns of one kind of data are wanted"),
+        ("scored", ["--score", "score", "--label", "label"], "expected columns of one kind of rows"),
         ("scored", ["--loss", "ranking"], "the ranking loss learns from pairs or triplets or labelled texts"),
         ("scored", ["--margin", 1], "--margin is no setting of the cosent loss, which has: --scale"),
         ("scored", ["--symmetric"], "--symmetric is no setting"),
@@ -155,7 +155,7 @@ def test_options_that_make_no_sense_are_bad_usage(files, data, tmp_path, kind, w
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--batch-size", 1], "batch_size must be 2 or more"),
+        (["--batch-size", 1], "batch_size must be at least 2"),
         (["--score", "likeness"], "no column 'likeness'"),
         (["--text-a", "text_b"], "must stand in different columns"),
     ],

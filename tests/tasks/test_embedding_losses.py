@@ -15,12 +15,11 @@ from bothways.tasks.embedding.losses import (
     MultipleNegativesRanking,
     Triplet,
     VectorBatch,
-    check_loss,
     loss_settings,
     unit,
-    usual_loss,
 )
 from bothways.tasks.embedding.spec import LabelledTexts, Pairs, PlainTexts, ScoredPairs, Triplets
+from bothways.tasks.embedding.training import check_loss, usual_loss
 
 ROWS, WIDTH = 9, 12
 
@@ -235,15 +234,15 @@ def test_a_loss_is_refused_where_the_data_cannot_teach_it(loss, kind):
 @pytest.mark.parametrize(
     ("loss", "words"),
     [
-        (MultipleNegativesRanking(scale=0.0), "scale must be a finite number above 0, but it is 0.0"),
+        (MultipleNegativesRanking(scale=0.0), "scale must be a finite number above 0, got 0.0"),
         (MultipleNegativesRanking(scale=float("nan")), "scale must be"),
         (Triplet(margin=-1.0), "margin must be"),
         (Triplet(distance="manhattan"), "distance must be one of euclidean, cosine"),
-        (Matryoshka(MultipleNegativesRanking(), (13,)), "must lie between 1 and 12, but one is 13"),
-        (Matryoshka(MultipleNegativesRanking(), (12, 0)), "must lie between 1 and 12, but one is 0"),
+        (Matryoshka(MultipleNegativesRanking(), (13,)), "must be between 1 and 12, got 13"),
+        (Matryoshka(MultipleNegativesRanking(), (12, 0)), "must be between 1 and 12, got 0"),
         (Matryoshka(MultipleNegativesRanking(), ()), "must be different numbers"),
         (Matryoshka(MultipleNegativesRanking(), (4, 4)), "must be different numbers"),
-        (Matryoshka(MultipleNegativesRanking(), (8, 4), (1.0,)), "a weight for each of 2 dimensions"),
+        (Matryoshka(MultipleNegativesRanking(), (8, 4), (1.0,)), "a Matryoshka weight for each of 2 dimensions"),
         (Matryoshka(MultipleNegativesRanking(), (8, 4), (1.0, 0.0)), "weight must be a finite number above 0"),
         (Matryoshka(Triplet(margin=0), (8, 4)), "margin must be"),
     ],

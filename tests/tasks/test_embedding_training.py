@@ -12,7 +12,6 @@ from bothways.data.windows import WindowStore
 from bothways.errors import CorruptCheckpoint, InvalidInput, TextsTruncated
 from bothways.retrieval import SemanticSearch
 from bothways.tasks import SentenceEmbedder
-from bothways.tasks.embedding.batches import DrawnRows, GivenRows
 from bothways.tasks.embedding.losses import (
     CoSENT,
     Distillation,
@@ -20,7 +19,13 @@ from bothways.tasks.embedding.losses import (
     MultipleNegativesRanking,
     Triplet,
 )
-from bothways.tasks.embedding.objective import CachedMicroBatch, EmbeddingObjective, stored_vectors
+from bothways.tasks.embedding.objective import (
+    CachedMicroBatch,
+    DrawnRows,
+    EmbeddingObjective,
+    GivenRows,
+    stored_vectors,
+)
 from bothways.tasks.embedding.rows import EmbeddingRow, RowTexts, StoredRows
 from bothways.tasks.embedding.spec import LabelledTexts, Pairs, PlainTexts, ScoredPairs, Triplets, kind_of, usual_kind
 from bothways.tasks.embedding.training import EmbeddingExamples
@@ -207,7 +212,7 @@ def test_texts_are_paired_within_their_label_and_anew_in_each_epoch():
 
 @pytest.mark.parametrize(
     ("labels", "words"),
-    [([0, 0, 0], "at least two labels are needed"), ([0, 1, 2], "a label with at least two texts is needed")],
+    [([0, 0, 0], "texts of at least two labels"), ([0, 1, 2], "a label with at least two texts")],
 )
 def test_labels_that_make_no_pairs_are_refused(labels, words):
     with pytest.raises(InvalidInput, match=words):
@@ -539,9 +544,9 @@ def test_reports_on_vectors_count_texts_that_are_cut(base, columns):
 
 def test_an_embedder_of_single_texts_compares_nothing(base):
     embedder, _ = fitted(base, "labelled texts", epochs=1)
-    with pytest.raises(InvalidInput, match="no two texts to compare"):
+    with pytest.raises(InvalidInput, match="expected rows of two texts to compare"):
         embedder.columns.rows_of(["w5", "w6"])
-    with pytest.raises(InvalidInput, match="says how alike two texts are, but got 1"):
+    with pytest.raises(InvalidInput, match="expected two texts to compare, got 1"):
         SentenceEmbedder.from_pretrained(base, device="cpu").columns.rows_of(["w5"])
 
 
@@ -555,8 +560,8 @@ def test_an_embedder_of_single_texts_compares_nothing(base):
         (ScoredPairs(), [{"text_a": "w5", "score": 1}], "no column 'text_b'"),
         (ScoredPairs(), [{"text_a": "w5", "text_b": "w6", "score": "high"}], "'score': expected a finite number"),
         (ScoredPairs(), [{"text_a": "w5", "text_b": "w6", "score": None}], "'score': expected a finite number"),
-        (ScoredPairs("a", "a"), [{"a": "w5", "score": 1}], "must stand in different columns"),
-        (LabelledTexts(), [{"text": "w5", "label": "x"}] * 8, "at least two labels are needed"),
+        (ScoredPairs("a", "a"), [{"a": "w5", "score": 1}], "must be in different columns"),
+        (LabelledTexts(), [{"text": "w5", "label": "x"}] * 8, "texts of at least two labels"),
         (LabelledTexts(), [{"text": "w5", "label": ""}], "'label': expected a class name"),
         (Pairs(), [{"anchor": "w5", "positive": "w6"}], "none can be held out"),
         (PlainTexts(), [{"text": "w5"}] * 8, "give a teacher"),
@@ -571,9 +576,9 @@ def test_unusable_rows_are_refused_with_their_place(base, columns, rows, words):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"batch_size": 1}, "batch_size must be 2 or more"),
+        ({"batch_size": 1}, "batch_size must be at least 2"),
         ({"pairs_per_text": 2}, "pairs_per_text is for labelled texts"),
-        ({"loss": Matryoshka(CoSENT(), (25,))}, "between 1 and 24, but one is 25"),
+        ({"loss": Matryoshka(CoSENT(), (25,))}, "between 1 and 24, got 25"),
         ({"loss": Triplet()}, "the triplet loss learns from triplets or labelled texts"),
     ],
 )
@@ -665,8 +670,8 @@ def test_a_fit_that_names_no_column_learns_from_the_kind_of_rows_there_are(base,
     ("given", "words"),
     [
         ({"text_a": "one", "positive": "two"}, r"Got text_a, positive\."),
-        ({"label": "one", "score": "two"}, "columns of one kind of data are wanted"),
-        ({"score": "one", "teacher": True}, "with a teacher, which wants texts"),
+        ({"label": "one", "score": "two"}, "expected columns of one kind of rows"),
+        ({"score": "one", "teacher": True}, "With a teacher, name text"),
     ],
     ids=str,
 )

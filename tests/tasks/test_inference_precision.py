@@ -17,7 +17,7 @@ from bothways.errors import InvalidInput
 from bothways.packing import pack
 from bothways.progress import reporting
 from bothways.tasks import FillMask, SentenceEmbedder, TextClassifier
-from bothways.tasks.embedding.pooling import pool
+from bothways.tasks.embedding.vector_model import pool
 from classifier_cases import rows, same, tensors
 
 QUICK = {"epochs": 1, "learning_rate": 3e-3, "batch_size": 6, "precision": "float32"}

@@ -18,7 +18,7 @@ from bothways.errors import (
 )
 from bothways.packing import pack, to_padded
 from bothways.tasks import SentenceEmbedder
-from bothways.tasks.embedding.pooling import pool
+from bothways.tasks.embedding.vector_model import pool
 from tiny_models import edit_config, random_ids, write_checkpoint
 
 TEXTS = [

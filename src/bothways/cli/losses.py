@@ -60,8 +60,9 @@ def with_loss(
         CycloptsError: A setting is one that the loss does not have.
         InvalidInput: The loss cannot learn from such data, or a setting is out of range.
     """
-    from bothways.tasks.embedding.losses import Matryoshka, check_loss
+    from bothways.tasks.embedding.losses import Matryoshka
     from bothways.tasks.embedding.spec import NAMES, kind_of
+    from bothways.tasks.embedding.training import check_loss
 
     settings = dict(given)
     cut = settings.pop("matryoshka", None)
@@ -75,7 +76,8 @@ def with_loss(
 
 def _plain_loss(settings: dict[str, Any], columns: "EmbeddingColumns", opening: Mapping[str, Any]) -> "PlainLoss":
     from bothways.tasks import SentenceEmbedder
-    from bothways.tasks.embedding.losses import CoSENT, Distillation, MultipleNegativesRanking, Triplet, usual_loss
+    from bothways.tasks.embedding.losses import CoSENT, Distillation, MultipleNegativesRanking, Triplet
+    from bothways.tasks.embedding.training import usual_loss
 
     teacher, name = settings.pop("teacher", None), settings.pop("loss", None)
     if teacher is not None and name is not None:

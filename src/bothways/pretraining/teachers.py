@@ -32,10 +32,10 @@ from bothways.packing import Packed
 from bothways.pretraining.models import masked_lm_head
 from bothways.pretraining.students import Student
 from bothways.tasks.backend import OpenOptions
-from bothways.tasks.embedding.pooling import pool
 from bothways.tasks.embedding.sentence_layout import EmbeddingSettings, open_sentence_model
 from bothways.tasks.embedding.spec import EMBEDDING, EmbeddingOpening
 from bothways.tasks.embedding.trained import TrainedEmbedder
+from bothways.tasks.embedding.vector_model import pool
 from bothways.tasks.torch_backend import TorchBackend
 
 _MASKED_LM: HeadName = "masked_lm"

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from bothways.retrieval.index_files import locked, updating
     from bothways.retrieval.mining import Mined, Mining, mine_negatives
     from bothways.retrieval.ranking import Hit, Ranking, Retrieved, Retriever
-    from bothways.retrieval.reranking import BiEncoder, CrossEncoder, Rerank, Reranker, reranked, search_reranked
+    from bothways.retrieval.rerankers import BiEncoder, CrossEncoder
+    from bothways.retrieval.reranking import Rerank, Reranker, reranked, search_reranked
     from bothways.retrieval.rows import RowBatch
     from bothways.retrieval.search import SemanticSearch, identity_of
 
@@ -43,7 +44,8 @@ _MODULES = {
     "index_files": ("locked", "updating"),
     "mining": ("Mined", "Mining", "mine_negatives"),
     "ranking": ("Hit", "Ranking", "Retrieved", "Retriever"),
-    "reranking": ("BiEncoder", "CrossEncoder", "Rerank", "Reranker", "reranked", "search_reranked"),
+    "rerankers": ("BiEncoder", "CrossEncoder"),
+    "reranking": ("Rerank", "Reranker", "reranked", "search_reranked"),
     "rows": ("RowBatch",),
     "search": ("SemanticSearch", "identity_of"),
 }

@@ -15,7 +15,8 @@ from bothways.evaluation import Outcomes, Report
 from bothways.evaluation.metrics.ranking import ranking_outcomes
 from bothways.progress import progress
 from bothways.retrieval.ranking import Hit
-from bothways.retrieval.reranking import AFFIRMATIVE, BiEncoder, CrossEncoder, Reranker, are_grades, checked_scores
+from bothways.retrieval.rerankers import AFFIRMATIVE, BiEncoder, CrossEncoder, are_grades
+from bothways.retrieval.reranking import Reranker, checked_scores
 from bothways.tasks import PairClassifier, SentenceEmbedder
 from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
 from bothways.tasks.columns import PairColumns, column_names, renamed

@@ -1,6 +1,6 @@
-"""Losses that train sentence embedders.
+"""Losses of sentence embedders.
 
-All of them look at a whole batch at once. `bothways.tasks.embedding.objective` keeps their memory small.
+Each compares all rows of a batch. `bothways.tasks.embedding.objective` keeps their memory small.
 
 Shapes: N rows of a batch, K texts of a row, H dimensions, C candidates, D dimensions of a teacher, A different anchors,
 U different texts.
@@ -9,7 +9,7 @@ U different texts.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Protocol, TypeAlias, get_args
+from typing import ClassVar, Protocol, TypeAlias, get_args, runtime_checkable
 
 import numpy as np
 import torch
@@ -20,7 +20,6 @@ from torch import Tensor
 from bothways.choices import Distance
 from bothways.devices import on_device
 from bothways.errors import InvalidInput
-from bothways.tasks.embedding.spec import EmbeddingColumns, LabelledTexts, Pairs, PlainTexts, ScoredPairs, Triplets
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +28,9 @@ class VectorBatch:
 
     Attributes:
         vectors: For each of the K texts of a row, the vectors of that text in all rows (N, H).
-        identity_NK: Equal texts have equal numbers; on the host, so that which texts are equal is known there.
-        truth: Scores (N), numbers of labels (N), or a teacher's vectors (N, D); None where rows have no such thing.
-        unit_length: Whether cut vectors are scaled to length 1 again.
+        identity_NK: A number for each text that equal texts share; on the host.
+        truth: Scores (N), numbers of labels (N), or a teacher's vectors (N, D); None for rows without.
+        unit_length: Scale cut vectors to length 1 again.
     """
 
     vectors: tuple[Tensor, ...]
@@ -52,26 +51,34 @@ class Teacher(Protocol):
         """Return vectors of texts (N, D)."""
 
 
+@runtime_checkable
+class NamedTeacher(Protocol):
+    """A teacher with a name for the model card."""
+
+    @property
+    def name(self) -> str:
+        """The name."""
+
+
 @dataclass(frozen=True, slots=True)
 class MultipleNegativesRanking:
     """Cross-entropy of finding each anchor's positive among all positives and negatives of the batch.
 
         L = -1/N sum_i log( exp(s cos(a_i, p_i)) / sum_j exp(s cos(a_i, c_j)) )
 
-    over the candidates c: the positives of all rows, and their negatives where rows have some (Henderson et al. 2017,
-    arXiv:1705.00652). Left out of the sum for row i are candidates that are no negatives of it: the same text as its
-    anchor or its positive, or as the positive of an equal anchor, in whatever row it stands, and texts of its label.
+    over the candidates c: the positives and negatives of all rows (Henderson et al. 2017, arXiv:1705.00652). The sum
+    for row i omits candidates that are no negatives of it: texts equal to its anchor, to its positive or to the
+    positive of an equal anchor, and texts of its label.
 
     Attributes:
         scale: s, the inverse of a temperature.
-        symmetric: Also find each positive's anchor among all anchors; the loss is the mean of both.
+        symmetric: Also find each positive's anchor among all anchors, and average both losses.
     """
 
     scale: float = 20.0
     symmetric: bool = False
 
     name: ClassVar[str] = "ranking"
-    kinds: ClassVar[tuple[type[EmbeddingColumns], ...]] = (Pairs, Triplets, LabelledTexts)
 
     def value(self, batch: VectorBatch) -> Tensor:
         """Return the loss of a batch."""
@@ -88,11 +95,11 @@ class MultipleNegativesRanking:
 
     @staticmethod
     def _hidden(batch: VectorBatch) -> Tensor:
-        """Return which candidates are no negatives of each row, its own positive left out (N, C)."""
+        """Return a mask of the candidates that are no negatives of each row, except its own positive (N, C)."""
         texts_U, text_R = np.unique(batch.identity_NK, return_inverse=True)
         anchors_A, anchor_N = np.unique(batch.identity_NK[:, 0], return_inverse=True)
         text_NK = text_R.reshape(batch.identity_NK.shape)
-        # A row for each different anchor and not for each text: that is no larger than the scores are.
+        # One row for each different anchor instead of each text is no larger than the scores.
         belongs_AU = np.zeros((len(anchors_A), len(texts_U)), dtype=bool)
         for column in (0, 1):
             belongs_AU[anchor_N, text_NK[:, column]] = True
@@ -104,7 +111,7 @@ class MultipleNegativesRanking:
 
 @dataclass(frozen=True, slots=True)
 class CoSENT:
-    """Pairs with higher scores should have higher cosines (Su 2022, kexue.fm/archives/8847).
+    """Ranking loss of scored pairs: higher scores should mean higher cosines (Su 2022, kexue.fm/archives/8847).
 
         L = log( 1 + sum over pairs i, j with score_i > score_j of exp(s (cos_j - cos_i)) )
 
@@ -117,7 +124,6 @@ class CoSENT:
     scale: float = 20.0
 
     name: ClassVar[str] = "cosent"
-    kinds: ClassVar[tuple[type[EmbeddingColumns], ...]] = (ScoredPairs,)
 
     def value(self, batch: VectorBatch) -> Tensor:
         """Return the loss of a batch."""
@@ -131,15 +137,15 @@ class CoSENT:
 
 @dataclass(frozen=True, slots=True)
 class Triplet:
-    """The negative should be farther from the anchor than the positive, by a margin.
+    """Margin loss: the negative should be farther from the anchor than the positive.
 
         L = mean of max(0, d(a, p) - d(a, n) + margin)
 
-    (Schroff et al. 2015, arXiv:1503.03832; with these defaults Reimers and Gurevych 2019, arXiv:1908.10084). Rows with
-    several negatives make as many triplets.
+    (Schroff et al. 2015, arXiv:1503.03832; with these defaults Reimers and Gurevych 2019, arXiv:1908.10084). A row
+    with several negatives counts as several triplets.
 
     Attributes:
-        margin: In units of the distance.
+        margin: The margin, in units of the distance.
         distance: ``"euclidean"``, at most 2 between vectors of unit length, or ``"cosine"`` (1 - cosine).
     """
 
@@ -147,7 +153,6 @@ class Triplet:
     distance: Distance = "euclidean"
 
     name: ClassVar[str] = "triplet"
-    kinds: ClassVar[tuple[type[EmbeddingColumns], ...]] = (Triplets, LabelledTexts)
 
     def value(self, batch: VectorBatch) -> Tensor:
         """Return the loss of a batch."""
@@ -164,16 +169,16 @@ class Triplet:
 
 @dataclass(frozen=True, slots=True)
 class Distillation:
-    """The texts of a batch should be as alike to each other as their teacher finds them.
+    """Distillation of the teacher's similarities between the texts of a batch.
 
         L = 1/N sum_i sum_{j != i} t_ij log(t_ij / m_ij),   t_ij = softmax over j of s cos(t_i, t_j)
 
-    and m_ij likewise from the model's vectors: the divergence between whom the teacher and whom the model take for a
-    text's neighbours (Fang et al. 2021, arXiv:2101.04731, with the batch for a queue). It compares similarities and
-    not vectors, so that the teacher may have another width.
+    and m_ij likewise from the model's vectors: the divergence of the two distributions over a text's neighbours (Fang
+    et al. 2021, arXiv:2101.04731, with the batch as the queue). It compares similarities instead of vectors, so the
+    teacher may have another width.
 
     Attributes:
-        teacher: Its vectors are made once, before the training.
+        teacher: Embeds the texts once, before the training.
         scale: s, the inverse of a temperature.
     """
 
@@ -181,10 +186,9 @@ class Distillation:
     scale: float = 20.0
 
     name: ClassVar[str] = "distillation"
-    kinds: ClassVar[tuple[type[EmbeddingColumns], ...]] = (PlainTexts,)
 
     def value(self, batch: VectorBatch) -> Tensor:
-        """Return the loss of a batch; 0 of a single text, which has no neighbours."""
+        """Return the loss of a batch; 0 for a single text, which has no neighbours."""
         (vectors_NH,) = batch.vectors
         if len(vectors_NH) < 2:
             return vectors_NH.sum() * 0.0
@@ -196,7 +200,7 @@ class Distillation:
         unit_NH = unit(vectors_NH)
         cosines_NN = unit_NH @ unit_NH.T
         texts = len(cosines_NN)
-        # Without its first number, rows of one more have the diagonal in their last column.
+        # Dropping the first number moves the diagonal into the last column of rows that are one longer.
         others_NM = cosines_NN.flatten()[1:].view(texts - 1, texts + 1)[:, :-1].reshape(texts, texts - 1)
         return (self.scale * others_NM).log_softmax(1)
 
@@ -206,14 +210,14 @@ PlainLoss: TypeAlias = MultipleNegativesRanking | CoSENT | Triplet | Distillatio
 
 @dataclass(frozen=True, slots=True)
 class Matryoshka:
-    """A loss that also counts for the leading dimensions alone (Kusupati et al. 2022, arXiv:2205.13147).
+    """A loss summed over vectors cut to leading dimensions (Kusupati et al. 2022, arXiv:2205.13147).
 
         L = sum_d w_d loss(vectors cut to their first d dimensions)
 
     Attributes:
-        loss: Any other.
-        dimensions: d. The whole width counts only where it is among them.
-        weights: w_d; 1 for each when left out.
+        loss: The loss to sum.
+        dimensions: d; include the whole width to train it too.
+        weights: w_d; 1 for each when None.
     """
 
     loss: PlainLoss
@@ -221,15 +225,15 @@ class Matryoshka:
     weights: tuple[float, ...] | None = None
 
     def check(self, width: int) -> None:
-        """Raise `InvalidInput` for a setting out of range, given the length of a vector."""
+        """Raise `InvalidInput` for a setting out of range; ``width`` is the length of a vector."""
         if not self.dimensions or len(set(self.dimensions)) < len(self.dimensions):
-            raise InvalidInput(f"the Matryoshka dimensions must be different numbers, but got {self.dimensions}.")
+            raise InvalidInput(f"the Matryoshka dimensions must be different numbers, got {self.dimensions}.")
         for dimensions in self.dimensions:
             if not 1 <= dimensions <= width:
-                raise InvalidInput(f"Matryoshka dimensions must lie between 1 and {width}, but one is {dimensions}.")
+                raise InvalidInput(f"Matryoshka dimensions must be between 1 and {width}, got {dimensions}.")
         if self.weights is not None and len(self.weights) != len(self.dimensions):
             raise InvalidInput(
-                f"Matryoshka wants a weight for each of {len(self.dimensions)} dimensions, but got {self.weights}."
+                f"expected a Matryoshka weight for each of {len(self.dimensions)} dimensions, got {self.weights}."
             )
         for weight in self.weights or ():
             _check_positive("a Matryoshka weight", weight)
@@ -244,62 +248,45 @@ class Matryoshka:
 EmbeddingLoss: TypeAlias = PlainLoss | Matryoshka
 
 
-def usual_loss(columns: EmbeddingColumns) -> PlainLoss:
-    """Return the loss that suits a kind of rows.
-
-    Raises:
-        InvalidInput: Texts alone, which need a teacher.
-    """
-    match columns:
-        case ScoredPairs():
-            return CoSENT()
-        case PlainTexts():
-            raise InvalidInput("texts alone teach nothing: give a teacher, loss=Distillation(teacher), or labels.")
-        case _:
-            return MultipleNegativesRanking()
-
-
 def plain(loss: EmbeddingLoss) -> PlainLoss:
-    """Return the loss itself, without what is put around it."""
+    """Return the loss inside a `Matryoshka`, or the loss itself."""
     return loss.loss if isinstance(loss, Matryoshka) else loss
 
 
-def check_loss(loss: EmbeddingLoss, columns: EmbeddingColumns, width: int) -> None:
-    """Refuse a loss that cannot learn from such rows, or into vectors of this width.
+def check_settings(loss: EmbeddingLoss, width: int) -> None:
+    """Refuse settings out of range.
+
+    Args:
+        loss: The loss.
+        width: The length of the embedder's vectors.
 
     Raises:
-        InvalidInput: It cannot, or one of its settings is out of range.
+        InvalidInput: A setting is out of range.
     """
-    inner = plain(loss)
-    if not isinstance(columns, inner.kinds):
-        wanted = " or ".join(kind.kind for kind in inner.kinds)
-        raise InvalidInput(f"the {inner.name} loss learns from {wanted}, but the columns are of {columns.kind}.")
-    for name in ("scale", "margin"):
-        if hasattr(inner, name):
-            _check_positive(name, getattr(inner, name))
-    if isinstance(inner, Triplet) and inner.distance not in get_args(Distance):
-        raise InvalidInput(f"distance must be one of {', '.join(get_args(Distance))}, but it is {inner.distance!r}.")
+    match plain(loss):
+        case MultipleNegativesRanking(scale=scale) | CoSENT(scale=scale) | Distillation(scale=scale):
+            _check_positive("scale", scale)
+        case Triplet(margin, distance):
+            _check_positive("margin", margin)
+            if distance not in get_args(Distance):
+                raise InvalidInput(f"distance must be one of {', '.join(get_args(Distance))}, got {distance!r}.")
     if isinstance(loss, Matryoshka):
         loss.check(width)
 
 
-def loss_settings(loss: EmbeddingLoss) -> dict[str, Any]:
-    """Return a loss as flat JSON values; of a teacher its name, where it has one."""
+def loss_settings(loss: EmbeddingLoss) -> dict[str, object]:
+    """Return a loss as flat JSON values; a teacher by its name."""
     inner = plain(loss)
-    settings: dict[str, Any] = {"loss": inner.name}
+    settings: dict[str, object] = {"loss": inner.name}
     for each in fields(inner):
         value = getattr(inner, each.name)
-        settings[each.name] = value if isinstance(value, int | float | str) else _name_of(value)
+        if each.name == "teacher":
+            value = value.name if isinstance(value, NamedTeacher) else "another model"
+        settings[each.name] = value
     if isinstance(loss, Matryoshka):
         settings["matryoshka"] = list(loss.dimensions)
         settings["matryoshka_weights"] = None if loss.weights is None else list(loss.weights)
     return settings
-
-
-def _name_of(teacher: object) -> str:
-    """Return the name that a teacher says it has, or the model that it is made of."""
-    own = getattr(teacher, "name", None) or getattr(getattr(teacher, "model", None), "name", None)
-    return "another model" if own is None else str(own)
 
 
 def unit(vectors_NH: Tensor) -> Tensor:
@@ -309,10 +296,10 @@ def unit(vectors_NH: Tensor) -> Tensor:
 
 def _truth(batch: VectorBatch) -> Tensor:
     if batch.truth is None:
-        raise InvalidInput("this loss needs scores, or a teacher's vectors, but the batch has none.")
+        raise InvalidInput("this loss needs scores or a teacher's vectors, and the batch has neither.")
     return batch.truth
 
 
 def _check_positive(name: str, value: float) -> None:
     if isinstance(value, bool) or not (isinstance(value, int | float) and math.isfinite(value) and value > 0.0):
-        raise InvalidInput(f"{name} must be a finite number above 0, but it is {value!r}.")
+        raise InvalidInput(f"{name} must be a finite number above 0, got {value!r}.")

@@ -1,22 +1,21 @@
-"""Training of sentence embedders as the training loop sees it, with gradient caching.
+"""The training objective of sentence embedders: batches of rows, and a loss with gradient caching.
 
-The losses look at all vectors of a batch at once, but a batch need not go through the model at once. Where it is more
-than one micro-batch, it is read twice (Gao et al. 2021, arXiv:2101.06983):
+A loss compares all vectors of a batch, but a batch need not go through the model at once. A batch of several
+micro-batches is read twice (Gao et al. 2021, arXiv:2101.06983):
 
-1. without a graph, only for the vectors; the loss of all of them, and its gradient with respect to each;
-2. micro-batch by micro-batch with a graph, where the sum of vector times cached gradient has the gradient that the
-   loss would have had.
+1. without a graph, for the vectors alone: the loss over all of them, and its gradient with respect to each;
+2. micro-batch by micro-batch with a graph: the sum of vector times cached gradient has the gradient of the loss.
 
-Each micro-batch draws the same dropout in both, because the random generators are put back to where they stood. Memory
-then grows with the micro-batch, and with the vectors of the batch, which are small.
+Each micro-batch draws the same dropout in both passes, because the random generators are restored. Memory then grows
+with the micro-batch, and with the vectors of the batch, which are small.
 
-Shapes: N rows, K texts of a row, P texts of a batch (N times K), W windows of a batch, B windows of a micro-batch,
-H hidden.
+Shapes: R rows, N rows of a batch, K texts of a row, P texts of a batch (N times K), W windows of a batch, B windows of
+a micro-batch, H hidden.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 import torch
@@ -29,29 +28,116 @@ from bothways.errors import InvalidInput
 from bothways.inference.batching import by_token_budget
 from bothways.inference.runner import Runner, row_answers
 from bothways.packing import Packed
-from bothways.tasks.embedding.batches import BatchRows, RowSource
 from bothways.tasks.embedding.losses import EmbeddingLoss, VectorBatch, unit
-from bothways.tasks.embedding.pooling import merge_windows
+from bothways.tasks.embedding.rows import StoredRows, Truth
 from bothways.tasks.embedding.sentence_layout import EmbeddingSettings
-from bothways.tasks.embedding.vector_model import VectorModel
+from bothways.tasks.embedding.vector_model import VectorModel, merge_windows
 from bothways.training.objective import Baseline, MicroBatch, Update, Validation
 from bothways.training.seeding import RandomState
 
 
+@dataclass(frozen=True, slots=True)
+class BatchRows:
+    """The rows of an epoch or a batch.
+
+    Attributes:
+        texts_RK: Numbers of their texts.
+        truth_R: Scores, numbers of labels, or a teacher's vectors; None without.
+    """
+
+    texts_RK: NDArray[np.int64]
+    truth_R: Truth | None
+
+    def batch(self, chosen: NDArray[np.int64]) -> "BatchRows":
+        """Return the chosen rows."""
+        return BatchRows(self.texts_RK[chosen], None if self.truth_R is None else self.truth_R[chosen])
+
+
+@dataclass(frozen=True, slots=True)
+class GivenRows:
+    """The rows of the data, the same in each epoch."""
+
+    data: StoredRows
+
+    @property
+    def count(self) -> int:
+        """The number of rows."""
+        return len(self.data.texts_RK)
+
+    def epoch(self, epoch: int) -> BatchRows:
+        """Return the rows."""
+        del epoch
+        return BatchRows(self.data.texts_RK, self.data.truth_R)
+
+
+class DrawnRows:
+    """Rows of labelled texts, drawn anew for each epoch: a text, another of its label, perhaps one of another label.
+
+    A text whose label occurs once begins no row, but can be drawn as a negative.
+
+    Args:
+        data: Single texts with the numbers of their labels.
+        pairs: Rows that each text begins in an epoch, if its label has as many other texts.
+        negatives: Add a text of another label to each row.
+        seed: Seed of the draws, together with the epoch.
+
+    Raises:
+        InvalidInput: There is one label only, or no label has two texts.
+    """
+
+    def __init__(self, data: StoredRows, *, pairs: int, negatives: bool, seed: int) -> None:
+        if pairs < 1:
+            raise InvalidInput(f"pairs_per_text must be at least 1, got {pairs}.")
+        self.data = data
+        self._label_N = data.truth.astype(np.int64)
+        self._texts_of_label = [np.flatnonzero(self._label_N == label) for label in np.unique(self._label_N)]
+        if len(self._texts_of_label) < 2:
+            raise InvalidInput("expected texts of at least two labels, but all have the same. Check the column.")
+        if all(len(texts) < 2 for texts in self._texts_of_label):
+            raise InvalidInput("expected a label with at least two texts, but every label occurs once.")
+        self._pairs, self._negatives, self._seed = pairs, negatives, seed
+        self.count = sum(len(texts) * min(pairs, len(texts) - 1) for texts in self._texts_of_label)
+
+    def epoch(self, epoch: int) -> BatchRows:
+        """Return the rows of an epoch, by label."""
+        generator = np.random.default_rng([self._seed, epoch, 1])
+        texts_RK = np.array(list(self._drawn(generator)), dtype=np.int64)
+        if self._negatives:
+            others = [self._other(generator, self._label_N[text]) for text in texts_RK[:, 0]]
+            texts_RK = np.column_stack([texts_RK, others])
+        return BatchRows(texts_RK, self._label_N[texts_RK[:, 0]])
+
+    def _drawn(self, generator: np.random.Generator) -> Iterator[tuple[int, int]]:
+        for texts in self._texts_of_label:
+            for place, text in enumerate(texts):
+                for other in generator.permutation(np.delete(texts, place))[: self._pairs]:
+                    yield int(text), int(other)
+
+    def _other(self, generator: np.random.Generator, label: int) -> int:
+        """Draw a text of another label, uniformly."""
+        while True:
+            drawn = int(generator.integers(len(self._label_N)))
+            if self._label_N[drawn] != label:
+                return drawn
+
+
+RowSource: TypeAlias = GivenRows | DrawnRows
+
+
 def finished(vectors_PH: Tensor, settings: EmbeddingSettings) -> Tensor:
-    """Return vectors of texts as an embedder gives them: cut to its dimensions, and at length 1 if it wants that."""
+    """Cut vectors of texts to the embedder's dimensions, and scale them to length 1 if its settings say so."""
     cut_PH = vectors_PH[:, : settings.dimensions]
     return unit(cut_PH) if settings.unit_length else cut_PH
 
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """A batch of rows and the windows that their texts are read in.
+    """A batch of rows and the windows of their texts.
 
     Attributes:
         rows: The rows.
-        windows: Numbers of the windows in the store, those of the first text first.
-        text_W: Place of the text, in the batch, that each window belongs to.
+        windows: Numbers of the windows in the store, text by text.
+        text_W: The text of each window, by its place in the batch.
         lengths_W: Tokens of each window.
     """
 
@@ -63,11 +149,11 @@ class BatchPlan:
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """A micro-batch before the loss of its batch is known; if it is the whole batch, it has its own.
+    """A micro-batch before the loss of its batch is known, or a whole batch.
 
     Attributes:
         packed: The windows.
-        places: Which windows of the plan they are.
+        places: Their places in the plan.
         plan: The batch.
     """
 
@@ -82,9 +168,9 @@ class CachedMicroBatch:
 
     Attributes:
         packed: The windows.
-        gradient_BH: Of the loss times the weight of the batch, with respect to their vectors.
-        value: This micro-batch's part of that product.
-        random: Where the random generators stood when the vectors were made.
+        gradient_BH: Gradient of the loss times the weight of the batch, with respect to the windows' vectors.
+        value: This micro-batch's share of that product.
+        random: State of the random generators when the vectors were made.
     """
 
     packed: Packed
@@ -97,24 +183,23 @@ Payload = Alone | CachedMicroBatch
 
 
 class EmbeddingObjective:
-    """Trains an encoder so that the vectors of its texts have a small loss.
+    """The objective of an embedder for the training loop.
 
     Args:
-        model: What to train.
+        model: The encoder and its pooling.
         settings: How windows become the vector of a text.
-        source: The rows to learn from.
-        loss: Of a batch of them.
-        validate: Metrics on held-out data, computed after each epoch.
-        batch_size: Rows in one update, which the loss sees together; rows are spread evenly over the updates.
+        source: The training rows.
+        loss: The loss of a batch.
+        validate: Returns metrics on held-out data after each epoch.
+        batch_size: Maximum rows in an update, which the loss compares; rows are spread evenly over the updates.
         tokens: Token budget of a micro-batch.
-        seed: Orders the rows, together with the epoch.
-        identity: What else decides the course of the run.
+        seed: Seed of the order of rows, together with the epoch.
+        identity: Further settings that decide the course of the run.
 
     Raises:
         InvalidInput: The batch size is below 2, or there are fewer than two rows.
     """
 
-    # The embedder as it came.
     baseline: ClassVar = Baseline("embedder before the training", margin=0.0)
     least_updates: ClassVar = 0
 
@@ -132,9 +217,9 @@ class EmbeddingObjective:
         identity: Mapping[str, str | int | float | bool | None],
     ) -> None:
         if batch_size < 2:
-            raise InvalidInput(f"rows are compared with each other, so batch_size must be 2 or more, not {batch_size}.")
+            raise InvalidInput(f"rows of a batch are compared, so batch_size must be at least 2, got {batch_size}.")
         if source.count < 2:
-            raise InvalidInput("rows are compared with each other, so at least two are needed to train on.")
+            raise InvalidInput("rows of a batch are compared, so training needs at least two.")
         self.model = model
         self.settings = settings
         self.source = source
@@ -152,7 +237,7 @@ class EmbeddingObjective:
 
     @property
     def identity(self) -> Mapping[str, str | int | float | bool | None]:
-        """Everything besides the settings that decides the course of the run."""
+        """Everything besides the training options that decides the course of the run."""
         return {
             "training data": self.source.data.digest,
             "batch size": self.batch_size,
@@ -165,7 +250,7 @@ class EmbeddingObjective:
         return -(-self.source.count // self.batch_size)
 
     def updates(self, epoch: int, start: int) -> Iterator[Update[Payload]]:
-        """Yield the epoch's rows in an order of its own, in batches that differ by one row at most."""
+        """Yield the epoch's rows in a random order, in batches whose sizes differ by one at most."""
         rows = self.source.epoch(epoch)
         order = np.random.default_rng([self.seed, epoch]).permutation(self.source.count)
         for chosen in np.array_split(order, self.updates_per_epoch())[start:]:
@@ -173,7 +258,7 @@ class EmbeddingObjective:
             yield Update(tuple(self._micro_batches(plan)))
 
     def joined(self, update: Update[Payload]) -> Update[Payload]:
-        """Return the micro-batches, each with its cached gradient; a batch that is one micro-batch stays as it is."""
+        """Return the micro-batches with their cached gradients; a batch of one micro-batch stays as it is."""
         parts = [each.payload for each in update.micro_batches if isinstance(each.payload, Alone)]
         if len(parts) < 2:
             return update
@@ -199,14 +284,14 @@ class EmbeddingObjective:
         )
 
     def loss(self, payload: Payload) -> Tensor:
-        """Return the loss of a batch times its rows; of a cached micro-batch, its part."""
+        """Return the loss of a batch times its rows, or the share of a cached micro-batch."""
         match payload:
             case Alone(packed, places, plan):
                 vectors_WH = _in_order(self.model(packed).float(), places)
                 return self.batch_loss(vectors_WH, plan) * len(plan.rows.texts_RK)
             case CachedMicroBatch(packed, gradient_BH, value, random):
                 random.restore()
-                # Its value is beside the point, its gradient is not.
+                # Only the gradient of this sum matters.
                 carrier: Tensor = (self.model(packed).float() * gradient_BH).sum()
                 return carrier - carrier.detach() + value
 
@@ -227,7 +312,7 @@ class EmbeddingObjective:
         return BatchPlan(rows, windows, np.repeat(np.arange(len(texts)), counts), store.lengths[windows])
 
     def _micro_batches(self, plan: BatchPlan) -> Iterator[MicroBatch[Payload]]:
-        """Yield windows of all texts of all columns, sorted by length; each batch weighs as much as its tokens."""
+        """Yield the windows of all texts sorted by length; each micro-batch is weighted by its tokens."""
         total, rows = int(plan.lengths_W.sum()), len(plan.rows.texts_RK)
         for places in by_token_budget(plan.lengths_W.tolist(), self.tokens):
             tokens = int(plan.lengths_W[places].sum())
@@ -238,7 +323,7 @@ class EmbeddingObjective:
 def stored_vectors(
     model: VectorModel, store: WindowStore, tokens: int, settings: EmbeddingSettings
 ) -> NDArray[np.float32]:
-    """Return vectors of stored texts (P, H), as an embedder with these settings gives them."""
+    """Return the vectors of stored texts (P, H) by an embedder with these settings."""
     rows = Runner(row_answers(model, per_token=False), model.device, tokens).run(store.windows())
     vectors_WH = torch.from_numpy(np.stack(rows))
     merged_PH = merge_windows(vectors_WH, store.text_of_window, store.lengths, settings.pooling)
@@ -247,5 +332,5 @@ def stored_vectors(
 
 
 def _in_order(vectors_WH: Tensor, places: Sequence[int]) -> Tensor:
-    """Return vectors that stand in the order of ``places`` in that of the windows."""
+    """Reorder vectors from the order of ``places`` to that of the windows."""
     return vectors_WH[on_device(np.argsort(places), vectors_WH.device)]

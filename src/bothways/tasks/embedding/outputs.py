@@ -142,7 +142,7 @@ def metrics_of(vectors_PH: NDArray[Any], rows: RowTexts, *, seed: int) -> CardMe
     chose, alike = optimistic("rows", "the epoch to keep"), "Metrics hold for texts like the held-out rows."
     match rows.columns:
         case ScoredPairs():
-            why = undefined_correlation(rows.truth, cosines_of(vectors_PH, rows))
+            why = undefined_correlation(rows.truth.astype(np.float64), cosines_of(vectors_PH, rows))
             if why is not None:
                 return CardMetrics(None, (unmeasured(f"of the held-out rows, {why}"),))
             limits: tuple[str, ...] = (chose, alike)

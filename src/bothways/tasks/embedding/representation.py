@@ -58,7 +58,7 @@ class DenseVectors:
         Raises:
             InvalidInput: There are no parts, or their widths differ.
         """
-        _check_alike({each.dimensions for each in parts}, "dimensions")
+        _check_alike({each.dimensions for each in parts}, "width")
         return cls(np.concatenate([each.vectors_ND for each in parts]))
 
 
@@ -104,7 +104,7 @@ class MultiVectors:
         Raises:
             InvalidInput: There are no parts, or their widths differ.
         """
-        _check_alike({each.dimensions for each in parts}, "dimensions")
+        _check_alike({each.dimensions for each in parts}, "width")
         return cls(np.concatenate([each.vectors_TD for each in parts]), _joined_starts([each.starts for each in parts]))
 
 

@@ -1,4 +1,4 @@
-"""Rows of texts that embedders learn from and are measured on.
+"""Rows of texts to train and evaluate embedders.
 
 Shapes: R rows, K texts of a row, P texts (R times K).
 """
@@ -6,7 +6,7 @@ Shapes: R rows, K texts of a row, P texts (R times K).
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from bothways.errors import InvalidInput
 from bothways.tasks.card import data_part
 from bothways.tasks.embedding.spec import EmbeddingColumns, LabelledTexts, ScoredPairs, usual_kind
 
+Truth: TypeAlias = NDArray[np.floating] | NDArray[np.int64]
+"""Scores, numbers of labels, or a teacher's vectors."""
+
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingRow:
@@ -24,21 +27,21 @@ class EmbeddingRow:
 
     Attributes:
         text: Its texts.
-        label: Its score or its label; None where rows have neither.
+        label: Its score or its label; None for rows without.
         where: Its place, for messages.
-        columns: Where its parts stood, which says what kind of row it is.
+        columns: The columns of its parts, which tell the kind of row.
     """
 
     text: tuple[str, ...]
-    label: Any
+    label: float | str | None
     where: str
     columns: EmbeddingColumns
 
 
 def with_usual_kind(source: Source) -> tuple[Source, EmbeddingColumns]:
-    """Return a source and the kind of its rows, which the columns of the first one tell.
+    """Return a source and the kind of its rows, told from the columns of the first one.
 
-    Standard input and open streams, which can be read only once, become lists of their rows.
+    Standard input and open streams, which can be read only once, become lists of rows.
 
     Raises:
         InvalidInput: The source cannot be read, or has no rows.
@@ -55,7 +58,7 @@ def read_embedding_rows(source: Source, columns: EmbeddingColumns) -> list[Embed
         InvalidInput: A text is missing or empty, or a score or label is unusable; the message says where.
     """
     if len(set(columns.texts)) < len(columns.texts):
-        raise InvalidInput(f"the texts of a row must stand in different columns, but got {columns.texts}.")
+        raise InvalidInput(f"the texts of a row must be in different columns, got {columns.texts}.")
     rows, name = [], columns.truth
     for row in read_rows(source):
         texts = tuple(text_at(row, column) for column in columns.texts)
@@ -73,40 +76,40 @@ class RowTexts:
     """Texts of rows, with the labels or scores to learn.
 
     Attributes:
-        columns: What kind of rows they are.
+        columns: The kind of rows.
         texts_RK: Numbers of the texts of each row.
         identity_P: For each text, a number that equal texts share.
-        truth_R: Scores, numbers of labels, or a teacher's vectors; None without.
+        truth_R: What is to be learnt; None for rows without.
     """
 
     columns: EmbeddingColumns
     texts_RK: NDArray[np.int64]
     identity_P: NDArray[np.int64]
-    truth_R: NDArray[Any] | None
+    truth_R: Truth | None
 
     @classmethod
     def of(cls, rows: Sequence[EmbeddingRow]) -> "RowTexts":
-        """Return number the texts of rows, those of a row one after the other."""
+        """Return the texts of rows as numbers, row by row."""
         numbers: dict[str, int] = {}
         identity = [numbers.setdefault(text, len(numbers)) for row in rows for text in row.text]
-        identity_P, truth_R = np.array(identity, dtype=np.int64), None
-        labels = [row.label for row in rows]
+        identity_P, labels = np.array(identity, dtype=np.int64), [row.label for row in rows]
+        truth_R: Truth | None = None
         if isinstance(rows[0].columns, ScoredPairs):
             truth_R = np.array(labels, dtype=np.float64)
         elif isinstance(rows[0].columns, LabelledTexts):
-            classes = {label: number for number, label in enumerate(sorted(set(labels)))}
-            truth_R = np.array([classes[label] for label in labels], dtype=np.int64)
+            classes = {label: number for number, label in enumerate(sorted(set(map(str, labels))))}
+            truth_R = np.array([classes[str(label)] for label in labels], dtype=np.int64)
         return RowTexts(rows[0].columns, np.arange(len(identity)).reshape(len(rows), -1), identity_P, truth_R)
 
     @property
-    def truth(self) -> NDArray[Any]:
-        """Scores, numbers of labels, or a teacher's vectors.
+    def truth(self) -> Truth:
+        """What is to be learnt.
 
         Raises:
-            InvalidInput: There are none.
+            InvalidInput: The rows have none.
         """
         if self.truth_R is None:
-            raise InvalidInput("these rows have neither scores nor labels to measure by.")
+            raise InvalidInput("these rows have neither scores nor labels, so nothing can be measured.")
         return self.truth_R
 
 
@@ -122,7 +125,7 @@ class StoredRows(RowTexts):
 
     @property
     def part(self) -> dict[str, object]:
-        """The rows in a card: their count, and SHA-256 of their tokens and of what they are learnt by."""
+        """The rows in a card: their count, and SHA-256 of their tokens and truth."""
         truth = {} if self.truth_R is None else {"labels_sha256": digest_of(self.truth_R)}
         return {**data_part(len(self.texts_RK), self.store), **truth}
 

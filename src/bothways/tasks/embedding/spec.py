@@ -1,13 +1,13 @@
 """The declaration of sentence embedders. Loads no torch.
 
-Embedders learn from rows of several kinds. Each kind is a frozen dataclass of column names, and the columns that a call
-names tell which kind it is (`kind_of`); where a call names none, those of the first row do (`usual_kind`).
+Embedders learn from rows of several kinds. Each kind is a frozen dataclass of column names. The columns that a call
+names tell the kind (`kind_of`), otherwise the columns of the first row do (`usual_kind`).
 """
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypedDict
 
 from bothways.choices import Pooling
 from bothways.errors import InvalidInput
@@ -24,8 +24,8 @@ class RowColumns:
     """Columns of a row of texts; `predict` compares the first two.
 
     Attributes:
-        kind: What such rows are called in messages.
-        part: Which part of a row is right or wrong: ``"score"``, ``"label"``, or none.
+        kind: The noun for such rows in messages.
+        part: The part of a row that is the truth: ``"score"``, ``"label"``, or none.
     """
 
     kind: ClassVar[str]
@@ -35,7 +35,9 @@ class RowColumns:
     @property
     def texts(self) -> tuple[str | tuple[str, ...], ...]:
         """Columns of each text of a row; several of one text are joined by a space."""
-        values = [getattr(self, each.name) for each in fields(self) if each.name != self.part]
+        values: list[str | tuple[str, ...]] = [
+            getattr(self, each.name) for each in fields(self) if each.name != self.part
+        ]
         return tuple(name for value in values for name in ([value] if isinstance(value, str) else value))
 
     @property
@@ -45,14 +47,14 @@ class RowColumns:
 
     @property
     def truth(self) -> str:
-        """Column of the score or the label; empty where rows have neither."""
+        """Column of the score or the label; empty for rows without."""
         return str(getattr(self, self.part)) if self.part else ""
 
     def convert(self, value: object) -> float | str | None:
-        """Return a score or a label as it is learnt.
+        """Return a score as a number, or a label as a string.
 
         Raises:
-            InvalidInput: It is no finite number, or no class name.
+            InvalidInput: The score is no finite number, or the label no class name.
         """
         from bothways.data import class_label, number
 
@@ -62,11 +64,11 @@ class RowColumns:
         """Return the columns of the two texts that are compared.
 
         Raises:
-            InvalidInput: A row has one text only.
+            InvalidInput: Rows have one text only.
         """
         if len(self.texts) < 2:
             raise InvalidInput(
-                f"this embedder was trained on {self.kind}, so a row has no two texts to compare. For vectors: "
+                f"expected rows of two texts to compare, but this embedder was trained on {self.kind}. For vectors: "
                 "encode, or bothways embed."
             )
         first, second = self.texts[:2]
@@ -84,36 +86,36 @@ class RowColumns:
         return two_texts(number, value, PAIR)
 
     def is_one(self, value: object) -> bool:
-        """Return whether it is a tuple of two texts."""
+        """Return True for a tuple of two texts."""
         return is_two_texts(value)
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
         """Return one row of two texts.
 
         Raises:
-            InvalidInput: They are not two.
+            InvalidInput: The number of texts is not two.
         """
         first, second = self.compared()
         if len(texts) != 2:
-            raise InvalidInput(f"an embedder says how alike two texts are, but got {len(texts)}.")
+            raise InvalidInput(f"expected two texts to compare, got {len(texts)}.")
         return [{first: texts[0], second: texts[1]}]
 
-    def labelled_row(self, value: Any, label: object) -> dict[str, object]:  # noqa: ANN401 (two texts)
+    def labelled_row(self, value: object, label: object) -> dict[str, object]:
         """Return the row of two texts and their score."""
         if not self.truth:
-            raise InvalidInput(f"{self.kind} have neither scores nor labels: give rows.")
+            raise InvalidInput(f"expected rows, since {self.kind} have neither scores nor labels to give apart.")
         first, second = self.check(0, value)
         return {**self.rows_of((first, second))[0], self.truth: label}
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredPairs(RowColumns):
-    """Two texts and a number that says how alike they are; only the order of the numbers counts.
+    """Two texts and a score of their similarity; only the order of the scores counts.
 
     Attributes:
         text_a: Column of the first text.
         text_b: Column of the second text.
-        score: Column of the number that says how alike they are; only the order counts.
+        score: Column of their similarity; only the order counts.
     """
 
     text_a: str = "text_a"
@@ -129,7 +131,7 @@ class Pairs(RowColumns):
     """Two texts that belong together: a question and its answer, a text and its paraphrase.
 
     Attributes:
-        anchor: Column of the first text, the one that looks for the other.
+        anchor: Column of the first text, such as a question.
         positive: Column of the text that belongs to it.
     """
 
@@ -141,12 +143,12 @@ class Pairs(RowColumns):
 
 @dataclass(frozen=True, slots=True)
 class Triplets(RowColumns):
-    """A text, one that belongs to it, and one or more that look so and do not.
+    """A text, one that belongs to it, and one or more that only seem to.
 
     Attributes:
         anchor: Column of the first text.
-        positive: Column of the one that belongs to it.
-        negative: Columns of texts that look so and do not.
+        positive: Column of the text that belongs to it.
+        negative: Columns of texts that do not belong to it.
     """
 
     anchor: str = "anchor"
@@ -176,14 +178,14 @@ class LabelledTexts(RowColumns):
         """Columns of the only text."""
         return (self.text,)
 
-    def labelled_row(self, value: str, label: object) -> dict[str, object]:
+    def labelled_row(self, value: object, label: object) -> dict[str, object]:
         """Return the row of a text and its label."""
-        return {**typed_texts(self.text, [value])[0], self.label: label}
+        return {**typed_texts(self.text, [str(value)])[0], self.label: label}
 
 
 @dataclass(frozen=True, slots=True)
 class PlainTexts(RowColumns):
-    """Texts alone, for a teacher to say how alike they are.
+    """Texts without labels, for a teacher's similarities.
 
     Attributes:
         text: Columns of the texts, each of them a text of its own.
@@ -196,12 +198,12 @@ class PlainTexts(RowColumns):
 
 EmbeddingColumns: TypeAlias = ScoredPairs | Pairs | Triplets | LabelledTexts | PlainTexts
 KINDS: tuple[type[EmbeddingColumns], ...] = (ScoredPairs, Pairs, Triplets, LabelledTexts, PlainTexts)
-# The column that tells a kind, the most telling first.
+# The column that tells a kind, the most specific first.
 SIGNS = {"negative": Triplets, "anchor": Pairs, "positive": Pairs, "label": LabelledTexts, "text": LabelledTexts}
 
 
 def names_of(kind: type[EmbeddingColumns]) -> tuple[str, ...]:
-    """Return the columns that rows of a kind have."""
+    """Return the names of the columns of a kind."""
     return tuple(each.name for each in fields(kind))
 
 
@@ -212,7 +214,7 @@ NAMES = tuple(dict.fromkeys(name for kind in KINDS for name in names_of(kind)))
 
 
 def kind_of(*, teacher: bool = False, **names: str | tuple[str, ...] | None) -> EmbeddingColumns:
-    """Return the kind of rows that these columns make; a column of it that is not named has its usual name.
+    """Return the kind of rows with these columns; columns that are not named have their usual names.
 
     >>> kind_of(score="likeness")
     ScoredPairs(text_a='text_a', text_b='text_b', score='likeness')
@@ -220,27 +222,27 @@ def kind_of(*, teacher: bool = False, **names: str | tuple[str, ...] | None) -> 
     Pairs(anchor='question', positive='answer')
 
     Args:
-        teacher: Whether texts are to be learnt from a teacher.
+        teacher: The rows are texts for a teacher.
         names: Columns by their names.
 
     Raises:
-        InvalidInput: They are columns of several kinds.
+        InvalidInput: The columns belong to several kinds.
     """
     given = {name: value for name, value in names.items() if value}
     kind = PlainTexts if teacher else next((SIGNS[name] for name in SIGNS if name in given), ScoredPairs)
     if not given.keys() <= set(names_of(kind)):
         raise InvalidInput(
-            "columns of one kind of data are wanted: "
+            "expected columns of one kind of rows: "
             + ", or ".join(f"{each.kind} ({', '.join(names_of(each))})" for each in KINDS)
-            + f". Got {', '.join(given)}"
-            + (" with a teacher, which wants texts." if teacher else ".")
+            + f"; got {', '.join(given)}."
+            + (" With a teacher, name text." if teacher else "")
         )
     columns: EmbeddingColumns = renamed(kind(), given)
     return columns
 
 
 def usual_kind(there: Iterable[str]) -> EmbeddingColumns:
-    """Return the kind of rows that have these columns under their usual names; scored pairs where no kind has.
+    """Return the kind of rows with these columns under their usual names; scored pairs if no kind has them.
 
     >>> usual_kind(["anchor", "positive", "negative_1", "negative_2"])
     Triplets(anchor='anchor', positive='positive', negative=('negative_1', 'negative_2'))
@@ -255,11 +257,11 @@ def usual_kind(there: Iterable[str]) -> EmbeddingColumns:
     return LabelledTexts() if {"text", "label"} <= names else ScoredPairs()
 
 
-def stored_kind(card: Mapping[str, Any]) -> EmbeddingColumns:
-    """Return the columns that a card names; the usual ones of scored pairs where it names none.
+def stored_kind(card: Mapping[str, object]) -> EmbeddingColumns:
+    """Return the columns in a card; the usual ones of scored pairs if it has none.
 
     Raises:
-        CorruptCheckpoint: They are not names of any kind.
+        CorruptCheckpoint: The columns are of no kind.
     """
     stored = card.get("columns")
     known = stored.keys() if isinstance(stored, dict) else set()
@@ -268,13 +270,13 @@ def stored_kind(card: Mapping[str, Any]) -> EmbeddingColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingOpening:
-    """Options of embedding; what is left out is as the checkpoint says.
+    """Options of embedding; by default as in the checkpoint.
 
     Attributes:
-        pooling: From token states to one vector; the mean where the checkpoint does not say. ``"cls"`` is the token
-            [CLS] of the checkpoint's tokenizer: the first of a text, or the last (XLNet).
-        unit_length: Scale vectors to length 1, as is done unless an embedder was saved here without.
-        dimensions: Keep this many leading dimensions, for models trained to allow it.
+        pooling: From token states to one vector; by default the mean. ``"cls"`` is the token [CLS] of the checkpoint's
+            tokenizer: the first of a text, or the last (XLNet).
+        unit_length: Scale vectors to length 1; true unless the embedder was saved without.
+        dimensions: Keep so many leading dimensions, for models trained to allow it.
     """
 
     pooling: Pooling | None = None
@@ -297,7 +299,7 @@ class EmbeddingLearning:
     Attributes:
         loss: One of `bothways.tasks.embedding.losses`; `CoSENT` for scores and `MultipleNegativesRanking` for
             everything else when None. A `Distillation` names the teacher that plain texts need.
-        pairs_per_text: With how many others of its label each labelled text is put together in an epoch.
+        pairs_per_text: Number of pairs that each labelled text begins in an epoch.
     """
 
     loss: "EmbeddingLoss | None" = None

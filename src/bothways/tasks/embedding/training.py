@@ -11,21 +11,30 @@ from bothways.data import Source
 from bothways.errors import InvalidInput
 from bothways.progress import phase
 from bothways.tasks.card import CardMetrics, DataUsed, unmeasured, written_card
-from bothways.tasks.embedding.batches import DrawnRows, GivenRows, RowSource
 from bothways.tasks.embedding.losses import (
+    CoSENT,
     Distillation,
     EmbeddingLoss,
+    MultipleNegativesRanking,
+    PlainLoss,
     Triplet,
-    check_loss,
+    check_settings,
     loss_settings,
     plain,
-    usual_loss,
 )
-from bothways.tasks.embedding.objective import EmbeddingObjective, stored_vectors
+from bothways.tasks.embedding.objective import DrawnRows, EmbeddingObjective, GivenRows, RowSource, stored_vectors
 from bothways.tasks.embedding.outputs import metrics_of, validation_of, without_contrast
 from bothways.tasks.embedding.rows import EmbeddingRow, RowTexts, StoredRows, read_embedding_rows
 from bothways.tasks.embedding.sentence_layout import EmbeddingSettings
-from bothways.tasks.embedding.spec import EmbeddingColumns, EmbeddingLearning, LabelledTexts
+from bothways.tasks.embedding.spec import (
+    EmbeddingColumns,
+    EmbeddingLearning,
+    LabelledTexts,
+    Pairs,
+    PlainTexts,
+    ScoredPairs,
+    Triplets,
+)
 from bothways.tasks.embedding.trained import TrainedEmbedder
 from bothways.tasks.embedding.vector_model import VectorModel
 from bothways.tasks.heads.diagnostics import notes_on_training
@@ -36,6 +45,14 @@ from bothways.training.record import TrainingRecord
 
 # More held-out rows than this make validation slow and not much surer.
 MOST_HELD_OUT = 2000
+
+# The kinds of rows that each loss learns from.
+KINDS_OF_LOSS: dict[type[PlainLoss], tuple[type[EmbeddingColumns], ...]] = {
+    MultipleNegativesRanking: (Pairs, Triplets, LabelledTexts),
+    CoSENT: (ScoredPairs,),
+    Triplet: (Triplets, LabelledTexts),
+    Distillation: (PlainTexts,),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,3 +251,37 @@ def _split(
 def _first(row: EmbeddingRow) -> str:
     """Return what rows share of which one gives the other away."""
     return row.text[0]
+
+
+def usual_loss(columns: EmbeddingColumns) -> PlainLoss:
+    """Return the default loss of a kind of rows.
+
+    Raises:
+        InvalidInput: The rows are texts alone, which need a teacher.
+    """
+    match columns:
+        case ScoredPairs():
+            return CoSENT()
+        case PlainTexts():
+            raise InvalidInput("texts alone teach nothing: give a teacher, loss=Distillation(teacher), or labels.")
+        case _:
+            return MultipleNegativesRanking()
+
+
+def check_loss(loss: EmbeddingLoss, columns: EmbeddingColumns, width: int) -> None:
+    """Refuse a loss that cannot learn from such rows, or with settings out of range.
+
+    Args:
+        loss: The loss.
+        columns: The kind of rows.
+        width: The length of the embedder's vectors.
+
+    Raises:
+        InvalidInput: The loss does not fit.
+    """
+    inner = plain(loss)
+    kinds = KINDS_OF_LOSS[type(inner)]
+    if not isinstance(columns, kinds):
+        expected = " or ".join(kind.kind for kind in kinds)
+        raise InvalidInput(f"the {inner.name} loss learns from {expected}, but the columns are of {columns.kind}.")
+    check_settings(loss, width)
