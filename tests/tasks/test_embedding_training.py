@@ -589,7 +589,7 @@ def test_unusable_settings_are_refused(base, options, words):
 
 def test_a_vector_that_is_cut_has_no_longer_matryoshka(base):
     embedder = SentenceEmbedder.from_pretrained(base, device="cpu", dimensions=8)
-    with pytest.raises(InvalidInput, match="between 1 and 8, but one is 9"):
+    with pytest.raises(InvalidInput, match="between 1 and 8, got 9"):
         embedder.fit(scored_rows(), loss=Matryoshka(CoSENT(), (9,)))
 
 
@@ -669,7 +669,7 @@ def test_a_fit_that_names_no_column_learns_from_the_kind_of_rows_there_are(base,
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"text_a": "one", "positive": "two"}, r"Got text_a, positive\."),
+        ({"text_a": "one", "positive": "two"}, r"got text_a, positive\."),
         ({"label": "one", "score": "two"}, "expected columns of one kind of rows"),
         ({"score": "one", "teacher": True}, "With a teacher, name text"),
     ],
