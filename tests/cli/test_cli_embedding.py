@@ -140,7 +140,7 @@ def test_a_few_texts_make_a_classifier_above_an_embedder(tmp_path):
         ("scored", ["--loss", "ranking"], "the ranking loss learns from pairs or triplets or labelled texts"),
         ("scored", ["--margin", 1], "--margin is no setting of the cosent loss, which has: --scale"),
         ("scored", ["--symmetric"], "--symmetric is no setting"),
-        ("scored", ["--matryoshka", 24, 25], "between 1 and 24, but one is 25"),
+        ("scored", ["--matryoshka", 24, 25], "between 1 and 24, got 25"),
         ("labelled", ["--teacher", "x", "--loss", "ranking"], "does not go with --loss"),
         ("labelled", ["--teacher", "x", "--score", "score"], "with a teacher, which wants texts"),
     ],
@@ -157,7 +157,7 @@ def test_options_that_make_no_sense_are_bad_usage(files, data, tmp_path, kind, w
     [
         (["--batch-size", 1], "batch_size must be at least 2"),
         (["--score", "likeness"], "no column 'likeness'"),
-        (["--text-a", "text_b"], "must stand in different columns"),
+        (["--text-a", "text_b"], "must be in different columns"),
     ],
 )
 def test_what_only_the_data_show_fails_and_leaves_nothing_behind(files, data, tmp_path, words, said):
