@@ -7,14 +7,14 @@ import torch
 
 from bothways import MultiTask, TaggingData, TaskData
 from contract_cases import answer, padding_side, rows, write_pretrained
-from tiny_models import every_family
+from everyday import some_families
 
 transformers = pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")
 
 DATA = {"animal": rows("single"), "number": rows("regression")}
 
 
-@pytest.fixture(scope="module", params=["bert", "xlnet"])
+@pytest.fixture(scope="module", params=[pytest.param("bert", marks=pytest.mark.slow), "xlnet"])
 def overfitted(tmp_path_factory, request):
     """A model of two tasks fitted to a few texts each, the folder that it saved itself into, and its family."""
     folder = tmp_path_factory.mktemp(request.param)
@@ -58,7 +58,7 @@ def test_it_comes_back_with_the_same_predictions(overfitted):
     assert MultiTask.from_pretrained(folder, device="cpu").predict(texts) == model.predict(texts)
 
 
-@every_family
+@some_families("bert", "deberta-v2", "xlnet", "modernbert")
 def test_labels_and_tags_come_from_one_pass_as_they_do_from_two(tmp_path, model_type):
     write_pretrained(tmp_path / "base", model_type)
     model = MultiTask.from_pretrained(tmp_path / "base", device="cpu")

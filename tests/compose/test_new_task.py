@@ -220,16 +220,18 @@ def posts(count=24, first=0):
 TEXTS = [*(row["post"] for row in posts(8, first=50)), "w5 " * 40]
 
 
-@pytest.fixture
-def members(tmp_path):
-    folders = []
-    for seed, family in enumerate(("bert", "distilbert")):
-        write_checkpoint(tmp_path / family, family, seed=seed)
-        model = Moderator.from_pretrained(without_dropout(tmp_path / family), device="cpu")
-        model.fit(posts(), validation=posts(12, first=30), seed=seed, **QUICK)
-        model.save(tmp_path / f"{family}-verdicts")
-        folders.append(tmp_path / f"{family}-verdicts")
-    return folders
+@pytest.fixture(scope="module")
+def members(tmp_path_factory):
+    folder, saved = tmp_path_factory.mktemp("members"), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(SPECS, "verdicts", VERDICTS)
+        for seed, family in enumerate(("bert", "distilbert")):
+            write_checkpoint(folder / family, family, seed=seed)
+            model = Moderator.from_pretrained(without_dropout(folder / family), device="cpu")
+            model.fit(posts(), validation=posts(12, first=30), seed=seed, **QUICK)
+            model.save(folder / f"{family}-verdicts")
+            saved.append(folder / f"{family}-verdicts")
+    return saved
 
 
 @pytest.mark.parametrize("method", ["mean", "vote", "stacked"])
