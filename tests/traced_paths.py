@@ -1,6 +1,6 @@
-"""Print as JSON what real calls run through: ``python traced_paths.py fit FOLDER``, then ``... use FOLDER``.
+"""Print as JSON what real calls run through: ``python traced_paths.py FOLDER``, which is an empty one.
 
-Each in a process of its own, so that neither the caches of other tests nor their imports shorten a path.
+In a process of its own, so that neither the caches of other tests nor their imports shorten a path.
 """
 
 import contextlib
@@ -17,6 +17,7 @@ import bothways
 from bothways.cli import main
 
 PACKAGE = str(Path(bothways.__file__).parent)
+FROZEN = Path(__file__).parent / "frozen" / "models"
 TEXT = "w5 w7 w9"
 
 
@@ -65,37 +66,30 @@ class Trace:
         }
 
 
-def fit(folder):
-    """Trace files of a table -> a fit -> a saved model; and build an index."""
+def measure(folder):
+    """Trace a search and a command that predicts from their first import on; a fit; the answer of an opened model."""
+    with Trace() as search:
+        _call("search", "query", FROZEN / "index", TEXT, "--model", FROZEN / "embedder", "--json")
+    _call("predict", FROZEN / "classifier", TEXT)
+    for_training = [name for name in sys.modules if name.startswith(("bothways.training", "bothways.objectives"))]
+
     import tiny_models  # which imports much
 
-    base = folder / "base"
-    tiny_models.write_checkpoint(base)
+    tiny_models.write_checkpoint(folder / "base")
     rows = [f"w{5 + row % 2} w{20 + row % 30},{'even' if row % 2 else 'odd'}\n" for row in range(60)]
     (folder / "rows.csv").write_text("text,label\n" + "".join(rows), encoding="utf-8")
-    with Trace() as trace:
-        classifier = bothways.TextClassifier.from_pretrained(base, device="cpu")
+    with Trace() as fit:
+        classifier = bothways.TextClassifier.from_pretrained(folder / "base", device="cpu")
         classifier.fit(folder / "rows.csv", epochs=1, seed=1)
         classifier.save(folder / "trained")
-    corpus = [{"id": f"d{row}", "text": f"w{5 + row} w{6 + row}"} for row in range(4)]
-    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in corpus), encoding="utf-8")
-    data = ("--data", folder / "corpus.jsonl", "--output", folder / "index", "--quiet")
-    _call("search", "build", "--model", base, *data)
-    return {"fit": trace.measures()}
 
-
-def use(folder):
-    """Trace a search and a command that predicts from their first import on, and the answer of an opened model."""
-    with Trace() as search:
-        _call("search", "query", folder / "index", TEXT, "--json")
-    _call("predict", folder / "trained", TEXT)
-    for_training = [name for name in sys.modules if name.startswith(("bothways.training", "bothways.objectives"))]
     classifier = bothways.TextClassifier.from_pretrained(folder / "trained", device="cpu")
     for _ in range(2):
         classifier.predict("w6 w8 w10")
     with Trace(deep=True) as predict:
         classifier.predict(TEXT)
-    return {"search": search.measures(), "predict": predict.measures(), "training": sorted(for_training)}
+    traces = {"search": search, "fit": fit, "predict": predict}
+    return {name: trace.measures() for name, trace in traces.items()} | {"training": sorted(for_training)}
 
 
 def _call(*words):
@@ -107,4 +101,4 @@ def _call(*words):
 
 
 if __name__ == "__main__":
-    print(json.dumps({"fit": fit, "use": use}[sys.argv[1]](Path(sys.argv[2]))))
+    print(json.dumps(measure(Path(sys.argv[1]))))
