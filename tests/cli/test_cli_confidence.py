@@ -189,7 +189,7 @@ def test_evaluate_writes_a_page(files, run, others, tmp_path):
     )
     assert outcome.code == 0, outcome.err
     written = page.read_text(encoding="utf-8")
-    for words in ("Before calibration", "After calibration", "Confusion matrix", "Texts from elsewhere", "even"):
+    for words in ("Before calibration", "After calibration", "Confusion matrix", "Out-of-domain texts", "even"):
         assert words in written
     assert "optimistic" in written  # the limits of the card
     assert "On as many texts as these, probabilities without any error" in written

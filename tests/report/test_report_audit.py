@@ -71,4 +71,4 @@ def test_a_page_without_findings_claims_no_proof():
 
 
 def test_an_audit_that_ran_nothing_says_that_nothing_may_be_concluded():
-    assert "Nothing may be concluded" in text_of(AuditReport("runs/x", RESULTS[1:2], ()))
+    assert "Conclude nothing from it" in text_of(AuditReport("runs/x", RESULTS[1:2], ()))

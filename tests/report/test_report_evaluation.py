@@ -19,7 +19,7 @@ from bothways.evaluation import (
 )
 from bothways.evaluation.metrics.tagging import TaggedWords
 from bothways.report import render
-from bothways.report.curves import MOST_POINTS, scatter
+from bothways.report.charts import MAX_POINTS, scatter
 from bothways.report.evaluation import Evaluated, evaluation_page
 
 CHECKSUM = "0123456789abcdef" * 4
@@ -131,9 +131,9 @@ def test_true_and_predicted_numbers_are_drawn():
     assert drawn.count('opacity="0.45"') == len(points)
     part = Evaluated(reported(number_outcomes(*given.numbers(1))), {}, None, points)
     assert "Predicted numbers" in render(evaluation_page("x", {"": part}))
-    many = [(float(at), float(at)) for at in range(MOST_POINTS + 1)]
+    many = [(float(at), float(at)) for at in range(MAX_POINTS + 1)]
     page = render(evaluation_page("x", {"": replace(part, points=many)}))
-    assert f"{MOST_POINTS:,} of {MOST_POINTS + 1:,} rows" in page
+    assert f"{MAX_POINTS:,} of {MAX_POINTS + 1:,} rows" in page
 
 
 def test_the_lowest_and_the_most_frequent_classes_are_chosen():

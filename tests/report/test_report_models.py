@@ -74,5 +74,5 @@ def test_a_page_without_both_halves_of_the_distillation_does_not_speak_of_it():
 
 def test_where_memory_is_not_known_the_page_says_so():
     page = render(model_comparison_page(comparison(BERT, peak=None)))
-    assert "does not tell how much memory" in page
+    assert "does not report the memory" in page
     assert page.count("<svg") == 2

@@ -26,7 +26,7 @@ from bothways.report import (
     render,
     write,
 )
-from bothways.report.curves import TrainLoss, ValidationScore
+from bothways.report.charts import TrainLoss, ValidationScore
 from bothways.report.page import LONGEST_TEXT
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}

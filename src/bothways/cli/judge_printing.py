@@ -26,7 +26,7 @@ def write_next(found: "SystemRanking", path: Path, columns: TripleColumns, *, qu
 
 def show_score(found: "SystemScore", judge: "Judge") -> None:
     """Print a success rate by all methods, and how well the judge agrees with the labels."""
-    from bothways.judging.scoring import labels_worth
+    from bothways.judging.scoring import equivalent_labels
 
     print(f"{judge.dimension.question} {found.rows:,} rows of {found.system}, {found.estimate.labels:,} labelled")
     table = plain_table()
@@ -35,7 +35,7 @@ def show_score(found: "SystemScore", judge: "Judge") -> None:
         table.add_column(heading, justify="right", no_wrap=True)
     for name, each in found.estimates.items():
         interval = f"{each.low:.4f} to {each.high:.4f}"
-        table.add_row(name, f"{each.value:.4f}", interval, f"{each.high - each.low:.4f}", labels_worth(each))
+        table.add_row(name, f"{each.value:.4f}", interval, f"{each.high - each.low:.4f}", equivalent_labels(each))
     print_table(table)
     print(f"judge alone {found.judge_mean:.4f}; on the labelled rows:")
     print(found.quality.summary())
@@ -45,7 +45,7 @@ def show_score(found: "SystemScore", judge: "Judge") -> None:
 
 def show_ranking(found: "SystemRanking", judge: "Judge") -> None:
     """Print the systems in order, and how sure the order is."""
-    from bothways.judging.scoring import labels_worth
+    from bothways.judging.scoring import equivalent_labels
 
     print(judge.dimension.question)
     table = plain_table()
@@ -58,7 +58,7 @@ def show_ranking(found: "SystemRanking", judge: "Judge") -> None:
         sure = f"{found.probability(each.system, below[0].system):.3f}" if below else ""
         cells = [f"{estimate.value:.4f}", f"{estimate.low:.4f} to {estimate.high:.4f}"]
         cells += [f"{found.truth[each.system]:.4f}"] if found.truth else []
-        cells += [str(estimate.labels), labels_worth(estimate), f"{each.judge_mean:.4f}", sure]
+        cells += [str(estimate.labels), equivalent_labels(estimate), f"{each.judge_mean:.4f}", sure]
         table.add_row(shortened(each.system, _LONGEST_NAME), *cells)
     print_table(table)
     if len(found.systems) > 1:

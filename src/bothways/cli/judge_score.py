@@ -248,7 +248,7 @@ def _truth(
     """Return the true success rates, of a file or of the labels in the data."""
     if truth is None:
         return None
-    from bothways.judging.truth import read_truth, truth_in_labels
+    from bothways.judging.ranking import read_truth, truth_in_labels
 
     if truth == "labels":
         return truth_in_labels(sources, judge.dimension, columns, format=format_)

@@ -1,11 +1,11 @@
-"""Judges of retrieval-augmented generation, and which of several systems is better.
+"""Judges of retrieval-augmented generation, and rankings of systems.
 
 A `Judge` is a cross-encoder for one of three dimensions: context relevance, answer faithfulness, answer relevance. With
-a few human labels, prediction-powered inference makes of its answers the success rate of a system with an interval
-(`score_system`), and `rank_systems` puts several systems in order. After ARES (Saad-Falcon et al. 2023,
+a few human labels, prediction-powered inference turns its probabilities into the success rate of a system with an
+interval (`score_system`), and `rank_systems` puts several systems in order. After ARES (Saad-Falcon et al. 2023,
 arXiv:2311.09476).
 
-The names are loaded when they are first used, so that the command line reads columns without NumPy or torch.
+The names are loaded on first use, so that the command line reads columns without NumPy or torch.
 """
 
 from typing import TYPE_CHECKING
@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING
 from bothways.lazy import loader
 
 if TYPE_CHECKING:
-    from bothways.judging.dimensions import DIMENSIONS, Dimension
     from bothways.judging.judge import Judge, judges_in
-    from bothways.judging.pairing import NextRow
     from bothways.judging.quality import JudgeDisagreement, JudgeReport
-    from bothways.judging.ranking import SystemComparison, SystemRanking, rank_systems
+    from bothways.judging.ranking import NextRow, SystemComparison, SystemRanking, rank_systems
     from bothways.judging.scoring import SystemScore, score_system
-    from bothways.judging.triples import Triple, TripleColumns, label_of, read_triples
+    from bothways.judging.triples import DIMENSIONS, Dimension, Triple, TripleColumns, label_of, read_triples
 
 __all__ = [
     "DIMENSIONS",
@@ -40,23 +38,13 @@ __all__ = [
     "score_system",
 ]
 
-_HOMES = {
-    "SystemComparison": "bothways.judging.ranking",
-    "DIMENSIONS": "bothways.judging.dimensions",
-    "Dimension": "bothways.judging.dimensions",
-    "JudgeDisagreement": "bothways.judging.quality",
-    "Judge": "bothways.judging.judge",
-    "JudgeReport": "bothways.judging.quality",
-    "NextRow": "bothways.judging.pairing",
-    "SystemRanking": "bothways.judging.ranking",
-    "SystemScore": "bothways.judging.scoring",
-    "Triple": "bothways.judging.triples",
-    "TripleColumns": "bothways.judging.triples",
-    "judges_in": "bothways.judging.judge",
-    "label_of": "bothways.judging.triples",
-    "rank_systems": "bothways.judging.ranking",
-    "read_triples": "bothways.judging.triples",
-    "score_system": "bothways.judging.scoring",
+_NAMES = {
+    "judge": ("Judge", "judges_in"),
+    "quality": ("JudgeDisagreement", "JudgeReport"),
+    "ranking": ("NextRow", "SystemComparison", "SystemRanking", "rank_systems"),
+    "scoring": ("SystemScore", "score_system"),
+    "triples": ("DIMENSIONS", "Dimension", "Triple", "TripleColumns", "label_of", "read_triples"),
 }
+_HOMES = {name: f"{__name__}.{home}" for home, names in _NAMES.items() for name in names}
 
 __getattr__ = loader(__name__, _HOMES)

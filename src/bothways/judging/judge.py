@@ -1,9 +1,9 @@
-"""A trained judge: the probability that a triple is good in one dimension.
+"""A trained judge: the probability that a triple is good on one dimension.
 
 Shapes: N triples.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -13,14 +13,13 @@ from numpy.typing import NDArray
 
 from bothways.choices import JudgeDimension, Merge, Negatives
 from bothways.errors import CorruptCheckpoint, InvalidInput
-from bothways.judging.dimensions import DIMENSIONS, Dimension, find_dimension
-from bothways.judging.preparing import prepare
 from bothways.judging.quality import JudgeReport, judge_report
-from bothways.judging.triples import Triple, TripleColumns, read_triples
+from bothways.judging.training_rows import prepare
+from bothways.judging.triples import DIMENSIONS, Dimension, Triple, TripleColumns, find_dimension, read_triples
 from bothways.tasks import PairClassifier
 
 if TYPE_CHECKING:
-    from bothways.data import Source
+    from bothways.judging.triples import Rows
     from bothways.tasks.backend import OpenOptions
     from bothways.training.options import TrainingArguments
     from bothways.training.record import TrainingRecord
@@ -30,11 +29,11 @@ CARD = "judge"
 
 GOOD = "1"
 MERGE: Merge = "maxp"
-"""A long passage is as relevant as the window in which the judge is surest of that."""
+"""A long passage is as relevant as its most relevant window."""
 
 
 class Judge:
-    """A cross-encoder that judges triples in one dimension.
+    """A cross-encoder that judges triples on one dimension.
 
     >>> judge = Judge.train("sentence-transformers/all-MiniLM-L6-v2", "triples.jsonl", "context_relevance")
     ... # doctest: +SKIP
@@ -43,10 +42,10 @@ class Judge:
     array([0.98])
 
     Attributes:
-        classifier: The model of pairs; it opens with `PairClassifier.from_pretrained` too.
-        dimension: What it judges.
-        good: The label that stands for 1.
-        record: The course of the training; None for a judge that was opened.
+        classifier: The pair classifier; `PairClassifier.from_pretrained` opens it too.
+        dimension: The dimension.
+        good: The label of good triples.
+        record: The course of the training; None for an opened judge.
     """
 
     def __init__(
@@ -64,18 +63,18 @@ class Judge:
         untrained = record is not None and record.finished_no_epoch
         if not untrained and good not in classifier.labels:
             raise InvalidInput(
-                f"expected a model of pairs with the label {good!r}, got one with {', '.join(classifier.labels)}. Name "
-                "the label that stands for a good triple (good=)."
+                f"expected a pair classifier with the label {good!r}, got one with {', '.join(classifier.labels)}. "
+                "Name the label of good triples (good=)."
             )
 
     @classmethod
     def train(
         cls,
         model: str | Path,
-        train: "Source | Iterable[Mapping[str, object]]",
+        train: "Rows",
         dimension: JudgeDimension,
         *,
-        validation: "Source | Iterable[Mapping[str, object]] | None" = None,
+        validation: "Rows | None" = None,
         columns: TripleColumns | None = None,
         negatives: Negatives | None = None,
         opening: "OpenOptions | None" = None,
@@ -87,48 +86,47 @@ class Judge:
 
         Args:
             model: A folder or a name, see `bothways.load`.
-            train: Triples with labels of 0 and 1; or with none, which all count as good, so that negatives are made.
-            dimension: What is judged.
-            validation: Held-out triples; when left out, about a tenth of the training rows, which share neither query
-                nor passage with the others.
-            columns: Where the parts of a row stand.
-            negatives: Which negatives are made, see `bothways.judging.negatives`.
-            opening: How the model is found, where it runs and how texts are read.
-            merge: How the windows of a long passage become one answer, see `bothways.tasks.heads.merging`.
-            confidence: Options of `PairClassifier.fit` that are none of the training: ``calibration``, ``detector``,
-                ``in_domain_share``, ``class_weights``.
-            options: Of the training, see `bothways.training.options.TrainingOptions`.
+            train: Triples with labels of 0 and 1; or without any, which all count as good, so that negatives are made.
+            dimension: The dimension to judge.
+            validation: Held-out triples. Default: about a tenth of the training rows, which share neither query nor
+                passage with the others.
+            columns: Columns of the parts of a row.
+            negatives: The negatives to make, see `bothways.judging.training_rows`.
+            opening: Options for opening the model and reading texts.
+            merge: Rule that merges the windows of a long passage, see `bothways.tasks.heads.merging`.
+            confidence: Further options of `PairClassifier.fit`: ``calibration``, ``detector``, ``in_domain_share``,
+                ``class_weights``.
+            options: Training options, see `bothways.training.options.TrainingOptions`.
 
         Raises:
-            InvalidInput: There is no label and no negative is to be made, all labels are the same, or an option is
-                out of its range.
+            InvalidInput: There is no label and no negatives are made, all labels are the same, or an option is out of
+                its range.
         """
-        wanted, seed = find_dimension(dimension), options.get("seed", 0)
-        data = prepare(train, wanted, validation=validation, columns=columns, negatives=negatives, seed=seed)
+        found, seed = find_dimension(dimension), options.get("seed", 0)
+        data = prepare(train, found, validation=validation, columns=columns, negatives=negatives, seed=seed)
         classifier = PairClassifier.from_pretrained(model, merge=merge, **(opening or {}))
         names = {"text_a": data.columns.text_a, "text_b": data.columns.text_b, "label": data.columns.label}
         record = classifier.fit(data.training, validation=data.validation, **{**names, **(confidence or {}), **options})
         if record.finished_no_epoch:
-            return cls(classifier, wanted, record=record)
-        card = classifier.card
-        stored = {"dimension": wanted.name, "question": wanted.question, "made_negatives": data.made}
-        notes = [*card.get("notes", []), *data.notes]
-        fitted = replace(classifier.fitted, card={**card, CARD: stored, "notes": notes})
-        return cls(PairClassifier(fitted.backend, fitted), wanted, record=record)
+            return cls(classifier, found, record=record)
+        stored = {"dimension": found.name, "question": found.question, "made_negatives": data.made}
+        notes = [*classifier.card.get("notes", []), *data.notes]
+        fitted = replace(classifier.fitted, card={**classifier.card, CARD: stored, "notes": notes})
+        return cls(PairClassifier(fitted.backend, fitted), found, record=record)
 
     @classmethod
     def open(
         cls, folder: str | Path, dimension: JudgeDimension | None = None, **opening: "Unpack[OpenOptions]"
     ) -> Self:
-        """Open a judge, or the one for a dimension out of a folder that holds several.
+        """Open a judge, or the one for a dimension in a folder of several.
 
         Args:
-            folder: A folder that `save` wrote, or one with a judge for each of several dimensions.
-            dimension: What it is to judge; needed where the folder holds several judges.
-            opening: Where it runs and how texts are read.
+            folder: A folder written by `save`, or one with a judge for each of several dimensions.
+            dimension: The dimension; needed if the folder holds several judges.
+            opening: Options for opening the model and reading texts.
 
         Raises:
-            InvalidInput: The folder holds no judge, none of this dimension, or several and none was named.
+            InvalidInput: The folder holds no judge, none for this dimension, or several and none was named.
         """
         path = _judge_folder(Path(folder), dimension)
         classifier: PairClassifier[Any] = PairClassifier.from_pretrained(path, **opening)
@@ -152,30 +150,30 @@ class Judge:
         return cls(classifier, DIMENSIONS[name])
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write the judge as `PairClassifier.save` does, whole or not at all.
+        """Save the judge like `PairClassifier.save`, whole or not at all.
 
         Raises:
             OutputExists: The folder exists and ``overwrite`` is false.
-            OutOfDisk: The disk is full; nothing was left behind.
+            OutOfDisk: The disk is full; nothing is left behind.
         """
         self.classifier.save(folder, overwrite=overwrite)
 
     def probabilities(self, triples: Sequence[Triple], *, show_progress: bool | None = None) -> NDArray[np.float64]:
-        """Return the probability (N) that each triple is good, calibrated where the judge is.
+        """Return the probability (N) that each triple is good, calibrated if the judge is.
 
         Raises:
             InvalidInput: A text that the dimension reads is empty.
         """
         pairs = [self.dimension.pair(each) for each in triples]
         place = {pair: number for number, pair in enumerate(dict.fromkeys(pairs))}
-        stated_UC = self.classifier.predict_proba(list(place), show_progress=show_progress)
+        unique_UC = self.classifier.predict_proba(list(place), show_progress=show_progress)
         column = self.classifier.labels.index(self.good)
-        found_N: NDArray[np.float64] = stated_UC[[place[pair] for pair in pairs], column]
-        return found_N
+        probability_N: NDArray[np.float64] = unique_UC[[place[pair] for pair in pairs], column]
+        return probability_N
 
     def evaluate(
         self,
-        data: "Source | Iterable[Mapping[str, object]]",
+        data: "Rows",
         *,
         columns: TripleColumns | None = None,
         resamples: int = 1000,
@@ -186,9 +184,9 @@ class Judge:
 
         Args:
             data: Labelled triples; rows without a label are left out.
-            columns: Where the parts of a row stand.
+            columns: Columns of the parts of a row.
             resamples: Bootstrap resamples for the intervals.
-            seed: Of the bootstrap.
+            seed: Seed of the bootstrap.
             show_progress: Force the progress bar on or off.
 
         Raises:
@@ -200,18 +198,18 @@ class Judge:
             raise InvalidInput(
                 f"expected labels in the column {named.label(self.dimension)!r}, got none. Name the column."
             )
-        stated_N = self.probabilities(labelled, show_progress=show_progress)
-        return judge_report(labelled, stated_N, resamples=resamples, seed=seed)
+        probability_N = self.probabilities(labelled, show_progress=show_progress)
+        return judge_report(labelled, probability_N, resamples=resamples, seed=seed)
 
-    # --- what the commands that train ask of a model ---
+    # --- for the commands that train ---
 
     @property
-    def fitted(self) -> Any:  # noqa: ANN401 (see `bothways.tasks.predict.Predictor.fitted`)
-        """Fitted value of the classifier."""
+    def fitted(self) -> Any:  # noqa: ANN401 (see `bothways.tasks.predictor.Predictor.fitted`)
+        """The fitted value of the classifier."""
         return self.classifier.fitted
 
     def facts(self) -> dict[str, object]:
-        """Return what a user wants to know of the judge, as JSON values."""
+        """Return the facts about the judge for users, as JSON values."""
         return {"dimension": self.dimension.name, **self.classifier.fitted.facts()}
 
     def __repr__(self) -> str:
@@ -219,23 +217,21 @@ class Judge:
 
 
 def judges_in(folder: Path) -> list[JudgeDimension]:
-    """Return the dimensions that a folder holds a judge for, each in a folder of its own."""
+    """Return the dimensions of the judges in a folder, each in a folder of its own."""
     return [name for name in DIMENSIONS if (folder / name / "config.json").is_file()]
 
 
 def _judge_folder(folder: Path, dimension: JudgeDimension | None) -> Path:
-    """Return the folder of the judge that is asked for."""
     if (folder / "config.json").is_file() or not folder.is_dir():
         return folder
     there = judges_in(folder)
-    if dimension in there:
-        return folder / str(dimension)
-    if dimension is None and len(there) == 1:
-        return folder / there[0]
+    chosen = there[0] if dimension is None and len(there) == 1 else dimension
+    if chosen is not None and chosen in there:
+        return folder / chosen
     if there:
-        asked = "none was named" if dimension is None else f"{dimension} was asked for"
+        got = "no dimension" if dimension is None else dimension
         raise InvalidInput(
-            f"expected a dimension that {str(folder)!r} has a judge for ({', '.join(there)}), but {asked}. Name one of "
+            f"expected a dimension that {str(folder)!r} has a judge for ({', '.join(there)}), got {got}. Name one of "
             "them (--dimension)."
         )
     return folder

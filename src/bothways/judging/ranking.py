@@ -1,9 +1,9 @@
-"""Several systems in order of their success rates, and how sure that order is.
+"""Several systems in order of their success rates, and how certain that order is.
 
-Shapes: N rows, Q queries.
+Shapes: N rows or queries, S systems.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING
@@ -14,20 +14,50 @@ from bothways.choices import Pairing, PpiMethod
 from bothways.errors import InvalidInput
 from bothways.evaluation.prediction_powered import (
     PoweredEstimate,
+    Sample,
     estimate_difference,
     labels_to_separate,
     probability_better,
 )
-from bothways.judging.pairing import NextRow, paired_samples, rows_to_label_next
 from bothways.judging.quality import JudgeReport, judge_report, tau_of
-from bothways.judging.scoring import DEFAULT, JudgedSystem, SystemScore, judged_systems, labelled, scored
-from bothways.judging.triples import ReadTriples, Triple, TripleColumns, read_triples
+from bothways.judging.scoring import DEFAULT, JudgedSystem, SystemScore, judge_systems, scored
+from bothways.judging.triples import Dimension, ReadTriples, Triple, TripleColumns, read_triples
 
 if TYPE_CHECKING:
     from bothways.data import Format, Source
     from bothways.judging.judge import Judge
+    from bothways.judging.triples import Rows
 
 NEXT_ROWS = 50
+# Share of labels that has to be on queries labelled for both systems, to compare them query by query.
+_MIN_PAIRED = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class NextRow:
+    """A row to label next: the judge is unsure of it, or sees the systems far apart.
+
+    Attributes:
+        system: The system that answered.
+        triple: The row.
+        probability: The judge's probability that it is good.
+    """
+
+    system: str
+    triple: Triple
+    probability: float
+
+    def to_dict(self, columns: TripleColumns) -> dict[str, object]:
+        """Return a row of a file with these columns."""
+        triple = self.triple
+        return {
+            **({} if triple.id is None else {columns.id: triple.id}),
+            columns.system: self.system,
+            columns.query: triple.query,
+            columns.passage: triple.passage,
+            columns.answer: triple.answer,
+            "judge": round(self.probability, 6),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +65,11 @@ class SystemComparison:
     """Two systems.
 
     Attributes:
-        first: The one that stands higher.
+        first: The one that ranks higher.
         second: The other.
         difference: Success rate of the first minus that of the second, with its interval.
-        probability: That the first is better.
-        pairing: ``"paired"`` where both answered the same queries and enough of them are labelled for both.
+        probability: Probability that the first is better.
+        pairing: ``"paired"`` if both answered the same queries and enough of them are labelled for both.
     """
 
     first: str
@@ -64,15 +94,15 @@ class SystemRanking:
     """Systems in order.
 
     Attributes:
-        dimension: What was judged.
+        dimension: The judged dimension.
         systems: Their success rates, the highest first.
         comparisons: Every two of them.
-        separating_labels: Further queries to label that would separate the first two; 0 where their interval leaves
-            out 0 already, None where labels on all rows would not be enough, or with one system.
-        truth: The true success rates, where they are known.
-        tau: Kendall's tau between the order and the truth; None where it is not known.
-        next_rows: Rows that are worth a label next.
-        quality: How well the judge agrees with the labels of all systems together.
+        separating_labels: Number of further queries to label that would separate the first two; 0 if their interval
+            excludes 0 already, None if labels on all rows would not be enough, or with one system.
+        truth: The true success rates, if they are known.
+        tau: Kendall's tau between the order and the truth; None if it is not known.
+        next_rows: Rows to label next.
+        quality: The judge's agreement with the labels of all systems together.
     """
 
     dimension: str
@@ -86,7 +116,7 @@ class SystemRanking:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Reasons to doubt the intervals, each with the system that it is about."""
+        """Reasons to doubt the intervals, each with its system."""
         return tuple(f"{each.system}: {warning}" for each in self.systems for warning in each.warnings)
 
     def probability(self, first: str, second: str) -> float:
@@ -115,8 +145,8 @@ class SystemRanking:
 
 def rank_systems(
     judge: "Judge",
-    systems: "Mapping[str, Source | Iterable[Mapping[str, object]]]",
-    labels: "Source | Iterable[Mapping[str, object]] | None" = None,
+    systems: "Mapping[str, Rows]",
+    labels: "Rows | None" = None,
     *,
     truth: Mapping[str, float] | None = None,
     columns: TripleColumns | None = None,
@@ -132,29 +162,28 @@ def rank_systems(
     Args:
         judge: The judge.
         systems: All rows of each system, by its name. Rows that name a system themselves count for that one.
-        labels: Human labels of rows drawn at random, for every system; those in the data when left out. A label is of
-            the row with its id, else of the row with its texts, of its system where it names one.
-        truth: True success rates, where they are known.
-        columns: Where the parts of a row stand.
-        method: Of the intervals.
-        level: Share of such intervals that hold the truth.
-        next_rows: How many rows to suggest for labelling.
-        seed: Of the bootstrap, and of ties.
-        format: Of all files.
+        labels: Human labels of rows drawn at random, for every system. Default: those in the data. A label belongs to
+            the row with its id, else to the row with its texts, of its system if it names one.
+        truth: True success rates, if they are known.
+        columns: Columns of the parts of a row.
+        method: Method of the intervals.
+        level: Confidence level of the intervals.
+        next_rows: Number of rows to suggest for labelling.
+        seed: Seed of the bootstrap and of ties.
+        format: Format of all files.
         show_progress: Force the progress bar on or off.
 
     Raises:
-        InvalidInput: A system has fewer than two labels, a label is of no row, or the truth is not of these systems.
+        InvalidInput: A system has fewer than two labels, a label fits no row, or the truth names other systems.
     """
-    read = _read(systems, judge, columns, format)
-    rows = labelled(read, judge, labels, columns, format=format)
-    unknown = sorted({*(truth or {})}.symmetric_difference(rows)) if truth else []
-    if unknown:
+    read = _read_systems(systems, judge.dimension, columns, format)
+    other = sorted({*truth}.symmetric_difference(read)) if truth else []
+    if other:
         raise InvalidInput(
-            f"truth: expected a value for each of the systems {', '.join(map(repr, rows))}, but the two lists differ "
-            f"in {', '.join(map(repr, unknown))}."
+            f"truth: expected a value for each of the systems {', '.join(map(repr, read))}, but the two lists differ "
+            f"in {', '.join(map(repr, other))}."
         )
-    judged = judged_systems(judge, rows, read, show_progress=show_progress)
+    judged = judge_systems(judge, read, labels, columns, format=format, show_progress=show_progress)
     return rank_judged(judge, judged, truth=truth, method=method, level=level, next_rows=next_rows, seed=seed)
 
 
@@ -168,59 +197,27 @@ def rank_judged(
     next_rows: int = NEXT_ROWS,
     seed: int = 0,
 ) -> SystemRanking:
-    """Put systems in order that were judged already; see `rank_systems`."""
+    """Put judged systems in order; see `rank_systems`."""
     scores = {each.name: scored(each, judge, method=method, level=level, seed=seed) for each in judged}
     ordered = sorted(judged, key=lambda each: -scores[each.name].estimate.value)
-    pairs = [_compared(*two, method=method, level=level) for two in combinations(ordered, 2)]
     separating = None
     if len(ordered) > 1:
         samples, pairing = paired_samples(ordered[0], ordered[1])
         separating = labels_to_separate(*samples, pairing=pairing, level=level)
     names = [each.name for each in ordered]
     rates = [scores[name].estimate.value for name in names]
-    tau = tau_of(rates, [truth[name] for name in names]) if truth else None
-    rows = [(triple, stated) for each in ordered for triple, stated in zip(each.triples, each.stated_N, strict=True)]
-    known = [(triple, stated) for triple, stated in rows if triple.label is not None]
-    quality = judge_report([triple for triple, _ in known], np.array([stated for _, stated in known]), seed=seed)
+    labelled = [triple for each in ordered for triple in each.triples if triple.label is not None]
+    probability_N = np.concatenate([each.probability_N[each.labelled_N] for each in ordered])
     return SystemRanking(
         judge.dimension.name,
         tuple(scores[name] for name in names),
-        tuple(pairs),
+        tuple(_compared(*two, method=method, level=level) for two in combinations(ordered, 2)),
         separating,
         dict(truth or {}),
-        tau,
+        tau_of(rates, [truth[name] for name in names]) if truth else None,
         tuple(rows_to_label_next(ordered[:2], next_rows, seed)),
-        quality,
+        judge_report(labelled, probability_N, seed=seed),
     )
-
-
-def by_system(read: ReadTriples, name: str) -> dict[str, ReadTriples]:
-    """Divide the rows of a file by the system that they name; those that name none are of the file's own."""
-    rows: dict[str, list[Triple]] = {}
-    for triple in read.triples:
-        system = triple.system or name
-        rows.setdefault(system, []).append(replace(triple, system=system))
-    # Which system an incomplete row is of matters to nobody but its count.
-    first = next(iter(rows))
-    return {each: ReadTriples(tuple(rows[each]), read.incomplete if each == first else 0) for each in rows}
-
-
-def _read(
-    systems: "Mapping[str, Source | Iterable[Mapping[str, object]]]",
-    judge: "Judge",
-    columns: TripleColumns | None,
-    format_: "Format | None",
-) -> dict[str, ReadTriples]:
-    found: dict[str, ReadTriples] = {}
-    for name, source in systems.items():
-        for system, rows in by_system(read_triples(source, judge.dimension, columns, format=format_), name).items():
-            if system in found:
-                raise InvalidInput(
-                    f"expected the rows of each system in one file, but {system!r} is in two. Put them together, or "
-                    "name the systems apart."
-                )
-            found[system] = rows
-    return found
 
 
 def _compared(first: JudgedSystem, second: JudgedSystem, *, method: PpiMethod, level: float) -> SystemComparison:
@@ -229,3 +226,132 @@ def _compared(first: JudgedSystem, second: JudgedSystem, *, method: PpiMethod, l
         method = "classical"
     difference = estimate_difference(*samples, pairing=pairing, method=method, level=level)
     return SystemComparison(first.name, second.name, difference, probability_better(difference), pairing)
+
+
+# --- reading ---
+
+
+def _by_system(read: ReadTriples, name: str) -> dict[str, ReadTriples]:
+    """Divide the rows of a file by their systems; rows without one belong to the file's own."""
+    rows: dict[str, list[Triple]] = {}
+    for triple in read.triples:
+        system = triple.system or name
+        rows.setdefault(system, []).append(replace(triple, system=system))
+    # Incomplete rows have no system; they count for the first one.
+    first = next(iter(rows))
+    return {each: ReadTriples(tuple(rows[each]), read.incomplete if each == first else 0) for each in rows}
+
+
+def _read_systems(
+    systems: "Mapping[str, Rows]", dimension: Dimension, columns: TripleColumns | None, format_: "Format | None"
+) -> dict[str, ReadTriples]:
+    read: dict[str, ReadTriples] = {}
+    for name, source in systems.items():
+        for system, rows in _by_system(read_triples(source, dimension, columns, format=format_), name).items():
+            if system in read:
+                raise InvalidInput(
+                    f"expected the rows of each system in one file, but {system!r} is in two. Merge the files, or "
+                    "rename one system."
+                )
+            read[system] = rows
+    return read
+
+
+def read_truth(source: "Source", *, format: "Format | None" = None) -> dict[str, float]:  # noqa: A002 (the option's name)
+    """Read true success rates from rows with the columns ``system`` and ``value``.
+
+    Raises:
+        InvalidInput: A column is missing, or a value is no number from 0 to 1.
+    """
+    from bothways.data import number, read_rows, value_at
+
+    truth = {}
+    for row in read_rows(source, format=format):
+        value = number(value_at(row, "value"))
+        if not 0 <= value <= 1:
+            raise InvalidInput(f"{row.where}: expected a success rate from 0 to 1 in 'value', got {value:g}.")
+        truth[str(value_at(row, "system"))] = value
+    return truth
+
+
+def truth_in_labels(
+    systems: "Mapping[str, Rows]",
+    dimension: Dimension,
+    columns: TripleColumns,
+    *,
+    format: "Format | None" = None,  # noqa: A002 (the option's name)
+) -> dict[str, float]:
+    """Return the mean label of each system whose rows are all labelled.
+
+    Raises:
+        InvalidInput: A row has no label.
+    """
+    truth = {}
+    for system, read in _read_systems(systems, dimension, columns, format).items():
+        missing = next((each.where for each in read.triples if each.label is None), None)
+        if missing is not None:
+            raise InvalidInput(
+                f"truth: expected a label of every row in {columns.label(dimension)!r}, got none in {missing}. "
+                "Fill it in, or give the success rates in a file."
+            )
+        truth[system] = sum(each.label or 0 for each in read.triples) / len(read.triples)
+    return truth
+
+
+# --- pairs of systems, and rows to label next ---
+
+
+def paired_samples(first: JudgedSystem, second: JudgedSystem) -> tuple[tuple[Sample, Sample], Pairing]:
+    """Return samples of two systems: query by query if they answered the same ones and enough are labelled for both."""
+    one, other = _rows_of_queries(first), _rows_of_queries(second)
+    if one is not None and other is not None and one.keys() == other.keys():
+        known = [first.labelled_N, second.labelled_N]
+        both = [query for query in one if known[0][one[query]] and known[1][other[query]]]
+        if len(both) >= max(2, _MIN_PAIRED * min(each.sum() for each in known)):
+            rest = [query for query in one if query not in set(both)]
+            return (_aligned(first, one, both, rest), _aligned(second, other, both, rest)), "paired"
+    return (first.sample(), second.sample()), "unpaired"
+
+
+def _rows_of_queries(system: JudgedSystem) -> dict[str, int] | None:
+    """Return the row of each query; None if a query has several."""
+    numbers = {each.query: number for number, each in enumerate(system.triples)}
+    return numbers if len(numbers) == len(system.triples) else None
+
+
+def _aligned(system: JudgedSystem, number: Mapping[str, int], both: Sequence[str], rest: Sequence[str]) -> Sample:
+    known, others = [number[query] for query in both], [number[query] for query in rest]
+    labels = [label for each in known if (label := system.triples[each].label) is not None]
+    return Sample(labels, system.probability_N[known], system.probability_N[others])
+
+
+def rows_to_label_next(systems: Sequence[JudgedSystem], count: int, seed: int) -> list[NextRow]:
+    """Choose the unlabelled rows whose labels would help most.
+
+    The judge's probabilities differ most on them between the systems, or are nearest to 0.5 for one system. Ties go to
+    the more uncertain row, then to a random one. Rows chosen in this way are no random sample: use their labels to
+    correct or train a judge, and do not mix them with labels drawn at random.
+    """
+    groups = _shared_queries(systems) or [(row,) for system in systems for row in _rows(system)]
+    groups = [rows for rows in groups if any(row.triple.label is None for row in rows)]
+    if count < 1 or not groups:
+        return []
+    probability_NS = np.array([[row.probability for row in rows] for rows in groups])
+    disagreement_N = np.ptp(probability_NS, axis=1)
+    uncertain_N = (probability_NS * (1 - probability_NS)).sum(axis=1)
+    chance_N = np.random.default_rng(seed).random(len(groups))
+    order = np.lexsort((chance_N, -uncertain_N, -disagreement_N))[:count].tolist()
+    return [row for number in order for row in groups[number] if row.triple.label is None][:count]
+
+
+def _shared_queries(systems: Sequence[JudgedSystem]) -> list[tuple[NextRow, ...]]:
+    """Return the rows of each query that all systems answered once; empty if a query has several rows."""
+    if len(systems) < 2 or any(_rows_of_queries(each) is None for each in systems):
+        return []
+    rows = [{row.triple.query: row for row in _rows(each)} for each in systems]
+    return [tuple(each[query] for each in rows) for query in rows[0] if all(query in each for each in rows)]
+
+
+def _rows(system: JudgedSystem) -> list[NextRow]:
+    probabilities = system.probability_N.tolist()
+    return [NextRow(system.name, triple, each) for triple, each in zip(system.triples, probabilities, strict=True)]

@@ -1,9 +1,9 @@
-"""The success rate of a system, from a judge's answers on all rows and human labels of a few.
+"""The success rate of a system, from a judge's probabilities of all rows and human labels of a few.
 
 Shapes: N rows.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, get_args
 
@@ -13,38 +13,40 @@ from numpy.typing import NDArray
 from bothways.choices import PpiMethod
 from bothways.errors import InvalidInput
 from bothways.evaluation.prediction_powered import PoweredEstimate, Sample, estimate_mean
-from bothways.judging.matching import read_labels, with_labels
+from bothways.judging.labels import read_labels, with_labels
 from bothways.judging.quality import JudgeReport, judge_report
 from bothways.judging.triples import ReadTriples, Triple, TripleColumns, read_triples
 
 if TYPE_CHECKING:
-    from bothways.data import Format, Source
+    from bothways.data import Format
     from bothways.judging.judge import Judge
+    from bothways.judging.triples import Rows
 
 METHODS: tuple[PpiMethod, ...] = get_args(PpiMethod)
-FEWEST_LABELS = 2
+MIN_LABELS = 2
 DEFAULT: PpiMethod = "ppi++"
+_ESTIMATE = ("value", "low", "high", "level", "method", "effective_labels")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JudgedSystem:
-    """The rows of a system with the judge's probabilities, and the human labels of some.
+    """The rows of a system with the judge's probabilities, some of them with human labels.
 
     Attributes:
         name: The system.
         triples: All rows.
-        stated_N: The judge's probability that each is good.
-        incomplete: Rows that were left out, since they lack a text that the judge reads.
+        probability_N: The judge's probability that each is good.
+        incomplete: Number of rows left out because they lack a text that the judge reads.
     """
 
     name: str
     triples: Sequence[Triple]
-    stated_N: NDArray[np.float64]
+    probability_N: NDArray[np.float64]
     incomplete: int = 0
 
     @property
     def labelled_N(self) -> NDArray[np.bool_]:
-        """Rows that have a label (N), true or false."""
+        """True for rows with a label (N)."""
         return np.array([each.label is not None for each in self.triples])
 
     def sample(self) -> Sample:
@@ -54,20 +56,14 @@ class JudgedSystem:
             InvalidInput: There are fewer than two labels.
         """
         known_N = self.labelled_N
-        if known_N.sum() < FEWEST_LABELS:
+        if known_N.sum() < MIN_LABELS:
             raise InvalidInput(
-                f"expected at least {FEWEST_LABELS} human labels of the system {self.name!r}, got {known_N.sum()} for "
+                f"expected at least {MIN_LABELS} human labels of the system {self.name!r}, got {known_N.sum()} for "
                 f"{len(self.triples):,} rows. Label rows of it that are drawn at random: about 150 make a useful "
                 "interval."
             )
         labels = [each.label for each in self.triples if each.label is not None]
-        return Sample(labels, self.stated_N[known_N], self.stated_N[~known_N])
-
-    def report(self, *, resamples: int = 1000, seed: int = 0) -> JudgeReport:
-        """Return how well the judge agrees with the labels."""
-        known_N = self.labelled_N
-        labelled = [each for each in self.triples if each.label is not None]
-        return judge_report(labelled, self.stated_N[known_N], resamples=resamples, seed=seed)
+        return Sample(labels, self.probability_N[known_N], self.probability_N[~known_N])
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +72,13 @@ class SystemScore:
 
     Attributes:
         system: Its name.
-        dimension: What was judged.
-        rows: Rows of the system.
-        incomplete: Rows that were left out, since they lack a text that the judge reads.
-        judge_mean: Mean of the judge's probabilities, which nothing corrects.
+        dimension: The judged dimension.
+        rows: Number of its rows.
+        incomplete: Number of rows left out because they lack a text that the judge reads.
+        judge_mean: Mean of the judge's probabilities, without correction.
         estimates: The success rate with its interval by each method.
-        method: The method whose estimate is `estimate`.
-        quality: How well the judge agrees with the labels.
+        method: The method of `estimate`.
+        quality: The judge's agreement with the labels.
     """
 
     system: str
@@ -96,19 +92,18 @@ class SystemScore:
 
     @property
     def estimate(self) -> PoweredEstimate:
-        """The success rate by the method that was asked for."""
+        """The success rate by the chosen method."""
         return self.estimates[self.method]
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Reasons to doubt the interval."""
-        lost = f"{self.incomplete:,} rows lack a text that the judge reads: the rate is of the other rows alone."
+        lost = f"{self.incomplete:,} rows lack a text that the judge reads: the rate covers the other rows alone."
         return ((lost,) if self.incomplete else ()) + self.estimate.warnings
 
     def to_dict(self) -> dict[str, object]:
         """Return JSON values."""
-        quality = self.quality.to_dict()
-        kept = {name: quality[name] for name in ("accuracy", "auroc", "ece") if name in quality}
+        quality, estimates = self.quality.to_dict(), {name: _plain(each) for name, each in self.estimates.items()}
         return {
             "system": self.system,
             "dimension": self.dimension,
@@ -116,21 +111,27 @@ class SystemScore:
             "incomplete": self.incomplete,
             "labels": self.estimate.labels,
             "judge_mean": self.judge_mean,
-            **{name: value for name, value in _plain(self.estimate).items() if name in _SHOWN},
-            "estimates": {name: _plain(each) for name, each in self.estimates.items()},
-            "agreement": kept,
-            "disagreements": [each.to_dict() for each in self.quality.disagreements],
+            **{name: estimates[self.method][name] for name in _ESTIMATE},
+            "estimates": estimates,
+            "agreement": {name: quality[name] for name in ("accuracy", "auroc", "ece") if name in quality},
+            "disagreements": quality["disagreements"],
             "warnings": list(self.warnings),
         }
 
 
-_SHOWN = ("value", "low", "high", "level", "method", "effective_labels")
+def _plain(estimate: PoweredEstimate) -> dict[str, object]:
+    """Return JSON values; infinity becomes None."""
+    values = asdict(replace(estimate, warnings=()))
+    del values["warnings"]
+    return {
+        name: None if isinstance(value, float) and not np.isfinite(value) else value for name, value in values.items()
+    }
 
 
 def score_system(
     judge: "Judge",
-    data: "Source | Iterable[Mapping[str, object]]",
-    labels: "Source | Iterable[Mapping[str, object]] | None" = None,
+    data: "Rows",
+    labels: "Rows | None" = None,
     *,
     name: str = "system",
     columns: TripleColumns | None = None,
@@ -145,65 +146,53 @@ def score_system(
     Args:
         judge: The judge.
         data: All rows of the system.
-        labels: Human labels of rows that were drawn from them at random; those in ``data`` when left out.
-        name: What the system is called.
-        columns: Where the parts of a row stand.
-        method: Which interval comes first: ``"ppi++"``, ``"ppi"`` or ``"classical"``.
-        level: Share of such intervals that hold the truth.
-        seed: Of the bootstrap.
-        format: Of both files.
+        labels: Human labels of rows drawn from them at random. Default: those in ``data``.
+        name: Name of the system.
+        columns: Columns of the parts of a row.
+        method: Method of the main interval: ``"ppi++"``, ``"ppi"`` or ``"classical"``.
+        level: Confidence level of the intervals.
+        seed: Seed of the bootstrap.
+        format: Format of both files.
         show_progress: Force the progress bar on or off.
 
     Raises:
-        InvalidInput: There are fewer than two labels, or a label is of no row; the message names some.
+        InvalidInput: There are fewer than two labels, or a label fits no row; the message names some.
     """
-    read = read_triples(data, judge.dimension, columns, format=format)
-    systems = labelled({name: read}, judge, labels, columns, format=format)
-    (judged,) = judged_systems(judge, systems, {name: read}, show_progress=show_progress)
+    read = {name: read_triples(data, judge.dimension, columns, format=format)}
+    (judged,) = judge_systems(judge, read, labels, columns, format=format, show_progress=show_progress)
     return scored(judged, judge, method=method, level=level, seed=seed)
 
 
-def labelled(
-    systems: Mapping[str, ReadTriples],
+def judge_systems(
     judge: "Judge",
-    labels: "Source | Iterable[Mapping[str, object]] | None",
+    systems: Mapping[str, ReadTriples],
+    labels: "Rows | None",
     columns: TripleColumns | None,
     *,
     format: "Format | None" = None,  # noqa: A002 (the option's name)
-) -> dict[str, list[Triple]]:
-    """Return the rows of systems with the labels of a file, or where there is none with their own.
+    show_progress: bool | None = None,
+) -> list[JudgedSystem]:
+    """Return systems with the judge's probabilities, and the labels of a file or else their own.
 
     Raises:
-        InvalidInput: There is no label, or one is of no row.
+        InvalidInput: There is no label, or one fits no row.
     """
     rows = {name: list(read.triples) for name, read in systems.items()}
     if labels is not None:
-        return with_labels(rows, read_labels(labels, judge.dimension, columns, format=format), judge.dimension)
-    if not any(read.labelled for read in systems.values()):
+        rows = with_labels(rows, read_labels(labels, judge.dimension, columns, format=format), judge.dimension)
+    elif not any(read.labelled for read in systems.values()):
         column = (columns or TripleColumns()).label(judge.dimension)
         raise InvalidInput(
             f"expected human labels, got no file of labels and none in the column {column!r} of the data. Give labels "
             "(--labels) of rows that are drawn at random: about 150 make a useful interval."
         )
-    return rows
-
-
-def judged_systems(
-    judge: "Judge",
-    systems: Mapping[str, Sequence[Triple]],
-    read: Mapping[str, ReadTriples],
-    *,
-    show_progress: bool | None = None,
-) -> list[JudgedSystem]:
-    """Return systems with the judge's probabilities; rows with the same texts are read once."""
-    everything = [triple for rows in systems.values() for triple in rows]
-    stated_N = judge.probabilities(everything, show_progress=show_progress)
-    found, start = [], 0
-    for name, rows in systems.items():
-        stated = stated_N[start : start + len(rows)]
-        found.append(JudgedSystem(name, rows, stated, read[name].incomplete))
-        start += len(rows)
-    return found
+    probability_N = judge.probabilities([row for each in rows.values() for row in each], show_progress=show_progress)
+    judged, start = [], 0
+    for name, each in rows.items():
+        own_N = probability_N[start : start + len(each)]
+        judged.append(JudgedSystem(name, each, own_N, systems[name].incomplete))
+        start += len(each)
+    return judged
 
 
 def scored(
@@ -217,27 +206,19 @@ def scored(
     sample = system.sample()
     possible = [each for each in METHODS if len(sample.unlabelled_judge_scores) or each in ("classical", method)]
     estimates = {each: estimate_mean(sample, method=each, level=level) for each in possible}
+    labelled = [each for each in system.triples if each.label is not None]
     return SystemScore(
         system.name,
         judge.dimension.name,
         len(system.triples),
         system.incomplete,
-        float(system.stated_N.mean()),
+        float(system.probability_N.mean()),
         estimates,
         method,
-        system.report(seed=seed),
+        judge_report(labelled, system.probability_N[system.labelled_N], seed=seed),
     )
 
 
-def labels_worth(estimate: PoweredEstimate) -> str:
-    """Return how many labels an interval from labels alone would need to be as narrow, in digits or as "all"."""
+def equivalent_labels(estimate: PoweredEstimate) -> str:
+    """Return the number of labels that alone would give as narrow an interval, in digits or as "all"."""
     return "all" if estimate.effective_labels == float("inf") else f"{estimate.effective_labels:,.0f}"
-
-
-def _plain(estimate: PoweredEstimate) -> dict[str, object]:
-    """Return JSON values: an infinite number is null."""
-    found = asdict(replace(estimate, warnings=()))
-    del found["warnings"]
-    return {
-        name: None if isinstance(value, float) and not np.isfinite(value) else value for name, value in found.items()
-    }

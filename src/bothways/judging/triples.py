@@ -1,18 +1,109 @@
-"""Rows of retrieval-augmented systems: a query, the passage that was retrieved, the answer, and human labels."""
+"""Rows of retrieval-augmented systems (query, passage, answer, human labels), and the dimensions of their quality.
+
+The dimensions are those of ARES (Saad-Falcon et al. 2023, arXiv:2311.09476). Loads no torch.
+"""
 
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
+from bothways.choices import JudgeDimension
 from bothways.errors import InvalidInput, UnreadColumn, shown
-from bothways.judging.dimensions import Dimension
 
 if TYPE_CHECKING:
     from bothways.data import Format, Row, Source
 
+    Rows: TypeAlias = Source | Iterable[Mapping[str, object]]
+    """A file, or rows; see `bothways.data.read_rows`."""
+
+Part: TypeAlias = Literal["query", "passage", "answer"]
+PARTS: tuple[Part, ...] = get_args(Part)
+
 _LABELS = {"1": 1, "yes": 1, "true": 1, "1.0": 1, "0": 0, "no": 0, "false": 0, "0.0": 0}
 _NO_LABEL = ("", "null", "none", "nan")
+
+
+@dataclass(frozen=True, slots=True)
+class Triple:
+    """A query, a passage, an answer, and what is known about them.
+
+    Attributes:
+        query: The question.
+        passage: The retrieved passage; may be empty.
+        answer: The system's answer; may be empty.
+        label: The human label, 0 or 1; None without one.
+        id: The id of the row; None without one.
+        system: The system that answered; None if the row does not name it.
+        document: The document of the passage; None if the row does not name it.
+        where: The row in words, for messages.
+    """
+
+    query: str
+    passage: str = ""
+    answer: str = ""
+    label: int | None = None
+    id: str | None = None
+    system: str | None = None
+    document: str | None = None
+    where: str = "a row"
+
+    def text(self, part: Part) -> str:
+        """Return one of the three texts."""
+        return {"query": self.query, "passage": self.passage, "answer": self.answer}[part]
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """One question about a triple.
+
+    Attributes:
+        name: The name in files and on the command line.
+        question: The question that label 1 answers with yes.
+        first: Parts of the first text that the judge reads, joined by a space.
+        second: Part of the second text, which is split into windows if it is long.
+    """
+
+    name: JudgeDimension
+    question: str
+    first: tuple[Part, ...]
+    second: Part
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All parts that the judge reads."""
+        return (*self.first, self.second)
+
+    @property
+    def title(self) -> str:
+        """The name in words."""
+        return self.name.replace("_", " ")
+
+    def pair(self, triple: Triple) -> tuple[str, str]:
+        """Return the two texts that the judge reads."""
+        return " ".join(triple.text(part) for part in self.first), triple.text(self.second)
+
+
+DIMENSIONS: Mapping[JudgeDimension, Dimension] = {
+    each.name: each
+    for each in (
+        Dimension("context_relevance", "Does the passage help to answer the query?", ("query",), "passage"),
+        Dimension("answer_faithfulness", "Does the passage support the answer?", ("query", "answer"), "passage"),
+        Dimension("answer_relevance", "Does the answer respond to the query?", ("query",), "answer"),
+    )
+}
+
+
+def find_dimension(name: str) -> Dimension:
+    """Return a dimension by its name.
+
+    Raises:
+        InvalidInput: There is no such dimension.
+    """
+    for each in DIMENSIONS.values():
+        if each.name == name:
+            return each
+    raise InvalidInput(f"expected dimension to be one of {', '.join(DIMENSIONS)}, got {name!r}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +112,14 @@ class TripleColumns:
 
     Attributes:
         query: Column of the query.
-        passage: Column of the passage that was retrieved for it.
-        answer: Column of the answer that the system gave.
+        passage: Column of the retrieved passage.
+        answer: Column of the system's answer.
         context_relevance: Column of the label, 0 or 1: does the passage help to answer the query?
         answer_faithfulness: Column of the label, 0 or 1: does the passage support the answer?
         answer_relevance: Column of the label, 0 or 1: does the answer respond to the query?
-        id: Column of what names a row, the same in data and labels; rows are matched by their texts where it is absent.
-        system: Column of the name of the system that gave the answer; optional.
-        document: Column of the document that the passage is of; optional.
+        id: Column of the row's id, the same in data and labels; rows without ids are matched by their texts.
+        system: Column of the name of the system that answered; optional.
+        document: Column of the passage's document; optional.
     """
 
     query: str = "query"
@@ -43,7 +134,7 @@ class TripleColumns:
 
     @classmethod
     def named(cls, names: Mapping[str, str]) -> "TripleColumns":
-        """Return the usual columns with some renamed.
+        """Return the default columns with some renamed.
 
         Raises:
             UnreadColumn: There is no such part of a row.
@@ -55,38 +146,12 @@ class TripleColumns:
         return cls(**names)
 
     def label(self, dimension: Dimension) -> str:
-        """Return the column of the labels of a dimension."""
+        """Return the column of a dimension's labels."""
         return str(getattr(self, dimension.name))
 
-
-@dataclass(frozen=True, slots=True)
-class Triple:
-    """A query, a passage, an answer, and what is known of them.
-
-    Attributes:
-        query: The question.
-        passage: What was retrieved; empty where the row has none.
-        answer: What the system answered; empty where the row has none.
-        label: The human label, 0 or 1; None where there is none.
-        id: The name of the row; None where it has none.
-        system: The system that answered; None where the row does not say.
-        document: The document of the passage; None where the row does not say.
-        where: The row in words, for messages.
-    """
-
-    query: str
-    passage: str = ""
-    answer: str = ""
-    label: int | None = None
-    id: str | None = None
-    system: str | None = None
-    document: str | None = None
-    where: str = "a row"
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """The three texts, which rows without an id are matched by."""
-        return self.query, self.passage, self.answer
+    def text(self, part: Part) -> str:
+        """Return the column of a text."""
+        return {"query": self.query, "passage": self.passage, "answer": self.answer}[part]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +160,7 @@ class ReadTriples:
 
     Attributes:
         triples: Rows with every text that the dimension reads.
-        incomplete: Rows that were left out, since their answer or passage is empty.
+        incomplete: Number of rows left out because such a text is empty.
     """
 
     triples: tuple[Triple, ...]
@@ -103,24 +168,24 @@ class ReadTriples:
 
     @property
     def labelled(self) -> tuple[Triple, ...]:
-        """Those with a label."""
+        """The triples with a label."""
         return tuple(each for each in self.triples if each.label is not None)
 
 
 def read_triples(
-    source: "Source | Iterable[Mapping[str, object]]",
+    source: "Rows",
     dimension: Dimension,
     columns: TripleColumns | None = None,
     *,
     format: "Format | None" = None,  # noqa: A002 (the option's name)
 ) -> ReadTriples:
-    """Read the triples of a source, with the labels of one dimension where there are any.
+    """Read the triples of a source, with the labels of one dimension if there are any.
 
     Args:
-        source: As for `bothways.data.read_rows`.
-        dimension: Says which texts a row must have, and whose labels are read.
-        columns: Where the parts of a row stand.
-        format: As for `bothways.data.read_rows`.
+        source: A file, or rows.
+        dimension: The texts that a row must have, and the labels to read.
+        columns: Columns of the parts of a row.
+        format: Format of the file, see `bothways.data.read_rows`.
 
     Raises:
         InvalidInput: A column is missing, a text is no string, a label is none of 0, 1, true, false, yes and no, or no
@@ -130,21 +195,22 @@ def read_triples(
 
     named, triples, incomplete = columns or TripleColumns(), [], 0
     for row in read_rows(source, format=format):
-        found = read_triple(row, dimension, named, needed=True)
-        if all(getattr(found, part).strip() for part in dimension.parts):
-            triples.append(found)
+        triple = read_triple(row, dimension, named, needed=True)
+        if all(triple.text(part).strip() for part in dimension.parts):
+            triples.append(triple)
         else:
             incomplete += 1
     if not triples:
+        *others, last = dimension.parts
         raise InvalidInput(
-            f"expected rows with {_listed(dimension.parts)} for {dimension.name}, but in all {incomplete:,} rows one "
-            "of them is empty. Fill them in, or ask for another dimension."
+            f"expected rows with {', '.join(others)} and {last} for {dimension.name}, but in all {incomplete:,} rows "
+            "one of them is empty. Fill them in, or choose another dimension."
         )
     return ReadTriples(tuple(triples), incomplete)
 
 
 def label_of(value: object) -> int | None:
-    """Return a human label as 0 or 1, or None where a row has none.
+    """Return a human label as 0 or 1, or None for a missing one.
 
     Raises:
         InvalidInput: It is something else.
@@ -160,28 +226,30 @@ def label_of(value: object) -> int | None:
 
 
 def read_triple(row: "Row", dimension: Dimension, columns: TripleColumns, *, needed: bool = False) -> Triple:
-    """Return the triple of a row; a text that is absent or null is empty.
+    """Return the triple of a row; missing texts are empty.
 
     Args:
         row: The row.
-        dimension: Whose label is read.
-        columns: Where the parts of the row stand.
-        needed: Whether the columns that the dimension reads must be there.
+        dimension: The dimension of the label.
+        columns: Columns of the parts of the row.
+        needed: Require the columns that the dimension reads.
 
     Raises:
-        InvalidInput: A text is no string, a label is none, or a column that is needed is missing.
+        InvalidInput: A text is no string, a label is none, or a required column is missing.
     """
-    texts = {part: _text(row, getattr(columns, part), needed=needed and part in dimension.parts) for part in _PARTS}
+    texts = [_text(row, columns.text(part), needed=needed and part in dimension.parts) for part in PARTS]
     column = columns.label(dimension)
     try:
         label = label_of(row.values.get(column))
     except InvalidInput as error:
         raise InvalidInput(f"{row.where}, column {column!r}: {error}") from error
     name, system, document = (_name(row, each) for each in (columns.id, columns.system, columns.document))
-    return Triple(**texts, label=label, id=name, system=system, document=document, where=row.where)
+    return Triple(texts[0], texts[1], texts[2], label, name, system, document, row.where)
 
 
-_PARTS = ("query", "passage", "answer")
+def _name(row: "Row", column: str) -> str | None:
+    value = row.values.get(column)
+    return None if value is None or not str(value).strip() else str(value)
 
 
 def _text(row: "Row", column: str, *, needed: bool) -> str:
@@ -193,15 +261,3 @@ def _text(row: "Row", column: str, *, needed: bool) -> str:
     if not isinstance(value, str):
         raise InvalidInput(f"{row.where}: expected a text in {column!r}, got {type(value).__name__}: {shown(value)}")
     return value
-
-
-def _name(row: "Row", column: str) -> str | None:
-    value = row.values.get(column)
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return None
-    return str(value)
-
-
-def _listed(parts: Iterable[str]) -> str:
-    *others, last = dict.fromkeys(parts)
-    return f"{', '.join(others)} and {last}" if others else last

@@ -3,8 +3,16 @@
 Drawing and rendering need the extra ``report``.
 """
 
-from bothways.report.bars import Bar, BarGroup, bars, grouped_bars
-from bothways.report.curves import TrainLoss, ValidationScore, learning_curve, reliability_diagram
+from bothways.report.charts import (
+    Bar,
+    BarGroup,
+    TrainLoss,
+    ValidationScore,
+    bars,
+    grouped_bars,
+    learning_curve,
+    reliability_diagram,
+)
 from bothways.report.matrices import attention_map, attention_pair, confusion_matrix
 from bothways.report.page import (
     Block,

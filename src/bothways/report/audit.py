@@ -1,4 +1,4 @@
-"""The page of an audit, for a security engineer: the verdict, what ran, and every finding with its evidence."""
+"""The page of an audit, for a security engineer: the verdict, the detectors, and every finding with its evidence."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -21,13 +21,13 @@ from bothways.report.page import (
 
 _VERDICTS = {
     "fail": "FAIL: at least one finding is of severity medium or worse. Read it before the model is used.",
-    "error": "ERROR: a detector crashed, or none ran. Nothing may be concluded, not even that the model is good.",
+    "error": "ERROR: a detector crashed, or none ran. Conclude nothing from it, not even that the model is good.",
     "inconclusive": "INCONCLUSIVE: nothing bad was found, but a detector could not decide.",
-    "pass": "PASS: every detector that ran came to its end and found nothing of severity medium or worse. That is no "
-    "proof: it says nothing of what no detector looked for.",
+    "pass": "PASS: every detector that ran finished and found nothing of severity medium or worse. That is no proof: "
+    "it says nothing about faults that no detector looks for.",
 }
 # Entries of a list of evidence that a page shows; the JSON report has all.
-_MOST_SHOWN = 12
+_MAX_SHOWN = 12
 
 
 def audit_page(report: AuditReport, command: str) -> Page:
@@ -35,10 +35,7 @@ def audit_page(report: AuditReport, command: str) -> Page:
 
     Args:
         report: The outcome.
-        command: The command line that makes it again.
-
-    Raises:
-        MissingDependency: The extra ``report`` is not installed.
+        command: The command line that reproduces it.
     """
     severities = sorted({finding.severity for finding in report.findings}, reverse=True)
     return Page(
@@ -121,18 +118,18 @@ def _facts(finding: Finding) -> Iterator[Fact]:
 
 
 def _tables(details: Mapping[str, Any]) -> Iterator[Table]:
-    """Yield a table for each entry that has several values under the same names: examples, files, edits."""
+    """Yield a table for each entry with several values under the same names, such as examples, files and edits."""
     for key, value in details.items():
         rows = _rows(value)
         if rows:
             names = list(dict.fromkeys(name for row in rows for name in row))
-            cells = tuple(tuple(_shown(row.get(name)) for name in names) for row in rows[:_MOST_SHOWN])
-            some = f": {_MOST_SHOWN} of {len(rows)}, the JSON report has all" if len(rows) > _MOST_SHOWN else ""
+            cells = tuple(tuple(_shown(row.get(name)) for name in names) for row in rows[:_MAX_SHOWN])
+            some = f": {_MAX_SHOWN} of {len(rows)}, the JSON report has all" if len(rows) > _MAX_SHOWN else ""
             yield Table(tuple(map(_words, names)), cells, f"{_words(key)[:1].upper()}{_words(key)[1:]}{some}.")
 
 
 def _rows(value: Any) -> list[Mapping[str, Any]]:  # noqa: ANN401 (JSON)
-    """Return the rows of a list of mappings, or of a mapping of mappings; none of another value."""
+    """Return the rows of a list of mappings, or of a mapping of mappings; empty for other values."""
     listed: list[Mapping[str, Any]] = []
     if isinstance(value, Mapping):
         listed = [{"": name, **each} for name, each in value.items() if isinstance(each, Mapping)]
@@ -157,7 +154,7 @@ def _measurement(evidence: Evidence) -> str:
 
 
 def _shown(value: Any) -> str:  # noqa: ANN401 (JSON)
-    """Return a JSON value as words; of long lists the beginning."""
+    """Return a JSON value in words; long lists are cut."""
     if isinstance(value, Mapping):
         entries = [f"{key}: {_shown(each)}" for key, each in value.items()]
     elif isinstance(value, list | tuple):
@@ -166,8 +163,8 @@ def _shown(value: Any) -> str:  # noqa: ANN401 (JSON)
         return f"{value:,.4g}"
     else:
         return "" if value is None else str(value)
-    more = f", and {len(entries) - _MOST_SHOWN} more" if len(entries) > _MOST_SHOWN else ""
-    return ", ".join(entries[:_MOST_SHOWN]) + more
+    more = f", and {len(entries) - _MAX_SHOWN} more" if len(entries) > _MAX_SHOWN else ""
+    return ", ".join(entries[:_MAX_SHOWN]) + more
 
 
 def _meanings() -> Section:
@@ -177,6 +174,6 @@ def _meanings() -> Section:
 
 def _same(report: AuditReport) -> str:
     return (
-        f"Seed {report.seed}. The same version, files, data and seed give the same findings, unless a detector is "
-        "stopped at its time limit. --format json writes all evidence, --format sarif what code hosts read."
+        f"Seed {report.seed}. The same version, files, data and seed give the same findings, unless a detector reaches "
+        "its time limit. --format json writes all evidence, --format sarif the format of code hosts."
     )

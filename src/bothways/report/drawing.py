@@ -1,7 +1,7 @@
-"""The shared parts of all charts: palette, theme, readable labels, and the step from an Altair chart to SVG.
+"""Palette, theme and labels of all charts, and their conversion to SVG.
 
-The charts have no background of their own. Ink is ``currentColor`` and every shade is the accent colour at some
-opacity, so that one drawing is legible on white, on a dark page, and on paper.
+Charts have no background. Ink is ``currentColor`` and every shade is the accent colour at some opacity, so that one
+drawing is legible on white, on a dark page, and on paper.
 """
 
 import json
@@ -26,14 +26,14 @@ LABEL_SIZE = 12
 PANEL_WIDTH = 362  # two stand side by side on a page of 50rem
 _LONGEST_LABEL = 32
 
-# XML 1.0, production [2] Char, the other way round: control characters, lone surrogates and two non-characters.
+# The complement of XML 1.0, production [2] Char: control characters, lone surrogates and two non-characters.
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _LINE_ENDS = re.compile("\r\n|[\r\n\u2028\u2029]")
-# As Vega names them; a label in quotes can hardly read like this.
+# Ids as Vega names them; no label in quotes reads like this.
 _ID = re.compile(r' id="((?:gradient|clip)_?\d+)"')
 _REFERENCE = re.compile(r'="url\(#((?:gradient|clip)_?\d+)\)"')
 
-# An axis of numbers with its line; the axes of the theme have labels only.
+# A numeric axis with its line; the axes of the theme have labels only.
 RULED: dict[str, Any] = {"ticks": True, "domain": True, "labelPadding": 3}
 
 _THEME: dict[str, Any] = {
@@ -88,12 +88,12 @@ def require_extra(purpose: str) -> None:
 
 
 def storable(text: str) -> str:
-    """``text`` with U+FFFD for every character that an XML or HTML document cannot hold."""
+    """Replace every character that an XML or HTML document cannot hold by U+FFFD."""
     return _NOT_XML.sub("\ufffd", text)
 
 
 def printable(text: str) -> str:
-    r"""``text`` on one line for a label: line ends as ⏎, tabs as ⇥, an empty text as ∅.
+    r"""Return a text on one line for a label: line ends as ⏎, tabs as ⇥, an empty text as ∅.
 
     >>> printable("a\nb")
     'a⏎b'
@@ -102,7 +102,7 @@ def printable(text: str) -> str:
 
 
 def to_svg(chart: "alt.TopLevelMixin", right: float = 4) -> str:
-    """Draw a chart in the shared theme, as one SVG element with ``right`` pixels of room on the right."""
+    """Draw a chart in the shared theme, as one SVG element with ``right`` pixels of space on the right."""
     import altair as alt
     import vl_convert
 
@@ -116,7 +116,7 @@ def to_svg(chart: "alt.TopLevelMixin", right: float = 4) -> str:
 
 
 def _renumbered(svg: str) -> str:
-    """``svg`` with its ids counted from 0: Vega counts on from one drawing to the next, which would alter the bytes."""
+    """Renumber the ids of a drawing from 0, since Vega's numbers depend on earlier drawings."""
     ids = dict.fromkeys(_ID.findall(svg))
     numbers = {old: f"part-{number}" for number, old in enumerate(ids)}
     svg = _ID.sub(lambda match: f' id="{numbers[match[1]]}"', svg)
@@ -124,23 +124,23 @@ def _renumbered(svg: str) -> str:
 
 
 def indexed_labels(labels: Sequence[str]) -> str:
-    """Return a Vega expression for an axis over positions 0, 1, ..., since two labels may read the same."""
+    """Return a Vega expression for an axis over positions 0, 1, ..., since two labels may be equal."""
     return f"{json.dumps([short_label(label) for label in labels])}[datum.value]"
 
 
 def short_label(text: str) -> str:
-    """``text`` printable, and cut in the middle if long: the ends are what tells labels apart."""
+    """Return a printable text, cut in the middle if long: labels differ at their ends."""
     label, half = printable(text), _LONGEST_LABEL // 2
     return label if len(label) <= _LONGEST_LABEL else f"{label[:half].rstrip()}…{label[1 - half :].lstrip()}"
 
 
 def label_width(labels: Sequence[str], size: float = LABEL_SIZE) -> float:
-    """About how many pixels the widest of these labels takes at a font size, once cut."""
+    """Estimate the width of the widest label in pixels, after `short_label`."""
     return max(sum(map(_width_in_ems, short_label(label))) for label in labels) * size
 
 
 def _width_in_ems(character: str) -> float:
-    """Return the width in a wide system font, so that in others there is a little more room than needed."""
+    # In a wide system font, so that others have more room than needed.
     if unicodedata.east_asian_width(character) in "WF" or character in "mwMW@%…":
         return 1.0
     if character in " iljtfr.,:;'!|()[]-":

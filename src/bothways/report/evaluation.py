@@ -1,25 +1,25 @@
-"""The page of a trained model's evaluation, whatever its task: metrics, reliability, classes, members, the card."""
+"""The page of an evaluation, for any task: metrics, reliability, classes, members, the model card."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bothways.evaluation import Estimate, Report
 from bothways.evaluation.report import remarks_of
-from bothways.report.curves import MOST_POINTS, reliability_diagram, reliability_panel, scatter
+from bothways.report.charts import MAX_POINTS, reliability_diagram, reliability_panel, scatter
 from bothways.report.drawing import short_label
 from bothways.report.matrices import confusion_matrix
 from bothways.report.page import Block, Figure, KeyFigure, KeyFigures, Page, Paragraph, Section, Table
 
-MOST_IN_MATRIX = 30
-"""Classes up to which a confusion matrix is legible."""
+MAX_IN_MATRIX = 30
+"""Maximum number of classes in a legible confusion matrix."""
 
-MOST_PAIRS = 30
-"""Pairs of classes that are listed where a matrix would not be legible."""
+MAX_PAIRS = 30
+"""Number of confused pairs to list if a matrix would be illegible."""
 
 LOWER_IS_BETTER = ("brier", "nll", "ece", "mce", "hamming_loss", "mse", "mae", "rmse", "loss", "perplexity")
 
 _CLASSES = ("Classes", "Class", "Texts")
-# What the rows of a table of precision and recall are of each kind of report: title, heading, and what is counted.
+# Rows of a table of precision and recall by kind of report: title, heading, and the unit that is counted.
 _KINDS = {
     "span tagging": ("Spans", "Label", "Spans"),
     "tagging": ("Tags", "Tag", "Words"),
@@ -29,13 +29,13 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """A task that was evaluated.
+    """The evaluation of a task.
 
     Attributes:
         report: Its metrics.
-        card: The card that is saved with the model.
-        uncalibrated: Metrics of the same rows without calibration; None where there is none.
-        points: True and predicted numbers of rows, where numbers are predicted.
+        card: The model card.
+        uncalibrated: Metrics of the same rows without calibration; None for an uncalibrated model.
+        points: True and predicted numbers of the rows, for regression.
     """
 
     report: Report
@@ -49,15 +49,12 @@ def evaluation_page(name: str, parts: Mapping[str, Evaluated], *, out_of_domain:
 
     Args:
         name: The name of the model.
-        parts: Its task under the name ``""``; of a model of several tasks each under its own.
-        out_of_domain: The detection of rows from elsewhere, if it was measured.
-
-    Raises:
-        MissingDependency: The extra ``report`` is not installed.
+        parts: The evaluation of each task by name; ``""`` for the only one.
+        out_of_domain: The detection of out-of-domain rows, if it was measured.
     """
     sections = [section for task, part in parts.items() for section in _sections(task, part)]
     if out_of_domain is not None:
-        sections.append(_outside(out_of_domain))
+        sections.append(_out_of_domain(out_of_domain))
     sections += [_card(task, part.card) for task, part in parts.items() if part.card]
     titles = dict.fromkeys(part.report.title for part in parts.values())
     return Page(
@@ -69,7 +66,7 @@ def evaluation_page(name: str, parts: Mapping[str, Evaluated], *, out_of_domain:
 
 
 def _sections(task: str, part: Evaluated) -> Iterator[Section]:
-    """Yield the sections of a task, but for its card."""
+    """Yield the sections of a task, except for its card."""
     report, before, named = part.report, part.uncalibrated, f"{task}: " if task else ""
     yield Section(f"{named}Metrics", (_headline(report.estimates), _metrics(report, before), *_notes(report)))
     if part.points:
@@ -83,7 +80,7 @@ def _sections(task: str, part: Evaluated) -> Iterator[Section]:
 
 
 def reliability_figure(report: Report, uncalibrated: Report | None) -> Figure:
-    """Reliability diagrams before and after calibration, or the one of a model without."""
+    """Draw reliability diagrams before and after calibration, or a single one without calibration."""
     drawn: str | tuple[str, str] = reliability_panel(report.reliability, "As stated")
     errors = f"is {report.ece.value:.3f}"
     if uncalibrated is not None:
@@ -91,15 +88,15 @@ def reliability_figure(report: Report, uncalibrated: Report | None) -> Figure:
         errors = f"before and after it is {uncalibrated.ece.value:.3f} and {report.ece.value:.3f}"
     return Figure(
         drawn,
-        "How often the model is right (height) where it states a confidence (width). On the dashed line the two agree; "
-        "dots above it are answers of which more were right than the model said.",
+        "Accuracy (height) by confidence (width). On the dashed line the two agree; dots above it are answers that "
+        "were right more often than the model predicted.",
         f"Reliability{'' if uncalibrated is None else ' before and after calibration'}; the expected calibration error "
         f"{errors}.",
     )
 
 
 def confusion_figure(report: Report, remark: str = "") -> Figure:
-    """Return the confusion matrix, with a remark in its caption."""
+    """Draw the confusion matrix, with a remark in its caption."""
     words = f"True classes in rows, predicted ones in columns. {remark}".rstrip()
     return Figure(confusion_matrix(report.labels, report.confusion), words, f"Confusion matrix. {words}")
 
@@ -126,14 +123,14 @@ def _metrics(report: Report, uncalibrated: Report | None) -> Table:
 
 
 def _notes(report: Report) -> list[Block]:
-    """Paragraphs on how the rows were read and scored."""
+    """Return paragraphs on how the rows were read and scored."""
     rules = [f"{_word(name)}: {value}" for name, value in report.settings.items()]
     lines = [*(f"{rule}." for rule in rules), *report.remarks, *(f"{line}." for line in remarks_of(report.tokens_read))]
     return [Paragraph(line) for line in lines]
 
 
 def _numbers(points: Sequence[tuple[float, float]]) -> Figure:
-    drawn = f" {MOST_POINTS:,} of {len(points):,} rows, drawn at random." if len(points) > MOST_POINTS else ""
+    drawn = f" {MAX_POINTS:,} of {len(points):,} rows, drawn at random." if len(points) > MAX_POINTS else ""
     words = f"Predicted numbers (height) against true ones (width); on the dashed line the two agree.{drawn}"
     return Figure(scatter(points, "true", "predicted"), words, words)
 
@@ -147,16 +144,15 @@ def _reliability(report: Report, uncalibrated: Report | None) -> list[Block]:
     if report.kind == "classification":
         blocks.append(
             Paragraph(
-                f"On as many texts as these, probabilities without any error would show "
-                f"{report.values['ece_noise']:.3f} on average; what is above that is lack of calibration. With as many "
-                "bins as the texts bear it is "
-                f"{report.values['ece_sweep']:.3f}."
+                f"With this number of texts, perfectly calibrated probabilities have an error of "
+                f"{report.values['ece_noise']:.3f} on average; the rest is lack of calibration. With as many bins as "
+                f"the number of texts allows, the error is {report.values['ece_sweep']:.3f}."
             )
         )
     return blocks
 
 
-def _outside(report: Report) -> Section:
+def _out_of_domain(report: Report) -> Section:
     figures = [KeyFigure(_word(name), f"{each.value:.3f}", _interval(each)) for name, each in report.estimates.items()]
     blocks: list[Block] = [
         KeyFigures(tuple(figures)),
@@ -168,24 +164,24 @@ def _outside(report: Report) -> Section:
     if kept is not None and passed is not None:
         blocks.append(
             Paragraph(
-                f"At the model's own threshold {kept:.1%} of its domain's texts are taken for such, and "
-                f"{passed:.1%} of the others."
+                f"At its own threshold the model accepts {kept:.1%} of the texts of its domain, and {passed:.1%} of "
+                "the others."
             )
         )
-    return Section("Texts from elsewhere", (*blocks, *_notes(replace(report, settings={}, values={}, notes=()))))
+    return Section("Out-of-domain texts", (*blocks, *_notes(replace(report, settings={}, values={}, notes=()))))
 
 
 def _classes(report: Report) -> Iterator[Block]:
-    """Yield the confusion matrix, or where it would be too large the pairs that are confused most; then every class."""
+    """Yield the confusion matrix, or the most confused pairs if it would be too large; then every class."""
     _, one, counted = _KINDS.get(report.kind, _CLASSES)
-    # A matrix has room for the beginnings and ends of labels, which must tell them apart.
+    # A matrix shows the first and last characters of labels, which must be distinct.
     distinct = len({short_label(label) for label in report.labels}) == len(report.labels)
-    if report.confusion and len(report.labels) <= MOST_IN_MATRIX and distinct:
+    if report.confusion and len(report.labels) <= MAX_IN_MATRIX and distinct:
         yield confusion_figure(report)
-    elif pairs := report.confused_pairs(MOST_PAIRS):
+    elif pairs := report.confused_pairs(MAX_PAIRS):
         shown = tuple((each.truth, each.predicted, f"{each.count:,}", f"{each.share:.1%}") for each in pairs)
         heading = (f"True {one.lower()}", "Predicted as", counted, "Of the true ones")
-        yield Table(heading, shown, "What is most often taken for something else.", heading[2:])
+        yield Table(heading, shown, "The most frequent confusions.", heading[2:])
     own = any(row.threshold is not None for row in report.per_class)
     columns = (one, "Precision", "Recall", "F1", counted, "Predicted", *(("Threshold",) if own else ()))
     rows = tuple(
@@ -211,7 +207,7 @@ def _members(report: Report) -> Iterator[Block]:
     yield Table(columns, rows, "Each member of the ensemble by itself, on the same rows.", columns[1:])
     shown = ", ".join(f"{_word(name).lower()} {value:.4f}" for name, value in report.disagreement.items())
     if shown:
-        yield Paragraph(f"How far the members are apart, on average: {shown}.")
+        yield Paragraph(f"Average disagreement of the members: {shown}.")
 
 
 def _card(task: str, card: Mapping[str, object]) -> Section:
@@ -233,7 +229,6 @@ def _facts(name: str, value: object) -> list[tuple[str, str]]:
 
 
 def _in_a_line(value: object) -> str:
-    """One of several objects, such as the validations of a training."""
     return ", ".join(f"{key} {each}" for key, each in _facts("", value))
 
 

@@ -1,4 +1,4 @@
-"""The page that explains a prediction: its words, and where the heads look."""
+"""The page that explains a prediction: the contributions of its words, and the attention of the heads."""
 
 import numpy as np
 
@@ -61,13 +61,13 @@ def _words(found: Attribution) -> Section:
         KeyFigures(tuple(figures)),
         Figure(
             _drawn(found),
-            "Blue words speak for the prediction, red ones against it; the strongest is the darkest. Words that cannot "
-            "be left out are underlined with dots.",
+            "Blue words support the prediction, red ones contradict it; darker is stronger. Words that cannot be left "
+            "out are underlined with dots.",
             "The text with each word shaded by its contribution.",
         ),
         Paragraph(
-            f"The contribution of a word is {_METHODS[found.method]}. Scores are uncalibrated. An attribution says how "
-            "a score would change by this rule, not why the model decides as it does."
+            f"The contribution of a word is {_METHODS[found.method]}. Scores are uncalibrated. An attribution shows "
+            "how the score would change by this rule, not why the model decides as it does."
         ),
     ]
     if rows:
@@ -98,17 +98,17 @@ def _attention(found: Explanation, attention: TextAttention) -> Section:
                     token_map(tokens, weights_SS, f"{title}: both ways"),
                     token_map(tokens, causal(weights_SS), f"{title}: to the left only"),
                 ),
-                "Each row says where one token looks. On the left the head as it is, on the right what a causal mask "
-                "would leave of it. The head is the one of the last layer that looks most at distant words.",
+                "Each row shows where one token looks: on the left the whole head, on the right with a causal mask. "
+                "It is the head of the last layer that looks most at distant words.",
                 "Two maps of attention weights between the tokens.",
             ),
             Figure(
                 token_map(tokens, rollout(attention), "rollout over all layers", width=560),
-                "Rollout (Abnar and Zuidema 2020): how much of each token can have reached a place of the last layer, "
-                "by the weights of all layers and the residual connections.",
+                "Rollout (Abnar and Zuidema 2020): how much of each token can have reached each place of the last "
+                "layer, by the weights of all layers and the residual connections.",
                 "A map of rolled out attention between the tokens.",
             ),
-            Paragraph("Attention says where a head reads. It is no reason for a prediction."),
+            Paragraph("Attention shows where a head reads. It is not the reason for a prediction."),
         ),
     )
 
@@ -119,7 +119,7 @@ def _all_heads(attention: TextAttention) -> Section:
         (
             Figure(
                 head_grid(attention.weights_LNSS),
-                "A row for each layer, a column for each head. Diagonals are heads that look at a neighbour, upright "
+                "A row for each layer, a column for each head. Diagonals are heads that look at a neighbour, vertical "
                 "lines heads that look at one token from everywhere, mostly [CLS] or [SEP].",
                 "Small maps of the attention of all heads.",
             ),

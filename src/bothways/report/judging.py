@@ -1,11 +1,10 @@
-"""Pages of judged systems: success rates with intervals, the judge's calibration, its mistakes, the assumptions."""
+"""Pages of judged systems: success rates with intervals, the judge's calibration and mistakes, the assumptions."""
 
 from collections.abc import Mapping, Sequence
 
 from bothways.judging import JudgeReport, SystemRanking, SystemScore
-from bothways.judging.scoring import labels_worth
-from bothways.report.bars import Bar, bars
-from bothways.report.curves import reliability_panel
+from bothways.judging.scoring import equivalent_labels
+from bothways.report.charts import Bar, bars, reliability_panel
 from bothways.report.drawing import short_label
 from bothways.report.page import (
     Block,
@@ -23,8 +22,8 @@ from bothways.report.page import (
 )
 
 _METHODS = {
-    "ppi++": "labels and judge, the judge weighed by what it is worth",
-    "ppi": "labels and judge, the judge trusted fully",
+    "ppi++": "labels and judge, the judge weighted by its accuracy",
+    "ppi": "labels and judge, the judge with full weight",
     "classical": "the labels alone",
 }
 _FOOTER = "Written by “bothways judge”."
@@ -35,18 +34,15 @@ def score_page(score: SystemScore, *, judge: Mapping[str, str], command: str) ->
 
     Args:
         score: Its success rate.
-        judge: What to say of the judge.
-        command: The command line that makes the page again.
-
-    Raises:
-        MissingDependency: The extra ``report`` is not installed.
+        judge: Facts about the judge.
+        command: The command line that reproduces the page.
     """
     estimate = score.estimate
     figures = (
         KeyFigure("Success rate", f"{estimate.value:.3f}", _interval(estimate.low, estimate.high, estimate.level)),
         KeyFigure("Human labels", f"{estimate.labels:,}", f"of {score.rows:,} rows"),
-        KeyFigure("Labels they are worth", labels_worth(estimate), "to an interval from labels alone"),
-        KeyFigure("Judge alone", f"{score.judge_mean:.3f}", "corrected by nothing"),
+        KeyFigure("Equivalent labels", equivalent_labels(estimate), "for an interval from labels alone"),
+        KeyFigure("Judge alone", f"{score.judge_mean:.3f}", "uncorrected"),
     )
     drawn = [Bar(name, each.value, (each.low, each.high)) for name, each in score.estimates.items()]
     rows = tuple(
@@ -79,11 +75,8 @@ def ranking_page(ranking: SystemRanking, *, judge: Mapping[str, str], command: s
 
     Args:
         ranking: The systems in order.
-        judge: What to say of the judge.
-        command: The command line that makes the page again.
-
-    Raises:
-        MissingDependency: The extra ``report`` is not installed.
+        judge: Facts about the judge.
+        command: The command line that reproduces the page.
     """
     return Page(
         title=f"Ranking by {ranking.dimension.replace('_', ' ')}",
@@ -121,13 +114,13 @@ def _systems(ranking: SystemRanking) -> list[Block]:
             f"{each.estimate.low:.4f} to {each.estimate.high:.4f}",
             *((f"{ranking.truth[each.system]:.4f}",) if ranking.truth else ()),
             f"{each.estimate.labels:,} of {each.rows:,}",
-            labels_worth(each.estimate),
+            equivalent_labels(each.estimate),
             f"{each.judge_mean:.4f}",
         )
         for each in ranking.systems
     )
     caption = f"Success rates with {estimate.level:.0%} intervals ({estimate.method})."
-    worth = "“Worth” is how many labels an interval from labels alone would need to be as narrow."
+    worth = "“Worth” is the number of labels that alone would give as narrow an interval."
     return [
         KeyFigures(tuple(figures)),
         Figure(bars(drawn, "success rate", (0.0, 1.0), 3), caption, caption),
@@ -158,17 +151,17 @@ def _separation(ranking: SystemRanking) -> str:
     first = ranking.comparisons[0]
     names = f"{first.first} and {first.second}"
     if ranking.separating_labels is None:
-        return f"Even labels of all rows would not separate {names}, if their difference is as it looks now."
+        return f"Even labels of all rows would not separate {names}, if their difference is as estimated."
     if ranking.separating_labels == 0:
-        return f"The interval of the difference of {names} leaves out 0: no further labels are needed to separate them."
+        return f"The interval of the difference between {names} excludes 0: they need no further labels."
     return (
         f"About {ranking.separating_labels:,} more labels of each, drawn at random, would separate {names}, if their "
-        "difference is as it looks now."
+        "difference is as estimated."
     )
 
 
 def _judge(quality: JudgeReport, judge: Mapping[str, str]) -> list[Section]:
-    """Sections on the judge: its agreement with the labels, and where it was sure and wrong."""
+    """Return sections on the judge: its agreement with the labels, and its confident mistakes."""
     estimates = quality.report.estimates
     figures = [
         KeyFigure(title, f"{each.value:.3f}", _interval(each.low, each.high, 0.95))
@@ -180,8 +173,8 @@ def _judge(quality: JudgeReport, judge: Mapping[str, str]) -> list[Section]:
         if each is not None
     ]
     words = (
-        "How often the judge agrees with the human labels (height) where it states a confidence (width). On the dashed "
-        "line the two agree."
+        "Agreement with the human labels (height) by the judge's confidence (width). On the dashed line the two are "
+        "equal."
     )
     items = tuple(
         TextItem(
@@ -205,7 +198,7 @@ def _judge(quality: JudgeReport, judge: Mapping[str, str]) -> list[Section]:
         Figure(reliability_panel(quality.report.reliability, "As stated"), words, words),
         Table(("Judge", ""), facts),
     ]
-    caption = "Query, answer and passage, where the judge is most confident against the label. Either may be wrong."
+    caption = "Query, answer and passage where the judge contradicts the label most confidently. Either may be wrong."
     return [
         Section("The judge on the labelled rows", tuple(blocks)),
         Section("Most confident disagreements", (TextList(items, caption),)),
@@ -214,16 +207,16 @@ def _judge(quality: JudgeReport, judge: Mapping[str, str]) -> list[Section]:
 
 def _assumptions(*, paired: bool, systems: int) -> Section:
     lines = [
-        "The labelled rows are a random sample of the rows of their system. Labels of rows that were chosen, such as "
-        "hard ones, make every interval here wrong.",
-        "The rows of a system are a random sample of the queries that it will meet; the rate is that of such queries.",
+        "The labelled rows are a random sample of the rows of their system. Labels of selected rows, such as hard "
+        "ones, make every interval here wrong.",
+        "The rows of a system are a random sample of the queries that it will meet; the rate refers to such queries.",
         "The labels are right. The intervals hold however often the judge is wrong: a bad judge makes them wide, not "
         "wrong. The judge was not trained on the labelled rows.",
     ]
     if systems > 1:
         lines.append(
-            "The probability that a system is better takes the true difference to be normal (or Student's t) about its "
-            "estimate. Each interval holds for itself; of many, some will miss."
+            "The probability that a system is better assumes that the true difference is normal (or Student's t) "
+            "around its estimate. Each interval holds by itself; of many, some will miss the truth."
         )
     if paired:
         lines.append("Systems that answered the same queries are compared query by query.")

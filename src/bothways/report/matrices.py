@@ -30,22 +30,18 @@ if TYPE_CHECKING:
 # From this share of the accent colour on, white text has more contrast on a light page than dark text.
 _WHITE_TEXT_FROM = 0.75
 _FAINTEST_DRAWN = 0.0005
-_SLANTED_FROM = 24  # pixels; labels of narrower columns stand upright
+_SLANTED_FROM = 24  # pixels; labels of narrower columns are vertical
 
 
 def confusion_matrix(labels: Sequence[str], counts: npt.ArrayLike) -> str:
-    """Return a confusion matrix with its counts, coloured by the share of each row (of each true class).
+    """Draw a confusion matrix with its counts, coloured by the share of each true class (row).
 
     Args:
         labels: The classes, in the order of rows and columns.
         counts: (C, C) whole numbers; rows are true classes, columns predicted ones.
 
-    Returns:
-        The SVG.
-
     Raises:
         InvalidInput: No label, a matrix of another shape, or an entry that is not a whole number from 0.
-        MissingDependency: The extra ``report`` is not installed.
     """
     require_extra("drawing a confusion matrix")
     import altair as alt
@@ -70,21 +66,17 @@ def confusion_matrix(labels: Sequence[str], counts: npt.ArrayLike) -> str:
 
 
 def attention_map(tokens: Sequence[str], weights_SS: npt.ArrayLike, title: str = "") -> str:
-    """Return a map of how much each token (row) attends to each token (column).
+    """Draw the attention of each token (row) to each token (column).
 
-    The colour runs with the square root of the weight, so that weights of a few per cent can still be told apart.
+    The colour follows the square root of the weight, so that weights of a few per cent remain distinct.
 
     Args:
-        tokens: The S tokens, special ones and repeated ones included.
+        tokens: The S tokens, with special and repeated ones.
         weights_SS: (S, S) weights from 0 to 1; a row sums to 1 for a single head or a mean over heads.
         title: A line above the map.
 
-    Returns:
-        The SVG.
-
     Raises:
         InvalidInput: No token, weights of another shape, or a weight outside 0 to 1.
-        MissingDependency: The extra ``report`` is not installed.
     """
     require_extra("drawing an attention map")
     checked_SS = _checked_weights(tokens, weights_SS)
@@ -104,20 +96,13 @@ def attention_pair(
     causal_weights_SS: npt.ArrayLike,
     captions: tuple[str, str] = ("Encoder: both ways", "Causal: to the left only"),
 ) -> tuple[str, str]:
-    """Return the attention of an encoder and of a causal model over the same tokens, in the same colours.
+    """Draw the attention of an encoder and of a causal model over the same tokens, in the same colours.
 
     Args:
         tokens: The S tokens.
         encoder_weights_SS: (S, S), as for ``attention_map``.
         causal_weights_SS: (S, S), as for ``attention_map``.
         captions: The titles of the two maps.
-
-    Returns:
-        One SVG for each map.
-
-    Raises:
-        InvalidInput: As for ``attention_map``.
-        MissingDependency: The extra ``report`` is not installed.
     """
     return (
         attention_map(tokens, encoder_weights_SS, captions[0]),
@@ -126,7 +111,6 @@ def attention_pair(
 
 
 def _shade(title: str, format_: str, ticks: list[float], scale: Literal["linear", "sqrt"]) -> "alt.Color":
-    """Return the accent colour by the cell's ``shade`` from 0 to 1, with a legend below the map."""
     import altair as alt
 
     legend = alt.Legend(
@@ -142,12 +126,11 @@ def _shade(title: str, format_: str, ticks: list[float], scale: Literal["linear"
 
 
 def _grid(cells: list[dict[str, Any]], labels: Sequence[str], step: float, x_title: str, y_title: str) -> "alt.Chart":
-    """Square cells of ``step`` pixels, the first row on top, the columns named above."""
     import altair as alt
 
     size = min(LABEL_SIZE, step - 3)
     shared: dict[str, Any] = {"labelExpr": indexed_labels(labels), "labelFontSize": size, "labelOverlap": False}
-    # Level where every label fits above its column, else slanted, else upright.
+    # Horizontal if every label fits above its column, else slanted, else vertical.
     angle = 0 if label_width(labels) <= step - 6 else -45 if step >= _SLANTED_FROM else -90
     slant: dict[str, Any] = {"labelAlign": "left", "labelBaseline": "middle"} if angle else {}
     width = label_width(labels, size)
@@ -163,12 +146,12 @@ def _grid(cells: list[dict[str, Any]], labels: Sequence[str], step: float, x_tit
 
 
 def _overhang(labels: Sequence[str]) -> float:
-    """Room on the right for a slanted last label, which may be wider in the reader's font."""
+    # A slanted last label may be wider in the reader's font.
     return 4 + 0.12 * label_width(labels[-1:])
 
 
 def _attention_step(tokens: Sequence[str]) -> float:
-    """Return the size of a cell that a panel has room for; slanted labels need some on the right too."""
+    # Slanted labels need space on the right too.
     room = PANEL_WIDTH - label_width(tokens) - 40
     slanted = (room - label_width(tokens[-1:])) / len(tokens)
     upright = min(room / len(tokens), _SLANTED_FROM - 1)
@@ -180,7 +163,7 @@ def _checked_counts(labels: Sequence[str], counts: npt.ArrayLike) -> npt.NDArray
     if not (np.isfinite(given).all() and (given >= 0).all() and (given == np.floor(given)).all()):
         raise InvalidInput(
             "the counts of a confusion matrix: expected whole numbers from 0, got others. "
-            "Pass the counts themselves; the chart works out the shares."
+            "Pass the counts; the chart computes the shares."
         )
     return given.astype(np.int64)
 

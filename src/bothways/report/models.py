@@ -1,22 +1,18 @@
 """The page that compares models measured on this machine."""
 
 from bothways.advice.comparing import ComparedModel, ModelComparison
-from bothways.report.bars import Bar, BarGroup, bars, grouped_bars
+from bothways.report.charts import Bar, BarGroup, bars, grouped_bars
 from bothways.report.page import Block, Figure, KeyFigure, KeyFigures, Page, Paragraph, Section, Table
 
 _TEACHER, _STUDENT = "google-bert/bert-base-uncased", "distilbert/distilbert-base-uncased"
 
 
 def model_comparison_page(comparison: ModelComparison) -> Page:
-    """Return the page of a comparison.
-
-    Raises:
-        MissingDependency: The extra ``report`` is not installed.
-    """
+    """Return the page of a comparison."""
     names = ", ".join(_short(each) for each in comparison.models)
     return Page(
         title="Encoders, measured here",
-        subtitle=f"Speed and memory of {names} on this machine, beside what is counted and what was published.",
+        subtitle=f"Speed and memory of {names} on this machine, beside counted and published figures.",
         sections=(
             _summary(comparison),
             _speed(comparison),
@@ -33,7 +29,7 @@ def _short(model: ComparedModel) -> str:
 
 
 def _middle(comparison: ModelComparison) -> int:
-    """Index of the length that single numbers are given for, the one nearest to a paragraph of 128 tokens."""
+    """Return the index of the length nearest to a paragraph of 128 tokens, which single numbers refer to."""
     return min(range(len(comparison.lengths)), key=lambda at: abs(comparison.lengths[at] - 128))
 
 
@@ -83,7 +79,6 @@ def _overview(comparison: ModelComparison, at: int) -> Table:
 
 
 def _distilled(comparison: ModelComparison, at: int) -> tuple[Paragraph, ...]:
-    """Return the gain of distillation, if both BERT and DistilBERT were measured."""
     by_name = {model.card.name: model for model in comparison.models}
     if not {_TEACHER, _STUDENT} <= by_name.keys():
         return ()
@@ -113,8 +108,8 @@ def _speed(comparison: ModelComparison) -> Section:
         + "; ".join(f"{group.label} {', '.join(f'{value:,.0f}' for value in group.values)}" for group in groups),
     )
     words = (
-        "More is better. Layers that share their weights, as ALBERT's do, save no time: the arithmetic is that of "
-        "depth and width. Random weights are as fast as trained ones."
+        "More is better. Layers that share their weights, as in ALBERT, save no time: the arithmetic depends on depth "
+        "and width. Random weights are as fast as trained ones."
     )
     return Section("Speed by length", (Paragraph(words), figure))
 
@@ -133,7 +128,7 @@ def _latency(comparison: ModelComparison) -> Section:
 def _memory(comparison: ModelComparison) -> Section:
     known = [(model, model.measured.peak_bytes) for model in comparison.models if model.measured.peak_bytes]
     if not known:
-        return Section("Memory", (Paragraph("This system does not tell how much memory a process has taken."),))
+        return Section("Memory", (Paragraph("This system does not report the memory of a process."),))
     rows = [Bar(_short(model), peak / 1e6) for model, peak in known]
     base = min(model.measured.runtime_bytes or 0 for model, _ in known)
     figure = Figure(
@@ -143,8 +138,8 @@ def _memory(comparison: ModelComparison) -> Section:
         "Memory in MB: " + ", ".join(f"{row.label} {row.value:,.0f}" for row in rows),
     )
     words = (
-        f"Of each bar, {base / 1e6:,.0f} MB are Python and torch before any model is there. Here shared weights and "
-        "narrow embeddings do count. Training takes several times as much: “bothways cost” says how much."
+        f"{base / 1e6:,.0f} MB of each bar are Python and torch before a model is loaded. Shared weights and narrow "
+        "embeddings save memory. Training takes several times as much: “bothways cost” estimates it."
     )
     return Section("Memory", (Paragraph(words), figure))
 
@@ -157,9 +152,6 @@ def _how(comparison: ModelComparison) -> Section:
         ("Weights", "random, float32; nothing was downloaded"),
         ("Lengths", ", ".join(f"{length:,}" for length in comparison.lengths) + " tokens"),
         ("Batch", f"{comparison.batch} texts of one length, every token computed to the end"),
-        (
-            "Figures",
-            "medians after a warm-up, each model in a process of its own; other programs disturb them",
-        ),
+        ("Figures", "medians after a warm-up, each model in a process of its own; other programs disturb them"),
     )
     return Section("How it was measured", (Table(("What", "How"), rows),))

@@ -1,11 +1,13 @@
-"""A report as data, and its rendering to one HTML file that needs nothing else.
+"""A report as data, and its rendering to one self-contained HTML file.
 
-The macros of ``templates/blocks.html`` draw the blocks; a block's ``kind`` is the name of its macro. The file has no
-script, font, image or style from elsewhere, and its content security policy forbids a browser to fetch any. The same
-page always gives the same bytes.
+The macros of ``templates/blocks.html`` draw the blocks; a block's ``kind`` is the name of its macro. The file holds no
+external script, font, image or style, and its content security policy forbids a browser to fetch any. The same page
+always gives the same bytes.
 """
 
 import os
+import re
+import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
@@ -13,13 +15,23 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from bothways.errors import InvalidInput
 from bothways.report.drawing import printable, require_extra, storable
-from bothways.report.embedding import embedded_svg
 from bothways.storage import new_file
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
 LONGEST_TEXT = 600  # characters of one text in a TextList; the rest is only counted
+
+_SVG = "{http://www.w3.org/2000/svg}"
+_XLINK_HREF = "{http://www.w3.org/1999/xlink}href"
+# The elements that Vega's SVG writer uses, and their kin; no script, style, image, link or foreign HTML.
+_ELEMENTS = frozenset(
+    {"svg", "g", "path", "rect", "line", "circle", "ellipse", "polyline", "polygon", "text", "tspan", "title", "desc"}
+    | {"defs", "clipPath", "linearGradient", "radialGradient", "stop", "use"}
+)
+# Left out, so that the page's font applies, its style sheet matches no class, and the figure is described as a whole.
+_LEFT_OUT = frozenset({"class", "font-family", "pointer-events", "role", "version"})
+_REFERENCE = re.compile(r"url\(\s*(['\"]?)(.*?)\1\s*\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +49,7 @@ class Table:
     Attributes:
         columns: The names of the columns.
         rows: The cells, as many in a row as there are columns.
-        caption: What the table shows.
+        caption: The caption.
         numeric: The names of the columns to align on the right.
     """
 
@@ -50,11 +62,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A drawing, or several that stand side by side where there is room for that.
+    """A drawing, or several side by side on wide screens.
 
     Attributes:
-        svg: What the chart functions of this package return.
-        caption: What the figure shows and what to see in it.
+        svg: The drawings, from the chart functions of this package.
+        caption: The content of the figure and its message.
         alternative: A description for readers who cannot see it.
     """
 
@@ -71,7 +83,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class KeyFigure:
-    """A number to be seen first, such as ``KeyFigure("Accuracy", "0.913", "95% interval 0.904 to 0.921")``."""
+    """A number to read first, such as ``KeyFigure("Accuracy", "0.913", "95% interval 0.904 to 0.921")``."""
 
     label: str
     value: str
@@ -96,7 +108,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class TextItem:
-    """A text with facts and tables about it; of a text over 600 characters the beginning is shown."""
+    """A text with facts and tables about it; texts over 600 characters are cut."""
 
     text: str
     facts: tuple[Fact, ...] = ()
@@ -104,7 +116,7 @@ class TextItem:
 
     @property
     def beginning(self) -> str:
-        """Return at most ``LONGEST_TEXT`` characters, up to the end of a word if one ends near."""
+        """The first ``LONGEST_TEXT`` characters, up to the end of a word if one ends near."""
         if len(self.text) <= LONGEST_TEXT:
             return self.text
         end = self.text.rfind(" ", LONGEST_TEXT - 40, LONGEST_TEXT)
@@ -122,7 +134,7 @@ class TextList:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Lines to be typed or read as they are, such as commands."""
+    """Lines in a fixed-width font, such as commands."""
 
     kind: ClassVar = "code"
     lines: tuple[str, ...]
@@ -142,7 +154,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A whole report; it gets a list of contents from its second section on."""
+    """A whole report, with a table of contents if it has several sections."""
 
     title: str
     subtitle: str
@@ -151,10 +163,10 @@ class Page:
 
 
 def write(page: Page, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
-    """Render ``page`` into the file ``path``, whole or not at all.
+    """Render a page into a file, whole or not at all.
 
     Raises:
-        InvalidInput: As for ``render``.
+        InvalidInput: As for `render`.
         OutputExists: ``path`` exists and ``overwrite`` is false.
         OutOfDisk: The disk is full.
     """
@@ -169,7 +181,6 @@ def render(page: Page) -> str:
     Raises:
         InvalidInput: A table's rows or numeric columns do not match its columns, or a figure is not an SVG drawing or
             holds a script or a reference to something outside.
-        MissingDependency: The extra ``report`` is not installed.
     """
     require_extra("a report")
     for section in page.sections:
@@ -193,7 +204,7 @@ def _template() -> "Template":
         undefined=StrictUndefined,
     )
     environment.filters["printable"] = printable
-    environment.filters["drawing"] = lambda svg, prefix: Markup(embedded_svg(svg, prefix=prefix))
+    environment.filters["drawing"] = lambda svg, prefix: Markup(_embedded_svg(svg, prefix=prefix))
     return environment.get_template("page.html")
 
 
@@ -209,3 +220,81 @@ def _check_table(table: Table) -> None:
                 f"row {at} of a table: expected {len(table.columns)} cells, one for each of {list(table.columns)}, "
                 f"got {len(row)}. Give the row an empty cell where it has no value."
             )
+
+
+# --- drawings ---
+
+
+def _embedded_svg(svg: str, *, prefix: str) -> str:
+    """Return a drawing for an HTML page, each of its ids with a prefix; refuse whatever could run or be fetched.
+
+    The drawing is parsed and written anew, without namespaces, which HTML does not need. It gets its width as CSS
+    variable ``--width``, for the page to limit it to.
+    """
+    if "<!" in svg:
+        raise InvalidInput(
+            "a figure's SVG: expected no document type, entity or comment, got '<!'. Pass the plain <svg> element."
+        )
+    try:
+        root = ElementTree.fromstring(svg)
+    except ElementTree.ParseError as error:
+        raise InvalidInput(
+            f"a figure: expected a well-formed SVG drawing, got one that does not parse ({error}). "
+            "Pass what a chart function of this package returns."
+        ) from error
+    if root.tag.removeprefix(_SVG) != "svg" or "viewBox" not in root.attrib:
+        raise InvalidInput(
+            f"a figure: expected an <svg> element with a viewBox, got <{root.tag}> with {sorted(root.attrib)}. "
+            "Pass what a chart function of this package returns."
+        )
+    for element in root.iter():
+        element.tag = _checked_tag(element.tag)
+        element.attrib = dict(
+            _checked_attribute(key, value, prefix)
+            for key, value in element.attrib.items()
+            if key not in _LEFT_OUT and not key.startswith("aria-")
+        )
+    _size_by_page(root)
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _size_by_page(root: ElementTree.Element) -> None:
+    """Leave the size on the page to the style sheet, which knows the width of the screen."""
+    try:
+        width = float(root.attrib["viewBox"].split()[2])
+    except (IndexError, ValueError) as error:
+        raise InvalidInput(
+            f"a figure: expected a viewBox of four numbers, got {root.attrib['viewBox']!r}. "
+            "Pass what a chart function of this package returns."
+        ) from error
+    for key in ("width", "height"):
+        root.attrib.pop(key, None)
+    root.attrib["style"] = f"--width: {width:g}px"
+    root.attrib["aria-hidden"] = "true"  # described by the figure's alternative text
+
+
+def _checked_tag(tag: str) -> str:
+    name = tag.removeprefix(_SVG)
+    if name not in _ELEMENTS:
+        raise InvalidInput(
+            f"a figure's SVG: expected only drawing elements, got <{name}>. Remove it; reports run and fetch nothing."
+        )
+    return name
+
+
+def _checked_attribute(key: str, value: str, prefix: str) -> tuple[str, str]:
+    """Return the attribute with ids and references to ids prefixed."""
+    name = "href" if key == _XLINK_HREF else key
+    if name == "href" and value.startswith("#"):
+        return name, f"#{prefix}{value[1:]}"
+    if name == "id":
+        return name, prefix + value
+    references = [match[2] for match in _REFERENCE.finditer(value)] if "url" in value.lower() else []
+    outside = any(not reference.startswith("#") for reference in references)
+    hidden = "url" in value.lower() and not references
+    if name.lower().startswith("on") or name in ("href", "style") or outside or hidden:
+        raise InvalidInput(
+            f"a figure's SVG: expected attributes that only draw, got {name}={value!r}. "
+            "Remove it; reports run and fetch nothing."
+        )
+    return name, _REFERENCE.sub(lambda match: f"url(#{prefix}{match[2][1:]})", value)

@@ -1,7 +1,7 @@
-"""Drawings of tokens and words, of any length: maps of attention, all heads at once, words shaded by weight.
+"""Drawings of tokens and words for texts of any length: attention maps, all heads at once, words shaded by weight.
 
-A map of 512 tokens has 262,144 cells. So long maps show the largest weight of each block of cells, name every so many
-tokens, and are drawn as one path for each of a few shades: they stay small, and quick.
+A map of 512 tokens has 262,144 cells. Long maps therefore show the largest weight of each block of cells, name only
+some tokens, and draw one path for each of a few shades, so that they stay small and fast.
 
 Shapes: L layers, N heads, S tokens, W words.
 """
@@ -17,26 +17,23 @@ from bothways.report.drawing import ACCENT, FONT, INK, label_width, printable, s
 
 NEGATIVE = "#b4532a"
 WIDTH = 760.0
-# A line of words: a phone shows it at two thirds, where WIDTH would be too small to read.
+# Width of a line of words: phones show it at two thirds, and WIDTH would be illegible.
 _LINE = 540.0
-# Blocks along a side of a map, and of a map of one head among all.
-_MOST, _MOST_SMALL = 128, 24
+# Blocks along the side of a map, and of one head's map among all.
+_MAX_BLOCKS, _MAX_SMALL = 128, 24
 _LABELS = 40
 _SHADES = 16
 _FONT = f'font-family="{FONT}"'
 
 
 def token_map(tokens: Sequence[str], weights_SS: npt.ArrayLike, title: str, *, width: float = WIDTH / 2 - 8) -> str:
-    """Draw how much each token (row) attends to each token (column), for texts of any length.
+    """Draw the attention of each token (row) to each token (column); the shade follows the square root of the weight.
 
     Args:
         tokens: The S tokens.
         weights_SS: (S, S) weights from 0 to 1.
         title: A line above.
         width: Width of the drawing, in pixels.
-
-    Returns:
-        The SVG. The shade runs with the square root of the weight.
 
     Raises:
         InvalidInput: No token, or weights of another shape or outside 0 to 1.
@@ -56,7 +53,7 @@ def token_map(tokens: Sequence[str], weights_SS: npt.ArrayLike, title: str, *, w
         parts.append(_text(room - 5, top + middle, label, size, anchor="end", middle=True))
         x = room + middle
         parts.append(_text(x, top - 5, label, size, turn=f"rotate(-90 {x:.1f} {top - 5:.1f})", middle=True))
-    parts += [f'<g transform="translate({room:.1f} {top:.1f})">', *_cells(given_SS, side, _MOST), "</g>"]
+    parts += [f'<g transform="translate({room:.1f} {top:.1f})">', *_cells(given_SS, side, _MAX_BLOCKS), "</g>"]
     return _svg(parts, max(room + side + 4, 120.0), top + side + 4)
 
 
@@ -86,18 +83,18 @@ def head_grid(weights_LNSS: npt.ArrayLike, *, title: str = "") -> str:
         parts.append(_text(left - 6, y + side / 2, f"layer {layer}", 10, anchor="end", middle=True))
         for head in range(heads):
             parts.append(f'<g transform="translate({left + head * (side + gap):.1f} {y:.1f})">')
-            parts += [*_cells(given[layer, head], side, _MOST_SMALL), "</g>"]
+            parts += [*_cells(given[layer, head], side, _MAX_SMALL), "</g>"]
     return _svg(parts, left + heads * (side + gap), top + layers * (side + gap))
 
 
 def word_weights(words: Sequence[str], weights_W: npt.ArrayLike, title: str, *, breaks: Sequence[int] = ()) -> str:
-    """Draw a text with each word shaded by what it contributes, for or against.
+    """Draw a text with each word shaded by its contribution, for or against.
 
     Args:
         words: The words.
-        weights_W: Their weights; those that are not a number are underlined with dots.
+        weights_W: Their weights; words with NaN are underlined with dots.
         title: A line above.
-        breaks: Numbers of words that begin a new line.
+        breaks: Indices of the words that start a new line.
 
     Raises:
         InvalidInput: There are not as many weights as words, or no words.
@@ -137,7 +134,7 @@ def word_weights(words: Sequence[str], weights_W: npt.ArrayLike, title: str, *, 
 
 
 def stacked(drawings: Sequence[str], *, gap: float = 18.0) -> str:
-    """Return drawings of this module below each other, as one, on white for use outside of a page."""
+    """Stack drawings of this module into one, on white, for use outside of a page."""
     boxes = [list(map(float, each.split('viewBox="', 1)[1].split('"', 1)[0].split()[2:])) for each in drawings]
     margin = 16.0
     width, parts, y = max(box[0] for box in boxes), [], margin
@@ -149,9 +146,8 @@ def stacked(drawings: Sequence[str], *, gap: float = 18.0) -> str:
     return _svg([f'<rect width="{whole:.0f}" height="{high:.0f}" fill="white"/>', *parts], whole, high)
 
 
-def _cells(weights_SS: npt.NDArray[np.float64], side: float, most: int) -> list[str]:
-    """Return a frame and a path for each shade."""
-    pooled_PP = _pooled(weights_SS, most)
+def _cells(weights_SS: npt.NDArray[np.float64], side: float, limit: int) -> list[str]:
+    pooled_PP = _pooled(weights_SS, limit)
     step = side / len(pooled_PP)
     levels_PP = np.round(np.sqrt(pooled_PP) * _SHADES).astype(int)
     parts = [
@@ -169,12 +165,12 @@ def _cells(weights_SS: npt.NDArray[np.float64], side: float, most: int) -> list[
     return parts
 
 
-def _pooled(weights_SS: npt.NDArray[np.float64], most: int) -> npt.NDArray[np.float64]:
-    """Return the largest weight of each block, so many of them at most along a side."""
+def _pooled(weights_SS: npt.NDArray[np.float64], limit: int) -> npt.NDArray[np.float64]:
+    """Return the largest weight of each block, at most ``limit`` blocks along a side."""
     size = len(weights_SS)
-    if size <= most:
+    if size <= limit:
         return weights_SS
-    starts = np.arange(most) * size // most
+    starts = np.arange(limit) * size // limit
     pooled_PP: npt.NDArray[np.float64] = np.maximum.reduceat(np.maximum.reduceat(weights_SS, starts, 0), starts, 1)
     return pooled_PP
 
@@ -205,7 +201,7 @@ def _text(
     middle: bool = False,
     turn: str = "",
 ) -> str:
-    # A third of the size brings a label's middle to the line, in readers that know no dominant-baseline too.
+    # A third of the size centres a label on the line, also in readers without dominant-baseline.
     y += size / 3 if middle else 0
     turned = f' transform="{turn}"' if turn else ""
     return (

@@ -5,7 +5,7 @@ from judging_cases import LABEL, triples, without
 
 from bothways.errors import InvalidInput
 from bothways.judging import DIMENSIONS, read_triples
-from bothways.judging.matching import read_labels, with_labels
+from bothways.judging.labels import read_labels, with_labels
 
 CONTEXT, _, RELEVANT = DIMENSIONS.values()
 

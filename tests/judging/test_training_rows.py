@@ -1,13 +1,14 @@
-"""Rows for the training of a judge: what is held out shares nothing with the rest, and bad data are refused."""
+"""Rows for training a judge: held-out rows share nothing with the rest, negatives are wrong, bad data are refused."""
 
 import pytest
 from judging_cases import LABEL, triples, without
 
 from bothways.errors import InvalidInput
-from bothways.judging import DIMENSIONS
-from bothways.judging.preparing import prepare
+from bothways.judging import DIMENSIONS, Triple
+from bothways.judging.training_rows import make_negatives, prepare
 
 CONTEXT, FAITHFUL, _ = DIMENSIONS.values()
+WORDS = ("lions", "trains", "castles", "rivers", "violins", "glaciers")
 
 
 def texts(rows, column):
@@ -74,3 +75,58 @@ def test_a_judge_of_faithfulness_reads_query_and_answer_as_one_text():
     row = data.training[0].values
     assert row.keys() == {"query_and_answer", "passage", "answer_faithfulness"}
     assert row["query_and_answer"].split()[-1].startswith("w")
+
+
+# --- negatives ---
+
+
+def positives(document=False):
+    return [
+        Triple(
+            f"what of {word}?",
+            f"a passage about {word}, number {part}",
+            f"{word} {part}",
+            document=word if document else None,
+        )
+        for word in WORDS
+        for part in (1, 2)
+    ]
+
+
+@pytest.mark.parametrize("kind", ["weak", "strong", "both"])
+@pytest.mark.parametrize("dimension", DIMENSIONS.values(), ids=list(DIMENSIONS))
+def test_every_triple_gets_a_negative_that_is_right_for_no_one(dimension, kind):
+    rows = [Triple(each.query + str(number), each.passage, each.answer) for number, each in enumerate(positives())]
+    made = make_negatives(rows, dimension, kind, seed=1)
+    assert [each.label for each in made] == [0] * len(rows)
+    assert not {dimension.pair(each) for each in rows} & {dimension.pair(each) for each in made}
+    assert made == make_negatives(rows, dimension, kind, seed=1)
+
+
+def test_a_strong_negative_is_of_the_same_document():
+    rows = [
+        Triple(f"{each.query} {n}", each.passage, each.answer, document=each.document)
+        for n, each in enumerate(positives(document=True))
+    ]
+    for row, negative in zip(rows, make_negatives(rows, CONTEXT, "strong"), strict=True):
+        assert negative.passage != row.passage
+        assert negative.passage.split()[3] == row.passage.split()[3]
+
+
+def test_without_documents_a_strong_negative_is_the_nearest_by_words():
+    rows = [Triple(f"{each.query} {n}", each.passage, each.answer) for n, each in enumerate(positives())]
+    made = make_negatives(rows, CONTEXT, "strong")
+    for row, negative in zip(rows, made, strict=True):
+        assert negative.passage.split()[3] == row.passage.split()[3]
+
+
+def test_an_answer_about_the_same_passage_is_not_taken():
+    shared = [Triple(f"q{n}?", f"passage {n // 2}", f"answer {n}") for n in range(8)]
+    for row, negative in zip(shared, make_negatives(shared, FAITHFUL, "weak"), strict=True):
+        assert int(negative.answer.split()[1]) // 2 != int(row.answer.split()[1]) // 2
+
+
+def test_one_passage_alone_makes_no_negatives():
+    rows = [Triple("q1?", "the only one"), Triple("q2?", "the only one")]
+    with pytest.raises(InvalidInput, match="at least two different passages to make negatives from, got one"):
+        make_negatives(rows, CONTEXT)

@@ -1,0 +1,284 @@
+"""Rows for training a judge: negatives, pairs of texts, and held-out rows.
+
+Negatives are made from positives alone, as in ARES (Saad-Falcon et al. 2023, arXiv:2311.09476, section 3.1). A weak one
+takes the passage, or the answer, of another question at random. A strong one is harder to tell: it takes another
+passage of the same document, or else the passage that shares most words with the query (BM25), or the answer to the
+question about that passage. Nothing is generated.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.choices import Negatives
+from bothways.errors import InvalidInput
+from bothways.judging.triples import Dimension, ReadTriples, Triple, TripleColumns, read_triples
+from bothways.tasks.columns import PairColumns
+from bothways.tasks.splits import hold_out
+
+if TYPE_CHECKING:
+    from bothways.data import Format, Row
+    from bothways.judging.triples import Rows
+
+HELD_OUT = 0.1
+LABELS = ("0", "1")
+_DRAWS = 20
+# Nearest passages to try for a strong negative, and random ones for a weak one.
+_NEAREST, _TRIES = 20, 50
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeData:
+    """Training data of a judge.
+
+    Attributes:
+        columns: Columns of the pairs.
+        training: Pairs to train on.
+        validation: Held-out pairs.
+        made: Number of negatives among both that were made.
+        left_out: Number of rows without a label, or without all texts.
+        repeated: Number of rows that repeat another.
+        shared_passages: Number of passages that validation data share with training data.
+    """
+
+    columns: PairColumns
+    training: "list[Row]"
+    validation: "list[Row]"
+    made: int
+    left_out: int
+    repeated: int
+    shared_passages: int
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences on how the rows were prepared."""
+        notes = {
+            f"{self.left_out:,} rows have no label, or lack a text that is read, and were left out.": self.left_out,
+            f"{self.repeated:,} rows repeat the texts and label of another and count once.": self.repeated,
+            f"{self.made:,} negatives were made from passages and answers of other questions. Metrics and "
+            "probabilities refer to such rows: real mistakes are harder to tell. Measure the judge on human "
+            "labels.": self.made,
+            f"{self.shared_passages:,} passages of the validation rows are also in the training rows: their metrics "
+            "are optimistic.": self.shared_passages,
+        }
+        return [note for note, count in notes.items() if count]
+
+
+def prepare(
+    train: "Rows",
+    dimension: Dimension,
+    *,
+    validation: "Rows | None" = None,
+    columns: TripleColumns | None = None,
+    negatives: Negatives | None = None,
+    seed: int = 0,
+    format: "Format | None" = None,  # noqa: A002 (the option's name)
+) -> JudgeData:
+    """Read triples and return the pairs that a judge is trained and validated on.
+
+    Args:
+        train: Labelled triples; or triples without any label, which all count as good, so that negatives are made.
+        dimension: The dimension to judge.
+        validation: Held-out triples. Default: about a tenth of the training rows, which share neither a query nor a
+            passage with the others.
+        columns: Columns of the parts of a row.
+        negatives: The negatives to make. Default: ``"both"`` if no row has a label, else ``"none"``.
+        seed: Seed of held-out rows and negatives.
+        format: Format of both files.
+
+    Raises:
+        InvalidInput: There is no label and no negatives are made, or all labels are the same.
+    """
+    named = columns or TripleColumns()
+    read = read_triples(train, dimension, named, format=format)
+    kind: Negatives = negatives or ("none" if read.labelled else "both")
+    rows = _labelled(read, dimension, kind, named, "training")
+    if validation is None:
+        parts = _split(rows, seed)
+    else:
+        held_out = read_triples(validation, dimension, named, format=format)
+        parts = rows, _labelled(held_out, dimension, kind, named, "validation")
+    completed = [_with_negatives(part, dimension, kind, seed + number) for number, part in enumerate(parts)]
+    first = "query_and_answer" if len(dimension.first) > 1 else named.query
+    pairs = PairColumns(first, named.text(dimension.second), named.label(dimension))
+    training, validated = (_pairs(part, dimension, pairs) for part in completed)
+    for what, made in (("training", training), ("validation", validated)):
+        labels = {row.values[pairs.label] for row in made}
+        if labels != set(LABELS):
+            raise InvalidInput(
+                f"expected {what} rows with the labels 0 and 1, got {', '.join(sorted(map(str, labels)))} alone in "
+                f"{len(made):,} rows (negatives={kind!r}). Give more rows, or validation data of your own."
+            )
+    passages = [{each.passage for each in part} for part in parts]
+    after = sum(map(len, completed))
+    return JudgeData(
+        columns=pairs,
+        training=training,
+        validation=validated,
+        made=after - sum(map(len, parts)),
+        left_out=read.incomplete + len(read.triples) - len(rows),
+        repeated=after - len(training) - len(validated),
+        shared_passages=len(passages[0] & passages[1]) if dimension.second == "passage" else 0,
+    )
+
+
+def _labelled(
+    read: ReadTriples, dimension: Dimension, kind: Negatives, columns: TripleColumns, what: str
+) -> list[Triple]:
+    """Return the labelled rows; if no row has a label, all rows as good ones."""
+    labelled, column = list(read.labelled), columns.label(dimension)
+    if not labelled:
+        if kind == "none":
+            raise InvalidInput(
+                f"expected labels in the column {column!r} of the {what} rows, got none in {len(read.triples):,} rows. "
+                "Name the column, or let negatives be made (negatives='both')."
+            )
+        return [replace(each, label=1) for each in read.triples]
+    labels = Counter(each.label for each in labelled)
+    if len(labels) == 1 and not (labels[1] and kind != "none"):
+        (only,) = labels
+        remedy = "or let negatives be made (negatives='both')" if only else "for a judge learns from both"
+        raise InvalidInput(
+            f"expected labels 0 and 1 in the column {column!r} of the {what} rows, got {only} in all {len(labelled):,} "
+            f"labelled rows. Give rows of the other label, {remedy}."
+        )
+    return labelled
+
+
+def _split(rows: Sequence[Triple], seed: int) -> tuple[list[Triple], list[Triple]]:
+    """Hold rows out; draw again if all of them have the same label by chance."""
+    group, classes = _groups(rows), {each.label for each in rows}
+    splits = (
+        hold_out(rows, HELD_OUT, seed + attempt, lambda label: (str(label),), group=group.__getitem__)
+        for attempt in range(_DRAWS)
+    )
+    first = next(splits)
+    return next((each for each in (first, *splits) if {row.label for row in each[1]} == classes), first)
+
+
+def _groups(rows: Sequence[Triple]) -> dict[Triple, tuple[str, str]]:
+    """Return a group for each row. Rows that share a query, a passage or a document, also through others, share it."""
+    parents: dict[tuple[str, str], tuple[str, str]] = {}
+
+    def root(name: tuple[str, str]) -> tuple[str, str]:
+        path = []
+        while (above := parents.setdefault(name, name)) != name:
+            path.append(name)
+            name = above
+        for each in path:
+            parents[each] = name
+        return name
+
+    for each in rows:
+        others = [("passage", each.passage)] * bool(each.passage)
+        others += [("document", each.document)] if each.document is not None else []
+        for other in others:
+            parents[root(("query", each.query))] = root(other)
+    return {each: root(("query", each.query)) for each in rows}
+
+
+def _pairs(rows: Sequence[Triple], dimension: Dimension, columns: PairColumns) -> "list[Row]":
+    from bothways.data import Row
+
+    unique = {(dimension.pair(each), each.label): each.where for each in reversed(rows)}
+    return [
+        Row(number, columns.labelled_row(pair, str(label)), where)
+        for number, ((pair, label), where) in enumerate(reversed(unique.items()), start=1)
+    ]
+
+
+# --- negatives ---
+
+
+def _with_negatives(rows: Sequence[Triple], dimension: Dimension, kind: Negatives, seed: int) -> list[Triple]:
+    """Return rows with negatives, none of which is a pair of the rows."""
+    if kind == "none":
+        return list(rows)
+    known = {dimension.pair(each) for each in rows}
+    made = make_negatives([each for each in rows if each.label == 1], dimension, kind, seed)
+    return [*rows, *(each for each in made if dimension.pair(each) not in known)]
+
+
+def make_negatives(
+    positives: Sequence[Triple],
+    dimension: Dimension,
+    kind: Literal["weak", "strong", "both"] = "both",
+    seed: int = 0,
+) -> list[Triple]:
+    """Return a negative, labelled 0, for each positive that has one.
+
+    Args:
+        positives: Triples whose passage and answer belong to the query.
+        dimension: The dimension, which decides between another passage and another answer.
+        kind: ``"weak"``, ``"strong"``, or ``"both"`` in turn.
+        seed: Draws the negatives.
+
+    Raises:
+        InvalidInput: There are no two different passages, or answers, to choose from.
+    """
+    part: _Exchanged = "passage" if dimension.name == "context_relevance" else "answer"
+    if len({each.text(part) for each in positives}) < 2:
+        raise InvalidInput(
+            f"expected at least two different {part}s to make negatives from, got one in {len(positives):,} rows. Give "
+            "rows of more questions, or label some rows 0."
+        )
+    kinds = {"weak": (False,), "strong": (True,), "both": (True, False)}[kind]
+    return list(_Negatives(positives, part, np.random.default_rng(seed), strong=kind != "weak").made(kinds))
+
+
+_Exchanged = Literal["passage", "answer"]
+
+
+class _Negatives:
+    """Draws another passage or answer for triples."""
+
+    def __init__(
+        self, triples: Sequence[Triple], part: _Exchanged, generator: np.random.Generator, *, strong: bool
+    ) -> None:
+        self._triples, self._part, self._generator = triples, part, generator
+        self._same_document: dict[str, list[int]] = defaultdict(list)
+        self._right: dict[str, set[str]] = defaultdict(set)
+        for number, each in enumerate(triples):
+            self._right[each.query].add(each.text(part))
+            if each.document is not None:
+                self._same_document[each.document].append(number)
+        self._nearest = _nearest(triples) if strong else []
+
+    def made(self, kinds: Sequence[bool]) -> Iterator[Triple]:
+        """Yield a negative for each triple, strong or weak in turn."""
+        for number, triple in enumerate(self._triples):
+            other = self._strong(number) if kinds[number % len(kinds)] else None
+            other = self._weak(number) if other is None else other
+            if other is not None:
+                taken, where = self._triples[other].text(self._part), f"a negative made from {triple.where}"
+                yield replace(triple, label=0, id=None, where=where, **{self._part: taken})
+
+    def _fits(self, number: int, other: int) -> bool:
+        """Return True if the part of another triple is wrong for this one."""
+        triple, candidate = self._triples[number], self._triples[other]
+        differs = candidate.text(self._part) not in self._right[triple.query] and candidate.query != triple.query
+        # A second question about the same passage has an answer that the passage supports.
+        return differs and (self._part == "passage" or not triple.passage or candidate.passage != triple.passage)
+
+    def _strong(self, number: int) -> int | None:
+        document = self._triples[number].document
+        beside = self._same_document[document] if document is not None else []
+        shuffled = self._generator.permutation(beside).tolist() if beside else []
+        candidates = [*shuffled, *self._nearest[number].tolist()]
+        return next((each for each in candidates if self._fits(number, each)), None)
+
+    def _weak(self, number: int) -> int | None:
+        drawn: list[int] = self._generator.integers(len(self._triples), size=_TRIES).tolist()
+        return next((each for each in (*drawn, *range(len(self._triples))) if self._fits(number, each)), None)
+
+
+def _nearest(triples: Sequence[Triple]) -> list[NDArray[np.int64]]:
+    """Return the triples whose passages share most words with each query; without passages, their queries."""
+    from bothways.retrieval.lexical import LexicalIndex
+
+    index = LexicalIndex.build([each.passage or each.query for each in triples], None)
+    return [found.ranking.rows_K for found in index.retrieve([each.query for each in triples], _NEAREST)]

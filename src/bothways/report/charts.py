@@ -1,0 +1,363 @@
+"""Charts: horizontal bars, the course of a training run, reliability diagrams, and points.
+
+Curves and reliability diagrams are square panels that stand side by side.
+"""
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bothways.errors import InvalidInput
+from bothways.evaluation.reliability import ReliabilityBin, expected_calibration_error
+from bothways.report.drawing import (
+    ACCENT,
+    INK,
+    PANEL_WIDTH,
+    RULED,
+    indexed_labels,
+    label_width,
+    printable,
+    require_extra,
+    to_svg,
+)
+
+if TYPE_CHECKING:
+    import altair as alt
+
+_MAX_STEPS = 300
+MAX_POINTS = 2000
+"""Points of a scatter plot; more would hide each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar, with the ends of its interval if it has one."""
+
+    label: str
+    value: float
+    interval: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BarGroup:
+    """A group of bars, one for each key of the chart."""
+
+    label: str
+    values: tuple[float, ...]
+
+
+def bars(
+    rows: Sequence[Bar], axis_title: str = "", domain: tuple[float, float] | None = None, decimals: int = 2
+) -> str:
+    """Draw horizontal bars in the given order, each with its value and, as a thin line, its interval.
+
+    Args:
+        rows: The bars, from the top.
+        axis_title: The measured quantity, with its unit.
+        domain: The ends of the axis. Default: round numbers around 0 and every bar.
+        decimals: Decimals of the values beside the bars.
+
+    Raises:
+        InvalidInput: There is no bar, a number is not finite, or an interval ends before it starts.
+    """
+    require_extra("drawing bars")
+    import altair as alt
+
+    _check_bars(rows)
+    names = [row.label for row in rows]
+    scale = alt.Scale(domain=list(domain), nice=False) if domain else alt.Scale(nice=True)
+    x = alt.X("from:Q", axis=_value_axis(axis_title), scale=scale)
+    y = alt.Y("at:O", axis=_name_axis(names), sort=None, scale=alt.Scale(paddingInner=0.35, paddingOuter=0.2))
+    base = alt.Chart(alt.InlineData(values=[_bar_cell(at, row, decimals) for at, row in enumerate(rows)])).encode(y=y)
+    layers = [
+        base.mark_bar(color=ACCENT, opacity=0.45, clip=True).encode(x=x, x2="value:Q"),
+        base.transform_filter("datum.low < datum.high")
+        .mark_rule(color=INK, strokeWidth=1.5, opacity=0.8, clip=True)
+        .encode(x="low:Q", x2="high:Q"),
+        base.mark_tick(color=ACCENT, thickness=3, bandSize=15, clip=True).encode(x="value:Q"),
+        base.mark_text(color=INK, align="left", dx=12, fontSize=12).encode(x=alt.value("width"), text="text:N"),
+    ]
+    width = min(max(480 - label_width(names), 240), 360)
+    return to_svg(alt.layer(*layers).properties(width=width, height=alt.Step(24 if len(rows) <= 12 else 20)), right=10)
+
+
+def grouped_bars(groups: Sequence[BarGroup], keys: Sequence[str], key_title: str = "", axis_title: str = "") -> str:
+    """Draw horizontal bars in groups from the top, each bar with its value; later keys are lighter.
+
+    Args:
+        groups: The groups, one for each thing that is compared.
+        keys: The names of the bars of a group, in order.
+        key_title: The legend's title.
+        axis_title: The measured quantity, with its unit.
+
+    Raises:
+        InvalidInput: There is no bar, a group has another number of values than there are keys, or a value is negative
+            or not finite.
+    """
+    require_extra("drawing bars")
+    import altair as alt
+
+    _check_groups(groups, keys)
+    names, shown = [group.label for group in groups], [printable(key) for key in keys]
+    cells = [
+        {"at": at, "key": key, "value": float(value), "text": f"{value:,.0f}" if value >= 10 else f"{value:.2g}"}
+        for at, group in enumerate(groups)
+        for key, value in zip(shown, group.values, strict=True)
+    ]
+    legend = alt.Legend(
+        title=printable(key_title) if key_title else None,
+        orient="top",
+        direction="horizontal",
+        symbolType="square",
+        symbolFillColor=ACCENT,
+        symbolStrokeWidth=0,
+    )
+    shades = [round(1 - 0.72 * at / max(1, len(keys) - 1), 3) for at in range(len(keys))]
+    opacity = alt.Opacity("key:N", sort=shown, scale=alt.Scale(domain=shown, range=shades), legend=legend)
+    base = alt.Chart(alt.InlineData(values=cells)).encode(
+        x=alt.X("value:Q", axis=_value_axis(axis_title), scale=alt.Scale(nice=True)),
+        y=alt.Y("at:O", axis=_name_axis(names), sort=None, scale=alt.Scale(paddingInner=0.28, paddingOuter=0.1)),
+        yOffset=alt.YOffset("key:N", sort=shown, scale=alt.Scale(paddingInner=0.12)),
+    )
+    values = base.mark_text(color=INK, align="left", dx=5, fontSize=11, opacity=0.85).encode(text="text:N")
+    chart = alt.layer(base.mark_bar(color=ACCENT).encode(opacity=opacity), values)
+    width, step = max(240, 620 - label_width(names)), alt.Step(15, **{"for": "offset"})
+    return to_svg(chart.properties(width=width, height=step), right=36)
+
+
+def _name_axis(names: Sequence[str]) -> "alt.Axis":
+    import altair as alt
+
+    return alt.Axis(title=None, labelExpr=indexed_labels(names), minExtent=label_width(names) + 10)
+
+
+def _value_axis(title: str) -> "alt.Axis":
+    import altair as alt
+
+    return alt.Axis(title=printable(title) if title else None, tickCount=5, **RULED)
+
+
+def _bar_cell(at: int, row: Bar, decimals: int) -> dict[str, float | str]:
+    low, high = row.interval or (row.value, row.value)
+    # With a minus sign as on the axis, and none before zero.
+    text = f"{round(float(row.value), decimals) + 0.0:.{decimals}f}".replace("-", "\u2212")
+    return {"at": at, "from": 0.0, "value": float(row.value), "low": float(low), "high": float(high), "text": text}
+
+
+def _check_bars(rows: Sequence[Bar]) -> None:
+    if not rows:
+        raise InvalidInput("a bar chart needs at least one bar, got none.")
+    for row in rows:
+        low, high = row.interval or (row.value, row.value)
+        if not all(math.isfinite(number) for number in (row.value, low, high)):
+            raise InvalidInput(
+                f"bar {row.label!r}: expected finite numbers, got {row}. Leave out bars without a value."
+            )
+        if low > high:
+            raise InvalidInput(
+                f"bar {row.label!r}: expected an interval (low, high), got ({low}, {high}). Swap its ends."
+            )
+
+
+def _check_groups(groups: Sequence[BarGroup], keys: Sequence[str]) -> None:
+    if not groups or not keys:
+        raise InvalidInput("a chart of grouped bars needs at least one group and one key, got none.")
+    for group in groups:
+        if len(group.values) != len(keys):
+            raise InvalidInput(
+                f"group {group.label!r}: expected {len(keys)} values, one for each of {list(keys)}, "
+                f"got {len(group.values)}."
+            )
+        if not all(math.isfinite(value) and value >= 0 for value in group.values):
+            raise InvalidInput(f"group {group.label!r}: expected finite numbers from 0, got {group.values}.")
+
+
+# --- panels ---
+
+
+@dataclass(frozen=True, slots=True)
+class TrainLoss:
+    """The training loss of one optimiser step, counted from 1."""
+
+    step: int
+    loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationScore:
+    """The validation metric after one epoch, counted from 1."""
+
+    epoch: float
+    score: float
+
+
+def learning_curve(points: Sequence[TrainLoss | ValidationScore], metric: str = "validation score") -> tuple[str, ...]:
+    """Draw the training loss per step and, in a second panel, the validation metric per epoch.
+
+    A panel without points is left out. Losses that are not finite leave a gap. The loss of long runs is averaged over
+    at most 300 equal spans of steps.
+
+    Args:
+        points: Both kinds, in any order.
+        metric: The name of the validation metric.
+
+    Raises:
+        InvalidInput: There is no point.
+    """
+    require_extra("drawing a learning curve")
+    losses = sorted((p.step, p.loss) for p in points if isinstance(p, TrainLoss))
+    scores = sorted((p.epoch, p.score) for p in points if isinstance(p, ValidationScore))
+    if not losses and not scores:
+        raise InvalidInput("a learning curve needs at least one TrainLoss or ValidationScore, got none.")
+    panels = []
+    if losses:
+        span = math.ceil(len(losses) / _MAX_STEPS)
+        averaged = [_mean(losses[start : start + span]) for start in range(0, len(losses), span)]
+        title = "Training loss" if span == 1 else f"Training loss, mean of {span} steps"
+        panels.append(_line(averaged, title, "step", dots=len(averaged) <= 2))
+    if scores:
+        panels.append(_line(scores, f"{metric[:1].upper()}{metric[1:]}, per epoch", "epoch", dots=True))
+    return tuple(panels)
+
+
+def reliability_diagram(
+    before_bins: Sequence[ReliabilityBin],
+    after_bins: Sequence[ReliabilityBin],
+    titles: tuple[str, str] = ("Before calibration", "After calibration"),
+) -> tuple[str, str]:
+    """Draw accuracy against confidence, before and after calibration; see `reliability_panel`.
+
+    Args:
+        before_bins: Bins of the uncalibrated probabilities.
+        after_bins: Bins of the calibrated ones.
+        titles: The titles of the two diagrams.
+    """
+    return reliability_panel(before_bins, titles[0]), reliability_panel(after_bins, titles[1])
+
+
+def reliability_panel(bins: Sequence[ReliabilityBin], title: str) -> str:
+    """Draw accuracy against confidence.
+
+    A bar is as wide as its bin and as high as the accuracy in it. A dot marks the bin's mean confidence and accuracy,
+    larger for more texts, and a line joins it to the diagonal, where confidence equals accuracy. The title ends with
+    the expected calibration error over these bins.
+
+    Raises:
+        InvalidInput: All bins are empty.
+    """
+    require_extra("drawing a reliability diagram")
+    import altair as alt
+
+    filled = [each for each in bins if each.count > 0]
+    if not filled:
+        raise InvalidInput("a reliability diagram needs at least one bin with a text in it, got none.")
+    total = sum(each.count for each in filled)
+    axis: dict[str, Any] = {"values": [0, 0.2, 0.4, 0.6, 0.8, 1], "format": ".1f"}
+    scale = alt.Scale(domain=[0, 1], nice=False)
+    x = alt.X("lower:Q", scale=scale, axis=alt.Axis(title="confidence", **axis))
+    y = alt.Y("zero:Q", scale=scale, axis=alt.Axis(title="accuracy", grid=True, **axis))
+    size = alt.Size("share:Q", scale=alt.Scale(type="linear", domain=[0, 1], range=[10, 500]), legend=None)
+    base = alt.Chart(alt.InlineData(values=[_reliability_cell(each, total) for each in filled]))
+    diagonal = alt.Chart(alt.InlineData(values=[{"at": 0}, {"at": 1}])).encode(x="at:Q", y="at:Q")
+    layers = [
+        base.mark_rect(color=ACCENT, opacity=0.22).encode(x=x, x2="upper:Q", y=y, y2="accuracy:Q"),
+        diagonal.mark_line(color=INK, opacity=0.5, strokeDash=[4, 4], strokeWidth=1.2),
+        base.mark_rule(color=ACCENT, strokeWidth=1.5).encode(x="confidence:Q", y="accuracy:Q", y2="confidence:Q"),
+        base.mark_circle(color=ACCENT, opacity=0.95).encode(x="confidence:Q", y="accuracy:Q", size=size),
+    ]
+    return _panel(alt.layer(*layers), f"{title}: ECE {expected_calibration_error(filled):.3f}", height=330)
+
+
+def scatter(points: Sequence[tuple[float, float]], x_title: str, y_title: str) -> str:
+    """Draw points and a dashed diagonal of equal numbers; of many points, `MAX_POINTS` at random.
+
+    Args:
+        points: Pairs of finite numbers.
+        x_title: Title of the first number.
+        y_title: Title of the second.
+
+    Raises:
+        InvalidInput: There is no point, or a number is not finite.
+    """
+    require_extra("drawing points")
+    import altair as alt
+
+    if not points or not all(map(math.isfinite, (number for point in points for number in point))):
+        raise InvalidInput("a scatter plot needs points of finite numbers: give at least one, and leave others out.")
+    shown = random.Random(0).sample(points, MAX_POINTS) if len(points) > MAX_POINTS else points
+    ends = [min(map(min, points)), max(map(max, points))]
+    margin = 0.03 * (ends[1] - ends[0]) or 1.0
+    scale = alt.Scale(domain=[ends[0] - margin, ends[1] + margin], nice=False)
+    x = alt.X("x:Q", scale=scale, axis=alt.Axis(title=x_title, tickCount=6, **RULED))
+    y = alt.Y("y:Q", scale=scale, axis=alt.Axis(title=y_title, tickCount=6, grid=True))
+    diagonal = alt.Chart(alt.InlineData(values=[{"x": end, "y": end} for end in ends])).encode(x=x, y=y)
+    dots = alt.Chart(alt.InlineData(values=[{"x": float(at), "y": float(up)} for at, up in shown])).encode(x=x, y=y)
+    layers = (
+        diagonal.mark_line(color=INK, opacity=0.5, strokeDash=[4, 4], strokeWidth=1.2),
+        dots.mark_circle(color=ACCENT, opacity=0.45, size=22),
+    )
+    return _panel(alt.layer(*layers), "", height=330)
+
+
+def _mean(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    return sum(x for x, _ in points) / len(points), sum(y for _, y in points) / len(points)
+
+
+def _line(points: Sequence[tuple[float, float]], title: str, x_title: str, *, dots: bool) -> str:
+    import altair as alt
+
+    rows = [{"x": x, "y": float(y) if math.isfinite(y) else None} for x, y in points]
+    positions = sorted({x for x, _ in points})
+    ticks: dict[str, Any] = {"values": positions} if len(positions) <= 8 else {"tickCount": 6}
+    # A single point would lie on the edge of an empty range.
+    ends = [positions[0] - 0.5, positions[0] + 0.5] if len(points) == 1 else [positions[0], positions[-1]]
+    point = alt.OverlayMarkDef(color=ACCENT, filled=True, size=40) if dots else False
+    chart = (
+        alt.Chart(alt.InlineData(values=rows))
+        .mark_line(color=ACCENT, strokeWidth=2, strokeJoin="round", point=point)
+        .encode(
+            x=alt.X(
+                "x:Q",
+                axis=alt.Axis(title=x_title, format=",~f", **ticks, **RULED),
+                scale=alt.Scale(domain=ends, nice=False),
+            ),
+            y=alt.Y(
+                "y:Q",
+                axis=alt.Axis(title=None, tickCount=5, grid=True, minExtent=32),
+                scale=alt.Scale(zero=False, **_room_for_flat(points)),
+            ),
+        )
+    )
+    return _panel(chart, title, height=240)
+
+
+def _room_for_flat(points: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    """Return a domain around a constant value. Vega's own is so narrow that its one tick is labelled wrongly."""
+    heights = {y for _, y in points if math.isfinite(y)}
+    if len(heights) > 1:
+        return {}
+    height = heights.pop() if heights else 0.0
+    margin = abs(height) / 10 or 0.1
+    return {"domain": [height - margin, height + margin]}
+
+
+def _reliability_cell(each: ReliabilityBin, total: int) -> dict[str, float]:
+    gap = min(0.004, (each.upper - each.lower) / 10)  # a hair between neighbouring bars
+    return {
+        "lower": float(each.lower) + gap,
+        "upper": float(each.upper) - gap,
+        "zero": 0.0,
+        "accuracy": float(each.accuracy),
+        "confidence": float(each.confidence),
+        "share": each.count / total,
+    }
+
+
+def _panel(chart: "alt.Chart | alt.LayerChart | alt.FacetChart", title: str, height: float) -> str:
+    import altair as alt
+
+    fit = alt.AutoSizeParams(type="fit", contains="padding")
+    named = chart.properties(title=printable(title)) if title else chart
+    return to_svg(named.properties(width=PANEL_WIDTH, height=height, autosize=fit))
