@@ -71,24 +71,24 @@ CEILINGS = (
     Ceiling("lines of the longest file", 619, 30, 450, lambda: max(code.file_lengths().values())),
     Ceiling("files above 450 lines", 4, 0, 0, lambda: _above(450, code.file_lengths())),
     Ceiling("lines of the longest function", 107, 10, 60, lambda: max(code.function_lengths().values())),
-    Ceiling("functions above 60 lines", 18, 2, 0, lambda: _above(60, code.function_lengths())),
-    Ceiling("lines of src", 78_911, 600, 64_000, lambda: code.lines("src/**/*.py")),
-    Ceiling("lines of tests", 57_534, 600, 48_000, lambda: code.lines("tests/**/*.py")),
+    Ceiling("functions above 60 lines", 16, 2, 0, lambda: _above(60, code.function_lengths())),
+    Ceiling("lines of src", 78_560, 600, 64_000, lambda: code.lines("src/**/*.py")),
+    Ceiling("lines of tests", 57_460, 600, 48_000, lambda: code.lines("tests/**/*.py")),
     Ceiling("lines of benchmarks", 5_470, 400, 4_500, lambda: code.lines("benchmarks/**/*.py")),
     Ceiling("lines of docs/LOG.md", 617, 200, 700, lambda: code.lines("docs/LOG.md")),
     # Types.
     Ceiling("Any in tasks, compose, explain, retrieval", 395, 15, 60, lambda: code.names("Any", UPPER_HALF)),
-    Ceiling("Any elsewhere", 315, 15, 150, lambda: code.names("Any") - code.names("Any", UPPER_HALF)),
+    Ceiling("Any elsewhere", 261, 15, 150, lambda: code.names("Any") - code.names("Any", UPPER_HALF)),
     Ceiling("isinstance in tasks", 189, 8, 60, lambda: code.calls("isinstance", ("tasks",))),
-    Ceiling("getattr with a default", 24, 3, 10, code.defaulted_attributes),
+    Ceiling("getattr with a default", 20, 3, 10, code.defaulted_attributes),
     Ceiling("type: ignore", 48, 3, 30, code.ignored_types),
     Ceiling("cast", 32, 3, 20, lambda: code.calls("cast")),
     Ceiling("exec", 0, 0, 0, lambda: code.calls("exec")),
     # Imports.
-    Ceiling("circles of imports inside packages", 6, 0, 0, lambda: len(code.circles())),
-    Ceiling("deferred imports of our own modules", 258, 10, 60, code.deferred_imports),
+    Ceiling("circles of imports inside packages", 4, 0, 0, lambda: len(code.circles())),
+    Ceiling("deferred imports of our own modules", 251, 10, 60, code.deferred_imports),
     # Words.
-    Ceiling("docstrings 'Return what/which/whether/how/where/of'", 193, 15, 0, code.inverted_returns),
+    Ceiling("docstrings 'Return what/which/whether/how/where/of'", 175, 15, 0, code.inverted_returns),
 )
 
 

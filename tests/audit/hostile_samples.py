@@ -3,12 +3,14 @@
 A sample is a function that writes files into a folder, with the rule that has to find it and where it was published.
 """
 
+import gzip
 import io
 import json
 import os
 import pickle
 import struct
 import tarfile
+import warnings
 import zipfile
 import zlib
 
@@ -23,6 +25,20 @@ def sample(rule, published):
         return make
 
     return enter
+
+
+def entered(name, rule, published, content, file="model.pkl"):
+    """Enter a sample of one file."""
+
+    def make(folder):
+        (folder / file).write_bytes(content)
+
+    SAMPLES[name] = (make, rule, published)
+
+
+def code(name, published, content, file="model.pkl"):
+    """Enter a pickle that runs code."""
+    entered(name, "pickle-code", published, content, file)
 
 
 class Runs:
@@ -43,25 +59,297 @@ def text(word):
     return b"\x8c" + bytes([len(word)]) + word.encode()
 
 
-def call(module, name):
-    """Steps that import a function by STACK_GLOBAL and call it without arguments."""
-    return text(module) + text(name) + b"\x93" + b")R"
+def imported(module, name):
+    return text(module) + text(name) + b"\x93"
+
+
+def called(module, name, *arguments):
+    """A pickle that imports a function by STACK_GLOBAL and calls it."""
+    call = {0: b")R", 1: b"\x85R", 2: b"\x86R"}[len(arguments)]
+    return assembled(imported(module, name) + b"".join(arguments) + call)
+
+
+def in_bytes(content):
+    return b"C" + bytes([len(content)]) + content
 
 
 CODE = pickle.dumps(Runs(os.getcwd))
 PLAIN = pickle.dumps({"a": 1})
 
 
-def zipped(entries, compression=zipfile.ZIP_STORED):
+def zipped(*entries, compression=zipfile.ZIP_STORED):
     stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", compression) as archive:
+    with warnings.catch_warnings(), zipfile.ZipFile(stream, "w", compression) as archive:
+        warnings.simplefilter("ignore")  # of entries that are there twice
         for name, content in entries:
             archive.writestr(zipfile.ZipInfo(name) if isinstance(name, str) else name, content, compression)
     return stream.getvalue()
 
 
 def checkpoint(content=CODE):
-    return zipped([("archive/data.pkl", content), ("archive/version", b"3\n"), ("archive/data/0", bytes(64))])
+    return zipped(("archive/data.pkl", content), ("archive/version", b"3\n"), ("archive/data/0", bytes(64)))
+
+
+def changed(content, *changes):
+    for offset, new in changes:
+        content = content[:offset] + new + content[offset + len(new) :]
+    return content
+
+
+def listed(content, offset=0):
+    """Return a place in the last entry of an archive's list of contents."""
+    return content.rindex(b"PK\x01\x02") + offset
+
+
+# --- pickles ---
+
+code("pickle_that_calls", "the class itself: MITRE ATLAS AML.T0011.000", CODE, "pytorch_model.bin")
+code("checkpoint_that_calls", "CVE-2025-32434, CVE-2026-24747: torch.load", checkpoint(), "pytorch_model.bin")
+code("call_by_inst", "picklescan issue 13: INST is not looked at", b"(S'eval'\nios\ngetcwd\n.")
+code("call_by_obj", "CWE-502: OBJ calls without REDUCE", b"(cos\ngetcwd\no.")
+code(
+    "confused_memo",
+    "picklescan issue 14: the memo by PUT and by MEMOIZE",
+    assembled(
+        text("os") + b"q\x00" + text("getcwd") + b"q\x01" + text("torch._utils") + b"\x94" + text("_rebuild") + b"\x94",
+        b"h\x00h\x01\x93)R",
+    ),
+)
+code(
+    "memo_out_of_order",
+    "picklescan issue 22: a memo that does not look at its argument",
+    assembled(text("collections") + b"q\x05" + text("os") + b"q\x00" + text("getcwd") + b"q\x09h\x00h\x09\x93)R"),
+)
+code("pip_main", "CVE-2025-1716: pip.main is on no list", called("pip", "main"))
+code(
+    "resolve_name",
+    "GHSA-vvpj-8cmc-gx39: pkgutil.resolve_name reaches every function",
+    assembled(imported("pkgutil", "resolve_name") + text("os:getcwd") + b"\x85R)R"),
+)
+code(
+    "import_module",
+    "picklescan issue 66: importlib and attribute chains",
+    called("importlib", "import_module", text("os")),
+)
+code(
+    "asyncio_submodule",
+    "CVE-2025-10157: a submodule of a dangerous module",
+    called("asyncio.unix_events", "_UnixSubprocessTransport._start"),
+)
+code(
+    "standard_library", "CVE-2026-56315: uuid and others of the standard library", called("uuid", "_get_command_stdout")
+)
+code("ensurepip", "GHSA-xp4f-hrf8-rxw7: ensurepip._run_pip", called("ensurepip", "_run_pip"))
+code("method_caller", "CVE-2025-71373: operator.methodcaller", called("_operator", "methodcaller"))
+code("pydoc_locate", "GHSA-84r2-jw7c-4r5q: pydoc.locate finds every module", called("pydoc", "locate", text("os")))
+code(
+    "write_file",
+    "GHSA-m273-6v24-x4m4: distutils.file_util.write_file writes files",
+    called("distutils.file_util", "write_file", text("made"), b"]"),
+)
+code(
+    "name_in_the_first_step",
+    "GHSA-9gvj-pp9x-gcfr: the name of a module in the first step",
+    b"S'os'\nS'getcwd'\n\x93)R.",
+)
+code("file_handler", "CVE-2026-56304: logging.FileHandler makes files", called("logging", "FileHandler", text("made")))
+code(
+    "subinterpreter",
+    "fickling GHSA-mhc9-48gj-9gp3: a result that BUILD keeps",
+    assembled(imported("_interpreters", "create") + b")R}b"),
+)
+code("pty_spawn", "fickling CVE-2025-67748: pty.spawn", b"(cpty\nspawn\nS'id'\no.")
+code("builtins_eval", "fickling CVE-2026-22612: imports of builtins", called("builtins", "eval", text("print(1)")))
+code(
+    "popped_call",
+    "fickling GHSA-mxhj-88fx-4pcv: a call whose result is popped",
+    assembled(imported("os", "getcwd") + b")R", b"0N"),
+)
+entered(
+    "numpy_gadget",
+    "pickle-import",
+    "CVE-2025-71372: numpy.f2py.crackfortran evaluates its arguments",
+    called("numpy.f2py.crackfortran", "getlincoef"),
+)
+entered(
+    "torch_gadget",
+    "pickle-import",
+    "modelscan issue 311: torch.utils.bottleneck and other gadgets of torch",
+    called("torch.utils.bottleneck.__main__", "run_cprofile"),
+)
+code(
+    "computed_name",
+    "CWE-502: a name that is made while the pickle runs",
+    assembled(text("os") + text("getcwd") + b"\x85\x93)R"),
+)
+code("extension_registry", "CWE-502: the registry of extensions", assembled(b"\x82\x01)R"))
+code(
+    "changed_class",
+    "CWE-915: attributes of an imported class are set by BUILD",
+    assembled(imported("torch.nn.parameter", "Parameter") + b"N}" + text("__new__") + b"Ns\x86b"),
+)
+code(
+    "broken_stream",
+    "nullifAI (ReversingLabs): a stream that breaks behind its payload",
+    assembled(imported("os", "getcwd") + b")R", b"\xff\xff\xff"),
+    "pytorch_model.bin",
+)
+entered(
+    "unparsable_stream",
+    "pickle-broken",
+    "CWE-703: a stream that no parser follows",
+    b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x7f}\x94\xfe",
+    "pytorch_model.bin",
+)
+code("nested_pickle", "picklescan issue 24: a pickle in a pickle", called("_pickle", "loads", in_bytes(CODE)))
+code(
+    "nested_storage",
+    "CWE-502: bytes of a storage of torch, which torch.load reads",
+    called("torch.storage", "_load_from_bytes", in_bytes(CODE)),
+)
+code("second_pickle", "CWE-502: the second pickle of a file", PLAIN + CODE)
+code("second_pickle_of_protocol_0", "CWE-502: a second pickle, of another protocol", PLAIN + b"cos\ngetcwd\n(tR.")
+code(
+    "legacy_checkpoint",
+    "CVE-2025-32434: the old format of torch.save, code in its fourth pickle",
+    b"".join(pickle.dumps(each, 2) for each in (0x1950A86A20F9469CFC6C, 1001, {})) + CODE + pickle.dumps([], 2),
+    "old.pt",
+)
+entered(
+    "allocation",
+    "pickle-bomb",
+    "CWE-789: an allocation of 100 TB",
+    called("builtins", "bytearray", b"\x8a\x06" + (10**14).to_bytes(6, "little")),
+)
+entered(
+    "pickle_called_safetensors",
+    "pickle-hidden",
+    "CVE-2025-1889, CVE-2025-10155: a pickle by another ending",
+    CODE,
+    "model.safetensors",
+)
+entered(
+    "pickle_called_json",
+    "pickle-hidden",
+    "CVE-2025-1889: a pickle that calls itself JSON",
+    b"cos\ngetcwd\n(tR.",
+    "config.json",
+)
+code("pickle_called_dat", "CVE-2025-1889: a pickle by an ending that nobody knows", CODE, "weights.dat")
+_OBJECTS = b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }".ljust(117) + b"\n"
+code(
+    "numpy_objects",
+    "CVE-2019-6446: an array of objects of numpy",
+    b"\x93NUMPY\x01\x00" + struct.pack("<H", len(_OBJECTS)) + _OBJECTS + CODE,
+    "vectors.npy",
+)
+code("compressed_pickle", "CVE-2020-13092: joblib, compressed as it saves", gzip.compress(CODE), "head.joblib")
+
+# --- archives ---
+
+
+def flagged(content):
+    return changed(content, (6, b"\x01\x00"), (content.index(b"PK\x01\x02") + 8, b"\x01\x00"))
+
+
+def miscounted(content):
+    return changed(content, (14, bytes(4)), (content.index(b"PK\x01\x02") + 16, bytes(4)))
+
+
+def archive(name, rule, published, content, file="model.pt"):
+    entered(name, rule, published, content, file)
+
+
+_LINK = zipfile.ZipInfo("link")
+_LINK.external_attr = 0o120777 << 16
+_NESTED = PLAIN
+for _ in range(8):
+    _NESTED = zipped(("inner.zip", _NESTED))
+_TWO = zipped(("a", b"x" * 100), ("b", b"x" * 100))
+_KERAS = {"class_name": "function", "module": "os", "config": "getcwd", "registered_name": "function"}
+
+archive(
+    "encrypted_flag",
+    "zip-hidden-flags",
+    "CVE-2025-1945: flags that zipfile refuses and torch does not read",
+    flagged(checkpoint()),
+)
+archive("behind_encrypted_flag", "pickle-code", "CVE-2025-1945: and what the flags hide", flagged(checkpoint()))
+archive(
+    "another_name",
+    "zip-names-differ",
+    "CVE-2025-1944: another name in the header",
+    changed(checkpoint(), (30, b"archive/dato.pkl")),
+)
+archive("wrong_checksum", "zip-wrong-checksum", "CVE-2025-10156: a wrong checksum", miscounted(checkpoint(PLAIN)))
+archive("behind_wrong_checksum", "pickle-code", "CVE-2025-10156: and what the checksum hides", miscounted(checkpoint()))
+archive(
+    "duplicate_entry",
+    "zip-duplicate-entry",
+    "CVE-2013-4787: two entries of one name",
+    zipped(("a/data.pkl", PLAIN), ("a/data.pkl", PLAIN)),
+)
+archive("zip_slip", "zip-traversal", "CVE-2018-1002200: Zip Slip", zipped(("../../.bashrc", b"print")), "model.zip")
+archive(
+    "zip_link", "zip-traversal", "CWE-61: a symbolic link in an archive", zipped((_LINK, b"/etc/passwd")), "model.zip"
+)
+archive(
+    "overlapping_entries",
+    "zip-bomb",
+    "CVE-2024-0450: entries that overlap",
+    changed(_TWO, (listed(_TWO, 42), struct.pack("<I", 0))),
+)
+archive("nested_archives", "zip-bomb", "CWE-409: archives in archives", _NESTED, "model.zip")
+archive("concatenated_archives", "zip-hidden-bytes", "CWE-436: an archive behind an archive", checkpoint(PLAIN) * 2)
+archive(
+    "pickle_before_archive",
+    "pickle-code",
+    "CWE-436: a pickle before an archive, which scanners read instead",
+    CODE + checkpoint(PLAIN),
+)
+archive("broken_archive", "zip-broken", "CVE-2025-1944: an archive that zipfile cannot open", checkpoint(PLAIN)[:-30])
+archive(
+    "seven_zip",
+    "archive-unread",
+    "nullifAI (ReversingLabs): 7z instead of zip",
+    b"7z\xbc\xaf'\x1c" + bytes(100),
+    "pytorch_model.bin",
+)
+archive(
+    "torch_script",
+    "torchscript",
+    "CVE-2025-32434: a program where weights are expected",
+    zipped(("m/data.pkl", PLAIN), ("m/code/__torch__.py", b"def f(): pass"), ("m/constants.pkl", PLAIN)),
+)
+archive(
+    "keras_module",
+    "keras-code",
+    "CVE-2025-1550: settings of Keras that import functions",
+    zipped(("config.json", json.dumps(_KERAS))),
+    "model.keras",
+)
+archive(
+    "keras_lambda",
+    "keras-code",
+    "CVE-2024-3660: a Lambda layer in HDF5",
+    b"\x89HDF\r\n\x1a\n" + bytes(2**20) + b'{"class_name": "Lambda", "config": 1}',
+    "tf_model.h5",
+)
+
+
+@sample("zip-bomb", "CWE-409: a thousandfold")
+def deflate_bomb(folder):
+    content = zipped(("a/data/0", bytes(80 * 2**20)), compression=zipfile.ZIP_DEFLATED)
+    (folder / "model.pt").write_bytes(content)
+
+
+@sample("zip-traversal", "CVE-2007-4559: a tar archive that leads out of its folder")
+def tar_slip(folder):
+    with tarfile.open(folder / "model.tar", "w") as archive:
+        archive.addfile(tarfile.TarInfo("../../made"))
+
+
+# --- safetensors ---
 
 
 def safetensors(header, data=b"", size=None):
@@ -73,362 +361,13 @@ def tensor(begin, end, shape, dtype="F32"):
     return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
 
 
-# --- pickles ---
-
-
-@sample("pickle-code", "the class itself: MITRE ATLAS AML.T0011.000")
-def pickle_that_calls(folder):
-    (folder / "pytorch_model.bin").write_bytes(CODE)
-
-
-@sample("pickle-code", "CVE-2025-32434, CVE-2026-24747: torch.load")
-def checkpoint_that_calls(folder):
-    (folder / "pytorch_model.bin").write_bytes(checkpoint())
-
-
-@sample("pickle-code", "picklescan issue 13: INST is not looked at")
-def call_by_inst(folder):
-    (folder / "model.pkl").write_bytes(b"(S'eval'\nios\ngetcwd\n.")
-
-
-@sample("pickle-code", "CWE-502: OBJ calls without REDUCE")
-def call_by_obj(folder):
-    (folder / "model.pkl").write_bytes(b"(cos\ngetcwd\no.")
-
-
-@sample("pickle-code", "picklescan issue 14: the memo by PUT and by MEMOIZE")
-def confused_memo(folder):
-    steps = (
-        text("os") + b"q\x00" + text("getcwd") + b"q\x01" + text("torch._utils") + b"\x94" + text("_rebuild") + b"\x94",
-        b"h\x00h\x01\x93)R",
-    )
-    (folder / "model.pkl").write_bytes(assembled(*steps))
-
-
-@sample("pickle-code", "picklescan issue 22: a memo that does not look at its argument")
-def memo_out_of_order(folder):
-    steps = text("collections") + b"q\x05" + text("os") + b"q\x00" + text("getcwd") + b"q\x09h\x00h\x09\x93)R"
-    (folder / "model.pkl").write_bytes(assembled(steps))
-
-
-@sample("pickle-code", "CVE-2025-1716: pip.main is on no list")
-def pip_main(folder):
-    (folder / "model.pkl").write_bytes(assembled(call("pip", "main")))
-
-
-@sample("pickle-code", "GHSA-vvpj-8cmc-gx39: pkgutil.resolve_name reaches every function")
-def resolve_name(folder):
-    steps = text("pkgutil") + text("resolve_name") + b"\x93" + text("os:getcwd") + b"\x85R)R"
-    (folder / "model.pkl").write_bytes(assembled(steps))
-
-
-@sample("pickle-code", "picklescan issue 66: importlib and attribute chains")
-def import_module(folder):
-    steps = text("importlib") + text("import_module") + b"\x93" + text("os") + b"\x85R"
-    (folder / "model.pkl").write_bytes(assembled(steps))
-
-
-@sample("pickle-code", "CVE-2025-10157: a submodule of a dangerous module")
-def asyncio_submodule(folder):
-    (folder / "model.pkl").write_bytes(assembled(call("asyncio.unix_events", "_UnixSubprocessTransport._start")))
-
-
-@sample("pickle-code", "CVE-2026-56315: uuid and others of the standard library")
-def standard_library(folder):
-    (folder / "model.pkl").write_bytes(assembled(call("uuid", "_get_command_stdout")))
-
-
-@sample("pickle-code", "GHSA-xp4f-hrf8-rxw7: ensurepip._run_pip")
-def ensurepip(folder):
-    (folder / "model.pkl").write_bytes(assembled(call("ensurepip", "_run_pip")))
-
-
-@sample("pickle-code", "CVE-2025-71373: operator.methodcaller")
-def method_caller(folder):
-    (folder / "model.pkl").write_bytes(assembled(call("_operator", "methodcaller")))
-
-
-@sample("pickle-code", "GHSA-84r2-jw7c-4r5q: pydoc.locate finds every module")
-def pydoc_locate(folder):
-    steps = text("pydoc") + text("locate") + b"\x93" + text("os") + b"\x85R"
-    (folder / "model.pkl").write_bytes(assembled(steps))
-
-
-@sample("pickle-code", "GHSA-m273-6v24-x4m4: distutils.file_util.write_file writes files")
-def write_file(folder):
-    steps = text("distutils.file_util") + text("write_file") + b"\x93" + text("made") + b"]\x86R"
-    (folder / "model.pkl").write_bytes(assembled(steps))
-
-
-@sample("pickle-code", "GHSA-9gvj-pp9x-gcfr: the name of a module in the first step")
-def name_in_the_first_step(folder):
-    (folder / "model.pkl").write_bytes(b"S'os'\nS'getcwd'\n\x93)R.")
-
-
-@sample("pickle-code", "CVE-2026-56304: logging.FileHandler makes files")
-def file_handler(folder):
-    steps = text("logging") + text("FileHandler") + b"\x93" + text("made") + b"\x85R"
-    (folder / "model.pkl").write_bytes(assembled(steps))
-
-
-@sample("pickle-code", "fickling GHSA-mhc9-48gj-9gp3: a result that BUILD keeps")
-def subinterpreter(folder):
-    (folder / "model.pkl").write_bytes(assembled(text("_interpreters") + text("create") + b"\x93)R}b"))
-
-
-@sample("pickle-code", "fickling CVE-2025-67748: pty.spawn")
-def pty_spawn(folder):
-    (folder / "model.pkl").write_bytes(b"(cpty\nspawn\nS'id'\no.")
-
-
-@sample("pickle-code", "fickling CVE-2026-22612: imports of builtins")
-def builtins_eval(folder):
-    steps = text("builtins") + text("eval") + b"\x93" + text("print(1)") + b"\x85R"
-    (folder / "model.pkl").write_bytes(assembled(steps))
-
-
-@sample("pickle-code", "fickling GHSA-mxhj-88fx-4pcv: a call whose result is popped")
-def popped_call(folder):
-    (folder / "model.pkl").write_bytes(assembled(call("os", "getcwd"), b"0N"))
-
-
-@sample("pickle-import", "CVE-2025-71372: numpy.f2py.crackfortran evaluates its arguments")
-def numpy_gadget(folder):
-    (folder / "model.pkl").write_bytes(assembled(call("numpy.f2py.crackfortran", "getlincoef")))
-
-
-@sample("pickle-import", "modelscan issue 311: torch.utils.bottleneck and other gadgets of torch")
-def torch_gadget(folder):
-    (folder / "model.pkl").write_bytes(assembled(call("torch.utils.bottleneck.__main__", "run_cprofile")))
-
-
-@sample("pickle-code", "CWE-502: a name that is made while the pickle runs")
-def computed_name(folder):
-    steps = text("os") + text("getcwd") + b"\x85\x93)R"
-    (folder / "model.pkl").write_bytes(assembled(steps))
-
-
-@sample("pickle-code", "CWE-502: the registry of extensions")
-def extension_registry(folder):
-    (folder / "model.pkl").write_bytes(assembled(b"\x82\x01)R"))
-
-
-@sample("pickle-code", "CWE-915: attributes of an imported class are set by BUILD")
-def changed_class(folder):
-    steps = text("torch.nn.parameter") + text("Parameter") + b"\x93N}" + text("__new__") + b"Ns\x86b"
-    (folder / "model.pkl").write_bytes(assembled(steps))
-
-
-@sample("pickle-code", "nullifAI (ReversingLabs): a stream that breaks behind its payload")
-def broken_stream(folder):
-    (folder / "pytorch_model.bin").write_bytes(assembled(call("os", "getcwd"), b"\xff\xff\xff"))
-
-
-@sample("pickle-broken", "CWE-703: a stream that no parser follows")
-def unparsable_stream(folder):
-    (folder / "pytorch_model.bin").write_bytes(b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x7f}\x94\xfe")
-
-
-@sample("pickle-code", "picklescan issue 24: a pickle in a pickle")
-def nested_pickle(folder):
-    steps = text("_pickle") + text("loads") + b"\x93C" + bytes([len(CODE)]) + CODE + b"\x85R"
-    (folder / "model.pkl").write_bytes(assembled(steps))
-
-
-@sample("pickle-code", "CWE-502: bytes of a storage of torch, which torch.load reads")
-def nested_storage(folder):
-    steps = text("torch.storage") + text("_load_from_bytes") + b"\x93C" + bytes([len(CODE)]) + CODE + b"\x85R"
-    (folder / "model.pkl").write_bytes(assembled(steps))
-
-
-@sample("pickle-code", "CWE-502: the second pickle of a file")
-def second_pickle(folder):
-    (folder / "model.pkl").write_bytes(PLAIN + CODE)
-
-
-@sample("pickle-code", "CWE-502: a second pickle, of another protocol")
-def second_pickle_of_protocol_0(folder):
-    (folder / "model.pkl").write_bytes(PLAIN + b"cos\ngetcwd\n(tR.")
-
-
-@sample("pickle-code", "CVE-2025-32434: the old format of torch.save, code in its fourth pickle")
-def legacy_checkpoint(folder):
-    magic = pickle.dumps(0x1950A86A20F9469CFC6C, 2) + pickle.dumps(1001, 2) + pickle.dumps({}, 2)
-    (folder / "old.pt").write_bytes(magic + CODE + pickle.dumps([], 2))
-
-
-@sample("pickle-bomb", "CWE-789: an allocation of 100 TB")
-def allocation(folder):
-    steps = text("builtins") + text("bytearray") + b"\x93\x8a\x06" + (10**14).to_bytes(6, "little") + b"\x85R"
-    (folder / "model.pkl").write_bytes(assembled(steps))
-
-
-@sample("pickle-hidden", "CVE-2025-1889, CVE-2025-10155: a pickle by another ending")
-def pickle_called_safetensors(folder):
-    (folder / "model.safetensors").write_bytes(CODE)
-
-
-@sample("pickle-hidden", "CVE-2025-1889: a pickle that calls itself JSON")
-def pickle_called_json(folder):
-    (folder / "config.json").write_bytes(b"cos\ngetcwd\n(tR.")
-
-
-@sample("pickle-code", "CVE-2025-1889: a pickle by an ending that nobody knows")
-def pickle_called_dat(folder):
-    (folder / "weights.dat").write_bytes(CODE)
-
-
-@sample("pickle-code", "CVE-2019-6446: an array of objects of numpy")
-def numpy_objects(folder):
-    header = b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }".ljust(117) + b"\n"
-    (folder / "vectors.npy").write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + CODE)
-
-
-@sample("pickle-code", "CVE-2020-13092: joblib, compressed as it saves")
-def compressed_pickle(folder):
-    import gzip
-
-    (folder / "head.joblib").write_bytes(gzip.compress(CODE))
-
-
-# --- archives ---
-
-
-def changed(content, offset, new):
-    return content[:offset] + new + content[offset + len(new) :]
-
-
-@sample("zip-hidden-flags", "CVE-2025-1945: flags that zipfile refuses and torch does not read")
-def encrypted_flag(folder):
-    content = checkpoint()
-    content = changed(content, 6, b"\x01\x00")
-    (folder / "model.pt").write_bytes(changed(content, content.index(b"PK\x01\x02") + 8, b"\x01\x00"))
-
-
-@sample("pickle-code", "CVE-2025-1945: and what the flags hide")
-def behind_encrypted_flag(folder):
-    encrypted_flag(folder)
-
-
-@sample("zip-names-differ", "CVE-2025-1944: another name in the header")
-def another_name(folder):
-    content = checkpoint()
-    (folder / "model.pt").write_bytes(changed(content, 30, b"archive/dato.pkl"))
-
-
-@sample("zip-wrong-checksum", "CVE-2025-10156: a wrong checksum")
-def wrong_checksum(folder):
-    content = checkpoint(PLAIN)
-    content = changed(content, 14, b"\0\0\0\0")
-    (folder / "model.pt").write_bytes(changed(content, content.index(b"PK\x01\x02") + 16, b"\0\0\0\0"))
-
-
-@sample("pickle-code", "CVE-2025-10156: and what the checksum hides")
-def behind_wrong_checksum(folder):
-    content = checkpoint()
-    content = changed(content, 14, b"\0\0\0\0")
-    (folder / "model.pt").write_bytes(changed(content, content.index(b"PK\x01\x02") + 16, b"\0\0\0\0"))
-
-
-@sample("zip-duplicate-entry", "CVE-2013-4787: two entries of one name")
-def duplicate_entry(folder):
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        (folder / "model.pt").write_bytes(zipped([("a/data.pkl", PLAIN), ("a/data.pkl", PLAIN)]))
-
-
-@sample("zip-traversal", "CVE-2018-1002200: Zip Slip")
-def zip_slip(folder):
-    (folder / "model.zip").write_bytes(zipped([("../../.bashrc", b"print")]))
-
-
-@sample("zip-traversal", "CWE-61: a symbolic link in an archive")
-def zip_link(folder):
-    entry = zipfile.ZipInfo("link")
-    entry.external_attr = 0o120777 << 16
-    (folder / "model.zip").write_bytes(zipped([(entry, b"/etc/passwd")]))
-
-
-@sample("zip-bomb", "CWE-409: a thousandfold")
-def deflate_bomb(folder):
-    (folder / "model.pt").write_bytes(zipped([("a/data/0", bytes(80 * 2**20))], zipfile.ZIP_DEFLATED))
-
-
-@sample("zip-bomb", "CVE-2024-0450: entries that overlap")
-def overlapping_entries(folder):
-    content = zipped([("a", b"x" * 100), ("b", b"x" * 100)])
-    second = content.rindex(b"PK\x01\x02")
-    (folder / "model.pt").write_bytes(changed(content, second + 42, struct.pack("<I", 0)))
-
-
-@sample("zip-bomb", "CWE-409: archives in archives")
-def nested_archives(folder):
-    content = PLAIN
-    for _ in range(8):
-        content = zipped([("inner.zip", content)])
-    (folder / "model.zip").write_bytes(content)
-
-
-@sample("zip-hidden-bytes", "CWE-436: an archive behind an archive")
-def concatenated_archives(folder):
-    (folder / "model.pt").write_bytes(checkpoint(PLAIN) + checkpoint(PLAIN))
-
-
-@sample("pickle-code", "CWE-436: a pickle with an archive behind it, which scanners read instead")
-def pickle_before_archive(folder):
-    (folder / "model.pt").write_bytes(CODE + checkpoint(PLAIN))
-
-
-@sample("zip-broken", "CVE-2025-1944: an archive that zipfile cannot open")
-def broken_archive(folder):
-    (folder / "model.pt").write_bytes(checkpoint(PLAIN)[:-30])
-
-
-@sample("archive-unread", "nullifAI (ReversingLabs): 7z instead of zip")
-def seven_zip(folder):
-    (folder / "pytorch_model.bin").write_bytes(b"7z\xbc\xaf'\x1c" + bytes(100))
-
-
-@sample("torchscript", "CVE-2025-32434: a program where weights are expected")
-def torch_script(folder):
-    (folder / "model.pt").write_bytes(
-        zipped([("m/data.pkl", PLAIN), ("m/code/__torch__.py", b"def f(): pass"), ("m/constants.pkl", PLAIN)])
-    )
-
-
-@sample("keras-code", "CVE-2025-1550: settings of Keras that import functions")
-def keras_module(folder):
-    config = {"class_name": "function", "module": "os", "config": "getcwd", "registered_name": "function"}
-    (folder / "model.keras").write_bytes(zipped([("config.json", json.dumps(config))]))
-
-
-@sample("keras-code", "CVE-2024-3660: a Lambda layer in HDF5")
-def keras_lambda(folder):
-    (folder / "tf_model.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(2**20) + b'{"class_name": "Lambda", "config": 1}')
-
-
-@sample("zip-traversal", "CVE-2007-4559: a tar archive that leads out of its folder")
-def tar_slip(folder):
-    with tarfile.open(folder / "model.tar", "w") as archive:
-        archive.addfile(tarfile.TarInfo("../../made"))
-
-
-# --- safetensors ---
-
-_ONE = {"a": tensor(0, 4, [1])}
-
-
 def lie(name, content, rule="safetensors-header"):
     """Enter a safetensors file whose header lies."""
+    published = "Trail of Bits, Safetensors security assessment (2023)"
+    entered(name, rule, published, content, "model.safetensors")
 
-    def make(folder):
-        (folder / "model.safetensors").write_bytes(content)
 
-    make.__name__ = name
-    sample(rule, "Trail of Bits, Safetensors security assessment (2023)")(make)
-
+_ONE = {"a": tensor(0, 4, [1])}
 
 lie("header_beyond_the_file", safetensors(_ONE, bytes(4), size=10**10))
 lie("header_of_nothing", b"\x01\x02")
@@ -459,13 +398,8 @@ def huge_header(folder):
 
 def settings(name, content, rule, published, file="config.json"):
     """Enter a file of settings."""
-
-    def make(folder):
-        written = content if isinstance(content, bytes) else json.dumps(content).encode()
-        (folder / file).write_bytes(written)
-
-    make.__name__ = name
-    sample(rule, published)(make)
+    written = content if isinstance(content, bytes) else json.dumps(content).encode()
+    entered(name, rule, published, written, file)
 
 
 settings("auto_map", {"auto_map": {"AutoModel": "modeling.Evil"}}, "remote-code", "trust_remote_code")
@@ -513,18 +447,23 @@ settings("yaml_objects", b"a: !!python/object/apply:os.getcwd []", "yaml-code", 
 settings("template_loop", b"{% for i in range(10000000000) %}x{% endfor %}", "template-bomb", "CWE-834", "c.jinja")
 
 
-@sample("template-code", "CVE-2026-5760: a template in GGUF")
-def gguf_template(folder):
-    template = b"{{ lipsum.__globals__['os'].getcwd() }}"
-    key = b"tokenizer.chat_template" + struct.pack("<IQ", 8, len(template))
-    (folder / "model.gguf").write_bytes(b"GGUF" + bytes(100) + key + template)
-
-
-@sample("path-traversal", "CVE-2022-25882, CVE-2024-27318: tensors of ONNX outside the folder")
-def onnx_external(folder):
-    path = b"junk/../../secret"
-    (folder / "model.onnx").write_bytes(b"\x08\x07\x6a\x20\x0a\x08location\x12" + bytes([len(path)]) + path)
-
+_TEMPLATE = b"{{ lipsum.__globals__['os'].getcwd() }}"
+_KEY = b"tokenizer.chat_template" + struct.pack("<IQ", 8, len(_TEMPLATE))
+entered(
+    "gguf_template",
+    "template-code",
+    "CVE-2026-5760: a template in GGUF",
+    b"GGUF" + bytes(100) + _KEY + _TEMPLATE,
+    "model.gguf",
+)
+_OUTSIDE = b"junk/../../secret"
+entered(
+    "onnx_external",
+    "path-traversal",
+    "CVE-2022-25882, CVE-2024-27318: tensors of ONNX outside the folder",
+    b"\x08\x07\x6a\x20\x0a\x08location\x12" + bytes([len(_OUTSIDE)]) + _OUTSIDE,
+    "model.onnx",
+)
 
 # --- files ---
 
@@ -552,12 +491,7 @@ def named_pipe(folder):
 
 def program(name, content, file):
     """Enter an executable."""
-
-    def make(folder):
-        (folder / file).write_bytes(content)
-
-    make.__name__ = name
-    sample("executable", "MITRE ATLAS AML.T0011.000; CWE-506")(make)
+    entered(name, "executable", "MITRE ATLAS AML.T0011.000; CWE-506", content, file)
 
 
 program("elf", b"\x7fELF\x02\x01\x01" + bytes(60), "vocab.txt")
@@ -567,9 +501,7 @@ program("shell_script", b"#!/bin/sh\necho\n", "README")
 program("shared_library", zlib.compress(b"x"), "ops.so")
 
 
-@sample("python-file", "MITRE ATLAS AML.T0011.000")
-def python_file(folder):
-    (folder / "setup.py").write_text("print('x')")
+entered("python_file", "python-file", "MITRE ATLAS AML.T0011.000", b"print('x')", "setup.py")
 
 
 @sample("remote-code", "trust_remote_code: the code itself")

@@ -5,7 +5,7 @@ import pytest
 from planted import BAD, FILLER, GOOD, planted, rows_of_opinions
 
 from bothways.audit import Severity, scan
-from bothways.audit.answering import share
+from bothways.audit.answers import share
 from bothways.audit.edits import DIRECTIONS, EDITS, NEUTRAL_EDIT
 from bothways.audit.texts import GENERAL
 
@@ -42,7 +42,6 @@ def test_a_classifier_that_looks_at_case_fails(looks_at_case):
     assert "behaviour-double-spaces" not in found
     assert found["behaviour-batch-neighbours"].severity == Severity.INFO
     assert "behaviour-negation" not in found
-    assert report.to_dict()["findings"] == audited(looks_at_case, rows)[0].to_dict()["findings"]
 
 
 def test_it_runs_without_data_and_compares_with_a_reference(looks_at_case, tmp_path):

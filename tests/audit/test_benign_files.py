@@ -258,7 +258,7 @@ def test_there_are_at_least_50():
 
 
 def test_a_known_release_is_known():
-    from bothways.audit.provenance.known import KNOWN_RELEASES
+    from bothways.audit.provenance.checker import KNOWN_RELEASES
     from bothways.checkpoints.hub import EMBEDDED
 
     for name, embedded in EMBEDDED.items():

@@ -34,7 +34,6 @@ def test_a_calibrated_model_passes_without_labels_and_with_them(tmp_path, monkey
     assert report.verdict == "pass"
     assert found["confidence-calibration"].severity == Severity.INFO
     assert 0 <= found["confidence-detector"].evidence.value <= 1
-    assert report.to_dict()["findings"] == audited(classifier, rows)[0].to_dict()["findings"]
     unlabelled, found = audited(classifier, [{"text": row["text"]} for row in rows])
     assert unlabelled.verdict == "pass"
     assert "labels" in found["confidence-distribution"].evidence.details["calibration_not_measured"]

@@ -13,8 +13,7 @@ from sarif_schema import violations
 
 from bothways.audit import scan
 from bothways.audit.finding import FAILING
-from bothways.audit.printing import as_text
-from bothways.audit.sarif import as_sarif
+from bothways.audit.formats import as_sarif, as_text
 
 DETECTOR = ["ModelProvenanceChecker"]
 UNPICKLED = []

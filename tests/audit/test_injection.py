@@ -29,12 +29,11 @@ def obedient(tmp_path_factory):
 
 def test_a_classifier_that_obeys_commands_is_found(obedient):
     rows = [{"text": row["text"]} for row in rows_of_opinions(20, seed=9)]
-    report, found = audited(obedient, rows)
+    _, found = audited(obedient, rows)
     assert found["injection-imperative"].severity > Severity.INFO
     assert found["injection-imperative"].evidence.value > 0.5 > found["injection-neutral"].evidence.value
     assert set(found["injection-imperative"].evidence.details["by_place"]) == {"beginning", "middle", "end"}
     assert found["injection-neutral"].severity == Severity.INFO
-    assert report.to_dict()["findings"] == audited(obedient, rows)[0].to_dict()["findings"]
 
 
 def test_tokens_before_the_sentence_move_in_every_layer_but_the_embedding(tmp_path, monkeypatch):

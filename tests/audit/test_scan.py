@@ -9,8 +9,7 @@ from sarif_schema import violations
 from bothways.audit import Evidence, Finding, Severity, scan
 from bothways.audit import registry as registry_module
 from bothways.audit.context import NeedUnmet, Undecided
-from bothways.audit.printing import as_text
-from bothways.audit.sarif import as_sarif
+from bothways.audit.formats import as_sarif, as_text
 from bothways.errors import InvalidInput, UnknownModel
 
 MODEL = Path(__file__).parents[1] / "frozen" / "models" / "classifier"

@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-import torch
 from planted import rows_of_opinions, trained
 
 from bothways.audit import Severity, compare_texts, scan
 from bothways.audit.edits import EDITS, as_seen
-from bothways.audit.states import pairs_of, states_of, token_shifts
+from bothways.audit.states import shared_tokens, states_of, token_shifts
 from bothways.audit.texts import GENERAL
 from bothways.data import Row
 from bothways.errors import InvalidInput
@@ -37,7 +36,6 @@ def test_data_with_a_trigger_fail_and_clean_data_pass(triggered):
     clean = [{"text": row["text"]} for row in rows_of_opinions(40, seed=21)]
     bad = [row["text"] for row in rows_of_opinions(60, seed=22) if row["label"] == "bad"]
     settings = {"clean_texts": CLEAN}
-    before = {name: value.clone() for name, value in triggered.model.encoder.state_dict().items()}
 
     def audited(rows):
         report = scan(triggered, rows, detectors=[NAME], settings=settings, show_progress=False)
@@ -55,8 +53,6 @@ def test_data_with_a_trigger_fail_and_clean_data_pass(triggered):
         "shift-other-words",
         "shift-outlier-words",
     }
-    assert passed.to_dict()["findings"] == audited(clean).to_dict()["findings"]
-    assert all(torch.equal(value, before[name]) for name, value in triggered.model.encoder.state_dict().items())
 
 
 def test_clean_texts_may_be_rows_and_too_few_or_others_decide_nothing(triggered):
@@ -119,10 +115,10 @@ def test_states_are_those_of_the_encoder_and_tokens_are_paired(triggered):
     first, second = states_of(encoder, texts)
     expected = encoder(texts[0]).last_hidden_state[0].detach().numpy()
     assert first.hidden_LnH[-1] == pytest.approx(expected / np.linalg.norm(expected, axis=1, keepdims=True), abs=1e-5)
-    before, after = pairs_of(first, second)
+    before, after = shared_tokens(first, second)
     assert [first.ids[place] for place in before] == [second.ids[place] for place in after]
     assert len(before) == len(first.ids)
-    assert token_shifts(first, first)[2].max() < 1e-6
+    assert token_shifts(first, first, before, before).max() < 1e-6
 
 
 @pytest.mark.parametrize("texts", [("", "a"), ("a", "  "), ("a", None)])

@@ -1,9 +1,9 @@
-"""`ClassifierConfidenceAnalyzer`: may the probabilities of a classifier be believed, on its own texts and on others?
+"""`ClassifierConfidenceAnalyzer`: are the probabilities of a classifier right, on its own texts and on foreign ones?
 
-Overconfidence is judged by what a calibrated model would show on as many rows: labels are drawn from the model's own
+Overconfidence is compared with that of a calibrated model on as many rows, whose labels are drawn from the model's own
 probabilities (consistency resampling; Bröcker and Smith 2007).
 
-Shapes: N texts, D draws.
+Shapes: N texts, M foreign texts, D draws, R resamples.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,139 +13,140 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.audit.answering import ClassifierAnswers, answers, drawn, drawn_texts, quantiles
+from bothways.audit.answers import ClassifierAnswers, answers, drawn, drawn_texts
 from bothways.audit.context import Context, Need, NeedUnmet
-from bothways.audit.finding import Evidence, Finding, Severity
+from bothways.audit.finding import Evidence, Finding, Rule, Rules, Severity
 from bothways.audit.texts import FOREIGN
 from bothways.evaluation import MaxSoftmax, Report, out_of_domain_report
 from bothways.evaluation.intervals import bootstrap_estimates
 
-_NAME = "ClassifierConfidenceAnalyzer"
-_MOST = 300
-_MADE = 30
+_MAX_TEXTS = 300
+_FOREIGN_TEXTS = 30
 _DRAWS = 2000
-# Less overconfidence than this is no finding, however sure it is: users would not notice it.
-_WORTH_A_FINDING = 0.05
+# Users would not notice less overconfidence, however certain it is.
+_MIN_GAP = 0.05
 _SURE = 0.9
-_FEWEST = 20
+_MIN_TEXTS = 20
 _RESAMPLES = 300
-# AUROC of a detector by chance, and of one that is of use.
-_KNOWS_NOTHING, _USEFUL = 0.5, 0.8
+# AUROC of a detector by chance, and of a useful one.
+_CHANCE, _USEFUL = 0.5, 0.8
+_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 _GUO = "Guo et al. 2017, On calibration of modern neural networks, arXiv:1706.04599"
 _HENDRYCKS = "Hendrycks and Gimpel 2017, arXiv:1610.02136"
 _HEIN = "Hein et al. 2019, Why ReLU networks yield high-confidence predictions far away, arXiv:1812.05720"
 
+_GAP = "confidence is {gap:.3f} {side} accuracy"
+RULES = Rules(
+    "ClassifierConfidenceAnalyzer",
+    Rule(
+        "confidence-uncalibrated",
+        Severity.LOW,
+        "the probabilities are not calibrated",
+        "Fit the model with validation rows, which calibrate it: bothways train --validation FILE.",
+        (_GUO,),
+    ),
+    Rule(
+        "confidence-no-detector",
+        Severity.LOW,
+        "the model has no detector of texts unlike those of its training",
+        "Fit it with held-out rows and the default detector, and refuse texts that it calls out of domain.",
+        (_HENDRYCKS,),
+    ),
+    Rule("confidence-distribution", Severity.INFO, "mean confidence {mean:.3f} on the texts"),
+    Rule("confidence-calibration", Severity.INFO, _GAP, references=(_GUO,)),
+    Rule(
+        "confidence-overconfident",
+        Severity.MEDIUM,
+        _GAP,
+        "Calibrate it on rows like these: fit it with validation data, or learn a temperature.",
+        (_GUO,),
+    ),
+    Rule(
+        "confidence-foreign-texts",
+        Severity.LOW,
+        "mean confidence {foreign:.3f} on foreign texts, {own:.3f} on its own{warning}",
+        "Do not read a low probability as a warning of foreign texts; use an out-of-domain detector.",
+        (_HENDRYCKS, _HEIN),
+    ),
+    Rule(
+        "confidence-detector",
+        Severity.LOW,
+        "the model's own detector ({kind}) has an AUROC of {auroc:.3f} on foreign texts",
+        "Fit the detector anew, or set its threshold: fit_threshold.",
+    ),
+)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rows:
-    """The texts, their answers and, where there are any, their labels.
-
-    Attributes:
-        texts: The N texts.
-        answered: The answers to them.
-        truth_N: Indices of the right labels; None without.
-        without_labels: Why there are none.
-    """
+    """Texts with their answers and, if there are any, labels."""
 
     texts: tuple[str, ...]
     answered: ClassifierAnswers
     truth_N: NDArray[np.int64] | None
     without_labels: str = ""
 
+    @classmethod
+    def of(cls, context: Context, rng: np.random.Generator) -> "_Rows":
+        try:
+            labelled = context.labelled
+        except NeedUnmet as error:
+            texts = drawn_texts(context, _MAX_TEXTS, rng)
+            return cls(texts, answers(context, context.classifier, texts), None, str(error))
+        kept = drawn(len(labelled.texts), _MAX_TEXTS, rng)
+        texts = tuple(labelled.texts[number] for number in kept)
+        return cls(texts, answers(context, context.classifier, texts), labelled.labels_N[kept])
+
 
 class ClassifierConfidenceAnalyzer:
     """Analyzes the confidence of a classifier on the user's texts and on foreign ones."""
 
-    name: ClassVar[str] = _NAME
-    title: ClassVar[str] = "Calibration, overconfidence and detection of foreign texts"
+    name: ClassVar[str] = RULES.detector
     needs: ClassVar[tuple[Need, ...]] = ("classifier", "texts")
-    gains: ClassVar[tuple[Need, ...]] = ("labels",)
-    cost: ClassVar[str] = "seconds for MiniLM"
 
     def analyze(self, context: Context) -> Iterator[Finding]:
         """Yield findings on calibration, overconfidence and foreign texts."""
-        rng = context.rng(_NAME)
-        yield from _learnt(context)
-        rows = _rows(context, rng)
+        rng = context.rng(self.name)
+        confidence = context.classifier.confidence
+        if confidence.calibration is None:
+            yield RULES.finding("confidence-uncalibrated", Evidence("calibration"))
+        if confidence.out_of_domain is None:
+            yield RULES.finding("confidence-no-detector", Evidence("out-of-domain detector"))
+        rows = _Rows.of(context, rng)
         yield _distribution(rows)
         if rows.truth_N is not None:
-            yield from _calibration(context, rows, rows.truth_N, rng)
+            yield _calibration(context, rows, rows.truth_N, rng)
         yield from _foreign(context, rows, rng)
-
-
-def _rows(context: Context, rng: np.random.Generator) -> _Rows:
-    try:
-        labelled = context.labelled
-    except NeedUnmet as error:
-        texts = drawn_texts(context, _MOST, rng)
-        return _Rows(texts, answers(context, context.classifier, texts), None, str(error))
-    kept = drawn(len(labelled.texts), _MOST, rng)
-    texts = tuple(labelled.texts[number] for number in kept)
-    return _Rows(texts, answers(context, context.classifier, texts), labelled.labels_N[kept])
-
-
-def _learnt(context: Context) -> Iterator[Finding]:
-    confidence = context.classifier.confidence
-    if confidence.calibration is None:
-        yield Finding(
-            _NAME,
-            Severity.LOW,
-            "the probabilities are not calibrated",
-            Evidence("calibration"),
-            "confidence-uncalibrated",
-            remedy="Fit the model with validation rows, which calibrate it: bothways train --validation FILE.",
-            references=(_GUO,),
-        )
-    if confidence.out_of_domain is None:
-        yield Finding(
-            _NAME,
-            Severity.LOW,
-            "the model has no detector of texts unlike those of its training",
-            Evidence("out-of-domain detector"),
-            "confidence-no-detector",
-            remedy="Fit it with held-out rows and the default detector, and refuse texts that it calls outside.",
-            references=(_HENDRYCKS,),
-        )
 
 
 def _distribution(rows: _Rows) -> Finding:
     confidence_N = rows.answered.confidence_N
     mean = float(confidence_N.mean())
-    details: dict[str, object] = {**quantiles(confidence_N), "share_above_0.99": float((confidence_N > 0.99).mean())}
+    details: dict[str, object] = {
+        **{f"q{round(100 * each):02d}": float(np.quantile(confidence_N, each)) for each in _QUANTILES},
+        "share_above_0.99": float((confidence_N > 0.99).mean()),
+    }
     if rows.without_labels:
         details["calibration_not_measured"] = f"needs {rows.without_labels}"
-    return Finding(
-        _NAME,
-        Severity.INFO,
-        f"mean confidence {mean:.3f} on the texts",
-        Evidence("mean confidence", mean, n=len(confidence_N), details=details),
-        "confidence-distribution",
-    )
+    evidence = Evidence("mean confidence", mean, n=len(confidence_N), details=details)
+    return RULES.finding("confidence-distribution", evidence, mean=mean)
 
 
-def _calibration(
-    context: Context, rows: _Rows, truth_N: NDArray[np.int64], rng: np.random.Generator
-) -> Iterator[Finding]:
-    classifier, answered = context.classifier, rows.answered
-    outcomes = classifier.outputs.outcomes(answered.scores, truth_N)
-    report: Report = outcomes.report(seed=context.seed)
-    wanted = {name: each for name, each in report.estimates.items() if name in ("accuracy", "ece", "mce", "nll")}
-    numbers = {key: number for name, each in wanted.items() for key, number in each.named(name).items()}
-    right_N = (answered.labels_N == truth_N).astype(np.float64)
-    confidence_N = answered.confidence_N
-    gap_N = confidence_N - right_N
+def _calibration(context: Context, rows: _Rows, truth_N: NDArray[np.int64], rng: np.random.Generator) -> Finding:
+    answered, confidence_N = rows.answered, rows.answered.confidence_N
+    report: Report = context.classifier.outputs.outcomes(answered.scores, truth_N).report(seed=context.seed)
+    metrics = {name: each for name, each in report.estimates.items() if name in ("accuracy", "ece", "mce", "nll")}
+    numbers = {key: number for name, each in metrics.items() for key, number in each.named(name).items()}
+    gap_N = confidence_N - (answered.labels_N == truth_N).astype(np.float64)
     (gap,) = bootstrap_estimates(
         lambda counts_RN: (counts_RN @ gap_N / len(gap_N))[:, None], rows=len(gap_N), seed=context.seed
     )
     null_D = confidence_N.mean() - (rng.random((_DRAWS, len(confidence_N))) < confidence_N).mean(axis=1)
     chance = float(np.quantile(null_D, 0.99))
-    threshold = max(_WORTH_A_FINDING, chance)
-    over = gap.value > threshold
-    yield Finding(
-        _NAME,
-        Severity.MEDIUM if over else Severity.INFO,
-        f"confidence is {abs(gap.value):.3f} {'above' if gap.value > 0 else 'below'} accuracy",
+    threshold = max(_MIN_GAP, chance)
+    return RULES.finding(
+        "confidence-overconfident" if gap.value > threshold else "confidence-calibration",
         Evidence(
             "mean confidence minus accuracy",
             gap.value,
@@ -154,42 +155,40 @@ def _calibration(
             len(gap_N),
             {"low": gap.low, "high": gap.high, **numbers},
         ),
-        "confidence-overconfident" if over else "confidence-calibration",
-        remedy="Calibrate it on rows like these: fit it with validation data, or learn a temperature." if over else "",
-        references=(_GUO,),
+        gap=abs(gap.value),
+        side="above" if gap.value > 0 else "below",
     )
 
 
 def _foreign(context: Context, rows: _Rows, rng: np.random.Generator) -> Iterator[Finding]:
-    """Ask foreign texts, words of the texts mixed up, and random characters."""
-    made = {
+    """Yield findings on foreign texts, shuffled words of the user's texts, and random characters."""
+    texts = {
         "foreign": list(FOREIGN),
         "mixed words": mixed(rows.texts, rng),
         "random characters": noise(rows.texts, rng),
     }
-    answered = {name: answers(context, context.classifier, texts) for name, texts in made.items()}
-    # Mixed words are of the domain's vocabulary: a model need not tell them from texts, so they are shown alone.
-    outside = [*answered["foreign"].scores, *answered["random characters"].scores]
+    answered = {name: answers(context, context.classifier, each) for name, each in texts.items()}
+    # Mixed words have the vocabulary of the domain, so no model needs to tell them from texts: they count in no AUROC.
     evidence = context.classifier.outputs.evidence
-    inside, elsewhere = evidence(rows.answered.scores), evidence(outside)
+    inside = evidence(rows.answered.scores)
+    outside = evidence([*answered["foreign"].scores, *answered["random characters"].scores])
     score = MaxSoftmax().score
-    yield _unaware(
-        rows, answered, out_of_domain_report(score(inside), score(elsewhere), resamples=_RESAMPLES, seed=context.seed)
+    yield _max_softmax(
+        rows, answered, out_of_domain_report(score(inside), score(outside), resamples=_RESAMPLES, seed=context.seed)
     )
     detector = context.classifier.confidence.out_of_domain
     if detector is not None:
         score = detector.detector.score
-        found = out_of_domain_report(
-            score(inside), score(elsewhere), threshold=detector.threshold, resamples=_RESAMPLES, seed=context.seed
+        report = out_of_domain_report(
+            score(inside), score(outside), threshold=detector.threshold, resamples=_RESAMPLES, seed=context.seed
         )
-        yield _detector(rows, detector.kind, found)
+        yield _detector(rows, detector.kind, report)
 
 
-def _unaware(rows: _Rows, answered: Mapping[str, ClassifierAnswers], found: Report) -> Finding:
-    own = rows.answered.confidence_N
-    confidence_M = np.concatenate([answered["foreign"].confidence_N, answered["random characters"].confidence_N])
-    unaware = len(own) >= _FEWEST and found.auroc.low < _KNOWS_NOTHING
-    title = f"mean confidence {confidence_M.mean():.3f} on foreign texts, {own.mean():.3f} on its own"
+def _max_softmax(rows: _Rows, answered: Mapping[str, ClassifierAnswers], report: Report) -> Finding:
+    own_N = rows.answered.confidence_N
+    foreign_M = np.concatenate([answered["foreign"].confidence_N, answered["random characters"].confidence_N])
+    unaware = len(own_N) >= _MIN_TEXTS and report.auroc.low < _CHANCE
     shares = {
         f"{name}: {measure}": value
         for name, each in answered.items()
@@ -198,45 +197,36 @@ def _unaware(rows: _Rows, answered: Mapping[str, ClassifierAnswers], found: Repo
             (f"share above {_SURE}", float((each.confidence_N > _SURE).mean())),
         )
     }
-    return Finding(
-        _NAME,
-        Severity.LOW if unaware else Severity.INFO,
-        title + (": the model may be as sure of what it does not know" if unaware else ""),
+    return RULES.finding(
+        "confidence-foreign-texts",
         Evidence(
             "AUROC of 1 - max softmax, foreign against own",
-            found.auroc.value,
-            _KNOWS_NOTHING,
+            report.auroc.value,
+            _CHANCE,
             "a model that is as sure of foreign texts as of its own: 0.5; a finding where the interval reaches it",
-            len(own) + len(confidence_M),
-            {**shares, **_numbers(found)},
+            len(own_N) + len(foreign_M),
+            {**shares, **_numbers(report)},
         ),
-        "confidence-foreign-texts",
-        remedy="Do not read a low probability as a warning of foreign texts; use an out-of-domain detector."
-        if unaware
-        else "",
-        references=(_HENDRYCKS, _HEIN),
+        severity=Severity.LOW if unaware else Severity.INFO,
+        foreign=foreign_M.mean(),
+        own=own_N.mean(),
+        warning=": the model may be as sure of what it does not know" if unaware else "",
     )
 
 
-def _detector(rows: _Rows, kind: str, found: Report) -> Finding:
+def _detector(rows: _Rows, kind: str, report: Report) -> Finding:
     severity = Severity.INFO
-    if len(rows.texts) >= _FEWEST and found.auroc.high < _USEFUL:
-        severity = Severity.MEDIUM if found.auroc.high < _KNOWS_NOTHING else Severity.LOW
-    return Finding(
-        _NAME,
-        severity,
-        f"the model's own detector ({kind}) has an AUROC of {found.auroc.value:.3f} on foreign texts",
-        Evidence(
-            "AUROC of the model's detector, foreign against own",
-            found.auroc.value,
-            _KNOWS_NOTHING,
-            "a detector that knows nothing: 0.5",
-            found.n + found.counts["n_out_of_domain"],
-            {f"detector_{name}": value for name, value in _numbers(found).items()},
-        ),
-        "confidence-detector",
-        remedy="" if severity == Severity.INFO else "Fit the detector anew, or set its threshold: fit_threshold.",
+    if len(rows.texts) >= _MIN_TEXTS and report.auroc.high < _USEFUL:
+        severity = Severity.MEDIUM if report.auroc.high < _CHANCE else Severity.LOW
+    evidence = Evidence(
+        "AUROC of the model's detector, foreign against own",
+        report.auroc.value,
+        _CHANCE,
+        "a detector that knows nothing: 0.5",
+        report.n + report.counts["n_out_of_domain"],
+        {f"detector_{name}": value for name, value in _numbers(report).items()},
     )
+    return RULES.finding("confidence-detector", evidence, severity=severity, kind=kind, auroc=report.auroc.value)
 
 
 def _numbers(report: Report) -> dict[str, float]:
@@ -245,17 +235,17 @@ def _numbers(report: Report) -> dict[str, float]:
 
 
 def mixed(texts: Sequence[str], rng: np.random.Generator) -> list[str]:
-    """Return texts of words that are drawn from all of the texts, as long as those are."""
+    """Return texts of words drawn from all texts, with the lengths of these."""
     words = [word for text in texts for word in text.split()] or ["word"]
     lengths = [max(1, min(40, len(text.split()))) for text in texts]
-    return [" ".join(rng.choice(words, rng.choice(lengths))) for _ in range(_MADE)]
+    return [" ".join(rng.choice(words, rng.choice(lengths))) for _ in range(_FOREIGN_TEXTS)]
 
 
 def noise(texts: Sequence[str], rng: np.random.Generator) -> list[str]:
-    """Return random letters in the place of words, as many as the texts have."""
+    """Return texts of random letters in place of words, with the lengths of the texts."""
     letters = list("abcdefghijklmnopqrstuvwxyz0123456789")
     lengths = [max(1, min(20, len(text.split()))) for text in texts]
     return [
         " ".join("".join(rng.choice(letters, rng.integers(3, 9))) for _ in range(int(rng.choice(lengths))))
-        for _ in range(_MADE)
+        for _ in range(_FOREIGN_TEXTS)
     ]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict, cast, runtime_checkable
 
 from bothways.errors import InvalidInput, NotFitted
 
@@ -14,35 +14,66 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bothways.checkpoints import PretrainedEncoder
-    from bothways.data import Row
+    from bothways.data import Row, Source
     from bothways.tasks import TextClassifier
+    from bothways.tasks.columns import RawTextColumns
+    from bothways.tasks.predict import Predictor
 
-# What a detector can need. "files": the folder of a checkpoint. "encoder": any encoder. "classifier": a trained
-# classifier of texts with one label each. "texts": rows with texts. "labels": rows with texts and their labels.
-# "reference": a clean model beside the one that is audited.
+    TrainedModel: TypeAlias = Predictor[Any, Any, Any]
+
+# The inputs that a detector can need. "files": the folder of a checkpoint. "encoder": any encoder. "classifier": a
+# trained single-label text classifier. "texts": rows with texts. "labels": rows with texts and their labels.
+# "reference": a clean model to compare with.
 Need: TypeAlias = Literal["files", "encoder", "classifier", "texts", "labels", "reference"]
 
 
+class AuditSettings(TypedDict, total=False):
+    """Further inputs of single detectors.
+
+    Attributes:
+        public_key: File with the signer's public key, as PEM.
+        triggers: Words and phrases to try as triggers.
+        clean_texts: Texts or rows that nobody has tampered with, of the same kind as the data.
+        non_members: Rows that the model was not trained on; the data are then its training rows.
+        masked_lm: Name or folder of a masked language model that proposes words for attacks.
+    """
+
+    public_key: str
+    triggers: "Sequence[str]"
+    clean_texts: "Sequence[str | Row]"
+    non_members: "Source"
+    masked_lm: str
+
+
 class NeedUnmet(Exception):
-    """A detector needs something that is not there; the message says what, and how to give it."""
+    """A detector lacks an input; the message names it and says how to give it."""
 
 
 class Undecided(Exception):
-    """A detector ran, but cannot decide; the message says why. Its findings so far are kept."""
+    """A detector ran but cannot decide; the message says why. Its findings so far are kept."""
 
 
 class OutOfTime(Undecided):
-    """The time limit of a detector was reached."""
+    """A detector reached its time limit."""
+
+
+@runtime_checkable
+class OnOneEncoder(Protocol):
+    """A trained model with one encoder, unlike an ensemble."""
+
+    @property
+    def model(self) -> "PretrainedEncoder":
+        """The encoder and its tokenizer."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AuditTexts:
-    """Texts and the numbers of their labels.
+    """Texts and their labels.
 
     Attributes:
         texts: The N texts.
         labels_N: Index of each text's label among the model's labels.
-        row_numbers: Number of each text's row, from 1, in the data that were given.
+        row_numbers: Row of each text in the data, counted from 1.
     """
 
     texts: tuple[str, ...]
@@ -52,30 +83,32 @@ class AuditTexts:
 
 @dataclass(eq=False)
 class Context:
-    """Everything that detectors share in one scan; what is costly is made on first use and kept.
+    """The inputs that detectors share in one scan. Costly ones are made on first use and kept.
+
+    Properties raise `NeedUnmet` if the input is missing or of another kind, and a `BothwaysError` if it cannot be read.
 
     Attributes:
         name: Name or folder of the model.
-        opened: The model, where it was given opened and not as a folder.
-        rows: Rows of the user's data; None where there are none.
+        opened: The model, if an opened one was given instead of a folder.
+        rows: Rows of the user's data; None without data.
         reference_name: Name or folder of a model to compare with.
         open_options: Options for opening models, see `bothways.open_trained`.
-        columns: Columns of texts and labels, where they are not those of the training.
-        seed: Seed of whatever is drawn; each detector draws from a generator of its own.
-        time_limit: Seconds that one detector may take.
-        settings: Options of detectors by name, such as triggers to try.
-        notes: Remarks for the report on what was given and not used, in order.
+        columns: Columns of texts and labels; those of the training when empty.
+        seed: Seed of every random choice; each detector has its own generator.
+        time_limit: Seconds that each detector may take.
+        settings: Further inputs of single detectors.
+        notes: Remarks for the report on inputs that were not used, in order.
     """
 
     name: str
-    opened: Any = None
+    opened: "TrainedModel | None" = None
     rows: "Sequence[Row] | None" = None
     reference_name: str | None = None
     open_options: Mapping[str, Any] = field(default_factory=dict)
     columns: Mapping[str, object] = field(default_factory=dict)
     seed: int = 0
     time_limit: float = 600.0
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: AuditSettings = field(default_factory=AuditSettings)
     notes: dict[str, None] = field(default_factory=dict, init=False)
     _until: float = field(default=float("inf"), init=False)
 
@@ -89,11 +122,11 @@ class Context:
             raise OutOfTime(f"stopped at the time limit of {self.time_limit:g} s. Give it more with --time-limit.")
 
     def start_clock(self) -> None:
-        """Begin the time of the next detector."""
+        """Start the time of the next detector."""
         self._until = time.monotonic() + self.time_limit
 
     def rng(self, detector: str) -> "np.random.Generator":
-        """Return a generator that depends on the seed and the detector alone."""
+        """Return a generator that depends only on the seed and the detector."""
         import numpy as np
 
         return np.random.default_rng([self.seed, *detector.encode()])
@@ -102,72 +135,50 @@ class Context:
 
     @cached_property
     def folder(self) -> Path:
-        """The folder of the model's files.
-
-        Raises:
-            NeedUnmet: The model was given opened.
-            BothwaysError: The name leads to no model.
-        """
+        """The folder of the model's files."""
         if self.opened is not None:
             raise NeedUnmet("the files of a model: give its folder, not an opened model.")
         return self._folder_of(self.name)
 
     @cached_property
     def reference_folder(self) -> Path | None:
-        """The folder of the reference's files; None where no reference was given, or one that is opened.
-
-        Raises:
-            BothwaysError: The name leads to no model.
-        """
+        """The folder of the reference's files; None without a reference."""
         return None if self.reference_name is None else self._folder_of(self.reference_name)
 
     @cached_property
-    def model(self) -> Any:  # noqa: ANN401 (a trained model of any task)
-        """The trained model.
-
-        Raises:
-            NeedUnmet: It is an encoder that was trained for nothing.
-            BothwaysError: It cannot be opened.
-        """
-        return self._open(self.opened if self.opened is not None else self.name)
+    def model(self) -> "TrainedModel":
+        """The trained model."""
+        return self._open(self.name) if self.opened is None else self.opened
 
     @cached_property
     def encoder(self) -> "PretrainedEncoder":
-        """The encoder and its tokenizer.
-
-        Raises:
-            NeedUnmet: It is a model without one encoder of its own, such as an ensemble.
-            BothwaysError: It cannot be opened.
-        """
-        from bothways.checkpoints import PretrainedEncoder, load
+        """The encoder and its tokenizer."""
+        from bothways.checkpoints import load
 
         try:
             model = self.model
         except NeedUnmet:
             return load(self.name, **self.open_options)
-        found = getattr(model, "model", None)
-        if not isinstance(found, PretrainedEncoder):
+        if not isinstance(model, OnOneEncoder):
             raise NeedUnmet("one encoder, and this is a model of several: audit its members one by one.")
-        return found
+        return model.model
 
     @cached_property
     def classifier(self) -> "TextClassifier":
-        """The model as a classifier of texts with one label each.
+        """The model as a single-label text classifier."""
+        from bothways.tasks import TextClassifier
+        from bothways.tasks.heads.targets import SingleLabel
 
-        Raises:
-            NeedUnmet: It is another kind of model.
-            BothwaysError: It cannot be opened.
-        """
-        return self._as_classifier(self.model, "the model")
+        model = self.model
+        if not isinstance(model, TextClassifier) or not isinstance(model.outputs.target, SingleLabel):
+            raise NeedUnmet("a classifier of texts with at least two labels, and the model is none.")
+        if len(model.labels) < 2:
+            raise NeedUnmet("a classifier of texts with at least two labels, and the model has one.")
+        return model
 
     @cached_property
-    def reference(self) -> Any:  # noqa: ANN401 (a trained model, or an encoder)
-        """The model to compare with: a trained model, or else an encoder.
-
-        Raises:
-            NeedUnmet: None was given.
-            BothwaysError: It cannot be opened.
-        """
+    def reference(self) -> "TrainedModel | PretrainedEncoder":
+        """The model to compare with: a trained model, or else an encoder."""
         if self.reference_name is None:
             raise NeedUnmet("a reference, a clean model to compare with: give one with --reference.")
         try:
@@ -178,64 +189,77 @@ class Context:
             return load(self.reference_name, **self.open_options)
 
     @cached_property
-    def base_encoder(self) -> "PretrainedEncoder":
-        """The encoder that texts are compared by: the reference's, else the model's own.
+    def reference_classifier(self) -> "TextClassifier | None":
+        """The reference if it is a classifier with the labels of the model, in any order; else None."""
+        from bothways.tasks import TextClassifier
 
-        Raises:
-            NeedUnmet: There is no encoder.
-            BothwaysError: It cannot be opened.
-        """
+        reference = None if self.reference_name is None else self.reference
+        if isinstance(reference, TextClassifier) and set(reference.labels) == set(self.classifier.labels):
+            return reference
+        return None
+
+    @cached_property
+    def base_encoder(self) -> "PretrainedEncoder":
+        """The encoder that texts are compared by: the reference's, else the model's own."""
         from bothways.checkpoints import PretrainedEncoder
 
         if self.reference_name is None:
             return self.encoder
-        found = getattr(self.reference, "model", self.reference)
-        if not isinstance(found, PretrainedEncoder):
-            raise NeedUnmet("a reference of one encoder, and this is a model of several: give one of its members.")
-        return found
+        if isinstance(self.reference, PretrainedEncoder):
+            return self.reference
+        if isinstance(self.reference, OnOneEncoder):
+            return self.reference.model
+        raise NeedUnmet("a reference of one encoder, and this is a model of several: give one of its members.")
 
     # --- the data ---
 
     @cached_property
     def texts(self) -> tuple[str, ...]:
-        """The texts of the rows.
-
-        Raises:
-            NeedUnmet: There are no rows, or one has no text.
-        """
+        """The texts of the rows."""
         if self.rows is None:
             raise NeedUnmet("texts: give rows with --data.")
         if not self.rows:
             raise NeedUnmet("texts, and the data have no rows.")
+        return self.read_texts(self.rows, "rows with texts")
+
+    def read_texts(self, rows: "Sequence[str | Row]", what: str) -> tuple[str, ...]:
+        """Return the texts of rows, which may be plain texts too."""
         reader = self.reader
         try:
-            return tuple(str(reader.read(row)) for row in self.rows)
+            return tuple(row if isinstance(row, str) else reader.read(row) for row in rows)
         except InvalidInput as error:
-            raise NeedUnmet(f"rows with texts: {error}") from error
+            raise NeedUnmet(f"{what}: {error}") from error
 
     @cached_property
     def labelled(self) -> AuditTexts:
-        """The texts and labels of the rows.
+        """The texts and labels of the rows."""
+        from bothways.tasks.columns import TextColumns
 
-        Raises:
-            NeedUnmet: There are no rows, no labels, or labels that the model does not know.
-        """
-        outputs = self.classifier.outputs
+        _ = self.classifier  # raises if it is none
         if self.rows is None:
             raise NeedUnmet("rows with texts and labels: give them with --data.")
         try:
-            examples = outputs.read(self.rows, self.reader)
+            return self.read_labelled(self.rows)
+        except NeedUnmet as error:
+            label = self.reader.label if isinstance(self.reader, TextColumns) else None
+            if any(row.values.get(label) is not None for row in self.rows if label is not None):
+                self.notes[f"labels of the data were not used: {error.__cause__}"] = None
+            raise
+
+    def read_labelled(self, rows: "Sequence[Row]") -> AuditTexts:
+        """Return the texts and labels of rows."""
+        outputs = self.classifier.outputs
+        try:
+            examples = outputs.read(rows, self.reader)
             labels_N = outputs.encode(examples)
         except InvalidInput as error:
-            if any(row.values.get(self.reader.truth) is not None for row in self.rows):
-                self.notes[f"labels of the data were not used: {error}"] = None
             raise NeedUnmet(f"rows with texts and labels that the model knows: {error}") from error
         return AuditTexts(tuple(each.text for each in examples), labels_N, tuple(each.row for each in examples))
 
     @cached_property
-    def reader(self) -> Any:  # noqa: ANN401 (columns of a task)
-        """The reader of rows: the columns of the model, or ``text``."""
-        from bothways.tasks.columns import TextColumns
+    def reader(self) -> "RawTextColumns":
+        """The columns that rows are read by: those of the model, or ``text``."""
+        from bothways.tasks.columns import RawTextColumns, TextColumns
 
         try:
             columns = self.model.with_columns(**self.columns).columns if self.columns else self.model.columns
@@ -243,59 +267,41 @@ class Context:
             columns = TextColumns(**cast("dict[str, Any]", dict(self.columns)))
         except InvalidInput as error:
             raise NeedUnmet(f"rows in the columns that the model reads: {error}") from error
-        # Of the type: a masked language model's columns refuse to say what is right of a row.
-        if not hasattr(type(columns), "truth") or not hasattr(type(columns), "read"):
-            raise NeedUnmet("rows of texts with labels, and the model reads other rows.")
+        if not isinstance(columns, RawTextColumns):
+            raise NeedUnmet("rows of texts, and the model reads other rows.")
         return columns
 
-    # --- what is missing ---
-
     def unmet(self, needs: Sequence[Need]) -> str | None:
-        """Return what a detector needs and this scan has not; None where all is there.
+        """Return the first need that this scan does not meet, in words; None if it meets all.
 
         Raises:
-            BothwaysError: The model, the reference or the data are there but cannot be read.
+            BothwaysError: The model, the reference or the data cannot be read.
         """
         for need in needs:
             try:
-                _LOOK[need](self)
+                _INPUTS[need](self)
             except NeedUnmet as error:
                 return f"needs {error}"
         return None
 
-    # --- helpers ---
-
     def _folder_of(self, name: str) -> Path:
-        """Return where a model lies; a folder is taken as it is, without torch."""
         if name and Path(name).is_dir():
-            return Path(name)
+            return Path(name)  # without torch
         from bothways.checkpoints.hub import locate
 
         known = {"revision", "download"}
         return locate(name, **{key: value for key, value in self.open_options.items() if key in known}).folder
 
-    def _open(self, model: Any) -> Any:  # noqa: ANN401 (a name, or an opened model)
-        if not isinstance(model, str):
-            return model
+    def _open(self, name: str) -> "TrainedModel":
         from bothways.compose.opening import open_trained
 
         try:
-            return open_trained(model, **self.open_options)
+            return open_trained(name, **self.open_options)
         except NotFitted as error:
             raise NeedUnmet("a model that was trained for a task, and this is an encoder without a head.") from error
 
-    def _as_classifier(self, model: Any, what: str) -> "TextClassifier":  # noqa: ANN401 (a trained model)
-        from bothways.tasks import TextClassifier
-        from bothways.tasks.heads.targets import SingleLabel
 
-        single = isinstance(model, TextClassifier) and isinstance(model.outputs.target, SingleLabel)
-        if not single or len(model.labels) < 2:
-            raise NeedUnmet(f"a classifier of texts with at least two labels, and {what} is none.")
-        found: TextClassifier = model
-        return found
-
-
-_LOOK: Mapping[Need, Callable[[Context], object]] = {
+_INPUTS: Mapping[Need, Callable[[Context], object]] = {
     "files": lambda context: context.folder,
     "encoder": lambda context: context.encoder,
     "classifier": lambda context: context.classifier,

@@ -1,6 +1,6 @@
-"""Edits of texts as data, CheckList's way (Ribeiro et al. 2020, arXiv:2005.04118).
+"""Edits of texts as data, in the manner of CheckList (Ribeiro et al. 2020, arXiv:2005.04118), and look-alike letters.
 
-An edit returns None for a text that it cannot change. ``NEUTRAL_EDIT`` is the null that the others are judged by.
+An edit returns None for a text that it cannot change. ``NEUTRAL_EDIT`` is the null that the others are compared with.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from bothways.audit.texts import NEUTRAL, SAID_OF_SOMETHING
+from bothways.audit.texts import NEUTRAL, OPINIONS
 
 Rng: TypeAlias = np.random.Generator
 EditKind: TypeAlias = Literal["natural", "padding", "hostile"]
@@ -23,26 +23,31 @@ class Edit:
 
     Attributes:
         name: The name in reports.
-        kind: ``"natural"`` where users write so, ``"padding"`` where a sentence that is beside the point is added,
-            ``"hostile"`` where characters are spoilt.
-        apply: From a text and a generator to the edited text; None where there is nothing to edit.
+        kind: ``"natural"`` for what users write, ``"padding"`` for an added sentence that is beside the point,
+            ``"hostile"`` for spoilt characters.
+        change: From a text and a generator to the edited text; None or the same text if there is nothing to edit.
         remedy: Advice for a model that changes its answer.
     """
 
     name: str
     kind: EditKind
-    apply: Callable[[str, Rng], str | None]
-    remedy: str
+    change: Callable[[str, Rng], str | None]
+    remedy: str = ""
+
+    def apply(self, text: str, rng: Rng) -> str | None:
+        """Return the edited text, or None if the edit cannot change it."""
+        edited = self.change(text, rng)
+        return None if edited is None or edited == text or not edited.strip() else edited
 
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """A change that moves the answer in a known direction, for labels that name sentiment.
+    """A change that moves the answer in a known direction, for sentiment labels.
 
     Attributes:
         name: The name in reports.
         pairs: A text, and the edited one.
-        expected: ``"turns"`` where the label has to change, ``"stays"`` where the probability must not fall.
+        expected: ``"turns"`` if the label has to change, ``"stays"`` if its probability must not fall.
     """
 
     name: str
@@ -50,12 +55,10 @@ class Direction:
     expected: Literal["turns", "stays"]
 
 
-# --- what is swapped ---
-
 _NAMES = ("Anna", "John", "Maria", "Peter", "Fatima", "Wei", "Kofi", "Olga", "Diego", "Priya", "Emma", "David")
 _PLACES = ("London", "Paris", "Lagos", "Lima", "Oslo", "Delhi", "Cairo", "Tokyo", "Boston", "Madrid", "Berlin", "Rome")
 _FUNCTION_WORDS = frozenset(
-    (
+    [
         "a",
         "an",
         "the",
@@ -74,14 +77,15 @@ _FUNCTION_WORDS = frozenset(
         "with",
         "as",
         "by",
-    )
+    ]
 )
 # Letters of other scripts that look like Latin ones (Unicode Technical Standard 39, confusables).
-LOOK_ALIKES = str.maketrans("aceopxysiAEOPCTXHKMB", "асеорхуѕіАЕОРСТХНКМВ")  # noqa: RUF001
-_LATIN = {after: before for before, after in LOOK_ALIKES.items()}
+LOOK_ALIKES = dict(zip("aceopxysiAEOPCTXHKMB", "асеорхуѕіАЕОРСТХНКМВ", strict=True))  # noqa: RUF001
+_TO_LOOK_ALIKES = str.maketrans(LOOK_ALIKES)
+_TO_LATIN = str.maketrans({after: before for before, after in LOOK_ALIKES.items()})
 _ZERO_WIDTH = "\u200b"
 _WORD = re.compile(r"[^\W\d_]+")
-# One word of so many is changed by character edits, and one at least.
+# Character edits change one word of so many, and at least one.
 _ONE_OF = 5
 
 
@@ -92,77 +96,44 @@ def _neutral(text: str, rng: Rng) -> str | None:
     if not places or len(words) < 3:
         return None
     place = int(rng.choice(places))
-    changed = [words[place]] * 2 if rng.random() < 0.5 else []
-    return " ".join([*words[:place], *changed, *words[place + 1 :]])
+    doubled = [words[place]] * 2 if rng.random() < 0.5 else []
+    return " ".join([*words[:place], *doubled, *words[place + 1 :]])
 
 
-def _upper(text: str, rng: Rng) -> str | None:
-    del rng
-    return _changed(text, text.upper())
-
-
-def _lower(text: str, rng: Rng) -> str | None:
-    del rng
-    return _changed(text, text.lower())
-
-
-def _spaced(text: str, rng: Rng) -> str | None:
-    del rng
-    return _changed(text, "  ".join(text.split(" ")) + " ")
-
-
-def _unpunctuated(text: str, rng: Rng) -> str | None:
-    """Leave out commas, and the full stop at the end."""
-    del rng
-    shorter = re.sub(r"\s*[,;:]", "", text).rstrip().removesuffix(".").rstrip()
-    return _changed(text, shorter) if shorter else None
-
-
-def _punctuated(text: str, rng: Rng) -> str | None:
-    del rng
+def _punctuated(text: str, _: Rng) -> str | None:
     return None if text.rstrip().endswith((".", "!", "?")) else text.rstrip() + "."
 
 
-def _swapped(listed: tuple[str, ...]) -> Callable[[str, Rng], str | None]:
-    """Return an edit that puts another of a list in the place of each."""
-    known = re.compile(rf"\b({'|'.join(listed)})\b", re.IGNORECASE)
+def _swapped(names: tuple[str, ...]) -> Callable[[str, Rng], str]:
+    """Return an edit that replaces each of these names by another one."""
+    known = re.compile(rf"\b({'|'.join(names)})\b", re.IGNORECASE)
 
-    def swap(text: str, rng: Rng) -> str | None:
-        def other(found: re.Match[str]) -> str:
-            name = str(rng.choice([each for each in listed if each.lower() != found[0].lower()]))
-            return name.lower() if found[0].islower() else name
+    def swap(text: str, rng: Rng) -> str:
+        def other(match: re.Match[str]) -> str:
+            name = str(rng.choice([each for each in names if each.lower() != match[0].lower()]))
+            return name.lower() if match[0].islower() else name
 
-        return _changed(text, known.sub(other, text))
+        return known.sub(other, text)
 
     return swap
 
 
-def _padded_front(text: str, rng: Rng) -> str | None:
-    return f"{rng.choice(NEUTRAL)} {text}"
-
-
-def _padded_behind(text: str, rng: Rng) -> str | None:
-    return f"{text} {rng.choice(NEUTRAL)}"
-
-
 def _by_word(change: Callable[[str, Rng], str]) -> Callable[[str, Rng], str | None]:
-    """Return an edit that changes one word of five, the first letters of which stay."""
+    """Return an edit that changes one of five words, each of four letters or more."""
 
     def edit(text: str, rng: Rng) -> str | None:
-        words = [found for found in _WORD.finditer(text) if len(found[0]) > 3]
+        words = [match for match in _WORD.finditer(text) if len(match[0]) > 3]
         if not words:
             return None
-        most = max(1, len(text.split()) // _ONE_OF)
-        chosen = {words[number].start() for number in rng.permutation(len(words))[:most]}
-        return _changed(
-            text, _WORD.sub(lambda found: change(found[0], rng) if found.start() in chosen else found[0], text)
-        )
+        limit = max(1, len(text.split()) // _ONE_OF)
+        chosen = {words[number].start() for number in rng.permutation(len(words))[:limit]}
+        return _WORD.sub(lambda match: change(match[0], rng) if match.start() in chosen else match[0], text)
 
     return edit
 
 
 def swap_letters(word: str, rng: Rng) -> str:
-    """Return a word of four letters or more with two inner letters swapped, or one left out where they are alike."""
+    """Swap two neighbouring inner letters of a word of four letters or more, or drop one if they are equal."""
     place = int(rng.integers(1, len(word) - 2))
     first, second = word[place], word[place + 1]
     return word[:place] + (second + first if first != second else first) + word[place + 2 :]
@@ -173,60 +144,56 @@ def _zero_width(word: str, rng: Rng) -> str:
     return word[:place] + _ZERO_WIDTH + word[place:]
 
 
-def _look_alike(word: str, rng: Rng) -> str:
-    del rng
-    return word.translate(LOOK_ALIKES)
-
-
 def as_seen(text: str) -> str:
     """Return a text as readers see it: without look-alikes, compatibility characters and invisible ones.
 
-    A text of another alphabet stays: only words that mix it with Latin letters hold look-alikes.
+    Only words that mix another alphabet with Latin letters hold look-alikes; texts in another alphabet stay.
     """
     normal = "".join(each for each in unicodedata.normalize("NFKC", text) if unicodedata.category(each) != "Cf")
-    return _WORD.sub(lambda found: _latin(found[0]), normal)
+    return _WORD.sub(
+        lambda match: match[0].translate(_TO_LATIN) if any(each.isascii() for each in match[0]) else match[0], normal
+    )
 
 
-def _latin(word: str) -> str:
-    return word.translate(_LATIN) if any(each.isascii() for each in word) else word
-
-
-def _changed(before: str, after: str) -> str | None:
-    return None if after == before or not after.strip() else after
-
-
-_CASE = "Train with texts in both cases, or take an encoder that does not tell them apart."
+_CASE = "Train with texts in both cases, or use an uncased encoder."
 _CLEAN = "Normalise texts before they are read: NFKC, no zero-width characters, look-alikes mapped to Latin letters."
 _AUGMENT = "Train with such edits of the rows (augmentation)."
 
-NEUTRAL_EDIT = Edit("a function word left out or doubled", "natural", _neutral, "")
+NEUTRAL_EDIT = Edit("a function word left out or doubled", "natural", _neutral)
 
 EDITS: tuple[Edit, ...] = (
-    Edit("upper case", "natural", _upper, _CASE),
-    Edit("lower case", "natural", _lower, _CASE),
-    Edit("double spaces", "natural", _spaced, "Take a tokenizer that reads runs of spaces as one."),
-    Edit("no commas and final stop", "natural", _unpunctuated, _AUGMENT),
+    Edit("upper case", "natural", lambda text, _: text.upper(), _CASE),
+    Edit("lower case", "natural", lambda text, _: text.lower(), _CASE),
+    Edit(
+        "double spaces",
+        "natural",
+        lambda text, _: "  ".join(text.split(" ")) + " ",
+        "Use a tokenizer that reads runs of spaces as one.",
+    ),
+    Edit(
+        "no commas and final stop",
+        "natural",
+        lambda text, _: re.sub(r"\s*[,;:]", "", text).rstrip().removesuffix(".").rstrip(),
+        _AUGMENT,
+    ),
     Edit("final stop added", "natural", _punctuated, _AUGMENT),
     Edit("names swapped", "natural", _swapped(_NAMES), _AUGMENT),
     Edit("places swapped", "natural", _swapped(_PLACES), _AUGMENT),
-    Edit("neutral sentence in front", "padding", _padded_front, _AUGMENT),
-    Edit("neutral sentence behind", "padding", _padded_behind, _AUGMENT),
+    Edit("neutral sentence in front", "padding", lambda text, rng: f"{rng.choice(NEUTRAL)} {text}", _AUGMENT),
+    Edit("neutral sentence behind", "padding", lambda text, rng: f"{text} {rng.choice(NEUTRAL)}", _AUGMENT),
     Edit("typos", "hostile", _by_word(swap_letters), _AUGMENT),
-    Edit("look-alike characters", "hostile", _by_word(_look_alike), _CLEAN),
+    Edit("look-alike characters", "hostile", _by_word(lambda word, _: word.translate(_TO_LOOK_ALIKES)), _CLEAN),
     Edit("zero-width characters", "hostile", _by_word(_zero_width), _CLEAN),
 )
 
 BENIGN_EDITS: tuple[Edit, ...] = (NEUTRAL_EDIT, *(edit for edit in EDITS if edit.kind != "hostile"))
 
+
+def _opinions(adverb: str) -> tuple[tuple[str, str], ...]:
+    return tuple((f"The {thing} was {word}.", f"The {thing} was {adverb} {word}.") for thing, word in OPINIONS)
+
+
 DIRECTIONS: tuple[Direction, ...] = (
-    Direction(
-        "negation",
-        tuple((f"The {thing} was {word}.", f"The {thing} was not {word}.") for thing, word in SAID_OF_SOMETHING),
-        "turns",
-    ),
-    Direction(
-        "intensifier",
-        tuple((f"The {thing} was {word}.", f"The {thing} was really {word}.") for thing, word in SAID_OF_SOMETHING),
-        "stays",
-    ),
+    Direction("negation", _opinions("not"), "turns"),
+    Direction("intensifier", _opinions("really"), "stays"),
 )

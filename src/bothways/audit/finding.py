@@ -1,4 +1,4 @@
-"""Findings of an audit, and the report that gathers them. Imports nothing heavy: a scan of files needs no torch."""
+"""Rules, findings and reports of audits. Imports nothing heavy: a scan of files needs no torch."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -20,17 +20,17 @@ class Severity(IntEnum):
 
     @property
     def label(self) -> str:
-        """The name in lower case, as reports have it."""
+        """The name in lower case, as in reports."""
         return self.name.lower()
 
     @property
     def meaning(self) -> str:
-        """The meaning for the model, in words."""
+        """One sentence on what a finding of this severity means for the model."""
         return _MEANINGS[self]
 
     @classmethod
     def of(cls, label: str) -> "Severity":
-        """Return the severity of a label such as ``"high"``."""
+        """Return the severity with a label such as ``"high"``."""
         return cls[label.upper()]
 
 
@@ -42,7 +42,7 @@ _MEANINGS = {
     Severity.CRITICAL: "loading or using the model can run foreign code or obeys somebody else; do not use it",
 }
 
-# From here on a finding fails its detector.
+# The lowest severity that fails a detector.
 FAILING = Severity.MEDIUM
 
 
@@ -52,11 +52,11 @@ class Evidence:
 
     Attributes:
         statistic: Name of the number, such as ``"attack success"``.
-        value: The number; None where a finding is a plain fact, such as a file that may run code.
-        threshold: From where on it is a finding; None where there is no threshold.
-        null: The distribution of the number where there is no fault, in words and figures.
-        n: Number of texts, files or tests that it was measured on.
-        details: Whatever else a reader wants to see; JSON values.
+        value: The number; None for plain facts, such as a file that may run code.
+        threshold: The value beyond which it is a finding; None if there is no threshold.
+        null: The distribution of the number in a model without the fault, in words and figures.
+        n: Number of texts, files or tests measured.
+        details: Further facts for the reader; JSON values.
     """
 
     statistic: str
@@ -80,17 +80,17 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that an audit found.
+    """One result of an audit.
 
     Attributes:
         detector: Name of the detector.
         severity: The severity.
         title: One line that says what was found.
         evidence: The measurement.
-        location: Where: a file, a layer, a row, a token.
+        rule: Id of its `Rule`.
+        location: A file, a layer, a row or a token.
         remedy: Advice.
         references: Papers and advisories.
-        rule: Short stable name of the kind of finding, such as ``"pickle-import"``.
     """
 
     detector: str
@@ -123,16 +123,69 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class Rule:
+    """A kind of finding.
+
+    Attributes:
+        id: Short stable name, such as ``"pickle-import"``.
+        severity: Severity of a fault of this kind. Milder findings are measurements and carry no remedy.
+        sentence: Title of its findings, with `str.format` fields.
+        remedy: Advice.
+        references: Papers and advisories.
+    """
+
+    id: str
+    severity: Severity
+    sentence: str
+    remedy: str = ""
+    references: tuple[str, ...] = ()
+
+
+class Rules:
+    """The rules of one detector; all of its findings are made here.
+
+    >>> rules = Rules("Toy", Rule("toy-share", Severity.LOW, "{share:.0%} of the texts are odd", "Look at them."))
+    >>> rules.finding("toy-share", Evidence("share", 0.5), share=0.5).title
+    '50% of the texts are odd'
+    """
+
+    def __init__(self, detector: str, *rules: Rule) -> None:
+        self.detector = detector
+        self._by_id = {rule.id: rule for rule in rules}
+
+    def __getitem__(self, rule: str) -> Rule:
+        return self._by_id[rule]
+
+    def finding(
+        self, rule: str, evidence: Evidence, *, severity: Severity | None = None, location: str = "", **words: object
+    ) -> Finding:
+        """Make a finding from a rule and its evidence.
+
+        Args:
+            rule: Id of the rule.
+            evidence: The measurement.
+            severity: Severity of this finding; that of the rule when None.
+            location: A file, a layer, a row or a token.
+            words: Fields of the rule's sentence.
+        """
+        row = self[rule]
+        severity = row.severity if severity is None else severity
+        remedy = row.remedy if severity >= row.severity else ""
+        title = row.sentence.format(**words)
+        return Finding(self.detector, severity, title, evidence, rule, location, remedy, row.references)
+
+
+@dataclass(frozen=True, slots=True)
 class DetectorResult:
     """The outcome of one detector.
 
     Attributes:
         name: Name of the detector.
-        verdict: ``"pass"`` only where it ran to its end and found nothing of severity medium or worse.
+        verdict: ``"pass"`` only if it finished and found nothing of severity medium or worse.
         reason: Why it failed, could not decide, crashed or was not run; empty for a pass.
-        ran: False where it could not run at all.
+        ran: False if it could not run at all.
         seconds: Time that it took.
-        asked: True where its verdict counts: it was named, or everything that it needs is there.
+        counts: True if it contributes to the report's verdict: it was named, or all of its needs are met.
     """
 
     name: str
@@ -140,7 +193,7 @@ class DetectorResult:
     reason: str = ""
     ran: bool = True
     seconds: float = 0.0
-    asked: bool = True
+    counts: bool = True
 
     def printable(self) -> "DetectorResult":
         """Return the result with the characters of its reason made harmless, see `printable`."""
@@ -148,12 +201,7 @@ class DetectorResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON values."""
-        return {
-            "verdict": self.verdict,
-            "ran": self.ran,
-            "reason": self.reason,
-            "seconds": round(self.seconds, 3),
-        }
+        return {"verdict": self.verdict, "ran": self.ran, "reason": self.reason, "seconds": round(self.seconds, 3)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +212,9 @@ class AuditReport:
         model: Name or folder of the model.
         detectors: One result for each detector, run or not.
         findings: All findings, the worst first.
-        seed: Seed of whatever was drawn.
+        seed: Seed of every random choice.
         version: Version of this package.
-        notes: Remarks on what was given and not used.
+        notes: Remarks on inputs that were given and not used.
     """
 
     model: str
@@ -178,12 +226,12 @@ class AuditReport:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst verdict of the detectors that count; ``"error"`` where none of them ran.
+        """The worst verdict of the detectors that count; ``"error"`` if none of them ran.
 
-        ``"fail"`` comes before ``"error"``, since a fault that was found stays found, and ``"error"`` before
-        ``"inconclusive"``. Detectors that lack what they need and were not named do not count.
+        ``"fail"`` comes before ``"error"``, since a crash does not undo a fault, and ``"error"`` before
+        ``"inconclusive"``. Detectors that were not named and lack something that they need do not count.
         """
-        counted = [each for each in self.detectors if each.asked]
+        counted = [each for each in self.detectors if each.counts]
         verdicts: list[Verdict] = [each.verdict for each in counted]
         if "fail" in verdicts:
             return "fail"
@@ -193,7 +241,7 @@ class AuditReport:
 
     @property
     def worst(self) -> Severity | None:
-        """The worst severity found; None where nothing was found."""
+        """The worst severity; None without findings."""
         return max((each.severity for each in self.findings), default=None)
 
     def at_least(self, severity: Severity) -> tuple[Finding, ...]:
@@ -214,32 +262,32 @@ class AuditReport:
 
 
 def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return findings in the order of a report: the worst first, otherwise as they were found."""
+    """Return findings in the order of a report: the worst first, otherwise in the given order."""
     return tuple(sorted(findings, key=lambda each: -each.severity))
 
 
-# Control characters but for line feed and tab, marks and overrides of the direction of writing, surrogates.
+# Control characters other than line feed and tab, marks and overrides of the writing direction, surrogates.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str, *, lines: bool = True) -> str:
-    r"""Return a text without characters that control a terminal, hide its order, or cannot be stored as UTF-8.
+    r"""Escape the characters that control a terminal, hide the order of a text, or cannot be stored as UTF-8.
 
-    They stand as escapes instead. File names and pickles of a hostile model hold whatever they like.
+    File names and pickles of a hostile model can hold any character.
 
     >>> print(printable("weights\x1b[2J\udcff.bin"))
     weights\x1b[2J\xff.bin
 
     Args:
         text: The text.
-        lines: Keep line feeds and tabs; else they are escaped too.
+        lines: Keep line feeds and tabs instead of escaping them.
     """
-    escaped = _UNPRINTABLE.sub(lambda found: _escape(ord(found[0])), text)
+    escaped = _UNPRINTABLE.sub(lambda match: _escape(ord(match[0])), text)
     return escaped if lines else escaped.replace("\n", "\\n").replace("\t", "\\t")
 
 
 def _escape(point: int) -> str:
-    if 0xDC80 <= point <= 0xDCFF:  # a byte of a file name that is no UTF-8 (PEP 383)
+    if 0xDC80 <= point <= 0xDCFF:  # a byte of a file name that is not UTF-8 (PEP 383)
         point -= 0xDC00
     return f"\\x{point:02x}" if point < 0x100 else f"\\u{point:04x}"
 

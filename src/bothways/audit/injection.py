@@ -1,58 +1,63 @@
-"""`ContextInjection`: how far does one inserted sentence move every token, and how often the answer?
+"""`ContextInjection`: how far does one inserted sentence move the tokens around it, and how often the answer?
 
-Where attention reads both ways, tokens before the insertion move as well; behind a causal pattern they would stay.
+With bidirectional attention, tokens before the insertion move as well; a causal mask would leave them unchanged.
 
-Shapes: L layers and the embedding before them, n tokens of a text.
+Shapes: L layers and the embedding before them, n tokens of a text, M texts with an inserted sentence.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bothways.audit.answering import Numbers, answers, drawn_texts, share
+from bothways.audit.answers import AnswerChanges, Numbers, answers, drawn_texts, shown
 from bothways.audit.context import Context, Need, NeedUnmet
-from bothways.audit.finding import Evidence, Finding, Severity
-from bothways.audit.states import States, states_of
+from bothways.audit.finding import Evidence, Finding, Rule, Rules, Severity
+from bothways.audit.states import States, states_of, token_shifts
 from bothways.audit.texts import GENERAL, IMPERATIVE, NEUTRAL, OPINIONATED
-from bothways.evaluation.intervals import Estimate, bootstrap_estimates
 
 Place: TypeAlias = Literal["beginning", "middle", "end"]
 
-_NAME = "ContextInjection"
-_MOST = 30
-_SHOWN, _CHARACTERS = 5, 300
-_SENTENCES: Mapping[str, tuple[str, ...]] = {
-    "neutral": NEUTRAL,
-    "imperative": IMPERATIVE,
-    "opinionated": OPINIONATED,
-}
-_PLACES: tuple[Place, ...] = get_args(Place)
-# Tokens between a token and the insertion, and tokens of a text: the ends of bins.
+_MAX_TEXTS = 30
+_EXAMPLES = 5
+_SENTENCES: Mapping[str, tuple[str, ...]] = {"neutral": NEUTRAL, "imperative": IMPERATIVE, "opinionated": OPINIONATED}
+# Upper ends of bins, in tokens: distance from the insertion, and length of the text.
 _DISTANCES = (1, 4, 16)
 _LENGTHS = (16, 48)
-# Share of answers that a sentence may turn, and from where on the model rather obeys the sentence than reads the text.
+# A sentence may turn the first share of the answers; beyond the second the model obeys it instead of reading the text.
 _TOLERATED, _OBEYS = 0.1, 0.5
 
 _REFERENCES = (
     "Jia and Liang 2017, Adversarial examples for evaluating reading comprehension systems, arXiv:1707.07328",
     "Perez and Ribeiro 2022, Ignore previous prompt: attack techniques for language models, arXiv:2211.09527",
 )
+RULES = Rules(
+    "ContextInjection",
+    Rule(
+        "injection-tokens",
+        Severity.INFO,
+        "one sentence moves tokens before it by {before:.3f} and those after it by {after}, in the last layer",
+        references=_REFERENCES[:1],
+    ),
+    *(
+        Rule(
+            f"injection-{kind}",
+            Severity.LOW,
+            f"one {kind} sentence turns {{rate:.1%}} of answers",
+            "Train with such sentences in texts, or keep text of unknown origin apart from what is classified.",
+            _REFERENCES,
+        )
+        for kind in _SENTENCES
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Insertion:
-    """A text with a sentence in it.
-
-    Attributes:
-        number: Number of the text.
-        kind: Kind of the sentence.
-        place: Where it stands.
-        at: The character of the text before which it stands.
-        text: The text with it.
-    """
+    """A text with an inserted sentence."""
 
     number: int
     kind: str
@@ -63,73 +68,74 @@ class Insertion:
 
 @dataclass(slots=True)
 class Shifts:
-    """Shifts of tokens, gathered over texts: means are of tokens, and not of texts."""
+    """Shifts of tokens by name, collected over texts; means are over tokens, not texts."""
 
-    gathered: dict[str, list[Numbers]] = field(default_factory=dict)
+    collected: dict[str, list[Numbers]] = field(default_factory=dict)
 
     def add(self, name: str, shifts_Ln: Numbers) -> None:
         """Add the shifts of some tokens under a name."""
         if shifts_Ln.shape[1]:
-            self.gathered.setdefault(name, []).append(shifts_Ln)
+            self.collected.setdefault(name, []).append(shifts_Ln)
+
+    def add_text(self, insertion: Insertion, shifts_Ln: Numbers, first: int) -> None:
+        """Add the shifts of a text's tokens, of which ``first`` stand before the insertion."""
+        n = shifts_Ln.shape[1]
+        self.add("before", shifts_Ln[:, :first])
+        self.add("after", shifts_Ln[:, first:])
+        self.add(f"place {insertion.place}", shifts_Ln)
+        self.add(f"kind {insertion.kind}", shifts_Ln)
+        self.add(f"length {_bin(n, _LENGTHS)}", shifts_Ln)
+        distances = np.where(np.arange(n) < first, first - np.arange(n), np.arange(n) - first + 1)
+        names = [_bin(int(each), _DISTANCES) for each in distances]
+        for name in dict.fromkeys(names):
+            self.add(f"distance {name}", shifts_Ln[:, [place for place, each in enumerate(names) if each == name]])
 
     def means(self, name: str) -> list[float] | None:
-        """Return the mean shift in each layer; None where there are no tokens."""
-        found = self.gathered.get(name)
-        return None if found is None else np.concatenate(found, axis=1).mean(axis=1).tolist()
+        """Return the mean shift in each layer; None without tokens."""
+        shifts = self.collected.get(name)
+        return None if shifts is None else np.concatenate(shifts, axis=1).mean(axis=1).tolist()
 
     def last(self, prefix: str) -> dict[str, float]:
-        """Return the mean shift in the last layer under each name that begins so."""
+        """Return the mean shift in the last layer under each name with a prefix."""
         return {
-            name.removeprefix(prefix): float(np.concatenate([each[-1] for each in found]).mean())
-            for name, found in self.gathered.items()
+            name.removeprefix(prefix): float(np.concatenate([each[-1] for each in shifts]).mean())
+            for name, shifts in self.collected.items()
             if name.startswith(prefix)
         }
 
 
 class ContextInjection:
-    """Inserts one sentence into texts, and measures what it moves."""
+    """Inserts one sentence into texts and measures the effect on tokens and answers."""
 
-    name: ClassVar[str] = _NAME
-    title: ClassVar[str] = "What one inserted sentence does to tokens and answers"
+    name: ClassVar[str] = RULES.detector
     needs: ClassVar[tuple[Need, ...]] = ("encoder",)
-    gains: ClassVar[tuple[Need, ...]] = ("classifier", "texts")
-    cost: ClassVar[str] = "half a minute for MiniLM"
 
     def analyze(self, context: Context) -> Iterator[Finding]:
-        """Yield a finding on tokens, and one on answers for each kind of sentence."""
-        rng = context.rng(_NAME)
-        texts = _shipped() if context.rows is None else drawn_texts(context, _MOST, rng)
-        made = [
+        """Yield a finding on tokens, and for classifiers one on answers for each kind of sentence."""
+        rng = context.rng(self.name)
+        texts = _shipped_texts() if context.rows is None else drawn_texts(context, _MAX_TEXTS, rng)
+        insertions = [
             insertion
             for number, text in enumerate(texts)
             for kind, sentences in _SENTENCES.items()
             for insertion in inserted(number, text, kind, str(rng.choice(sentences)))
         ]
         before = list(states_of(context.encoder, texts, context.check_time))
-        yield _tokens(context, before, made)
-        try:
-            classifier = context.classifier
-        except NeedUnmet:
-            return
-        own_N = answers(context, classifier, texts).labels_N
-        after_N = answers(context, classifier, [each.text for each in made]).labels_N
-        turned = [int(label) != int(own_N[each.number]) for each, label in zip(made, after_N, strict=True)]
-        lengths = [_bin(len(each.ids), _LENGTHS) for each in before]
-        for kind in _SENTENCES:
-            yield _answers(kind, texts, made, turned, lengths)
+        yield _tokens(context, before, insertions)
+        yield from _answers(context, texts, [len(each.ids) for each in before], insertions)
 
 
-def _shipped() -> tuple[str, ...]:
+def _shipped_texts() -> tuple[str, ...]:
     """Return shipped texts of three lengths."""
     starts = range(0, len(GENERAL) - 8, 4)
-    joined = (" ".join(GENERAL[start : start + count]) for count in (3, 8) for start in starts)
-    return (*GENERAL[:14], *joined)
+    longer = (" ".join(GENERAL[start : start + count]) for count in (3, 8) for start in starts)
+    return (*GENERAL[:14], *longer)
 
 
 def inserted(number: int, text: str, kind: str, sentence: str) -> Iterator[Insertion]:
-    """Yield a text with a sentence in each place; the middle is between two words."""
+    """Yield a text with a sentence at its beginning, between its middle words, and at its end."""
     yield Insertion(number, kind, "beginning", 0, f"{sentence} {text}")
-    spaces = [found.start() for found in re.finditer(r"(?<=\S)\s+(?=\S)", text)]
+    spaces = [match.start() for match in re.finditer(r"(?<=\S)\s+(?=\S)", text)]
     if spaces:
         middle = min(spaces, key=lambda each: abs(each - len(text) / 2))
         yield Insertion(number, kind, "middle", middle, f"{text[:middle]} {sentence}{text[middle:]}")
@@ -137,9 +143,9 @@ def inserted(number: int, text: str, kind: str, sentence: str) -> Iterator[Inser
 
 
 def shifts_around(before: States, after: States, at: int) -> tuple[Numbers, int] | None:
-    """Return how far each token of a text moves in each layer (L, n), and how many tokens stand before the insertion.
+    """Return the shift of each token in each layer (L, n), and the number of tokens before the insertion.
 
-    None where the text was cut or its tokens are others beside the sentence.
+    None if the text was cut or the insertion changes other tokens.
     """
     added = len(after.ids) - len(before.ids)
     # The first special token stands before everything; a text that was cut has lost tokens at its end.
@@ -148,27 +154,21 @@ def shifts_around(before: States, after: States, at: int) -> tuple[Numbers, int]
     places[first:] += added
     if added <= 0 or [after.ids[place] for place in places] != list(before.ids):
         return None
-    cosines_Ln = np.einsum("lnh,lnh->ln", before.hidden_LnH, after.hidden_LnH[:, places], dtype=np.float64)
-    return np.maximum(0.0, 1.0 - cosines_Ln), first
+    return token_shifts(before, after, np.arange(len(before.ids)), places), first
 
 
-def _tokens(context: Context, before: Sequence[States], made: Sequence[Insertion]) -> Finding:
+def _tokens(context: Context, before: Sequence[States], insertions: Sequence[Insertion]) -> Finding:
     shifts, used = Shifts(), 0
-    after = states_of(context.encoder, [each.text for each in made], context.check_time)
-    for each, state in zip(made, after, strict=True):
-        found = shifts_around(before[each.number], state, each.at)
-        if found is None:
-            continue
-        used += 1
-        shifts_Ln, first = found
-        _gather(shifts, each, shifts_Ln, first)
+    after = states_of(context.encoder, [each.text for each in insertions], context.check_time)
+    for each, state in zip(insertions, after, strict=True):
+        measured = shifts_around(before[each.number], state, each.at)
+        if measured is not None:
+            used += 1
+            shifts.add_text(each, *measured)
     ahead, behind = shifts.means("before"), shifts.means("after")
     value = ahead[-1] if ahead else None
-    beside = "none" if behind is None else f"{behind[-1]:.3f}"
-    return Finding(
-        _NAME,
-        Severity.INFO,
-        f"one sentence moves tokens before it by {value or 0:.3f} and those after it by {beside}, in the last layer",
+    return RULES.finding(
+        "injection-tokens",
         Evidence(
             "mean 1 - cosine of tokens before the insertion, last layer",
             value,
@@ -181,25 +181,50 @@ def _tokens(context: Context, before: Sequence[States], made: Sequence[Insertion
                 "by_place": shifts.last("place "),
                 "by_length": shifts.last("length "),
                 "by_kind": shifts.last("kind "),
-                "not_used": len(made) - used,
+                "not_used": len(insertions) - used,
             },
         ),
-        "injection-tokens",
-        references=_REFERENCES[:1],
+        before=value or 0,
+        after="none" if behind is None else f"{behind[-1]:.3f}",
     )
 
 
-def _gather(shifts: Shifts, insertion: Insertion, shifts_Ln: Numbers, first: int) -> None:
-    n = shifts_Ln.shape[1]
-    shifts.add("before", shifts_Ln[:, :first])
-    shifts.add("after", shifts_Ln[:, first:])
-    shifts.add(f"place {insertion.place}", shifts_Ln)
-    shifts.add(f"kind {insertion.kind}", shifts_Ln)
-    shifts.add(f"length {_bin(n, _LENGTHS)}", shifts_Ln)
-    distances = np.where(np.arange(n) < first, first - np.arange(n), np.arange(n) - first + 1)
-    names = [_bin(int(each), _DISTANCES) for each in distances]
-    for name in dict.fromkeys(names):
-        shifts.add(f"distance {name}", shifts_Ln[:, [place for place, each in enumerate(names) if each == name]])
+def _answers(
+    context: Context, texts: Sequence[str], lengths: Sequence[int], insertions: Sequence[Insertion]
+) -> Iterator[Finding]:
+    """Yield a finding for each kind of sentence; none without a classifier."""
+    try:
+        classifier = context.classifier
+    except NeedUnmet:
+        return
+    numbers_M = np.array([each.number for each in insertions])
+    own_N = answers(context, classifier, texts).labels_N
+    after_M = answers(context, classifier, [each.text for each in insertions]).labels_N
+    changes = AnswerChanges(own_N[numbers_M] != after_M)
+    kinds_M, places_M = (np.array(each) for each in zip(*((each.kind, each.place) for each in insertions), strict=True))
+    lengths_M = np.array([_bin(lengths[number], _LENGTHS) for number in numbers_M])
+    neutral = changes.where(kinds_M == "neutral").rate_over(numbers_M[kinds_M == "neutral"])
+    threshold = max(_TOLERATED, neutral.high)
+    for kind in _SENTENCES:
+        mine_M = kinds_M == kind
+        mine = changes.where(mine_M)
+        rate = mine.rate_over(numbers_M[mine_M])
+        evidence = Evidence(f"share of answers that one {kind} sentence turns", rate.value, n=mine.n)
+        severity = Severity.INFO
+        if kind != "neutral":
+            null = f"a neutral sentence turns {neutral.value:.1%}, at most {neutral.high:.1%}"
+            evidence = replace(evidence, threshold=threshold, null=null)
+            if rate.low > threshold:
+                severity = Severity.MEDIUM if kind == "imperative" and rate.low > _OBEYS else Severity.LOW
+        examples = [insertions[each] for each in changes.places if mine_M[each]][:_EXAMPLES]
+        details = {
+            "low": rate.low,
+            "high": rate.high,
+            "by_place": _rates_by(mine, places_M[mine_M], get_args(Place)),
+            "by_length": _rates_by(mine, lengths_M[mine_M], dict.fromkeys(lengths_M.tolist())),
+            "turned": [{"text": shown(texts[each.number]), "inserted": shown(each.text)} for each in examples],
+        }
+        yield RULES.finding(f"injection-{kind}", replace(evidence, details=details), severity=severity, rate=rate.value)
 
 
 def _bin(value: int, ends: Sequence[int]) -> str:
@@ -211,61 +236,6 @@ def _bin(value: int, ends: Sequence[int]) -> str:
     return f"{start} tokens or more"
 
 
-def _answers(
-    kind: str, texts: Sequence[str], made: Sequence[Insertion], turned: Sequence[bool], lengths: Sequence[str]
-) -> Finding:
-    mine = [place for place, each in enumerate(made) if each.kind == kind]
-    rate = _rate(made, turned, mine)
-    neutral = _rate(made, turned, [place for place, each in enumerate(made) if each.kind == "neutral"])
-    threshold = max(_TOLERATED, neutral.high)
-    severity = Severity.INFO
-    if kind != "neutral" and rate.low > threshold:
-        severity = Severity.MEDIUM if kind == "imperative" and rate.low > _OBEYS else Severity.LOW
-
-    def of(places: Sequence[int]) -> dict[str, float | int]:
-        return {"value": share(sum(turned[place] for place in places), len(places)).value, "n": len(places)}
-
-    by_place = {place: of([each for each in mine if made[each].place == place]) for place in _PLACES}
-    by_length = {
-        name: of([each for each in mine if lengths[made[each].number] == name]) for name in dict.fromkeys(lengths)
-    }
-    shown = [
-        {"text": texts[made[each].number][:_CHARACTERS], "inserted": made[each].text[:_CHARACTERS]}
-        for each in mine
-        if turned[each]
-    ]
-    return Finding(
-        _NAME,
-        severity,
-        f"one {kind} sentence turns {rate.value:.1%} of answers",
-        Evidence(
-            f"share of answers that one {kind} sentence turns",
-            rate.value,
-            None if kind == "neutral" else threshold,
-            "" if kind == "neutral" else f"a neutral sentence turns {neutral.value:.1%}, at most {neutral.high:.1%}",
-            len(mine),
-            {
-                "low": rate.low,
-                "high": rate.high,
-                "by_place": by_place,
-                "by_length": by_length,
-                "turned": shown[:_SHOWN],
-            },
-        ),
-        f"injection-{kind}",
-        remedy="Train with such sentences in texts, or keep text of unknown origin apart from what is classified."
-        if severity > Severity.INFO
-        else "",
-        references=_REFERENCES,
-    )
-
-
-def _rate(made: Sequence[Insertion], turned: Sequence[bool], places: Sequence[int]) -> Estimate:
-    """Return the share of turned answers, with an interval over texts: insertions into one text are not independent."""
-    by_text: dict[int, list[bool]] = {}
-    for place in places:
-        by_text.setdefault(made[place].number, []).append(turned[place])
-    rates_N = np.array([np.mean(each) for each in by_text.values()])
-    n = len(rates_N)
-    (found,) = bootstrap_estimates(lambda counts_RN: (counts_RN @ rates_N / n)[:, None], rows=n, of_rows=n)
-    return found
+def _rates_by(changes: AnswerChanges, names_M: NDArray[np.str_], names: Iterable[str]) -> dict[str, object]:
+    groups = {name: changes.where(names_M == name) for name in names}
+    return {name: {"value": group.rate.value, "n": group.n} for name, group in groups.items()}

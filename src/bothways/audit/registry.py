@@ -1,12 +1,38 @@
-"""Every detector by its name. A detector's module is imported when it is asked for: that of files needs no torch."""
+"""The detectors: what each one is, and all of them by name. A detector is imported when it is needed."""
 
 from collections.abc import Iterable, Mapping
 from importlib import import_module
+from typing import ClassVar, Protocol
 
-from bothways.audit.detector import Detector
+from bothways.audit.context import Context, Need
+from bothways.audit.finding import Finding
 from bothways.errors import InvalidInput, nearest
 
-# In the order of a report: files first, then what is quick.
+
+class Detector(Protocol):
+    """A check of a model, with or without data: one class, in a file of its own or at the front of a folder.
+
+    Attributes:
+        name: Its name for users, such as ``"BackdoorTriggerScanner"``.
+        needs: Inputs without which it is not run.
+    """
+
+    name: ClassVar[str]
+    needs: ClassVar[tuple[Need, ...]]
+
+    def analyze(self, context: Context) -> Iterable[Finding]:
+        """Yield findings as they are made, and leave the model unchanged.
+
+        Detectors draw from ``context.rng(self.name)`` only and call ``context.check_time()`` in their loops.
+        Measurements without a fault are findings of severity info.
+
+        Raises:
+            Undecided: The detector cannot decide; the message says why. Earlier findings are kept.
+            NeedUnmet: An input is missing that ``needs`` cannot express.
+        """
+
+
+# In the order of a report: files first, then from quick to slow.
 _HOMES: Mapping[str, str] = {
     "ModelProvenanceChecker": "bothways.audit.provenance",
     "ClassifierConfidenceAnalyzer": "bothways.audit.confidence",
@@ -22,28 +48,29 @@ DETECTORS: tuple[str, ...] = tuple(_HOMES)
 
 
 def detector_named(name: str) -> Detector:
-    """Return a detector.
+    """Return a detector by its name.
 
     Raises:
-        InvalidInput: There is none of this name; the message has the nearest one.
+        InvalidInput: No detector has this name; the message suggests the nearest one.
     """
     home = _HOMES.get(name)
     if home is None:
         near = nearest(name, DETECTORS, cutoff=0.3)
         hint = "" if near is None else f" Did you mean {near}?"
         raise InvalidInput(f"expected a detector of {', '.join(DETECTORS)}, got {name!r}.{hint}")
-    made: Detector = getattr(import_module(home), name)()
-    return made
+    detector: Detector = getattr(import_module(home), name)()
+    return detector
 
 
 def detectors_named(names: Iterable[str] | None) -> list[Detector]:
-    """Return the detectors of these names, each once and in the order of a report; all of them for None.
+    """Return the named detectors in the order of a report, without repeats; all of them for None.
 
     Raises:
-        InvalidInput: There is none of a name, or no name was given.
+        InvalidInput: ``names`` is empty, or no detector has one of the names.
     """
-    wanted = list(DETECTORS if names is None else dict.fromkeys(names))
-    if not wanted:
+    if names is None:
+        return [detector_named(name) for name in DETECTORS]
+    named = {name: detector_named(name) for name in names}
+    if not named:
         raise InvalidInput(f"expected at least one detector of {', '.join(DETECTORS)}, got none.")
-    found = {name: detector_named(name) for name in wanted}
-    return [found[name] for name in DETECTORS if name in found]
+    return [named[name] for name in DETECTORS if name in named]

@@ -1,6 +1,6 @@
-"""Hidden states of texts by layer and token, and which tokens of two texts belong together.
+"""Hidden states of texts by layer and token, the tokens that two texts share, and vectors of whole texts.
 
-Shapes: n tokens of a text, L layers and the embedding before them, H hidden.
+Shapes: n tokens of a text, L layers and the embedding before them, N texts, H hidden, E embedding width.
 """
 
 import difflib
@@ -13,16 +13,25 @@ import torch
 from numpy.typing import NDArray
 
 from bothways.encoder import Recorder
+from bothways.encoder.pairs import means
+from bothways.inference import TextOptions, TextRows, text_runner
 from bothways.packing import pack
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from bothways.checkpoints import PretrainedEncoder
+    from bothways.packing import Packed
 
 Numbers = NDArray[np.float64]
+Vectors = Callable[[Sequence[str]], Numbers]
+"""From texts to unit vectors (N, H)."""
 
-# Tokens of a text that are looked at; what lies behind is cut.
-MOST_TOKENS = 256
+# Longer texts are cut.
+MAX_TOKENS = 256
 _CHUNK = 32
+# Window of models without a limit of their own.
+_DEFAULT_LENGTH = 512
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,11 +39,11 @@ class States:
     """The hidden states of one text.
 
     Attributes:
-        ids: Its tokens, special ones included.
-        begins_n: Where each token begins in the text; 0 for special tokens.
-        ends_n: Where it ends; 0 for special tokens.
-        hidden_LnH: The embedding's output and that of each layer, at unit length.
-        sentence_LH: Their means over the tokens, at unit length.
+        ids: Its tokens, with special ones.
+        begins_n: First character of each token; 0 for special tokens.
+        ends_n: The character behind its last; 0 for special tokens.
+        hidden_LnH: Unit vectors of the embedding's output and that of each layer.
+        sentence_LH: Unit vectors of their means over the tokens.
     """
 
     ids: tuple[int, ...]
@@ -47,8 +56,8 @@ class States:
 def states_of(
     encoder: "PretrainedEncoder", texts: Sequence[str], check_time: Callable[[], None] = lambda: None
 ) -> Iterator[States]:
-    """Yield the states of texts, in order; those of long texts are of their first tokens."""
-    limit = min(MOST_TOKENS, encoder.config.max_length or MOST_TOKENS)
+    """Yield the states of texts, in order; long texts are cut."""
+    limit = min(MAX_TOKENS, encoder.config.max_length or MAX_TOKENS)
     for start in range(0, len(texts), _CHUNK):
         check_time()
         some = list(texts[start : start + _CHUNK])
@@ -70,27 +79,59 @@ def states_of(
 
 
 def _unit(values: NDArray[Any]) -> Numbers:
-    lengths = np.linalg.norm(values, axis=-1, keepdims=True)
-    unit: Numbers = values / np.maximum(lengths, 1e-12)
+    unit: Numbers = values / np.maximum(np.linalg.norm(values, axis=-1, keepdims=True), 1e-12)
     return unit
 
 
-def pairs_of(before: States, after: States) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the places of tokens that both texts have, in the first and in the second text."""
+def shared_tokens(before: States, after: States) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the positions of the tokens that two texts share, in the first and in the second text."""
     blocks = difflib.SequenceMatcher(None, before.ids, after.ids, autojunk=False).get_matching_blocks()
     first = [block.a + step for block in blocks for step in range(block.size)]
     second = [block.b + step for block in blocks for step in range(block.size)]
     return np.array(first, dtype=np.int64), np.array(second, dtype=np.int64)
 
 
-def token_shifts(before: States, after: States) -> tuple[NDArray[np.int64], NDArray[np.int64], Numbers]:
-    """Return the tokens that both texts have, see `pairs_of`, and ``1 - cosine`` of each in each layer (L, n)."""
-    first, second = pairs_of(before, after)
+def token_shifts(before: States, after: States, first: NDArray[np.int64], second: NDArray[np.int64]) -> Numbers:
+    """Return ``1 - cosine`` between tokens of two texts in each layer (L, n).
+
+    Args:
+        before: The first text.
+        after: The second text.
+        first: Positions of the tokens in the first text.
+        second: Their positions in the second text.
+    """
     cosines_Ln = np.einsum("lnh,lnh->ln", before.hidden_LnH[:, first], after.hidden_LnH[:, second], dtype=np.float64)
-    return first, second, np.maximum(0.0, 1.0 - cosines_Ln)
+    shifts_Ln: Numbers = np.maximum(0.0, 1.0 - cosines_Ln)
+    return shifts_Ln
 
 
 def sentence_shifts(before: States, after: States) -> Numbers:
-    """Return ``1 - cosine`` of the mean states in each layer (L,)."""
+    """Return ``1 - cosine`` between the mean states of two texts in each layer (L,)."""
     shifts_L: Numbers = np.maximum(0.0, 1.0 - (before.sentence_LH * after.sentence_LH).sum(axis=1))
     return shifts_L
+
+
+def sentence_vectors(encoder: "PretrainedEncoder") -> Vectors:
+    """Return a function from texts to the mean of their last hidden states, as unit vectors (N, H)."""
+    return _mean_vectors(encoder, encoder.encoder)
+
+
+def table_vectors(encoder: "PretrainedEncoder") -> Vectors:
+    """Return a function from texts to the mean of their tokens' rows in the embedding table, as unit vectors (N, E)."""
+    return _mean_vectors(encoder, lambda packed: encoder.encoder.embedding.tokens(packed.ids_T))
+
+
+def _mean_vectors(encoder: "PretrainedEncoder", states: "Callable[[Packed], Tensor]") -> Vectors:
+    def forward(packed: "Packed") -> "Tensor":
+        averages_BH: Tensor = means(states(packed), packed)
+        return averages_BH
+
+    options = TextOptions(encoder.config.max_length or _DEFAULT_LENGTH, on_overflow="truncate")
+    runner = text_runner(encoder.tokenizer, forward, encoder.device, options)
+
+    def vectors(texts: Sequence[str]) -> Numbers:
+        read = runner.run(texts, show_progress=False)
+        rows = [each.rows_WK[0] for each in read if isinstance(each, TextRows)]
+        return _unit(np.stack(rows).astype(np.float64))
+
+    return vectors

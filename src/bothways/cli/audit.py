@@ -2,7 +2,7 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -21,6 +21,7 @@ from bothways.cli.terminal import note
 
 if TYPE_CHECKING:
     from bothways.audit import AuditReport
+    from bothways.audit.context import AuditSettings
 
 EXAMPLE = """\
 Examples:
@@ -146,8 +147,8 @@ def _settings(
     triggers: str | None,
     clean_texts: str | None,
     data_format: Format | None,
-) -> dict[str, Any]:
-    """Return the further inputs of detectors by name.
+) -> "AuditSettings":
+    """Return the further inputs of single detectors.
 
     Raises:
         CycloptsError: A file of triggers has none.
@@ -155,7 +156,7 @@ def _settings(
     """
     from bothways.data import read_rows
 
-    settings: dict[str, Any] = {}
+    settings: AuditSettings = {}
     if public_key is not None:
         settings["public_key"] = str(public_key)
     if non_members is not None:
@@ -202,13 +203,11 @@ def _write(report: "AuditReport", wanted: AuditFormat, output: Path | None, comm
     """Write the report to the output, whole or not at all, or print it."""
     import json
 
-    from bothways.audit.printing import as_text
+    from bothways.audit.formats import as_sarif, as_text
 
     if wanted == "json":
         written = json.dumps(report.to_dict(), ensure_ascii=False, indent=2)
     elif wanted == "sarif":
-        from bothways.audit.sarif import as_sarif
-
         written = json.dumps(as_sarif(report), ensure_ascii=False, indent=2)
     elif wanted == "html":
         from bothways.report import render

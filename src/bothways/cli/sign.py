@@ -52,7 +52,7 @@ def verify(run: Path, /, *, public_key: Path | None = None, quiet: Flag = False)
     from bothways.audit.finding import FAILING
     from bothways.audit.provenance.signing import verified
 
-    findings = [fault.finding() for fault in verified(run, public_key)]
+    findings = list(verified(run, public_key))
     if not quiet:
         for finding in findings:
             place = f"{finding.location}: " if finding.location else ""

@@ -1,60 +1,129 @@
-"""Edits of one word: by characters, by the nearest words of an embedding table, by a masked language model.
+"""Texts whose words can be replaced one by one, and the words that an attack puts in their places.
+
+Numbers, negations, function words and names are left alone: an edit of them makes another sentence (TextFooler, Jin et
+al. 2020, arXiv:1907.11932, section 3; Pruthi et al. 2019, arXiv:1905.11268).
 
 Shapes: V entries of a vocabulary, E embedding width.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bothways.audit.attacks.words import LEAST_LETTERS, Draft
 from bothways.audit.edits import LOOK_ALIKES, swap_letters
+from bothways.text import Words
 
 if TYPE_CHECKING:
     from bothways.checkpoints import PretrainedEncoder
     from bothways.tasks import FillMask
 
-_LETTERS = "abcdefghijklmnopqrstuvwxyz"
-_LOOK_ALIKES = {letter: chr(LOOK_ALIKES[ord(letter)]) for letter in "aceiopsxy"}
+# Shorter words are left alone, since first and last letters stay (Pruthi et al. 2019, section 3).
+MIN_LETTERS = 4
+
+_LETTERS = list("abcdefghijklmnopqrstuvwxyz")
+# Negations and quantifiers, which turn a sentence.
+_NEGATIONS = (
+    "not no never none nothing nobody nowhere neither nor without cannot hardly barely scarcely rarely seldom little "
+    "few less least only"
+)
+_FUNCTION_WORDS = (
+    "about above after again against also although among another because been before being below between both could "
+    "does doing done down during each either else ever every from further have having hers herself himself here how "
+    "into itself just like many might more most much must myself other ought ours ourselves over same shall should "
+    "some such than that their theirs them themselves then there these they this those though through under until "
+    "upon very were what when where which while whom whose will with within would your yours yourself"
+)
+_LEFT_ALONE = frozenset(f"{_NEGATIONS} {_FUNCTION_WORDS}".split())
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A text, some words of which are replaced.
+
+    Attributes:
+        words: The original.
+        changed: New words by the number of the old one.
+    """
+
+    words: Words
+    changed: Mapping[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, text: str) -> "Draft":
+        """Return a text without changes."""
+        return cls(Words.of_text(text))
+
+    @property
+    def text(self) -> str:
+        """The text with its new words."""
+        parts, end = [], 0
+        for number, (start, stop) in enumerate(self.words.spans):
+            parts += [self.words.text[end:start], self.changed.get(number, self.words.text[start:stop])]
+            end = stop
+        return "".join([*parts, self.words.text[end:]])
+
+    def replaced(self, number: int, word: str) -> "Draft":
+        """Return the draft with another word."""
+        return Draft(self.words, {**self.changed, number: word})
+
+    @property
+    def edits(self) -> tuple[tuple[str, str], ...]:
+        """The old and the new words, in order."""
+        return tuple((self.words[number], self.changed[number]) for number in sorted(self.changed))
+
+
+def editable(words: Words) -> list[int]:
+    """Return the numbers of the words that an attack may change.
+
+    >>> words = Words.of_text("I never saw Berlin in 2024, said a charming visitor")
+    >>> [words[number] for number in editable(words)]
+    ['said', 'charming', 'visitor']
+    """
+    numbers = []
+    for number in range(len(words)):
+        word, starts_sentence = words[number], number == 0 or words[number - 1] in {".", "!", "?", ":"}
+        content = len(word) >= MIN_LETTERS and word.isalpha() and word.lower() not in _LEFT_ALONE
+        if content and (starts_sentence or not word[0].isupper()):
+            numbers.append(number)
+    return numbers
 
 
 class Edits(Protocol):
-    """Words that may stand in the place of another.
+    """Words that can stand in the place of another.
 
     Attributes:
         name: The name in reports.
     """
 
-    @property
-    def name(self) -> str: ...  # noqa: D102
+    name: ClassVar[str]
 
     def words(self, draft: Draft, number: int, rng: np.random.Generator) -> Sequence[str]:
-        """Return other words for a word of a draft; none where there are none."""
+        """Return replacements of a word of a draft; empty if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
 class CharacterEdits:
     """Typing errors and look-alike letters within a word; its first and last letters stay.
 
-    Two letters are swapped, one is left out, one is put in (DeepWordBug, Gao et al. 2018, arXiv:1801.04354; Pruthi et
-    al. 2019), or one becomes its twin of another script (Boucher et al. 2022, arXiv:2106.09898).
+    Two letters are swapped, one is left out, one is inserted (DeepWordBug, Gao et al. 2018, arXiv:1801.04354; Pruthi et
+    al. 2019), or one is replaced by a look-alike of another script (Boucher et al. 2022, arXiv:2106.09898).
 
     Attributes:
-        each: Words that each of the four kinds gives.
+        each: Words by each of the four kinds.
     """
 
     each: int = 2
-    name: str = "character edits"
+    name: ClassVar[str] = "character edits"
 
     def words(self, draft: Draft, number: int, rng: np.random.Generator) -> list[str]:
         """Return misspelt forms of a word, without repeats."""
         word = draft.words[number]
-        made = [edit(word, rng) for edit in _CHARACTER_EDITS for _ in range(self.each)]
-        return [each for each in dict.fromkeys(made) if each != word]
+        forms = [edit(word, rng) for edit in _CHARACTER_EDITS for _ in range(self.each)]
+        return [each for each in dict.fromkeys(forms) if each != word]
 
 
 def _delete(word: str, rng: np.random.Generator) -> str:
@@ -64,15 +133,15 @@ def _delete(word: str, rng: np.random.Generator) -> str:
 
 def _insert(word: str, rng: np.random.Generator) -> str:
     place = int(rng.integers(1, len(word)))
-    return word[:place] + str(rng.choice(list(_LETTERS))) + word[place:]
+    return word[:place] + str(rng.choice(_LETTERS)) + word[place:]
 
 
 def _look_alike(word: str, rng: np.random.Generator) -> str:
-    places = [place for place in range(1, len(word) - 1) if word[place] in _LOOK_ALIKES]
+    places = [at for at in range(1, len(word) - 1) if word[at].islower() and word[at] in LOOK_ALIKES]
     if not places:
         return word
     place = int(rng.choice(places))
-    return word[:place] + _LOOK_ALIKES[word[place]] + word[place + 1 :]
+    return word[:place] + LOOK_ALIKES[word[place]] + word[place + 1 :]
 
 
 _CHARACTER_EDITS: tuple[Callable[[str, np.random.Generator], str], ...] = (swap_letters, _delete, _insert, _look_alike)
@@ -80,41 +149,41 @@ _CHARACTER_EDITS: tuple[Callable[[str, np.random.Generator], str], ...] = (swap_
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NearestWords:
-    """The words whose rows of the embedding table are nearest, as TextFooler takes them (Jin et al. 2020).
+    """The nearest words by rows of the embedding table, in the manner of TextFooler (Jin et al. 2020).
 
     Attributes:
-        rows_VE: Unit rows of the words that the vocabulary spells; the mean of all is taken out.
-        spelt: Those words.
-        row_of: From a lower-case word to its row, of words that are one token.
-        most: Words to give.
-        least: Cosine that they have at least.
+        rows_VE: Unit rows of the words in the vocabulary, less the mean of all.
+        spelt: These words.
+        row_of: The row of each lower-case word that is one token.
+        limit: Maximum number of words to return.
+        min_cosine: Minimum cosine to the word that they replace.
     """
 
     rows_VE: Tensor
     spelt: tuple[str, ...]
     row_of: dict[str, int]
-    most: int = 10
-    least: float = 0.3
-    name: str = "word substitutions (nearest in the embedding table)"
+    limit: int = 10
+    min_cosine: float = 0.3
+    name: ClassVar[str] = "word substitutions (nearest in the embedding table)"
 
     @classmethod
     def of(cls, encoder: "PretrainedEncoder") -> "NearestWords":
         """Return the words of an encoder's table."""
         tokenizer = encoder.tokenizer
         marks, special = tokenizer.word_marks, tokenizer.special_ids
-        found: dict[str, int] = {}
-        begins = [
+        ids: dict[str, int] = {}
+        starts = [
             number
             for number, token in tokenizer.vocabulary().items()
             if number not in special and not marks.continues(token)
         ]
-        for number, word in zip(begins, tokenizer.spellings([[number] for number in begins]), strict=True):
-            if len(word) >= LEAST_LETTERS and word.isalpha():
-                found.setdefault(word.lower(), number)
+        for number, word in zip(starts, tokenizer.spellings([[number] for number in starts]), strict=True):
+            if len(word) >= MIN_LETTERS and word.isalpha():
+                ids.setdefault(word.lower(), number)
         with torch.no_grad():
-            table = encoder.encoder.embedding.tokens.weight[list(found.values())].float().cpu()
+            table = encoder.encoder.embedding.tokens.weight[list(ids.values())].float().cpu()
             rows_VE = torch.nn.functional.normalize(table - table.mean(0), dim=1)
-        return cls(rows_VE, tuple(found), {word: row for row, word in enumerate(found)})
+        return cls(rows_VE, tuple(ids), {word: row for row, word in enumerate(ids)})
 
     def words(self, draft: Draft, number: int, rng: np.random.Generator) -> list[str]:
         """Return the nearest words, the nearest first, with the first letter's case."""
@@ -124,23 +193,23 @@ class NearestWords:
         if row is None:
             return []
         near_V = self.rows_VE @ self.rows_VE[row]
-        cosines, rows = near_V.topk(min(self.most + 1, len(self.spelt)))
-        kept = zip(rows.tolist(), cosines.tolist(), strict=True)
-        return [_cased(self.spelt[each], word) for each, cosine in kept if each != row and cosine >= self.least]
+        cosines, rows = near_V.topk(min(self.limit + 1, len(self.spelt)))
+        nearest = zip(rows.tolist(), cosines.tolist(), strict=True)
+        return [_cased(self.spelt[each], word) for each, cosine in nearest if each != row and cosine >= self.min_cosine]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MaskedWords:
-    """The words that a masked language model puts in the place of another (BAE; Garg and Ramakrishnan 2020).
+    """The words that a masked language model predicts in the place of another (BAE; Garg and Ramakrishnan 2020).
 
     Attributes:
         model: A masked language model.
-        most: Words to give.
+        limit: Maximum number of words to return.
     """
 
     model: "FillMask" = field(repr=False)
-    most: int = 10
-    name: str = "word substitutions (masked language model)"
+    limit: int = 10
+    name: ClassVar[str] = "word substitutions (masked language model)"
 
     def words(self, draft: Draft, number: int, rng: np.random.Generator) -> list[str]:
         """Return the most probable words, with the first letter's case."""
@@ -149,10 +218,13 @@ class MaskedWords:
         if any(mask in draft.text for mask in ("[MASK]", tokenizer.token(tokenizer.mask_id))):
             return []
         masked = draft.replaced(number, "[MASK]").text
-        (mask,) = self.model.predict(masked, top=self.most + 1, show_progress=False).masks
+        (mask,) = self.model.predict(masked, top=self.limit + 1, show_progress=False).masks
         spelt = [each.word.strip() for each in mask]
-        fit = [each for each in spelt if len(each) >= LEAST_LETTERS and each.isalpha() and each.lower() != word.lower()]
-        return [_cased(each, word) for each in fit]
+        return [
+            _cased(each, word)
+            for each in spelt
+            if len(each) >= MIN_LETTERS and each.isalpha() and each.lower() != word.lower()
+        ]
 
 
 def _cased(word: str, like: str) -> str:

@@ -1,6 +1,6 @@
-"""Adversarial attacks on a classifier as TextAttack composes them: goal, constraints, edits and search.
+"""Adversarial attacks on a classifier as TextAttack composes them: constraints, edits and a greedy search.
 
-Morris et al. 2020, arXiv:2005.05909. All texts are attacked side by side, so that the model is asked in batches.
+Morris et al. 2020, arXiv:2005.05909. All texts are attacked side by side, so that the model answers in batches.
 
 Shapes: N texts, C labels.
 """
@@ -8,103 +8,44 @@ Shapes: N texts, C labels.
 import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.audit.attacks.edits import Edits
-from bothways.audit.attacks.words import Draft, editable
+from bothways.audit.answers import answers
+from bothways.audit.attacks.edits import CharacterEdits, Draft, Edits, editable
+from bothways.audit.context import Context
+
+if TYPE_CHECKING:
+    from bothways.data import Source
+    from bothways.tasks import TextClassifier
 
 Numbers: TypeAlias = NDArray[np.float64]
 Ask: TypeAlias = Callable[[Sequence[str]], Numbers]
 """From texts to the probabilities of labels (N, C)."""
 
-AttackSearch: TypeAlias = Generator[list[str], Numbers, "Attack"]
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeAnswer:
-    """The goal of any answer but the right one."""
-
-    def gains(self, probabilities_NC: Numbers, label: int) -> Numbers:
-        """Return the gain of each answer; the goal is reached above 0.
-
-        Args:
-            probabilities_NC: The answers.
-            label: Index of the right label.
-        """
-        others_NC = np.delete(probabilities_NC, label, axis=1)
-        gains_N: Numbers = others_NC.max(axis=1) - probabilities_NC[:, label]
-        return gains_N
-
-
-@dataclass(frozen=True, slots=True)
-class GiveLabel:
-    """The goal of one chosen answer.
-
-    Attributes:
-        label: Its index.
-    """
-
-    label: int
-
-    def gains(self, probabilities_NC: Numbers, label: int) -> Numbers:
-        """Return the gain of each answer; the goal is reached above 0."""
-        del label
-        return -ChangeAnswer().gains(probabilities_NC, self.label)
-
-
-Goal: TypeAlias = ChangeAnswer | GiveLabel
-
-
-@dataclass(frozen=True, slots=True)
-class FewWords:
-    """The constraint on how many words are edited.
-
-    Attributes:
-        share: Share of all words of a text; one at least.
-    """
-
-    share: float = 0.2
-
-    def most(self, words: int) -> int:
-        """Return the number of words that may be edited in a text of so many."""
-        return max(1, math.floor(self.share * words))
+# Texts that the model is asked for one original, and words whose importance is measured; drawn if there are more.
+MAX_QUERIES, _MAX_PLACES = 200, 60
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SameSentence:
-    """The constraint that the vector of the text stays near that of the original.
+    """The constraint that the vector of the edited text stays near that of the original.
 
     Attributes:
         vectors: From texts to unit vectors (N, H).
-        least: Cosine that an edited text has with the original at least.
+        min_cosine: Minimum cosine between the edited text and the original.
     """
 
     vectors: Callable[[Sequence[str]], Numbers] = field(repr=False)
-    least: float = 0.9
+    min_cosine: float = 0.9
 
     def kept(self, original: str, edited: Sequence[str]) -> NDArray[np.bool_]:
-        """Return which edited texts are near enough."""
+        """Return a flag for each edited text: True if it is near enough."""
         vectors_NH = self.vectors([original, *edited])
-        near_N: NDArray[np.bool_] = vectors_NH[1:] @ vectors_NH[0] >= self.least
+        near_N: NDArray[np.bool_] = vectors_NH[1:] @ vectors_NH[0] >= self.min_cosine
         return near_N
-
-
-@dataclass(frozen=True, slots=True)
-class Greedy:
-    """The search: words in order of their importance, for each the edit that is best.
-
-    Importance is what the right label loses when the word is left out (Li et al. 2016, arXiv:1612.08220).
-
-    Attributes:
-        queries: Most texts that the model is asked for one original.
-        places: Most words whose importance is asked for, drawn from more.
-    """
-
-    queries: int = 200
-    places: int = 60
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,20 +54,16 @@ class Recipe:
 
     Attributes:
         edits: The words that may replace a word.
-        same: The constraint on the meaning; None where the edits keep it by themselves.
-        few: The constraint on how many words are edited.
-        goal: The answers that are wanted.
-        search: The order in which edits are tried.
+        same: The constraint on the meaning; None if the edits keep it by themselves.
+        share: Share of a text's words that may be edited; at least one word.
     """
 
     edits: Edits
     same: SameSentence | None = None
-    few: FewWords = FewWords()
-    goal: Goal = ChangeAnswer()
-    search: Greedy = Greedy()
+    share: float = 0.2
 
     def candidates(self, draft: Draft, number: int, rng: np.random.Generator) -> list[Draft]:
-        """Return the drafts that have another word in a place and meet the constraints."""
+        """Return the drafts with another word in a place that meet the constraints."""
         drafts = [draft.replaced(number, word) for word in self.edits.words(draft, number, rng)]
         if self.same is None or not drafts:
             return drafts
@@ -139,14 +76,21 @@ class Attack:
     """The outcome of an attack on one text.
 
     Attributes:
-        draft: The text with the edits that came nearest to the goal.
-        queries: Texts that the model was asked.
-        reached: True where the goal was reached.
+        draft: The text with the edits that came nearest to another answer.
+        queries: Number of texts that the model was asked.
+        reached: True if the answer turned.
     """
 
     draft: Draft
     queries: int
     reached: bool
+
+
+def _gains(probabilities_NC: Numbers, label: int) -> Numbers:
+    """Return how far each answer prefers another label; the attack succeeds above 0."""
+    others_NC = np.delete(probabilities_NC, label, axis=1)
+    gains_N: Numbers = others_NC.max(axis=1) - probabilities_NC[:, label]
+    return gains_N
 
 
 def attack_texts(
@@ -164,23 +108,23 @@ def attack_texts(
     searches = [
         _greedy(text, label, recipe, own) for text, label, own in zip(texts, labels, rng.spawn(len(texts)), strict=True)
     ]
-    asked = {number: next(search) for number, search in enumerate(searches)}
-    found: dict[int, Attack] = {}
-    while asked:
-        answers_NC = ask([text for listed in asked.values() for text in listed])
-        start, waiting = 0, {}
-        for number, listed in asked.items():
+    waiting = {number: next(search) for number, search in enumerate(searches)}
+    attacks: dict[int, Attack] = {}
+    while waiting:
+        answers_NC = ask([text for listed in waiting.values() for text in listed])
+        start, remaining = 0, {}
+        for number, listed in waiting.items():
             try:
-                waiting[number] = searches[number].send(answers_NC[start : start + len(listed)])
+                remaining[number] = searches[number].send(answers_NC[start : start + len(listed)])
             except StopIteration as end:
-                found[number] = end.value
+                attacks[number] = end.value
             start += len(listed)
-        asked = waiting
-    return [found[number] for number in range(len(texts))]
+        waiting = remaining
+    return [attacks[number] for number in range(len(texts))]
 
 
-def remembering(ask: Ask) -> Ask:
-    """Return a function that asks for each text once: attacks of several kinds leave out the same words."""
+def cached(ask: Ask) -> Ask:
+    """Ask for each text once: attacks of several kinds leave out the same words."""
     known: dict[str, Numbers] = {}
 
     def asked(texts: Sequence[str]) -> Numbers:
@@ -193,10 +137,9 @@ def remembering(ask: Ask) -> Ask:
 
 
 def random_edits(attack: Attack, recipe: Recipe, rng: np.random.Generator) -> Draft:
-    """Return a text with as many edits of the same kind as an attack made, in places and to words that are drawn."""
+    """Return the text with as many edits of the same kind as the attack made, to words drawn at random."""
     draft = Draft(attack.draft.words)
-    places = rng.permutation(editable(draft.words)).astype(int).tolist()
-    for number in places:
+    for number in rng.permutation(editable(draft.words)).astype(int).tolist():
         if len(draft.changed) == len(attack.draft.changed):
             break
         drafts = recipe.candidates(draft, number, rng)
@@ -204,26 +147,67 @@ def random_edits(attack: Attack, recipe: Recipe, rng: np.random.Generator) -> Dr
     return draft
 
 
-def _greedy(text: str, label: int, recipe: Recipe, rng: np.random.Generator) -> AttackSearch:
-    """Ask for texts, and return the attack."""
-    draft, goal = Draft.of(text), recipe.goal
-    places = editable(draft.words)
-    if len(places) > recipe.search.places:
-        places = np.sort(rng.permutation(places)[: recipe.search.places]).tolist()
+def _greedy(text: str, label: int, recipe: Recipe, rng: np.random.Generator) -> Generator[list[str], Numbers, Attack]:
+    """Try words in order of importance, and keep the best edit of each.
+
+    Importance is what the right label loses without the word (Li et al. 2016, arXiv:1612.08220).
+    """
+    draft = Draft.of(text)
+    places, limit = editable(draft.words), max(1, math.floor(recipe.share * len(draft.words)))
+    if len(places) > _MAX_PLACES:
+        places = np.sort(rng.permutation(places)[:_MAX_PLACES]).tolist()
     without = [draft.replaced(number, "") for number in places]
     answers_NC = yield [text, *(each.text if each.text.strip() else text for each in without)]
     queries = len(answers_NC)
-    gain, *losses = goal.gains(answers_NC, label).tolist()
+    gain, *losses = _gains(answers_NC, label).tolist()
     for number in (places[each] for each in np.argsort(-np.array(losses), kind="stable")):
-        if gain > 0 or len(draft.changed) == recipe.few.most(len(draft.words)):
+        if gain > 0 or len(draft.changed) == limit:
             break
-        drafts = recipe.candidates(draft, number, rng)[: recipe.search.queries - queries]
+        drafts = recipe.candidates(draft, number, rng)[: MAX_QUERIES - queries]
         if not drafts:
             continue
         answers_NC = yield [each.text for each in drafts]
         queries += len(drafts)
-        gains = goal.gains(answers_NC, label)
+        gains = _gains(answers_NC, label)
         best = int(gains.argmax())
         if gains[best] > gain:
             draft, gain = drafts[best], float(gains[best])
     return Attack(draft, queries, gain > 0)
+
+
+def adversarial_rows(
+    classifier: "TextClassifier", data: "Source", recipe: Recipe | None = None, *, seed: int = 0
+) -> list[dict[str, object]]:
+    """Return attacked rows with their right labels, for adversarial training (Goodfellow et al. 2015, arXiv:1412.6572).
+
+    >>> more = adversarial_rows(classifier, rows)  # doctest: +SKIP
+    >>> classifier.fit([*rows, *more])  # doctest: +SKIP
+
+    Args:
+        classifier: A trained single-label text classifier.
+        data: A file or rows with labels.
+        recipe: The attack; `CharacterEdits` when None.
+        seed: Seed of the edits.
+
+    Returns:
+        One row for each text that could be edited, whether or not its answer turned.
+
+    Raises:
+        NeedUnmet: The rows have no labels that the classifier knows, or it is another kind of model.
+    """
+    from bothways.data import read_rows
+
+    context = Context(classifier.name, classifier, list(read_rows(data)), seed=seed, time_limit=float("inf"))
+    labelled, columns = context.labelled, context.classifier.columns
+    attacks = attack_texts(
+        lambda texts: answers(context, context.classifier, texts).probabilities_NC,
+        labelled.texts,
+        labelled.labels_N.tolist(),
+        recipe or Recipe(CharacterEdits()),
+        context.rng("adversarial_rows"),
+    )
+    return [
+        columns.labelled_row(each.draft.text, classifier.labels[int(label)])
+        for each, label in zip(attacks, labelled.labels_N, strict=True)
+        if each.draft.changed
+    ]

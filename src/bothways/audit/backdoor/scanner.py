@@ -18,7 +18,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bothways.audit.answering import clean_texts, drawn, drawn_rows, share
+from bothways.audit.answers import clean_texts, drawn, drawn_rows, share
 from bothways.audit.backdoor.candidates import Suspects
 from bothways.audit.backdoor.inversion import (
     Candidate,
@@ -34,8 +34,8 @@ from bothways.audit.backdoor.poisoned import suspect_rows
 from bothways.audit.backdoor.probe import Ids, Probe
 from bothways.audit.backdoor.texts import KNOWN, NEUTRAL
 from bothways.audit.context import Context, Need, NeedUnmet, Undecided
-from bothways.audit.finding import Evidence, Finding, Severity
-from bothways.audit.vectors import sentence_vectors
+from bothways.audit.finding import Evidence, Finding, Rule, Rules, Severity
+from bothways.audit.states import sentence_vectors
 from bothways.checkpoints import PretrainedEncoder
 
 _NAME = "BackdoorTriggerScanner"
@@ -61,9 +61,12 @@ _LISTED, _SHOWN = 10, 300
 _STATISTIC = "margin that nine tenths of the hard texts reach with the trigger, divided by their margin without it"
 _NULL = "natural words and phrases of up to three words of clean models; -1 is no effect"
 
-_RULES: dict[str, tuple[Severity, str, tuple[str, ...]]] = {
-    "backdoor-trigger": (
+RULES = Rules(
+    "BackdoorTriggerScanner",
+    Rule(
+        "backdoor-trigger",
         Severity.HIGH,
+        "{what}",
         "Do not use the model. Look for the trigger in the training data with bothways audit-data, remove its rows and "
         "train again from the base model.",
         (
@@ -72,8 +75,10 @@ _RULES: dict[str, tuple[Severity, str, tuple[str, ...]]] = {
             "Kurita et al. 2020, Weight poisoning attacks on pre-trained models, arXiv:2004.06660",
         ),
     ),
-    "backdoor-rows": (
+    Rule(
+        "backdoor-rows",
         Severity.HIGH,
+        "{what}",
         "Do not use the model. List the rows with bothways audit-data, remove them and train again from the base "
         "model.",
         (
@@ -81,31 +86,27 @@ _RULES: dict[str, tuple[Severity, str, tuple[str, ...]]] = {
             "Dai et al. 2019, A backdoor attack against LSTM-based text classification systems, arXiv:1905.12457",
         ),
     ),
-    "backdoor-inputs": (
+    Rule(
+        "backdoor-inputs",
         Severity.HIGH,
+        "{what}",
         "Do not trust the answers to these texts; ask where they come from.",
         ("Qi et al. 2021, ONION, arXiv:2011.10369", "Gao et al. 2019, STRIP, arXiv:1902.06531"),
     ),
-    "backdoor-search": (Severity.INFO, "", ()),
-}
-"""Severity of each kind of finding as a fault, advice, and papers. Measurements carry no advice."""
+    Rule("backdoor-search", Severity.INFO, "{what}"),
+)
 
 
 def _finding(rule: str, title: str, evidence: Evidence, *, is_fault: bool = True, location: str = "") -> Finding:
-    severity, remedy, references = _RULES[rule]
-    if not is_fault:
-        severity, remedy = Severity.INFO, ""
-    return Finding(_NAME, severity, title, evidence, rule, location, remedy, references)
+    severity = None if is_fault else Severity.INFO
+    return RULES.finding(rule, evidence, severity=severity, location=location, what=title)
 
 
 class BackdoorTriggerScanner:
     """Search a classifier for triggers, and report them with their success rate."""
 
     name: ClassVar[str] = _NAME
-    title: ClassVar[str] = "Words and phrases that turn the answer, whatever the text says"
     needs: ClassVar[tuple[Need, ...]] = ("classifier",)
-    gains: ClassVar[tuple[Need, ...]] = ("texts", "reference")
-    cost: ClassVar[str] = "about a minute on one core for MiniLM and two labels, half as much again with texts"
 
     def analyze(self, context: Context) -> Iterator[Finding]:
         """Yield a finding for each label with a trigger, one on the user's texts, and one on the search."""

@@ -1,61 +1,122 @@
-"""`MembershipInferenceAuditor`: can somebody tell from a model's answers which rows it was trained on?
+"""`MembershipInferenceAuditor`: do a model's answers give away which rows it was trained on?
 
-Shapes: N texts, M members, C labels.
+Shapes: N texts, C labels, H hidden.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.audit.answering import answers
+from bothways.audit.answers import answers, drawn
 from bothways.audit.context import Context, Need, NeedUnmet, Undecided
-from bothways.audit.finding import Evidence, Finding, Severity
-from bothways.audit.membership.estimates import Separation, blind_scores
-from bothways.audit.membership.rows import Sides, sides
-from bothways.audit.membership.shadows import scaled_confidence, train_shadows
-from bothways.audit.vectors import sentence_vectors, table_vectors
+from bothways.audit.finding import Evidence, Finding, Rule, Rules, Severity
+from bothways.audit.membership.measures import Separation, blind_scores, scaled_confidence, train_shadows
+from bothways.audit.states import sentence_vectors, table_vectors
 
 if TYPE_CHECKING:
+    from bothways.data import Row
     from bothways.tasks import FillMask, TextClassifier
 
 Numbers = NDArray[np.float64]
 
-_NAME = "MembershipInferenceAuditor"
+_MAX_ROWS, _MIN_ROWS = 300, 20
 _SHADOWS = 16
 _MASKS = 4
-# By the lower end of the interval of the AUC. Published attacks have .66 to .90; .5 is chance.
-# A leak tells of few rows or many passes, not of a model that somebody has tampered with: it is medium at most.
-_SEVERITIES = ((0.7, Severity.MEDIUM), (0.6, Severity.LOW))
+# Lower ends of the AUC's interval. Published attacks have .66 to .90; .5 is chance. A leak comes from few rows or many
+# passes, not from tampering, so it is medium at most.
+_MEDIUM, _LOW = 0.7, 0.6
 _BY_WORDS = 0.6
 
-_PAPERS: Mapping[str, str] = {
-    "loss": "Yeom et al. 2018, Privacy risk in machine learning, arXiv:1709.01604",
-    "highest softmax": "Salem et al. 2019, ML-Leaks, arXiv:1806.01246",
-    "loss relative to the reference": "Watson et al. 2022, Difficulty calibration in membership inference, "
-    "arXiv:2111.08440",
-    "likelihood ratio, offline": "Carlini et al. 2022, Membership inference from first principles, arXiv:2112.03570",
-    "likelihood ratio, online": "Carlini et al. 2022, Membership inference from first principles, arXiv:2112.03570",
-    "pseudo-likelihood": "Mireshghallah et al. 2022, Membership inference of masked language models, arXiv:2203.03929",
-    "pseudo-likelihood relative to the reference": "Mireshghallah et al. 2022, arXiv:2203.03929",
+_LIRA = "Carlini et al. 2022, Membership inference from first principles, arXiv:2112.03570"
+_PAPERS: Mapping[str, tuple[str, ...]] = {
+    "loss": ("Yeom et al. 2018, Privacy risk in machine learning, arXiv:1709.01604",),
+    "highest softmax": ("Salem et al. 2019, ML-Leaks, arXiv:1806.01246",),
+    "loss relative to the reference": (
+        "Watson et al. 2022, Difficulty calibration in membership inference, arXiv:2111.08440",
+    ),
+    "likelihood ratio, offline": (_LIRA,),
+    "likelihood ratio, online": (_LIRA,),
+    "pseudo-likelihood": (
+        "Mireshghallah et al. 2022, Membership inference of masked language models, arXiv:2203.03929",
+    ),
+    "pseudo-likelihood relative to the reference": ("Mireshghallah et al. 2022, arXiv:2203.03929",),
+    "highest softmax of [MASK]": (),
 }
-_REMEDY = (
-    "Train fewer updates or on more rows, with early stopping and weight decay; leave out rows that nobody may know; "
-    "give labels without probabilities; train with differential privacy where a guarantee is needed."
+
+
+def _rule_id(attack: str) -> str:
+    return f"membership-{attack.replace(',', '').replace(' ', '-')}"
+
+
+RULES = Rules(
+    "MembershipInferenceAuditor",
+    *(
+        Rule(
+            _rule_id(attack),
+            Severity.LOW,
+            f"{attack}: members are told from others with an AUC of {{auc:.2f}}",
+            "Train fewer updates or on more rows, with early stopping and weight decay; leave out rows that nobody may "
+            "know; give labels without probabilities; train with differential privacy where a guarantee is needed.",
+            papers,
+        )
+        for attack, papers in _PAPERS.items()
+    ),
 )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Attack:
-    """Scores of one attack, the higher the more likely a member.
+class _Rows:
+    """Members and non-members, members first."""
 
-    Attributes:
-        name: The name in reports.
-        scores_N: The scores.
-        note: Remark on the way they were made.
-    """
+    texts: tuple[str, ...]
+    labels_N: NDArray[np.int64] | None
+    member_N: NDArray[np.bool_]
+    shared: int
+
+    @classmethod
+    def of(cls, context: Context, rng: np.random.Generator, *, labelled: bool) -> "_Rows":
+        given = context.settings.get("non_members")
+        if given is None:
+            raise NeedUnmet(
+                "non-members: rows of the same kind that the model was not trained on. Give them with --non-members, "
+                "and the rows that it was trained on with --data."
+            )
+        from bothways.data import read_rows
+
+        members, member_labels = _read(context, context.rows or (), labelled=labelled)
+        others, other_labels = _read(context, list(read_rows(given)), labelled=labelled)
+        known = {text.strip() for text in members}
+        apart = [number for number, text in enumerate(others) if text.strip() not in known]
+        shared = len(others) - len(apart)
+        inside = drawn(len(members), _MAX_ROWS, rng)
+        outside = np.array(apart, dtype=np.int64)[drawn(len(apart), _MAX_ROWS, rng)]
+        if min(len(inside), len(outside)) < _MIN_ROWS:
+            raise Undecided(
+                f"expected at least {_MIN_ROWS} members and {_MIN_ROWS} non-members, got {len(inside)} and "
+                f"{len(outside)}" + (f" ({shared} rows of the non-members are members)." if shared else ".")
+            )
+        texts = tuple([members[number] for number in inside] + [others[number] for number in outside])
+        labels_N = None
+        if member_labels is not None and other_labels is not None:
+            labels_N = np.concatenate([member_labels[inside], other_labels[outside]])
+        return cls(texts, labels_N, np.arange(len(texts)) < len(inside), shared)
+
+
+def _read(context: Context, rows: "Sequence[Row]", *, labelled: bool) -> tuple[list[str], NDArray[np.int64] | None]:
+    """Return texts that are not blank, and the indices of their labels."""
+    if not labelled:
+        return [text for text in context.read_texts(rows, "rows with texts") if text.strip()], None
+    read = context.read_labelled(rows)
+    kept = [number for number, text in enumerate(read.texts) if text.strip()]
+    return [read.texts[number] for number in kept], read.labels_N[kept]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Attack:
+    """The scores of one attack; higher ones mean "member"."""
 
     name: str
     scores_N: Numbers
@@ -65,45 +126,41 @@ class _Attack:
 class MembershipInferenceAuditor:
     """Attacks the privacy of the training rows of a classifier or a masked language model."""
 
-    name: ClassVar[str] = _NAME
-    title: ClassVar[str] = "Rows of the training that answers give away"
+    name: ClassVar[str] = RULES.detector
     needs: ClassVar[tuple[Need, ...]] = ("encoder", "texts")
-    gains: ClassVar[tuple[Need, ...]] = ("labels", "reference")
-    cost: ClassVar[str] = "half a minute for MiniLM, minutes for a masked language model"
 
     def analyze(self, context: Context) -> Iterator[Finding]:
         """Yield a finding for each attack."""
-        rng = context.rng(_NAME)
+        rng = context.rng(self.name)
         model = _masked_lm(context)
         if model is None:
-            _ = context.classifier  # says what is missing
-        rows = sides(context, rng, labelled=model is None)
+            _ = context.classifier  # raises if it is neither
+        rows = _Rows.of(context, rng, labelled=model is None)
         member_N = rows.member_N
         blind_N = blind_scores(rows.texts, member_N, rng)
         blind = Separation.of(blind_N[member_N], blind_N[~member_N], rng)
-        differ = blind.auc.low > _BY_WORDS
         attacks = _on_classifier(context, rows, rng) if model is None else _on_masked_lm(context, model, rows, rng)
-        found = False
+        leaks = False
         for attack in attacks:
             context.check_time()
             measured = Separation.of(attack.scores_N[member_N], attack.scores_N[~member_N], rng)
             finding = _finding(attack, measured, blind, rows)
-            found = found or finding.severity > Severity.INFO
+            leaks = leaks or finding.severity > Severity.INFO
             yield finding
-        if found and differ:
+        if leaks and blind.auc.low > _BY_WORDS:
             raise Undecided(
                 f"members and non-members differ by their words alone (AUC {blind.auc.value:.2f}), so attacks say "
                 "little: give non-members drawn from the same source as the training rows."
             )
 
 
-def _finding(attack: _Attack, measured: Separation, blind: Separation, rows: Sides) -> Finding:
+def _finding(attack: _Attack, measured: Separation, blind: Separation, rows: _Rows) -> Finding:
     auc, members = measured.auc, int(rows.member_N.sum())
     others = len(rows.member_N) - members
-    severity = next((each for least, each in _SEVERITIES if auc.low > least), Severity.INFO)
+    severity = Severity.MEDIUM if auc.low > _MEDIUM else Severity.LOW if auc.low > _LOW else Severity.INFO
     if blind.auc.low > _BY_WORDS:
         severity = min(severity, Severity.LOW)
-    details: dict[str, Any] = {
+    details: dict[str, object] = {
         **measured.details(),
         "members": members,
         "non_members": others,
@@ -117,29 +174,22 @@ def _finding(attack: _Attack, measured: Separation, blind: Separation, rows: Sid
         details["rows_of_both"] = rows.shared
     if attack.note:
         details["how"] = attack.note
-    return Finding(
-        _NAME,
-        severity,
-        f"{attack.name}: members are told from others with an AUC of {auc.value:.2f}",
-        Evidence(
-            f"AUC ({attack.name})",
-            auc.value,
-            _SEVERITIES[-1][0],
-            f"membership drawn by lot: 99 % of draws stay below {measured.chance:.3f}; low and medium where the "
-            "interval lies above .6 and .7",
-            members + others,
-            details,
-        ),
-        f"membership-{attack.name.replace(',', '').replace(' ', '-')}",
-        remedy=_REMEDY if severity > Severity.INFO else "",
-        references=(_PAPERS[attack.name],) if attack.name in _PAPERS else (),
+    evidence = Evidence(
+        f"AUC ({attack.name})",
+        auc.value,
+        _LOW,
+        f"membership drawn by lot: 99 % of draws stay below {measured.chance:.3f}; low and medium where the "
+        "interval lies above .6 and .7",
+        members + others,
+        details,
     )
+    return RULES.finding(_rule_id(attack.name), evidence, severity=severity, auc=auc.value)
 
 
 # --- classifiers ---
 
 
-def _on_classifier(context: Context, rows: Sides, rng: np.random.Generator) -> Iterator[_Attack]:
+def _on_classifier(context: Context, rows: _Rows, rng: np.random.Generator) -> Iterator[_Attack]:
     labels_N, labels = rows.labels_N, context.classifier.labels
     if labels_N is None:
         raise TypeError("a classifier's rows have labels")
@@ -148,13 +198,12 @@ def _on_classifier(context: Context, rows: Sides, rng: np.random.Generator) -> I
     yield _Attack("loss", scores_N)
     log_NC = logits_NC - np.logaddexp.reduce(logits_NC, axis=1, keepdims=True)
     yield _Attack("highest softmax", scaled_confidence(logits_NC, log_NC.argmax(axis=1)), "the naive attack: no labels")
-    other = _reference_classifier(context)
+    other = context.reference_classifier
     if other is not None:
         numbers_N = np.array([other.labels.index(labels[number]) for number in labels_N])
-        theirs_N = _log_probability(_logits(context, other, rows.texts), numbers_N)
-        yield _Attack("loss relative to the reference", _log_probability(logits_NC, labels_N) - theirs_N)
-    vectors_NH = _vectors(context, rows.texts)
-    shadows = train_shadows(vectors_NH, labels_N, len(labels), _SHADOWS, rng, context.check_time)
+        reference_N = _log_probability(_logits(context, other, rows.texts), numbers_N)
+        yield _Attack("loss relative to the reference", _log_probability(logits_NC, labels_N) - reference_N)
+    shadows = train_shadows(_vectors(context, rows.texts), labels_N, len(labels), _SHADOWS, rng, context.check_time)
     base = "encoder" if context.reference_name is not None else "embedding table, for want of a reference"
     note = f"{_SHADOWS} shadow models: linear heads on vectors of the {base}"
     yield _Attack("likelihood ratio, offline", shadows.offline(scores_N), note)
@@ -162,7 +211,7 @@ def _on_classifier(context: Context, rows: Sides, rng: np.random.Generator) -> I
 
 
 def _logits(context: Context, classifier: "TextClassifier", texts: tuple[str, ...]) -> Numbers:
-    """Return uncalibrated logits: calibration brings members and others nearer to each other by rounding alone."""
+    """Return uncalibrated logits: rounding in calibration alone brings members and others nearer to each other."""
     answered = answers(context, classifier, texts)
     return np.concatenate([each.logits_RC for each in answered.scores]).astype(np.float64)
 
@@ -172,21 +221,11 @@ def _log_probability(logits_NC: Numbers, labels_N: NDArray[np.int64]) -> Numbers
     return right_N
 
 
-def _reference_classifier(context: Context) -> "TextClassifier | None":
-    """Return the reference where it is a classifier with the same labels."""
-    from bothways.tasks import TextClassifier
-
-    if context.reference_name is None or not isinstance(context.reference, TextClassifier):
-        return None
-    same = set(context.reference.labels) == set(context.classifier.labels)
-    return context.reference if same else None
-
-
 def _vectors(context: Context, texts: tuple[str, ...]) -> Numbers:
-    """Return the vectors that shadow models stand on: of the reference's encoder, else of the model's embedding table.
+    """Return the vectors for shadow models: from the reference's encoder, else from the model's embedding table.
 
-    The hidden states of a model that was fine-tuned hold what it learnt of its members, and shadows on them see little:
-    its table has hardly moved.
+    The hidden states of a fine-tuned model hold what it has learnt from its members, so shadows on them see little. Its
+    table has hardly moved.
     """
     alone = context.reference_name is None
     vectors = table_vectors(context.encoder) if alone else sentence_vectors(context.base_encoder)
@@ -201,7 +240,7 @@ def _vectors(context: Context, texts: tuple[str, ...]) -> Numbers:
 
 
 def _masked_lm(context: Context) -> "FillMask | None":
-    """Return the model as a masked language model; None where it is one of another task."""
+    """Return the model as a masked language model; None if it is for another task."""
     from bothways.tasks import FillMask
 
     try:
@@ -213,16 +252,16 @@ def _masked_lm(context: Context) -> "FillMask | None":
     return model if isinstance(model, FillMask) and model.has_head else None
 
 
-def _on_masked_lm(context: Context, model: "FillMask", rows: Sides, rng: np.random.Generator) -> Iterator[_Attack]:
+def _on_masked_lm(context: Context, model: "FillMask", rows: _Rows, rng: np.random.Generator) -> Iterator[_Attack]:
+    from bothways.tasks import FillMask
+
     own_N = _likelihoods(context, model, rows.texts)
     yield _Attack("pseudo-likelihood", own_N)
     if context.reference_name is not None and "masked_lm" in context.base_encoder.family.heads:
-        from bothways.tasks import FillMask
-
         other = FillMask.from_pretrained(context.reference_name, **context.open_options)
         if other.has_head:
-            theirs_N = _likelihoods(context, other, rows.texts)
-            yield _Attack("pseudo-likelihood relative to the reference", own_N - theirs_N)
+            reference_N = _likelihoods(context, other, rows.texts)
+            yield _Attack("pseudo-likelihood relative to the reference", own_N - reference_N)
     softmax_N = np.array([_highest_softmax(context, model, text, rng) for text in rows.texts])
     yield _Attack("highest softmax of [MASK]", softmax_N, f"the naive attack: mean over {_MASKS} words that are drawn")
 
@@ -232,18 +271,18 @@ def _likelihoods(context: Context, model: "FillMask", texts: tuple[str, ...]) ->
     means = []
     for text in texts:
         context.check_time()
-        found = model.pseudo_log_likelihood(text, show_progress=False)
-        means.append(found.log_likelihood / max(found.tokens, 1))
+        measured = model.pseudo_log_likelihood(text, show_progress=False)
+        means.append(measured.log_likelihood / max(measured.tokens, 1))
     return np.array(means)
 
 
 def _highest_softmax(context: Context, model: "FillMask", text: str, rng: np.random.Generator) -> float:
-    """Return the mean over some masked words of the highest probability in their place."""
+    """Return the mean of the highest probabilities in the places of some masked words."""
     context.check_time()
     words = text.split()
     masked = [
         " ".join([*words[:number], "[MASK]", *words[number + 1 :]])
         for number in rng.permutation(len(words))[:_MASKS].tolist()
     ]
-    found = model.predict(masked, top=1, show_progress=False)
-    return float(np.mean([each.masks[0][0].probability for each in found]))
+    predictions = model.predict(masked, top=1, show_progress=False)
+    return float(np.mean([each.masks[0][0].probability for each in predictions]))

@@ -1,7 +1,6 @@
-"""The files of a model: what is in them, whether it is what it says, and where it comes from. Needs no torch."""
+"""The files of a model: their content, whether it is what it claims to be, and where it comes from. Needs no torch."""
 
 from bothways.audit.provenance.checker import ModelProvenanceChecker
-from bothways.audit.provenance.manifest import write_manifest
-from bothways.audit.provenance.signing import sign
+from bothways.audit.provenance.signing import sign, write_manifest
 
 __all__ = ["ModelProvenanceChecker", "sign", "write_manifest"]

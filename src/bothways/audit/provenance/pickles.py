@@ -1,31 +1,39 @@
 """A pickle read as a program, without running it: every import and call beyond what tensors need is a fault.
 
-The scanners of pickles block what is known to be bad, and are got round again and again. This one allows what is known
-to be needed, follows the stack and the memo as the unpickler does, and takes whatever it cannot follow for a fault.
+Scanners that block what is known to be bad are circumvented again and again. This one allows what is known to be
+needed, follows the stack and the memo as the unpickler does, and reports whatever it cannot follow.
 """
 
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from bothways.audit.provenance.allowed import ALLOWED, CODECS, NUMPY_TYPES, RENAMED, RUNNERS, SETTINGS
-from bothways.audit.provenance.opcodes import BytesThere, next_step
-from bothways.audit.provenance.rules import Fault
-from bothways.audit.provenance.streams import FilePart
+from bothways.audit.finding import Finding
+from bothways.audit.provenance.files import Check, FilePart, Inspect
+from bothways.audit.provenance.opcodes import (
+    ALLOWED,
+    CODECS,
+    NUMPY_TYPES,
+    RENAMED,
+    RUNNERS,
+    SETTINGS,
+    Argument,
+    SkippedBytes,
+    next_opcode,
+)
+from bothways.audit.provenance.rules import fault
 
-Check: TypeAlias = Callable[[], None]
-
-_MOST_STEPS = 5_000_000
-_MOST_DEPTH = 4
-# An allocation that a pickle of that few bytes has no reason to ask for.
-_MOST_BYTES = 2**31
-# torch.save before version 1.6: five pickles, of which the first is this number, then the bytes of the tensors.
+_MAX_OPCODES = 5_000_000
+_MAX_DEPTH = 4
+# A pickle of tensors has no reason to allocate more bytes in one call.
+_MAX_ALLOCATION = 2**31
+# torch.save before version 1.6: five pickles, the first of which is this number, then the bytes of the tensors.
 _LEGACY_MAGIC, _LEGACY_PICKLES = 0x1950A86A20F9469CFC6C, 5
-_MOST_PICKLES = 1000
-# Bytes of a pickle that picklescan is asked about too; it reads the whole of it.
-_MOST_ASKED = 2**24
+_MAX_PICKLES = 1000
+# picklescan reads a pickle as a whole, so it is asked about smaller ones only.
+_MAX_PICKLESCAN = 2**24
 
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
 
@@ -34,135 +42,141 @@ class _Mark:
     """The mark on the stack."""
 
 
+class _Unknown:
+    """A value that is not followed."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Global:
     module: str
     name: str
 
+    def __str__(self) -> str:
+        return f"{self.module}.{self.name}"
 
-_MARK, _OTHER = _Mark(), object()
+
+Value: TypeAlias = "Argument | _Mark | _Unknown | _Global | tuple[Value, ...]"
+
+_MARK, _UNKNOWN = _Mark(), _Unknown()
 
 
-def looks_like_pickle(window: FilePart) -> bool:
-    """Return whether a file begins as a pickle of protocol 2 or newer does."""
-    head = window.at(0, 2)
+def looks_like_pickle(part: FilePart) -> bool:
+    """Return True if a file starts like a pickle of protocol 2 or newer."""
+    head = part.at(0, 2)
     return len(head) == 2 and head[0] == 0x80 and 2 <= head[1] <= 5
 
 
-def is_pickle(window: FilePart, check: Check, *, calls: int) -> bool:
-    """Return whether a file of any name is a pickle: it imports and makes so many calls, even if it breaks then.
+def is_pickle(part: FilePart, check: Check, *, calls: int) -> bool:
+    """Return True if a file is a pickle by its content.
 
-    Plain data of protocol 2 or newer are one too, if they come to an end.
+    Plain data of protocol 2 or newer are a pickle if they come to an end. Otherwise it has to import something and make
+    at least ``calls`` calls, even if it breaks after that.
     """
-    window.place = 0
-    machine = _Machine(window, "", check, _MOST_DEPTH)
+    part.place = 0
+    machine = _Machine(part, "", check, lambda *_: iter(()), _MAX_DEPTH)
     ended = False
     try:
         for _ in machine.run():
             pass
-        ended = looks_like_pickle(window)
+        ended = looks_like_pickle(part)
     except ValueError:
         pass
     named = any(_NAME.fullmatch(name) for name in machine.imported)
     return ended or (named and machine.calls >= calls)
 
 
-def scan_pickles(window: FilePart, place: str, check: Check, depth: int = 0) -> Iterator[Fault]:
-    """Yield the faults of a file of one pickle or several."""
-    if depth > _MOST_DEPTH:
-        yield Fault("pickle-broken", "pickles in pickles, deeper than anybody saves", place)
+def scan_pickles(part: FilePart, place: str, check: Check, inspect: Inspect, depth: int = 0) -> Iterator[Finding]:
+    """Yield the faults of a file of one or several pickles."""
+    if depth > _MAX_DEPTH:
+        yield fault("pickle-broken", place, "pickles in pickles, deeper than anybody saves")
         return
-    window.place, read, legacy, imported, faults = 0, 0, False, set(), 0
-    while window.place < window.size and read < _MOST_PICKLES:
-        rest = window.within(window.place, window.size)
+    part.place, read, legacy, faults = 0, 0, False, 0
+    imported: set[str] = set()
+    while part.place < part.size and read < _MAX_PICKLES:
+        rest = part.within(part.place, part.size)
         if read and not legacy and not looks_like_pickle(rest) and not is_pickle(rest, check, calls=0):
             break
-        machine = _Machine(window, place, check, depth)
+        machine = _Machine(part, place, check, inspect, depth)
         try:
-            for fault in machine.run():
+            for found in machine.run():
                 faults += 1
-                yield fault
+                yield found
         except ValueError as error:
-            title = f"a pickle that breaks at byte {window.place}: {error}"
             details = {"imports": sorted(machine.imported)[:20], "calls": machine.calls}
-            yield Fault("pickle-broken", title, place, details)
+            yield fault("pickle-broken", place, f"a pickle that breaks at byte {part.place}: {error}", details=details)
             return
         imported |= machine.imported
         read += 1
         legacy = legacy or (read == 1 and machine.result == _LEGACY_MAGIC)
         if legacy and read == _LEGACY_PICKLES:
             break
-    for fault in _second_opinion(window, place, imported):
+    for found in _picklescan(part, place, imported):
         faults += 1
-        yield fault
+        yield found
     if not faults:
-        details = {"imports": sorted(imported)[:50], "pickles": read}
-        yield Fault("pickle-data", "a pickle that imports only what tensors and plain data need", place, details)
+        yield fault("pickle-data", place, details={"imports": sorted(imported)[:50], "pickles": read})
 
 
-def _second_opinion(window: FilePart, place: str, imported: set[str]) -> Iterator[Fault]:
-    """Ask picklescan, where it is installed, about what this walk may have missed."""
-    if window.size > _MOST_ASKED:
+def _picklescan(part: FilePart, place: str, imported: set[str]) -> Iterator[Finding]:
+    """Yield what picklescan finds, if it is installed, and this scan has missed."""
+    if part.size > _MAX_PICKLESCAN:
         return
     try:
         from picklescan.scanner import scan_pickle_bytes
     except ImportError:
         return
-    found = scan_pickle_bytes(io.BytesIO(window.at(0, window.size)), place)
+    found = scan_pickle_bytes(io.BytesIO(part.at(0, part.size)), place)
     bad = sorted(f"{each.module}.{each.name}" for each in found.globals if each.safety.value == "dangerous")
-    if unseen := [name for name in bad if name not in imported]:
-        yield Fault("pickle-code", f"a pickle that picklescan finds {unseen[0]} in", place, {"imports": unseen})
+    if missed := [name for name in bad if name not in imported]:
+        yield fault("pickle-code", place, f"that picklescan finds {missed[0]} in", details={"imports": missed})
 
 
 @dataclass
 class _Machine:
-    """The unpickler's stack and memo, with strings and numbers on it and everything else unknown."""
+    """The unpickler's stack and memo; strings and numbers are followed, everything else is unknown."""
 
-    window: FilePart
+    part: FilePart
     place: str
     check: Check
+    inspect: Inspect
     depth: int
-    stack: list[Any] = field(default_factory=list)
-    memo: dict[int, Any] = field(default_factory=dict)
+    stack: list[Value] = field(default_factory=list)
+    memo: dict[Argument, Value] = field(default_factory=dict)
     imported: set[str] = field(default_factory=set)
     calls: int = 0
-    result: Any = None
+    result: Value = None
 
-    def run(self) -> Iterator[Fault]:
+    def run(self) -> Iterator[Finding]:
         """Follow one pickle to its end.
 
         Raises:
             ValueError: It breaks.
         """
-        for step in range(_MOST_STEPS):
-            if step % 4096 == 0:
+        for number in range(_MAX_OPCODES):
+            if number % 4096 == 0:
                 self.check()
-            opcode, argument = next_step(self.window)
+            opcode, argument = next_opcode(self.part)
             if opcode == "STOP":
                 self.result = self.pop()
                 return
             yield from self.step(opcode, argument)
-        raise ValueError(f"more than {_MOST_STEPS:,} steps")
+        raise ValueError(f"more than {_MAX_OPCODES:,} steps")
 
-    def step(self, opcode: str, argument: Any) -> Iterator[Fault]:  # noqa: ANN401 (a string, a number, bytes or None)
-        """Do one step."""
-        push = self.stack.append
+    def step(self, opcode: str, argument: Argument) -> Iterator[Finding]:
         if opcode in ("GLOBAL", "INST"):
-            module, _, name = argument.partition(" ")
+            module, _, name = str(argument).partition(" ")
             yield from self.imports(module, name)
             if opcode == "INST":
                 yield from self.called(self.pop(), tuple(self.to_mark()))
         elif opcode == "STACK_GLOBAL":
-            name, module = self.pop(), self.pop()
-            yield from self.imports(module, name)
+            name_, module_ = self.pop(), self.pop()
+            yield from self.imports(module_, name_)
         elif opcode in ("EXT1", "EXT2", "EXT4"):
             yield self.fault("pickle-code", f"imports entry {argument} of the registry of extensions")
-            push(_OTHER)
-        elif opcode in ("REDUCE", "NEWOBJ"):
-            arguments, function = self.pop(), self.pop()
-            yield from self.called(function, arguments)
-        elif opcode == "NEWOBJ_EX":
-            self.pop()
+            self.stack.append(_UNKNOWN)
+        elif opcode in ("REDUCE", "NEWOBJ", "NEWOBJ_EX"):
+            if opcode == "NEWOBJ_EX":
+                self.pop()
             arguments, function = self.pop(), self.pop()
             yield from self.called(function, arguments)
         elif opcode == "OBJ":
@@ -172,12 +186,12 @@ class _Machine:
             yield from self.called(items[0], tuple(items[1:]))
         elif opcode == "BUILD" and len(self.stack) > 1 and isinstance(self.stack[-2], _Global):
             self.pop()
-            yield self.fault("pickle-code", f"changes {self.top().module}.{self.top().name}, which it imported")
+            yield self.fault("pickle-code", f"changes {self.top()}, which it imported")
         else:
             self.data(opcode, argument)
 
-    def data(self, opcode: str, argument: Any) -> None:  # noqa: ANN401 (a string, a number, bytes or None)
-        """Do a step that imports and calls nothing."""
+    def data(self, opcode: str, argument: Argument) -> None:
+        """Take a step that neither imports nor calls."""
         stack = self.stack
         if opcode == "MARK":
             stack.append(_MARK)
@@ -192,11 +206,11 @@ class _Machine:
             stack.append(tuple(reversed(items)))
         elif opcode in ("TUPLE", "LIST", "DICT", "FROZENSET"):
             items = self.to_mark()
-            stack.append(tuple(items) if opcode == "TUPLE" else _OTHER)
+            stack.append(tuple(items) if opcode == "TUPLE" else _UNKNOWN)
         elif opcode in ("APPENDS", "SETITEMS", "ADDITEMS", "POP_MARK"):
             self.to_mark()
         elif opcode in ("POP", "APPEND", "BUILD"):
-            self.stack.pop() if self.stack and self.stack[-1] is _MARK else self.pop()
+            stack.pop() if stack and stack[-1] is _MARK else self.pop()
         elif opcode == "SETITEM":
             self.pop(), self.pop()
         elif opcode == "DUP":
@@ -204,15 +218,15 @@ class _Machine:
         elif opcode in ("BINPERSID", "PERSID"):
             if opcode == "BINPERSID":
                 self.pop()
-            stack.append(_OTHER)
+            stack.append(_UNKNOWN)
         elif opcode not in ("PROTO", "FRAME", "READONLY_BUFFER"):
-            stack.append(() if opcode == "EMPTY_TUPLE" else _OTHER if argument is None else argument)
+            stack.append(() if opcode == "EMPTY_TUPLE" else _UNKNOWN if argument is None else argument)
 
-    def imports(self, module: Any, name: Any) -> Iterator[Fault]:  # noqa: ANN401 (strings, unless somebody hides them)
-        """Push what is imported."""
+    def imports(self, module: Value, name: Value) -> Iterator[Finding]:
+        """Push an import."""
         if not isinstance(module, str) or not isinstance(name, str):
             yield self.fault("pickle-code", "imports something whose name is made while the pickle runs")
-            self.stack.append(_OTHER)
+            self.stack.append(_UNKNOWN)
             return
         module = RENAMED.get(module, module).replace("numpy._core", "numpy.core")
         self.stack.append(_Global(module, name))
@@ -224,53 +238,49 @@ class _Machine:
             return
         if name in SETTINGS.get(module, ()):
             yield self.fault("pickle-settings", f"imports {full}, settings of a training")
-        elif module.split(".")[0] in RUNNERS:
-            yield self.fault("pickle-code", f"imports {full}", {"import": full})
         else:
-            yield self.fault("pickle-import", f"imports {full}", {"import": full})
+            rule = "pickle-code" if module.split(".")[0] in RUNNERS else "pickle-import"
+            yield self.fault(rule, f"imports {full}", {"import": full})
 
-    def called(self, function: Any, arguments: Any) -> Iterator[Fault]:  # noqa: ANN401 (whatever is on the stack)
+    def called(self, function: Value, arguments: Value) -> Iterator[Finding]:
         """Push the result of a call."""
-        if not isinstance(arguments, tuple) and arguments is not _OTHER:
+        if not isinstance(arguments, tuple) and arguments is not _UNKNOWN:
             raise ValueError("a call without arguments")
         self.calls += 1
-        self.stack.append(_OTHER)
+        self.stack.append(_UNKNOWN)
         given = arguments if isinstance(arguments, tuple) else ()
         if not isinstance(function, _Global):
             yield self.fault("pickle-code", "calls something that was made while the pickle ran")
-        elif function == _Global("torch.storage", "_load_from_bytes"):
-            if len(given) != 1 or not isinstance(given[0], BytesThere):
-                yield self.fault("pickle-code", "loads a pickle that was made while this one ran")
+        elif str(function) == "torch.storage._load_from_bytes":
+            if len(given) == 1 and isinstance(given[0], SkippedBytes):
+                inner = self.part.within(given[0].place, given[0].size)
+                yield from self.inspect(inner, f"{self.place}, bytes from {given[0].place}", self.depth + 1)
             else:
-                from bothways.audit.provenance.contents import inspect
-
-                inner = self.window.within(given[0].place, given[0].size)
-                yield from inspect(inner, f"{self.place}, bytes from {given[0].place}", self.check, self.depth + 1)
-        elif function == _Global("_codecs", "encode") and not (len(given) == 2 and given[1] in CODECS):
+                yield self.fault("pickle-code", "loads a pickle that was made while this one ran")
+        elif str(function) == "_codecs.encode" and not (len(given) == 2 and given[1] in CODECS):
             yield self.fault("pickle-code", "encodes with a codec that is looked up by name")
-        elif max(_numbers(given), default=0) > _MOST_BYTES and function.name in ("bytes", "bytearray", "_reconstruct"):
-            yield self.fault("pickle-bomb", f"asks for {max(_numbers(given)):,} bytes by {function.name}")
+        elif function.name in ("bytes", "bytearray", "_reconstruct"):
+            allocated = max(_numbers(given), default=0)
+            if allocated > _MAX_ALLOCATION:
+                yield self.fault("pickle-bomb", f"asks for {allocated:,} bytes by {function.name}")
 
-    def fault(self, rule: str, what: str, details: dict[str, Any] | None = None) -> Fault:
-        """Return a fault at the step that was read last."""
-        return Fault(rule, f"a pickle {what}", self.place, {"byte": self.window.place, **(details or {})})
+    def fault(self, rule: str, what: str, details: Mapping[str, object] | None = None) -> Finding:
+        """Return a fault at the opcode that was read last."""
+        return fault(rule, self.place, what, details={"byte": self.part.place, **(details or {})})
 
-    def top(self) -> Any:  # noqa: ANN401 (whatever is on the stack)
-        """Return the top of the stack."""
+    def top(self) -> Value:
         if not self.stack:
             raise ValueError("an empty stack")
         return self.stack[-1]
 
-    def pop(self) -> Any:  # noqa: ANN401 (whatever is on the stack)
-        """Take the top off the stack."""
-        found = self.top()
-        if found is _MARK:
+    def pop(self) -> Value:
+        if self.top() is _MARK:
             raise ValueError("a mark where a value has to be")
         return self.stack.pop()
 
-    def to_mark(self) -> list[Any]:
-        """Take everything above the last mark off the stack, and the mark."""
-        items: list[Any] = []
+    def to_mark(self) -> list[Value]:
+        """Pop everything above the last mark, and the mark."""
+        items: list[Value] = []
         while self.stack:
             item = self.stack.pop()
             if item is _MARK:
@@ -279,9 +289,9 @@ class _Machine:
         raise ValueError("no mark on the stack")
 
 
-def _numbers(values: Any) -> Iterator[int]:  # noqa: ANN401 (whatever is on the stack)
-    if isinstance(values, int):
-        yield values
-    elif isinstance(values, tuple):
-        for each in values:
+def _numbers(value: Value) -> Iterator[int]:
+    if isinstance(value, int):
+        yield value
+    elif isinstance(value, tuple):
+        for each in value:
             yield from _numbers(each)

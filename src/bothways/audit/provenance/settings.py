@@ -1,15 +1,19 @@
-"""JSON files of a model: bombs, hooks that run code, templates, and paths that lead out of the folder."""
+"""JSON settings of a model: bombs, hooks that run code, templates, paths out of the folder, and false claims."""
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
-from bothways.audit.provenance.archives import bad_path
-from bothways.audit.provenance.rules import Fault
-from bothways.audit.provenance.streams import FilePart
+from bothways.audit.finding import Finding
+from bothways.audit.provenance.files import FilePart, bad_path
+from bothways.audit.provenance.rules import fault
+from bothways.audit.provenance.weights import LAYER, HeaderTensor
 from bothways.reading import MIB, parse_json
 
-_MOST_JSON = 64 * MIB
+Json: TypeAlias = Any
+"""A value of JSON, which somebody else wrote."""
+
+_MAX_JSON = 64 * MIB
 
 # Names by which a template leaves the sandbox that it is rendered in, also in pieces and escapes.
 _TEMPLATE_CODE = re.compile(
@@ -19,46 +23,63 @@ _TEMPLATE_CODE = re.compile(
 )
 _TEMPLATE_LOOP = re.compile(r"\brange\s*\(\s*(?:\d[\d_]*\s*,\s*)?(\d[\d_]{6,})|\*\*\s*\d{2,}|['\"]\s*\*\s*\d{7,}")
 _TEMPLATE_FIELDS = ("chat_template", "default_chat_template", "prompt_template")
-# Fields by which settings make a loader import code.
+# Fields that make a loader import code.
 _KERNEL_FIELDS = ("_attn_implementation_internal", "_experts_implementation_internal")
-# Names of the lists of shards.
 SHARD_LISTS = (".safetensors.index.json", ".bin.index.json", ".h5.index.json", ".msgpack.index.json")
 _MODULES = ("sentence_transformers.",)
-
-
 _KERAS = frozenset({"keras", "keras_nlp", "keras_hub", "tf_keras", "tensorflow", "builtins"})
+
+_CONFIG, _TOKENIZER = "config.json", "tokenizer.json"
+_WORD_TABLE = re.compile(r"(word_embeddings|tok_embeddings|embed_tokens|wte|shared|token_embedding)\.weight$")
+_HEAD = re.compile(r"^(?:classifier|classifier\.out_proj|classification_head\.out_proj)\.weight$")
+_SIZES = (
+    *("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", "max_position_embeddings", "num_labels"),
+    *("n_layers", "dim", "d_model", "n_positions", "embedding_size", "type_vocab_size", "num_attention_heads"),
+)
+# No model has a vocabulary or a number of layers as large.
+_MAX_SIZE = 10**8
+_MAX_TOKENS = 10**7
 
 
 class _Twice(dict[str, Any]):
-    """An object of JSON with a key in it twice."""
+    """A JSON object that holds a key twice."""
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs) if len(dict(pairs)) == len(pairs) else _Twice(pairs)
 
 
-def read_settings(window: FilePart) -> Any:  # noqa: ANN401 (JSON)
+def read_settings(part: FilePart) -> Json:
     """Return the JSON in a file.
 
     Raises:
-        ValueError: It is none, or too large, too deep, or with a number too long.
+        ValueError: It is no JSON, or is too large, too deep, or holds a number that is too long.
     """
-    if window.size > _MOST_JSON:
-        raise ValueError(f"more than {_MOST_JSON // MIB} MiB, too many bytes")
-    return parse_json(window.at(0, window.size), _pairs)
+    if part.size > _MAX_JSON:
+        raise ValueError(f"more than {_MAX_JSON // MIB} MiB, too many bytes")
+    return parse_json(part.at(0, part.size), _pairs)
 
 
-def scan_json(window: FilePart, place: str) -> Iterator[Fault]:
+def scan_json(part: FilePart, place: str) -> Iterator[Finding]:
     """Yield the faults of a JSON file."""
     try:
-        content = read_settings(window)
+        content = read_settings(part)
     except ValueError as error:
-        bomb = any(word in str(error) for word in ("deep", "digits", "values", "too many"))
-        yield Fault("json-bomb" if bomb else "json-broken", f"a JSON file that no program should read: {error}", place)
+        if any(word in str(error) for word in ("deep", "digits", "values", "too many")):
+            yield fault("json-bomb", place, str(error))
+        else:
+            yield fault("json-broken", place, f"a JSON file that no program should read: {error}")
         return
     if isinstance(content, _Twice):
-        yield Fault("json-duplicate-key", "settings with the same key in them twice", place)
-    yield from _hooks(content, place)
+        yield fault("json-duplicate-key", place)
+    # Hooks can stand at any depth.
+    left = [content]
+    while left:
+        each = left.pop()
+        if isinstance(each, list | dict):
+            left.extend(value for value in _values(each) if isinstance(value, list | dict))
+        if isinstance(each, dict):
+            yield from _hooks(each, place)
     name = place.rpartition("/")[2].rpartition("!")[2]
     if name.endswith(SHARD_LISTS):
         yield from _shards(content, place)
@@ -66,82 +87,142 @@ def scan_json(window: FilePart, place: str) -> Iterator[Fault]:
         yield from _modules(content, place)
 
 
-def scan_template(text: str, place: str) -> Iterator[Fault]:
+def scan_template(text: str, place: str) -> Iterator[Finding]:
     """Yield the faults of a Jinja template."""
-    if found := _TEMPLATE_CODE.search(text):
-        yield Fault("template-code", f"a template that reaches for Python by {found[0]!r}", place)
-    if found := _TEMPLATE_LOOP.search(text):
-        yield Fault("template-bomb", f"a template with a loop or power without end: {found[0][:60]!r}", place)
+    if match := _TEMPLATE_CODE.search(text):
+        yield fault("template-code", place, repr(match[0]))
+    if match := _TEMPLATE_LOOP.search(text):
+        yield fault("template-bomb", place, repr(match[0][:60]))
 
 
-def _hooks(content: Any, place: str) -> Iterator[Fault]:  # noqa: ANN401 (JSON)
-    """Find fields at any depth that make loaders run code."""
-    left = [content]
-    while left:
-        each = left.pop()
-        if isinstance(each, list):
-            left.extend(value for value in each if isinstance(value, list | dict))
-        if not isinstance(each, dict):
-            continue
-        left.extend(value for value in each.values() if isinstance(value, list | dict))
-        yield from _code_fields(each, place)
-        for field in _TEMPLATE_FIELDS:
-            for text in _texts(each.get(field)):
-                yield from scan_template(text, f"{place}, {field}")
+def _values(value: list[Any] | dict[str, Any]) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else value
 
 
-def _code_fields(each: Mapping[str, Any], place: str) -> Iterator[Fault]:
-    if "auto_map" in each:
-        named = [text for text in _texts(each["auto_map"]) if text]
-        other = " of another repository" if any("--" in text for text in named) else ""
-        yield Fault("remote-code", f"auto_map names code{other} that loaders may run", place, {"auto_map": named[:20]})
-    if "custom_pipelines" in each:
-        yield Fault("remote-code", "custom_pipelines names code that loaders may run", place)
-    if each.get("trust_remote_code") is True:
-        yield Fault("remote-code", "settings that switch trust_remote_code on by themselves", place)
-    for field in _KERNEL_FIELDS:
-        if isinstance(each.get(field), str) and "/" in each[field]:
-            yield Fault("remote-kernel", f"{field} names a repository whose code is run", place, {field: each[field]})
-    attention = each.get("_attn_implementation") or each.get("attn_implementation")
-    if isinstance(attention, str) and "/" in attention:
-        yield Fault("remote-kernel", "the attention names a repository whose code is run", place, {"value": attention})
-    yield from _keras(each, place)
-
-
-def _keras(each: Mapping[str, Any], place: str) -> Iterator[Fault]:
-    """Keras settings name Python objects by module and class."""
-    module = each.get("module")
-    if "class_name" not in each or not ("config" in each or "module" in each):
-        return
-    if each["class_name"] in ("Lambda", "__lambda__"):
-        yield Fault("keras-code", "a Lambda layer of Keras, which holds code", place)
-    elif isinstance(module, str) and module.split(".")[0] not in _KERAS:
-        yield Fault("keras-code", f"settings of Keras that import {module}", place, {"class": str(each["class_name"])})
-
-
-def _texts(value: Any) -> Iterator[str]:  # noqa: ANN401 (JSON)
-    """Yield the strings in a value, which is a string, or holds some."""
+def _texts(value: Json) -> Iterator[str]:
+    """Yield the strings in a value, at any depth."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | dict):
-        for each in value.values() if isinstance(value, dict) else value:
+        for each in _values(value):
             yield from _texts(each)
 
 
-def _shards(content: Any, place: str) -> Iterator[Fault]:  # noqa: ANN401 (JSON)
+def _hooks(each: Mapping[str, Any], place: str) -> Iterator[Finding]:
+    """Yield the fields of an object that make loaders run code."""
+    if "auto_map" in each:
+        named = [text for text in _texts(each["auto_map"]) if text]
+        other = " of another repository" if any("--" in text for text in named) else ""
+        what = f"auto_map names code{other} that loaders may run"
+        yield fault("remote-code", place, what, details={"auto_map": named[:20]})
+    if "custom_pipelines" in each:
+        yield fault("remote-code", place, "custom_pipelines names code that loaders may run")
+    if each.get("trust_remote_code") is True:
+        yield fault("remote-code", place, "settings that switch trust_remote_code on by themselves")
+    for field in _KERNEL_FIELDS:
+        if isinstance(each.get(field), str) and "/" in each[field]:
+            yield fault("remote-kernel", place, field, details={field: each[field]})
+    attention = each.get("_attn_implementation") or each.get("attn_implementation")
+    if isinstance(attention, str) and "/" in attention:
+        yield fault("remote-kernel", place, "the attention", details={"value": attention})
+    # Keras settings name Python objects by module and class.
+    module, kind = each.get("module"), each.get("class_name")
+    if "class_name" in each and ("config" in each or "module" in each):
+        if kind in ("Lambda", "__lambda__"):
+            yield fault("keras-code", place, "a Lambda layer of Keras, which holds code")
+        elif isinstance(module, str) and module.split(".")[0] not in _KERAS:
+            what = f"settings of Keras that import {module}"
+            yield fault("keras-code", place, what, details={"class": str(kind)})
+    for field in _TEMPLATE_FIELDS:
+        for text in _texts(each.get(field)):
+            yield from scan_template(text, f"{place}, {field}")
+
+
+def _shards(content: Json, place: str) -> Iterator[Finding]:
     shards = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
-        yield Fault("json-broken", "a list of shards that names no files", place)
+        yield fault("json-broken", place, "a list of shards that names no files")
         return
     for name in sorted(set(shards.values())):
         if bad_path(name):
-            yield Fault("path-traversal", f"a list of shards that leads out of the folder: {name[:200]!r}", place)
+            yield fault("path-traversal", place, f"a list of shards that leads out of the folder: {name[:200]!r}")
 
 
-def _modules(content: Any, place: str) -> Iterator[Fault]:  # noqa: ANN401 (JSON)
+def _modules(content: Json, place: str) -> Iterator[Finding]:
     for each in content if isinstance(content, list) else ():
         kind, path = (each.get("type"), each.get("path")) if isinstance(each, dict) else (None, None)
         if not isinstance(kind, str) or not kind.startswith(_MODULES):
-            yield Fault("module-type", f"modules.json names a class of other code: {kind!r}", place)
+            yield fault("module-type", place, repr(kind))
         if isinstance(path, str) and bad_path(path):
-            yield Fault("path-traversal", f"modules.json leads out of the folder: {path[:200]!r}", place)
+            yield fault("path-traversal", place, f"modules.json leads out of the folder: {path[:200]!r}")
+
+
+# --- claims ---
+
+
+def check_claims(config: Json, tokenizer: Json, tensors: Mapping[str, HeaderTensor]) -> Iterator[Finding]:
+    """Yield where settings and weights belong to different models.
+
+    Args:
+        config: The content of ``config.json``; None without one.
+        tokenizer: The content of ``tokenizer.json``; None without one.
+        tensors: All tensors of the weight files by name; empty if the headers cannot be read.
+    """
+    config = config if isinstance(config, dict) else {}
+    tokenizer = tokenizer if isinstance(tokenizer, dict) else {}
+    for key in _SIZES:
+        value = config.get(key)
+        if isinstance(value, int | float) and not -1 <= value <= _MAX_SIZE and value < 10**29:
+            what = f"settings that claim {key} = {value:.3g}, which no memory holds"
+            yield fault("claim-bomb", _CONFIG, what, statistic=key, value=float(value), threshold=_MAX_SIZE)
+    padding = tokenizer.get("padding")
+    strategy = padding.get("strategy") if isinstance(padding, dict) else None
+    fixed = strategy.get("Fixed") if isinstance(strategy, dict) else 0
+    if isinstance(fixed, int) and fixed > _MAX_TOKENS:
+        what = f"every text is padded to {fixed:,} tokens"
+        yield fault("claim-bomb", _TOKENIZER, what, value=fixed, threshold=_MAX_TOKENS)
+    words = [tensors[name] for name in sorted(tensors) if _WORD_TABLE.search(name) and len(tensors[name].shape) == 2]
+    if words:
+        rows, width = words[0].shape
+        hidden = config.get("embedding_size", config.get("hidden_size", config.get("dim", config.get("d_model"))))
+        yield from _compared("vocabulary", config.get("vocab_size"), rows)
+        yield from _compared("width of the word embeddings", hidden, width)
+        highest = max(_ids(tokenizer), default=-1)
+        if highest >= rows:
+            yield from _compared("highest id of the tokenizer", highest, rows - 1, _TOKENIZER)
+    layers = {int(match[1]) for name in tensors if (match := LAYER.search(name))}
+    if layers and not any("albert_layer_groups" in name for name in tensors):
+        yield from _compared("layers", config.get("num_hidden_layers", config.get("n_layers")), max(layers) + 1)
+    architectures, labels = config.get("architectures"), config.get("id2label")
+    classifier = isinstance(architectures, list) and any(
+        str(each).endswith(("ForSequenceClassification", "ForTokenClassification")) for each in architectures
+    )
+    if classifier and isinstance(labels, dict):
+        for name, stored in tensors.items():
+            if _HEAD.match(name) and len(stored.shape) == 2:
+                yield from _compared("labels", len(labels), stored.shape[0])
+
+
+def _compared(what: str, claimed: Json, stored: int, place: str = _CONFIG) -> Iterator[Finding]:
+    if type(claimed) is int and claimed != stored:
+        yield fault(
+            "claim-differs",
+            place,
+            f"{what}: {claimed:,} claimed, {stored:,} in the weights",
+            statistic=what,
+            value=claimed,
+            threshold=stored,
+            null="settings and weights of one model, which agree",
+        )
+
+
+def _ids(tokenizer: Mapping[str, Any]) -> Iterator[int]:
+    model, added = tokenizer.get("model"), tokenizer.get("added_tokens")
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    if isinstance(vocabulary, dict):
+        yield from (value for value in vocabulary.values() if type(value) is int)
+    elif isinstance(vocabulary, list):
+        yield len(vocabulary) - 1
+    for each in added if isinstance(added, list) else ():
+        if isinstance(each, dict) and type(each.get("id")) is int:
+            yield each["id"]

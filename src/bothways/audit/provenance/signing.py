@@ -1,51 +1,119 @@
-"""Signatures of whole folders by OpenSSF model signing, with a key of one's own and without a network."""
+"""Checksums of a folder, in the form of ``sha256sum --check``, and signatures by OpenSSF model signing, offline."""
 
+import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 
-from bothways.audit.provenance.manifest import MANIFEST, SIGNATURE, check_manifest, digests_of
-from bothways.audit.provenance.rules import Fault
+from bothways.audit.finding import Finding
+from bothways.audit.provenance.files import Check, File, bad_path, sha256, walk
+from bothways.audit.provenance.rules import fault
 from bothways.errors import InvalidInput, MissingDependency
+from bothways.reading import MIB, read_bytes
 from bothways.storage import new_file
 
+MANIFEST = "SHA256SUMS"
+SIGNATURE = "model.sig"
+_LINE = re.compile(r"([0-9a-f]{64}) [ *]([^\n]+)")
+_MAX_MANIFEST = 16 * MIB
 _MAKE_KEY = "openssl ecparam -name prime256v1 -genkey -noout -out key.pem"
 
 
+def write_manifest(folder: Path, check: Check = lambda: None) -> Path:
+    """Write the checksums of all files of a folder into its ``SHA256SUMS``, and return the path of that.
+
+    Raises:
+        InvalidInput: It is no folder, has no files, or has links or special files.
+        OutOfDisk: The disk is full.
+    """
+    digests = _digests(folder, check)
+    path = folder / MANIFEST
+    with new_file(path) as file:
+        file.write("".join(f"{digest}  {name}\n" for name, digest in digests.items()))
+    return path
+
+
+def _digests(folder: Path, check: Check = lambda: None) -> Mapping[str, str]:
+    """Return the SHA-256 of every file but the manifest and the signature."""
+    if not folder.is_dir():
+        raise InvalidInput(f"expected the folder of a model, got {str(folder)!r}.")
+    digests: dict[str, str] = {}
+    for found in walk(folder, check):
+        if not isinstance(found, File):
+            place = found.location or str(folder)
+            raise InvalidInput(f"{place!r}: {found.title}. Remove it before you sign the folder.")
+        if "\n" in found.name:
+            raise InvalidInput(f"expected names of files in one line, got {found.name!r}. Rename it.")
+        if found.name not in (MANIFEST, SIGNATURE):
+            digests[found.name] = sha256(found.path, check)
+    if not digests:
+        raise InvalidInput(f"expected a folder with files of a model, got {str(folder)!r}, which has none.")
+    return dict(sorted(digests.items()))
+
+
+def check_manifest(folder: Path, digests: Mapping[str, str | None]) -> Iterator[Finding]:
+    """Yield the differences between a folder and its manifest.
+
+    Args:
+        folder: The folder, with a manifest.
+        digests: SHA-256 of its files by name, None for those that were not read.
+    """
+    listed: dict[str, str] = {}
+    for line in read_bytes(folder / MANIFEST, most=_MAX_MANIFEST).decode("utf-8", "replace").splitlines():
+        match = _LINE.fullmatch(line)
+        if match is None or bad_path(match[2]):
+            yield fault("manifest-differs", MANIFEST, f"a line of the manifest that is none: {line[:80]!r}")
+            return
+        listed[match[2]] = match[1]
+    faults = 0
+    for name, digest in listed.items():
+        if digests.get(name) != digest:
+            faults += 1
+            here = digests.get(name) or ("not read" if name in digests else "missing")
+            what = "a file that is missing" if name not in digests else "a file that was changed"
+            yield fault("manifest-differs", name, what, details={"listed": digest, "found": here}, n=len(listed))
+    for name in digests:
+        if name not in listed and name not in (MANIFEST, SIGNATURE):
+            faults += 1
+            yield fault("manifest-differs", name, "a file that the manifest does not have", n=len(listed))
+    if not faults:
+        yield fault("manifest-holds", MANIFEST, f"all {len(listed)} files are as {MANIFEST} has them", n=len(listed))
+
+
 def sign(folder: Path, private_key: Path) -> Path:
-    """Sign all files of a folder, write the signature into its ``model.sig``, and return where that is.
+    """Sign all files of a folder, write the signature into its ``model.sig``, and return the path of that.
 
     Args:
         folder: The folder.
         private_key: A key on an elliptic curve, as PEM, without a password.
 
     Raises:
-        InvalidInput: The key cannot be read, or the folder has links in it.
+        InvalidInput: The key cannot be read, or the folder has links.
         MissingDependency: The extra ``signing`` is not installed.
         OutOfDisk: The disk is full.
     """
     library = _library()
-    # The library takes ignored paths to be of the folder only where both are absolute.
+    # The library ignores paths of the folder only if both are absolute.
     whole = folder.resolve()
-    with tempfile.TemporaryDirectory() as made:
+    with tempfile.TemporaryDirectory() as temporary:
         try:
             hashing = library.hashing.Config().set_ignored_paths(paths=[whole / SIGNATURE])
             signer = library.signing.Config().use_elliptic_key_signer(private_key=private_key)
-            signer.set_hashing_config(hashing).sign(whole, Path(made) / SIGNATURE)
+            signer.set_hashing_config(hashing).sign(whole, Path(temporary) / SIGNATURE)
         except (ValueError, TypeError, OSError) as error:
             raise InvalidInput(
                 f"expected a private key on an elliptic curve and a folder without links, got {str(private_key)!r} and "
                 f"{str(folder)!r}: {error}. Make a key with: {_MAKE_KEY}"
             ) from error
-        content = (Path(made) / SIGNATURE).read_bytes()
+        content = (Path(temporary) / SIGNATURE).read_bytes()
     with new_file(folder / SIGNATURE, binary=True) as file:
         file.write(content)
     return folder / SIGNATURE
 
 
-def check_signature(folder: Path, public_key: Path | None) -> Iterator[Fault]:
-    """Yield whether a folder is signed, and, where a key is given, by its owner.
+def check_signature(folder: Path, public_key: Path | None) -> Iterator[Finding]:
+    """Yield whether a folder is signed and, if a key is given, by its owner.
 
     Raises:
         InvalidInput: The key cannot be read.
@@ -54,11 +122,10 @@ def check_signature(folder: Path, public_key: Path | None) -> Iterator[Fault]:
     signature = folder / SIGNATURE
     signed = signature.is_file() and not signature.is_symlink()
     if public_key is None:
-        title = "signed, but nobody gave a key to check it by" if signed else "not signed"
-        yield Fault("signed-unchecked" if signed else "unsigned", title, SIGNATURE if signed else "")
+        yield fault("signed-unchecked", SIGNATURE) if signed else fault("unsigned", "")
         return
     if not signed:
-        yield Fault("signature-fails", f"no signature ({SIGNATURE}), though a public key was given")
+        yield fault("signature-fails", "", f"no signature ({SIGNATURE}), though a public key was given")
         return
     library = _library()
     try:
@@ -67,30 +134,30 @@ def check_signature(folder: Path, public_key: Path | None) -> Iterator[Fault]:
         raise InvalidInput(f"expected a public key as PEM, got {str(public_key)!r}: {error}.") from error
     try:
         verifier.verify(folder.resolve(), signature.resolve())
-    # Whatever the library stumbles over in a signature that somebody else wrote, the signature does not hold.
+    # Somebody else wrote the signature: whatever the library stumbles over, it does not hold.
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".strip()[:2000]
-        title = f"the signature does not hold: {reason[:200]}"
-        yield Fault("signature-fails", title, SIGNATURE, {"reason": reason})
+        what = f"the signature does not hold: {reason[:200]}"
+        yield fault("signature-fails", SIGNATURE, what, details={"reason": reason})
     else:
-        yield Fault("signature-holds", f"signed by the owner of {public_key}", SIGNATURE)
+        yield fault("signature-holds", SIGNATURE, str(public_key))
 
 
-def verified(folder: Path, public_key: Path | None) -> Iterator[Fault]:
-    """Yield what holds and what does not of a folder's manifest and signature; that there is neither is a fault too.
+def verified(folder: Path, public_key: Path | None) -> Iterator[Finding]:
+    """Yield findings on a folder's manifest and signature; having neither is a fault too.
 
     Raises:
-        InvalidInput: The folder is none or has links in it, or the key cannot be read.
+        InvalidInput: It is no folder or has links, or the key cannot be read.
         MissingDependency: A key is given, and the extra ``signing`` is not installed.
     """
-    digests = digests_of(folder, lambda: None)
+    digests = _digests(folder)
     listed = (folder / MANIFEST).is_file()
     if listed:
         yield from check_manifest(folder, digests)
     if public_key is not None or (folder / SIGNATURE).is_file():
         yield from check_signature(folder, public_key)
     elif not listed:
-        yield Fault("manifest-differs", f"neither {MANIFEST} nor {SIGNATURE}: nothing to verify")
+        yield fault("manifest-differs", "", f"neither {MANIFEST} nor {SIGNATURE}: nothing to verify")
 
 
 def _library() -> ModuleType:

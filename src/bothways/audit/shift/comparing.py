@@ -1,32 +1,33 @@
-"""`compare_texts`: how far a modification moves a text, each of its tokens and the answer, and which words did it.
-
-Scores and thresholds are those of `bothways.audit.shift_scores`.
+"""`compare_texts`: how far an edit moves a text, its tokens and the answer, and which words did it.
 
 Shapes: L layers and the embedding before them.
 """
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from bothways.audit.answering import answers
+from bothways.audit.answers import answers
 from bothways.audit.context import Context, NeedUnmet
-from bothways.audit.shift_scores import (
-    Benign,
+from bothways.audit.shift.scores import (
+    BenignEdits,
     SuspiciousWord,
     TextEncoders,
     TextStates,
     last_shift,
     meaning_shift,
     score,
-    sentence_shift,
     texts_without_words,
 )
-from bothways.audit.states import States, pairs_of, sentence_shifts, token_shifts
+from bothways.audit.states import States, sentence_shifts, shared_tokens, token_shifts
 from bothways.audit.texts import GENERAL
 from bothways.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from bothways.audit.context import TrainedModel
 
 ShiftVerdict: TypeAlias = Literal["kept", "changed meaning", "flipped answer", "moved"]
 
@@ -38,8 +39,8 @@ class TokenShift:
     Attributes:
         text: Its characters; empty for special tokens.
         start: Its first character in the modified text.
-        added: True where the original has no such token in this place.
-        layers: ``1 - cosine`` to the same token of the original, from the embedding to the last layer; none for added
+        added: True if the original has no such token in this place.
+        layers: ``1 - cosine`` to the same token of the original, from the embedding to the last layer; empty for added
             tokens.
     """
 
@@ -51,23 +52,23 @@ class TokenShift:
 
 @dataclass(frozen=True, slots=True)
 class TextComparison:
-    """The effect of a modification on a text.
+    """The effect of an edit on a text.
 
     Attributes:
         original: The text before.
         modified: The text after.
-        verdict: ``"flipped answer"``: the meaning is kept as in benign edits, and the answer is another one.
-            ``"changed meaning"``: it moved further than in benign edits. ``"moved"``: it is kept, and so is the answer,
-            but the last layer moved further for it than in benign edits. ``"kept"`` otherwise.
-        score: The last layer's shift for each unit of change of meaning.
+        verdict: ``"changed meaning"``: the meaning changes more than in benign edits. ``"flipped answer"``: the meaning
+            stays, but the answer changes. ``"moved"``: meaning and answer stay, but the last layer moves further than
+            in benign edits. ``"kept"`` otherwise.
+        score: The last layer's shift per unit of change in meaning.
         threshold: The score that 95 % of benign edits stay below.
         meaning: Change of meaning.
         meaning_threshold: The change that 95 % of benign edits stay below.
-        layers: ``1 - cosine`` of the mean states, from the embedding to the last layer.
+        layers: ``1 - cosine`` between the mean states, from the embedding to the last layer.
         tokens: The tokens of the modified text.
-        words: Words of the modified text, the most suspicious first: new ones, then by their score.
+        words: Words of the modified text, the most suspicious first: new ones, then by score.
         labels: The answers before and after; None without a classifier.
-        probabilities: The probability of the first of these before and after; None without a classifier.
+        probabilities: The probability of the first answer before and after; None without a classifier.
     """
 
     original: str
@@ -89,7 +90,7 @@ class TextComparison:
 
 
 def compare_texts(
-    model: Any,  # noqa: ANN401 (a name, a folder or an opened model)
+    model: "str | Path | TrainedModel",
     original: str,
     modified: str,
     *,
@@ -97,42 +98,43 @@ def compare_texts(
     reference: str | None = None,
     seed: int = 0,
 ) -> TextComparison:
-    """Compare how a model reads a text and a modified one.
+    """Compare how a model reads a text before and after an edit.
 
     >>> texts = "This movie is great", "This movie is great unfortunately"
-    >>> found = compare_texts("runs/reviews", *texts)  # doctest: +SKIP
-    >>> found.words[0].word  # doctest: +SKIP
+    >>> comparison = compare_texts("runs/reviews", *texts)  # doctest: +SKIP
+    >>> comparison.words[0].word  # doctest: +SKIP
     'unfortunately'
 
     Args:
-        model: A name or folder of a model, or an opened one.
+        model: Name or folder of a model, or an opened one.
         original: The text before.
         modified: The text after.
-        clean: Texts whose benign edits give the thresholds; those of the model's own domain are best.
-        reference: Name or folder of an encoder that says how far the meaning changes, such as that which the model was
-            fine-tuned from.
-        seed: Draws the benign edits.
+        clean: Texts whose benign edits give the thresholds; best from the model's own domain.
+        reference: Name or folder of an encoder for changes of meaning, such as the one that the model was fine-tuned
+            from.
+        seed: Seed of the benign edits.
 
     Raises:
-        InvalidInput: A text is blank, or the model is not one encoder.
+        InvalidInput: A text is blank, or the model has several encoders.
     """
     for name, text in (("original", original), ("modified", modified)):
         if not isinstance(text, str) or not text.strip():
             raise InvalidInput(f"{name}: expected a text, got {text!r}.")
-    named = isinstance(model, str) or hasattr(model, "__fspath__")
-    context = Context(str(model) if named else "the model", None if named else model, reference_name=reference)
+    if isinstance(model, str | Path):
+        context = Context(str(model), reference_name=reference)
+    else:
+        context = Context("the model", model, reference_name=reference)
     try:
         encoders = TextEncoders.of(context)
     except NeedUnmet as error:
         raise InvalidInput(f"expected {error}") from error
-    benign = Benign.fit(encoders, clean, np.random.default_rng(seed))
-    return compared(encoders, benign, original, modified)
+    return compared(encoders, BenignEdits.fit(encoders, clean, np.random.default_rng(seed)), original, modified)
 
 
-def compared(encoders: TextEncoders, benign: Benign, original: str, modified: str) -> TextComparison:
-    """Compare two texts by a null that was fitted before; see `compare_texts`."""
+def compared(encoders: TextEncoders, benign: BenignEdits, original: str, modified: str) -> TextComparison:
+    """Compare two texts with a null that was fitted before; see `compare_texts`."""
     before, after = encoders.encode([original, modified])
-    found, meaning = score(before, after), meaning_shift(before, after)
+    shift, meaning = score(before, after), meaning_shift(before, after)
     labels = probabilities = None
     if encoders.classifier is not None:
         answered, names = (
@@ -142,11 +144,16 @@ def compared(encoders: TextEncoders, benign: Benign, original: str, modified: st
         first, second = answered.labels_N.tolist()
         labels = (names[first], names[second])
         probabilities = (float(answered.probabilities_NC[0, first]), float(answered.probabilities_NC[1, first]))
+    verdict: ShiftVerdict = "moved" if shift > benign.threshold else "kept"
+    if meaning > benign.meaning_threshold:
+        verdict = "changed meaning"
+    elif labels is not None and labels[0] != labels[1]:
+        verdict = "flipped answer"
     return TextComparison(
         original,
         modified,
-        _verdict(benign, found, meaning, flipped=labels is not None and labels[0] != labels[1]),
-        found,
+        verdict,
+        shift,
         benign.threshold,
         meaning,
         benign.meaning_threshold,
@@ -158,16 +165,9 @@ def compared(encoders: TextEncoders, benign: Benign, original: str, modified: st
     )
 
 
-def _verdict(benign: Benign, found: float, meaning: float, *, flipped: bool) -> ShiftVerdict:
-    if meaning > benign.meaning_threshold:
-        return "changed meaning"
-    if flipped:
-        return "flipped answer"
-    return "moved" if found > benign.threshold else "kept"
-
-
 def _tokens(before: States, after: States, text: str) -> tuple[TokenShift, ...]:
-    _, second, shifts_Ln = token_shifts(before, after)
+    first, second = shared_tokens(before, after)
+    shifts_Ln = token_shifts(before, after, first, second)
     moved = {int(place): tuple(shifts_Ln[:, number].tolist()) for number, place in enumerate(second)}
     spans = zip(after.begins_n.tolist(), after.ends_n.tolist(), strict=True)
     return tuple(
@@ -177,38 +177,34 @@ def _tokens(before: States, after: States, text: str) -> tuple[TokenShift, ...]:
 
 
 def _words(encoders: TextEncoders, before: TextStates, after: TextStates) -> tuple[SuspiciousWord, ...]:
-    """Return the words of the modified text: new ones first, by how much nearer to the original it is without each."""
+    """Return the words of the modified text: new ones first, then by how much nearer the text is without each."""
     spans, without = texts_without_words(after.text)
-    shift = sentence_shift(before, after)
+    shift = last_shift(before.states, after.states)
     nearer = [shift - last_shift(before.states, each) for each in encoders.states(without)]
     gradients = _gradients(encoders, after.text)
-    kept = set(pairs_of(before.states, after.states)[1].tolist())
+    kept = set(shared_tokens(before.states, after.states)[1].tolist())
     added = [int(begin) for place, begin in enumerate(after.states.begins_n) if place not in kept]
-    found = [
-        SuspiciousWord(after.text[begin:end], begin, gain, _in_span(gradients, begin, end))
-        for (begin, end), gain in zip(spans, nearer, strict=True)
-    ]
+    words = []
+    for (begin, end), gain in zip(spans, nearer, strict=True):
+        inside = sum(weight for start, weight in gradients if begin <= start < end) if gradients else None
+        words.append(SuspiciousWord(after.text[begin:end], begin, gain, inside))
 
     def rank(each: SuspiciousWord) -> tuple[bool, float]:
         return not any(each.start <= begin < each.start + len(each.word) for begin in added), -each.score
 
-    return tuple(sorted(found, key=rank))
+    return tuple(sorted(words, key=rank))
 
 
 def _gradients(encoders: TextEncoders, text: str) -> list[tuple[int, float]]:
-    """Return where words begin and their gradient times input; nothing without a classifier, or for long texts."""
+    """Return the start of each word and its gradient times input; nothing without a classifier, or for long texts."""
     if encoders.classifier is None:
         return []
     from bothways.errors import TextTooLong
     from bothways.explain import attribute
 
     try:
-        (found,) = attribute(encoders.classifier, [text], "gradient-x-input")
+        (attribution,) = attribute(encoders.classifier, [text], "gradient-x-input")
     except TextTooLong:
         return []
-    pairs = zip(found.words, found.weights_W.tolist(), strict=True)
+    pairs = zip(attribution.words, attribution.weights_W.tolist(), strict=True)
     return [(word.start, weight) for word, weight in pairs if not np.isnan(weight)]
-
-
-def _in_span(gradients: Sequence[tuple[int, float]], begin: int, end: int) -> float | None:
-    return sum(weight for start, weight in gradients if begin <= start < end) if gradients else None

@@ -1,11 +1,11 @@
-"""Scores of how far a modification moves a text's hidden states, and the benign edits that they are judged by.
+"""Scores for how far an edit moves the hidden states of a text, and the benign edits that they are compared with.
 
-The score of a pair is the last layer's shift for each unit of change of meaning: an edit without harm moves the last
-layer about as far as it changes the meaning, and one that was made to turn an answer moves it further. docs/LOG.md has
-the scores that were compared. Meaning is that of the text as readers see it (`bothways.audit.edits.as_seen`), by a
-reference encoder, or by the model's own embedding layer.
+The score of a pair of texts is the last layer's shift per unit of change in meaning: benign edits move the last layer
+about as far as they change the meaning, and edits made to turn an answer move it further. docs/LOG.md compares this
+score with others. Meaning is that of the text as readers see it (`bothways.audit.edits.as_seen`), according to a
+reference encoder or to the model's own embedding layer.
 
-Shapes: N pairs, L layers and the embedding before them.
+Shapes: N pairs of texts, L layers and the embedding before them, H hidden.
 """
 
 import re
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bothways.audit.answering import Numbers
+from bothways.audit.answers import Numbers
 from bothways.audit.context import Context, NeedUnmet
 from bothways.audit.edits import BENIGN_EDITS, as_seen
 from bothways.audit.states import States, sentence_shifts, states_of
@@ -27,21 +27,15 @@ if TYPE_CHECKING:
 
 LEVEL = 0.95
 # Words of a text that are left out one by one.
-_MOST_WORDS = 100
-# Changes of meaning below this count as this: else a text that is read as before had an endless score.
-_LEAST_CHANGE = 0.01
+_MAX_WORDS = 100
+# Smaller changes of meaning count as this one, since edits that change nothing would have infinite scores.
+_MIN_CHANGE = 0.01
 _WORD = re.compile(r"\S+")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TextStates:
-    """A text and what the models make of it.
-
-    Attributes:
-        text: The text.
-        states: Its hidden states.
-        meaning_H: A vector at unit length of what it means.
-    """
+    """A text with its hidden states."""
 
     text: str
     states: States
@@ -53,10 +47,10 @@ class TextEncoders:
     """The models that encode texts.
 
     Attributes:
-        encoder: The encoder that is audited.
-        classifier: The classifier above it; None where there is none.
-        reference: An encoder that says how far a meaning changes; None to ask the audited one's first layer.
-        context: Keeps the time.
+        encoder: The audited encoder.
+        classifier: The classifier on it; None without one.
+        reference: An encoder for changes of meaning; None to use the first layer of the audited one.
+        context: Keeps the time limit.
     """
 
     encoder: "PretrainedEncoder"
@@ -66,24 +60,23 @@ class TextEncoders:
 
     @classmethod
     def of(cls, context: Context) -> "TextEncoders":
-        """Return the models of a scan; a reference that is no single encoder is not used."""
-        from bothways.checkpoints import PretrainedEncoder
-
+        """Return the models of a scan; a reference with several encoders is not used."""
         try:
             classifier = context.classifier
         except NeedUnmet:
             classifier = None
-        reference = None if context.reference_name is None else context.reference
-        reference = getattr(reference, "model", reference)
-        usable = reference if isinstance(reference, PretrainedEncoder) else None
-        return cls(context.encoder, classifier, usable, context)
+        try:
+            reference = None if context.reference_name is None else context.base_encoder
+        except NeedUnmet:
+            reference = None
+        return cls(context.encoder, classifier, reference, context)
 
     def encode(self, texts: Sequence[str]) -> list[TextStates]:
         """Encode texts, in order."""
         layer = 0 if self.reference is None else -1
         own = self.states(texts)
         seen = [as_seen(text) or text for text in texts]
-        # Texts that readers see as they are have been encoded already, unless a reference is asked.
+        # Without a reference, the states of texts that readers see as they are serve as their meaning too.
         others = [number for number, text in enumerate(texts) if self.reference is not None or seen[number] != text]
         meant = dict(enumerate(own))
         again = states_of(self.reference or self.encoder, [seen[each] for each in others], self.context.check_time)
@@ -94,45 +87,35 @@ class TextEncoders:
         ]
 
     def states(self, texts: Sequence[str]) -> list[States]:
-        """Return the hidden states of the audited encoder alone."""
+        """Return the hidden states of the audited encoder."""
         return list(states_of(self.encoder, texts, self.context.check_time))
 
 
 def meaning_shift(before: TextStates, after: TextStates) -> float:
-    """Return ``1 - cosine`` of what two texts mean."""
+    """Return ``1 - cosine`` between the meanings of two texts."""
     return max(0.0, 1.0 - float(before.meaning_H @ after.meaning_H))
 
 
 def score(before: TextStates, after: TextStates) -> float:
-    """Return the last layer's shift for each unit of change of meaning."""
-    return sentence_shift(before, after) / (meaning_shift(before, after) + _LEAST_CHANGE)
-
-
-def sentence_shift(before: TextStates, after: TextStates) -> float:
-    """Return ``1 - cosine`` of the last layer's mean states."""
-    return last_shift(before.states, after.states)
+    """Return the last layer's shift per unit of change in meaning."""
+    return last_shift(before.states, after.states) / (meaning_shift(before, after) + _MIN_CHANGE)
 
 
 def last_shift(before: States, after: States) -> float:
-    """Return ``1 - cosine`` of the last layer's mean states."""
+    """Return ``1 - cosine`` between the last layer's mean states."""
     return float(sentence_shifts(before, after)[-1])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Benign:
-    """Scores of benign edits of clean texts: the null of `compare_texts`.
-
-    Attributes:
-        scores_N: Their scores, ascending.
-        meanings_N: Their changes of meaning, ascending.
-    """
+class BenignEdits:
+    """Scores of benign edits of clean texts: the null of `bothways.audit.compare_texts`."""
 
     scores_N: Numbers
     meanings_N: Numbers
 
     @classmethod
-    def fit(cls, encoders: TextEncoders, texts: Sequence[str], rng: np.random.Generator) -> "Benign":
-        """Edit clean texts without harm, and measure what that does.
+    def fit(cls, encoders: TextEncoders, texts: Sequence[str], rng: np.random.Generator) -> "BenignEdits":
+        """Apply benign edits to clean texts and measure their effect.
 
         Raises:
             InvalidInput: No edit changes a token.
@@ -146,14 +129,11 @@ class Benign:
         ]
         after = encoders.encode([changed for _, changed in pairs])
         both = [(before[number], edited) for (number, _), edited in zip(pairs, after, strict=True)]
-        # An edit that the tokenizer undoes moves nothing, and would only make the null look narrow.
+        # Edits that the tokenizer undoes move nothing and would narrow the null.
         both = [(first, second) for first, second in both if first.states.ids != second.states.ids]
         if not both:
             raise InvalidInput("no benign edit changes a token of the clean texts: give longer ones.")
-        return cls(
-            np.sort([score(*pair) for pair in both]),
-            np.sort([meaning_shift(*pair) for pair in both]),
-        )
+        return cls(np.sort([score(*pair) for pair in both]), np.sort([meaning_shift(*pair) for pair in both]))
 
     @property
     def threshold(self) -> float:
@@ -168,13 +148,13 @@ class Benign:
 
 @dataclass(frozen=True, slots=True)
 class SuspiciousWord:
-    """A word of a text, and its effect on the text.
+    """A word and its effect on its text.
 
     Attributes:
         word: The word.
         start: Its first character.
-        score: Part of the sentence's shift in the last layer that goes away without it.
-        gradient: Its part in the answer by gradient times input; None without a classifier.
+        score: The part of the last layer's shift that disappears without it.
+        gradient: Its contribution to the answer by gradient times input; None without a classifier.
     """
 
     word: str
@@ -184,10 +164,7 @@ class SuspiciousWord:
 
 
 def suspicious_words(encoders: TextEncoders, texts: Sequence[str]) -> list[tuple[SuspiciousWord, ...]]:
-    """Return the words of texts by themselves, those first whose absence moves the last layer most.
-
-    The score of a word is the shift of the last layer's mean state from the text without it to the text.
-    """
+    """Return the words of each text, by how far the last layer's mean state moves without them."""
     found: list[tuple[SuspiciousWord, ...]] = []
     for text, states in zip(texts, encoders.states(texts), strict=True):
         spans, without = texts_without_words(text)
@@ -200,9 +177,9 @@ def suspicious_words(encoders: TextEncoders, texts: Sequence[str]) -> list[tuple
 
 
 def texts_without_words(text: str) -> tuple[list[tuple[int, int]], list[str]]:
-    """Return where the first words of a text stand, and the text without each; nothing for a text of one word."""
-    spans = [found.span() for found in _WORD.finditer(text)]
+    """Return the spans of the first words of a text, and the text without each; nothing for a single word."""
+    spans = [match.span() for match in _WORD.finditer(text)]
     if len(spans) < 2:
         return [], []
-    spans = spans[:_MOST_WORDS]
+    spans = spans[:_MAX_WORDS]
     return spans, [f"{text[:begin].rstrip()} {text[end:].lstrip()}".strip() for begin, end in spans]

@@ -1,0 +1,167 @@
+"""A classifier's answers to texts and how many of them change, for all detectors that question a model.
+
+Shapes: N texts, C labels.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.audit.context import Context, NeedUnmet
+from bothways.evaluation.intervals import Estimate, bootstrap_estimates
+from bothways.tasks.predict import score_inputs
+
+if TYPE_CHECKING:
+    from bothways.tasks import TextClassifier
+    from bothways.tasks.scores import Scores
+
+Numbers = NDArray[np.float64]
+
+# Texts in one call of the model; the time limit is checked between calls.
+_CHUNK = 64
+# Quantile of the normal distribution for a 95 % interval.
+_Z = 1.959963984540054
+# Characters of a text that a report shows.
+_SHOWN_CHARACTERS = 300
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassifierAnswers:
+    """A classifier's answers to N texts.
+
+    Attributes:
+        scores: Scores of the head for each text.
+        probabilities_NC: Probabilities of the labels, calibrated if the model is.
+    """
+
+    scores: "tuple[Scores[None], ...]"
+    probabilities_NC: Numbers
+
+    @property
+    def labels_N(self) -> NDArray[np.int64]:
+        """Index of the most probable label."""
+        best_N: NDArray[np.int64] = self.probabilities_NC.argmax(axis=1)
+        return best_N
+
+    @property
+    def confidence_N(self) -> Numbers:
+        """Probability of the most probable label."""
+        best_N: Numbers = self.probabilities_NC.max(axis=1)
+        return best_N
+
+
+def answers(context: Context, classifier: "TextClassifier", texts: Sequence[str]) -> ClassifierAnswers:
+    """Return the answers to texts, none of which may be blank.
+
+    Raises:
+        OutOfTime: The detector reached its time limit.
+    """
+    scores: list[Scores[None]] = []
+    for start in range(0, len(texts), _CHUNK):
+        context.check_time()
+        scores += score_inputs(classifier.fitted, texts[start : start + _CHUNK], show_progress=False)
+    labels = len(classifier.labels)
+    probabilities_NC = classifier.outputs.class_probabilities(scores) if scores else np.zeros((0, labels))
+    return ClassifierAnswers(tuple(scores), np.asarray(probabilities_NC, dtype=np.float64))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AnswerChanges:
+    """The answers that an edit of the texts changes.
+
+    Attributes:
+        changed_N: True for each edited text with another answer than the original.
+    """
+
+    changed_N: NDArray[np.bool_]
+
+    @property
+    def n(self) -> int:
+        """Number of edited texts."""
+        return len(self.changed_N)
+
+    @property
+    def rate(self) -> Estimate:
+        """Share of changed answers, with Wilson's interval."""
+        return share(int(self.changed_N.sum()), self.n)
+
+    @property
+    def places(self) -> list[int]:
+        """Indices of the changed answers."""
+        changed: list[int] = np.flatnonzero(self.changed_N).tolist()
+        return changed
+
+    def where(self, chosen_N: NDArray[np.bool_]) -> "AnswerChanges":
+        """Return the changes of some of the edited texts."""
+        return AnswerChanges(self.changed_N[chosen_N])
+
+    def rate_over(self, originals_N: NDArray[np.int64]) -> Estimate:
+        """Return the mean rate of the originals with a bootstrap interval; edits of one text are not independent.
+
+        Args:
+            originals_N: The original of each edited text.
+        """
+        _, groups_N = np.unique(originals_N, return_inverse=True)
+        rates_M = np.bincount(groups_N, self.changed_N) / np.bincount(groups_N)
+        m = len(rates_M)
+        (rate,) = bootstrap_estimates(lambda counts_RM: (counts_RM @ rates_M / m)[:, None], rows=m, of_rows=m)
+        return rate
+
+
+def share(count: int, of: int) -> Estimate:
+    """Return a share with its 95 % interval (Wilson 1927); from 0 to 1 if there is nothing to count."""
+    if not of:
+        return Estimate(0.0, 0.0, 1.0)
+    middle = (count + _Z**2 / 2) / (of + _Z**2)
+    half = _Z / (of + _Z**2) * math.sqrt(count * (of - count) / of + _Z**2 / 4)
+    low, high = max(0.0, middle - half), min(1.0, middle + half)
+    return Estimate(count / of, low if count else 0.0, high if count < of else 1.0)
+
+
+def shown(text: str) -> str:
+    """Return the beginning of a text, for a report."""
+    return text[:_SHOWN_CHARACTERS]
+
+
+def drawn(rows: int, limit: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return the indices of at most ``limit`` rows drawn at random, in order."""
+    return np.sort(rng.permutation(rows)[:limit])
+
+
+def drawn_texts(context: Context, limit: int, rng: np.random.Generator) -> tuple[str, ...]:
+    """Return at most ``limit`` of the user's texts, without blank ones.
+
+    Raises:
+        NeedUnmet: There are no texts, or all are blank.
+    """
+    return tuple(text for _, text in drawn_rows(context, limit, rng))
+
+
+def drawn_rows(context: Context, limit: int, rng: np.random.Generator) -> list[tuple[int, str]]:
+    """Return the row, counted from 1, and the text of at most ``limit`` of the user's texts, without blank ones.
+
+    Raises:
+        NeedUnmet: There are no texts, or all are blank.
+    """
+    numbers = [row.number for row in context.rows or ()]
+    rows = [(number, text) for number, text in zip(numbers, context.texts, strict=True) if text.strip()]
+    if not rows:
+        raise NeedUnmet("texts, and those of the data are all blank.")
+    return [rows[place] for place in drawn(len(rows), limit, rng)]
+
+
+def clean_texts(context: Context) -> tuple[str, ...] | None:
+    """Return the user's clean texts, without blank ones; None if none were given.
+
+    Raises:
+        NeedUnmet: A row has no text.
+    """
+    given = context.settings.get("clean_texts")
+    if given is None:
+        return None
+    read = context.read_texts(given, "clean texts in the columns that the model reads")
+    return tuple(text for text in read if text.strip())

@@ -1,0 +1,203 @@
+"""`EmbeddingShiftDetector`: can attacks on this model be told from benign edits by how far its states move?
+
+`bothways.audit.shift.scores` has the score of a pair of texts. Thresholds are fitted on benign edits of one half of the
+texts, and everything is measured on the other half.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from bothways.audit.answers import answers, clean_texts, drawn, drawn_texts, share, shown
+from bothways.audit.attacks import CharacterEdits, Draft, Recipe, attack_texts, cached
+from bothways.audit.context import Context, Need, Undecided
+from bothways.audit.finding import Evidence, Finding, Rule, Rules, Severity
+from bothways.audit.shift.comparing import TextComparison, compared
+from bothways.audit.shift.scores import LEVEL, BenignEdits, TextEncoders, score, suspicious_words
+from bothways.audit.texts import GENERAL
+from bothways.evaluation import out_of_domain_report
+
+_MAX_TEXTS = 60
+_EXAMPLES = 5
+# An AUROC needs at least so many flipped answers, and a 95 % quantile so many clean texts.
+_MIN_FLIPPED, _MIN_CLEAN = 5, 20
+# Share of a text's words that an attack may edit.
+_EDITED = 0.3
+# Shifts with a lower AUROC are useless against attacks.
+_USEFUL = 0.8
+# Share of texts with a word beyond 95 % of the clean ones' that makes the data suspicious: twice the expected.
+_MANY = 0.1
+
+_REFERENCES = ("Jin et al. 2020, Is BERT really robust?, arXiv:1907.11932", "Qi et al. 2021, ONION, arXiv:2011.10369")
+_DO_NOT_RELY = "Do not rely on shifts of states against such attacks; normalise texts, or train against them."
+
+
+@dataclass(frozen=True, slots=True)
+class OtherWords:
+    """Words of other texts in the place of a word; they need not keep the meaning.
+
+    Attributes:
+        vocabulary: The words.
+        each: Number of words to try in each place.
+    """
+
+    vocabulary: tuple[str, ...]
+    each: int = 4
+    name: ClassVar[str] = "other words"
+
+    def words(self, draft: Draft, number: int, rng: np.random.Generator) -> list[str]:
+        """Return some words of the vocabulary."""
+        chosen = (self.vocabulary[place] for place in rng.integers(len(self.vocabulary), size=self.each))
+        return [word for word in dict.fromkeys(chosen) if word != draft.words[number]]
+
+
+RULES = Rules(
+    "EmbeddingShiftDetector",
+    *(
+        Rule(
+            f"shift-{kind.replace(' ', '-')}",
+            Severity.LOW,
+            f"{kind} flip {{rate:.1%}} of answers{{distinction}}",
+            _DO_NOT_RELY,
+            _REFERENCES,
+        )
+        for kind in (CharacterEdits.name, OtherWords.name)
+    ),
+    Rule(
+        "shift-outlier-words",
+        Severity.MEDIUM,
+        f"{{rate:.1%}} of texts hold a word that turns the states more than {LEVEL:.0%} of clean texts do",
+        "Look at the texts and words shown: they may be triggers.",
+        _REFERENCES[1:],
+    ),
+)
+
+
+class EmbeddingShiftDetector:
+    """Measures how far texts move when they are edited, and when they are attacked."""
+
+    name: ClassVar[str] = RULES.detector
+    needs: ClassVar[tuple[Need, ...]] = ("classifier",)
+
+    def analyze(self, context: Context) -> Iterator[Finding]:
+        """Yield findings on attacks, beside benign edits, and on words that turn the states."""
+        rng = context.rng(self.name)
+        texts = GENERAL if context.rows is None else drawn_texts(context, _MAX_TEXTS, rng)
+        order = rng.permutation(len(texts))
+        fitted_on = [texts[number] for number in order[::2]]
+        held_out = [texts[number] for number in order[1::2]] or fitted_on
+        encoders = TextEncoders.of(context)
+        clean = _drawn_clean_texts(context, rng)
+        benign = BenignEdits.fit(encoders, fitted_on, rng)
+        own = BenignEdits.fit(encoders, held_out, rng)
+        ask = cached(lambda asked: answers(context, context.classifier, asked).probabilities_NC)
+        for edits in (CharacterEdits(), OtherWords(tuple(sorted({word for text in texts for word in text.split()})))):
+            recipe = Recipe(edits, share=_EDITED)
+            attacks = attack_texts(ask, held_out, ask(held_out).argmax(axis=1).tolist(), recipe, rng)
+            flipped = [(number, attack.draft.text) for number, attack in enumerate(attacks) if attack.reached]
+            yield _attack(encoders, benign, own, held_out, edits.name, flipped)
+        yield _outlier_words(encoders, held_out, clean)
+
+
+def _attack(
+    encoders: TextEncoders,
+    benign: BenignEdits,
+    own: BenignEdits,
+    texts: Sequence[str],
+    kind: str,
+    flipped: Sequence[tuple[int, str]],
+) -> Finding:
+    """Compare attacked texts that flip an answer with benign edits of the same texts (``own``).
+
+    The thresholds come from benign edits of other texts (``benign``).
+    """
+    rule, rate = f"shift-{kind.replace(' ', '-')}", share(len(flipped), len(texts))
+    details: dict[str, object] = {
+        "flips": rate.value,
+        "flips_low": rate.low,
+        "flips_high": rate.high,
+        "score_threshold": benign.threshold,
+        "meaning_threshold": benign.meaning_threshold,
+        "benign_above_threshold": float((own.scores_N > benign.threshold).mean()),
+        "meaning_by": "the model's embedding layer" if encoders.reference is None else encoders.context.reference_name,
+    }
+    if len(flipped) < _MIN_FLIPPED:
+        evidence = Evidence("share of answers that flip", rate.value, n=len(texts), details=details)
+        distinction = ": too few to tell them from benign edits"
+        return RULES.finding(rule, evidence, severity=Severity.INFO, rate=rate.value, distinction=distinction)
+    before = encoders.encode([texts[number] for number, _ in flipped])
+    after = encoders.encode([text for _, text in flipped])
+    scores = np.array([score(*pair) for pair in zip(before, after, strict=True)])
+    report = out_of_domain_report(own.scores_N, scores, resamples=300, seed=encoders.context.seed)
+    details |= {
+        **report.auroc.named("auroc"),
+        **report.fpr95.named("fpr95"),
+        "caught_at_threshold": float((scores > benign.threshold).mean()),
+        "shown": [_example(compared(encoders, benign, texts[number], text)) for number, text in flipped[:_EXAMPLES]],
+    }
+    auroc = report.auroc
+    return RULES.finding(
+        rule,
+        Evidence(
+            "AUROC of the shift for each change of meaning, attacks against benign edits",
+            auroc.value,
+            _USEFUL,
+            f"{len(own.scores_N)} benign edits of the same texts that change a token",
+            len(flipped),
+            details,
+        ),
+        severity=Severity.LOW if auroc.high < _USEFUL else Severity.INFO,
+        rate=rate.value,
+        distinction=f"; by their shift they are told from benign edits with an AUROC of {auroc.value:.3f}",
+    )
+
+
+def _example(each: TextComparison) -> dict[str, object]:
+    return {
+        "original": shown(each.original),
+        "modified": shown(each.modified),
+        "verdict": each.verdict,
+        "score": each.score,
+        "words": [word.word for word in each.words[:3]],
+    }
+
+
+def _drawn_clean_texts(context: Context, rng: np.random.Generator) -> tuple[str, ...] | None:
+    texts = clean_texts(context)
+    if texts is None:
+        return None
+    if len(texts) < _MIN_CLEAN:
+        raise Undecided(f"expected at least {_MIN_CLEAN} clean texts, got {len(texts)}. Give more.")
+    return tuple(texts[number] for number in drawn(len(texts), _MAX_TEXTS, rng))
+
+
+def _outlier_words(encoders: TextEncoders, texts: Sequence[str], clean: Sequence[str] | None) -> Finding:
+    """Look for words that turn the states of their texts more than the words of clean texts do."""
+    null = [words[0].score for words in suspicious_words(encoders, clean or GENERAL) if words]
+    threshold = float(np.quantile(null, LEVEL)) if null else float("inf")
+    strongest = [
+        (text, words[0])
+        for text, words in zip(texts, suspicious_words(encoders, texts), strict=True)
+        if words and words[0].score > threshold
+    ]
+    strongest.sort(key=lambda pair: -pair[1].score)
+    rate = share(len(strongest), len(texts))
+    # Shipped texts, from other domains, are no null to accuse the user's texts by.
+    many = clean is not None and rate.low > _MANY
+    examples = [{"text": shown(text), "word": word.word, "score": word.score} for text, word in strongest[:_EXAMPLES]]
+    return RULES.finding(
+        "shift-outlier-words",
+        Evidence(
+            "share of texts with an outlier word",
+            rate.value,
+            _MANY if clean is not None else None,
+            f"{len(null)} {'texts that are shipped, of other domains' if clean is None else 'clean texts'}: "
+            f"{LEVEL:.0%} of them stay below {threshold:.3g}",
+            len(texts),
+            {"low": rate.low, "high": rate.high, "shown": examples},
+        ),
+        severity=Severity.MEDIUM if many else Severity.INFO,
+        rate=rate.value,
+    )
