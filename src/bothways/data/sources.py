@@ -14,9 +14,8 @@ from typing import IO, Any, Generic, TypeVar, cast, overload
 
 from bothways.data.columns import Inputs, Joined, class_label, kind_of_label, text_at, value_at
 from bothways.data.documents import json_rows
-from bothways.data.formats import FORMATS, TEXT_FORMATS, Format, guess_format, is_gzip_name
+from bothways.data.formats import FORMATS, TEXT_FORMATS, Format, guess_format, is_gzip_name, parquet_rows
 from bothways.data.lines import LONGEST_IN_DOCUMENT, LONGEST_LINE, decoded_lines, decompressed, open_file, text_lines
-from bothways.data.parquet import parquet_rows
 from bothways.data.row import Row
 from bothways.data.tables import DataFrameLike, is_column, plain, remedy, table_rows
 from bothways.errors import InvalidInput, shown

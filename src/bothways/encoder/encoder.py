@@ -14,10 +14,9 @@ from torch import Tensor, nn
 from bothways.encoder.axes import PreNorm, SharedGroups
 from bothways.encoder.batch import Batch, PaddedRows
 from bothways.encoder.config import EncoderConfig
-from bothways.encoder.convolution import Convolution, convolution
 from bothways.encoder.dropout import Dropout
 from bothways.encoder.embeddings import Embedding
-from bothways.encoder.layer import Layer, layer, norm
+from bothways.encoder.layer import Convolution, Layer, convolution, layer, norm
 from bothways.encoder.linear import Linear
 from bothways.encoder.memory import Memory, Segment, segment_of
 from bothways.encoder.positions import SharedPositions, TransformerXL, shared_positions

@@ -1,16 +1,20 @@
 """One transformer layer: attention and feed-forward, each with a residual sum and a norm.
 
-Shapes: T packed tokens, H hidden, M selected rows.
+Beside the first layer of DeBERTa v2's large sizes stands a convolution.
+
+Shapes: T packed tokens, H hidden, M selected rows, B sequences, P rows with a gap behind each sequence.
 """
 
 import torch
+import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from torch import Tensor, nn
 
 from bothways.encoder.attention import SelfAttention
-from bothways.encoder.axes import PostNorm, PreNorm
+from bothways.encoder.axes import FirstLayerConvolution, PostNorm, PreNorm
+from bothways.encoder.batch import Batch
 from bothways.encoder.config import EncoderConfig
 from bothways.encoder.dropout import Dropout
-from bothways.encoder.feedforward import feed_forward
+from bothways.encoder.feedforward import ACTIVATIONS, feed_forward
 from bothways.encoder.rows import Rows, select
 from bothways.encoder.run import Run
 
@@ -104,3 +108,32 @@ def _add_into(fresh_TH: Tensor, hidden_TH: Tensor) -> Tensor:
     Under autocast the fresh one is in half precision and the sum must not be.
     """
     return fresh_TH.add_(hidden_TH) if fresh_TH.dtype == hidden_TH.dtype else fresh_TH + hidden_TH
+
+
+class Convolution(nn.Module):
+    """Convolution of the first layer's input within each sequence, activation, added to its output, norm."""
+
+    def __init__(self, config: EncoderConfig, kind: FirstLayerConvolution) -> None:
+        super().__init__()
+        self.kernel = nn.Conv1d(config.hidden, config.hidden, kind.kernel, groups=kind.groups)
+        self.reach = (kind.kernel - 1) // 2
+        self.activation = ACTIVATIONS[kind.activation]
+        self.norm = nn.LayerNorm(config.hidden, eps=config.norm.eps)
+        self.dropout = Dropout(config.dropout.hidden)
+
+    def forward(self, input_TH: Tensor, output_TH: Tensor, batch: Batch) -> Tensor:
+        """Map (T, H) of the first layer's input and output to (T, H)."""
+        rows, width = input_TH.shape
+        # Zeros between the sequences, as there are at the ends of a text alone.
+        places_T = torch.arange(rows, device=input_TH.device) + batch.sequence_T * self.reach
+        spaced_PH = input_TH.new_zeros(rows + (batch.count - 1) * self.reach, width)
+        spaced_HP = spaced_PH.index_copy(0, places_T, batch.blanked(input_TH)).t()
+        convolved_HP = self.kernel(F.pad(spaced_HP, (self.reach, self.reach))[None])[0]
+        convolved_TH = self.activation(self.dropout(convolved_HP.t().index_select(0, places_T)))
+        normed_TH: Tensor = self.norm(output_TH + convolved_TH)
+        return normed_TH
+
+
+def convolution(config: EncoderConfig) -> Convolution | None:
+    """Return the encoder's convolution, if it has one."""
+    return Convolution(config, config.convolution) if isinstance(config.convolution, FirstLayerConvolution) else None

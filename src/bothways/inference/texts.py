@@ -42,7 +42,7 @@ class TextOptions:
         block_texts: Maximum texts of a block, which is tokenised at once; None for enough that short ones fill a batch.
         block_characters: Maximum characters of a block.
         as_words: Join the words of each text with single spaces first, as taggers do.
-        cut: The text of a pair that is cut if the two are too long, see `bothways.text.overflow`.
+        cut: The text of a pair that is cut if the two are too long, see `bothways.text.windows`.
 
     Raises:
         InvalidInput: The size of a block is below 1.

@@ -3,12 +3,10 @@
 from bothways.text.characters import behind_marks, is_mark
 from bothways.text.comparison import CutWord, TokenizerSummary, compare_tokenizers, text_pieces
 from bothways.text.frames import Frame
-from bothways.text.overflow import Cut, Overflow, check_overflow
-from bothways.text.places import Places
 from bothways.text.recipes import ByteLevelBPE, SentencePiece, TokenizerFileOnly, TokenizerRecipe, WordPiece
 from bothways.text.texts import Text
 from bothways.text.tokenizer import TextTokenizer
-from bothways.text.windows import EncodedText, Window
+from bothways.text.windows import Cut, EncodedText, Overflow, Places, Window, check_overflow
 from bothways.text.words import ReadWords, Words, WordStarts, blanked_in_front, read_as_words, word_spans
 
 __all__ = [

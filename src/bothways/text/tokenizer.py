@@ -18,13 +18,12 @@ import tokenizers
 
 from bothways.errors import CorruptCheckpoint, IncompatibleWeights, InvalidInput, UnknownModel
 from bothways.text.building import build_tokenizer, framed
-from bothways.text.overflow import Cut, Overflow, check_overflow
 from bothways.text.recipes import TokenizerFileOnly, TokenizerRecipe
 from bothways.text.saving import read_files, write_tokenizer
 from bothways.text.settings import apply_settings, read_settings
 from bothways.text.special_tokens import SpecialToken, Template
 from bothways.text.texts import Text, blocks, check_text
-from bothways.text.windows import EncodedText, Window, WindowLimits, encoded_text
+from bothways.text.windows import Cut, EncodedText, Overflow, Window, WindowLimits, check_overflow, encoded_text
 from bothways.text.word_marks import WordMarks, word_marks
 
 __all__ = ["EncodedText", "Text", "TextTokenizer", "Window"]
@@ -254,7 +253,7 @@ class TextTokenizer:
             stride: Tokens that neighbouring windows share; by default a quarter of what a window has for the text.
             offsets: Whether windows carry offsets, words and sequences.
             first: Number of the first text, for messages, where these are a part of many.
-            cut: Which text of a pair is cut, see `bothways.text.overflow`.
+            cut: Which text of a pair is cut, see `bothways.text.windows`.
 
         Returns:
             One ``EncodedText`` for each text, in order.

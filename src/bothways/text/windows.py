@@ -1,24 +1,66 @@
-"""Encoded texts, and how one that is too long becomes overlapping windows.
+"""Encoded texts, and the overlapping windows of texts that are too long.
 
-A window is ``head + body[start : start + room] + tail``: head and tail are the special tokens around the text (and,
-for a pair, the whole of the other text), ``room`` is what they leave of the model's length. Neighbouring windows share
-``stride`` tokens, so window k starts at ``k * (room - stride)`` and together they hold every token of the body. Where
-neither text of a pair can stand whole beside the other, both are bodies, and their parts go side by side, as many
-windows as the one with more parts has: each part of one with each of the other would be as many as their product.
-`bothways.text.overflow` says which text is cut.
+Policies for a text with more tokens than the model reads:
 
-The cut is made after the template was laid on, not before: offsets of the first token of a sequence are treated
+``"window"``
+    Cut it into overlapping windows that together hold every token; nothing is lost.
+``"error"``
+    Raise ``TextTooLong``.
+``"truncate"``
+    Keep the first window and report the number of dropped tokens.
+
+For a pair that is too long, windows hold parts of
+
+``"longer"``
+    the longer text, beside the whole of the other; if that one has more than half of the room, parts of both, side by
+    side from their beginnings to their ends.
+``"second"``
+    the second text, beside the whole of the first, as a question stands beside its context.
+
+A window is ``head + body[start : start + room] + tail``: head and tail are the special tokens around the text (and, for
+a pair, the whole of the other text), ``room`` is the rest of the model's length. Neighbouring windows share ``stride``
+tokens, so window k starts at ``k * (room - stride)`` and together they hold every token of the body. If neither text of
+a pair can stand whole beside the other, both are bodies, and their parts go side by side, in as many windows as the one
+with more parts has: each part of one with each of the other would be as many as their product.
+
+The cut is made after the template was applied, not before: offsets of the first token of a sequence are treated
 specially there, and a window in the middle of a text has no such token.
+
+Shapes: n tokens of a window.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeGuard, TypeVar, get_args
 
+import numpy as np
 import tokenizers
+from numpy.typing import NDArray
 
+from bothways.choices import Cut as Cut
+from bothways.choices import Overflow as Overflow
 from bothways.errors import InvalidInput, TextTooLong
-from bothways.text.overflow import Cut, Overflow
+
+OVERFLOWS: tuple[Overflow, ...] = get_args(Overflow)
+
+
+def check_overflow(value: object) -> Overflow:
+    """Return ``value`` if it names a policy.
+
+    Raises:
+        InvalidInput: ``value`` is not one of ``OVERFLOWS``.
+    """
+    if _is_overflow(value):
+        return value
+    raise InvalidInput(
+        f"expected on_overflow to be one of {', '.join(map(repr, OVERFLOWS))}, got {value!r}: "
+        "'window' reads the whole text in overlapping windows, 'error' refuses it, 'truncate' keeps its start."
+    )
+
+
+def _is_overflow(value: object) -> TypeGuard[Overflow]:
+    return isinstance(value, str) and value in OVERFLOWS
+
 
 _V = TypeVar("_V")
 
@@ -214,3 +256,37 @@ def _parts(body: range, room: int, stride: int | None, index: int) -> list[range
     step = room - _stride(stride, room, index)
     count = 1 + -(-(len(body) - room) // step)
     return [body[step * number : step * number + room] for number in range(count)]
+
+
+# What stands for a special token, where else 0 or 1 is the number of a text.
+NO_TEXT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Places of the tokens of one window.
+
+    Attributes:
+        begins_n: The character at which each token begins in its text, int32; 0 for special tokens.
+        ends_n: The character behind its last.
+        sequences_n: 0 for tokens of the first text, 1 for those of the second, -1 for special tokens, int8.
+        start: Where the window begins in its text, in tokens of that text (of the second text, for a pair).
+    """
+
+    begins_n: NDArray[np.int32]
+    ends_n: NDArray[np.int32]
+    sequences_n: NDArray[np.int8]
+    start: int
+
+    @classmethod
+    def of(cls, window: Window) -> "Places":
+        """Return the places of a window that was encoded with offsets.
+
+        Raises:
+            InvalidInput: It was encoded without.
+        """
+        if window.offsets is None or window.sequences is None:
+            raise InvalidInput("the places of tokens are known only where texts were encoded with offsets=True.")
+        spans_n2 = np.array(window.offsets, dtype=np.int32)
+        sequences = [NO_TEXT if number is None else number for number in window.sequences]
+        return cls(spans_n2[:, 0], spans_n2[:, 1], np.array(sequences, dtype=np.int8), window.start)

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from bothways.errors import InvalidInput
 from bothways.text.characters import SEPARATOR, UNSEEN, joiners, marks
-from bothways.text.places import Places
 from bothways.text.texts import Text
+from bothways.text.windows import Places
 
 # Read in the place of a word of which nothing can be seen, so that there is something between two spaces.
 _STAND_IN = "\N{REPLACEMENT CHARACTER}"
