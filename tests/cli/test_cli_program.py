@@ -31,7 +31,6 @@ from bothways.evaluation.detectors import DETECTORS
 from bothways.export import folder
 from bothways.families import FAMILIES, stored_heads
 from bothways.tasks.embedding.losses import CoSENT, MultipleNegativesRanking, Triplet
-from bothways.text import overflow
 
 COMMANDS = [
     "train classification",
