@@ -31,6 +31,7 @@ from bothways.evaluation.detectors import DETECTORS
 from bothways.export import folder
 from bothways.families import FAMILIES, stored_heads
 from bothways.tasks.embedding.losses import CoSENT, MultipleNegativesRanking, Triplet
+from bothways.text import windows
 
 COMMANDS = [
     "train classification",
@@ -180,7 +181,7 @@ def test_choices_are_what_there_is(choice, known):
         (facts, "Language"),
         (folder, "ExportFormat"),
         (formats, "Format"),
-        (overflow, "Overflow"),
+        (windows, "Overflow"),
         (ranking, "Constraint"),
         (stored_heads, "HeadName"),
         (tag_schemes, "Scheme"),
