@@ -19,7 +19,7 @@ from bothways.evaluation.inputs import (
     label_matrix,
     probability_array,
 )
-from bothways.evaluation.metrics import scores as metrics
+from bothways.evaluation.metrics import scores
 from bothways.evaluation.metrics.scores import ClassCounts
 from bothways.evaluation.outcomes import Outcomes
 from bothways.evaluation.reliability import (
@@ -58,14 +58,14 @@ def class_outcomes(
     label_counts = np.bincount(truth, minlength=classes), np.bincount(predicted_N, minlength=classes)
     confusion: tuple[tuple[int, ...], ...] = ()
     if classes <= MAX_CONFUSION_CLASSES:
-        confusion = tuple(tuple(row) for row in metrics.confusion_matrix(truth, predicted_N, classes).tolist())
+        confusion = tuple(tuple(row) for row in scores.confusion_matrix(truth, predicted_N, classes).tolist())
 
     majority, notes = _majority_of_classes(labels, label_counts[0])
 
     def statistic(counts_RN: FloatArray) -> FloatArray:
         counts = ClassCounts.resampled(truth, predicted_N, classes, counts_RN)
-        headline = [metrics.accuracy(counts), metrics.macro_f1(counts), metrics.mcc(counts)]
-        return np.column_stack([*headline, counts_RN @ losses_NK / len(truth), metrics.class_scores(counts)])
+        headline = [scores.accuracy(counts), scores.macro_f1(counts), scores.mcc(counts)]
+        return np.column_stack([*headline, counts_RN @ losses_NK / len(truth), scores.class_scores(counts)])
 
     names = ("accuracy", "macro_f1", "mcc", "brier", "nll")
     return Outcomes(
@@ -87,9 +87,9 @@ def class_outcomes(
         metrics=names,
         statistic=statistic,
         of_rows=[
-            *metrics.single_label_rows(truth, predicted_N, classes),
+            *scores.single_label_rows(truth, predicted_N, classes),
             *(0, 0),
-            *metrics.score_rows(*label_counts),
+            *scores.score_rows(*label_counts),
         ],
         compared=names,
         tested=("nll", losses_NK[:, 1]),
@@ -111,7 +111,7 @@ def _class_rows(
         classes = _checked_labels(labels, stated_BC)
         truth_B = class_indices(truth_N[start : start + len(stated_BC)], "truth", classes=classes, rows=len(stated_BC))
         start += len(stated_BC)
-        losses = metrics.brier_per_row(truth_B, stated_BC), metrics.nll_per_row(truth_B, stated_BC)
+        losses = scores.brier_per_row(truth_B, stated_BC), scores.nll_per_row(truth_B, stated_BC)
         found.append((truth_B, stated_BC.argmax(axis=1), stated_BC.max(axis=1), np.column_stack(losses)))
     class_indices(truth_N, "truth", classes=classes, rows=start)
     truth, predicted_N, confidence_N, losses_NK = (np.concatenate(each) for each in zip(*found, strict=True))
@@ -144,15 +144,15 @@ def label_outcomes(
     common = bool((thresholds_C == thresholds_C[0]).all())
     predicted_NC = probabilities >= thresholds_C
     wrong_NC = truth != predicted_NC
-    right_N, nll_N = ~wrong_NC.any(axis=1), metrics.label_nll(truth, probabilities).mean(axis=1)
+    right_N, nll_N = ~wrong_NC.any(axis=1), scores.label_nll(truth, probabilities).mean(axis=1)
     losses_NK = np.column_stack([right_N, wrong_NC.mean(axis=1), ((probabilities - truth) ** 2).mean(axis=1), nll_N])
     label_counts, rows = (truth.sum(axis=0), predicted_NC.sum(axis=0)), len(truth)
     majority, notes = _majority_of_sets(labels, label_counts[0], rows)
 
     def statistic(counts_RN: FloatArray) -> FloatArray:
         counts = ClassCounts.resampled_labels(truth, predicted_NC, counts_RN)
-        headline = [metrics.micro_f1(counts), metrics.multi_label_macro_f1(counts)]
-        return np.column_stack([*headline, counts_RN @ losses_NK / rows, metrics.class_scores(counts)])
+        headline = [scores.micro_f1(counts), scores.multi_label_macro_f1(counts)]
+        return np.column_stack([*headline, counts_RN @ losses_NK / rows, scores.class_scores(counts)])
 
     return Outcomes(
         frame=Report(
@@ -167,7 +167,7 @@ def label_outcomes(
         truth=truth[:, np.argsort(list(labels))],
         metrics=("micro_f1", "macro_f1", "subset_accuracy", "hamming_loss", "brier", "nll"),
         statistic=statistic,
-        of_rows=[*metrics.label_set_rows(truth, predicted_NC), rows, rows, 0, 0, *metrics.score_rows(*label_counts)],
+        of_rows=[*scores.label_set_rows(truth, predicted_NC), rows, rows, 0, 0, *scores.score_rows(*label_counts)],
         compared=("micro_f1", "macro_f1", "subset_accuracy", "nll"),
         tested=("nll", nll_N),
         right_N=right_N,
