@@ -361,9 +361,9 @@ def test_saving_over_its_own_folder_changes_nothing(roberta, tmp_path):
 def test_a_megabyte_and_a_giant_word_take_bounded_time(tokenizer):
     rng = random.Random(3)
     giant = "".join(rng.choices(string.ascii_lowercase, k=100_000))
-    begin = time.perf_counter()
+    begin = time.process_time()
     long, word, same = tokenizer.encode(["word " * 200_000, giant, "a" * 100_000], max_length=128)
-    assert time.perf_counter() - begin < 20
+    assert time.process_time() - begin < 20
     assert long.tokens >= 200_000
     assert sum(len(window.ids) - 2 for window in long.windows) >= long.tokens
     assert word.tokens > 0 < same.tokens
