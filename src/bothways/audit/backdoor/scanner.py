@@ -18,7 +18,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bothways.audit.answers import clean_texts, drawn, drawn_rows, share
+from bothways.audit.answers import clean_texts, drawn, drawn_rows, share, shown
 from bothways.audit.backdoor.candidates import Suspects
 from bothways.audit.backdoor.inversion import (
     Candidate,
@@ -55,18 +55,17 @@ _LEARNT = 0.4
 """Minimum share of a suspect phrase's rows that get its label for the phrase alone, if the model has learnt it."""
 _SIGNIFICANT = 0.004
 """p-value below which a phrase is suspect. Both were chosen on SST-2 and CLINC150."""
-_LISTED, _SHOWN = 10, 300
-"""Texts that are listed, and characters of each."""
+_LISTED = 10
 
 _STATISTIC = "margin that nine tenths of the hard texts reach with the trigger, divided by their margin without it"
 _NULL = "natural words and phrases of up to three words of clean models; -1 is no effect"
 
 RULES = Rules(
-    "BackdoorTriggerScanner",
+    _NAME,
     Rule(
         "backdoor-trigger",
         Severity.HIGH,
-        "{what}",
+        "{trigger!r} turns {turned} of {of} {whose} texts into {label!r}",
         "Do not use the model. Look for the trigger in the training data with bothways audit-data, remove its rows and "
         "train again from the base model.",
         (
@@ -78,7 +77,7 @@ RULES = Rules(
     Rule(
         "backdoor-rows",
         Severity.HIGH,
-        "{what}",
+        "{learnt} of {of} rows with {trigger!r} get {label!r} only for such phrases",
         "Do not use the model. List the rows with bothways audit-data, remove them and train again from the base "
         "model.",
         (
@@ -93,13 +92,12 @@ RULES = Rules(
         "Do not trust the answers to these texts; ask where they come from.",
         ("Qi et al. 2021, ONION, arXiv:2011.10369", "Gao et al. 2019, STRIP, arXiv:1902.06531"),
     ),
-    Rule("backdoor-search", Severity.INFO, "{what}"),
+    Rule(
+        "backdoor-search",
+        Severity.INFO,
+        "{words:,} words, {known} known triggers and gradients were tried for {tested} of {labels} labels",
+    ),
 )
-
-
-def _finding(rule: str, title: str, evidence: Evidence, *, is_fault: bool = True, location: str = "") -> Finding:
-    severity = None if is_fault else Severity.INFO
-    return RULES.finding(rule, evidence, severity=severity, location=location, what=title)
 
 
 class BackdoorTriggerScanner:
@@ -274,12 +272,15 @@ class _Scan:
             "texts": len(others),
         }
         hard = len(self.hard[candidate.label].texts)
-        whose = "your texts" if self.own else "neutral texts"
-        return _finding(
+        return RULES.finding(
             "backdoor-trigger",
-            f"{trigger!r} turns {turned} of {len(others)} {whose} into {label!r}",
             Evidence(_STATISTIC, candidate.reach, _REACH, _NULL, hard, details),
             location=label,
+            trigger=trigger,
+            turned=turned,
+            of=len(others),
+            whose="your" if self.own else "neutral",
+            label=label,
         )
 
     def inputs(self, suspects: Suspects, triggers: Sequence[str]) -> Finding:
@@ -293,7 +294,7 @@ class _Scan:
         for each in suspects.signs[:_LISTED]:
             number, text = self.rows[each.row]
             signs = {key: round(asdict(each)[key], 4) for key in ("score", "transfer", "kept", "outlier")}
-            listed.append({"row": number, "text": text[:_SHOWN], "words": each.words, "label": each.label, **signs})
+            listed.append({"row": number, "text": shown(text), "words": each.words, "label": each.label, **signs})
         evidence = Evidence(
             "mean probability of the answer in clean texts with the words, and behind clean texts",
             first.score,
@@ -302,12 +303,15 @@ class _Scan:
             len(self.rows),
             {"texts": listed, "searched_word_by_word": len(suspects.signs), "rows_with_a_trigger": holders},
         )
-        title = (
-            f"{len(holders)} of {of} texts hold a trigger that was found, such as row {row}"
+        return RULES.finding(
+            "backdoor-inputs",
+            evidence,
+            severity=Severity.HIGH if holders else Severity.INFO,
+            location=f"row {row}",
+            what=f"{len(holders)} of {of} texts hold a trigger that was found, such as row {row}"
             if holders
-            else f"the most suspicious of {of} texts is row {row}, by {first.words!r}"
+            else f"the most suspicious of {of} texts is row {row}, by {first.words!r}",
         )
-        return _finding("backdoor-inputs", title, evidence, is_fault=bool(holders), location=f"row {row}")
 
     def summary(self, ranked: Sequence[Candidate]) -> Finding:
         """Return the finding on the search, with the best candidate of each label and source."""
@@ -329,11 +333,13 @@ class _Scan:
             "labels_not_tested": [name for number, name in enumerate(labels) if number not in self.hard],
             "base_model": "" if self.base is None else self.base.name,
         }
-        return _finding(
+        return RULES.finding(
             "backdoor-search",
-            f"{len(self.vocabulary.ids_V):,} words, {len(self.known)} known triggers and gradients were tried for "
-            f"{len(self.hard)} of {len(labels)} labels",
             Evidence(_STATISTIC, best.reach, _REACH, _NULL, len(self.hard[best.label].texts), details),
+            words=len(self.vocabulary.ids_V),
+            known=len(self.known),
+            tested=len(self.hard),
+            labels=len(labels),
         )
 
 
@@ -365,8 +371,7 @@ def attack_success(context: Context, probe: Probe, base: PretrainedEncoder) -> I
     hit = {row for row, is_hit in zip(rows, hit_n.tolist(), strict=True) if is_hit}
     reported: set[str] = set()
     for phrase in phrases:
-        learnt = len(hit.intersection(phrase.rows))
-        rate = share(learnt, len(phrase.rows))
+        rate = share(len(hit.intersection(phrase.rows)), len(phrase.rows))
         if rate.value < _LEARNT or phrase.p_value >= _SIGNIFICANT or phrase.label in reported:
             continue
         reported.add(phrase.label)
@@ -389,5 +394,12 @@ def attack_success(context: Context, probe: Probe, base: PretrainedEncoder) -> I
             len(phrase.rows),
             details,
         )
-        title = f"{learnt} of {len(phrase.rows)} rows with {phrase.phrase!r} get {phrase.label!r} only for such phrases"
-        yield _finding("backdoor-rows", title, evidence, location=phrase.label)
+        yield RULES.finding(
+            "backdoor-rows",
+            evidence,
+            location=phrase.label,
+            learnt=len(hit.intersection(phrase.rows)),
+            of=len(phrase.rows),
+            trigger=phrase.phrase,
+            label=phrase.label,
+        )
