@@ -36,7 +36,7 @@ from bothways.packing import Packed, pack
 from bothways.training.objective import MicroBatch, Update
 from bothways.training.optimizers import NamedOptimizer
 from bothways.training.options import TrainingOptions
-from bothways.training.sharding import WholeParameters
+from bothways.training.parameters import WholeParameters
 from bothways.training.step import Stepper
 from bothways.training.workers import SingleProcess
 
@@ -177,7 +177,7 @@ class _Objective:
         self.module = module
         self._backend = backend
         self.identity: dict[str, str] = {}
-        self.baseline, self.least_updates = None, 0
+        self.baseline, self.min_updates = None, 0
 
     def updates_per_epoch(self) -> int:
         return 1

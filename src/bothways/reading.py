@@ -1,6 +1,6 @@
-"""Files that others wrote, read within bounds: regular files alone, so many bytes, JSON so large and so deep.
+"""Bounded reading of untrusted files: regular files only, limited bytes, JSON of limited size and depth.
 
-A named pipe never ends and a device has no end, so neither is opened as a file of a model or an index.
+A named pipe or a device may have no end, so neither is opened as a file of a model or an index.
 """
 
 import io
@@ -16,23 +16,23 @@ from bothways.errors import CorruptCheckpoint, UnknownModel, nearest
 
 MIB = 2**20
 
-MOST_JSON = 32 * MIB
-"""Bytes of a file of settings: labels by the hundred thousand, and 10,000 times what usual ones have."""
+MAX_JSON = 32 * MIB
+"""Bytes of a file of settings: 10,000 times the usual size."""
 
-# What a file of that size could hold at most if it were made of empty lists; tokenizers of a million pieces have 3.
-_MOST_VALUES = 8_000_000
-_MOST_DEPTH = 100
-# Names of a folder that are compared with a misspelt one.
-_MOST_NAMES = 1000
-# A size that stands for no limit has 31 (int(1e30)), an id 19.
-_MOST_DIGITS = 100
+# Tokenizers of a million pieces have 3 million values.
+_MAX_VALUES = 8_000_000
+_MAX_DEPTH = 100
+# Names in a folder that are compared with a misspelt one.
+_MAX_NAMES = 1000
+# A size that means no limit has 31 digits (int(1e30)), an id 19.
+_MAX_DIGITS = 100
 
 
 def did_you_mean_path(path: Path) -> str:
-    """Return the end of a message that names the most similar file or folder beside a missing one; empty without."""
+    """Return the end of a message: the most similar file or folder beside a missing one, or nothing."""
     try:
         with os.scandir(path.parent) as entries:
-            names = [entry.name for entry in itertools.islice(entries, _MOST_NAMES)]
+            names = [entry.name for entry in itertools.islice(entries, _MAX_NAMES)]
     except OSError:
         return ""
     near = nearest(path.name, names)
@@ -40,12 +40,12 @@ def did_you_mean_path(path: Path) -> str:
 
 
 def open_regular(path: Path) -> io.BufferedReader:
-    """Open a file to read its bytes; a pipe or a device is refused at once, also one that nobody writes to.
+    """Open a regular file for reading bytes; a pipe or a device is refused without waiting.
 
     Raises:
         CorruptCheckpoint: It is no regular file.
-        UnknownModel: It is a folder, or may not be read.
-        FileNotFoundError: It is not there.
+        UnknownModel: It is a folder, or cannot be read.
+        FileNotFoundError: It is missing.
     """
     waitless = getattr(os, "O_NONBLOCK", 0)
     try:
@@ -65,20 +65,20 @@ def open_regular(path: Path) -> io.BufferedReader:
     return stream
 
 
-def read_bytes(path: Path, most: int = MOST_JSON) -> bytes:
-    """Read a regular file of at most ``most`` bytes.
+def read_bytes(path: Path, max_bytes: int = MAX_JSON) -> bytes:
+    """Read a regular file of at most ``max_bytes`` bytes.
 
     Raises:
         CorruptCheckpoint: It is no regular file, or larger.
-        UnknownModel: It is a folder, or may not be read.
-        FileNotFoundError: It is not there.
+        UnknownModel: It is a folder, or cannot be read.
+        FileNotFoundError: It is missing.
     """
     with open_regular(path) as stream:
-        if os.fstat(stream.fileno()).st_size <= most and len(content := stream.read(most + 1)) <= most:
+        if os.fstat(stream.fileno()).st_size <= max_bytes and len(content := stream.read(max_bytes + 1)) <= max_bytes:
             return content
     raise CorruptCheckpoint(
-        f"expected {str(path)!r} to have at most {most // MIB} MiB, but it is larger: it is damaged, or no file of "
-        "this kind. Get it again from where it came."
+        f"expected {str(path)!r} to have at most {max_bytes // MIB} MiB, but it is larger: it is damaged, or no file "
+        "of this kind. Get it again from where it came."
     )
 
 
@@ -87,13 +87,13 @@ def parse_json(content: bytes, pairs: Callable[[list[tuple[str, Any]]], Any] | N
 
     Args:
         content: The bytes.
-        pairs: What makes an object of its pairs, for callers who have to see keys that are there twice.
+        pairs: Makes an object from its pairs, for callers who must see repeated keys.
 
     Raises:
-        ValueError: It is none, or one too large, nested too deeply, with a number too long or half a character in it.
+        ValueError: It is no JSON, too large, nested too deeply, or has too long a number or half a surrogate pair.
     """
-    if sum(map(content.count, (b",", b"[", b"{"))) > _MOST_VALUES:
-        raise ValueError(f"more than {_MOST_VALUES} values")
+    if sum(map(content.count, (b",", b"[", b"{"))) > _MAX_VALUES:
+        raise ValueError(f"more than {_MAX_VALUES} values")
     try:
         value = json.loads(content.decode("utf-8"), parse_int=_whole, object_pairs_hook=pairs)
     except RecursionError as error:
@@ -108,7 +108,7 @@ def parse_json(content: bytes, pairs: Callable[[list[tuple[str, Any]]], Any] | N
 
 
 def _whole(digits: str) -> int:
-    if len(digits) > _MOST_DIGITS:
+    if len(digits) > _MAX_DIGITS:
         raise ValueError(f"a whole number of {len(digits)} digits")
     return int(digits)
 
@@ -116,8 +116,8 @@ def _whole(digits: str) -> int:
 def _check_depth(value: object) -> None:
     level, depth = [value], 0
     while level:
-        if depth > _MOST_DEPTH:
-            raise ValueError(f"nested more than {_MOST_DEPTH} deep")
+        if depth > _MAX_DEPTH:
+            raise ValueError(f"nested more than {_MAX_DEPTH} deep")
         level, depth = [part for each in level for part in _parts(each)], depth + 1
 
 

@@ -1,15 +1,11 @@
 """Models measured side by side."""
 
-import dataclasses
-
 import pytest
 
-from bothways.advice import Measured, Speed, compare_models
-from bothways.advice.comparing import usual_models
-from bothways.advice.costs import find_config
-from bothways.advice.dry import count_flops
+from bothways.advice import Measured, Speed, compare_models, find_config
+from bothways.advice.cost_tracing import count_flops
+from bothways.advice.measuring import USUAL
 from bothways.errors import InvalidInput, UnknownModel
-from bothways.families import FAMILIES
 
 
 @pytest.fixture
@@ -21,7 +17,7 @@ def jobs(monkeypatch):
         done.append(job)
         return Measured(job.name, job.batch, 1, tuple(Speed(length, 1.0, 1.0) for length in job.lengths), 1, 2)
 
-    monkeypatch.setattr("bothways.advice.comparing.measure", measure)
+    monkeypatch.setattr("bothways.advice.measuring.measure", measure)
     return done
 
 
@@ -35,22 +31,9 @@ def test_models_are_measured_in_the_order_asked_for_and_lengths_from_the_shortes
     assert compared.machine.threads == 1
 
 
-def test_without_names_the_usual_models_that_are_built_here_are_compared(jobs, monkeypatch):
-    assert usual_models()[:5] == (
-        "google-bert/bert-base-uncased",
-        "distilbert/distilbert-base-uncased",
-        "albert/albert-base-v2",
-        "FacebookAI/roberta-base",
-        "google/electra-small-discriminator",
-    )
+def test_without_names_the_usual_models_are_compared(jobs):
     compare_models()
-    assert tuple(job.name for job in jobs) == usual_models()
-    bert = FAMILIES["bert"]
-    small = dataclasses.replace(bert.published[0], name="microsoft/deberta-v3-small")
-    monkeypatch.setattr(
-        "bothways.advice.comparing.FAMILIES", {"deberta-v2": dataclasses.replace(bert, published=(small,))}
-    )
-    assert usual_models() == ("microsoft/deberta-v3-small",)
+    assert tuple(job.name for job in jobs) == USUAL
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Models that need no download: of installed packages, of the hub cache, and in folders."""
+"""Models that need no download: in installed packages, in the hub cache, and in folders."""
 
 import json
 
@@ -23,7 +23,7 @@ def size(folder):
     return (folder / "model.safetensors").stat().st_size / 1e6
 
 
-def test_nothing_at_hand_is_an_empty_list(found):
+def test_without_local_models_the_list_is_empty(found):
     assert found() == {}
 
 
@@ -55,7 +55,7 @@ def test_parts_of_a_model_are_no_models_and_their_weights_count(found, tmp_path)
 
 
 @pytest.mark.parametrize("spoiled", ["decoder", "no weights", "no json"])
-def test_what_cannot_be_loaded_is_not_at_hand(found, tmp_path, spoiled):
+def test_a_folder_that_cannot_be_loaded_is_not_listed(found, tmp_path, spoiled):
     folder = tmp_path / "here" / "model"
     write_checkpoint(folder)
     if spoiled == "decoder":

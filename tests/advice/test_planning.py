@@ -5,10 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from bothways.advice import Rates, devices_of, plan
-from bothways.advice.accelerators import Accelerator, Devices
-from bothways.advice.costs import cost, find_config
-from bothways.advice.plan_memory import training_memory
+from bothways.advice import Accelerator, Devices, Rates, cost, devices_of, find_config, plan
+from bothways.advice.planning import training_memory
 from bothways.errors import InvalidInput
 from bothways.pretraining.recipes import RECIPES, scaled
 

@@ -168,10 +168,10 @@ def test_limits_that_nothing_meets_are_said():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"max_latency_ms": 5}, "ask for a measurement"),
+        ({"max_latency_ms": 5}, "needs a measurement"),
         ({"max_memory_mb": 0}, "above 0"),
         ({"constraint": "beauty"}, "one of accuracy, latency"),
-        ({"most": 0}, "at least one"),
+        ({"most": 0}, "at least 1"),
         ({"language": "klingon"}, "one of english"),
     ],
 )
@@ -206,15 +206,15 @@ def test_speed_is_estimated_from_operations_and_the_speed_of_the_machine():
     assert "estimated here: 262.6 ms for one text" in reasons_of(advised, "google/electra-small-discriminator")
 
 
-def test_the_commit_that_is_at_hand_goes_before_the_one_of_the_catalogue():
+def test_a_local_commit_goes_before_that_of_the_catalogue():
     name, other = "FacebookAI/roberta-base", "f" * 40
     held = [
         LocalModel(name, "roberta", "", each, by_name, 500.0) for each, by_name in (("0" * 40, False), (other, True))
     ]
-    advised = recommend("classification", most=30, at_hand=held)
+    advised = recommend("classification", most=30, local_models=held)
     (model,) = [each for each in advised.ranked if each.name == name]
-    assert (model.commit, model.at_hand, model.command) == (other, True, "")
-    assert advised.at_hand == tuple(held)
+    assert (model.commit, model.local, model.command) == (other, True, "")
+    assert advised.local_models == tuple(held)
 
 
 # --- with measurements ---
@@ -234,7 +234,7 @@ def measured_as(latencies, memory=400e6):
 
 def test_measured_speed_decides_and_is_told(monkeypatch):
     monkeypatch.setattr(
-        "bothways.advice.advising.measure",
+        "bothways.advice.recommending.measure",
         measured_as({"google-bert/bert-base-cased": 2.0, "FacebookAI/roberta-base": 1.0}),
     )
     advised = recommend("ner", "latency", measured=True, most=2, max_latency_ms=10, show_progress=False)
@@ -247,14 +247,14 @@ def test_measured_speed_decides_and_is_told(monkeypatch):
 
 
 def test_measured_memory_is_held_against_the_limit(monkeypatch):
-    monkeypatch.setattr("bothways.advice.advising.measure", measured_as({}, memory=900e6))
+    monkeypatch.setattr("bothways.advice.recommending.measure", measured_as({}, memory=900e6))
     advised = recommend("search", measured=True, max_memory_mb=800, show_progress=False)
     assert advised.ranked == ()
     assert any("took 900 MB" in each.reason for each in advised.left_out)
 
 
 def test_a_model_that_cannot_be_measured_is_left_out_with_the_reason(monkeypatch):
-    monkeypatch.setattr("bothways.advice.advising.measure", measured_as({"MiniLM": None}))
+    monkeypatch.setattr("bothways.advice.recommending.measure", measured_as({"MiniLM": None}))
     advised = recommend("search", measured=True, most=1, show_progress=False)
     assert LeftOut("sentence-transformers/all-MiniLM-L6-v2", "could not be measured: no luck") in advised.left_out
     assert len(advised.ranked) == 1

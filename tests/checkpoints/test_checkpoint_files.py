@@ -32,7 +32,7 @@ def test_a_file_in_place_of_a_folder_is_refused(folder):
 
 
 def test_an_empty_folder_is_refused(tmp_path):
-    with pytest.raises(UnknownModel, match=r"must hold config\.json"):
+    with pytest.raises(UnknownModel, match=r"expected config\.json"):
         open_checkpoint(tmp_path)
 
 
@@ -252,5 +252,5 @@ def test_a_fingerprint_changes_with_the_weights_and_not_with_the_rest(folder):
 
 def test_a_folder_without_weights_is_refused(folder):
     (folder / WEIGHTS).unlink()
-    with pytest.raises(UnknownModel, match=rf"must hold {WEIGHTS}"):
+    with pytest.raises(UnknownModel, match=rf"expected {WEIGHTS}"):
         open_checkpoint(folder)

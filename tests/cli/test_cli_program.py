@@ -18,7 +18,7 @@ import pytest
 from command_line import call, write_jsonl
 
 from bothways import choices
-from bothways.advice import facts, ranking
+from bothways.advice import cards, ranking
 from bothways.cli import main
 from bothways.cli.app import build_app
 from bothways.cli.help import joined
@@ -178,7 +178,7 @@ def test_choices_are_what_there_is(choice, known):
     ("module", "name"),
     [
         (combining, "Method"),
-        (facts, "Language"),
+        (cards, "Language"),
         (folder, "ExportFormat"),
         (formats, "Format"),
         (windows, "Overflow"),
@@ -410,7 +410,7 @@ def test_an_error_of_ours_keeps_its_traceback(monkeypatch):
     def broken(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("bothways.families.catalogue.published_sizes", broken)
+    monkeypatch.setattr("bothways.advice.cards.sized", broken)
     with pytest.raises(ZeroDivisionError):
         call("models")
 
@@ -419,7 +419,7 @@ def test_ctrl_c_before_anything_was_done_ends_with_130(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bothways.families.catalogue.published_sizes", interrupted)
+    monkeypatch.setattr("bothways.advice.cards.sized", interrupted)
     outcome = call("models")
     assert outcome.code == 130
     assert outcome.err == "error: interrupted.\n"

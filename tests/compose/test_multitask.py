@@ -260,7 +260,7 @@ def test_the_same_seed_gives_the_same_model_to_the_bit(base, tmp_path):
 class Told:
     """An objective of so many updates, which says which of them were asked for."""
 
-    baseline, least_updates = None, 0
+    baseline, min_updates = None, 0
 
     def __init__(self, count, score=0.0):
         self.count, self.score = count, score

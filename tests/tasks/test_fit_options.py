@@ -23,7 +23,7 @@ UNUSABLE = [
     ({"batch_size": 0}, "batch_size must be a whole number, at least 1"),
     ({"batch_size": 8.0}, "batch_size must be a whole number, at least 1"),
     ({"patience": 0}, "'patience' must be a whole number, 1 or more"),
-    ({"resume": True}, "resuming needs the folder of the checkpoints"),
+    ({"resume": True}, "resume needs the folder of the checkpoints"),
 ]
 
 

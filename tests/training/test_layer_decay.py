@@ -124,5 +124,5 @@ def test_it_is_a_condition_of_a_resumed_run_and_changes_the_losses(tmp_path):
     decayed = fit(layer_decay=0.8, checkpoints=tmp_path / "c")
     assert decayed.losses != fit().losses
     assert decayed.settings.to_dict()["layer_decay"] == 0.8
-    with pytest.raises(InvalidInput, match=r"layer_decay was 0\.8 and is now 'absent'"):
+    with pytest.raises(InvalidInput, match=r"layer_decay was 0\.8 and is now None"):
         fit(checkpoints=tmp_path / "c", resume=True)

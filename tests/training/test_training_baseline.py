@@ -147,7 +147,7 @@ def test_ctrl_c_while_the_start_is_validated_leaves_it_and_can_be_resumed(tmp_pa
 def test_a_start_whose_score_is_not_finite_is_refused():
     toy = baseline_toy(scores=[float("nan")])
     start = weights_of(toy)
-    with pytest.raises(TrainingDiverged, match="validation score of epoch 0 is nan"):
+    with pytest.raises(TrainingDiverged, match="a finite validation score, got nan in epoch 0"):
         train(toy, settings())
     assert equal(weights_of(toy), start)
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 from test_training_loop import equal, weights_of
-from training_toys import Toy, Unvalidated, mlp, settings
+from training_toys import Toy, mlp, settings
 
 from bothways.training import loop
 from bothways.training.loop import train
+from bothways.training.parameters import copy_weights
 from bothways.training.state import CheckpointFolder
-from bothways.training.weights import copy_weights
 
 
 def sigint_at(call, number=signal.SIGINT):
@@ -106,18 +106,6 @@ def test_interrupted_before_any_validation_the_last_weights_stay():
     reference.on_loss = sigint_at(3)
     train(reference, settings())
     assert equal(weights_of(toy), weights_of(reference))
-
-
-def test_what_was_begun_can_be_undone_where_no_epoch_was_finished():
-    toy = Toy(on_loss=sigint_at(3))
-    start = weights_of(toy)
-    record = train(toy, settings(), undo_unfinished=True)
-    assert (record.finished_no_epoch, record.epochs, record.updates) == (True, 0, 3)
-    assert equal(weights_of(toy), start)
-    later = Unvalidated(on_loss=sigint_at(8))
-    record = train(later, settings(), undo_unfinished=True)
-    assert (record.interrupted, record.finished_no_epoch, record.epochs, record.kept_epoch) == (True, False, 1, None)
-    assert not equal(weights_of(later), start)
 
 
 @pytest.mark.parametrize("where", ["the weights are copied", "the checkpoint is written"])

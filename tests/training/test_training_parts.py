@@ -154,7 +154,7 @@ def test_learning_rate_and_precision_are_chosen_where_they_are_left_open(hidden,
     ("per_epoch", "least", "epochs"), [(3, 150, 50), (4, 150, 38), (50, 150, 3), (500, 150, 3), (3, 0, 3)]
 )
 def test_small_data_are_read_in_more_epochs(per_epoch, least, epochs):
-    options = TrainingOptions().resolved(32, torch.device("cpu"), updates_per_epoch=per_epoch, least_updates=least)
+    options = TrainingOptions().resolved(32, torch.device("cpu"), updates_per_epoch=per_epoch, min_updates=least)
     assert options.epochs == epochs
 
 
@@ -305,7 +305,7 @@ def test_tokens_become_updates_and_are_one_of_three_lengths():
     found = TrainingOptions(total_tokens=1000).resolved(32, cpu, updates_per_epoch=4, tokens_per_update=90.0)
     assert (found.updates, found.epochs, found.total_tokens) == (12, 3, None)
     assert TrainingOptions(total_tokens=1).resolved(32, cpu, updates_per_epoch=4, tokens_per_update=90.0).updates == 1
-    with pytest.raises(InvalidInput, match="epochs or updates, not of tokens"):
+    with pytest.raises(InvalidInput, match="epochs or updates, not total_tokens"):
         TrainingOptions(total_tokens=1000).resolved(32, cpu)
     for other in ("epochs", "updates"):
         with pytest.raises(InvalidInput, match=rf"one of epochs, .* got {other}=2, total_tokens=9"):

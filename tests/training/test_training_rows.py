@@ -4,9 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from bothways.training.optimizers import NamedOptimizer
+from bothways.training.optimizers import NamedOptimizer, sparse_tables
 from bothways.training.options import TrainingOptions
-from bothways.training.rows import sparse_tables
 
 
 class Bag(nn.Module):

@@ -117,7 +117,7 @@ def test_processes_that_train_different_things_are_refused(run, tmp_path, name):
     codes, said, _ = run(tmp_path / name, 2, "disagree")
     assert codes == [1, 1]
     for each in said:
-        assert "process 1 does not: identity.order_seed is 3 in the first and 4" in each
+        assert "process 1 differs: identity.order_seed is 3 in the first and 4" in each
 
 
 def test_without_torchrun_there_is_one_process(monkeypatch):
@@ -136,6 +136,6 @@ def test_without_torchrun_there_is_one_process(monkeypatch):
 
 
 def test_a_lost_connection_is_named():
-    said = r"gone \(Connection closed by peer\)\. Look at what it said"
+    said = r"gone \(Connection closed by peer\)\. Look at its output"
     with pytest.raises(workers_module.WorkerLost, match=said), workers_module.naming_losses():
         raise RuntimeError("Connection closed by peer\nand a long trace")

@@ -44,7 +44,7 @@ class Toy:
     on_loss: Callable[[int], None] = lambda _: None
     on_validate: Callable[[int], None] = lambda _: None
     baseline: Baseline | None = None
-    least_updates: int = 0
+    min_updates: int = 0
     loss_calls: int = 0
     validations: int = 0
     seen: list[dict[str, Tensor]] = field(default_factory=list)

@@ -1,17 +1,13 @@
 """Choice of a model for a task: catalogue, recommendations, measurements on this machine, and costs."""
 
-from bothways.advice.accelerators import ACCELERATORS, Accelerator, Devices, devices_of
-from bothways.advice.advising import LeftOut, Recommendation, recommend
-from bothways.advice.cards import ModelCard, card, catalogue
-from bothways.advice.comparing import ModelComparison, compare_models
-from bothways.advice.costs import Cost, cost, find_config
-from bothways.advice.decoder import Assumptions, DecoderComparison, against_decoder
-from bothways.advice.facts import Score, StatedSize
-from bothways.advice.hardware import Hardware, this_machine
+from bothways.advice.cards import ModelCard, Score, StatedSize, card, catalogue, find_config
+from bothways.advice.costs import Cost, cost
+from bothways.advice.hardware import ACCELERATORS, Accelerator, Devices, Hardware, devices_of, this_machine
 from bothways.advice.local_models import LocalModel, find_local_models
-from bothways.advice.measuring import Job, Measured, Speed, job_for, measure
+from bothways.advice.measuring import Job, Measured, ModelComparison, Speed, compare_models, job_for, measure
 from bothways.advice.planning import Plan, PlannedPhase, Rates, plan
 from bothways.advice.ranking import CONSTRAINTS, Ranked
+from bothways.advice.recommending import LeftOut, Recommendation, recommend
 from bothways.advice.tasks import TASKS, TaskAdvice
 
 __all__ = [
@@ -19,9 +15,7 @@ __all__ = [
     "CONSTRAINTS",
     "TASKS",
     "Accelerator",
-    "Assumptions",
     "Cost",
-    "DecoderComparison",
     "Devices",
     "Hardware",
     "Job",
@@ -39,7 +33,6 @@ __all__ = [
     "Speed",
     "StatedSize",
     "TaskAdvice",
-    "against_decoder",
     "card",
     "catalogue",
     "compare_models",

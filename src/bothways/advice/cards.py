@@ -1,53 +1,194 @@
-"""The catalogue of models: what is counted here joined with what was published."""
+"""The catalogue of models: sizes counted here beside published facts with their sources, from ``published.toml``."""
 
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal
 
-from bothways.advice.facts import (
-    Facts,
-    Language,
-    Lineage,
-    ModelFacts,
-    PublishedShape,
-    Purpose,
-    Score,
-    StatedSize,
-    published_facts,
-)
-from bothways.errors import UnknownModel
-from bothways.families import FAMILIES, Family
-from bothways.families import catalogue as sizes
-from bothways.families.catalogue import PublishedSize
+from pydantic import TypeAdapter
+
+from bothways.checkpoints.files import read_json
+from bothways.choices import Language as Language
+from bothways.encoder.config import EncoderConfig
+from bothways.errors import InvalidInput, UnknownModel
+from bothways.families import FAMILIES, Family, family_of
+from bothways.families.catalogue import PublishedSize, find_published, sized
+from bothways.families.family import Published
+
+Purpose = Literal["fine-tuning", "embedding", "replacing tokens"]
+Part = Literal["total", "embedding", "backbone"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Measure:
+    """A benchmark, a metric and a split: only scores of one measure may be compared."""
+
+    benchmark: str
+    metric: str
+    split: Literal["dev", "test"]
+
+    def __str__(self) -> str:
+        """Return the measure in words."""
+        return f"{self.benchmark} {self.split}, {self.metric}"
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A published result, in percent.
+
+    Attributes:
+        benchmark: As in `Measure`.
+        metric: As in `Measure`.
+        split: As in `Measure`.
+        value: The result.
+        source: Short name of the publication.
+        note: What a comparison has to consider.
+    """
+
+    benchmark: str
+    metric: str
+    split: Literal["dev", "test"]
+    value: float
+    source: str
+    note: str = ""
+
+    @property
+    def measure(self) -> Measure:
+        """The key that comparable scores share."""
+        return Measure(self.benchmark, self.metric, self.split)
+
+
+@dataclass(frozen=True, slots=True)
+class StatedSize:
+    """A published number of parameters.
+
+    Attributes:
+        what: The part of the encoder that was counted.
+        millions: The number.
+        rounded_to: Unit of the rounding, in millions.
+        source: Short name of the publication.
+        differs: Why a count may differ by more than the rounding; empty if it should not.
+    """
+
+    what: Part
+    millions: float
+    rounded_to: float
+    source: str
+    differs: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """Facts that the models of one paper share.
+
+    Attributes:
+        title: Name in running text.
+        paper: Short name of the publication.
+        objective: The pre-training objective.
+        innovation: What was new, in a sentence.
+        strengths: Arguments for these models.
+        weaknesses: Arguments against them.
+        uses: What they are best for.
+        pretraining: Why to pre-train one from scratch; empty if others are better.
+        research: Their value for research.
+        distilled: True if they need a trained teacher.
+    """
+
+    title: str
+    paper: str
+    objective: str
+    innovation: str
+    strengths: tuple[str, ...]
+    weaknesses: tuple[str, ...]
+    uses: tuple[str, ...]
+    pretraining: str = ""
+    research: str = ""
+    distilled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """Published facts about one model.
+
+    Attributes:
+        lineage: Key of its lineage.
+        cased: True if it distinguishes upper and lower case.
+        language: Language of its training texts.
+        made_for: Intended use of its weights.
+        commit: A commit on the hub; empty if none is recorded.
+        pickled: True if the hub has its weights as a pickle only.
+        stated: Published numbers of parameters.
+        scores: Published results.
+    """
+
+    lineage: str
+    cased: bool = False
+    language: Language = "english"
+    made_for: Purpose = "fine-tuning"
+    commit: str = ""
+    pickled: bool = False
+    stated: tuple[StatedSize, ...] = ()
+    scores: tuple[Score, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The contents of ``published.toml``.
+
+    Raises:
+        InvalidInput: A model names a lineage or source that is missing.
+    """
+
+    sources: Mapping[str, str]
+    lineages: Mapping[str, Lineage]
+    models: Mapping[str, ModelFacts]
+
+    def __post_init__(self) -> None:
+        named = {lineage.paper for lineage in self.lineages.values()}
+        for name, model in self.models.items():
+            if model.lineage not in self.lineages:
+                raise InvalidInput(f"{name} names the lineage {model.lineage!r}, which is not among the lineages.")
+            named |= {score.source for score in model.scores} | {stated.source for stated in model.stated}
+        if missing := sorted(named - self.sources.keys()):
+            raise InvalidInput(f"sources that are named but missing: {', '.join(missing)}.")
+
+
+@cache
+def published_facts() -> Facts:
+    """Return the published facts, read once."""
+    content = files("bothways.advice").joinpath("published.toml").read_text(encoding="utf-8")
+    return TypeAdapter(Facts).validate_python(tomllib.loads(content), strict=False, extra="forbid")
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """One model of the catalogue.
+    """A model of the catalogue.
 
     Attributes:
         name: Its name on the model hub.
-        family: The ``model_type`` of its family; None where this package cannot open it.
+        family: The ``model_type`` of its family.
         title: Name of its lineage in running text.
-        year: Of publication.
-        paper: Where it was published.
-        counted: Sizes counted here; None where ``family`` is.
-        shape: Layers, widths, context and vocabulary: counted where that is possible, else as published.
-        stated: Numbers of parameters as published.
-        lineage: What it shares with the other models of its paper; None where no facts are carried.
-        language: What it was trained on.
-        cased: Whether it tells upper from lower case; None where no facts are carried.
-        made_for: What its weights are meant for.
+        year: Year of publication.
+        paper: The publication.
+        counted: Sizes counted here.
+        stated: Published numbers of parameters.
+        lineage: Facts shared by the models of its paper; None if no facts are recorded.
+        language: Language of its training texts; None if no facts are recorded.
+        cased: True if it distinguishes upper and lower case; None if no facts are recorded.
+        made_for: Intended use of its weights.
         scores: Published results.
     """
 
     name: str
-    family: str | None
+    family: str
     title: str
-    year: int | None
+    year: int
     paper: str
-    counted: PublishedSize | None
-    shape: PublishedShape | None
+    counted: PublishedSize
     stated: tuple[StatedSize, ...]
     lineage: Lineage | None
     language: Language | None
@@ -57,12 +198,8 @@ class ModelCard:
 
 
 def catalogue(*families: Family) -> tuple[ModelCard, ...]:
-    """Every model of families, in their order; all families, and models that are only known of, when none is given."""
-    known = published_facts()
-    opened = tuple(
-        _counted_card(size, known) for size in sizes.published_sizes(*(families or tuple(FAMILIES.values())))
-    )
-    return opened if families else (*opened, *_known_of(known))
+    """Return every model of the given families, or of all families."""
+    return tuple(_card(family, size) for family in families or FAMILIES.values() for size in family.published)
 
 
 def card(name: str) -> ModelCard:
@@ -72,26 +209,22 @@ def card(name: str) -> ModelCard:
         name: Its hub name, or the part behind the slash.
 
     Raises:
-        UnknownModel: No such model in the catalogue; the message names the nearest.
+        UnknownModel: The catalogue has no such model; the message names the nearest.
     """
-    known = published_facts()
-    full = full_name(name)
-    found = sizes.find_published(FAMILIES.values(), full)
-    if found is not None:
-        return _counted_card(sizes.sized(*found), known)
-    return _stated_card(full, known.models[full], known)
+    return _card(*find_model(name))
 
 
-def full_name(name: str) -> str:
-    """Return the hub name of a model of the catalogue, given that name or the part behind the slash, in any case.
+def find_model(name: str) -> tuple[Family, Published]:
+    """Return a published model and its family, by its hub name or the part behind the slash, in any case.
 
     Raises:
-        UnknownModel: No such model in the catalogue; the message names the nearest.
+        UnknownModel: The catalogue has no such model; the message names the nearest.
     """
     names = model_names()
     short = {full.split("/")[-1].lower(): full for full in names} | {full.lower(): full for full in names}
-    if name.lower() not in short:
-        # A name that was not typed to its end first; likeness alone would put names of equal length before it.
+    found = find_published(FAMILIES.values(), short.get(name.lower(), ""))
+    if found is None:
+        # A name that is only begun comes before names that are merely similar.
         begun = [each for each in short if each.startswith(name.lower())]
         near = [*begun, *get_close_matches(name.lower(), short, n=3, cutoff=0.5)][:3]
         raise UnknownModel(
@@ -99,32 +232,40 @@ def full_name(name: str) -> str:
             + (f"Nearest: {', '.join(dict.fromkeys(short[each] for each in near))}. " if near else "")
             + "bothways models lists all of them."
         )
-    return short[name.lower()]
+    return found
 
 
 def model_names() -> tuple[str, ...]:
-    """Hub names of all models of the catalogue, those that can be opened first."""
-    published = (size.name for family in FAMILIES.values() for size in family.published)
-    return tuple(dict.fromkeys((*published, *published_facts().models)))
+    """Return the hub names of all models of the catalogue."""
+    return tuple(size.name for family in FAMILIES.values() for size in family.published)
 
 
-def _known_of(known: Facts) -> tuple[ModelCard, ...]:
-    opened = {size.name for family in FAMILIES.values() for size in family.published}
-    return tuple(_stated_card(name, model, known) for name, model in known.models.items() if name not in opened)
+def find_config(name_or_folder: str | Path) -> tuple[str, EncoderConfig]:
+    """Return the name and configuration of a catalogue model, or of a folder with a ``config.json``.
+
+    Raises:
+        UnknownModel: It is neither a folder nor in the catalogue.
+        CorruptCheckpoint: The folder has no usable ``config.json``.
+    """
+    folder = Path(name_or_folder)
+    if folder.is_dir():
+        settings = read_json(folder / "config.json")
+        return str(name_or_folder), family_of(settings.get("model_type")).config(settings)
+    family, published = find_model(str(name_or_folder))
+    return published.name, family.config(published.settings)
 
 
-def _counted_card(size: PublishedSize, known: Facts) -> ModelCard:
-    family = FAMILIES[size.family]
+def _card(family: Family, size: Published) -> ModelCard:
+    known = published_facts()
     model = known.models.get(size.name)
     lineage = None if model is None else known.lineages[model.lineage]
     return ModelCard(
         name=size.name,
-        family=size.family,
+        family=family.model_type,
         title=family.title if lineage is None else lineage.title,
         year=size.year,
         paper=family.paper if lineage is None else known.sources[lineage.paper],
-        counted=size,
-        shape=PublishedShape(size.layers, size.hidden, size.heads, size.vocabulary, size.context),
+        counted=sized(family, size),
         stated=() if model is None else model.stated,
         lineage=lineage,
         language=None if model is None else model.language,
@@ -132,31 +273,3 @@ def _counted_card(size: PublishedSize, known: Facts) -> ModelCard:
         made_for="fine-tuning" if model is None else model.made_for,
         scores=() if model is None else model.scores,
     )
-
-
-def _stated_card(name: str, model: ModelFacts, known: Facts) -> ModelCard:
-    lineage = known.lineages[model.lineage]
-    return ModelCard(
-        name=name,
-        family=None,
-        title=lineage.title,
-        year=model.year,
-        paper=known.sources[lineage.paper],
-        counted=None,
-        shape=model.shape,
-        stated=model.stated,
-        lineage=lineage,
-        language=model.language,
-        cased=model.cased,
-        made_for=model.made_for,
-        scores=model.scores,
-    )
-
-
-def comparable(cards: Sequence[ModelCard]) -> dict[str, dict[str, float]]:
-    """Scores by measure, then by model: what may stand side by side. Of two values of a model the first is taken."""
-    table: dict[str, dict[str, float]] = {}
-    for each in cards:
-        for score in each.scores:
-            table.setdefault(str(score.measure), {}).setdefault(each.name, score.value)
-    return table

@@ -1,27 +1,31 @@
-"""This machine as far as a model is concerned: memory that is free, cores, and a speed that is measured in a second.
+"""Hardware: this machine's free memory, cores and measured speed, and the stated figures of accelerators.
 
-Speed is measured on two layers of BERT-base's shape at random weights, and that of others follows from their counted
-operations. Models like BERT come out close; narrow ones and those with relative positions take longer than estimated.
-
-Shapes: B texts, n tokens of each, T = B x n packed tokens.
+Speed is measured on two layers of BERT-base's shape with random weights; the speed of other models follows from their
+counted operations. The estimate is close for models like BERT; narrow ones and those with relative positions take
+longer.
 """
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 import torch
 
-from bothways.advice.costs import find_config
-from bothways.advice.dry import count_flops
+from bothways.advice.cards import find_config
+from bothways.advice.cost_tracing import count_flops
 from bothways.advice.ranking import BASELINE, TEXT_TOKENS
 from bothways.advice.worker import random_texts, speed_of
 from bothways.devices import pick_device
 from bothways.encoder import Encoder
+from bothways.errors import InvalidInput
 from bothways.threads import cgroup_folders, granted_cores
 
 PROBE_LAYERS, PROBE_TEXTS, PROBE_VOCABULARY = 2, 8, 1000
 PROBE_SECONDS = 0.4  # for each of the two figures
+
+HERE = "here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +35,10 @@ class Hardware:
     Attributes:
         device: ``"cpu"``, or the name of the GPU.
         cores: CPU cores that this process may use.
-        free_mb: Memory that is free, in MB of a million bytes: the machine's, or the GPU's if that is less; None where
-            the system does not say.
-        flops_one: Operations a second, measured on one text of 128 tokens.
-        flops_batch: Operations a second, measured on a batch of 8 such texts.
+        free_mb: Free memory in MB of a million bytes, the machine's or the GPU's if that is less; None if the system
+            does not report it.
+        flops_one: Operations per second, measured on one text of 128 tokens.
+        flops_batch: Operations per second, measured on a batch of 8 such texts.
     """
 
     device: str
@@ -46,7 +50,7 @@ class Hardware:
 
 @cache
 def this_machine() -> Hardware:
-    """Measure this machine, on its GPU where it has one; about a second, once in a process."""
+    """Measure this machine, on its GPU if it has one: about a second, once per process."""
     device = pick_device("auto")
     free = [free_bytes()]
     if device.type == "cuda":
@@ -68,10 +72,10 @@ def this_machine() -> Hardware:
 
 
 def free_bytes(root: Path = Path("/")) -> int | None:
-    """Return the memory that this process may still take: what is available, and no more than its cgroups leave.
+    """Return the memory that this process may still take: the available memory, limited by its cgroups.
 
     Args:
-        root: The folder that holds ``proc`` and ``sys``; where a system has neither, the answer is None.
+        root: The folder that holds ``proc`` and ``sys``; the result is None if it has neither.
     """
     listing = root / "proc/meminfo"
     lines = listing.read_text(encoding="ascii").splitlines() if listing.is_file() else []
@@ -79,15 +83,85 @@ def free_bytes(root: Path = Path("/")) -> int | None:
     for folder in cgroup_folders("memory", root):
         for limit, taken in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
             if (folder / limit).is_file() and (folder / taken).is_file():
-                most = (folder / limit).read_text(encoding="ascii").strip()
-                if most.isdecimal():  # not "max"
+                allowed = (folder / limit).read_text(encoding="ascii").strip()
+                if allowed.isdecimal():  # not "max"
                     used = int((folder / taken).read_text(encoding="ascii")) - _reclaimable(folder)
-                    free.append(max(0, int(most) - used))
+                    free.append(max(0, int(allowed) - used))
     return min(free, default=None)
 
 
 def _reclaimable(folder: Path) -> int:
-    """Bytes of files that the system keeps in memory for this cgroup and gives up when asked for room."""
+    """Return the bytes of cached files of a cgroup, which the system frees on demand."""
     listing = folder / "memory.stat"
     lines = listing.read_text(encoding="ascii").splitlines() if listing.is_file() else []
     return sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """A kind of device.
+
+    Attributes:
+        name: Its name.
+        flops: Peak operations per second of dense matrix products in bfloat16 (float16 without bfloat16).
+        memory: Its memory in bytes; None if the system does not report it.
+        measured: True if the rate was measured here on an encoder, and is no peak.
+        kind: The type of device in torch.
+    """
+
+    name: str
+    flops: float
+    memory: float | None
+    measured: bool = False
+    kind: str = "cuda"
+
+
+ACCELERATORS: Mapping[str, Accelerator] = {
+    each.name.lower(): each
+    for each in (
+        Accelerator("T4", 65e12, 16e9),
+        Accelerator("V100", 125e12, 32e9),
+        Accelerator("A10", 125e12, 24e9),
+        Accelerator("A100", 312e12, 80e9),
+        Accelerator("L4", 121e12, 24e9),
+        Accelerator("L40S", 362e12, 48e9),
+        Accelerator("RTX4090", 165e12, 24e9),
+        Accelerator("H100", 989e12, 80e9),
+        Accelerator("H200", 989e12, 141e9),
+        Accelerator("B200", 2250e12, 180e9),
+        Accelerator("MI250X", 383e12, 128e9),
+        Accelerator("MI300X", 1307e12, 192e9),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """Several devices of one kind."""
+
+    count: int
+    each: Accelerator
+
+    def __str__(self) -> str:
+        """Return their name on the command line."""
+        return f"{self.count} x {self.each.name}"
+
+
+def devices_of(phrase: str) -> Devices:
+    """Parse a phrase such as ``8 x H100``; ``here`` is this machine, which is measured.
+
+    Raises:
+        InvalidInput: The device is unknown; the message lists the known ones.
+    """
+    found = re.fullmatch(r"\s*(?:(\d+)\s*[xX*]\s*)?([\w -]*\w)\s*", phrase)
+    count, name = (int(found[1] or 1), re.sub(r"[ -]", "", found[2]).lower()) if found else (0, "")
+    if name == HERE and count == 1:
+        machine = this_machine()
+        memory = None if machine.free_mb is None else machine.free_mb * 1e6
+        kind = "cpu" if machine.device == "cpu" else "cuda"
+        name = f"this machine ({machine.device})"
+        return Devices(1, Accelerator(name, machine.flops_batch, memory, measured=True, kind=kind))
+    if count < 1 or name not in ACCELERATORS:
+        known = ", ".join(each.name for each in ACCELERATORS.values())
+        raise InvalidInput(f"expected hardware such as '8 x H100', or {HERE!r}; got {phrase!r}. Known are: {known}.")
+    return Devices(count, ACCELERATORS[name])

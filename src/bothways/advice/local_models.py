@@ -1,4 +1,4 @@
-"""Models that can be loaded without a download: of installed packages, of the local hub cache, and in folders here."""
+"""Models that load without a download: in installed packages, in the local hub cache, and in folders here."""
 
 import os
 from collections.abc import Iterator
@@ -12,19 +12,19 @@ from bothways.checkpoints.schema import OURS
 from bothways.errors import BothwaysError
 from bothways.families import FAMILIES
 
-MOST_FOLDERS = 5000  # that are looked at, so that a large home folder costs no time
+MAX_FOLDERS = 5000  # so that a large home folder costs no time
 
 
 @dataclass(frozen=True, slots=True)
 class LocalModel:
-    """A model that can be loaded without a download.
+    """A model that loads without a download.
 
     Attributes:
-        name: What `bothways.load` finds it by: its hub name, or a folder.
+        name: Its name for `bothways.load`: a hub name, or a folder.
         family: Its ``model_type``; empty for a model of several parts.
-        task: What it was trained for here; empty for others.
-        commit: On the hub, where it came from there.
-        by_name: Whether the name is enough; otherwise the commit has to be given as the revision.
+        task: The task that it was trained for with this package; empty for others.
+        commit: Its commit on the hub, or None.
+        by_name: True if the name is enough; otherwise `bothways.load` needs the commit as the revision.
         weights_mb: Size of its weights on disk, in MB of a million bytes.
     """
 
@@ -37,29 +37,29 @@ class LocalModel:
 
 
 def find_local_models(folder: str | Path = ".") -> tuple[LocalModel, ...]:
-    """List the models that can be loaded without a download, and the size of each.
+    """List the models that load without a download, with the size of each.
 
     Args:
-        folder: Where to look for model folders, in it and in the folders in it.
+        folder: A folder to search for model folders, two levels deep.
     """
     cached = (
         found
         for each in cached_models()
-        if (found := _at_hand(each.folder, each.name, each.commit, by_name=each.by_name)) is not None
+        if (found := _local_model(each.folder, each.name, each.commit, by_name=each.by_name)) is not None
     )
     return (*cached, *_in_folders(Path(folder)))
 
 
 def _in_folders(root: Path) -> Iterator[LocalModel]:
     inside: list[Path] = []
-    for path in islice(_folders(root), MOST_FOLDERS):
-        found = _at_hand(path, str(path))
+    for path in islice(_folders(root), MAX_FOLDERS):
+        found = _local_model(path, str(path))
         if found is None:
             inside.append(path)
         else:
             yield found
-    for path in islice((below for each in inside for below in _folders(each)), MOST_FOLDERS):
-        found = _at_hand(path, str(path))
+    for path in islice((below for each in inside for below in _folders(each)), MAX_FOLDERS):
+        found = _local_model(path, str(path))
         if found is not None:
             yield found
 
@@ -73,7 +73,7 @@ def _folders(root: Path) -> Iterator[Path]:
     yield from (root / name for name in names)
 
 
-def _at_hand(folder: Path, name: str, commit: str | None = None, *, by_name: bool = True) -> LocalModel | None:
+def _local_model(folder: Path, name: str, commit: str | None = None, *, by_name: bool = True) -> LocalModel | None:
     try:
         config = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
         ours = read_json(folder / OURS) if (folder / OURS).is_file() else {}
@@ -85,7 +85,7 @@ def _at_hand(folder: Path, name: str, commit: str | None = None, *, by_name: boo
 
 
 def _weights_bytes(folder: Path) -> int:
-    """Bytes of the weights of a model, its parts included: safetensors, else pickles."""
+    """Return the bytes of a model's weights, its parts included: safetensors, else pickles."""
     for kind in ("*.safetensors", "*.bin"):
         size = sum(path.stat().st_size for path in folder.rglob(kind) if path.is_file())
         if size:

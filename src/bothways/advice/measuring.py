@@ -1,18 +1,32 @@
-"""Speed and memory of models on this machine, each built at random weights in a process of its own."""
+"""Speed and memory of models on this machine, each built with random weights in a process of its own."""
 
 import json
+import os
+import platform
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from pathlib import Path
 
-from bothways.advice.cards import full_name
-from bothways.errors import BothwaysError, InvalidInput, OutOfMemory, UnsupportedConfig
-from bothways.families import FAMILIES
-from bothways.families.catalogue import find_published
+from bothways.advice.cards import ModelCard, card, find_config, find_model
+from bothways.advice.costs import flops_per_token
+from bothways.advice.ranking import YARDSTICKS, published_accuracy
+from bothways.errors import BothwaysError, InvalidInput, OutOfMemory
+from bothways.progress import progress
 
 WORKER = ("-m", "bothways.advice.worker")
+
+# The models that people usually choose between.
+USUAL = (
+    "google-bert/bert-base-uncased",
+    "distilbert/distilbert-base-uncased",
+    "albert/albert-base-v2",
+    "FacebookAI/roberta-base",
+    "google/electra-small-discriminator",
+    "microsoft/deberta-v3-small",
+    "answerdotai/ModernBERT-base",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +35,11 @@ class Job:
 
     Attributes:
         name: The model's hub name.
-        family: Its family.
-        settings: What its ``config.json`` says.
+        family: Its ``model_type``.
+        settings: Its ``config.json``.
         lengths: Tokens of a text; speed is measured at each.
         batch: Texts in a batch.
         seconds: Time to spend on each figure.
-        kind: Forward passes, or training steps at the greatest length (memory only).
     """
 
     name: str
@@ -35,17 +48,16 @@ class Job:
     lengths: tuple[int, ...] = (128,)
     batch: int = 8
     seconds: float = 0.5
-    kind: Literal["inference", "training"] = "inference"
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Speed at one length: medians over repeats.
+    """Median speed at one length.
 
     Attributes:
         length: Tokens of a text.
-        latency_ms: Of one text alone, tokenisation not included.
-        tokens_per_second: Of a batch.
+        latency_ms: Time for one text, without tokenisation.
+        tokens_per_second: Speed of a batch.
     """
 
     length: int
@@ -61,9 +73,9 @@ class Measured:
         name: The model's hub name.
         batch: Texts in a batch.
         threads: CPU threads that torch used.
-        speeds: For each length; empty for training.
-        runtime_bytes: Resident memory before the model was built; None where the system does not say.
-        peak_bytes: Most resident memory of the process; None where the system does not say.
+        speeds: Speed at each length.
+        runtime_bytes: Resident memory before the model was built; None if the system does not report it.
+        peak_bytes: Peak resident memory of the process; None if the system does not report it.
     """
 
     name: str
@@ -74,61 +86,145 @@ class Measured:
     peak_bytes: int | None
 
 
-def job_for(
-    name: str, *, lengths: Sequence[int] = (128,), batch: int = 8, seconds: float = 0.5, training: bool = False
-) -> Job:
+def job_for(name: str, *, lengths: Sequence[int] = (128,), batch: int = 8, seconds: float = 0.5) -> Job:
     """Return the job that measures a model of the catalogue.
 
     Raises:
-        UnknownModel: No such model in the catalogue.
-        UnsupportedConfig: Its family is not built here.
-        InvalidInput: A length is below 1 or more than the model reads, or the batch or time is not positive.
+        UnknownModel: The catalogue has no such model.
+        InvalidInput: A length, the batch or the time is out of range.
     """
-    full = full_name(name)
-    found = find_published(FAMILIES.values(), full)
-    if found is None:
-        raise UnsupportedConfig(f"{full} is of a family that is not built here, so it cannot be measured.")
-    family, published = found
+    family, published = find_model(name)
     limit = family.config(published.settings).max_length
     if not lengths or min(lengths) < 1 or (limit is not None and max(lengths) > limit):
-        raise InvalidInput(f"lengths must lie from 1 to {limit or 'any number'} for {full}, but they are {lengths}.")
+        raise InvalidInput(f"lengths for {published.name} must lie from 1 to {limit or 'any number'}, got {lengths}.")
     if batch < 1 or not seconds > 0:
-        raise InvalidInput(f"batch must be at least 1 and seconds above 0, but they are {batch} and {seconds}.")
-    kind: Literal["inference", "training"] = "training" if training else "inference"
-    return Job(full, family.model_type, published.settings, tuple(lengths), batch, seconds, kind)
+        raise InvalidInput(f"batch must be at least 1 and seconds above 0, got {batch} and {seconds}.")
+    return Job(published.name, family.model_type, published.settings, tuple(lengths), batch, seconds)
 
 
 def measure(job: Job) -> Measured:
     """Do one job in a process of its own.
 
     Raises:
-        OutOfMemory: The system ended the process, or it could not get the memory it needed.
+        OutOfMemory: The system ended the process, or it could not allocate memory.
         BothwaysError: The process failed otherwise; the message is its last line.
     """
     done = subprocess.run(
-        [sys.executable, *WORKER],
-        input=json.dumps(asdict(job)),
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, *WORKER], input=json.dumps(asdict(job)), capture_output=True, text=True, check=False
     )
     if done.returncode == 0:
-        return _measured(job, json.loads(done.stdout))
+        found = json.loads(done.stdout)
+        speeds = tuple(Speed(**speed) for speed in found.pop("speeds"))
+        return Measured(name=job.name, batch=job.batch, speeds=speeds, **found)
     last = (done.stderr.strip().splitlines() or ["no message"])[-1]
     if done.returncode == -9 or "can't allocate memory" in last or last.startswith("MemoryError"):
         raise OutOfMemory(
             f"{job.name} with {job.batch} texts of {max(job.lengths)} tokens does not fit into the memory of this "
-            "machine. Take fewer or shorter texts, or a smaller model."
+            "machine. Give fewer or shorter texts, or a smaller model."
         )
     raise BothwaysError(f"measuring {job.name} failed: {last}")
 
 
-def _measured(job: Job, found: Mapping[str, Any]) -> Measured:
-    return Measured(
-        name=job.name,
-        batch=job.batch,
-        threads=found["threads"],
-        speeds=tuple(Speed(**speed) for speed in found["speeds"]),
-        runtime_bytes=found["runtime_bytes"],
-        peak_bytes=found["peak_bytes"],
-    )
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The machine of the measurements."""
+
+    processor: str
+    cores: int
+    threads: int
+    python: str
+    torch: str
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedModel:
+    """One model of a comparison.
+
+    Attributes:
+        card: Its card in the catalogue.
+        flops_per_token: Counted at each length of the comparison.
+        measured: Its speed at each length, and its memory.
+        accuracy: Published, on the yardstick for English models; None if nobody published one.
+    """
+
+    card: ModelCard
+    flops_per_token: tuple[float, ...]
+    measured: Measured
+    accuracy: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelComparison:
+    """Models measured in the same way.
+
+    Attributes:
+        models: In the order of the request.
+        lengths: Tokens of a text.
+        batch: Texts in a batch.
+        yardstick: Measure of the published accuracies.
+        machine: The machine of the measurements.
+    """
+
+    models: tuple[ComparedModel, ...]
+    lengths: tuple[int, ...]
+    batch: int
+    yardstick: str
+    machine: Machine
+
+
+def compare_models(
+    names: Sequence[str] = (),
+    *,
+    lengths: Sequence[int] = (32, 128, 512),
+    batch: int = 8,
+    seconds: float = 0.5,
+    show_progress: bool | None = None,
+) -> ModelComparison:
+    """Measure models one after the other, each with random weights in a process of its own.
+
+    Args:
+        names: Models of the catalogue; `USUAL` when empty.
+        lengths: Tokens of a text.
+        batch: Texts in a batch.
+        seconds: Time to spend on each figure.
+        show_progress: Force the progress bar on or off; by default it shows on a terminal only.
+
+    Raises:
+        UnknownModel: A name is not in the catalogue.
+        InvalidInput: A length, the batch or the time is out of range, or a model is named twice.
+        OutOfMemory: A model does not fit.
+    """
+    ordered = tuple(sorted(set(lengths)))
+    jobs = [job_for(name, lengths=ordered, batch=batch, seconds=seconds) for name in names or USUAL]
+    if len({job.name for job in jobs}) < len(jobs):
+        raise InvalidInput(f"each model may be named once, got {', '.join(job.name for job in jobs)}.")
+    found: list[Measured] = []
+    with progress("measuring", len(jobs), show=show_progress) as bar:
+        for job in jobs:
+            bar.advance(0, job.name)
+            found.append(measure(job))
+            bar.advance(1)
+    models = tuple(_compared(each, ordered) for each in found)
+    return ModelComparison(models, ordered, batch, str(YARDSTICKS["english"]), _machine(found[0].threads))
+
+
+def _compared(measured: Measured, lengths: Sequence[int]) -> ComparedModel:
+    known, (_, config) = card(measured.name), find_config(measured.name)
+    operations = tuple(flops_per_token(config, length) for length in lengths)
+    score = published_accuracy(known, "english")
+    return ComparedModel(known, operations, measured, None if score is None else score.value)
+
+
+def _machine(threads: int) -> Machine:
+    import torch
+
+    return Machine(_processor(), os.cpu_count() or 1, threads, platform.python_version(), torch.__version__)
+
+
+def _processor() -> str:
+    listing = Path("/proc/cpuinfo")
+    if listing.is_file():
+        for line in listing.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,15 +1,17 @@
 """Plans of pre-training runs: tokens, passes over the corpus, memory, hours and money, before a run starts."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from bothways.advice.accelerators import Devices
-from bothways.advice.dry import count_flops
-from bothways.advice.plan_memory import sequences_at_once, training_memory
+import torch
+
+from bothways.advice.costs import FLOAT32, TRAINING_COPIES, TrainingMemory, cost, flops_per_token
+from bothways.advice.hardware import Devices
 from bothways.encoder.config import EncoderConfig
 from bothways.errors import InvalidInput
 from bothways.families.catalogue import count_parts
+from bothways.objectives.vocabulary import rows_of_chunk
 from bothways.pretraining.models import check_lengths, narrowed, published_settings
 from bothways.pretraining.recipes import (
     RECIPES,
@@ -17,24 +19,27 @@ from bothways.pretraining.recipes import (
     MaskedLanguageModelling,
     PermutationLanguageModelling,
     Phase,
+    PretrainingTask,
     ReplacedTokenDetection,
     ScaledRecipe,
 )
+from bothways.training.objective import micro_batch_tokens
+from bothways.training.options import TrainingOptions
 
-# Part of an accelerator's peak that training reaches where nobody states or measured it.
+# Share of an accelerator's peak that training reaches, unless stated or measured.
 UTILISATION = 0.4
-# Part of the memory that a plan fills.
+# Share of the memory that a plan fills.
 _FILLED = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Rates that the hours and the price of a plan rest on.
+    """Rates behind the hours and the price of a plan.
 
     Attributes:
-        utilisation: Part of the devices' peak rate that is reached.
-        tokens_per_second: Of one device, measured; replaces peak and utilisation.
-        price_per_hour: Of one device, in whatever money.
+        utilisation: Share of the devices' peak rate.
+        tokens_per_second: Measured speed of one device, instead of peak and utilisation.
+        price_per_hour: Price of one device, in any currency.
     """
 
     utilisation: float = UTILISATION
@@ -48,10 +53,10 @@ class PlannedPhase:
 
     Attributes:
         phase: The phase.
-        micro_batch: Sequences that one device takes at once: as many as pre-training does, or fewer where they do not
-            fit; None where not even one fits, or no memory is known.
+        micro_batch: Sequences that one device takes at once: as in pre-training, or fewer if they do not fit; None if
+            not even one fits, or the memory is unknown.
         accumulation: Micro-batches of a device in an update.
-        memory: Bytes that one of them takes on a device, with weights, gradients and moments.
+        memory: Bytes of a micro-batch on a device, with weights, gradients and moments.
         seconds: Time of the phase.
     """
 
@@ -68,16 +73,16 @@ class Plan:
 
     Attributes:
         scaled: The recipe.
-        devices: Where it runs.
-        parameters: Of the encoder that is kept.
-        trained: Of all that is trained: with a generator.
-        flops_per_token: Of training, backward pass included.
-        phases: On the devices.
+        devices: The devices.
+        parameters: Parameters of the encoder that is kept.
+        trained: Parameters that are trained, a generator's included.
+        flops_per_token: Operations of training, backward pass included.
+        phases: The phases on the devices.
         passes: Passes over the published corpus.
-        ratios: Tokens read, as a multiple of those of other published recipes: as they are, and with all sequences
-            counted as of 512 tokens.
-        rates: What hours and price rest on.
-        price: Of all devices for the time, if one device's is known.
+        ratios: Tokens read as a multiple of those of other published recipes: as they are, and with all sequences
+            counted as 512 tokens.
+        rates: The rates behind hours and price.
+        price: Price of all devices, if the price of one is known.
     """
 
     scaled: ScaledRecipe
@@ -93,7 +98,7 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """Time of the whole."""
+        """Time of all phases."""
         return sum(each.seconds for each in self.phases)
 
 
@@ -109,8 +114,8 @@ def plan(
 
     Args:
         scaled: The recipe.
-        devices: Where it runs.
-        rates: What hours and price rest on.
+        devices: The devices.
+        rates: The rates behind hours and price.
         shard: Divide parameters, gradients and moments among the devices.
         activation_checkpointing: Compute layers again for the backward pass: less memory, and up to a third more
             operations.
@@ -127,7 +132,7 @@ def plan(
     config, generator = _configs(scaled)
     lengths = {phase.length for phase in scaled.course.phases}
     repeats = activation_checkpointing
-    flops = {length: _flops_per_token(scaled, config, generator, length, repeats=repeats) for length in lengths}
+    flops = {length: _training_flops(scaled, config, generator, length, repeats=repeats) for length in lengths}
     models = (config,) if generator is None else (config, generator)
     shards = devices.count if shard else 1
     phases = tuple(
@@ -151,7 +156,6 @@ def plan(
 
 
 def _configs(scaled: ScaledRecipe) -> tuple[EncoderConfig, EncoderConfig | None]:
-    """Return the encoder, and the generator of replaced token detection."""
     family, settings = published_settings(scaled)
     generator = None
     if isinstance(scaled.task, ReplacedTokenDetection):
@@ -159,15 +163,14 @@ def _configs(scaled: ScaledRecipe) -> tuple[EncoderConfig, EncoderConfig | None]
     return family.config(settings), generator
 
 
-def _flops_per_token(
+def _training_flops(
     scaled: ScaledRecipe, config: EncoderConfig, generator: EncoderConfig | None, length: int, *, repeats: bool
 ) -> float:
-    """Return the operations of an update for each of its tokens, backward pass included."""
+    """Return the operations per token of an update, backward pass included."""
 
     def trained(encoder: EncoderConfig) -> float:
-        """Forward and backward pass of an encoder; repeated are all layers but the last."""
         passes = 3 + repeats * (encoder.layers - 1) / encoder.layers
-        return passes * count_flops(encoder, 1, length) / length
+        return passes * flops_per_token(encoder, length)
 
     logits = 2.0 * config.vocabulary * config.embedding.width
     match scaled.task:
@@ -179,7 +182,7 @@ def _flops_per_token(
         case PermutationLanguageModelling(partial=partial):
             return trained(config) * (1 + 1 / partial) + 3 * logits / partial
         case DistilledMaskedLM(masking=masking):
-            teacher = count_flops(replace(config, layers=2 * config.layers), 1, length) / length
+            teacher = flops_per_token(replace(config, layers=2 * config.layers), length)
             return trained(config) + teacher + 4 * masking.fraction * logits
 
 
@@ -200,7 +203,7 @@ def _planned(
     own = -(-phase.batch // devices.count)
     if devices.each.memory is None:
         return PlannedPhase(phase, None, None, None, seconds)
-    size = min(own, sequences_at_once(scaled.task, phase.length, devices.each.kind))
+    size = min(own, _sequences_at_once(scaled.task, phase.length, devices.each.kind))
     while True:
         needed = training_memory(
             scaled.task, models, (size, phase.length), devices.each.kind, shards, checkpointing=checkpointing
@@ -223,3 +226,60 @@ def _ratios(scaled: ScaledRecipe) -> dict[str, tuple[float, float]]:
         for name, other in RECIPES.items()
         if name != scaled.recipe.name or scaled.scale != "published"
     }
+
+
+def _sequences_at_once(task: PretrainingTask, length: int, device: str) -> int:
+    """Return the full sequences of a micro-batch of `Pretrainer`; at least one."""
+    tokens = micro_batch_tokens(TrainingOptions().max_tokens, torch.device(device))
+    return max(1, tokens // (length + _remembered(task)))
+
+
+def training_memory(
+    task: PretrainingTask,
+    models: Sequence[EncoderConfig],
+    size: tuple[int, int],
+    device: str,
+    shards: int,
+    *,
+    checkpointing: bool = False,
+) -> float:
+    """Return the bytes of a training step in float32 on each device.
+
+    Args:
+        task: The pre-training task.
+        models: The encoder, and a generator if there is one; the last one predicts tokens.
+        size: Sequences in a micro-batch, and tokens of each.
+        device: The type of device in torch.
+        shards: Devices that share weights, gradients and moments.
+        checkpointing: Activation checkpointing.
+    """
+    batch, length = size
+    total = 0.0
+    for config in models:
+        # Keys and values of remembered tokens, and the second stream of targets, take about as much as these tokens.
+        read = length + _remembered(task)
+        training = cost(config, batch=batch, length=read, activation_checkpointing=checkpointing).training
+        total += training.peak if shards == 1 else _sharded(training, config, shards)
+    if isinstance(task, ReplacedTokenDetection) and task.embeddings == "shared":
+        total -= TRAINING_COPIES * FLOAT32 * models[-1].vocabulary * models[-1].embedding.width / shards
+    return total + _predictions(task, models[-1], batch * length, torch.device(device))
+
+
+def _remembered(task: PretrainingTask) -> int:
+    return task.memory if isinstance(task, PermutationLanguageModelling) else 0
+
+
+def _predictions(task: PretrainingTask, config: EncoderConfig, tokens: int, device: torch.device) -> float:
+    """Return the bytes of a chunk of logits, and of the output table's gradient."""
+    share = 1 / task.partial if isinstance(task, PermutationLanguageModelling) else task.masking.fraction
+    rows = min(math.ceil(share * tokens), rows_of_chunk(device, config.vocabulary))
+    return FLOAT32 * config.vocabulary * (rows + config.embedding.width)
+
+
+def _sharded(training: TrainingMemory, config: EncoderConfig, shards: int) -> float:
+    """Return the peak of a device in sharded training: in a pass, or in a validation with whole weights."""
+    held = (training.weights + training.kept_weights + training.optimizer) / shards
+    embedding, others = (FLOAT32 * count for count in count_parts(config))
+    # The embedding and its gradient, the layer that computes and the one being fetched.
+    gathered = 2 * embedding + 2 * others / config.layers
+    return held + max(training.gradients / shards + gathered + training.activations, training.weights)

@@ -4,40 +4,43 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from bothways.advice.cards import ModelCard
-from bothways.advice.costs import find_config
-from bothways.advice.dry import count_flops
-from bothways.advice.facts import Measure, Score, published_facts
+from bothways.advice.cards import Language, Measure, ModelCard, Score, find_config, published_facts
+from bothways.advice.costs import flops_per_token
 from bothways.advice.tasks import TaskAdvice
 from bothways.choices import Constraint as Constraint
-from bothways.encoder.config import EncoderConfig
 
 CONSTRAINTS: tuple[Constraint, ...] = get_args(Constraint)
 BASELINE = "google-bert/bert-base-uncased"
 TEXT_TOKENS = 128
-LONGEST = 8192  # of a text that figures are given for; more only where somebody asks what it costs
+MAX_TEXT_TOKENS = 8192  # figures for longer texts are given only on request
+
+# The one result that nearly all models of a language share.
+YARDSTICKS: dict[Language, Measure] = {
+    "english": Measure("MNLI", "accuracy, matched", "dev"),
+    "multilingual": Measure("XNLI", "mean accuracy over 15 languages, trained in English", "test"),
+    "french": Measure("XNLI", "accuracy in French", "test"),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """One model that fits, with what speaks for and against it.
+    """A recommended model with its figures.
 
     Attributes:
         name: Its hub name.
-        reasons: Why it stands where it stands.
-        accuracy: Published, on the recommendation's yardstick, in percent; None where the catalogue has none.
-        context: Most tokens that it reads at once; None where there is no limit.
+        reasons: Why it has its rank.
+        accuracy: Published, on the recommendation's yardstick, in percent; None if unpublished.
+        context: Maximum tokens read at once; None without a limit.
         flops_per_token: Counted, at the recommendation's length.
-        memory_mb: Of a process that reads one text, in MB: estimated; where it was measured, with batches of 8 texts.
-        latency_ms: Of one text, measured; None where that was not asked for.
-        tokens_per_second: Of a batch, measured; None likewise.
-        estimated_latency_ms: Of one text, from its counted operations and the speed of a machine; None without one.
-        estimated_tokens_per_second: Of a batch, likewise.
-        training_mb: The least memory of a process that fine-tunes it with AdamW in float32, in MB: the runtime and five
-            times the weights. Activations come on top.
-        commit: On the hub: the one that is at hand, else one that the catalogue knows; None where neither does.
-        at_hand: Whether it can be loaded without a download.
-        command: How to get it on the command line; empty where it is at hand.
+        memory_mb: Memory of a process that reads one text, in MB, estimated; if measured, with batches of 8 texts.
+        latency_ms: Measured time for one text; None without a measurement.
+        tokens_per_second: Measured speed of a batch; None without a measurement.
+        estimated_latency_ms: Time for one text, from its operations and the machine's speed; None without a machine.
+        estimated_tokens_per_second: Speed of a batch, estimated likewise.
+        training_mb: Minimum memory of a process that fine-tunes it with AdamW in float32, in MB, without activations.
+        commit: The local commit on the hub, else the one in the catalogue; None if neither is known.
+        local: True if it loads without a download.
+        command: The command that downloads it; empty if it is local.
     """
 
     name: str
@@ -52,47 +55,56 @@ class Ranked:
     estimated_tokens_per_second: float | None = None
     training_mb: float = 0.0
     commit: str | None = None
-    at_hand: bool = False
+    local: bool = False
     command: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCandidate:
-    """A model with what is known of it before anything is measured."""
+    """A model with everything known before a measurement."""
 
     card: ModelCard
     score: Score | None
     figures: Ranked
 
     def length(self, wanted: int) -> int:
-        """Tokens of a text that its figures are given for: as many as wanted, if it reads them at once."""
+        """Return the tokens of a text that its figures refer to: ``wanted``, or its limit if that is less."""
         return min(wanted, self.figures.context or wanted)
 
 
+def published_accuracy(card: ModelCard, language: Language) -> Score | None:
+    """Return the score on the yardstick of a language."""
+    return next((score for score in card.scores if score.measure == YARDSTICKS[language]), None)
+
+
 def in_order(candidates: Sequence[ModelCandidate], advice: TaskAdvice, constraint: Constraint) -> list[ModelCandidate]:
-    """Candidates, the best first."""
+    """Return candidates, the best first."""
 
     def key(candidate: ModelCandidate) -> tuple[float, ...]:
-        embedder_last = advice.embeds and candidate.card.made_for != "embedding"
-        return (float(embedder_last), *_ORDERS[constraint](candidate, candidates))
+        other_than_embedder = advice.embeds and candidate.card.made_for != "embedding"
+        return (float(other_than_embedder), *_key(candidate, candidates, constraint))
 
     return sorted(candidates, key=key)
 
 
-def _by_accuracy(candidate: ModelCandidate, _: Sequence[ModelCandidate]) -> tuple[float, ...]:
-    return (-(candidate.figures.accuracy or 0.0), candidate.figures.flops_per_token)
-
-
-def _by_price(
-    price: Callable[[Ranked], float],
-) -> Callable[[ModelCandidate, Sequence[ModelCandidate]], tuple[float, ...]]:
-    """Those that no other beats in price and accuracy first, the cheapest of them in front."""
-
-    def order(candidate: ModelCandidate, all_of_them: Sequence[ModelCandidate]) -> tuple[float, ...]:
-        beaten = _beaten_by(candidate, all_of_them, price) is not None
-        return (float(beaten), price(candidate.figures), -(candidate.figures.accuracy or 0.0))
-
-    return order
+def _key(candidate: ModelCandidate, candidates: Sequence[ModelCandidate], constraint: Constraint) -> tuple[float, ...]:
+    figures, lineage = candidate.figures, candidate.card.lineage
+    accuracy = figures.accuracy or 0.0
+    match constraint:
+        case "accuracy":
+            return (-accuracy, figures.flops_per_token)
+        case "pretraining":
+            return (float(lineage is None or not lineage.pretraining), figures.flops_per_token)
+        case "research":
+            # The model of each lineage nearest to BERT-base, then the second nearest, the oldest first.
+            relatives = [other for other in candidates if other.card.title == candidate.card.title]
+            nearer = sorted(relatives, key=_from_base).index(candidate)
+            without = lineage is None or not lineage.research
+            return (float(without), float(nearer), float(candidate.card.year), _from_base(candidate))
+        case _:
+            # Models that no other beats in both price and accuracy first, the cheapest of them in front.
+            price = _PRICES[constraint]
+            return (float(_beaten_by(candidate, candidates, price) is not None), price(figures), -accuracy)
 
 
 def _beaten_by(
@@ -107,47 +119,15 @@ def _beaten_by(
     return None
 
 
-def _by_pretraining(candidate: ModelCandidate, _: Sequence[ModelCandidate]) -> tuple[float, ...]:
-    lineage = candidate.card.lineage
-    return (float(lineage is None or not lineage.pretraining), candidate.figures.flops_per_token)
-
-
-def _by_research(candidate: ModelCandidate, others: Sequence[ModelCandidate]) -> tuple[float, ...]:
-    """Return the model of each lineage nearest to BERT-base, then the second nearest, the older first."""
-    card = candidate.card
-    without = card.lineage is None or not card.lineage.research
-    relatives = [other for other in others if other.card.title == card.title]
-    nearer = sorted(relatives, key=_from_base).index(candidate)
-    return (float(without), float(nearer), float(card.year or 9999), _from_base(candidate))
-
-
 def _from_base(candidate: ModelCandidate) -> float:
     _, base = find_config(BASELINE)
     return abs(candidate.figures.flops_per_token - flops_per_token(base, TEXT_TOKENS))
 
 
-def _latency(figures: Ranked) -> float:
-    return figures.flops_per_token if figures.latency_ms is None else figures.latency_ms
-
-
-def _memory(figures: Ranked) -> float:
-    return figures.memory_mb
-
-
-def _arithmetic(figures: Ranked) -> float:
-    return figures.flops_per_token
-
-
 _PRICES: dict[Constraint, Callable[[Ranked], float]] = {
-    "latency": _latency,
-    "memory": _memory,
-    "compute": _arithmetic,
-}
-_ORDERS: dict[Constraint, Callable[[ModelCandidate, Sequence[ModelCandidate]], tuple[float, ...]]] = {
-    "accuracy": _by_accuracy,
-    **{constraint: _by_price(price) for constraint, price in _PRICES.items()},
-    "pretraining": _by_pretraining,
-    "research": _by_research,
+    "latency": lambda figures: figures.flops_per_token if figures.latency_ms is None else figures.latency_ms,
+    "memory": lambda figures: figures.memory_mb,
+    "compute": lambda figures: figures.flops_per_token,
 }
 
 
@@ -159,7 +139,7 @@ def with_reasons(
     yardstick: Measure,
     free_mb: float | None = None,
 ) -> Ranked:
-    """Return the figures of a candidate, with reasons; ``free_mb`` is what a machine has free for it."""
+    """Return the figures of a candidate with reasons; ``free_mb`` is the free memory of the machine."""
     figures, card, lineage = candidate.figures, candidate.card, candidate.card.lineage
     reasons = [_accuracy_reason(candidate, yardstick), _arithmetic_reason(figures)]
     if figures.latency_ms is not None and figures.tokens_per_second is not None:
@@ -190,7 +170,7 @@ def _training_memory(figures: Ranked, free_mb: float | None) -> str:
 
 def _accuracy_reason(candidate: ModelCandidate, yardstick: Measure) -> str:
     if candidate.score is None:
-        return f"the catalogue has no value of it for {yardstick}"
+        return f"no published value for {yardstick} in the catalogue"
     source = published_facts().sources[candidate.score.source]
     return f"{yardstick.benchmark} {yardstick.split} accuracy {candidate.score.value:g} ({source})"
 
@@ -205,10 +185,5 @@ def _price_reason(candidate: ModelCandidate, better: ModelCandidate | None) -> s
     if better is None:
         return "no model here is both cheaper and more accurate"
     if candidate.score is None:
-        return "stands behind models whose accuracy is known"
+        return "ranked behind models with a published accuracy"
     return f"{better.card.name} is no dearer and no less accurate"
-
-
-def flops_per_token(config: EncoderConfig, length: int) -> float:
-    """Floating-point operations of a forward pass over one text, for each of its tokens."""
-    return count_flops(config, 1, length) / length

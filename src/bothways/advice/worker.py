@@ -1,47 +1,36 @@
-"""The other side of `bothways.advice.measuring`: one model in a process of its own, so that its memory is its own.
+"""The process that `bothways.advice.measuring` starts for each model, so that its memory is its own.
 
-Reads a job as JSON from standard input and writes what it measured as JSON to standard output.
-
-Shapes: B texts, n tokens of each, T = B x n packed tokens.
+It reads a job as JSON from standard input and writes the measurements as JSON to standard output.
 """
 
 import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from bothways.encoder import Encoder
 from bothways.families import family_of
 from bothways.packing import Packed, pack
-from bothways.training.loop import train
-from bothways.training.objective import MicroBatch, Update
-from bothways.training.options import TrainingOptions
 
-FEWEST, MOST = 3, 200  # repeats
+MIN_REPEATS, MAX_REPEATS = 3, 200
 _CPU = torch.device("cpu")
 
 
 def run(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Do the job; see `bothways.advice.measuring.Job` for its fields."""
+    """Do a `bothways.advice.measuring.Job`."""
     torch.manual_seed(0)
     config = family_of(job["family"]).config(job["settings"])
     before = resident_bytes("VmRSS")
-    encoder = Encoder(config)
-    batches = {length: random_texts(job["batch"], length, config.vocabulary) for length in job["lengths"]}
-    speeds = []
-    if job["kind"] == "training":
-        longest = batches[max(job["lengths"])]
-        options = TrainingOptions(epochs=1, learning_rate=2e-5, precision="float32", show_progress=False)
-        train(_Toy(encoder, longest), options)
-    else:
-        encoder.eval()
-        speeds = [speed_of(encoder, length, batch, job["seconds"]) for length, batch in batches.items()]
+    encoder = Encoder(config).eval()
+    speeds = [
+        speed_of(encoder, length, random_texts(job["batch"], length, config.vocabulary), job["seconds"])
+        for length in job["lengths"]
+    ]
     return {
         "runtime_bytes": before,
         "peak_bytes": resident_bytes("VmHWM"),
@@ -51,9 +40,9 @@ def run(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resident_bytes(kind: str) -> int | None:
-    """Memory of this process in bytes: ``VmRSS`` now, ``VmHWM`` at its most; None where the system does not say.
+    """Return the memory of this process: ``VmRSS`` now, ``VmHWM`` at its peak; None if the system does not report it.
 
-    Not ``ru_maxrss``, which on Linux begins with the memory of the process that started this one.
+    On Linux, ``ru_maxrss`` would begin with the memory of the parent process.
     """
     status = Path("/proc/self/status")
     if not status.is_file():
@@ -63,7 +52,7 @@ def resident_bytes(kind: str) -> int | None:
 
 
 def random_texts(count: int, length: int, vocabulary: int) -> Packed:
-    """Return a batch of so many texts of one length, with random tokens."""
+    """Return a batch of texts of one length, with random tokens."""
     ids = torch.randint(0, vocabulary, (count, length), generator=torch.Generator().manual_seed(0))
     return pack([row.numpy() for row in ids])
 
@@ -71,7 +60,7 @@ def random_texts(count: int, length: int, vocabulary: int) -> Packed:
 def speed_of(
     encoder: Encoder, length: int, batch: Packed, seconds: float, device: torch.device = _CPU
 ) -> dict[str, float]:
-    """Return the latency of one text and the tokens a second of a batch, medians over repeats."""
+    """Return the median latency of one text and the median tokens per second of a batch."""
     single = pack([batch.ids_T[:length].numpy()]).to(device)
     many_texts = batch.to(device)
 
@@ -87,46 +76,13 @@ def speed_of(
 
 
 def _median_seconds(call: Callable[[], object], budget: float) -> float:
-    call()  # the first call pays for what is set up once
+    call()  # warm-up
     times: list[float] = []
-    while len(times) < FEWEST or (sum(times) < budget and len(times) < MOST):
+    while len(times) < MIN_REPEATS or (sum(times) < budget and len(times) < MAX_REPEATS):
         start = time.perf_counter()
         call()
         times.append(time.perf_counter() - start)
     return statistics.median(times)
-
-
-class _Toy:
-    """Two updates on one batch: the second has everything in memory that a long run has."""
-
-    baseline: ClassVar = None
-    least_updates: ClassVar = 0
-
-    def __init__(self, module: Encoder, batch: Packed) -> None:
-        self._encoder, self._batch = module, batch
-
-    @property
-    def module(self) -> nn.Module:
-        return self._encoder
-
-    @property
-    def identity(self) -> Mapping[str, str | int | float | bool | None]:
-        return {}
-
-    def updates_per_epoch(self) -> int:
-        return 2
-
-    def updates(self, epoch: int, start: int) -> Iterator[Update[Packed]]:
-        del epoch
-        step = Update((MicroBatch(self._batch, float(len(self._batch.lengths)), sum(self._batch.lengths)),))
-        yield from [step] * (2 - start)
-
-    def loss(self, payload: Packed) -> Tensor:
-        hidden_TH: Tensor = self._encoder(payload)
-        return hidden_TH.square().mean()
-
-    def validate(self) -> None:
-        return None
 
 
 if __name__ == "__main__":

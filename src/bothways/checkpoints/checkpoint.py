@@ -1,10 +1,10 @@
-"""A checkpoint folder, opened: its family, its configuration and its weights under our names.
+"""An opened checkpoint folder: its family, its configuration and its weights under our names.
 
-What this package adds to the ecosystem's layout lies beside it in one file, ``bothways.json``.
+Everything that this package adds to the ecosystem's layout is in ``bothways.json``.
 """
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from bothways.checkpoints.decoders import refuse_decoder
 from bothways.checkpoints.exported import is_exported, no_weights
 from bothways.checkpoints.files import read_json, verify_checksums
 from bothways.checkpoints.hub import LocatedModel, locate
@@ -25,13 +24,23 @@ from bothways.encoder.config import EncoderConfig
 from bothways.encoder.encoder import Encoder
 from bothways.encoder.head_kinds import HeadKind, MaskedLMHeadKind
 from bothways.encoder.heads import Head, MaskedLMHead, Pooler, ScoreHead, new_head
-from bothways.errors import IncompatibleWeights, InvalidInput, TensorsLeftOver, UnsupportedConfig
-from bothways.families import Family, HeadName, family_of
+from bothways.errors import IncompatibleWeights, InvalidInput, TensorsLeftOver, UnknownModel, UnsupportedConfig
+from bothways.families import FAMILIES, Family, HeadName, family_of
 from bothways.families.config_keys import quantization_of
 from bothways.families.stored_heads import variants
 from bothways.families.weight_map import Ignored, expand, known_names, read_weights
 
 M = TypeVar("M", bound=nn.Module)
+
+# The model_type of widely used decoders, alone or behind an encoder.
+_DECODER_NAMES = """
+bart bigbird_pegasus blenderbot bloom codegen cohere ctrl deepseek_v3 falcon gemma gemma2 gemma3 gemma3_text glm gpt2
+gpt_bigcode gpt_neo gpt_neox gpt_oss gptj granite led llama llama4 longt5 m2m_100 mamba marian mbart mistral mixtral mpt
+mt5 nemotron olmo olmo2 openai-gpt opt pegasus phi phi3 prophetnet qwen2 qwen2_moe qwen3 qwen3_moe rwkv smollm3 stablelm
+starcoder2 t5 umt5 xglm
+"""
+DECODERS = frozenset(_DECODER_NAMES.split())
+ENDINGS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +48,14 @@ class Checkpoint:
     """An opened checkpoint.
 
     Attributes:
-        folder: Where it lies.
-        name: What the caller called it.
-        revision: The hub commit, where it came from there.
+        folder: The folder.
+        name: The caller's name for it.
+        revision: The hub commit, or None.
         settings: Its ``config.json``.
         family: Its family.
-        config: The encoder that it holds.
-        tensors: All of its tensors under the family's names, the encoder's always with the family's prefix.
-        extras: Its ``bothways.json``; empty where there is none.
+        config: The configuration of its encoder.
+        tensors: All tensors under the family's names, the encoder's always with the family's prefix.
+        extras: Its ``bothways.json``, or empty.
     """
 
     folder: Path
@@ -62,7 +71,7 @@ class Checkpoint:
         """Return the encoder with this checkpoint's weights.
 
         Raises:
-            IncompatibleWeights: Tensors are missing, left over, or of another shape than ``config.json`` says.
+            IncompatibleWeights: Tensors are missing, superfluous, or of another shape than in ``config.json``.
         """
         known = known_names(self.family.rows, self.config, self.family.prefix)
         left_over = sorted(name for name in self.tensors if name.startswith(self.family.prefix) and name not in known)
@@ -79,7 +88,7 @@ class Checkpoint:
         return self._remembered(encoder, Checkpoint.build_encoder)
 
     def build_pooler(self) -> Pooler | None:
-        """Return the pooler, or None where this checkpoint has no weights for one."""
+        """Return the pooler, or None if this checkpoint has no weights for one."""
         weights = {name.removeprefix("pooler."): value for name, value in self._encoder_weights(poolers=True).items()}
         if not weights:
             return None
@@ -90,8 +99,8 @@ class Checkpoint:
     def heads(self) -> tuple[HeadName, ...]:
         """Return the heads that this checkpoint has weights for.
 
-        Where families store two heads under the same names, ``architectures`` in ``config.json`` says which it is; a
-        checkpoint that leaves that open has both.
+        If a family stores two heads under the same names, ``architectures`` in ``config.json`` decides; a checkpoint
+        without it has both.
         """
         return tuple(name for name in self.family.heads if self._has_head(name))
 
@@ -99,10 +108,10 @@ class Checkpoint:
         """Return a trained head with this checkpoint's weights.
 
         Raises:
-            InvalidInput: The family has no such head; the message lists those that it has.
-            IncompatibleWeights: The checkpoint does not hold it, or not the whole of it.
-            UnsupportedConfig: A setting asks for a head that is not built, such as one with an output matrix that is
-                not tied to the token embedding.
+            InvalidInput: The family has no such head; the message lists its heads.
+            IncompatibleWeights: The checkpoint lacks all or some of its tensors.
+            UnsupportedConfig: A setting is not supported, such as an output matrix that is not tied to the token
+                embedding.
         """
         stored = self.family.head(name, self.settings)
         self._check_tied(stored.kind)
@@ -118,15 +127,15 @@ class Checkpoint:
         return self._remembered(fill(self.name, head, weights), Checkpoint.build_head, name)
 
     def build_score_head(self, name: str) -> ScoreHead:
-        """`build_head`, for a head that gives scores.
+        """Call `build_head` for a head that gives scores.
 
         Raises:
-            InvalidInput: It is one that gives vocabulary logits.
+            InvalidInput: The head gives vocabulary logits.
         """
         return _scoring(name, self.build_head(name))
 
     def build_masked_lm_head(self) -> MaskedLMHead:
-        """`build_head`, for the masked language modelling head.
+        """Call `build_head` for the masked language modelling head.
 
         Raises:
             InvalidInput: The family has none.
@@ -137,17 +146,17 @@ class Checkpoint:
         return head
 
     def new_score_head(self, name: str, labels: int = 1) -> ScoreHead:
-        """Return a head to train: what pre-training left of it (a pooler, in some families), the rest drawn.
+        """Return a head to train: pre-trained tensors (a pooler, in some families), the rest random.
 
-        Its outputs are always drawn: those of a trained head are bound to labels, which are not these.
+        Its output layer is always random: that of a trained head belongs to other labels.
 
         Args:
-            name: Which head of the family.
-            labels: How many labels it tells apart, for a head that gives a score for each.
+            name: Name of the head.
+            labels: Number of labels, for a head that gives a score for each.
 
         Raises:
-            InvalidInput: The family has no such head, or it is one that gives vocabulary logits.
-            UnsupportedConfig: A setting asks for a head that is not built.
+            InvalidInput: The family has no such head, or it gives vocabulary logits.
+            UnsupportedConfig: A setting is not supported.
         """
         head = _scoring(name, new_head(self.config, self.family.head(name, self.settings).kind, labels))
         stored = self._head_weights(name)
@@ -158,11 +167,11 @@ class Checkpoint:
         return head
 
     def new_masked_lm_head(self) -> MaskedLMHead:
-        """Return a masked language modelling head to train: drawn anew, on the encoder's own token table.
+        """Return a random masked language modelling head on the encoder's own token table.
 
         Raises:
             InvalidInput: The family has none.
-            UnsupportedConfig: A setting asks for a head that is not built.
+            UnsupportedConfig: A setting is not supported.
         """
         kind = self.family.head("masked_lm", self.settings).kind
         self._check_tied(kind)
@@ -172,7 +181,7 @@ class Checkpoint:
         return head
 
     def score_count(self, name: str) -> int | None:
-        """Scores that a trained head gives, or None where this checkpoint has no such head.
+        """Return the number of scores of a trained head, or None if this checkpoint has no such head.
 
         Raises:
             InvalidInput: The family has no such head.
@@ -181,7 +190,7 @@ class Checkpoint:
         return None if output is None else output.shape[0]
 
     def unread(self) -> tuple[str, ...]:
-        """Tensors that belong neither to the encoder nor to any head that the family has."""
+        """Return the names of tensors that belong neither to the encoder nor to any head of the family."""
         known = known_names(self.family.rows, self.config, self.family.prefix)
         for head in self.family.heads:
             known |= self._head_names(head)
@@ -200,8 +209,7 @@ class Checkpoint:
         try:
             stored = self.family.head(name, self.settings)
         except UnsupportedConfig:
-            # Said when that head is asked for; the others are there all the same.
-            return False
+            return False  # `build_head` raises it
         with torch.device("meta"):
             head = new_head(self.config, stored.kind)
         free = self._free_tensors(name)
@@ -214,7 +222,7 @@ class Checkpoint:
         return {key.removeprefix("head."): value for key, value in weights.items()}
 
     def _free_tensors(self, name: str) -> Mapping[str, Tensor]:
-        """Return the tensors that may be this head's: all but those of other heads that ``config.json`` names."""
+        """Return the tensors that may belong to this head: all but those of other heads named in ``config.json``."""
         named = self.family.architecture_heads(self.settings)
         if name in named:
             return self.tensors
@@ -222,12 +230,12 @@ class Checkpoint:
         return {key: value for key, value in self.tensors.items() if key not in taken}
 
     def _own_names(self, name: str) -> set[str]:
-        """Names of a head's tensors, without those of the encoder (a pooler) that several heads read."""
+        """Return the names of a head's tensors, without those of the encoder (a pooler) that several heads read."""
         names = self._head_names(self.family.head_name(name))
         return {known for known in names if not known.startswith(self.family.prefix)}
 
     def _head_names(self, name: HeadName) -> set[str]:
-        """Names of a head's tensors in every form that it may take."""
+        """Return the names of a head's tensors in all of its variants."""
         return {
             known
             for stored in variants(name, self.family.heads[name])
@@ -250,19 +258,19 @@ def open_checkpoint(
     """Open a checkpoint in the ecosystem's layout: ``config.json`` beside ``model.safetensors``.
 
     Args:
-        name_or_path: A folder, or a name such as ``sentence-transformers/all-MiniLM-L6-v2``, or where it was found.
-        revision: The commit of a hub name; when None, the one that its download resolved.
-        download: Whether the hub may be asked for it.
-        allow_pickle: Whether a ``.bin`` file may be read, after a scan, where there is nothing else.
+        name_or_path: A folder, a name such as ``sentence-transformers/all-MiniLM-L6-v2``, or a located model.
+        revision: The commit of a hub name; when None, the one recorded by its download.
+        download: Allow a download from the hub.
+        allow_pickle: Read a ``.bin`` file if there is nothing else, after a scan.
 
     Raises:
-        UnknownModel: No such model, a file is missing, or its family is not known or one of decoders.
+        UnknownModel: There is no such model, a file is missing, or its family is unknown or one of decoders.
         InvalidInput: It is an ONNX export.
-        UnsafeCheckpoint: Its weights are a pickle, and that was not allowed or holds code.
-        CorruptCheckpoint: A file is truncated or altered.
-        IncompatibleWeights: Its configuration gives larger sizes than the weights have.
-        UnsupportedConfig: Its configuration asks for something that is not built.
-        OfflineError: It would have to be downloaded, and that was not asked for or failed.
+        UnsafeCheckpoint: Its weights are a pickle, which is not allowed or holds code.
+        CorruptCheckpoint: A file is truncated or was changed.
+        IncompatibleWeights: Its configuration has larger sizes than the weights.
+        UnsupportedConfig: A setting is not supported.
+        OfflineError: It needs a download that is not allowed or failed.
     """
     located = (
         name_or_path
@@ -272,7 +280,7 @@ def open_checkpoint(
     if is_exported(located.folder):
         raise no_weights(located.name, "open")
     settings = read_json(located.folder / "config.json")
-    refuse_decoder(settings)
+    _check_encoder(settings)
     family = family_of(settings.get("model_type"))
     config = family.config(settings)
     extras = read_json(located.folder / OURS) if (located.folder / OURS).is_file() else {}
@@ -284,10 +292,9 @@ def open_checkpoint(
 
 
 def _built(checkpoint: Checkpoint, folder: ModelFolder, build: Callable[..., M | None], *args: str) -> M:
-    """Build a part of a checkpoint from the tensors of its folder."""
     part = build(replace(checkpoint, tensors=folder.read()), *args)
     if part is None:
-        raise IncompatibleWeights(f"{str(folder.path)!r} lacks tensors that were read from it before. Put them back.")
+        raise IncompatibleWeights(f"{str(folder.path)!r} lacks tensors that it had before. Put them back.")
     return part
 
 
@@ -298,10 +305,10 @@ def _scoring(name: str, head: Head) -> ScoreHead:
 
 
 def warn_of_unread(checkpoint: Checkpoint) -> None:
-    """Warn where a checkpoint has tensors that nothing here reads; it may be more than its family says.
+    """Warn of tensors that are not read.
 
-    Raises:
-        TensorsLeftOver: As a warning.
+    Warns:
+        TensorsLeftOver: There are some.
     """
     left_over = list(checkpoint.unread())
     if left_over:
@@ -312,3 +319,37 @@ def warn_of_unread(checkpoint: Checkpoint) -> None:
             ),
             stacklevel=3,
         )
+
+
+def _check_encoder(settings: Mapping[str, object]) -> None:
+    """Check that a ``config.json`` does not describe a decoder.
+
+    Raises:
+        UnknownModel: It is of a family of decoders.
+        UnsupportedConfig: It is of a family of encoders, but generates text.
+    """
+    model_type = settings.get("model_type")
+    family = FAMILIES.get(model_type) if isinstance(model_type, str) else None
+    sign = _sign_of_decoder(settings, model_type, () if family is None else family.architectures)
+    if sign is None:
+        return
+    message = (
+        f"this is a decoder: config.json {sign}. Decoders generate text from left to right, and only encoders are read "
+        "here. To generate, open it with a library that runs decoders; to classify, tag, embed or search, take an "
+        f"encoder of one of the families {', '.join(FAMILIES)}, such as 'sentence-transformers/all-MiniLM-L6-v2'."
+    )
+    raise UnknownModel(message) if family is None else UnsupportedConfig(message)
+
+
+def _sign_of_decoder(settings: Mapping[str, object], model_type: object, encoders: Collection[str]) -> str | None:
+    """Return the sign of a decoder, or None."""
+    if isinstance(model_type, str) and model_type in DECODERS:
+        return f"names the model_type {model_type!r}"
+    for name in ("is_decoder", "is_encoder_decoder"):
+        if settings.get(name) is True:
+            return f"sets {name} to True"
+    architectures = settings.get("architectures")
+    named = architectures[0] if isinstance(architectures, list) and architectures else None
+    if isinstance(named, str) and named.endswith(ENDINGS) and named not in encoders:
+        return f"names the architecture {named!r}"
+    return None

@@ -1,8 +1,9 @@
-"""Reading the files of a checkpoint folder: JSON, safetensors (one file or shards), and the refused pickles."""
+"""Readers of a checkpoint folder's files: JSON, safetensors (one file or shards), and scanned pickles."""
 
 from __future__ import annotations
 
 import hashlib
+import pickle
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from bothways.errors import CorruptCheckpoint, IncompatibleWeights, UnknownModel, UnsafeCheckpoint
+from bothways.errors import (
+    CorruptCheckpoint,
+    IncompatibleWeights,
+    MissingDependency,
+    UnknownModel,
+    UnsafeCheckpoint,
+)
 from bothways.families.stored_heads import HEAD_FOLDER
 from bothways.reading import MIB, open_regular, parse_json, read_bytes
 
@@ -21,51 +28,49 @@ if TYPE_CHECKING:
 
 WEIGHTS = "model.safetensors"
 SHARD_INDEX = "model.safetensors.index.json"
-# The others of a model with weights in int8. Programs that do not know these find no weights, rather than too few.
+# The other weights of a model in int8, under a name that other programs do not read.
 FULL_WEIGHTS = "float32.safetensors"
 PICKLED = "pytorch_model.bin"
 PICKLED_INDEX = "pytorch_model.bin.index.json"
 HEAD_WEIGHTS = f"{HEAD_FOLDER}/{WEIGHTS}"
 
 # A model of 1,000 layers has 2 MiB; a million tensors have 60.
-_MOST_HEADER = 4 * MIB
+_MAX_HEADER = 4 * MIB
 
 
 def read_json(path: Path) -> dict[str, object]:
     """Return the JSON object in a file.
 
     Raises:
-        UnknownModel: The file is not there or cannot be read.
-        CorruptCheckpoint: It is not a JSON object in a regular file, or one too large.
+        UnknownModel: The file is missing or cannot be read.
+        CorruptCheckpoint: It is no JSON object in a regular file, or too large.
     """
     try:
         content = parse_json(read_bytes(path))
     except FileNotFoundError as error:
         raise UnknownModel(
-            f"a model folder must hold {path.name}, but {str(path.parent)!r} does not. "
-            "Give the folder that config.json and model.safetensors lie in."
+            f"expected {path.name} in the model folder {str(path.parent)!r}, but there is none. "
+            "Give the folder that holds config.json and model.safetensors."
         ) from error
     except ValueError as error:
-        raise CorruptCheckpoint(f"{str(path)!r} must be a JSON file, but it is not: {error}.") from error
+        raise CorruptCheckpoint(f"{str(path)!r} must be a JSON file: {error}.") from error
     if not isinstance(content, dict):
         raise CorruptCheckpoint(f"{str(path)!r} must hold a JSON object, but it holds a {type(content).__name__}.")
     return content
 
 
 def read_tensors(folder: Path, *, allow_pickle: bool = False) -> dict[str, Tensor]:
-    """All tensors of a checkpoint folder, mapped from disk and read when touched.
+    """Return all tensors of a checkpoint folder, memory-mapped.
 
     Args:
-        folder: Where ``model.safetensors``, or its shards and their index, lie.
-        allow_pickle: Whether ``pytorch_model.bin`` may be read where there is nothing else; it is scanned first.
+        folder: The folder of ``model.safetensors``, or of its shards and their index.
+        allow_pickle: Read ``pytorch_model.bin`` if there is nothing else, after a scan.
 
     Raises:
         UnknownModel: There are no weights.
-        UnsafeCheckpoint: There is only a pickle, and it was not allowed or holds code.
-        CorruptCheckpoint: A file is truncated or not what its name says.
+        UnsafeCheckpoint: There is only a pickle, which is not allowed or holds code.
+        CorruptCheckpoint: A file is truncated or of another format.
     """
-    from bothways.checkpoints.pickled import read_pickled
-
     if (folder / WEIGHTS).is_file():
         return read_safetensors(folder / WEIGHTS)
     if (folder / SHARD_INDEX).is_file():
@@ -80,15 +85,15 @@ def read_tensors(folder: Path, *, allow_pickle: bool = False) -> dict[str, Tenso
             "pickles in several parts are never read."
         )
     if pickled:
-        return read_pickled(folder / pickled)
-    raise UnknownModel(f"a model folder must hold {WEIGHTS} or {SHARD_INDEX}, but {str(folder)!r} holds neither.")
+        return _read_pickled(folder / pickled)
+    raise UnknownModel(f"expected {WEIGHTS} or {SHARD_INDEX} in the model folder {str(folder)!r}, found neither.")
 
 
 def read_head_tensors(folder: Path) -> dict[str, Tensor]:
-    """Return the linear map of a classifier beside the encoder, see `families.stored_heads.MEAN_HEAD`, if any.
+    """Return the linear map of a classifier beside the encoder (`families.stored_heads.MEAN_HEAD`), if any.
 
     Raises:
-        CorruptCheckpoint: The file is truncated or not what its name says.
+        CorruptCheckpoint: The file is truncated or of another format.
     """
     path = folder / HEAD_WEIGHTS
     if not path.is_file():
@@ -97,28 +102,28 @@ def read_head_tensors(folder: Path) -> dict[str, Tensor]:
 
 
 def sha256_of(path: Path) -> str:
-    """Hexadecimal SHA-256 of a file's bytes.
+    """Return the hexadecimal SHA-256 of a file.
 
     Raises:
         CorruptCheckpoint: It is no regular file.
-        UnknownModel: It may not be read.
+        UnknownModel: It cannot be read.
     """
     with open_regular(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def fingerprint(folder: Path) -> str:
-    """SHA-256 of the weight files of a checkpoint folder, joined: two models are the same where theirs are."""
+    """Return the joined SHA-256 of a checkpoint folder's weight files, which identifies a model."""
     names = sorted(path.name for path in folder.iterdir() if path.suffix in (".safetensors", ".bin"))
     head = [HEAD_WEIGHTS] if (folder / HEAD_WEIGHTS).is_file() else []
     return "+".join(sha256_of(folder / name) for name in [*names, *head])
 
 
 def verify_checksums(folder: Path, checksums: Mapping[str, str]) -> None:
-    """Hold files against the checksums that are known for them.
+    """Compare files with their recorded checksums.
 
     Raises:
-        CorruptCheckpoint: A file is missing or differs from the one the checksum was taken of.
+        CorruptCheckpoint: A file is missing or differs.
         UnknownModel: A file cannot be read.
     """
     for name, expected in checksums.items():
@@ -134,23 +139,23 @@ def verify_checksums(folder: Path, checksums: Mapping[str, str]) -> None:
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
-    """All tensors of one file.
+    """Return all tensors of one file.
 
     Raises:
-        CorruptCheckpoint: It is no safetensors file, or damaged, or lists more tensors than any model has.
-        UnknownModel: It may not be read.
+        CorruptCheckpoint: It is no safetensors file, damaged, or has too large a header.
+        UnknownModel: It cannot be read.
     """
     with _opened(path, "pt") as file:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[np.floating]]:
-    """All arrays of one small file of finite floating point numbers, for NumPy.
+    """Return all arrays of one small file of finite floating point numbers.
 
     Raises:
-        CorruptCheckpoint: It is no safetensors file, or damaged, or a number is infinite or NaN.
-        IncompatibleWeights: It holds whole numbers, truth values or numbers that NumPy does not have.
-        UnknownModel: It may not be read.
+        CorruptCheckpoint: It is no safetensors file, damaged, or a number is infinite or NaN.
+        IncompatibleWeights: It holds other types of numbers.
+        UnknownModel: It cannot be read.
     """
     try:
         with _opened(path, "numpy") as file:
@@ -172,14 +177,13 @@ def read_arrays(path: Path) -> dict[str, NDArray[np.floating]]:
 
 @contextmanager
 def _opened(path: Path, framework: str) -> Iterator[Any]:
-    """Open a safetensors file, whose library tells of its errors in its own way."""
     try:
         with open_regular(path) as stream:
             header = int.from_bytes(stream.read(8), "little")
-        if header > _MOST_HEADER:
+        if header > _MAX_HEADER:
             raise CorruptCheckpoint(
-                f"expected {str(path)!r} to list its tensors in at most {_MOST_HEADER // MIB} MiB, but it takes "
-                f"{header} bytes for that: it is damaged. Get it again."
+                f"expected {str(path)!r} to list its tensors in at most {_MAX_HEADER // MIB} MiB, got {header} "
+                "bytes: it is damaged. Get it again."
             )
         with safe_open(path, framework=framework) as file:
             yield file
@@ -195,7 +199,7 @@ def _read_shards(folder: Path) -> dict[str, Tensor]:
         raise CorruptCheckpoint(f"{SHARD_INDEX} in {str(folder)!r} must hold a weight_map from tensor to file name.")
     tensors: dict[str, Tensor] = {}
     for name in sorted(set(places.values())):
-        # A shard's name comes from the file: it must not lead out of the folder.
+        # The name comes from the file: it must not lead out of the folder.
         if Path(name).name != name or not (folder / name).is_file():
             raise CorruptCheckpoint(f"{SHARD_INDEX} names the shard {name!r}, which is not a file in {str(folder)!r}.")
         tensors.update(read_safetensors(folder / name))
@@ -203,3 +207,42 @@ def _read_shards(folder: Path) -> dict[str, Tensor]:
     if absent:
         raise CorruptCheckpoint(f"the shards in {str(folder)!r} lack tensors that {SHARD_INDEX} names: {absent[:5]}.")
     return tensors
+
+
+def _read_pickled(path: Path) -> dict[str, Tensor]:
+    """Scan a pickled checkpoint for code, then read plain tensors and nothing else.
+
+    Raises:
+        MissingDependency: ``picklescan`` is not installed.
+        UnsafeCheckpoint: The pickle would import or call something that tensors do not need.
+        CorruptCheckpoint: It cannot be read or does not hold tensors.
+    """
+    import torch
+
+    _scan(path)
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise UnsafeCheckpoint(f"{str(path)!r} holds more than plain tensors and was not read: {error}.") from error
+    except (RuntimeError, EOFError, OSError, ValueError) as error:
+        raise CorruptCheckpoint(f"{str(path)!r} cannot be read as a checkpoint: {error}.") from error
+    if not isinstance(content, dict) or not all(isinstance(value, torch.Tensor) for value in content.values()):
+        raise CorruptCheckpoint(f"{str(path)!r} must hold a mapping from names to tensors.")
+    return content
+
+
+def _scan(path: Path) -> None:
+    try:
+        from picklescan.scanner import scan_file_path
+    except ImportError as error:
+        raise MissingDependency.of("picklescan", extra="unsafe", purpose="reading a pickled checkpoint") from error
+    try:
+        result = scan_file_path(str(path))
+    # For a broken file, the scanner raises whatever its parsers raise.
+    except Exception as error:
+        raise CorruptCheckpoint(f"{str(path)!r} cannot be scanned for code, so it was not read: {error}.") from error
+    if result.scan_err:
+        raise UnsafeCheckpoint(f"{str(path)!r} could not be scanned for code, so it was not read.")
+    if result.issues_count or result.infected_files:
+        found = ", ".join(sorted({f"{g.module}.{g.name}" for g in result.globals if g.safety.value != "innocuous"}))
+        raise UnsafeCheckpoint(f"{str(path)!r} would run code when read (it calls {found}). It was not read.")

@@ -1,4 +1,4 @@
-"""Find the folder of a named model on this machine. The only module that may use the network."""
+"""Find the folder of a model on this machine. The only module that may use the network."""
 
 import importlib.util
 import re
@@ -19,10 +19,10 @@ FILES = ("*.json", "*.safetensors", "vocab.txt", "merges.txt", "*.model", "1_Poo
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """A checkpoint that an installed Python package carries.
+    """A checkpoint in an installed Python package.
 
     Attributes:
-        package: Name of the package; it is never imported, only looked up.
+        package: Name of the package, which is never imported.
         folder: Folder of the checkpoint inside the package.
         checksums: SHA-256 of the official release's files.
     """
@@ -45,12 +45,12 @@ EMBEDDED = {
 
 @dataclass(frozen=True, slots=True)
 class LocatedModel:
-    """The place of a model.
+    """A model on this machine.
 
     Attributes:
-        folder: On this machine.
-        name: What the caller called it.
-        revision: The commit on the hub that it came from, where it did.
+        folder: Its folder.
+        name: The caller's name for it.
+        revision: Its commit on the hub, or None.
     """
 
     folder: Path
@@ -61,21 +61,21 @@ class LocatedModel:
 def locate(
     name_or_path: str | Path, *, revision: str | None = None, download: bool = False, allow_pickle: bool = False
 ) -> LocatedModel:
-    """Find a model: a folder, an embedded checkpoint, the local hub cache, or, only if asked, the hub.
+    """Find a model: a folder, an embedded checkpoint, the local hub cache, or, if allowed, the hub.
 
-    A hub name without a commit stands for the one that the cache has on record for the branch ``main``. Where there is
+    A hub name without a commit stands for the commit that the cache has recorded for the branch ``main``. If there is
     none and a download is allowed, the branch is resolved once, and the cache keeps the commit.
 
     Args:
         name_or_path: A folder, or a name such as ``sentence-transformers/all-MiniLM-L6-v2``.
-        revision: The commit (40 hexadecimal digits) that a hub name is pinned to.
-        download: Whether the hub may be asked for it.
-        allow_pickle: Whether a ``.bin`` file of the hub's will do where it has nothing else.
+        revision: The commit (40 hexadecimal digits) of a hub name.
+        download: Allow a download from the hub.
+        allow_pickle: Accept a ``.bin`` file from the hub if there is nothing else.
 
     Raises:
-        UnknownModel: Nothing answers to this name, or it is a hub name without a commit, given or on record.
+        UnknownModel: There is no such model, or it is a hub name without a given or recorded commit.
         InvalidInput: The revision of a hub name is not a commit.
-        OfflineError: It would have to be downloaded, and that was not asked for or failed.
+        OfflineError: It needs a download that is not allowed or failed.
         CorruptCheckpoint: An embedded checkpoint differs from the official release.
         OutOfDisk: The hub cache has no room for it.
     """
@@ -122,15 +122,15 @@ def _carried(embedded: Embedded) -> Path | None:
 def _from_hub(name: str, revision: str | None, *, download: bool, allow_pickle: bool) -> LocatedModel:
     if revision is not None and not COMMIT.fullmatch(revision):
         raise InvalidInput(
-            f"revision must be a commit, 40 hexadecimal digits, but it is {revision!r}: a branch or a tag can change. "
-            "The commit stands in the history of the model's files on the hub."
+            f"revision must be a commit, 40 hexadecimal digits, got {revision!r}: a branch or a tag can change. "
+            "The commit is in the history of the model's files on the hub."
         )
     commit = revision or recorded_commit(name)
     if commit is None and not download:
         raise UnknownModel(_nowhere(name))
     folder = _fetched(name, commit or BRANCH, FILES, download=download)
     if commit is None:
-        commit = folder.name  # the cache names the folder of a snapshot by its commit
+        commit = folder.name  # the name of a snapshot's folder in the cache
         phase(f"{name}: its branch {BRANCH} is at commit {commit}, which the name stands for from now on")
     if allow_pickle and not has_weights(folder):
         folder = _fetched(name, commit, (*FILES, PICKLED), download=download)
@@ -150,12 +150,12 @@ def _nowhere(name: str) -> str:
 
 
 def _nearest(name: str) -> str:
-    """Return the end of a message that names the most similar folder here, else the most similar known model."""
+    """Return the end of a message: the most similar folder here, else the most similar known model."""
     from bothways.families import FAMILIES
 
     published = [size.name for family in FAMILIES.values() for size in family.published]
-    at_hand = [path.name.removeprefix("models--").replace("--", "/") for path in _repositories()]
-    known = [*EMBEDDED, *at_hand, *published]
+    cached = [path.name.removeprefix("models--").replace("--", "/") for path in _repositories()]
+    known = [*EMBEDDED, *cached, *published]
     if name in known:
         return ""
     by_short = {full.rpartition("/")[2]: full for full in reversed(known)}
@@ -166,7 +166,7 @@ def _nearest(name: str) -> str:
 
 
 def _fetched(name: str, revision: str, files: tuple[str, ...], *, download: bool) -> Path:
-    """Return the folder of a snapshot in the hub's cache, filled from the hub where that is allowed."""
+    """Return the folder of a snapshot in the hub cache, downloaded if that is allowed."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         HfHubHTTPError,
@@ -202,12 +202,12 @@ def _fetched(name: str, revision: str, files: tuple[str, ...], *, download: bool
 
 
 def recorded_commit(name: str) -> str | None:
-    """Return the commit that the local hub cache has on record for the branch ``main`` of a model; None without one.
+    """Return the commit that the local hub cache has recorded for a model's branch ``main``, or None.
 
-    ``huggingface_hub`` writes it when it resolves the branch, whichever program asked.
+    ``huggingface_hub`` records it when any program resolves the branch.
     """
     try:
-        content = read_bytes(_repository(name) / "refs" / BRANCH, most=100)
+        content = read_bytes(_repository(name) / "refs" / BRANCH, max_bytes=100)
     except (OSError, UnknownModel, CorruptCheckpoint):
         return None
     commit = content.decode("ascii", errors="replace").strip()
@@ -216,13 +216,13 @@ def recorded_commit(name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class CachedModel:
-    """A model that can be loaded without a download, as an installed package or the local hub cache has it.
+    """A model in an installed package or the local hub cache.
 
     Attributes:
-        name: What `locate` finds it by.
-        folder: Where it lies.
-        commit: On the hub, where it came from there.
-        by_name: Whether the name is enough; otherwise the commit has to be named too.
+        name: Its name for `locate`.
+        folder: Its folder.
+        commit: Its commit on the hub, or None.
+        by_name: True if `locate` needs the name only; otherwise it needs the commit too.
     """
 
     name: str
@@ -232,7 +232,7 @@ class CachedModel:
 
 
 def cached_models() -> Iterator[CachedModel]:
-    """Yield the models that installed packages carry, and those of the local hub cache that have weights."""
+    """Yield the models with weights in installed packages and in the local hub cache."""
     carried = {name: folder for name, package in EMBEDDED.items() if (folder := _carried(package)) is not None}
     for name, folder in carried.items():
         if has_weights(folder):
@@ -250,13 +250,13 @@ def _repositories() -> list[Path]:
 
 
 def has_weights(folder: Path, *, allow_pickle: bool = False) -> bool:
-    """Return whether a folder has weights that may be read."""
+    """Return True if a folder has weights that may be read."""
     names = (WEIGHTS, SHARD_INDEX, FULL_WEIGHTS, *([PICKLED] if allow_pickle else []))
     return any((folder / name).is_file() for name in names)
 
 
 def cache_folder() -> Path:
-    """Return the folder of the local hub cache, which need not be there."""
+    """Return the folder of the local hub cache, which may not exist."""
     from huggingface_hub import constants
 
     return Path(constants.HF_HUB_CACHE)

@@ -1,4 +1,4 @@
-"""Outputs of an encoder that is called as the ecosystem's models are.
+"""Outputs of an encoder that is called like the ecosystem's models.
 
 Shapes: B texts (or windows of texts), S longest of them in tokens, H hidden, N heads, L layers, V vocabulary, C labels,
 G groups of K choices.
@@ -19,7 +19,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """An output that was not computed, and why."""
+    """The reason why an output was not computed."""
 
     reason: str
 
@@ -31,8 +31,8 @@ class EncoderOutput:
     Attributes:
         last_hidden_state: (B, S, H); zeros in the padding.
         attention_mask: (B, S), 1 for real tokens.
-        text_of_row: For each of the B rows, the index of the text that it is (a window of).
-        dropped_tokens: For each text, how many of its tokens were cut off.
+        text_of_row: Index of the text of each of the B rows.
+        dropped_tokens: Number of truncated tokens of each text.
     """
 
     last_hidden_state: Tensor
@@ -45,10 +45,10 @@ class EncoderOutput:
 
     @property
     def pooler_output(self) -> Tensor:
-        """(B, H): linear and tanh on the first token, where the checkpoint carries a pooler that was trained.
+        """Linear and tanh on the first token (B, H).
 
         Raises:
-            MissingOutput: It does not.
+            MissingOutput: The checkpoint has no trained pooler.
         """
         return _present("pooler_output", self.pooled)
 
@@ -57,7 +57,7 @@ class EncoderOutput:
         """The embedding and each layer's output: L + 1 tensors (B, S, H).
 
         Raises:
-            MissingOutput: They were not asked for.
+            MissingOutput: They were not requested.
         """
         return _present("hidden_states", self.states)
 
@@ -66,7 +66,7 @@ class EncoderOutput:
         """Attention weights: L tensors (B, N, S, S); zeros in the padding.
 
         Raises:
-            MissingOutput: They were not asked for.
+            MissingOutput: They were not requested.
         """
         return _present("attentions", self.weights)
 
@@ -76,15 +76,15 @@ class HeadOutput:
     """The output of a head.
 
     Attributes:
-        head: Which head it is.
+        head: Name of the head.
         logits: For ``masked_lm`` and ``permutation_lm`` (B, S, V), for ``token`` (B, S, C) and for ``replaced_token``
             (B, S), zeros in the padding; for ``span`` (B, S, 2), start and end, minus infinity in the padding; for
             ``sequence`` and ``sentence_order`` (B, C); for ``next_sentence`` (B, 2), the second text following the
             first or not; for ``multiple_choice`` (G, K).
-        labels: Names of the C scores, for a head that gives one for each label.
+        labels: Names of the C scores, for a head with labels.
         attention_mask: (B, S), 1 for real tokens; for ``multiple_choice`` (G K, S).
-        text_of_row: For each row of the mask, the index of the text that it is (a window of).
-        dropped_tokens: For each text, how many of its tokens were cut off.
+        text_of_row: Index of the text of each row of the mask.
+        dropped_tokens: Number of truncated tokens of each text.
     """
 
     head: HeadName
@@ -96,7 +96,7 @@ class HeadOutput:
 
     @property
     def start_logits(self) -> Tensor:
-        """(B, S): whether an answer starts at each token, minus infinity in the padding.
+        """Logits of an answer starting at each token (B, S), minus infinity in the padding.
 
         Raises:
             MissingOutput: The head is not ``span``.
@@ -105,7 +105,7 @@ class HeadOutput:
 
     @property
     def end_logits(self) -> Tensor:
-        """(B, S): whether an answer ends at each token, minus infinity in the padding.
+        """Logits of an answer ending at each token (B, S), minus infinity in the padding.
 
         Raises:
             MissingOutput: The head is not ``span``.
@@ -125,7 +125,7 @@ def _present(name: str, value: V | Absent) -> V:
 
 
 def padded_weights(weights: list[Tensor], longest: int) -> Tensor:
-    """Attention weights (N, n, n) of each text as one tensor (B, N, S, S)."""
+    """Pad the attention weights (N, n, n) of each text to one tensor (B, N, S, S)."""
     rooms = [longest - weights_Nnn.shape[-1] for weights_Nnn in weights]
     return torch.stack(
         [F.pad(weights_Nnn, (0, room, 0, room)) for weights_Nnn, room in zip(weights, rooms, strict=True)]

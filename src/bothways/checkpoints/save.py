@@ -1,4 +1,4 @@
-"""Writing checkpoints in the ecosystem's layout, so that what is saved here opens anywhere."""
+"""Writing of checkpoints in the ecosystem's layout, so that other libraries open them."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ _HEAD = f"{HEAD_FOLDER}/"
 def encoder_tensors(
     family: Family, config: EncoderConfig, *modules: tuple[str, nn.Module], prefix: str = ""
 ) -> dict[str, Tensor]:
-    """Return the family's names for the tensors of an encoder and, where given, its pooler.
+    """Return the tensors of an encoder, and of its pooler if given, under the family's names.
 
     Args:
-        family: Whose names.
-        config: The encoder's.
-        modules: Pairs of a prefix of ours (``""`` for the encoder, ``"pooler."``) and the module.
-        prefix: What the family writes before the encoder's names in a model with a head.
+        family: The family.
+        config: Configuration of the encoder.
+        modules: Pairs of our prefix (``""`` for the encoder, ``"pooler."``) and the module.
+        prefix: The family's prefix of encoder names in a model with a head.
     """
     return write_weights(family.rows, config, _collect(modules), prefix)
 
 
 def head_tensors(rows: tuple[WeightRow, ...], config: EncoderConfig, head: nn.Module) -> dict[str, Tensor]:
-    """Return the family's names for the tensors of a head."""
+    """Return the tensors of a head under the family's names."""
     return write_weights(rows, config, _collect((("head.", head),)))
 
 
@@ -56,13 +56,13 @@ def write_model(
     tensors: Mapping[str, Tensor],
     extras: Mapping[str, object] | None = None,
 ) -> None:
-    """Write ``config.json``, ``model.safetensors`` and, if given, ``bothways.json`` with checksums.
+    """Write ``config.json``, ``model.safetensors`` and, with ``extras``, ``bothways.json`` with checksums.
 
     Args:
-        folder: An existing folder, best one from ``bothways.storage.new_folder``.
-        settings: Content of ``config.json``; the precision that it names is made that of the tensors.
+        folder: An existing folder, such as one from ``bothways.storage.new_folder``.
+        settings: Contents of ``config.json``; its precision is set to that of the tensors.
         tensors: Weights under the family's names.
-        extras: What this package keeps beside them; the checksums are those of all safetensors files in the folder.
+        extras: Contents of ``bothways.json``, to which checksums of all safetensors files are added.
 
     Raises:
         OSError: The disk is full, or the folder cannot be written to.
@@ -114,23 +114,23 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
 
 @contextmanager
 def _written(path: Path) -> Iterator[None]:
-    """Raise the operating system's error, which the library hides in its text, and give the file its usual mode."""
+    """Raise the operating system's error, which the library has in its text, and set the usual file mode."""
     try:
         yield
     except SafetensorError as error:
         found = re.search(r"\(os error (\d+)\)", str(error))
         number = int(found.group(1)) if found else errno.EIO
         raise OSError(number, os.strerror(number), str(path)) from error
-    # The library makes it readable for its owner alone.
+    # The library makes it readable for its owner only.
     give_usual_mode(path)
 
 
 def write_modules(folder: Path, behind: Mapping[str, str]) -> None:
-    """Write ``modules.json``: the encoder, and what is computed behind it.
+    """Write ``modules.json``: the encoder and the modules after it.
 
     Args:
-        folder: The checkpoint's.
-        behind: Folders of the modules by their kinds; they are made.
+        folder: The folder of the checkpoint.
+        behind: Folders of the modules by their kinds; they are created.
     """
     modules = [
         {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
@@ -142,11 +142,11 @@ def write_modules(folder: Path, behind: Mapping[str, str]) -> None:
 
 
 def write_pooling(folder: Path, hidden: int, pooling: Pooling, *, cls_is_last: bool) -> None:
-    """Write how vectors of so many numbers are made.
+    """Write the configuration of the pooling.
 
-    What is called the [CLS] token there is the first token of a text, so an XLNet's is stored as its last token.
+    In this format [CLS] is the first token of a text, so XLNet's is stored as the last token.
     """
-    # The old keys, one for each pooling: new releases read them too.
+    # The old keys, one per pooling, which new releases read too.
     modes = {key: known == pooling for known, key in OLD_KEYS.items()}
     if cls_is_last:
         modes |= {OLD_KEYS["cls"]: False, LAST_TOKEN: pooling == "cls"}
@@ -154,14 +154,14 @@ def write_pooling(folder: Path, hidden: int, pooling: Pooling, *, cls_is_last: b
 
 
 def write_length(folder: Path, max_length: object) -> None:
-    """Write how many tokens are read of a text."""
+    """Write the maximum number of tokens of a text."""
     write_json(folder / LENGTH_FILE, {"max_seq_length": max_length, "do_lower_case": False})
 
 
 def _write_head(folder: Path, head: Mapping[str, Tensor], max_length: object, *, of_pairs: bool) -> None:
     """Write the linear map of a head that is stored beside the encoder.
 
-    Of the mean of the tokens sentence-transformers computes it, too; of pairs it makes the vectors of their texts.
+    sentence-transformers computes a map of the mean of the tokens too; for pairs it returns the vectors of their texts.
     """
     if max_length is not None:
         write_length(folder, max_length)
@@ -180,7 +180,7 @@ def _write_head(folder: Path, head: Mapping[str, Tensor], max_length: object, *,
 
 
 def _precision(settings: Mapping[str, object], tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """Return what the settings that name a precision should say: transformers loads in the one that they name."""
+    """Return the settings that name the precision, in which transformers loads the weights."""
     floating = {str(value.dtype).removeprefix("torch.") for value in tensors.values() if value.is_floating_point()}
     if len(floating) != 1:
         return {}

@@ -1,7 +1,7 @@
-"""The files of sentence-transformers by which a checkpoint folder says that it makes vectors of texts.
+"""The files of sentence-transformers in a checkpoint folder.
 
-``modules.json`` names what is computed one after the other, and ``1_Pooling/config.json`` how the tokens' hidden states
-become one vector.
+``modules.json`` lists the modules in their order, and ``1_Pooling/config.json`` configures the pooling of the tokens'
+hidden states.
 """
 
 from pathlib import Path
@@ -11,7 +11,7 @@ from bothways.choices import Pooling
 from bothways.errors import CorruptCheckpoint, UnsupportedConfig
 from bothways.reading import parse_json, read_bytes
 
-# Three files of one layout: its old and new names of the poolings, and the modules that are computed here.
+# The old and new names of the poolings, and the supported modules.
 OLD_KEYS: dict[Pooling, str] = {
     "mean": "pooling_mode_mean_tokens",
     "cls": "pooling_mode_cls_token",
@@ -29,26 +29,25 @@ NEW_NAMES: dict[str, Pooling] = {
 }
 MODULES = ("Transformer", "Pooling", "Normalize")
 
-
 POOLING_FILE = Path("1_Pooling", "config.json")
 LENGTH_FILE = "sentence_bert_config.json"
 _OLD_NAMES = {OLD_KEYS[pooling]: name for name, pooling in NEW_NAMES.items()} | {LAST_TOKEN: "lasttoken"}
 
 
 def embeds_mean(folder: Path, *, cls_is_last: bool) -> bool:
-    """Return whether a checkpoint says that its vectors are the mean of the tokens, and nothing is computed of it."""
+    """Return True if the vectors of a checkpoint are the mean of the tokens, without further modules."""
     try:
         check_modules(folder)
         return stored_pooling(folder, cls_is_last=cls_is_last) == "mean"
-    except UnsupportedConfig:  # more modules, or another pooling, than are built: who asks can do without
+    except UnsupportedConfig:
         return False
 
 
 def check_modules(folder: Path) -> None:
-    """Refuse an embedder that computes more than is computed here: its vectors would come out different.
+    """Check that an embedder has no other modules, which would give other vectors.
 
     Raises:
-        UnsupportedConfig: It does.
+        UnsupportedConfig: It has.
         CorruptCheckpoint: ``modules.json`` is damaged.
     """
     path = folder / "modules.json"
@@ -67,10 +66,10 @@ def check_modules(folder: Path) -> None:
 
 
 def stored_pooling(folder: Path, *, cls_is_last: bool) -> Pooling | None:
-    """Return the pooling that ``1_Pooling/config.json`` names; None where there is no such file.
+    """Return the pooling in ``1_Pooling/config.json``, or None without this file.
 
     Raises:
-        UnsupportedConfig: It names none that is built, or several.
+        UnsupportedConfig: It names no supported pooling, or several.
         CorruptCheckpoint: The file is damaged.
     """
     if not (folder / POOLING_FILE).is_file():

@@ -17,17 +17,17 @@ _FILES: WeakKeyDictionary[object, tuple[Path, str, Callable[..., object], tuple[
 
 
 def remember_file(value: V, file: Path, build: Callable[..., V], *args: object) -> V:
-    """Note that ``build(*args)`` reads an immutable value from a file beside the weights, and return the value.
+    """Record that ``build(*args)`` reads an immutable value from a file beside the weights; return the value.
 
-    It then pickles as the file's path and checksum if `reduce_value` is registered for its class with
-    ``copyreg.pickle``, and weak references can be made to it.
+    It then pickles as the file's path and checksum, if `reduce_value` is registered for its class with
+    ``copyreg.pickle`` and the class allows weak references.
     """
     _FILES[value] = (file.absolute(), sha256_of(file), build, args)
     return value
 
 
 def reduce_value(value: object) -> Any:  # noqa: ANN401 (what object.__reduce_ex__ returns)
-    """Reduce a value for pickle: to the file that it was read from, while that is as it was, else to its fields."""
+    """Reduce a value for pickle: to its file if that is unchanged, else to its fields."""
     found = _FILES.get(value)
     if found is not None and found[0].is_file() and sha256_of(found[0]) == found[1]:
         return _read_again, found

@@ -1,4 +1,4 @@
-"""Modules that take no memory until they are given their weights."""
+"""Loading of weights into modules that take no memory before."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -13,12 +13,12 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def fill(checkpoint: str, module: M, weights: Mapping[str, Tensor]) -> M:
-    """Give a module without memory its weights, all of them and in the right shapes.
+    """Load all weights into a module on the meta device, checking their shapes.
 
     Args:
-        checkpoint: Its name, for messages.
-        module: Made on the meta device.
-        weights: By the module's names; others may be among them.
+        checkpoint: Name of the checkpoint, for messages.
+        module: A module on the meta device.
+        weights: Weights by the module's names; there may be others.
 
     Raises:
         IncompatibleWeights: Weights are missing or of another shape.
@@ -27,8 +27,7 @@ def fill(checkpoint: str, module: M, weights: Mapping[str, Tensor]) -> M:
     missing = sorted(set(expected) - set(weights))
     if missing:
         raise IncompatibleWeights(
-            f"{checkpoint!r} lacks {len(missing)} of the {len(expected)} tensors that its config.json calls for: "
-            f"{some(missing)}."
+            f"{checkpoint!r} lacks {len(missing)} of the {len(expected)} tensors of its config.json: {some(missing)}."
         )
     misshapen = [
         f"{name} should be {tuple(value.shape)} but is {tuple(weights[name].shape)}"
@@ -45,12 +44,10 @@ def fill(checkpoint: str, module: M, weights: Mapping[str, Tensor]) -> M:
 
 
 def check_sizes(checkpoint: str, config: EncoderConfig, tensors: Mapping[str, Tensor]) -> None:
-    """Compare sizes that a configuration gives with the tensors that are there, before anything is built of it.
-
-    This bounds what is built; `fill` compares every shape.
+    """Compare the sizes in a configuration with the tensors, which bounds the memory before a module is built.
 
     Raises:
-        IncompatibleWeights: A size is larger than any tensor's, or there are more layers than tensors.
+        IncompatibleWeights: A size exceeds that of any tensor, or there are more layers than tensors.
     """
     sharing, positions = config.sharing, config.positions
     layers = config.layers if isinstance(sharing, OwnWeights) else sharing.groups * sharing.inner
@@ -64,14 +61,17 @@ def check_sizes(checkpoint: str, config: EncoderConfig, tensors: Mapping[str, Te
         "number of positions": positions.count if isinstance(positions, AbsolutePositions) else 0,
         "span of distances": positions.distances.span if isinstance(positions, DisentangledPositions) else 0,
     }
-    for name, size, most in (("number of layers", layers, len(tensors)), *((*each, largest) for each in sizes.items())):
-        if size > most:
+    for name, size, limit in (
+        ("number of layers", layers, len(tensors)),
+        *((*each, largest) for each in sizes.items()),
+    ):
+        if size > limit:
             raise IncompatibleWeights(
                 f"{checkpoint!r} has {len(tensors)} tensors with sizes up to {largest}, but config.json gives a {name} "
                 f"of {size}. config.json and the weights do not belong together."
             )
 
 
-def some(names: list[str], most: int = 5) -> str:
-    """Return the first of many names, and how many more there are."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def some(names: list[str], shown: int = 5) -> str:
+    """Join the first names, with the number of the others."""
+    return ", ".join(names[:shown]) + (f" and {len(names) - shown} more" if len(names) > shown else "")

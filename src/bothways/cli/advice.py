@@ -1,19 +1,17 @@
 """``bothways recommend`` and ``bothways compare-models``: which model to take."""
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bothways.choices import Constraint, Language
 from bothways.cli.options import Flag, PositiveFloat, PositiveInt, bad_usage
-from bothways.cli.terminal import note, plain_table, print_json, print_table, printable
+from bothways.cli.terminal import plain_table, print_json, print_table, printable
 from bothways.threads import choose_threads
 
 if TYPE_CHECKING:
-    from bothways.advice import Ranked, Recommendation
-    from bothways.advice.comparing import ModelComparison
+    from bothways.advice import ModelComparison, Ranked, Recommendation
 
-MOST_AT_HAND = 10  # that are named in words
+MAX_SHOWN = 10  # local models
 
 RECOMMEND_EXAMPLE = """\
 Example:
@@ -37,20 +35,19 @@ def recommend(
 ) -> None:
     """Recommend models for a task, with reasons.
 
-    Lists what is at hand, the kind of model that the task needs, and models in order. This machine is taken into
-    account: models that its free memory does not hold are left out, and the speed of the others is estimated from one
-    that is measured in a second.
+    Lists local models, the kind of model that the task needs, and models in order. Models that exceed the free memory
+    of this machine are left out; the speed of the others is estimated from one measurement of a second.
 
     Args:
-        task: What to do with texts, such as classification, ner, search or chat; an unknown one lists the known ones.
+        task: A task such as classification, ner, search or chat; an unknown one lists the known ones.
         constraint: What the order goes by: published accuracy, speed, memory, arithmetic, pre-training from scratch, or
             research.
-        max_latency_ms: Longest time for one text on this machine; needs --measure.
-        max_memory_mb: Most memory of a process that reads one text.
+        max_latency_ms: Maximum time for one text on this machine; needs --measure.
+        max_memory_mb: Maximum memory of a process that reads one text.
         context: Tokens that must be read at once.
-        language: Of the texts.
-        most: How many models to name.
-        measure: Build the candidates at random weights and go by their speed and memory on this machine. Nothing is
+        language: Language of the texts.
+        most: Number of models to name.
+        measure: Build the candidates with random weights and go by their speed and memory on this machine. Nothing is
             downloaded; a few seconds for each.
         json: Print one JSON object.
         threads: CPU threads. Default: as OMP_NUM_THREADS says, else one for each core that the process is granted.
@@ -72,7 +69,7 @@ def recommend(
             most=most,
             measured=measure,
             hardware=this_machine() if encoder else None,
-            at_hand=find_local_models(),
+            local_models=find_local_models(),
         )
     if json:
         print_json(asdict(advised))
@@ -81,7 +78,7 @@ def recommend(
 
 
 def _show(advised: "Recommendation") -> None:
-    _show_at_hand(advised)
+    _show_local_models(advised)
     task = advised.task
     print(f"\n{task.name}: {'an' if task.architecture[0] == 'e' else 'a'} {task.architecture}")
     print(task.why)
@@ -108,17 +105,17 @@ def _show(advised: "Recommendation") -> None:
         print(f"\n{remark[0].upper()}{remark[1:]}")
 
 
-def _show_at_hand(advised: "Recommendation") -> None:
-    if advised.at_hand:
-        print("At hand, without a download:")
+def _show_local_models(advised: "Recommendation") -> None:
+    if advised.local_models:
+        print("Here, without a download:")
     else:
-        print("At hand: no model of an installed package, of the hub cache, or in a folder here.")
-    for each in advised.at_hand[:MOST_AT_HAND]:
+        print("Here, without a download: no model in an installed package, in the hub cache, or in a folder.")
+    for each in advised.local_models[:MAX_SHOWN]:
         kind = f"trained for {each.task}" if each.task else each.family
         pinned = f", --revision {each.commit}" if each.commit and not each.by_name else ""
         print(f"  {printable(each.name)}: {printable(kind)}, {each.weights_mb:,.0f} MB{pinned}")
-    if len(advised.at_hand) > MOST_AT_HAND:
-        print(f"  and {len(advised.at_hand) - MOST_AT_HAND} more (--json lists all)")
+    if len(advised.local_models) > MAX_SHOWN:
+        print(f"  and {len(advised.local_models) - MAX_SHOWN} more (--json lists all)")
     here = advised.hardware
     if here is not None:
         free = "free memory unknown" if here.free_mb is None else f"{here.free_mb:,.0f} MB free"
@@ -131,10 +128,9 @@ def _show_at_hand(advised: "Recommendation") -> None:
 
 
 def _getting(model: "Ranked") -> str:
-    """Return where the model is, or how to get it."""
     commit = f"commit {model.commit}" if model.commit else ""
-    if model.at_hand:
-        return f"at hand{': ' if commit else ''}{commit}"
+    if model.local:
+        return f"here{': ' if commit else ''}{commit}"
     return f"{commit or 'commit: the download resolves it'}; get it: {model.command}"
 
 
@@ -169,7 +165,7 @@ def _show_table(advised: "Recommendation") -> None:
 
 COMPARE_EXAMPLE = """\
 Example:
-  bothways compare-models --report models.html
+  bothways compare-models
   bothways compare-models bert-base-uncased distilbert-base-uncased \\
     --lengths 64 --lengths 256"""
 
@@ -179,7 +175,6 @@ def compare_models(
     lengths: tuple[PositiveInt, ...] = (32, 128, 512),
     batch: PositiveInt = 8,
     seconds: PositiveFloat = 0.5,
-    report: Path | None = None,
     json: Flag = False,
     threads: PositiveInt | None = None,
 ) -> None:
@@ -195,25 +190,14 @@ def compare_models(
         lengths: Tokens of a text; give it once for each.
         batch: Texts in a batch.
         seconds: Time to spend on each figure.
-        report: Also write the comparison as an HTML page to this file.
         json: Print one JSON object.
         threads: CPU threads. Default: as OMP_NUM_THREADS says, else one for each core that the process is granted.
     """
     choose_threads(threads)
-    from bothways.advice.comparing import compare_models as compare
+    from bothways.advice import compare_models as compare
 
-    if report is not None:
-        from bothways.report.drawing import require_extra
-
-        require_extra("the page of a comparison")  # before minutes of measuring, not after
     with bad_usage():
         comparison = compare(names, lengths=lengths, batch=batch, seconds=seconds)
-    if report is not None:
-        from bothways.report import write
-        from bothways.report.models import model_comparison_page
-
-        write(model_comparison_page(comparison), report)
-        note(f"wrote {report}")
     if json:
         print_json(_as_json(comparison))
     else:
@@ -229,7 +213,7 @@ def _as_json(comparison: "ModelComparison") -> dict[str, object]:
         "models": [
             {
                 "name": model.card.name,
-                "parameters": model.card.counted and model.card.counted.parameters,
+                "parameters": model.card.counted.parameters,
                 "flops_per_token": model.flops_per_token,
                 "speeds": [asdict(speed) for speed in model.measured.speeds],
                 "runtime_bytes": model.measured.runtime_bytes,
@@ -247,10 +231,10 @@ def _show_measured(comparison: "ModelComparison") -> None:
     for heading in ("params", *(f"at {length}" for length in comparison.lengths), "MB", "MNLI"):
         table.add_column(heading, justify="right", no_wrap=True)
     for model in comparison.models:
-        counted, peak = model.card.counted, model.measured.peak_bytes
+        peak = model.measured.peak_bytes
         table.add_row(
             model.card.name,
-            "?" if counted is None else f"{counted.parameters / 1e6:.1f} M",
+            f"{model.card.counted.parameters / 1e6:.1f} M",
             *(f"{speed.tokens_per_second:,.0f}" for speed in model.measured.speeds),
             "?" if peak is None else f"{peak / 1e6:,.0f}",
             "?" if model.accuracy is None else f"{model.accuracy:.1f}",

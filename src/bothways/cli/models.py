@@ -76,12 +76,12 @@ def _fetch(name: str, revision: str | None, *, allow_pickle: bool, json: bool) -
     Raises:
         UnsafeCheckpoint: The hub has its weights in a pickle alone, and that was not allowed.
     """
-    from bothways.advice.cards import full_name, model_names
+    from bothways.advice.cards import find_model, model_names
     from bothways.checkpoints.hub import has_weights, locate
     from bothways.errors import UnsafeCheckpoint
 
     short = {each.split("/")[-1].lower() for each in model_names()}
-    full = full_name(name) if name.lower() in short else name
+    full = find_model(name)[1].name if name.lower() in short else name
     found = locate(full, revision=revision, download=True, allow_pickle=allow_pickle)
     if not has_weights(found.folder, allow_pickle=allow_pickle):
         raise UnsafeCheckpoint(
@@ -96,25 +96,25 @@ def _fetch(name: str, revision: str | None, *, allow_pickle: bool, json: bool) -
 
 
 def _as_json(card: "ModelCard") -> dict[str, Any]:
-    from bothways.advice.facts import published_facts
+    from bothways.advice.cards import published_facts
 
     sources = published_facts().sources
-    counted, shape, lineage = card.counted, card.shape, card.lineage
+    counted, lineage = card.counted, card.lineage
     return {
         "name": card.name,
         "family": card.family,
         "lineage": card.title,
         "year": card.year,
         "paper": card.paper,
-        "parameters": counted and counted.parameters,
-        "embedding_parameters": counted and counted.embedding_parameters,
-        "backbone_parameters": counted and counted.backbone_parameters,
+        "parameters": counted.parameters,
+        "embedding_parameters": counted.embedding_parameters,
+        "backbone_parameters": counted.backbone_parameters,
         "stated_parameters": [{**asdict(each), "source": sources[each.source]} for each in card.stated],
-        "layers": shape and shape.layers,
-        "hidden": shape and shape.hidden,
-        "heads": shape and shape.heads,
-        "context": shape and shape.context,
-        "vocabulary": shape and shape.vocabulary,
+        "layers": counted.layers,
+        "hidden": counted.hidden,
+        "heads": counted.heads,
+        "context": counted.context,
+        "vocabulary": counted.vocabulary,
         "language": card.language,
         "cased": card.cased,
         "made_for": card.made_for,
@@ -146,29 +146,16 @@ def _print_table(cards: "Sequence[ModelCard]") -> None:
         table.add_column(column, justify="right", no_wrap=True)
     heading = ""
     for card in cards:
-        title = f"{card.title} ({card.family or 'known of, not opened here'})"
+        title = f"{card.title} ({card.family})"
         if title != heading:
             table.add_row(Text(title, style="bold"))
             heading = title
-        shape = card.shape
-        numbers = (card.year, _parameters(card), *((shape.layers, shape.hidden, shape.heads) if shape else ("",) * 3))
-        context = "" if shape is None else shape.context or "any"
+        counted = card.counted
+        numbers = (card.year, f"{counted.parameters / 1e6:.1f} M", counted.layers, counted.hidden, counted.heads)
         name = f"{card.name} *" if _is_installed(card.name) else card.name
-        table.add_row(name, *map(str, numbers), str(context))
+        table.add_row(name, *map(str, numbers), str(counted.context or "any"))
     print_table(table)
     print("\n* is here already. The others: bothways models NAME --download takes them from the model hub.")
-    if any(card.counted is None for card in cards):
-        print("~ as published; the other numbers of parameters are counted here.")
-
-
-def _parameters(card: "ModelCard") -> str:
-    if card.counted is not None:
-        return f"{card.counted.parameters / 1e6:.1f} M"
-    stated = [each.millions for each in card.stated if each.what == "total"]
-    parts = {each.what: each.millions for each in card.stated}
-    whole = stated[0] if stated else parts.get("embedding", 0) + parts.get("backbone", 0)
-    complete = stated or {"embedding", "backbone"} <= parts.keys()
-    return f"~{whole:g} M" if complete else "?"
 
 
 def _print_card(card: "ModelCard") -> None:
@@ -186,27 +173,22 @@ def _print_card(card: "ModelCard") -> None:
 
 
 def _card_lines(card: "ModelCard") -> list[tuple[str, str]]:
-    from bothways.advice.facts import published_facts
+    from bothways.advice.cards import published_facts
 
-    lines = [("family", f"{card.title} ({card.family or 'not opened here yet'})"), ("year", str(card.year or "?"))]
-    lines.append(("paper", card.paper))
-    if card.counted is not None:
-        counted = card.counted
-        lines.append(
-            (
-                "parameters",
-                f"{counted.parameters:,}: {counted.embedding_parameters:,} embedding, "
-                f"{counted.backbone_parameters:,} backbone",
-            )
-        )
+    counted = card.counted
+    parts = f"{counted.embedding_parameters:,} embedding, {counted.backbone_parameters:,} backbone"
+    lines = [
+        ("family", f"{card.title} ({card.family})"),
+        ("year", str(card.year)),
+        ("paper", card.paper),
+        ("parameters", f"{counted.parameters:,}: {parts}"),
+    ]
     for each in card.stated:
         why = f"; {each.differs}" if each.differs else ""
         lines.append(("stated", f"{each.millions:g} M {each.what} ({published_facts().sources[each.source]}){why}"))
-    if card.shape is not None:
-        shape = card.shape
-        lines.append(("layers", f"{shape.layers} of width {shape.hidden:,} with {shape.heads} heads"))
-        lines.append(("context", f"{shape.context:,} tokens" if shape.context else "no fixed limit"))
-        lines.append(("vocabulary", f"{shape.vocabulary:,} tokens"))
+    lines.append(("layers", f"{counted.layers} of width {counted.hidden:,} with {counted.heads} heads"))
+    lines.append(("context", f"{counted.context:,} tokens" if counted.context else "no fixed limit"))
+    lines.append(("vocabulary", f"{counted.vocabulary:,} tokens"))
     if card.language is not None:
         lines.append(("language", f"{card.language}, {'cased' if card.cased else 'lower case only'}"))
     if card.lineage is not None:
@@ -222,7 +204,7 @@ def _card_lines(card: "ModelCard") -> list[tuple[str, str]]:
 
 
 def _score_table(scores: "Sequence[Score]") -> "Table":
-    from bothways.advice.facts import published_facts
+    from bothways.advice.cards import published_facts
 
     table = plain_table()
     table.add_column("benchmark")

@@ -42,11 +42,6 @@ class PublishedSize:
     vocabulary: int
 
 
-def published_sizes(*families: Family) -> tuple[PublishedSize, ...]:
-    """Return the published sizes of families, in their order."""
-    return tuple(sized(family, size) for family in families for size in family.published)
-
-
 def find_published(families: Iterable[Family], name: str) -> tuple[Family, Published] | None:
     """Return the published model with this hub name, and its family; None for an unknown name."""
     return next(((family, size) for family in families for size in family.published if size.name == name), None)

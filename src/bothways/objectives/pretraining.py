@@ -144,7 +144,7 @@ class PretrainingObjective:
         baseline: The model before the first update, where it is worth validating: no part of it is a new one.
     """
 
-    least_updates: ClassVar = 0
+    min_updates: ClassVar = 0
 
     def __init__(
         self,

@@ -5,11 +5,9 @@ Drawing and rendering need the extra ``report``.
 
 from bothways.report.charts import (
     Bar,
-    BarGroup,
     TrainLoss,
     ValidationScore,
     bars,
-    grouped_bars,
     learning_curve,
     reliability_diagram,
 )
@@ -33,7 +31,6 @@ from bothways.report.page import (
 
 __all__ = [
     "Bar",
-    "BarGroup",
     "Block",
     "Code",
     "Fact",
@@ -52,7 +49,6 @@ __all__ = [
     "attention_pair",
     "bars",
     "confusion_matrix",
-    "grouped_bars",
     "learning_curve",
     "reliability_diagram",
     "render",

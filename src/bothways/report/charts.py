@@ -40,14 +40,6 @@ class Bar:
     interval: tuple[float, float] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BarGroup:
-    """A group of bars, one for each key of the chart."""
-
-    label: str
-    values: tuple[float, ...]
-
-
 def bars(
     rows: Sequence[Bar], axis_title: str = "", domain: tuple[float, float] | None = None, decimals: int = 2
 ) -> str:
@@ -83,50 +75,6 @@ def bars(
     return to_svg(alt.layer(*layers).properties(width=width, height=alt.Step(24 if len(rows) <= 12 else 20)), right=10)
 
 
-def grouped_bars(groups: Sequence[BarGroup], keys: Sequence[str], key_title: str = "", axis_title: str = "") -> str:
-    """Draw horizontal bars in groups from the top, each bar with its value; later keys are lighter.
-
-    Args:
-        groups: The groups, one for each thing that is compared.
-        keys: The names of the bars of a group, in order.
-        key_title: The legend's title.
-        axis_title: The measured quantity, with its unit.
-
-    Raises:
-        InvalidInput: There is no bar, a group has another number of values than there are keys, or a value is negative
-            or not finite.
-    """
-    require_extra("drawing bars")
-    import altair as alt
-
-    _check_groups(groups, keys)
-    names, shown = [group.label for group in groups], [printable(key) for key in keys]
-    cells = [
-        {"at": at, "key": key, "value": float(value), "text": f"{value:,.0f}" if value >= 10 else f"{value:.2g}"}
-        for at, group in enumerate(groups)
-        for key, value in zip(shown, group.values, strict=True)
-    ]
-    legend = alt.Legend(
-        title=printable(key_title) if key_title else None,
-        orient="top",
-        direction="horizontal",
-        symbolType="square",
-        symbolFillColor=ACCENT,
-        symbolStrokeWidth=0,
-    )
-    shades = [round(1 - 0.72 * at / max(1, len(keys) - 1), 3) for at in range(len(keys))]
-    opacity = alt.Opacity("key:N", sort=shown, scale=alt.Scale(domain=shown, range=shades), legend=legend)
-    base = alt.Chart(alt.InlineData(values=cells)).encode(
-        x=alt.X("value:Q", axis=_value_axis(axis_title), scale=alt.Scale(nice=True)),
-        y=alt.Y("at:O", axis=_name_axis(names), sort=None, scale=alt.Scale(paddingInner=0.28, paddingOuter=0.1)),
-        yOffset=alt.YOffset("key:N", sort=shown, scale=alt.Scale(paddingInner=0.12)),
-    )
-    values = base.mark_text(color=INK, align="left", dx=5, fontSize=11, opacity=0.85).encode(text="text:N")
-    chart = alt.layer(base.mark_bar(color=ACCENT).encode(opacity=opacity), values)
-    width, step = max(240, 620 - label_width(names)), alt.Step(15, **{"for": "offset"})
-    return to_svg(chart.properties(width=width, height=step), right=36)
-
-
 def _name_axis(names: Sequence[str]) -> "alt.Axis":
     import altair as alt
 
@@ -159,19 +107,6 @@ def _check_bars(rows: Sequence[Bar]) -> None:
             raise InvalidInput(
                 f"bar {row.label!r}: expected an interval (low, high), got ({low}, {high}). Swap its ends."
             )
-
-
-def _check_groups(groups: Sequence[BarGroup], keys: Sequence[str]) -> None:
-    if not groups or not keys:
-        raise InvalidInput("a chart of grouped bars needs at least one group and one key, got none.")
-    for group in groups:
-        if len(group.values) != len(keys):
-            raise InvalidInput(
-                f"group {group.label!r}: expected {len(keys)} values, one for each of {list(keys)}, "
-                f"got {len(group.values)}."
-            )
-        if not all(math.isfinite(value) and value >= 0 for value in group.values):
-            raise InvalidInput(f"group {group.label!r}: expected finite numbers from 0, got {group.values}.")
 
 
 # --- panels ---

@@ -1,9 +1,8 @@
 """Output that appears whole or not at all.
 
-Files and folders are written under a temporary name beside their target, flushed to the disk, and renamed. If anything
-goes wrong in between, the temporary is removed and whatever was at the target before is still there. What a process
-that was killed has left is removed by the next one that writes there. A target that is a symbolic link stays one: what
-it points to is replaced. A device or a pipe cannot be replaced and is written to as it is.
+Files and folders are written under a temporary name beside their target, flushed to disk, and renamed. On an error, the
+temporary is removed and the target is unchanged. Leftovers of a killed process are removed by the next one that writes
+there. For a symbolic link, the file that it points to is replaced. A device or a pipe is written to directly.
 """
 
 from bothways.storage.checks import check_file_writable as check_file_writable

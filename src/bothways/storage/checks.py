@@ -1,4 +1,4 @@
-"""Refusals that come before the work, instead of after an hour of it."""
+"""Checks of an output before the work."""
 
 import errno
 import os
@@ -9,7 +9,7 @@ from bothways.errors import InvalidInput, OutputExists
 
 
 def check_folder_free(path: str | os.PathLike[str], *, overwrite: bool) -> None:
-    """Raise now what `new_folder` would raise after an hour of work.
+    """Raise the errors of `new_folder` before the work.
 
     Raises:
         OutputExists: ``path`` is a file, or a folder with something in it and ``overwrite`` is false.
@@ -24,7 +24,7 @@ def check_folder_free(path: str | os.PathLike[str], *, overwrite: bool) -> None:
 
 
 def check_folder_place(path: str | os.PathLike[str]) -> None:
-    """Refuse a folder whose place no other folder can take, whatever is in it.
+    """Check that a folder can be replaced, whatever is in it.
 
     Raises:
         InvalidInput: It is the current folder or one above it, or a mount point.
@@ -44,7 +44,7 @@ def check_folder_place(path: str | os.PathLike[str]) -> None:
 
 
 def check_file_writable(path: str | os.PathLike[str]) -> None:
-    """Raise now what `new_file` would raise after an hour of work; a file that is there may be replaced.
+    """Raise the errors of `new_file` before the work; an existing file may be replaced.
 
     Raises:
         OutputExists: ``path`` is a folder.
@@ -68,16 +68,16 @@ def check_file_writable(path: str | os.PathLike[str]) -> None:
 
 
 def is_stream(path: str | os.PathLike[str]) -> bool:
-    """Return whether ``path`` is a pipe or a device that takes bytes as they come, such as /dev/null or a terminal."""
+    """Return True if ``path`` is a pipe or a character device, such as /dev/null or a terminal."""
     try:
         mode = Path(path).stat().st_mode
-    except (OSError, ValueError):  # it is not there, or no path can be so
+    except (OSError, ValueError):
         return False
     return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
 
 
 def check_file_free(target: Path, *, overwrite: bool) -> None:
-    """Refuse a target that a file cannot be written to.
+    """Check that a file can be written to a target.
 
     Raises:
         OutputExists: It is a folder, or a file and ``overwrite`` is false.
@@ -97,12 +97,12 @@ def check_file_free(target: Path, *, overwrite: bool) -> None:
 
 
 def resolved(path: Path) -> Path:
-    """Return where ``path`` really lies, so that a link is not replaced by what was to be written behind it."""
+    """Resolve symbolic links, so that the file behind a link is replaced."""
     return Path(os.path.realpath(path))
 
 
 def not_permitted(target: Path, reason: str | None) -> InvalidInput:
-    """Return the error for a place that may not be written to."""
+    """Return the error for an output without permission."""
     return InvalidInput(
         f"the output {str(target)!r} cannot be written: {reason}. Choose another path or check the permissions of its "
         "folder."

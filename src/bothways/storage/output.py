@@ -1,4 +1,4 @@
-"""Files and folders that take their place in one step, when they are whole and on the disk."""
+"""Files and folders that appear in one step, when they are complete and on disk."""
 
 import ctypes
 import errno
@@ -13,10 +13,10 @@ from bothways.errors import OutOfDisk
 from bothways.storage.checks import check_file_free, check_folder_free, is_stream, not_permitted, resolved
 from bothways.storage.temporary import OLD, remove_leftovers, temporary_file, temporary_folder
 
-# From linux/fcntl.h and linux/fs.h: paths count from the current folder, and the two names are exchanged.
+# From linux/fcntl.h and linux/fs.h: AT_FDCWD and RENAME_EXCHANGE.
 _HERE, _EXCHANGE = -100, 2
 
-# What a write that finds no room fails with (a full disk or quota, a file as large as it may be), and no reading does.
+# Errors of a write without room (a full disk or quota, a file of maximum size).
 OUT_OF_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -34,17 +34,17 @@ def new_file(
 
 @contextmanager
 def new_file(path: str | os.PathLike[str], *, overwrite: bool = True, binary: bool = False) -> Iterator[IO[Any]]:
-    """Open a file for writing that replaces ``path`` only when the block ends well.
+    """Open a file for writing that replaces ``path`` only when the block succeeds.
 
     Args:
-        path: The target; missing parent folders are made. What is written to a device or a pipe leaves at once.
-        overwrite: Whether an existing file may be replaced.
+        path: The target; missing parent folders are created. A device or a pipe is written to directly.
+        overwrite: Allow an existing file to be replaced.
         binary: Bytes instead of UTF-8 text.
 
     Raises:
         OutputExists: ``path`` is a folder, or a file that exists and ``overwrite`` is false.
         InvalidInput: The folder may not be written to, or ``path`` is a disk or a socket.
-        OutOfDisk: The disk is full, or the file as large as it may be; nothing was left behind.
+        OutOfDisk: The disk is full, or the file has its maximum size; nothing was left behind.
     """
     named = Path(path)
     check_file_free(named, overwrite=overwrite)
@@ -66,14 +66,14 @@ def new_file(path: str | os.PathLike[str], *, overwrite: bool = True, binary: bo
 
 @contextmanager
 def new_folder(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iterator[Path]:
-    """Make a folder that takes the place of ``path`` only when the block ends well.
+    """Yield a folder to be filled, which replaces ``path`` only when the block succeeds.
 
-    The block fills the folder that it is given. An empty folder at ``path`` counts as absent.
+    An empty folder at ``path`` counts as absent.
 
     Raises:
-        OutputExists: ``path`` is a file, or a folder with something in it and ``overwrite`` is false, also where it
-            appeared while the block ran.
-        InvalidInput: ``path`` is a folder that cannot be replaced, or may not be written to.
+        OutputExists: ``path`` is a file, or a folder with contents and ``overwrite`` is false, also if it appeared
+            while the block ran.
+        InvalidInput: ``path`` cannot be replaced or written to.
         OutOfDisk: The disk is full; nothing was left behind.
     """
     named = Path(path)
@@ -83,12 +83,12 @@ def new_folder(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iter
         yield temporary
         _flush(temporary)
         temporary.chmod(0o777 & ~_umask())
-        check_folder_free(named, overwrite=overwrite)  # filling it took its time
+        check_folder_free(named, overwrite=overwrite)  # it may have appeared meanwhile
         _swap(temporary, target)
 
 
 def move_folder(folder: Path, path: str | os.PathLike[str], *, overwrite: bool) -> None:
-    """Put a folder that is whole in the place of ``path``, on the same disk.
+    """Move a complete folder to ``path``, on the same disk.
 
     Raises:
         OutputExists: As `new_folder`.
@@ -99,13 +99,13 @@ def move_folder(folder: Path, path: str | os.PathLike[str], *, overwrite: bool) 
 
 
 def give_usual_mode(path: Path) -> None:
-    """Give a file the permissions that any new file here gets, where something made it for its owner alone."""
+    """Set the permissions of a new file according to the umask."""
     path.chmod(0o666 & ~_umask())
 
 
 @contextmanager
 def _place_for(named: Path, target: Path) -> Iterator[None]:
-    """Make the folders above ``target`` and clear it of leftovers; if the block fails, the folders go again."""
+    """Create the folders above ``target`` and remove leftovers; if the block fails, remove the folders again."""
     with disk_errors(named, target):
         missing = [folder for folder in target.parents if not folder.exists()]
         try:
@@ -120,7 +120,7 @@ def _place_for(named: Path, target: Path) -> Iterator[None]:
 
 
 def _flush(folder: Path) -> None:
-    """Wait until all files of a folder are on the disk: some disks say only then that they are full."""
+    """Flush all files of a folder to disk; some disks report only then that they are full."""
     for path in folder.rglob("*"):
         if path.is_file():
             with path.open("r+b") as stream:
@@ -128,10 +128,10 @@ def _flush(folder: Path) -> None:
 
 
 def _swap(temporary: Path, target: Path) -> None:
-    """Put ``temporary`` in the place of ``target``, and what was there under the name of ``temporary``, if anywhere.
+    """Replace ``target`` by ``temporary``.
 
-    Where the system can exchange two names, at no moment is there neither folder. Elsewhere the older one is moved
-    aside first, and back if the second step fails.
+    If the system can exchange two names, a folder exists at every moment. Otherwise the old one is moved aside first,
+    and back if the second step fails.
     """
     if not target.exists():
         temporary.rename(target)
@@ -148,7 +148,7 @@ def _swap(temporary: Path, target: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Exchange two names in one step, as Linux can; whether it was done."""
+    """Exchange two names in one step; return False if the system cannot."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except (AttributeError, OSError, TypeError):
@@ -159,20 +159,20 @@ def _exchange(one: Path, other: Path) -> bool:
 
 @contextmanager
 def disk_errors(named: Path, target: Path) -> Iterator[None]:
-    """Say what is wrong with ``target`` by the name that the caller gave it.
+    """Raise disk errors under the caller's name for ``target``.
 
     Raises:
-        InvalidInput: The block failed as the target may not be written to.
-        OutOfDisk: It failed as the disk is full, or the file as large as it may be.
+        InvalidInput: The target may not be written to.
+        OutOfDisk: The disk is full, or the file has its maximum size.
     """
     try:
         yield
     except (OSError, OutOfDisk) as raised:
-        # Of an output within this one, whose path would be a temporary one.
+        # OutOfDisk: from an output within this one, whose path is temporary.
         error = raised.__cause__ if isinstance(raised, OutOfDisk) else raised
         if not isinstance(error, OSError):
             raise
-        # Busy is a target that the system holds in its place, such as a file or a folder mounted there.
+        # EBUSY: a mount point, for example.
         refused = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY)
         if refused and _is_beside(error.filename, target):
             raise not_permitted(named, error.strerror) from error
@@ -185,7 +185,7 @@ def disk_errors(named: Path, target: Path) -> Iterator[None]:
 
 
 def _is_beside(name: object, target: Path) -> bool:
-    """Return whether a path that an operating system error names lies where the output goes."""
+    """Return True if the path in an operating system error is within the folder of the output."""
     return isinstance(name, str) and target.parent in (Path(name), *Path(name).parents)
 
 

@@ -1,8 +1,8 @@
-"""Temporary files and folders beside a target, and the locks that tell those of a living process from leftovers.
+"""Temporary files and folders beside a target, and the locks that distinguish them from leftovers.
 
-A temporary is locked while its process works on it, and the system lets go of a lock when the process ends, however it
-does: what nobody holds was left by a process that was killed. A process id would not tell, for it is used again, and a
-container counts its own. Where there are no such locks (Windows, some network file systems), nothing is removed.
+A temporary is locked while its process works on it, and the system releases the lock when the process ends in any way:
+an unlocked one was left by a killed process. A process id would not do, since ids are reused and containers count their
+own. Without such locks (Windows, some network file systems), nothing is removed.
 """
 
 import errno
@@ -18,23 +18,20 @@ from typing import Literal
 
 from bothways.errors import InvalidInput
 
-# What a lock fails with on a file system that has none; NFS has them, but not on folders.
+# Errors of a lock on a file system without locks; NFS has none on folders.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF)
 
-# Endings of temporary names, and the name of a folder that was moved into one that is ``replaced``.
+# Endings of temporary names, and the name of a folder that was moved aside.
 _UNFINISHED, _REPLACED, OLD = "unfinished", "replaced", "old"
 
 
 @contextmanager
 def held(folder: str | os.PathLike[str], refusal: str) -> Iterator[None]:
-    """Hold a folder that is there; another process that wants to hold it too is refused.
-
-    The system lets go of it when the process ends, however it does. Where there are no such locks (Windows, some file
-    systems), nothing is held.
+    """Lock an existing folder for the block; without locks (Windows, some file systems), do nothing.
 
     Args:
-        folder: What to hold.
-        refusal: What to say when another process has it.
+        folder: The folder.
+        refusal: Message of the error.
 
     Raises:
         InvalidInput: Another process holds the folder, or has just removed it.
@@ -47,7 +44,7 @@ def held(folder: str | os.PathLike[str], refusal: str) -> Iterator[None]:
 
 @contextmanager
 def temporary_file(target: Path) -> Iterator[tuple[int, Path]]:
-    """Make a file beside ``target``; if it still has its name when the block ends, it is removed.
+    """Create a file beside ``target``, and remove it after the block if it still has its name.
 
     Yields:
         A descriptor, which the block closes, and the path.
@@ -67,7 +64,7 @@ def temporary_file(target: Path) -> Iterator[tuple[int, Path]]:
 
 @contextmanager
 def temporary_folder(target: Path, kind: Literal["unfinished", "replaced"] = "unfinished") -> Iterator[Path]:
-    """Make a folder beside ``target``; whatever has its name when the block ends is removed."""
+    """Create a folder beside ``target``, and remove it after the block if it still has its name."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=f".{kind}", dir=target.parent))
         with _locked(folder) as ours:
@@ -76,18 +73,18 @@ def temporary_folder(target: Path, kind: Literal["unfinished", "replaced"] = "un
             try:
                 yield folder
             finally:
-                # What cannot be removed, such as a file that is still mapped on Windows, is left for the next output.
+                # A file that cannot be removed (mapped on Windows) is left for the next output.
                 shutil.rmtree(folder, ignore_errors=True)
             return
 
 
 def remove_leftovers(folder: Path, targets: str) -> None:
-    """Remove what processes of this user that were killed have left of outputs in a folder, if it is there.
+    """Remove the leftovers of this user's killed processes in a folder, if it exists.
 
-    Where one was killed between moving a folder aside and putting a new one in its place, the older is put back.
+    If a process was killed between moving a folder aside and replacing it, the old folder is restored.
 
     Args:
-        folder: Where the targets lie.
+        folder: The folder of the targets.
         targets: A regular expression for their names.
     """
     name = re.compile(rf"\.(?P<target>{targets})\.[a-z0-9_]{{8}}\.({_UNFINISHED}|{_REPLACED})")
@@ -104,13 +101,12 @@ def _remove(path: Path, target: Path) -> None:
     if (path / OLD).exists() and not target.exists():
         (path / OLD).rename(target)
     if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)  # the process that has replaced a folder may be removing it too
+        shutil.rmtree(path, ignore_errors=True)  # another process may be removing it too
     else:
         path.unlink(missing_ok=True)
 
 
 def _is_own(path: Path) -> bool:
-    """Return whether it is a file or folder of this user."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -120,7 +116,7 @@ def _is_own(path: Path) -> bool:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[bool | None]:
-    """Lock a file or folder; False where another process has it or has removed it, None where there are no locks."""
+    """Lock a file or folder; yield False if another process has it or has removed it, None without locks."""
     try:
         import fcntl
     except ImportError:
@@ -133,7 +129,7 @@ def _locked(path: Path) -> Iterator[bool | None]:
         return
     try:
         ours = _lock(descriptor)
-        # A lock on what another process has removed keeps nobody out.
+        # A lock on a removed file or folder keeps nobody out.
         yield ours if ours is None else ours and _is_still(descriptor, path)
         if ours:
             fcntl.flock(descriptor, fcntl.LOCK_UN)  # a forked child has the descriptor too

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM during training: finish what must not be torn, then stop."""
+"""Ctrl-C and SIGTERM during training: finish the current step, then stop."""
 
 import signal
 import threading
@@ -9,17 +9,17 @@ from typing import Any, Self
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, by which schedulers and containers end a program; it ends what Ctrl-C ends, and in the same way."""
+    """SIGTERM, by which schedulers and containers end a program; handled like Ctrl-C."""
 
 
 def interruption(number: int | None) -> KeyboardInterrupt:
-    """Return what a signal raises."""
+    """Return the exception for a signal."""
     return Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
 
 
 @contextmanager
 def raising_terminated() -> Iterator[None]:
-    """Raise `Terminated` on SIGTERM, where nothing else is to be done then and this is the main thread."""
+    """Raise `Terminated` on SIGTERM, in the main thread and if no other handler is installed."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
         return
@@ -35,10 +35,10 @@ def raising_terminated() -> Iterator[None]:
 
 
 class Interrupts:
-    """Holds back the first SIGINT or SIGTERM until `check` is called; a second one raises where it comes.
+    """Holds back the first SIGINT or SIGTERM until `check` is called; a second one raises immediately.
 
-    What is raised is a KeyboardInterrupt, of SIGTERM a `Terminated`. Outside the main thread, or where a signal is
-    ignored (SIGINT in a background job), it changes nothing.
+    SIGINT raises KeyboardInterrupt, SIGTERM `Terminated`. Nothing changes outside the main thread, or for an ignored
+    signal (SIGINT in a background job).
 
     Attributes:
         received: The number of the first signal.
@@ -48,13 +48,13 @@ class Interrupts:
         self.received: int | None = None
         self._at_once = self._unbroken = False
         self._second: int | None = None
-        self._before: dict[int, Any] = {}  # what getsignal returned
+        self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 before = signal.getsignal(number)
-                # None: installed by something other than Python, and not ours to put back.
+                # None: not installed from Python, so it could not be restored.
                 if before is not None and before is not signal.SIG_IGN:
                     signal.signal(number, self._handle)
                     self._before[number] = before
@@ -68,17 +68,17 @@ class Interrupts:
 
     @property
     def requested(self) -> bool:
-        """True if there was a signal that was held back."""
+        """True if a signal was held back."""
         return self.received is not None
 
     def check(self) -> None:
-        """Raise the interruption that was held back, if any."""
+        """Raise the interruption if a signal was held back."""
         if self.requested:
             raise interruption(self.received)
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Let a stretch (validation) be left anywhere: nothing is held back in it."""
+        """Let signals raise immediately in the block (validation)."""
         self._at_once = True
         try:
             self.check()
@@ -88,7 +88,7 @@ class Interrupts:
 
     @contextmanager
     def unbroken(self) -> Iterator[None]:
-        """Let no signal leave a short stretch halfway: a second one raises behind it."""
+        """Let no signal interrupt the block; a second one raises after it."""
         self._unbroken = True
         try:
             yield

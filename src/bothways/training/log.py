@@ -1,22 +1,28 @@
-"""The log of a run: JSON Lines, each line on disk as soon as it is written."""
+"""The log of a run as JSON Lines, each line on disk as soon as it is written, and the figures of its updates."""
 
 import json
+import math
+import time
+from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bothways.errors import OutOfDisk
+import torch
+
+from bothways.errors import OutOfDisk, TrainingDiverged
 from bothways.storage import OUT_OF_ROOM
+from bothways.training.step import Step
 
 
 class TrainingLog:
     """Writes one JSON object a line; without a path it writes nothing.
 
     Args:
-        path: The file; missing parent folders are made, an older file is replaced.
-        keep_lines: Of an older file keep this many lines and write on after them. A resumed run passes the number that
-            were there at its checkpoint, so that what was logged after it, and will be again, is not there twice.
+        path: The file; missing parent folders are created, an existing file is replaced.
+        keep_lines: Keep this many lines of an existing file and append to them. A resumed run passes the number at its
+            checkpoint, so that nothing is logged twice.
     """
 
     def __init__(self, path: Path | None, *, keep_lines: int = 0) -> None:
@@ -62,7 +68,7 @@ class TrainingLog:
 
 
 def _truncate(path: Path, keep_lines: int) -> int:
-    """Cut the file after ``keep_lines`` whole lines; how many there really were."""
+    """Truncate the file after ``keep_lines`` complete lines; return how many there were."""
     kept = 0
     with path.open("rb+") as stream:
         end = 0
@@ -73,3 +79,85 @@ def _truncate(path: Path, keep_lines: int) -> int:
             end += len(line)
         stream.truncate(end)
     return kept
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredUpdate:
+    """The figures of one update: its mean loss per unit, and the norm of its gradient before clipping."""
+
+    update: int
+    loss: float
+    gradient_norm: float
+    learning_rate: float
+    weight: float
+    tokens: int
+
+    @property
+    def finite(self) -> bool:
+        """True if loss and gradient are finite."""
+        return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
+
+    def diverged(self) -> TrainingDiverged:
+        """Return the error for an update that is not finite."""
+        name, value = ("gradient norm", self.gradient_norm) if math.isfinite(self.loss) else ("loss", self.loss)
+        return TrainingDiverged(
+            f"the {name} of update {self.update} is {value} (learning rate {self.learning_rate:g}): training diverged, "
+            "and the model has the weights kept so far. Lower the learning rate, lengthen the warm-up or clip harder "
+            "(max_gradient_norm); if it is update 1, look for bad values in the data."
+        )
+
+
+class Meter:
+    """Collects the updates between two lines of the log."""
+
+    def __init__(self) -> None:
+        self._unread: list[Step] = []
+        self._window: list[MeasuredUpdate] = []
+        self._seconds = 0.0
+        self._started = time.perf_counter()
+
+    def add(self, step: Step) -> None:
+        """Add a step; its tensors stay on their device until `read`."""
+        self._unread.append(step)
+
+    def read(self) -> list[MeasuredUpdate]:
+        """Return the updates since the last call, with one synchronisation with the device."""
+        if not self._unread:
+            return []
+        unread, self._unread = self._unread, []
+        table = torch.stack([torch.stack((one.loss.float(), one.gradient_norm.float())) for one in unread])
+        measured = [
+            MeasuredUpdate(one.update, loss, norm, one.learning_rate, one.weight, one.tokens)
+            for one, (loss, norm) in zip(unread, table.tolist(), strict=True)
+        ]
+        self._window += [one for one in measured if one.finite]
+        return measured
+
+    def pause(self) -> None:
+        """Stop the clock for work that is no training (validation, a checkpoint)."""
+        self._seconds += time.perf_counter() - self._started
+
+    def go_on(self) -> None:
+        """Start the clock again."""
+        self._started = time.perf_counter()
+
+    def summary(self) -> dict[str, float] | None:
+        """Summarise the updates since the last summary as one line of the log; None if there are none.
+
+        ``loss`` is the mean per unit, ``gradient_norm`` the maximum, ``learning_rate`` the last one.
+        """
+        window, self._window = self._window, []
+        if not window:
+            return None
+        self.pause()
+        seconds, self._seconds = self._seconds, 0.0
+        self.go_on()
+        tokens = sum(one.tokens for one in window)
+        return {
+            "update": window[-1].update,
+            "loss": sum(one.loss * one.weight for one in window) / sum(one.weight for one in window),
+            "learning_rate": window[-1].learning_rate,
+            "gradient_norm": max(one.gradient_norm for one in window),
+            "tokens": tokens,
+            "tokens_per_second": tokens / seconds if seconds > 0.0 else 0.0,
+        }

@@ -1,8 +1,8 @@
 """The training loop.
 
-Training of whatever an `Objective` holds, by AdamW or LAMB: warm-up and schedule, gradient accumulation, clipping,
-optional bfloat16 autocast, early stopping, choice of the epoch to keep, Ctrl-C, JSON Lines log, exact resume. One
-process, or several with a device each (`bothways.training.workers`), of which the first writes.
+It trains the module of an `Objective` with AdamW or LAMB: warm-up and schedule, gradient accumulation, clipping,
+optional bfloat16 autocast, early stopping, choice of the epoch to keep, Ctrl-C, JSON Lines log, exact resume. It runs
+in one process, or in several with a device each (`bothways.training.workers`), of which the first writes.
 """
 
 import dataclasses
@@ -22,15 +22,13 @@ from bothways.errors import InvalidInput, TrainingDiverged
 from bothways.products import matrix_product
 from bothways.progress import Progress, duration, progress
 from bothways.training.interrupts import Interrupts, interruption
-from bothways.training.log import TrainingLog
-from bothways.training.meter import Meter
+from bothways.training.log import Meter, TrainingLog
 from bothways.training.objective import Baseline, Objective, Payload, Recurrent, Update, Validation
-from bothways.training.optimizers import NamedOptimizer
+from bothways.training.optimizers import NamedOptimizer, sparse_tables
 from bothways.training.options import TrainingOptions
+from bothways.training.parameters import ParameterLayout, copy_weights, laid_out, live_weights, restore_weights
 from bothways.training.record import EpochValidation, TrainingRecord, finite_or_none
-from bothways.training.rows import sparse_tables
 from bothways.training.seeding import RandomState, seeded
-from bothways.training.sharding import ParameterLayout, laid_out
 from bothways.training.state import (
     CheckpointFolder,
     Checkpoints,
@@ -40,7 +38,6 @@ from bothways.training.state import (
     differences,
 )
 from bothways.training.step import Stepper
-from bothways.training.weights import Weights, copy_weights, live_weights, restore_weights
 from bothways.training.workers import LOST, Workers, current_workers, naming_losses, share
 
 
@@ -49,34 +46,29 @@ def train(
     options: TrainingOptions,
     *,
     origin: Mapping[str, str] | None = None,
-    undo_unfinished: bool = False,
-    on_keep: Callable[[], None] | None = None,
 ) -> TrainingRecord:
     """Train ``objective.module`` in place and leave it in ``eval()`` mode with the weights to keep.
 
-    Those are of the latest epoch whose validation score is within a standard error of the highest (`kept_of`), epoch 0
-    being the module as it came, where that has a worth of its own; without validation the last weights stay. Ctrl-C or
-    SIGTERM ends the run after the current update (at once during validation), with a checkpoint if there is a folder
-    for it, and likewise leaves the kept weights, or the last if nothing was validated yet; a second one does not wait
-    for the update. A run that fails leaves the kept weights, without validation those of the latest epoch, and in its
-    first epoch those that it began with. The
-    global random generators are seeded for the run and put back afterwards.
+    These are the weights of the latest epoch whose validation score is within a standard error of the highest
+    (`kept_of`); epoch 0 is the initial module if the objective has a baseline. Without validation, the last weights
+    stay. Ctrl-C or SIGTERM ends the run after the current update (immediately during validation), writes a checkpoint
+    if there is a folder for it, and leaves the kept weights, or the last ones if nothing was validated; a second signal
+    does not wait for the update. A failed run leaves the kept weights (without validation, those of the latest epoch),
+    and in its first epoch the initial ones. The global random generators are seeded and restored afterwards.
 
     Args:
         objective: Model, data and loss.
         options: The options of the run, with learning rate and precision chosen: see `TrainingOptions.resolved`.
-        origin: What the module was before the training. A checkpoint is continued only from the same.
-        undo_unfinished: Also after a Ctrl-C in the first epoch leave the weights that it began with.
-        on_keep: Called whenever other weights than those that the run began with are to be left.
+        origin: Identity of the module before the training; only a run of the same origin resumes a checkpoint.
 
     Raises:
         InvalidInput: The objective or options are unusable, or the checkpoint is of another run.
-        TrainingDiverged: A loss, gradient or score is not finite, unless ``keep_diverged`` makes it an end of the run;
-            the model has the weights kept so far either way.
+        TrainingDiverged: A loss, gradient or score is not finite, and ``keep_diverged`` is false; the model has the
+            kept weights.
         OutputExists: ``checkpoints`` holds an earlier run and ``resume`` is false.
         OutOfDisk: A checkpoint could not be written; the one before is intact.
         CorruptCheckpoint: The checkpoint to resume from is damaged.
-        IncompatibleWeights: It is of another model.
+        IncompatibleWeights: The checkpoint is of another model.
         WorkerLost: Another process of the run is gone.
     """
     workers = current_workers()
@@ -94,7 +86,7 @@ def train(
             stack.enter_context(activation_checkpointing(objective.module))
         layout = laid_out(objective.module, workers, shard=options.shard)
         interrupts = stack.enter_context(Interrupts())
-        run = _Run(objective, options, folder, interrupts, origin or {}, on_keep, workers, layout)
+        run = _Run(objective, options, folder, interrupts, origin or {}, workers, layout)
         stack.push(run.fall_back)
         run.check_alike()
         resumed_from = run.resume() if options.resume else None
@@ -104,7 +96,7 @@ def train(
         )
         run.announce(resumed_from)
         with naming_losses(*LOST):
-            interrupted = run.to_the_end(undo_unfinished=undo_unfinished)
+            interrupted = run.to_the_end()
         return run.record(interrupted=interrupted, resumed_from=resumed_from)
 
 
@@ -114,7 +106,6 @@ def recorded_arithmetic() -> dict[str, Any]:
 
 
 def _folder(options: TrainingOptions, workers: Workers) -> Checkpoints | None:
-    """Return the folder of the checkpoints."""
     if options.checkpoints is None:
         return None
     path = Path(options.checkpoints)
@@ -135,7 +126,6 @@ class _Run(Generic[Payload]):
         folder: Checkpoints | None,
         interrupts: Interrupts,
         origin: Mapping[str, str],
-        on_keep: Callable[[], None] | None,
         workers: Workers,
         layout: ParameterLayout,
     ) -> None:
@@ -147,12 +137,11 @@ class _Run(Generic[Payload]):
         self.folder = folder
         self.interrupts = interrupts
         self.origin = origin
-        self.on_keep = on_keep
         self.optimizer = NamedOptimizer(self.module, options)
         self.device = self.optimizer.parameters[0].device
         self.per_epoch = objective.updates_per_epoch()
         if self.per_epoch < 1:
-            raise InvalidInput(f"there is nothing to train on: an epoch has {self.per_epoch} updates.")
+            raise InvalidInput(f"expected at least 1 update in an epoch, got {self.per_epoch}: give training rows.")
         if options.epochs is None:
             raise InvalidInput("expected a number of epochs, got None: pass options.resolved(hidden, device).")
         self.epochs = options.epochs
@@ -164,14 +153,14 @@ class _Run(Generic[Payload]):
         self.bar: Progress | None = None
         self.between_updates = True
         self.diverged: str | None = None
-        # What a diverged run falls back to: the start, then the epoch kept so far (without validation the latest).
+        # A failed run falls back to these: the initial weights, then those of the kept (or latest) epoch.
         self.kept = copy_weights(self.module)
         self.started = time.perf_counter()
         if isinstance(objective, Recurrent):
             objective.carry({})
 
     def conditions(self) -> dict[str, Any]:
-        """Return what a continuation must share with this run."""
+        """Return the conditions that a resumed run must share."""
         identity = {**self.origin, **self.objective.identity, "updates_per_epoch": self.per_epoch}
         conditions: dict[str, Any] = {
             "settings": self.options.to_dict(),
@@ -193,12 +182,12 @@ class _Run(Generic[Payload]):
             found = [f"{name} is {here!r} in the first and {there!r}" for name, here, there in differences(first, each)]
             if found:
                 raise InvalidInput(
-                    f"the processes of a run must train the same, but process {rank} does not: {'; '.join(found)}. "
+                    f"all processes of a run must train the same, but process {rank} differs: {'; '.join(found)}. "
                     "Start all of them with the same command, code and data."
                 )
 
     def resume(self) -> int | None:
-        """Take over the newest checkpoint; the updates done by then, or None if there is none."""
+        """Load the newest checkpoint; return its number of updates, or None if there is none."""
         checkpoint = None if self.folder is None else self.folder.load()
         if checkpoint is None:
             return None
@@ -215,8 +204,8 @@ class _Run(Generic[Payload]):
             self.objective.carry(checkpoint.carried)
         self._restore_random(checkpoint)
         self.state = checkpoint.state
-        if checkpoint.kept is not None:  # in its first epoch a run falls back to the start, which is not the checkpoint
-            self._keep(checkpoint.kept)
+        if checkpoint.kept is not None:  # in its first epoch a run falls back to the initial weights
+            self.kept = checkpoint.kept
         self.started = time.perf_counter() - self.state.seconds
         return self.state.updates
 
@@ -224,19 +213,19 @@ class _Run(Generic[Payload]):
         states = (checkpoint.random, *checkpoint.others)
         if len(states) == self.workers.count or self.workers.rank == 0:
             states[self.workers.rank].restore()
-        else:  # another number of processes, whose dropout goes on somewhere
+        else:  # another number of processes: dropout has no state to continue
             torch.manual_seed(self.options.seed + self.workers.rank + checkpoint.state.updates)
 
     def announce(self, resumed_from: int | None) -> None:
-        """Open the log and the bar."""
+        """Write the first event of the log."""
         if resumed_from is None:
             self.log.write("start", updates=self.total, settings=self.options.to_dict())
         else:
             self.log.write("resumed", update=resumed_from, epoch=self.state.epoch + 1)
         self.meter.go_on()
 
-    def to_the_end(self, *, undo_unfinished: bool) -> bool:
-        """Train until the epochs or the patience are used up, or Ctrl-C; whether there was a Ctrl-C."""
+    def to_the_end(self) -> bool:
+        """Train until epochs or patience are used up, or an interruption; return whether there was one."""
         interrupted = False
         try:
             interrupted = self._epochs()
@@ -244,13 +233,12 @@ class _Run(Generic[Payload]):
             if not (self.options.keep_diverged and self.state.epoch):
                 raise
             self.diverged = str(error)
-        unfinished = undo_unfinished and self.state.epoch == 0
-        if self.state.kept_epoch is not None or unfinished or self.diverged is not None:
+        if self.state.kept_epoch is not None or self.diverged is not None:
             restore_weights(self.module, self.kept)
         if self.folder is not None:
             self.folder.settle()
         self._leave()
-        # One that was held back after the last update was not looked at yet.
+        # A signal may have been held back after the last update.
         interrupted = interrupted or self.interrupts.requested
         self.log.write(
             self._ending(interrupted=interrupted),
@@ -261,7 +249,7 @@ class _Run(Generic[Payload]):
         return interrupted
 
     def _epochs(self) -> bool:
-        """Train all epochs that are left; whether Ctrl-C came before the last was finished."""
+        """Train the remaining epochs; return whether an interruption came before the last was finished."""
         try:
             if self.objective.baseline is not None and not self.state.updates and not self.state.validations:
                 self._validate_start(self.objective.baseline)
@@ -273,7 +261,6 @@ class _Run(Generic[Payload]):
         return False
 
     def _ending(self, *, interrupted: bool) -> str:
-        """Return the name in the log for how the run ended."""
         if self.diverged is not None:
             return "diverged"
         if interrupted:
@@ -283,12 +270,12 @@ class _Run(Generic[Payload]):
     def fall_back(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the weights kept so far where the run fails, at whatever moment; the last step of an exit stack."""
+        """Restore the kept weights if the run fails; an exit callback of the stack."""
         del kind, trace
         if error is None:
             return
         if self.layout.sharded and not isinstance(error, TrainingDiverged):
-            return  # the other processes, which hold the rest of the weights, need not have failed
+            return  # the other processes hold the rest of the weights, and may not have failed
         restore_weights(self.module, self.kept)
         self._leave()
         if isinstance(error, TrainingDiverged):
@@ -302,7 +289,6 @@ class _Run(Generic[Payload]):
         self.module.eval()
 
     def record(self, *, interrupted: bool, resumed_from: int | None) -> TrainingRecord:
-        """Return what the run leaves behind."""
         return TrainingRecord(
             losses=tuple(self.state.losses),
             validations=tuple(self.state.validations),
@@ -333,15 +319,15 @@ class _Run(Generic[Payload]):
             self._check_interrupts()
         if self.state.update_in_epoch != length:
             raise InvalidInput(
-                f"the objective announced {self.per_epoch} updates per epoch and gave {self.state.update_in_epoch} in "
-                f"epoch {self.state.epoch + 1}: updates_per_epoch() and updates() must agree."
+                f"expected {self.per_epoch} updates in epoch {self.state.epoch + 1} (updates_per_epoch()), got "
+                f"{self.state.update_in_epoch} from updates(): both must agree."
             )
         self._report()
         self._validate()
         self._checkpoint()
 
     def _check_interrupts(self) -> None:
-        """Stop where a signal was held back, all processes behind the same update."""
+        """Stop if a signal was held back, all processes after the same update."""
         if self.workers.count == 1:
             self.interrupts.check()
             return
@@ -351,7 +337,6 @@ class _Run(Generic[Payload]):
             raise interruption(self.interrupts.received)
 
     def _update(self, update: Update[Payload]) -> None:
-        """One optimizer step, and its place in the books."""
         state = self.state
         self.between_updates = False
         self.meter.add(self.stepper.step(self.objective, update, state.updates))
@@ -362,14 +347,14 @@ class _Run(Generic[Payload]):
         self._advance_bar(1)
         if state.updates % self.options.log_every_updates == 0:
             self._report()
-        elif self.device.type == "cpu":  # where reading costs nothing
+        elif self.device.type == "cpu":  # reading is free
             self._read()
 
     def _read(self) -> None:
-        """Take the losses off the device.
+        """Read the losses from the device.
 
         Raises:
-            TrainingDiverged: More of them are not finite than may be skipped.
+            TrainingDiverged: More of them are not finite than ``skipped_updates`` allows.
         """
         for one in self.meter.read():
             if one.finite:
@@ -382,7 +367,7 @@ class _Run(Generic[Payload]):
             self.log.write("skipped", update=one.update, **found)
 
     def _report(self) -> None:
-        """Write what happened since the last report to the log and behind the bar."""
+        """Summarise the updates since the last report in the log and beside the bar."""
         self._read()
         summary = self.meter.summary()
         if summary is not None:
@@ -394,7 +379,7 @@ class _Run(Generic[Payload]):
         return baseline.name if baseline and any(not each.epoch for each in self.state.validations) else None
 
     def _validate_start(self, baseline: Baseline) -> None:
-        """Validate what there is before the first update, as epoch 0."""
+        """Validate the initial model as epoch 0."""
         validation = self._validation(baseline.validate)
         if validation is not None:
             error = -baseline.margin * validation.standard_error
@@ -403,7 +388,7 @@ class _Run(Generic[Payload]):
         self.meter.go_on()
 
     def _validate(self) -> None:
-        """End the epoch: validate, and keep the weights if they are to be kept."""
+        """End the epoch: validate, and keep the weights if it is the epoch to keep."""
         validation = self._validation()
         state = self.state
         if validation is not None:
@@ -412,34 +397,28 @@ class _Run(Generic[Payload]):
         state.epoch, state.update_in_epoch = state.epoch + 1, 0
         if validation is None or state.kept_epoch == state.epoch:
             with self.interrupts.unbroken():
-                self._keep(copy_weights(self.module, self.kept))
+                self.kept = copy_weights(self.module, self.kept)
         self.meter.go_on()
 
     def _validation(self, validate: Callable[[], Validation | None] | None = None) -> Validation | None:
-        """Validate the module as it is, or what stands for it; the time does not count as training."""
+        """Validate the module, or call ``validate``; the time does not count as training."""
         self.meter.pause()
         random = RandomState.capture()
         self.module.eval()
         try:
-            # Several processes stop together, behind an update.
+            # Several processes stop together, after an update.
             with self.interrupts.at_once() if self.workers.count == 1 else nullcontext(), torch.no_grad():
                 return self.layout.run_whole(validate or self.objective.validate)
         except KeyboardInterrupt:
-            random.restore()  # so that a checkpoint made now is one between two updates
+            random.restore()  # so that a checkpoint written now is one between two updates
             raise
 
-    def _keep(self, weights: Weights) -> None:
-        self.kept = weights
-        if self.on_keep is not None:
-            self.on_keep()
-
     def _validated(self, validation: Validation, *, epoch: int) -> None:
-        """Put a validation on record."""
         state = self.state
         if not math.isfinite(validation.score):
             raise TrainingDiverged(
-                f"the validation score of epoch {epoch} is {validation.score}: it must be a finite number, for the "
-                "epoch to keep is chosen by it. Look at the metrics and the validation data."
+                f"expected a finite validation score, got {validation.score} in epoch {epoch}. Look at the metrics and "
+                "the validation data."
             )
         score, standard_error = float(validation.score), float(validation.standard_error)
         entry = EpochValidation(epoch, state.updates, score, dict(validation.metrics), standard_error=standard_error)
@@ -477,7 +456,7 @@ class _Run(Generic[Payload]):
         self.meter.go_on()
 
     def _settle_interruption(self) -> None:
-        """Account for the updates that were done; write a checkpoint if none was cut short."""
+        """Report the updates; write a checkpoint unless an update was cut short."""
         self._report()
         if self.between_updates:
             self._checkpoint()

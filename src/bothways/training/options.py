@@ -1,4 +1,4 @@
-"""The options of a training run: plain data, checked on construction; importing them needs no torch."""
+"""The options of a training run, checked on construction. Loads no torch."""
 
 import dataclasses
 import math
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 Precision = Literal["float32", "bfloat16"]
 OptimizerName = Literal["adamw", "lamb"]
 
-# The default length: so many epochs, and more where the updates would be too few; small data have small updates.
+# The default length in epochs; small data have small updates.
 EPOCHS = 3
-FEW_ROWS, FEW_IN_UPDATE, IN_UPDATE = 2000, 16, 32
+SMALL_DATA_ROWS, SMALL_BATCH, USUAL_BATCH = 2000, 16, 32
 
-# The default learning rate: wider encoders want smaller steps.
+# The default learning rate: wider encoders need smaller steps.
 NARROW, RATE_OF_NARROW, RATE_OF_WIDE = 512, 1e-4, 3e-5
 
-# The options that decide the course of a run. Logs, cards and checkpoints hold these, in this order: a checkpoint is
-# resumed only under the same values. Batch size and token budget belong to the identity of the objective.
+# The options that decide the course of a run, in the order of logs, cards and checkpoints. A checkpoint is resumed only
+# under the same values. Batch size and token budget belong to the identity of the objective.
 _RECORDED = (
     "epochs",
     "updates",
@@ -82,47 +82,46 @@ class TrainingOptions:
     """The options of a training run, whatever task is trained.
 
     Attributes:
-        epochs: Passes over the training data; kept is the latest epoch whose validation score is within a standard
-            error of the best (of masked language models: the best). By default 3; on small data a head is trained for
-            150 updates at least (of long texts, as many as read 600,000 tokens), in epochs of 15 that pass through the
-            data several times, and on up to 100 texts above a sentence embedder for 20. Before that, 20 updates bring
-            up to 100 texts of a label together there, and 40 up to 2,000.
-        updates: Optimizer steps in all, in place of a number of epochs; the last epoch may end early.
-        total_tokens: Tokens to read in all, in place of epochs or updates: as many updates as read so many on average.
+        epochs: Passes over the training data; the latest epoch whose validation score is within a standard error of the
+            best is kept (for masked language models, the best). Default: 3; a head is trained on small data for at
+            least 150 updates (on long texts, until 600,000 tokens are read), in epochs of 15 that pass through the data
+            several times, and on up to 100 texts above a sentence embedder for 20. Before that, a contrastive warm-up
+            takes 20 updates on up to 100 texts, and 40 on up to 2,000.
+        updates: Optimizer steps in total, instead of a number of epochs; the last epoch may end early.
+        total_tokens: Tokens to read in total, instead of epochs or updates: as many updates as read them on average.
             Special tokens count; there is no padding.
         optimizer: ``"adamw"``, or ``"lamb"`` for updates of thousands of rows.
-        learning_rate: Peak of the schedule; by default 1e-4 for encoders up to 512 wide, 3e-5 for wider ones.
+        learning_rate: Peak of the schedule. Default: 1e-4 for encoders up to 512 wide, 3e-5 for wider ones.
         layer_decay: Factor of the learning rate from one layer to the one below it, such as 0.8; a head has the full
-            rate. By default all layers have.
-        batch_size: Rows in one update; by default 32, for heads 16 up to 2,000 training rows.
+            rate. Default: one rate.
+        batch_size: Rows in one update. Default: 32, for heads 16 up to 2,000 training rows.
         seed: Seed of Python, numpy and torch for the run: new heads, order of the rows, dropout, masking.
-        schedule: Course of the learning rate after the warm-up.
-        warmup_fraction: Part of all updates in which the rate rises from 0 to the peak.
+        schedule: Learning rate after the warm-up.
+        warmup_fraction: Share of all updates in which the rate rises from 0 to the peak.
         weight_decay: Decoupled decay of the weight matrices; biases and norms have none.
-        max_gradient_norm: The gradient of an update is scaled down to this 2-norm; None leaves it.
-        patience: Stop after this many epochs in a row without a better validation score; by default never.
+        max_gradient_norm: Maximum 2-norm of an update's gradient, to which it is scaled down; None for no limit.
+        patience: Stop after this many epochs in a row without a better validation score. Default: never.
         precision: ``"bfloat16"`` runs the loss under autocast; parameters and optimizer stay float32. A CPU accepts it,
             and gains only if it has bfloat16 instructions (AMX or AVX512-BF16). None: bfloat16 on a GPU that has it,
             else float32.
         max_tokens: Token budget of one forward and backward pass; larger batches are accumulated. On a CPU at
             most 1,024 are computed at once by a head and by pre-training, which is as fast and takes less memory.
-        activation_checkpointing: Keep each layer's input alone for the backward pass, which computes the layer again
+        activation_checkpointing: Keep only each layer's input for the backward pass, which computes the layer again
             (gradient checkpointing in transformers): the same gradients in a fifth to a third more time, and an eighth
             to a third of the memory of activations. It pays on a GPU, with long texts and with deep encoders; a CPU
             computes few tokens at once.
         betas: Decay rates of the optimizer's two moments.
         eps: Added to the denominator of its step.
-        log_every_updates: Updates summed up by one line of the log; on a GPU also how often losses are read.
-        checkpoint_every_updates: Checkpoints within an epoch, besides the one after each; None writes no others.
-        log: JSON Lines file for the course of the run; an older one is replaced, except by a resumed run.
+        log_every_updates: Updates per line of the log; on a GPU, losses are read that often.
+        checkpoint_every_updates: Write a checkpoint also after this many updates; None writes one per epoch only.
+        log: JSON Lines file for the log of the run; an existing one is replaced, except by a resumed run.
         checkpoints: Folder for the newest checkpoint, written after each epoch and every ``checkpoint_every_updates``.
-        resume: Continue from the newest checkpoint; without one yet, begin afresh.
-        keep_diverged: End the run where it diverges after a finished epoch, with the weights kept so far, instead of
-            raising `TrainingDiverged`; ``diverged`` of the record gives the reason.
-        skipped_updates: Updates of a run that are left out where their loss or gradient is not finite; one more is a
-            divergence.
+        resume: Continue from the newest checkpoint; without one, start afresh.
+        keep_diverged: If the run diverges after a finished epoch, end it with the weights kept so far instead of
+            raising `TrainingDiverged`; ``diverged`` in the record gives the reason.
+        skipped_updates: Updates to skip at most because their loss or gradient is not finite; one more is a divergence.
         shard: Divide parameters, gradients and the optimizer's moments among the processes of a run (FSDP2), for models
-            that are too large for each device to hold all of them.
+            that are too large for one device.
         show_progress: Force the progress bar on or off; None shows it on a terminal only.
 
     Raises:
@@ -158,9 +157,8 @@ class TrainingOptions:
     show_progress: bool | None = None
 
     def __post_init__(self) -> None:
-        """Check every value."""
         if self.batch_size is not None and not _is_integer(self.batch_size, 1):
-            raise InvalidInput(f"batch_size must be a whole number, at least 1, but it is {self.batch_size!r}.")
+            raise InvalidInput(f"batch_size must be a whole number, at least 1, got {self.batch_size!r}.")
         for name in ("max_tokens", "log_every_updates"):
             self._check_integer(name, minimum=1)
         for name in ("epochs", "updates", "total_tokens", "patience", "checkpoint_every_updates"):
@@ -168,9 +166,7 @@ class TrainingOptions:
         if self.total_tokens is not None and (self.epochs is not None or self.updates is not None):
             given = {"epochs": self.epochs, "updates": self.updates, "total_tokens": self.total_tokens}
             listed = ", ".join(f"{name}={value}" for name, value in given.items() if value is not None)
-            raise InvalidInput(
-                f"expected one of epochs, updates and total_tokens, got {listed}: they all are the length."
-            )
+            raise InvalidInput(f"expected one of epochs, updates and total_tokens, got {listed}: give one length.")
         self._check_integer("seed", minimum=0)
         self._check_integer("skipped_updates", minimum=0)
         self._check("seed", self.seed < 2**32, "less than 2**32 (numpy's limit)")
@@ -195,18 +191,18 @@ class TrainingOptions:
             self._check(name, isinstance(getattr(self, name), bool), "True or False")
         self._check("show_progress", isinstance(self.show_progress, bool | None), "True, False or None")
         if self.resume and self.checkpoints is None:
-            raise InvalidInput("resuming needs the folder of the checkpoints: pass checkpoints=<folder>.")
+            raise InvalidInput("resume needs the folder of the checkpoints: pass checkpoints=<folder>.")
 
     @property
     def has_length(self) -> bool:
-        """True where epochs, updates or tokens are given."""
+        """True if epochs, updates or tokens are given."""
         return (self.epochs, self.updates, self.total_tokens) != (None, None, None)
 
     def rows_in_update(self, rows: int | None = None) -> int:
-        """Return the batch size, chosen by the number of training rows where it is None and they are known."""
+        """Return the batch size; if it is None, choose it by the number of training rows."""
         if self.batch_size is not None:
             return self.batch_size
-        return FEW_IN_UPDATE if rows is not None and rows <= FEW_ROWS else IN_UPDATE
+        return SMALL_BATCH if rows is not None and rows <= SMALL_DATA_ROWS else USUAL_BATCH
 
     def resolved(
         self,
@@ -214,19 +210,17 @@ class TrainingOptions:
         device: "torch.device",
         *,
         updates_per_epoch: int = 1,
-        least_updates: int = 0,
+        min_updates: int = 0,
         tokens_per_update: float | None = None,
     ) -> Self:
-        """Return the options with epochs, learning rate and precision chosen where they are None.
-
-        A number of tokens becomes one of updates.
+        """Choose epochs, learning rate and precision if they are None; turn a number of tokens into one of updates.
 
         Args:
             hidden: Width of the encoder.
-            device: Where it is trained.
-            updates_per_epoch: Of the training.
-            least_updates: Epochs that are not given are as many as these take, and at least 3.
-            tokens_per_update: On average; it makes updates of a number of tokens.
+            device: Device of the training.
+            updates_per_epoch: Updates of an epoch.
+            min_updates: Minimum number of updates if the length is not given; at least 3 epochs.
+            tokens_per_update: Average tokens of an update; needed for a number of tokens.
 
         Raises:
             InvalidInput: Both epochs and updates are given, or tokens that cannot be counted.
@@ -234,14 +228,14 @@ class TrainingOptions:
         rate, precision, epochs, updates = self.learning_rate, self.precision, self.epochs, self.updates
         if self.total_tokens is not None:
             if tokens_per_update is None:
-                raise InvalidInput("the length of this training is a number of epochs or updates, not of tokens.")
+                raise InvalidInput("this training takes a number of epochs or updates, not total_tokens.")
             updates = max(1, math.ceil(self.total_tokens / tokens_per_update))
         if updates is not None:
             if epochs is not None:
                 raise InvalidInput(f"expected epochs or updates, got both: {epochs} and {updates}.")
             epochs = -(-updates // max(1, updates_per_epoch))
         if epochs is None:
-            epochs = max(EPOCHS, -(-least_updates // max(1, updates_per_epoch)))
+            epochs = max(EPOCHS, -(-min_updates // max(1, updates_per_epoch)))
         if rate is None:
             rate = RATE_OF_NARROW if hidden <= NARROW else RATE_OF_WIDE
         if precision is None:
@@ -253,10 +247,9 @@ class TrainingOptions:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what decides the course of the run as JSON values; the schedule's class goes under ``"kind"``.
+        """Return the options that decide the course of the run as JSON values.
 
-        Paths, ``activation_checkpointing``, ``resume``, ``keep_diverged``, ``skipped_updates``, ``shard`` and
-        ``show_progress`` do not, and batch size and token budget are recorded by the objective.
+        Batch size and token budget are recorded by the objective.
         """
         values = {name: getattr(self, name) for name in _RECORDED}
         schedule = {"kind": type(self.schedule).__name__, **dataclasses.asdict(self.schedule)}
@@ -264,22 +257,22 @@ class TrainingOptions:
 
     def _check_integer(self, name: str, *, minimum: int, optional: bool = False) -> None:
         value = getattr(self, name)
-        wanted = f"a whole number, {minimum} or more" + (", or None" if optional else "")
-        self._check(name, _is_integer(value, minimum) or (optional and value is None), wanted)
+        expected = f"a whole number, {minimum} or more" + (", or None" if optional else "")
+        self._check(name, _is_integer(value, minimum) or (optional and value is None), expected)
 
     def _check_positive(self, name: str, *, optional: bool = False) -> None:
         value = getattr(self, name)
-        wanted = "a finite number above 0" + (", or None" if optional else "")
-        self._check(name, (_is_number(value) and value > 0.0) or (optional and value is None), wanted)
+        expected = "a finite number above 0" + (", or None" if optional else "")
+        self._check(name, (_is_number(value) and value > 0.0) or (optional and value is None), expected)
 
-    def _check(self, name: str, fits: bool, wanted: str) -> None:
+    def _check(self, name: str, fits: bool, expected: str) -> None:
         if not fits:
-            raise InvalidInput(f"training setting {name!r} must be {wanted}; got {getattr(self, name)!r}.")
+            raise InvalidInput(f"training setting {name!r} must be {expected}; got {getattr(self, name)!r}.")
 
 
 def _is_integer(value: object, minimum: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= minimum
 
 
-def _is_number(value: object, most: float = math.inf) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value) and 0.0 <= value <= most
+def _is_number(value: object, maximum: float = math.inf) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value) and 0.0 <= value <= maximum

@@ -1,4 +1,4 @@
-"""The record of a run, besides the trained model."""
+"""The record of a training run."""
 
 import dataclasses
 import math
@@ -16,10 +16,10 @@ class EpochValidation:
     Attributes:
         epoch: Counted from 1; 0 before the first update.
         update: Updates done by then.
-        score: Higher is better.
-        metrics: By name.
-        standard_error: Of the score, as an estimate from the held-out data; 0 where it is not known. Of epoch 0 it is
-            by how much a later epoch may be worse, negative where it must be better.
+        score: Score, higher is better.
+        metrics: Metrics by name.
+        standard_error: Standard error of the score, estimated on the held-out rows; 0 if unknown. For epoch 0, the
+            amount by which a later epoch may be worse; negative if it must be better.
     """
 
     epoch: int
@@ -39,23 +39,21 @@ class TrainingRecord:
 
     Attributes:
         losses: Mean loss per unit (example or target token) of each update that was not skipped.
-        validations: One for each epoch that was validated.
-        kept_epoch: Epoch, from 1, whose weights the model has now (see `kept_of`), or 0 for those that it began with;
-            None if nothing was validated, and then it has the last weights, after a divergence those of the latest
-            epoch.
-        updates: Optimizer steps done.
+        validations: One for each validated epoch.
+        kept_epoch: Epoch, from 1, of the model's weights (see `kept_of`); 0 for the initial weights. None if nothing
+            was validated: the model has the last weights, after a divergence those of the latest epoch.
+        updates: Optimizer steps.
         tokens: Tokens read in training.
-        seconds: Wall time of training, validation and checkpoints, without what lay between an interruption and the
-            checkpoint that was resumed.
-        stopped_early: Patience ended the run.
-        interrupted: Ctrl-C or SIGTERM ended the run, or came at its end.
-        resumed_from: Updates done at the checkpoint that this run continued; None if it began afresh.
+        seconds: Wall time of training, validation and checkpoints, without the pause before a resumption.
+        stopped_early: True if patience ended the run.
+        interrupted: True if Ctrl-C or SIGTERM ended the run, or came at its end.
+        resumed_from: Updates of the checkpoint that this run resumed; None for a fresh run.
         settings: The options of the run.
-        epochs: Epochs that were finished, their validation included.
-        diverged: What was not finite and ended the run after them; None of all other runs.
-        baseline: What the model was before the first update, in words, where that was validated (as epoch 0).
-        signal: Number of the signal that interrupted the run; None of all other runs, and where no signal did.
-        skipped: Updates whose loss or gradient was not finite, and which were left out.
+        epochs: Finished epochs, their validation included.
+        diverged: Message about the loss, gradient or score that was not finite and ended the run; else None.
+        baseline: Name of the initial model, if it was validated (as epoch 0).
+        signal: Number of the signal that interrupted the run, or None.
+        skipped: Skipped updates, whose loss or gradient was not finite.
     """
 
     losses: tuple[float, ...]
@@ -76,7 +74,7 @@ class TrainingRecord:
 
     @property
     def finished_no_epoch(self) -> bool:
-        """True where an interruption ended the run before an epoch was finished."""
+        """True if an interruption ended the run before the end of the first epoch."""
         return self.interrupted and self.epochs == 0
 
     def to_dict(self) -> dict[str, Any]:
@@ -99,19 +97,19 @@ def highest_of(validations: list[EpochValidation]) -> EpochValidation | None:
 def kept_of(validations: list[EpochValidation]) -> EpochValidation | None:
     """Return the latest validation within one standard error below the highest score, and below that of the start.
 
-    The rule of one standard error (Breiman et al. 1984, section 3.4.3): what is likelier to be good beforehand is
-    preferred unless the data clearly speak against it. Here that is the longer training, whose last steps the schedule
-    makes small; the highest of several scores from few rows is often that of a lucky early epoch. One more validation
-    never makes an epoch before the kept one the kept one.
+    This is the rule of one standard error (Breiman et al. 1984, section 3.4.3): prefer what is better a priori unless
+    the data clearly speak against it. Here that is longer training, whose last steps are small by the schedule; with
+    few rows, the highest of several scores often belongs to a lucky early epoch. Another validation never moves the
+    choice to an earlier epoch.
     """
     highest = highest_of(validations)
     if highest is None:
         return None
     start = validations[0] if validations[0].epoch == 0 else highest
-    least = max(each.score - each.standard_error for each in (highest, start))
-    return next((each for each in reversed(validations) if each.score >= least), start)
+    threshold = max(each.score - each.standard_error for each in (highest, start))
+    return next((each for each in reversed(validations) if each.score >= threshold), start)
 
 
 def finite_or_none(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    """``metrics`` as JSON can carry them."""
+    """Return ``metrics`` for JSON, with None for values that are not finite."""
     return {name: float(value) if math.isfinite(value) else None for name, value in metrics.items()}

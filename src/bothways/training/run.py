@@ -29,7 +29,7 @@ def run_training(objective: Objective[Payload], model: PretrainedEncoder, option
         model.config.hidden,
         model.device,
         updates_per_epoch=per_epoch,
-        least_updates=objective.least_updates,
+        min_updates=objective.min_updates,
         tokens_per_update=None if tokens is None else tokens / per_epoch,
     )
     return loop.train(objective, resolved, origin=None if options.checkpoints is None else _origin(model))

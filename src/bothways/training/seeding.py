@@ -1,4 +1,4 @@
-"""The global random generators: seeding them, reading them, setting them back."""
+"""The global random generators: seed, capture, restore."""
 
 import random
 from collections.abc import Iterator
@@ -22,11 +22,11 @@ class RandomState:
 
     @classmethod
     def capture(cls) -> "RandomState":
-        """Return the state now."""
+        """Return the current state."""
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
         return cls(
             python=random.getstate(),
-            # RandomState.get_state is the only way to the generator that numpy.random's functions use.
+            # The only access to the generator behind numpy.random's functions.
             numpy=dict(np.random.get_state(legacy=False)),
             torch_cpu=torch.get_rng_state().numpy().tobytes(),
             torch_cuda=tuple(state.numpy().tobytes() for state in cuda),
@@ -34,7 +34,7 @@ class RandomState:
         )
 
     def restore(self) -> None:
-        """Set the generators back to this state."""
+        """Restore the generators to this state."""
         random.setstate(self.python)
         np.random.set_state(self.numpy)
         torch.set_rng_state(_tensor(self.torch_cpu))
@@ -57,7 +57,7 @@ class RandomState:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "RandomState":
-        """Return the state that `to_dict` wrote."""
+        """Return the state from the result of `to_dict`."""
         version, words, gauss = values["python"]
         inner = values["numpy"]["state"]
         key = np.array(inner["key"], dtype=np.uint32)
@@ -72,24 +72,24 @@ class RandomState:
         return state
 
     def check(self) -> None:
-        """Refuse a state that a generator would not take.
+        """Check that the generators accept the state.
 
         Raises:
-            ValueError: A value is out of its range.
+            ValueError: They do not.
         """
         if self.numpy["state"]["key"].shape != (624,) or self.numpy["state"]["pos"] not in range(625):
-            raise ValueError("the state of numpy's generator must have 624 words and a place among them.")
+            raise ValueError("the state of numpy's generator must have 624 words and a position among them.")
         try:
             random.Random().setstate(self.python)
             np.random.RandomState().set_state(self.numpy)
             torch.Generator().set_state(_tensor(self.torch_cpu))
         except (RuntimeError, TypeError, OverflowError) as error:
-            raise ValueError(f"a random generator does not take its state: {error}") from error
+            raise ValueError(f"a random generator does not accept its state: {error}") from error
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed Python, numpy and torch while the block runs; afterwards they stand where they stood before.
+    """Seed Python, numpy and torch for the block, then restore their states.
 
     Args:
         seed: 0 to 2**32 - 1.

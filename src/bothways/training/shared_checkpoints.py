@@ -1,10 +1,10 @@
-"""Checkpoints that the processes of a run write together while the training goes on.
+"""Checkpoints that the processes of a run write together, in the background.
 
-Written by torch.distributed.checkpoint as safetensors, each process its part; any number of processes reads them::
+torch.distributed.checkpoint writes safetensors, each process its part; any number of processes can read them::
 
     checkpoint-00000007/
         shard-00001-model-*.safetensors   "weights/<name>", "kept/<name>", "optimizer/<kind>/<name>", "carried/<name>":
-                                          each a part of the tensor, with its offsets in the header
+                                          each a part of a tensor, with its offsets in the header
         shard-00002-model-*.safetensors   the parts of the second process
         state.json, checksums.json        as in `bothways.training.state`
 """
@@ -27,14 +27,14 @@ from bothways.training.workers import PATIENCE, Workers, naming_losses
 
 
 class SharedCheckpoints:
-    """The folder where the processes of a run keep its newest checkpoint.
+    """The folder of the newest checkpoint of several processes.
 
-    The first process tidies the folder before the others look. A checkpoint takes its place when all processes have
-    written their parts, and only then is the one before removed.
+    The first process tidies the folder before the others look. A checkpoint appears when all processes have written
+    their parts, and only then is the previous one removed.
 
     Args:
-        path: The folder; made when the first checkpoint is written.
-        resume: Whether a checkpoint that is there is to be continued.
+        path: The folder; created with the first checkpoint.
+        resume: Allow existing checkpoints.
         workers: The processes.
 
     Raises:
@@ -48,16 +48,16 @@ class SharedCheckpoints:
         self._path = path
         self._workers = workers
         self._folder = folder or CheckpointFolder(path, resume=resume)
-        # Its messages would mix with those of the training.
+        # A group of its own: its messages would mix with those of the training.
         self._group = distributed.new_group(backend="gloo", timeout=PATIENCE)
         self._opened = ExitStack()
         self._pending: Future[Any] | None = None
 
     def save(self, checkpoint: TrainingCheckpoint) -> None:
-        """Copy ``checkpoint`` to memory and begin to write it; all processes call this together.
+        """Copy ``checkpoint`` to memory and start writing it; all processes must call this together.
 
         Raises:
-            OutOfDisk: The disk was full when the checkpoint before was written; the one before that is intact.
+            OutOfDisk: The disk was full for the previous checkpoint; the one before that is intact.
             WorkerLost: Another process is gone.
         """
         self.settle()
@@ -76,24 +76,24 @@ class SharedCheckpoints:
             failing.pop_all()
 
     def load(self) -> TrainingCheckpoint | None:
-        """Return the newest checkpoint; None if no complete one was ever written.
+        """Return the newest checkpoint, or None.
 
         Raises:
-            CorruptCheckpoint: A file is missing, damaged, or not the one that was written.
+            CorruptCheckpoint: A file is missing, damaged or was changed.
         """
         return self._folder.load()
 
     def settle(self) -> None:
-        """Wait until the checkpoint is in its place.
+        """Wait until the checkpoint is complete.
 
         Raises:
-            OutOfDisk: The disk is full; the checkpoint before is intact.
+            OutOfDisk: The disk is full; the previous checkpoint is intact.
             WorkerLost: Another process is gone.
         """
         pending, self._pending = self._pending, None
         if pending is None:
             return
-        # In the first process this removes what was written of a checkpoint that fails.
+        # In the first process, the exit stack removes a failed checkpoint.
         with disk_errors(self._path, self._path), self._opened:
             try:
                 with naming_losses():
@@ -102,21 +102,20 @@ class SharedCheckpoints:
                 raise next(iter(error.failures.values()))[0] from error
 
     def close(self) -> None:
-        """Wait for what is being written, as the last use of the folder; it fails where the run has failed already."""
+        """Wait for pending writes; ignore their errors, since the run has failed already."""
         with suppress(Exception):
             self.settle()
         distributed.destroy_process_group(self._group)
 
 
 class _PartsWriter(HuggingFaceStorageWriter):
-    """Writes the part of each process into one folder, then says so in the first."""
+    """Writes the parts of all processes into one folder, then publishes it in the first process."""
 
     def __init__(self, folder: Path, publish: Callable[[], None]) -> None:
         super().__init__(path=str(folder), save_distributed=True)
         self._folder, self._publish = folder, publish
 
     def finish(self, metadata: Metadata, results: list[list[Any]]) -> None:
-        """Publish the checkpoint; called in the first process, when all have written."""
         super().finish(metadata, results)
         seal(self._folder)
         self._publish()

@@ -1,15 +1,15 @@
-"""Checkpoints of a run: all that an exact continuation needs, without pickle.
+"""Checkpoints of a run: everything that an exact continuation needs, without pickle.
 
-A checkpoint is a folder ``checkpoint-<number>`` that appears by one rename, so whenever the process is killed the
-newest such folder is complete. The one before is removed only then::
+A checkpoint is a folder ``checkpoint-<number>`` that appears by one rename, so the newest folder is complete whenever
+the process is killed. Only then is the previous one removed::
 
     checkpoint-00000007/
-        weights.safetensors       the model now
-        kept.safetensors          the model at the epoch that is kept so far, after the first
-        optimizer.safetensors     "<kind>/<parameter>": the moments and step counters of AdamW
-        carried.safetensors       what an update leaves for the next one, where there is something
+        weights.safetensors       the current weights
+        kept.safetensors          the weights of the kept epoch, after the first epoch
+        optimizer.safetensors     "<kind>/<parameter>": the moments and step counters of the optimizer
+        carried.safetensors       tensors that an update leaves for the next one, if any
         state.json                position, losses, validations, random generators, settings, identity
-        checksums.json            SHA-256 of each of these files; checkpoints of format 3 have none
+        checksums.json            SHA-256 of each of these files
 
 Several processes write the tensors in parts instead, see `bothways.training.shared_checkpoints`.
 """
@@ -32,16 +32,15 @@ from bothways.checkpoints.files import read_json, read_safetensors, sha256_of, v
 from bothways.checkpoints.save import write_json, write_tensors
 from bothways.errors import CorruptCheckpoint, InvalidInput, OutputExists, UnknownModel
 from bothways.storage import new_folder, remove_leftovers
+from bothways.training.parameters import Weights
 from bothways.training.record import EpochValidation, highest_of, kept_of
 from bothways.training.seeding import RandomState
-from bothways.training.weights import Weights
 
-_FORMAT, _WITHOUT_CHECKSUMS, _IN_PARTS = 4, 3, 5
+_FORMAT, _IN_PARTS = 4, 5
 _PREFIX = "checkpoint-"
 _STATE, _CHECKSUMS = "state.json", "checksums.json"
 _WEIGHTS, _OPTIMIZER, _KEPT = "weights.safetensors", "optimizer.safetensors", "kept.safetensors"
 _CARRIED = "carried.safetensors"
-
 
 _ADVICE = "Remove the folder of the checkpoints and train again."
 
@@ -51,15 +50,15 @@ class RunState:
     """State of a run between two updates.
 
     Attributes:
-        epoch: Epochs that are finished, their validation included.
-        update_in_epoch: Updates done of the epoch that is not.
-        updates: Updates done in all.
-        tokens: Tokens read in them.
+        epoch: Finished epochs, their validation included.
+        update_in_epoch: Updates of the unfinished epoch.
+        updates: All updates.
+        tokens: Tokens read.
         seconds: Wall time of the run.
         log_lines: Lines written to the log.
-        losses: Mean loss per unit, for each update that was not skipped.
+        losses: Mean loss per unit of each update that was not skipped.
         validations: One for each validated epoch.
-        skipped: Updates that were not taken, as their loss or gradient was not finite.
+        skipped: Skipped updates, whose loss or gradient was not finite.
     """
 
     epoch: int = 0
@@ -74,7 +73,7 @@ class RunState:
 
     @property
     def kept_epoch(self) -> int | None:
-        """The epoch, from 1, whose weights would be kept now; 0 for those that the run began with."""
+        """The epoch, from 1, whose weights would be kept now; 0 for the initial ones."""
         kept = kept_of(self.validations)
         return None if kept is None else kept.epoch
 
@@ -87,17 +86,20 @@ class RunState:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "RunState":
-        """Return the state that ``dataclasses.asdict`` made JSON values of."""
+        """Return the state from the JSON values of ``dataclasses.asdict``."""
         validations = [EpochValidation(**validation) for validation in values["validations"]]
         return cls(**{**values, "validations": validations})
 
     def check(self, *, epochs: int, per_epoch: int, total: int) -> None:
-        """Refuse a state to which no run of so many epochs, of so many updates each, can have come.
+        """Check that a run of this length can have reached the state.
 
-        The last epoch has fewer where the total says so.
+        Args:
+            epochs: Epochs of the run.
+            per_epoch: Updates of an epoch; the last one may have fewer.
+            total: Updates of the run.
 
         Raises:
-            CorruptCheckpoint: A value is out of its range, or contradicts another.
+            CorruptCheckpoint: A value is out of range, or contradicts another.
         """
         counts = ("epoch", "update_in_epoch", "updates", "tokens", "log_lines", "skipped")
         wrong = next((name for name in counts if not _is_count(getattr(self, name))), None) or next(
@@ -106,11 +108,11 @@ class RunState:
         if wrong is not None:
             raise CorruptCheckpoint(
                 f"the {_STATE} of the checkpoint has {wrong} {getattr(self, wrong)!r:.80}, which a run of {epochs} "
-                f"epochs of {per_epoch} updates cannot have come to. {_ADVICE}"
+                f"epochs of {per_epoch} updates cannot reach. {_ADVICE}"
             )
 
     def _fits(self, epochs: int, per_epoch: int, total: int) -> Iterator[tuple[str, bool]]:
-        """Names of values, and whether they fit those before them."""
+        """Yield the name of each value, and True if it fits the values before it."""
         yield "epoch", self.epoch <= epochs
         yield "update_in_epoch", self.update_in_epoch <= (0 if self.epoch == epochs else per_epoch)
         yield "updates", self.updates == min(self.epoch * per_epoch, total) + self.update_in_epoch <= total
@@ -120,23 +122,23 @@ class RunState:
         rising = all(_is_count(epoch) and epoch <= self.epoch for epoch in finished) and finished == sorted(
             set(finished)
         )
-        yield "validations", rising and all(_is_of(each, per_epoch, total) for each in self.validations)
+        yield "validations", rising and all(_is_plausible(each, per_epoch, total) for each in self.validations)
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingCheckpoint:
-    """All that an exact continuation needs.
+    """Everything that an exact continuation needs.
 
     Attributes:
-        weights: The model's.
-        kept: The model's at the epoch that is kept so far, without validation the latest; None in the first epoch.
-        optimizer: Its state, flat, by name.
-        random: The global generators.
-        state: Where the run stands.
-        conditions: Settings and identity of the run, which a continuation must share.
-        others: The global generators of the other processes of the run, by rank.
-        carried: What the last update left for the next one, by name: in this process when it is saved, in all when it
-            is loaded.
+        weights: The current weights.
+        kept: The weights of the kept epoch (without validation, of the latest); None in the first epoch.
+        optimizer: The state of the optimizer, by name.
+        random: The global random generators.
+        state: The position of the run.
+        conditions: Settings and identity of the run, which a resumed run must share.
+        others: The random generators of the other processes, by rank.
+        carried: Tensors that the last update left for the next one, by name: of this process when saving, of all
+            processes when loading.
     """
 
     weights: Weights
@@ -153,24 +155,24 @@ class Checkpoints(Protocol):
     """The checkpoints of a run."""
 
     def save(self, checkpoint: TrainingCheckpoint) -> None:
-        """Write ``checkpoint``, now or meanwhile, then remove the one before it."""
+        """Write ``checkpoint``, perhaps in the background, then remove the previous one."""
 
     def load(self) -> TrainingCheckpoint | None:
         """Return the newest checkpoint, or None."""
 
     def settle(self) -> None:
-        """Wait until what was saved is in its place."""
+        """Wait until the saved checkpoint is complete."""
 
     def close(self) -> None:
-        """End their use."""
+        """Release resources."""
 
 
 class CheckpointFolder:
-    """The folder where one run keeps its newest checkpoint.
+    """The folder of a run's newest checkpoint.
 
     Args:
-        path: The folder; made when the first checkpoint is written.
-        resume: Whether a checkpoint that is there is to be continued.
+        path: The folder; created with the first checkpoint.
+        resume: Allow existing checkpoints.
 
     Raises:
         OutputExists: There are checkpoints, and ``resume`` is false.
@@ -184,16 +186,16 @@ class CheckpointFolder:
                 f"the folder {str(path)!r} has checkpoints of an earlier run. Resume it, choose another folder, or "
                 "remove them."
             )
-        # What a killed process was writing, or had no time to remove.
+        # A killed process may have left an incomplete checkpoint, or a complete older one.
         remove_leftovers(path, rf"{_PREFIX}\d+")
-        for leftover in [*path.glob(f".{_PREFIX}????????.????????"), *found[:-1]]:  # the first as once named
-            shutil.rmtree(leftover)
+        for older in found[:-1]:
+            shutil.rmtree(older)
 
     def save(self, checkpoint: TrainingCheckpoint) -> None:
-        """Write ``checkpoint``, then remove the one before it.
+        """Write ``checkpoint``, then remove the previous one.
 
         Raises:
-            OutOfDisk: The disk is full; the checkpoint before is intact.
+            OutOfDisk: The disk is full; the previous checkpoint is intact.
         """
         with self.next_one() as folder:
             describe(folder, checkpoint, in_parts=False)
@@ -206,17 +208,17 @@ class CheckpointFolder:
             seal(folder)
 
     def settle(self) -> None:
-        """Return at once: what was saved is in its place."""
+        """Do nothing: files are written synchronously."""
 
     def close(self) -> None:
-        """End the use of the folder."""
+        """Do nothing."""
 
     @contextmanager
     def next_one(self) -> Iterator[Path]:
-        """Give a folder to be filled, which becomes the newest checkpoint; then the one before is removed.
+        """Yield a folder that becomes the newest checkpoint; then remove the previous one.
 
         Raises:
-            OutOfDisk: The disk is full; the checkpoint before is intact.
+            OutOfDisk: The disk is full; the previous checkpoint is intact.
         """
         before = self._complete()
         number = int(before[-1].name.removeprefix(_PREFIX)) + 1 if before else 1
@@ -226,10 +228,10 @@ class CheckpointFolder:
             shutil.rmtree(older)
 
     def load(self) -> TrainingCheckpoint | None:
-        """Return the newest checkpoint; None if no complete one was ever written.
+        """Return the newest checkpoint, or None.
 
         Raises:
-            CorruptCheckpoint: A file is missing, damaged, or not the one that was written.
+            CorruptCheckpoint: A file is missing, damaged or was changed.
         """
         complete = self._complete()
         if not complete:
@@ -249,7 +251,7 @@ class CheckpointFolder:
 
 
 def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[tuple[str, object, object]]:
-    """Yield the names of conditions that are not the same, with both values; ``"absent"`` for one that is not there."""
+    """Yield the names of different conditions with both values, ``"absent"`` for a missing one."""
     one, other = (dict(_flat(json.loads(json.dumps(each)))) for each in (first, second))
     for name in sorted(one.keys() | other.keys()):
         if name not in one or name not in other or one[name] != other[name]:
@@ -257,7 +259,7 @@ def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator
 
 
 def check_conditions(stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Refuse to continue a run under other conditions.
+    """Check that a run is resumed under the conditions of its checkpoint.
 
     Raises:
         InvalidInput: They differ; the message names each difference.
@@ -266,7 +268,7 @@ def check_conditions(stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     if found:
         raise InvalidInput(
             f"this run cannot be resumed, it is not the one that was checkpointed: {'; '.join(found)}. "
-            "Resume under the same conditions, or begin again (--overwrite, or another checkpoint folder)."
+            "Resume under the same conditions, or start again (--overwrite, or another checkpoint folder)."
         )
 
 
@@ -279,7 +281,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 
 
 def describe(folder: Path, checkpoint: TrainingCheckpoint, *, in_parts: bool) -> None:
-    """Write all of a checkpoint but its tensors, which follow whole or in parts."""
+    """Write everything but the tensors, which follow whole or in parts."""
     values = {
         "format": _IN_PARTS if in_parts else _FORMAT,
         "state": dataclasses.asdict(checkpoint.state),
@@ -291,12 +293,12 @@ def describe(folder: Path, checkpoint: TrainingCheckpoint, *, in_parts: bool) ->
 
 
 def seal(folder: Path) -> None:
-    """Write the checksums of a checkpoint's files, as the last one."""
+    """Write the checksums of a checkpoint's files."""
     write_json(folder / _CHECKSUMS, {path.name: sha256_of(path) for path in sorted(folder.iterdir())})
 
 
 def tensors_of(checkpoint: TrainingCheckpoint) -> dict[str, Tensor]:
-    """Return all tensors of a checkpoint in one table, as those that are written in parts."""
+    """Return all tensors of a checkpoint in one table, for writing in parts."""
     tables: dict[str, Mapping[str, Tensor]] = {
         "weights": checkpoint.weights,
         "kept": checkpoint.kept or {},
@@ -307,15 +309,11 @@ def tensors_of(checkpoint: TrainingCheckpoint) -> dict[str, Tensor]:
 
 
 def _read(folder: Path) -> TrainingCheckpoint:
-    checksums: dict[str, Any] | None = read_json(folder / _CHECKSUMS) if (folder / _CHECKSUMS).is_file() else None
-    verify_checksums(folder, {_STATE: "none", **checksums} if checksums is not None else {})
+    checksums: dict[str, Any] = read_json(folder / _CHECKSUMS)
+    verify_checksums(folder, {_STATE: "none", **checksums})
     values: dict[str, Any] = read_json(folder / _STATE)
-    expected = (_WITHOUT_CHECKSUMS,) if checksums is None else (_FORMAT, _IN_PARTS)
-    if values["format"] not in expected:
-        problem = (
-            f"it lacks its {_CHECKSUMS}" if values["format"] in (_FORMAT, _IN_PARTS) else "another version wrote it"
-        )
-        raise CorruptCheckpoint(f"{problem}: expected format {expected[0]}, got {values['format']!r}.")
+    if values["format"] not in (_FORMAT, _IN_PARTS):
+        raise CorruptCheckpoint(f"expected format {_FORMAT}, got {values['format']!r}: another version wrote it.")
     state = RunState.from_dict(values["state"])
     whole = values["format"] != _IN_PARTS
     tables = (_whole_tables if whole else _tables_in_parts)(folder, checksums, kept=state.epoch > 0)
@@ -326,30 +324,30 @@ def _read(folder: Path) -> TrainingCheckpoint:
         random=RandomState.from_dict(values["random"]),
         state=state,
         conditions=dict(values["conditions"]),
-        others=tuple(map(RandomState.from_dict, values.get("others", []))),
+        others=tuple(map(RandomState.from_dict, values["others"])),
         carried=tables["carried"],
     )
 
 
-def _whole_tables(folder: Path, checksums: Mapping[str, Any] | None, *, kept: bool) -> dict[str, Weights]:
-    """Read the tensors that one process has written."""
+def _whole_tables(folder: Path, checksums: Mapping[str, Any], *, kept: bool) -> dict[str, Weights]:
+    """Read the tensors written by one process."""
     files = {"weights": _WEIGHTS, "optimizer": _OPTIMIZER} | ({"kept": _KEPT} if kept else {})
-    if checksums is not None and {*checksums} - {_CARRIED} != {_STATE, *files.values()}:
+    if {*checksums} - {_CARRIED} != {_STATE, *files.values()}:
         listed = ", ".join(sorted([*files.values(), _STATE]))
         raise CorruptCheckpoint(f"{_CHECKSUMS} must list {listed} after {'an' if kept else 'no'} epoch.")
-    files |= {"carried": _CARRIED} if checksums and _CARRIED in checksums else {}
+    files |= {"carried": _CARRIED} if _CARRIED in checksums else {}
     return {"carried": {}, **{table: read_safetensors(folder / file) for table, file in files.items()}}
 
 
-def _tables_in_parts(folder: Path, checksums: Mapping[str, Any] | None, *, kept: bool) -> dict[str, Weights]:
-    """Read the tensors that several processes have written, and put their parts together."""
+def _tables_in_parts(folder: Path, checksums: Mapping[str, Any], *, kept: bool) -> dict[str, Weights]:
+    """Read the tensors written by several processes, and join their parts."""
     # Only here: runs of one process do without torch.distributed.
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
     from torch.distributed.checkpoint.metadata import TensorStorageMetadata
     from torch.distributed.checkpoint.state_dict_loader import load
 
-    if {path.name for path in folder.glob("*.safetensors")} != {*(checksums or {})} - {_STATE}:
-        raise CorruptCheckpoint(f"{_CHECKSUMS} must list all of its safetensors files, and no others.")
+    if {path.name for path in folder.glob("*.safetensors")} != {*checksums} - {_STATE}:
+        raise CorruptCheckpoint(f"{_CHECKSUMS} must list exactly its safetensors files.")
     reader = HuggingFaceStorageReader(str(folder))
     stored = reader.read_metadata().state_dict_metadata
     tensors = {
@@ -369,8 +367,7 @@ def _tables_in_parts(folder: Path, checksums: Mapping[str, Any] | None, *, kept:
     return tables
 
 
-def _is_of(validation: EpochValidation, per_epoch: int, total: int) -> bool:
-    """Return whether a validation can have come after the updates of its epoch."""
+def _is_plausible(validation: EpochValidation, per_epoch: int, total: int) -> bool:
     error, metrics = validation.standard_error, validation.metrics
     return (
         validation.update == min(validation.epoch * per_epoch, total)

@@ -1,6 +1,6 @@
 """One optimizer step: gradients of all micro-batches, clipping, a step at the scheduled rate.
 
-Of several processes each takes a part of the micro-batches, and gradients are added up over all before the step.
+Each of several processes takes a part of the micro-batches; gradients are summed over all processes before the step.
 """
 
 from collections.abc import Iterator
@@ -17,21 +17,21 @@ from bothways.inference.runner import is_out_of_memory
 from bothways.training.objective import JointLoss, MicroBatch, Objective, Payload, Update
 from bothways.training.optimizers import NamedOptimizer
 from bothways.training.options import TrainingOptions
+from bothways.training.parameters import ParameterLayout
 from bothways.training.schedules import rate_fraction, warmup_updates
-from bothways.training.sharding import ParameterLayout
 from bothways.training.workers import Workers
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Results of one step; the tensors are scalars still on the device.
+    """Results of one step; the tensors are scalars on the device.
 
     Attributes:
         update: Number of the update, from 1.
         loss: Mean loss per unit.
         gradient_norm: 2-norm of the gradient before clipping.
-        learning_rate: The rate it was taken at.
-        weight: Units.
+        learning_rate: Learning rate of the step.
+        weight: Number of units.
         tokens: Tokens read.
     """
 
@@ -47,7 +47,7 @@ class Stepper:
     """Takes the steps of a run of ``total`` updates.
 
     Raises:
-        InvalidInput: Learning rate or precision are not chosen, or the device has no such precision.
+        InvalidInput: Learning rate or precision are not chosen, or the device does not support the precision.
     """
 
     def __init__(
@@ -70,24 +70,24 @@ class Stepper:
             raise InvalidInput("this GPU only emulates bfloat16, which is slow: train with precision='float32'.")
 
     def step(self, objective: Objective[Payload], update: Update[Payload], done: int) -> Step:
-        """Take the step that follows ``done`` others.
+        """Take step ``done + 1``.
 
         Raises:
             InvalidInput: The update has no units.
         """
         options, weight = self._options, update.weight
         if not weight > 0.0:
-            raise InvalidInput(f"update {done + 1} has weight {weight}: there is nothing in it to learn from.")
+            raise InvalidInput(f"expected an update with a weight above 0, got {weight} in update {done + 1}.")
         learning_rate = self._peak_rate * rate_fraction(options.schedule, done, warmup=self._warmup, total=self._total)
         loss = self._backward(objective, update, weight)
         gradient_norm = self._optimizer.clip(options.max_gradient_norm)
-        # Decided on the device, so that nobody waits to know.
+        # Decided on the device, without synchronisation.
         finite = (gradient_norm + loss).isfinite() if options.skipped_updates else None
         self._optimizer.step(learning_rate, finite)
         return Step(done + 1, loss, gradient_norm, learning_rate, weight, update.tokens)
 
     def _backward(self, objective: Objective[Payload], update: Update[Payload], weight: float) -> Tensor:
-        """Gradients of the update's mean loss, micro-batch by micro-batch; that mean, on its device."""
+        """Compute the gradients of the update's mean loss, by micro-batches; return the mean on its device."""
         total = torch.zeros((), device=self._device)
         if isinstance(objective, JointLoss):
             with self._fitting(max(micro_batch.tokens for micro_batch in update.micro_batches)), self._precision():
@@ -97,7 +97,7 @@ class Stepper:
                 with self._precision():
                     loss = self._layout.run(partial(objective.loss, micro_batch.payload))
                 mean = loss.float() / weight * counted
-                # FSDP gives the mean of the processes' gradients, not their sum.
+                # FSDP averages gradients over the processes.
                 (mean * self._workers.count if self._layout.sharded else mean).backward()  # type: ignore[no-untyped-call]
             total += mean.detach()
         if self._layout.sharded:
@@ -107,10 +107,9 @@ class Stepper:
         return total
 
     def _own(self, update: Update[Payload]) -> Iterator[tuple[MicroBatch[Payload], float]]:
-        """Yield the micro-batches of this process, each with the factor of its loss.
+        """Yield the micro-batches of this process, each with a factor of its loss.
 
-        Where parameters are divided, all processes compute equally many: one that lacks the last repeats another's,
-        which counts for nothing.
+        Sharded processes must compute equally many, so one without a last micro-batch repeats another with factor 0.
         """
         own = update.micro_batches[self._workers.rank :: self._workers.count]
         yield from ((each, 1.0) for each in own)
@@ -118,7 +117,7 @@ class Stepper:
             yield update.micro_batches[-1], 0.0
 
     def _add_up(self, total: Tensor) -> None:
-        """Add gradients and loss up over the processes; a parameter has a gradient where it has one in any of them."""
+        """Sum gradients and loss over the processes; a parameter has a gradient if it has one in any process."""
         parameters = self._optimizer.parameters
         known = torch.tensor([float(each.grad is not None) for each in parameters])
         self._workers.add([known])
@@ -133,7 +132,6 @@ class Stepper:
 
     @contextmanager
     def _fitting(self, tokens: int) -> Iterator[None]:
-        """Say what to do where a batch of so many tokens does not fit into memory."""
         try:
             yield
         except RuntimeError as error:

@@ -1,8 +1,8 @@
-"""The processes of a run, each with a part of every update; one process is the special case.
+"""The processes of a run, each with a part of every update.
 
-Each process holds the whole model and draws the whole update, which depends on nothing but a seed and its number; of
-its micro-batches each takes every n-th one, and gradients are added up before the step. So the weights stay equal
-everywhere, and the course of a run does not depend on the number of processes, but for rounding and for dropout.
+Each process holds the model and draws the whole update, which depends only on a seed and its number. It takes every
+n-th micro-batch, and gradients are summed before the step. So the weights stay equal everywhere, and the course of a
+run does not depend on the number of processes, except for rounding and dropout.
 """
 
 import os
@@ -18,57 +18,54 @@ from bothways.errors import WorkerLost
 
 Value = TypeVar("Value")
 
-# What errors of torch have in them where FSDP finds that a process is gone.
+# Parts of torch's error messages when FSDP loses a process.
 LOST = ("gloo/", "NCCL", "Connection ")
 
-# One process may encode a corpus while the others wait. A process that dies is noticed at once, by its connections.
+# One process may encode a corpus while the others wait. A dead process is noticed by its connections.
 PATIENCE = timedelta(days=2)
 
 
 class Workers(Protocol):
-    """The processes of a run.
-
-    Attributes:
-        rank: Number of this process, from 0.
-        count: How many there are.
-    """
+    """The processes of a run."""
 
     @property
-    def rank(self) -> int: ...  # noqa: D102 (above)
+    def rank(self) -> int:
+        """Number of this process, from 0."""
 
     @property
-    def count(self) -> int: ...  # noqa: D102 (above)
+    def count(self) -> int:
+        """Number of processes."""
 
     def add(self, tensors: Sequence[Tensor]) -> None:
-        """Replace tensors of equal shapes everywhere by their sums over the processes."""
+        """Replace tensors by their sums over the processes."""
 
     def gather(self, value: Value) -> list[Value]:
         """Return the values of all processes, by rank."""
 
 
 class SingleProcess:
-    """One process."""
+    """A single process."""
 
     rank = 0
     count = 1
 
     def add(self, tensors: Sequence[Tensor]) -> None:
-        """Leave the sums of one process as they are."""
+        """Do nothing."""
 
     def gather(self, value: Value) -> list[Value]:
-        """Return the value."""
+        """Return the value in a list."""
         return [value]
 
 
 class ProcessGroup:
-    """The processes of torch's default group, which must be there."""
+    """The processes of torch's default group, which must be initialised."""
 
     def __init__(self) -> None:
         self.rank = distributed.get_rank()
         self.count = distributed.get_world_size()
 
     def add(self, tensors: Sequence[Tensor]) -> None:
-        """Replace tensors by their sums, all of one type in one message.
+        """Replace tensors by their sums over the processes, one message per dtype.
 
         Raises:
             WorkerLost: Another process is gone.
@@ -95,7 +92,7 @@ class ProcessGroup:
 
 
 def share(module: nn.Module, workers: Workers) -> None:
-    """Give all processes the weights of the first one, which another machine may have computed in other last bits."""
+    """Give all processes the weights of the first; on other machines, their last bits may differ."""
     if workers.count == 1:
         return
     with torch.no_grad():
@@ -107,7 +104,7 @@ def share(module: nn.Module, workers: Workers) -> None:
 
 
 def current_workers() -> Workers:
-    """Return the processes that this one runs with: those of torch's default process group, where there is one."""
+    """Return the processes of torch's default group, or a single process."""
     if distributed.is_available() and distributed.is_initialized():
         return ProcessGroup()
     return SingleProcess()
@@ -115,16 +112,16 @@ def current_workers() -> Workers:
 
 @contextmanager
 def joined() -> Iterator[Workers]:
-    """Join the processes that ``torchrun`` has started, if it has, and leave them at the end.
+    """Join the process group of ``torchrun``, if there is one, for the block.
 
     Raises:
-        WorkerLost: Another process does not come, or is gone.
+        WorkerLost: Another process is missing or gone.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or distributed.is_initialized():
         yield current_workers()
         return
-    # The first optimizer imports it. Imported while a group is there it keeps that group's threads alive, and a thread
-    # that outlives the interpreter aborts the process at its exit.
+    # The first optimizer imports it. If imported while a group exists, it keeps that group's threads alive, and a
+    # thread that outlives the interpreter aborts the process at exit.
     import torch._dynamo
 
     on_gpu = torch.cuda.is_available()
@@ -140,13 +137,13 @@ def joined() -> Iterator[Workers]:
 
 @contextmanager
 def naming_losses(*signs: str) -> Iterator[None]:
-    """Say that a process is gone where a message to the others fails.
+    """Turn torch's RuntimeError for a failed message into `WorkerLost`.
 
     Args:
-        signs: Parts of torch's errors that tell of it, where the block does more than exchange messages.
+        signs: Parts of the relevant messages, if the block does more than exchange messages.
 
     Raises:
-        WorkerLost: The block raised a RuntimeError, as torch does.
+        WorkerLost: The block raised such an error.
     """
     try:
         yield
@@ -154,6 +151,6 @@ def naming_losses(*signs: str) -> Iterator[None]:
         if signs and not any(sign in str(error) for sign in signs):
             raise
         raise WorkerLost(
-            f"another process of the run is gone ({str(error).splitlines()[0]}). Look at what it said, and resume the "
+            f"another process of the run is gone ({str(error).splitlines()[0]}). Look at its output, and resume the "
             "run (resume=True, --resume)."
         ) from error

@@ -60,7 +60,7 @@ def check_manifest(folder: Path, digests: Mapping[str, str | None]) -> Iterator[
         digests: SHA-256 of its files by name, None for those that were not read.
     """
     listed: dict[str, str] = {}
-    for line in read_bytes(folder / MANIFEST, most=_MAX_MANIFEST).decode("utf-8", "replace").splitlines():
+    for line in read_bytes(folder / MANIFEST, max_bytes=_MAX_MANIFEST).decode("utf-8", "replace").splitlines():
         match = _LINE.fullmatch(line)
         if match is None or bad_path(match[2]):
             yield fault("manifest-differs", MANIFEST, f"a line of the manifest that is none: {line[:80]!r}")

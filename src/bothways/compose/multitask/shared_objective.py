@@ -124,9 +124,9 @@ class SharedObjective:
         self.shares = shares([each.updates_per_epoch() for each in objectives.values()], sampling)
 
     @property
-    def least_updates(self) -> int:
+    def min_updates(self) -> int:
         """Those of all tasks."""
-        return sum(each.least_updates for each in self.objectives.values())
+        return sum(each.min_updates for each in self.objectives.values())
 
     @property
     def module(self) -> nn.Module:

@@ -201,7 +201,7 @@ class EmbeddingObjective:
     """
 
     baseline: ClassVar = Baseline("embedder before the training", margin=0.0)
-    least_updates: ClassVar = 0
+    min_updates: ClassVar = 0
 
     def __init__(
         self,

@@ -56,7 +56,7 @@ class ContrastObjective:
     """
 
     baseline: ClassVar = None
-    least_updates: ClassVar = 0
+    min_updates: ClassVar = 0
     identity: ClassVar[Mapping[str, str | int | float | bool | None]] = {}
 
     def __init__(

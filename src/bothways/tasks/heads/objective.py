@@ -93,15 +93,15 @@ class Batch:
     windows: list[int]
 
 
-def passes_in_epoch(texts: int, batch_size: int, least_updates: int = MIN_UPDATES) -> int:
+def passes_in_epoch(texts: int, batch_size: int, min_updates: int = MIN_UPDATES) -> int:
     """Return the passes through the texts in an epoch of default length, enough to be worth a validation.
 
     Args:
         texts: Number of texts.
         batch_size: Texts in one update.
-        least_updates: Minimum updates of the training, which has at least three epochs.
+        min_updates: Minimum updates of the training, which has at least three epochs.
     """
-    return max(1, -(-min(_MIN_IN_EPOCH, least_updates // EPOCHS) // -(-texts // batch_size)))
+    return max(1, -(-min(_MIN_IN_EPOCH, min_updates // EPOCHS) // -(-texts // batch_size)))
 
 
 class WindowObjective:
@@ -118,7 +118,7 @@ class WindowObjective:
         identity: Everything else that determines the run.
         passes: Passes through the texts per epoch, see `passes_in_epoch`.
         baseline: The model before the first update.
-        least_updates: Minimum updates of a training of default length.
+        min_updates: Minimum updates of a training of default length.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class WindowObjective:
         identity: Mapping[str, str | int | float | bool | None],
         passes: int = 1,
         baseline: Baseline | None = None,
-        least_updates: int = MIN_UPDATES,
+        min_updates: int = MIN_UPDATES,
     ) -> None:
         self.model = model
         self.store = store
@@ -146,7 +146,7 @@ class WindowObjective:
         self.passes = passes
         self._identity = identity
         self.baseline = baseline
-        self.least_updates = least_updates
+        self.min_updates = min_updates
 
     @property
     def module(self) -> nn.Module:

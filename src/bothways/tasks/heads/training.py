@@ -37,10 +37,10 @@ from bothways.tasks.splits import TrainingData, folds
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.training.objective import Baseline, Validation
 from bothways.training.options import TrainingOptions
+from bothways.training.parameters import Weights, copy_weights, restore_weights
 from bothways.training.record import TrainingRecord
 from bothways.training.run import train_within
 from bothways.training.seeding import seeded
-from bothways.training.weights import Weights, copy_weights, restore_weights
 
 # Names of the model before the first update.
 LINEAR, CONTINUED = "linear model of frozen hidden states", "model before the training"
@@ -150,7 +150,7 @@ class TrainingSetup:
     ) -> WindowObjective:
         """Return the training of an initial head."""
         texts, training = stored.store.texts, self.training
-        size, least = training.rows_in_update(texts), self.least_updates(initial, stored)
+        size, least = training.rows_in_update(texts), self.min_updates(initial, stored)
         contrast = {"contrast": initial.contrast} if initial.contrast else {}
         return WindowObjective(
             initial.backend.head_model,
@@ -163,10 +163,10 @@ class TrainingSetup:
             identity={**identity, **self.learner.identity, **contrast},
             passes=1 if training.has_length else passes_in_epoch(texts, size, least),
             baseline=initial.baseline,
-            least_updates=least,
+            min_updates=least,
         )
 
-    def least_updates(self, initial: InitialHead, stored: StoredInputs) -> int:
+    def min_updates(self, initial: InitialHead, stored: StoredInputs) -> int:
         """Return the minimum updates of a training of default length: fewer with long texts."""
         if self.few and initial.contrast:
             return _AFTER_CONTRAST
@@ -282,7 +282,7 @@ class HeadTraining:
         notes = []
         if data.split and self.before is not None and self.before.card.get("validation") == BY_FOLDS:
             notes.append(LEARNT_BEFORE)
-        enough = min(FEW_UPDATES, setup.least_updates(self.initial, data.stored))
+        enough = min(FEW_UPDATES, setup.min_updates(self.initial, data.stored))
         return measured_head(
             setup.spec, backend, learner, setup.columns, scores, data, held, record, notes=notes, enough=enough
         )

@@ -1,7 +1,6 @@
-"""Runs of an encoder that compute nothing: what they would cost in operations and in memory.
+"""Operations and memory of an encoder, traced on tensors that have shapes and no content.
 
-Tensors have shapes and no content, so a large model is judged in a second on any machine, and by the code that would
-really run: a family that is added needs no formula of its own here.
+A large model is traced in a second on any machine, by the code that would really run: a new family needs no formula.
 
 Shapes: B sequences, n tokens of each, T = B x n packed tokens.
 """
@@ -31,10 +30,10 @@ from bothways.products import ROWS_AT_ONCE
 Kwargs: TypeAlias = Mapping[str, object] | None
 
 _STEADY, _STEADY_TOKENS = 32, 1024
-"""Texts, and tokens in them, from which on each further text takes the same memory; whichever is fewer texts.
+"""Texts, or tokens, from which each further text takes the same memory; whichever gives fewer texts.
 
-With fewer tokens than a third of the hidden size, a layer's gradients are larger than what it keeps, and the peak is at
-another moment.
+With fewer tokens than a third of the hidden size, a layer's gradients are larger than its activations, and the peak is
+at another moment.
 """
 
 
@@ -43,20 +42,20 @@ class TrainingBytes:
     """Memory of a training pass beyond the weights.
 
     Attributes:
-        activations: What it has kept when it turns back.
-        most: The most at any moment, gradients of all but the tables included.
+        activations: Bytes kept at the end of the forward pass.
+        peak: The maximum at any moment, with the gradients of everything but the embedding tables.
     """
 
     activations: int
-    most: int
+    peak: int
 
 
 @cache
 def count_flops(config: EncoderConfig, batch: int, length: int) -> int:
-    """Floating-point operations of the matrix products of one forward pass, two for each multiply-add.
+    """Count the floating-point operations of a forward pass, two per multiply-add.
 
-    Counted on plain attention; what is not a matrix product (norms, activations, softmax) is left out, as is usual.
-    Where all layers are alike, two and three of them are counted and the others follow.
+    Attention is the reference backend; only matrix products count (no norms, activations or softmax), as is usual.
+    If all layers are alike, the counts of two and three layers are extrapolated.
     """
     if not _layers_alike(config) or config.layers <= 3:
         return _flops(config, batch, length)
@@ -76,12 +75,12 @@ def _flops(config: EncoderConfig, batch: int, length: int) -> int:
 
 @cache
 def inference_bytes(config: EncoderConfig, batch: int, length: int) -> int:
-    """Return the most memory that a forward pass needs beyond the weights, on a CPU in float32, with all tokens.
+    """Return the peak memory of a forward pass beyond the weights, on a CPU in float32.
 
-    One layer's states go before the next one's come, so where all layers are alike two of them tell. Two batches of
-    some size tell of larger ones.
+    A layer's states are freed before the next layer's appear, so two equal layers have the peak of all. Large batches
+    are extrapolated from two smaller ones.
     """
-    # From more rows on than a feed-forward network takes at once, its inner states grow no more.
+    # Beyond the rows that a feed-forward network takes at once, its inner states stop growing.
     steady = max(_steady(config, length), math.ceil((ROWS_AT_ONCE + 1) / length))
     if batch > 2 * steady:
         few, more = (inference_bytes(config, texts, length) for texts in (steady, 2 * steady))
@@ -91,12 +90,11 @@ def inference_bytes(config: EncoderConfig, batch: int, length: int) -> int:
         encoder, packed = _without_content(shown).eval(), _packed(batch, length)
         with _LiveBytes(encoder) as live:
             encoder(packed)
-    most: int = live.most
-    return most
+    peak: int = live.peak
+    return peak
 
 
 def _groups(config: EncoderConfig) -> int:
-    """Return how many sets of shared weights its layers take by turns; 1 also where each layer has its own."""
     return config.sharing.groups if isinstance(config.sharing, SharedGroups) else 1
 
 
@@ -106,16 +104,10 @@ def _layers_alike(config: EncoderConfig) -> bool:
 
 @cache
 def training_bytes(config: EncoderConfig, batch: int, length: int, *, checkpointing: bool = False) -> TrainingBytes:
-    """Return what a forward and backward pass needs beyond the weights, on a CPU in float32.
+    """Return the memory of a forward and backward pass beyond the weights, on a CPU in float32.
 
-    Two batches of some size tell of larger ones; the peak up to 5 % too low, where theirs is at another moment, and
-    with texts of fewer than 8 tokens up to 15 %. Where all layers are alike, two and three of them tell of all.
-
-    Args:
-        config: The encoder.
-        batch: Sequences.
-        length: Tokens of each.
-        checkpointing: With `bothways.encoder.encoder.activation_checkpointing`.
+    Large batches are extrapolated from two smaller ones, and equal layers from two and three of them. The peak is then
+    up to 5 % too low, or 15 % with texts of fewer than 8 tokens, because it may lie at another moment.
     """
     steady = _steady(config, length)
     if batch > 2 * steady:
@@ -124,12 +116,12 @@ def training_bytes(config: EncoderConfig, batch: int, length: int, *, checkpoint
         )
         activations = _continued(batch, steady, few.activations, more.activations)
         # With short texts, the peak of the two may be at a moment whose memory grows less or not at all.
-        return TrainingBytes(activations, max(activations, _continued(batch, steady, few.most, more.most)))
-    # With two groups of weights the third layer is the first to add to gradients that are there.
+        return TrainingBytes(activations, max(activations, _continued(batch, steady, few.peak, more.peak)))
+    # With two groups of weights the third layer is the first to add to existing gradients.
     if _layers_alike(config) and _groups(config) == 1 and config.layers > 3:
         shallow = (replace(config, layers=layers) for layers in (2, 3))
         two, three = (training_bytes(each, batch, length, checkpointing=checkpointing) for each in shallow)
-        return TrainingBytes(_deeper(config, two.activations, three.activations), _deeper(config, two.most, three.most))
+        return TrainingBytes(_deeper(config, two.activations, three.activations), _deeper(config, two.peak, three.peak))
     with FakeTensorMode(allow_non_fake_inputs=True):
         encoder, packed = _without_content(config).train(), _packed(batch, length)
         for part in encoder.modules():
@@ -140,32 +132,28 @@ def training_bytes(config: EncoderConfig, batch: int, length: int, *, checkpoint
             loss = encoder(packed).sum()
             activations = live.now
             loss.backward()
-    return TrainingBytes(activations, live.most)
+    return TrainingBytes(activations, live.peak)
 
 
 def _deeper(config: EncoderConfig, two: int, three: int) -> int:
-    """Return what all layers take if two of them take ``two`` and three ``three``."""
+    """Extrapolate from two and three layers to all."""
     return two + (config.layers - 2) * (three - two)
 
 
 def _steady(config: EncoderConfig, length: int) -> int:
-    """Return the number of texts from which on each further one takes the same memory: at least 2."""
     return min(_STEADY, max(2, math.ceil(max(_STEADY_TOKENS, config.hidden // 2) / length)))
 
 
 def _continued(batch: int, steady: int, few: int, more: int) -> int:
-    """Return what a batch takes if ``steady`` texts take ``few`` and twice as many ``more``."""
+    """Extrapolate from ``steady`` texts and twice as many to a batch."""
     return more + (batch - 2 * steady) * (more - few) // steady
 
 
 def _without_content(config: EncoderConfig) -> Encoder:
-    """Return an encoder whose weights have shapes alone; to be made under a `FakeTensorMode`.
-
-    It is put together outside the mode, where constants of its positions are real numbers.
-    """
+    """Build an encoder whose weights have shapes only, under a `FakeTensorMode`."""
+    # Built outside the mode, in which constants of positions would have no values.
     with unset_fake_temporarily(), torch.device("meta"):
         encoder = Encoder(config)
-    # Weights without memory become those of a CPU here, still without memory.
     return encoder.to_empty(device="cpu")
 
 
@@ -176,24 +164,20 @@ def _packed(batch: int, length: int) -> Packed:
 
 
 class _LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the bytes of all storages made while it is on: those alive now, and the most at any moment.
-
-    A view of a weight comes out of an operator too; the weights of ``encoder`` are not counted.
-    """
+    """Counts the bytes of the storages created while it is on: those alive now, and their peak, without weights."""
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.now: int = 0
-        self.most: int = 0
+        self.peak: int = 0
         self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
-        # Held, so that each is the same object for as long as it is looked for.
+        # Views of weights come out of operators too. Held, so that each stays the same object.
         self._weights = [each.untyped_storage() for each in (*encoder.parameters(), *encoder.buffers())]
         self._seen.update(self._weights)
 
     def __torch_dispatch__(
         self, func: Callable[..., object], types: object, args: tuple[object, ...] = (), kwargs: Kwargs = None
     ) -> object:
-        """Do what was asked, and note the storages that come out."""
         results = func(*args, **(kwargs or {}))
         for result in tree_leaves(results):
             if isinstance(result, Tensor):
@@ -206,7 +190,7 @@ class _LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._seen.add(storage)
         size = storage.nbytes()
         self.now += size
-        self.most = max(self.most, self.now)
+        self.peak = max(self.peak, self.now)
         weakref.finalize(storage, self._remove, size)
 
     def _remove(self, size: int) -> None:

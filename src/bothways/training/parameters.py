@@ -1,8 +1,8 @@
-"""The layout of a module's parameters over the processes of a run: whole in each, or divided among them.
+"""A module's parameters: their layout over the processes of a run, and copies of their values.
 
-Divided by FSDP2 (``torch.distributed.fsdp.fully_shard``; Zhao et al. 2023, arXiv:2304.11277), each process keeps its
-part of every parameter, gradient and moment of the optimizer. A layer's weights are whole only while it computes,
-those of embeddings and heads during a forward and backward pass, and all of them during a validation.
+With FSDP2 (``torch.distributed.fsdp.fully_shard``; Zhao et al. 2023, arXiv:2304.11277), each process keeps its shard of
+every parameter, gradient and moment. A layer's weights are whole only while it computes, those of embeddings and heads
+during a forward and backward pass, and all of them during a validation.
 """
 
 from collections.abc import Callable
@@ -12,32 +12,31 @@ import torch
 from torch import Tensor, nn
 
 from bothways.encoder.layer import PostNormLayer, PreNormLayer
+from bothways.errors import IncompatibleWeights
 from bothways.training.workers import Workers
 
 if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
 
 Value = TypeVar("Value")
+Weights = dict[str, Tensor]
 
 
 class ParameterLayout(Protocol):
-    """A layout of parameters.
-
-    Attributes:
-        sharded: Whether the parameters are divided.
-    """
+    """A layout of parameters."""
 
     @property
-    def sharded(self) -> bool: ...  # noqa: D102 (above)
+    def sharded(self) -> bool:
+        """True if each process holds a shard."""
 
     def run(self, compute: Callable[[], Value]) -> Value:
-        """Return what ``compute`` does with the module in training; sharded, all processes call it alike often."""
+        """Call ``compute``, which trains the module; sharded processes must call this equally often."""
 
     def run_whole(self, compute: Callable[[], Value]) -> Value:
-        """Return what ``compute`` does without gradients; it runs the module at will, but reads no ``state_dict``."""
+        """Call ``compute`` without gradients; it may run the module freely, but not read its ``state_dict``."""
 
     def undo(self) -> None:
-        """Give the module whole parameters again; sharded, all processes call it together."""
+        """Give the module whole parameters again; sharded processes must call this together."""
 
 
 class WholeParameters:
@@ -46,20 +45,20 @@ class WholeParameters:
     sharded = False
 
     def run(self, compute: Callable[[], Value]) -> Value:
-        """Return what ``compute`` does."""
+        """Call ``compute``."""
         return compute()
 
     run_whole = run
 
     def undo(self) -> None:
-        """Leave the parameters as they are."""
+        """Do nothing."""
 
 
 class Sharded:
-    """Parameters divided among the processes of torch's default group.
+    """Parameters sharded over the processes of torch's default group.
 
     Args:
-        module: Holds the same whole parameters in each process; they are replaced by divided ones.
+        module: It has the same whole parameters in each process, which are replaced by shards.
         workers: The processes.
     """
 
@@ -76,7 +75,7 @@ class Sharded:
             if parameter is not None
         ]
         self._layers = [each for each in module.modules() if isinstance(each, PostNormLayer | PreNormLayer)]
-        # What FSDP adds to a layer: hooks, a state, and another class.
+        # FSDP adds hooks, a state and another class to a layer.
         self._before = [(each, type(each), _copied(each.__dict__)) for each in self._layers]
         mesh = init_device_mesh(self._whole[0][2].device.type, (workers.count,))
         self._root = _Root(module)
@@ -87,12 +86,12 @@ class Sharded:
             parameter.data = parameter.new_empty(0)
 
     def run(self, compute: Callable[[], Value]) -> Value:
-        """Return what ``compute`` does, with the parameters outside layers whole until its backward pass ends."""
+        """Call ``compute`` with the parameters outside layers whole until its backward pass ends."""
         result: Value = self._root(compute)
         return result
 
     def run_whole(self, compute: Callable[[], Value]) -> Value:
-        """Return what ``compute`` does, with all parameters whole meanwhile."""
+        """Call ``compute`` with all parameters whole."""
 
         def gathered() -> Value:
             for each in self._parts:
@@ -107,7 +106,7 @@ class Sharded:
             self._reshard_after_forward(True)
 
     def undo(self) -> None:
-        """Give the module its former parameters back, with the values of now; a second call does nothing."""
+        """Restore the module's own parameters with the current values; a second call does nothing."""
         if not self._whole:
             return
         self._reshard()
@@ -127,13 +126,13 @@ class Sharded:
         for each in self._parts:
             each.reshard()
 
-    def _reshard_after_forward(self, wanted: bool) -> None:
+    def _reshard_after_forward(self, enabled: bool) -> None:
         for layer in self._parts[:-1]:
-            layer.set_reshard_after_forward(wanted)
+            layer.set_reshard_after_forward(enabled)
 
 
 class _Root(nn.Module):
-    """The module of a run, called with whatever is to be computed by it."""
+    """The module of a run, called with a computation."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -144,17 +143,17 @@ class _Root(nn.Module):
 
 
 def laid_out(module: nn.Module, workers: Workers, *, shard: bool) -> ParameterLayout:
-    """Lay the parameters of a module out over the processes; there is nothing to divide in one."""
+    """Return the layout of a module's parameters; a single process has whole ones."""
     return Sharded(module, workers) if shard and workers.count > 1 else WholeParameters()
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Return whether a process holds only a part of a tensor."""
+    """Return True if this process holds a shard of the tensor."""
     return hasattr(tensor, "placements")
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """Return all of a tensor; of a divided one, all processes call it together."""
+    """Return the whole tensor; for a sharded one, all processes must call this together."""
     if not is_sharded(tensor):
         return tensor
     from torch.distributed.tensor import DTensor
@@ -164,16 +163,60 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 def divided_like(value: Tensor, like: Tensor) -> Tensor:
-    """Return the part of a whole tensor that this process holds of another one of its shape."""
+    """Return the shard of a whole tensor that corresponds to the shard ``like``."""
     if not is_sharded(like) or is_sharded(value):
         return value
     from torch.distributed.tensor import DTensor, distribute_tensor
 
     assert isinstance(like, DTensor)
-    # Each process has the value: none is sent.
+    # Each process has the value, so none is sent.
     return distribute_tensor(value.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 
 def _copied(attributes: dict[str, object]) -> dict[str, object]:
-    """Return a module's attributes with its tables of hooks and parameters as they are now."""
+    """Copy a module's attributes with its tables of hooks and parameters."""
     return {name: type(value)(value) if isinstance(value, dict) else value for name, value in attributes.items()}
+
+
+def live_weights(module: nn.Module) -> Weights:
+    """Return parameters and persistent buffers by name, not copied; tied tensors once, under their first name."""
+    first = {name for name, _ in (*module.named_parameters(), *module.named_buffers())}
+    return {name: value for name, value in module.state_dict().items() if name in first}
+
+
+def copy_weights(module: nn.Module, over: Weights | None = None) -> Weights:
+    """Copy the weights to the CPU.
+
+    Args:
+        module: The module.
+        over: An older copy that is no longer needed; its memory is reused.
+    """
+    return {name: _copied_over(value.detach(), (over or {}).get(name)) for name, value in live_weights(module).items()}
+
+
+def _copied_over(value: Tensor, over: Tensor | None) -> Tensor:
+    if over is None or is_sharded(value) or is_sharded(over) or (over.shape, over.dtype) != (value.shape, value.dtype):
+        return value.to("cpu", copy=True)
+    return over.copy_(value)
+
+
+def restore_weights(module: nn.Module, weights: Weights) -> None:
+    """Copy ``weights`` into ``module`` in place.
+
+    Raises:
+        IncompatibleWeights: Names or shapes differ; the module is unchanged.
+    """
+    live = live_weights(module)
+    differing = sorted(
+        name
+        for name in live.keys() | weights.keys()
+        if name not in live or name not in weights or live[name].shape != weights[name].shape
+    )
+    if differing:
+        raise IncompatibleWeights(
+            f"the stored weights are of another model: {len(differing)} tensors are missing, superfluous or of another "
+            f"shape, the first is {differing[0]!r}. Build the model as it was when they were stored."
+        )
+    with torch.no_grad():
+        for name, value in live.items():
+            value.copy_(divided_like(weights[name], value))

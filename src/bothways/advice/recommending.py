@@ -1,0 +1,270 @@
+"""Recommendation of a model for a task under a constraint, with reasons."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from bothways.advice.cards import Language, ModelCard, catalogue, find_config, published_facts
+from bothways.advice.cost_tracing import inference_bytes
+from bothways.advice.costs import FLOAT32, RUNTIME_BYTES, TRAINING_COPIES, TRAINING_RUNTIME_BYTES, flops_per_token
+from bothways.advice.hardware import Hardware
+from bothways.advice.local_models import LocalModel
+from bothways.advice.measuring import Measured, job_for, measure
+from bothways.advice.ranking import (
+    CONSTRAINTS,
+    MAX_TEXT_TOKENS,
+    TEXT_TOKENS,
+    YARDSTICKS,
+    Constraint,
+    ModelCandidate,
+    Ranked,
+    in_order,
+    published_accuracy,
+    with_reasons,
+)
+from bothways.advice.tasks import Architecture, TaskAdvice, find_task
+from bothways.errors import BothwaysError, InvalidInput
+from bothways.progress import progress
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A model that does not fit, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """A recommendation for a task.
+
+    Attributes:
+        task: The task, with the kind of model that it needs, why, and examples.
+        constraint: What the order goes by.
+        length: Tokens of a text that arithmetic and speed refer to.
+        yardstick: Measure of the accuracies; the catalogue has results on other benchmarks.
+        ranked: Models that fit, the best first; empty if the task needs another kind of model.
+        left_out: Models that do not fit.
+        notes: Remarks.
+        local_models: Models that load without a download.
+        hardware: The machine that was taken into account, or None.
+    """
+
+    task: TaskAdvice
+    constraint: Constraint
+    length: int
+    yardstick: str
+    ranked: tuple[Ranked, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    notes: tuple[str, ...] = ()
+    local_models: tuple[LocalModel, ...] = ()
+    hardware: Hardware | None = None
+
+    @property
+    def architecture(self) -> Architecture:
+        """The kind of model that the task needs."""
+        return self.task.architecture
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    latency_ms: float | None = None
+    memory_mb: float | None = None
+    context: int | None = None
+    free_mb: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("latency_ms", "memory_mb", "context"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise InvalidInput(f"the limit {name} must be above 0, got {value}.")
+
+    def excess(self, memory_mb: float, takes: str) -> str:
+        """Return why the memory is too much; empty if it is not."""
+        if self.memory_mb is not None and memory_mb > self.memory_mb:
+            return f"{takes} {memory_mb:,.0f} MB, more than {self.memory_mb:,.0f}"
+        if self.free_mb is not None and memory_mb > self.free_mb:
+            return f"{takes} {memory_mb:,.0f} MB, more than the {self.free_mb:,.0f} MB that are free here"
+        return ""
+
+
+def recommend(
+    task: str,
+    constraint: Constraint = "accuracy",
+    *,
+    max_latency_ms: float | None = None,
+    max_memory_mb: float | None = None,
+    context: int | None = None,
+    language: Language = "english",
+    most: int = 5,
+    measured: bool = False,
+    hardware: Hardware | None = None,
+    local_models: Sequence[LocalModel] = (),
+    show_progress: bool | None = None,
+) -> Recommendation:
+    """Return the kind of model that a task needs, and models in order, each with reasons.
+
+    Args:
+        task: A task such as ``"classification"``; the error for an unknown one lists the known ones.
+        constraint: What the order goes by.
+        max_latency_ms: Maximum time for one text; needs ``measured``.
+        max_memory_mb: Maximum memory of a process that reads one text, in MB of a million bytes.
+        context: Tokens that must be read at once.
+        language: Language of the texts.
+        most: Number of models to name.
+        measured: Build the candidates with random weights, each in a process of its own, and go by their speed and
+            memory on this machine.
+        hardware: A machine to take into account, such as `this_machine()`: models that exceed its free memory are left
+            out, and the speed of the others is estimated.
+        local_models: Models that need no download, such as `find_local_models()`.
+        show_progress: Force the progress bar on or off; by default it shows on a terminal only.
+
+    Raises:
+        InvalidInput: The task or constraint is unknown, a limit is not above 0, or a latency is given without
+            ``measured``.
+    """
+    advice = find_task(task)
+    limits = _Limits(max_latency_ms, max_memory_mb, context, None if hardware is None else hardware.free_mb)
+    if constraint not in CONSTRAINTS:
+        raise InvalidInput(f"constraint must be one of {', '.join(CONSTRAINTS)}, got {constraint!r}.")
+    if language not in YARDSTICKS:
+        raise InvalidInput(f"language must be one of {', '.join(YARDSTICKS)}, got {language!r}.")
+    if max_latency_ms is not None and not measured:
+        raise InvalidInput("a limit on latency needs a measurement on this machine: add measured=True (--measure).")
+    if most < 1:
+        raise InvalidInput(f"most must be at least 1, got {most}.")
+    yardstick, local = YARDSTICKS[language], tuple(local_models)
+    if advice.architecture != "encoder":
+        note = (
+            f"This package has encoders only. For {advice.name} look at {', '.join(advice.models)}; "
+            f"an encoder can {advice.encoder_part}."
+        )
+        return Recommendation(
+            advice, constraint, TEXT_TOKENS, str(yardstick), notes=(note,), local_models=local, hardware=hardware
+        )
+    wanted = min(context or TEXT_TOKENS, MAX_TEXT_TOKENS)
+    candidates, left_out, notes = _candidates(advice, constraint, limits, language, wanted)
+    length = max((each.length(wanted) for each in candidates), default=wanted)
+    ordered = in_order(candidates, advice, constraint)
+    if measured:
+        ordered, too_slow = _measured(ordered, limits, most, length, show_progress)
+        left_out += too_slow
+        ordered = in_order(ordered, advice, constraint)
+    chosen = [_here(each, each.length(length), hardware, local) for each in ordered[:most]]
+    ranked = tuple(with_reasons(each, ordered, advice, constraint, yardstick, limits.free_mb) for each in chosen)
+    if not ranked:
+        notes.append("no model fits these limits: loosen one of them.")
+    return Recommendation(
+        advice, constraint, length, str(yardstick), ranked, tuple(left_out), tuple(notes), local, hardware
+    )
+
+
+def _candidates(
+    advice: TaskAdvice, constraint: Constraint, limits: _Limits, language: Language, length: int
+) -> tuple[list[ModelCandidate], list[LeftOut], list[str]]:
+    fitting, left_out, notes = [], [], []
+    languages = {language, "multilingual"} if language == "french" else {language}
+    cards = [card for card in catalogue() if card.language in languages and card.made_for != "replacing tokens"]
+    if limits.context is not None and not any(_reads(card, limits.context) for card in cards):
+        notes.append(f"no model here reads {limits.context} tokens at once; these read such texts in windows.")
+        limits = replace(limits, context=None)
+    for card in cards:
+        candidate = _candidate(card, language, length)
+        reason = _misfit(candidate, advice, constraint, limits)
+        if reason:
+            left_out.append(LeftOut(card.name, reason))
+        else:
+            fitting.append(candidate)
+    return fitting, left_out, notes
+
+
+def _reads(card: ModelCard, tokens: int) -> bool:
+    return card.counted.context is None or card.counted.context >= tokens
+
+
+def _candidate(card: ModelCard, language: Language, length: int) -> ModelCandidate:
+    _, config = find_config(card.name)
+    score, weights = published_accuracy(card, language), card.counted.parameters * FLOAT32
+    length = min(length, config.max_length or length)
+    figures = Ranked(
+        name=card.name,
+        reasons=(),
+        accuracy=None if score is None else score.value,
+        context=config.max_length,
+        flops_per_token=flops_per_token(config, length),
+        memory_mb=(RUNTIME_BYTES + weights + inference_bytes(config, 1, length)) / 1e6,
+        training_mb=(TRAINING_RUNTIME_BYTES + TRAINING_COPIES * weights) / 1e6,
+    )
+    return ModelCandidate(card, score, figures)
+
+
+def _misfit(candidate: ModelCandidate, advice: TaskAdvice, constraint: Constraint, limits: _Limits) -> str:
+    """Return why a model does not fit, before any measurement; empty if it fits."""
+    card, figures = candidate.card, candidate.figures
+    if limits.context is not None and not _reads(card, limits.context):
+        return f"reads {figures.context} tokens at once, fewer than {limits.context}"
+    if excess := limits.excess(figures.memory_mb, "needs about"):
+        return excess
+    if constraint == "pretraining" and card.lineage is not None and card.lineage.distilled:
+        return "is distilled, so it needs a trained teacher first"
+    if advice.cased and card.cased is False:
+        return "reads lower case only, and case tells names apart"
+    return ""
+
+
+def _measured(
+    candidates: Sequence[ModelCandidate], limits: _Limits, most: int, length: int, show: bool | None
+) -> tuple[list[ModelCandidate], list[LeftOut]]:
+    """Measure candidates in their order until enough of them fit."""
+    fitting: list[ModelCandidate] = []
+    left_out: list[LeftOut] = []
+    with progress("measuring", len(candidates), show=show) as bar:
+        for candidate in candidates:
+            if len(fitting) == most:
+                break
+            name = candidate.card.name
+            bar.advance(0, name)
+            try:
+                found = measure(job_for(name, lengths=(candidate.length(length),)))
+            except BothwaysError as error:
+                left_out.append(LeftOut(name, f"could not be measured: {error}"))
+            else:
+                figures = _with_measurement(candidate.figures, found)
+                latency, limit = figures.latency_ms or 0.0, limits.latency_ms
+                if limit is not None and latency > limit:
+                    left_out.append(LeftOut(name, f"takes {latency:,.0f} ms for one text, more than {limit:,.0f}"))
+                elif excess := limits.excess(figures.memory_mb, "took"):
+                    left_out.append(LeftOut(name, excess))
+                else:
+                    fitting.append(replace(candidate, figures=figures))
+            bar.advance(1)
+    return fitting, left_out
+
+
+def _with_measurement(figures: Ranked, found: Measured) -> Ranked:
+    (speed,) = found.speeds
+    memory = figures.memory_mb if found.peak_bytes is None else found.peak_bytes / 1e6
+    return replace(figures, memory_mb=memory, latency_ms=speed.latency_ms, tokens_per_second=speed.tokens_per_second)
+
+
+def _here(
+    candidate: ModelCandidate, length: int, hardware: Hardware | None, local_models: Sequence[LocalModel]
+) -> ModelCandidate:
+    """Add the estimated speed on this machine, and how to get the model."""
+    figures, name = candidate.figures, candidate.card.name
+    facts = published_facts().models.get(name)
+    # A model that loads by its name alone comes first.
+    held = sorted((each for each in local_models if each.name == name), key=lambda each: not each.by_name)
+    known = (facts and facts.commit) or None
+    figures = replace(figures, commit=held[0].commit if held else known, local=bool(held))
+    if not held:
+        pinned = f" --revision {known}" if known else ""
+        pickled = " --allow-pickle" if facts and facts.pickled else ""
+        figures = replace(figures, command=f"bothways models {name}{pinned} --download{pickled}")
+    if hardware is not None:
+        figures = replace(
+            figures,
+            estimated_latency_ms=figures.flops_per_token * length / hardware.flops_one * 1e3,
+            estimated_tokens_per_second=hardware.flops_batch / figures.flops_per_token,
+        )
+    return replace(candidate, figures=figures)
