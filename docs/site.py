@@ -56,7 +56,7 @@ PACKAGES = (
 # Members of the classes of `bothways` that other packages call and users do not need.
 INTERNAL = (
     *("check_class", "column_names", "comparable", "facts", "fit_options", "fitted", "input_columns", "inputs"),
-    *("outputs", "outputs_type", "prepare", "rows_of", "score", "report", "spec", "with_card", "with_settings"),
+    *("outputs", "rows_of", "score", "report", "spec", "with_card", "with_settings"),
     "has_own_label_columns",
 )
 # Pages from files of the repository that lie outside docs/.
