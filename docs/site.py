@@ -55,8 +55,7 @@ PACKAGES = (
 )
 # Members of the classes of `bothways` that other packages call and users do not need.
 INTERNAL = (
-    *("check_class", "column_names", "comparable", "facts", "fit_options", "fitted", "input_columns", "inputs"),
-    *("outputs", "rows_of", "score", "report", "spec", "with_card", "with_settings"),
+    *("backend", "facts", "fit_options", "fitted", "outputs", "score", "report", "spec", "with_settings"),
     "has_own_label_columns",
 )
 # Pages from files of the repository that lie outside docs/.

@@ -284,17 +284,6 @@ def input_of(columns: ColumnNames, number: int, value: object) -> Any:  # noqa: 
     return columns.check(number, value)
 
 
-def columns_of(kind: type[ColumnsT], columns: object) -> ColumnsT:
-    """Return columns as those of a task.
-
-    Raises:
-        TypeError: They are those of another task.
-    """
-    if not isinstance(columns, kind):
-        raise TypeError(f"expected {kind.__name__}, got {type(columns).__name__}")
-    return columns
-
-
 def typed_texts(columns: Sequence[str], texts: Sequence[str]) -> list[dict[str, object]]:
     """Return a row for each text, as a file with these text columns would have it."""
     first, *others = columns

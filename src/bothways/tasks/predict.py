@@ -26,7 +26,7 @@ from bothways.progress import progress
 from bothways.tasks.columns import column_names, inputs_of, parse, renamed
 from bothways.tasks.outputs import Fitted
 from bothways.tasks.scores import Scores
-from bothways.tasks.spec import CalibratedOptions, PredictArguments, TaskSpec, chosen
+from bothways.tasks.spec import CalibratedOptions, PredictArguments, PredictOptions, TaskSpec, chosen
 
 InputT = TypeVar("InputT")
 PredictionT = TypeVar("PredictionT", covariant=True)
@@ -137,8 +137,11 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
             InvalidInput: An input is empty or not what the task reads.
             TextTooLong: A text is too long and the policy is ``"error"``.
         """
+        fitted, given = self.fitted, self._predict_options(options)
         listed, single = parse(self._columns(), inputs)
-        predictions = [*self._predictions(listed, len(listed), show_progress, options)]
+        predictions: list[PredictionT] = []
+        for scores in score_blocks(fitted, listed, given, total=len(listed), show_progress=show_progress):
+            predictions += fitted.outputs.decide(scores, given)
         return predictions[0] if single else predictions
 
     __call__ = predict
@@ -229,23 +232,21 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         filled = with_gaps(predictions, has_text)
         return filled if on_empty == "null" else (each for each in filled if each is not None)
 
+    def _predict_options(self, options: Mapping[str, Any]) -> PredictOptions:
+        """Return options of a prediction as a value; one that the model cannot serve is refused before it reads."""
+        call = f"{type(self).__name__}.predict()"
+        given = chosen(self.spec.predict_options, options, call, known=("show_progress",))
+        if isinstance(given, CalibratedOptions):
+            self.fitted.outputs.confidence.chosen_calibration(given.calibrated, self.name)
+        return given
+
     def _predictions(
         self, inputs: Iterable[InputT], total: int | None, show_progress: bool | None, options: Mapping[str, Any]
     ) -> Iterator[PredictionT]:
-        """Yield predictions: files, HTTP, jobs, audits and `predict` all come through here."""
-        fitted = self.fitted
-        call = f"{type(self).__name__}.predict()"
-        given = chosen(self.spec.predict_options, options, call, known=("show_progress",))
-        # An option that the model cannot serve is refused before anything is read.
-        if isinstance(given, CalibratedOptions):
-            fitted.outputs.confidence.chosen_calibration(given.calibrated, self.name)
-        return self._decided(fitted, given, inputs, total, show_progress)
-
-    def _decided(
-        self, fitted: FittedT, options: object, inputs: Iterable[InputT], total: int | None, show: bool | None
-    ) -> Iterator[PredictionT]:
-        for scores in score_blocks(fitted, inputs, options, total=total, show_progress=show):
-            yield from fitted.outputs.decide(scores, options)
+        """Return predictions as a stream; options are checked at once."""
+        fitted, given = self.fitted, self._predict_options(options)
+        blocks = score_blocks(fitted, inputs, given, total=total, show_progress=show_progress)
+        return (prediction for scores in blocks for prediction in fitted.outputs.decide(scores, given))
 
     # --- evaluate ---
 

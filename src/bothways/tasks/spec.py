@@ -104,6 +104,7 @@ class TaskSpec:
         kinds: Columns of other kinds of rows that it learns from.
         notes: Lines for help on what its data look like, below the example.
         comparable: Whether predictions are right or wrong, so that two models can be compared.
+        number_column: Argument of `fit` that names the label column of a regression; None where the task has none.
         hub: What a model card says of it for the hub; None where the hub knows no such task.
         held_out: The training rows that are held out where no validation data are given.
     """
@@ -126,6 +127,7 @@ class TaskSpec:
     kinds: tuple[ColumnNames, ...] = ()
     notes: str = ""
     comparable: bool = True
+    number_column: str | None = None
     hub: Hub | None = None
     held_out: str = "a tenth of the rows to learn from, drawn with the seed"
 
@@ -167,7 +169,7 @@ def chosen(kind: type[OptionsT], given: Mapping[str, Any], call: str, *, known: 
 
 
 def options_of(kind: type[OptionsT], options: object) -> OptionsT:
-    """Return options as their dataclass; the defaults for None.
+    """Return options, or columns, as the dataclass of a task; the defaults for None.
 
     Raises:
         TypeError: They are those of another task.

@@ -291,8 +291,16 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
 
     def fit_options(self, options: Mapping[str, Any]) -> tuple[Any, Any, TrainingOptions]:
         """Return the columns, the task's own options and those of the training among the arguments of `fit`."""
-        call = f"{type(self).__name__}.fit()"
-        columns, rest = self._columns_of(self.spec.columns, options)
+        call, given = f"{type(self).__name__}.fit()", dict(options)
+        numbers = given.pop(self.spec.number_column, None) if self.spec.number_column else None
+        if numbers is not None:
+            if given.get("label") is not None or given.get("target") == "multi":
+                raise InvalidInput(
+                    f"{self.spec.number_column} predicts a number, so it goes neither with label nor with the target "
+                    "'multi'."
+                )
+            given |= {"label": numbers, "target": "regression"}
+        columns, rest = self._columns_of(self.spec.columns, given)
         training = {name: rest.pop(name) for name in TRAINING if name in rest}
         own: Any = chosen(self.spec.fit_options, rest, call, known=(*column_names(columns), *TRAINING))
         return columns, own, TrainingOptions(**training)

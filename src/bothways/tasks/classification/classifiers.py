@@ -1,38 +1,19 @@
 """Text classification and classification of pairs of texts."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, overload
 
 from typing_extensions import TypeVar
 
-from bothways.errors import InvalidInput
 from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
 from bothways.tasks.heads.predictions import Classification, MultiLabelPrediction, RegressionPrediction
 from bothways.tasks.task import HeadTask, LabelArguments
-from bothways.training.options import TrainingOptions
 
 InputT = TypeVar("InputT")
 LabelT = TypeVar("LabelT", covariant=True, default=Classification)
 
 
-class _LabelTask(HeadTask[InputT, LabelT], Generic[InputT, LabelT]):
-    """A task of labels or numbers."""
-
-    def fit_options(self, options: Mapping[str, Any]) -> tuple[Any, Any, TrainingOptions]:
-        """Take ``score``, the column of numbers, as the label of a regression."""
-        given = dict(options)
-        score = given.pop("score", None)
-        if score is not None:
-            if given.get("label") is not None or given.get("target") == "multi":
-                raise InvalidInput(
-                    "score predicts a number, so it goes neither with label nor with the target 'multi'."
-                )
-            given |= {"label": score, "target": "regression"}
-        return super().fit_options(given)
-
-
-class TextClassifier(_LabelTask[str, LabelT], Generic[LabelT]):
+class TextClassifier(HeadTask[str, LabelT], Generic[LabelT]):
     """A text classifier with calibrated probabilities: one label, several labels or a number for each text.
 
     >>> classifier = TextClassifier.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")  # doctest: +SKIP
@@ -68,7 +49,7 @@ class TextClassifier(_LabelTask[str, LabelT], Generic[LabelT]):
             """Open an encoder to fine-tune, or a trained model to use; see `bothways.tasks.task.Task`."""
 
 
-class PairClassifier(_LabelTask[tuple[str, str], LabelT], Generic[LabelT]):
+class PairClassifier(HeadTask[tuple[str, str], LabelT], Generic[LabelT]):
     """A cross-encoder for text pairs: entailment, paraphrase, similarity, relevance.
 
     It reads both texts at once. With numbers as labels it scores how similar two texts are, or how well a passage

@@ -45,6 +45,7 @@ from bothways.tasks.heads.targets import (
     converter,
     target_of,
 )
+from bothways.tasks.spec import options_of
 from bothways.tasks.splits import TrainingData, hold_out
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.training.objective import Validation
@@ -80,7 +81,7 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         before: LabelOutputs | None,
     ) -> tuple[Self, list[Example[Any]], list[Example[Any]]]:
         """Read labelled rows; rows with the same text, or the same first text, are held out together."""
-        opening = backend.options if isinstance(backend.options, LabelOpening) else LabelOpening()
+        opening = options_of(LabelOpening, backend.options)
         if None not in (options.target, opening.target) and options.target != opening.target:
             raise InvalidInput(
                 f"the model was opened for the target {opening.target!r}, so it is not fitted for {options.target!r}."

@@ -148,7 +148,7 @@ class StudentTraining:
         Raises:
             InvalidInput: The data are not usable.
         """
-        own: Any = learner.without_confidence() if isinstance(learner, Distillable) else learner
+        own: Any = _distillable(learner).without_confidence()
         taught_by = teacher.backend.weights("distil")
         stored = StoredInputs.unlabelled(student, own.outputs, lesson.inputs)
         held = _held(teacher, learner, student, lesson)

@@ -25,7 +25,7 @@ from bothways.errors import InvalidInput, shown
 from bothways.evaluation import Outcomes, Temperature, class_outcomes
 from bothways.inference import Rows, TextRows
 from bothways.tasks.backend import Backend
-from bothways.tasks.columns import ColumnNames, columns_of
+from bothways.tasks.columns import ColumnNames
 from bothways.tasks.heads.targets import SingleLabel
 from bothways.tasks.multiple_choice.spec import ChoiceColumns, ChoicePrediction
 from bothways.tasks.outputs import Outputs
@@ -91,7 +91,7 @@ class ChoiceOutputs(Outputs[Choices, RightChoices, Choices, ChosenAnswer]):
     def read(self, data: Source, columns: ColumnNames, options: object = None) -> list[Example[int]]:
         """Return contexts with their choices and the number of the right one."""
         del options
-        examples, of = [], columns_of(ChoiceColumns, columns)
+        examples, of = [], options_of(ChoiceColumns, columns)
         for row in read_rows(data):
             value, label = of.read(row), value_at(row, of.label)
             number = value[1].index(label) if label in value[1] else label

@@ -33,6 +33,7 @@ from bothways.tasks.question_answering.spec import (
     AnswerOpening,
     QuestionColumns,
 )
+from bothways.tasks.spec import options_of
 from bothways.tasks.splits import TrainingData
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.training.objective import Validation
@@ -66,7 +67,7 @@ class AnswerLearner(Learner[AnswerOutputs, Gold, FoundSpans]):
             questions, held_out = hold_out_contexts(questions, 0.1, seed)
         else:
             held_out = read_questions(data.validation, columns)
-        given = backend.options.max_answer_tokens if isinstance(backend.options, AnswerOpening) else None
+        given = options_of(AnswerOpening, backend.options).max_answer_tokens
         longest = before.max_answer_tokens if before is not None else 30 if given is None else given
         outputs = AnswerOutputs(no_answer_index(backend.tokenizer), longest)
         return cls(outputs, options.calibration is not None), questions, held_out

@@ -22,7 +22,7 @@ from bothways.errors import InvalidInput
 from bothways.evaluation import AnswerScores, Outcomes, answer_outcomes, best_threshold, score_answers
 from bothways.inference import Rows, TokenOutputs
 from bothways.tasks.backend import Backend
-from bothways.tasks.columns import ColumnNames, columns_of
+from bothways.tasks.columns import ColumnNames
 from bothways.tasks.heads.targets import SingleLabel
 from bothways.tasks.outputs import Outputs
 from bothways.tasks.question_answering.answers import FoundSpans, QuestionAnswer, answered, candidate_scores
@@ -76,7 +76,7 @@ class AnswerOutputs(Outputs[QuestionAndContext, Gold, FoundSpans, QuestionAnswer
     def read(self, data: Source, columns: ColumnNames, options: object = None) -> list[Answered]:
         """Return questions with their contexts and annotated answers."""
         del options
-        return read_questions(data, columns_of(QuestionColumns, columns))
+        return read_questions(data, options_of(QuestionColumns, columns))
 
     def encode(self, examples: Sequence[Answered]) -> Gold:
         """Return the annotated answers of each question."""

@@ -27,7 +27,7 @@ from bothways.evaluation import Outcomes, TaggedWords, Temperature, span_outcome
 from bothways.evaluation.tag_schemes import TagSpan, check_scheme, scheme_of_names
 from bothways.inference import Rows, TokenOutputs
 from bothways.tasks.backend import Backend
-from bothways.tasks.columns import ColumnNames, columns_of
+from bothways.tasks.columns import ColumnNames
 from bothways.tasks.heads.target_settings import stored_names
 from bothways.tasks.heads.targets import SingleLabel
 from bothways.tasks.outputs import Outputs
@@ -84,7 +84,7 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
     def read(self, data: Source, columns: ColumnNames, options: object = None) -> list[TagExample]:
         """Return words with tags in the model's scheme."""
         given = options_of(TagData, options)
-        return read_in_scheme(data, columns_of(TagColumns, columns), given.scheme, self.tag_set.scheme)
+        return read_in_scheme(data, options_of(TagColumns, columns), given.scheme, self.tag_set.scheme)
 
     def encode(self, examples: Sequence[TagExample]) -> TrueTags:
         """Return for each text the numbers of its words' tags."""
