@@ -72,7 +72,7 @@ CEILINGS = (
     Ceiling("files above 450 lines", 4, 0, 0, lambda: _above(450, code.file_lengths())),
     Ceiling("lines of the longest function", 107, 10, 60, lambda: max(code.function_lengths().values())),
     Ceiling("functions above 60 lines", 16, 2, 0, lambda: _above(60, code.function_lengths())),
-    Ceiling("lines of src", 78_535, 600, 64_000, lambda: code.lines("src/**/*.py")),
+    Ceiling("lines of src", 77_669, 600, 64_000, lambda: code.lines("src/**/*.py")),
     Ceiling("lines of tests", 57_460, 600, 48_000, lambda: code.lines("tests/**/*.py")),
     Ceiling("lines of benchmarks", 5_470, 400, 4_500, lambda: code.lines("benchmarks/**/*.py")),
     Ceiling("lines of docs/LOG.md", 617, 200, 700, lambda: code.lines("docs/LOG.md")),
@@ -88,7 +88,7 @@ CEILINGS = (
     Ceiling("circles of imports inside packages", 3, 0, 0, lambda: len(code.circles())),
     Ceiling("deferred imports of our own modules", 251, 10, 60, code.deferred_imports),
     # Words.
-    Ceiling("docstrings 'Return what/which/whether/how/where/of'", 173, 15, 0, code.inverted_returns),
+    Ceiling("docstrings 'Return what/which/whether/how/where/of'", 145, 15, 0, code.inverted_returns),
 )
 
 
