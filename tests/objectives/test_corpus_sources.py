@@ -271,7 +271,7 @@ def test_a_corpus_that_cannot_be_used_is_refused(bert, tmp_path):
         CorpusPieces.of(corpus, bert, 2)
     with pytest.raises(InvalidInput, match=r"expected a max_length of at least 5, .* got 4\."):
         SegmentPairs.of(corpus, bert, 4, SentenceOrder(), 0)
-    with pytest.raises(InvalidInput, match="too few documents for next sentence prediction: expected at least 2"):
+    with pytest.raises(InvalidInput, match="next sentence prediction needs at least 2 documents"):
         SegmentPairs.of(corpus, bert, 40, NextSentence(), 0)
     assert len(SegmentPairs.of(corpus, bert, 40, SentenceOrder(), 0)) == 1
     with pytest.raises(InvalidInput, match="written with another tokenizer"):

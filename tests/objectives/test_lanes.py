@@ -23,7 +23,7 @@ from bothways.objectives import (
     SegmentPairs,
 )
 from bothways.objectives.lanes import Lanes
-from bothways.objectives.micro_batches import micro_batches
+from bothways.objectives.sequences import micro_batches
 from bothways.objectives.streams import PhasedStream, StreamPhase
 from tiny_models import write_checkpoint
 

@@ -191,7 +191,7 @@ def test_one_document_is_too_few_for_next_sentences(trained_tokenizers, make, tm
     write_shards(
         ShardSource([tmp_path / "one.txt"]), tmp_path / "s", trained_tokenizers["wordpiece"], show_progress=False
     )
-    with pytest.raises(InvalidInput, match="too few documents for next sentence prediction"):
+    with pytest.raises(InvalidInput, match="next sentence prediction needs at least 2 documents"):
         make("bert")[0].fit(TokenCorpus.open(tmp_path / "s"), updates=1, show_progress=False)
 
 

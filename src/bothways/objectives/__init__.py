@@ -1,6 +1,6 @@
 """Objectives for the training loop that need no labels: learning from raw text.
 
-The names are imported when they are first used (PEP 562), so that what needs no torch loads none.
+Names are imported on first use (PEP 562), so torch is loaded only where it is needed.
 """
 
 from typing import TYPE_CHECKING
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
         OwnEmbeddings,
         SharedEmbeddings,
     )
-    from bothways.objectives.mask_decoder import MaskDecoder
-    from bothways.objectives.masked_lm import MaskedLM, masked_losses
+    from bothways.objectives.masked_lm import MaskDecoder, MaskedLM, masked_losses
     from bothways.objectives.masking import (
         MASKED_UNITS,
         Masker,
@@ -92,7 +91,7 @@ _HOMES = {
     "EmbeddingSharing": "bothways.objectives.embedding_sharing",
     "FramedCorpus": "bothways.objectives.corpus",
     "MASKED_UNITS": "bothways.objectives.masking",
-    "MaskDecoder": "bothways.objectives.mask_decoder",
+    "MaskDecoder": "bothways.objectives.masked_lm",
     "MaskedLM": "bothways.objectives.masked_lm",
     "MaskedLMDistillation": "bothways.objectives.distillation",
     "MaskedTokens": "bothways.objectives.corruption",

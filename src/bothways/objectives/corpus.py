@@ -1,4 +1,4 @@
-"""Pieces of a token corpus as training sequences of one segment, read from the memory map when they are asked for.
+"""Pieces of a token corpus as training sequences of one segment, read from the memory map on demand.
 
 Shapes: P pieces, n tokens of a sequence.
 """
@@ -21,7 +21,7 @@ from bothways.text import Frame, TextTokenizer
 
 @dataclass(frozen=True)
 class FramedCorpus:
-    """A corpus, or a part of it, cut so that its pieces fit into sequences with special tokens.
+    """A corpus, or a part of it, cut into pieces that fit into sequences with special tokens.
 
     Attributes:
         corpus: The corpus.
@@ -39,7 +39,7 @@ class FramedCorpus:
 
         Args:
             corpus: The corpus.
-            tokenizer: The tokenizer that it was written with.
+            tokenizer: The tokenizer of the corpus.
             frame: The special tokens of a sequence.
             max_length: Maximum tokens of a sequence, special ones included.
 
@@ -72,7 +72,7 @@ class FramedCorpus:
         return self.corpus.tokens(*self._place(piece))
 
     def sentence_ends(self, piece: int) -> NDArray[np.int64]:
-        """Return where sentences end in a piece; the last end is the piece's."""
+        """Return the ends of the sentences of a piece, the last of which is the piece's."""
         return self.corpus.sentence_ends(*self._place(piece))
 
     def _place(self, piece: int) -> tuple[int, int, int]:
@@ -81,7 +81,7 @@ class FramedCorpus:
 
 
 class PieceSource(ABC):
-    """Sequences of the pieces of a token corpus: an item is a group of neighbours, and a piece is a sequence.
+    """Sequences of a token corpus: an item is a group of neighbouring pieces, and each piece is a sequence.
 
     Args:
         framed: The corpus and the frame of a sequence.
@@ -95,12 +95,12 @@ class PieceSource(ABC):
         return self.framed.pieces.group_count
 
     def read(self, places: Sequence[int] | NDArray[np.int64], epoch: int) -> list[TrainingSequence]:
-        """Return all pieces of some groups; what is random is drawn anew in each epoch."""
+        """Return all pieces of some groups; random parts are drawn anew in each epoch."""
         numbers = self.framed.pieces.of_groups(np.asarray(places, dtype=np.int64))
         return [self._sequence(number, epoch, backward=False) for number in numbers.tolist()]
 
     def read_group(self, place: int, epoch: int, *, backward: bool) -> list[TrainingSequence]:
-        """Return the pieces of a group in the order of reading, which is from the last one to the first if backward."""
+        """Return the pieces of a group in the order of reading, from the last to the first if backward."""
         numbers = range(*self.framed.pieces.groups[place : place + 2].tolist())
         return [self._sequence(number, epoch, backward=backward) for number in numbers[:: -1 if backward else 1]]
 
@@ -136,15 +136,15 @@ class CorpusPieces(PieceSource):
         return self.framed.digest
 
     def _sequence(self, number: int, epoch: int, *, backward: bool) -> TrainingSequence:
-        del epoch  # pieces are the same in each
+        del epoch  # pieces never change
         return framed_sequence(self.framed.frame, [self.framed.tokens(number)], number, backward=backward)
 
 
 class PiecesAndSentences(CorpusPieces):
     """Sequences of one segment and of many lengths: seven pieces of eight are read sentence by sentence.
 
-    Embedders read both sentences and passages, and one that is trained on pieces of one length gets worse at others.
-    A sentence has a vector of its teacher as a passage has, at a fifth of the tokens.
+    Embedders read both sentences and passages, and training on pieces of one length harms the others. A sentence has a
+    vector like a passage, at a fifth of the tokens.
     """
 
     @property
@@ -153,7 +153,7 @@ class PiecesAndSentences(CorpusPieces):
         return hashlib.sha256(f"sentences {_SENTENCES} {super().digest}".encode()).hexdigest()
 
     def read(self, places: Sequence[int] | NDArray[np.int64], epoch: int) -> list[TrainingSequence]:
-        """Return all pieces of some groups, or the sentences of these, which are the same in each epoch."""
+        """Return the pieces of some groups, or their sentences, the same in each epoch."""
         return [part for piece in super().read(places, epoch) for part in self._parts(piece)]
 
     def _parts(self, piece: TrainingSequence) -> list[TrainingSequence]:
@@ -173,17 +173,17 @@ def framed_sequence(
     own: int | None = None,
     relation: int = -1,
 ) -> TrainingSequence:
-    """Frame texts, given in the order of reading.
+    """Add special tokens to texts, which are given in the order of reading.
 
-    Backward, the sequence is the mirror image of the forward one, but for the tokens within each text: the first text
-    comes last, and what a template has at the end, [CLS] of XLNet, stands at the begin.
+    Backward, the sequence is the mirror image of the forward one, except for the tokens within each text: the first
+    text comes last, and XLNet's [CLS] comes first.
 
     Args:
         frame: The special tokens.
         texts: The texts.
         number: Number of the piece.
-        backward: Whether documents are read from their ends.
-        own: How many of the texts, from the first on, are of the document that is read; all when left out.
+        backward: Read documents from their ends.
+        own: Number of texts, from the first on, of the document that is read; all by default.
         relation: See `TrainingSequence`.
     """
     step = -1 if backward else 1
@@ -194,5 +194,5 @@ def framed_sequence(
     return TrainingSequence(ids_n[::step], types_n[::step], number, relation=relation, text=text_n)
 
 
-# One piece in so many stays whole.
+# One piece in eight stays whole.
 _SENTENCES = 8

@@ -1,7 +1,7 @@
-"""Distances between what a student and its teacher make of the same tokens.
+"""Distances between a student's and its teacher's outputs for the same tokens.
 
-Shapes: B sequences, T packed tokens, U compared places, M units, V vocabulary, H hidden of the student, G hidden of the
-teacher, K numbers of a vector.
+Shapes: B sequences, T packed tokens, U compared positions, M units, V vocabulary, H hidden of the student, G hidden of
+the teacher, K numbers of a vector.
 """
 
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ from bothways.packing import Packed
 
 @dataclass(frozen=True, slots=True)
 class Distances:
-    """Losses that say how far units are from what a teacher makes of them.
+    """Distances of units from the teacher's outputs, as losses.
 
     Attributes:
         values: The loss of each unit (M).
-        rows: A row of the packed batch that each unit belongs to (M).
+        rows: Row of the packed batch of each unit (M).
     """
 
     values: Tensor
@@ -37,9 +37,9 @@ class Distances:
 
 
 def soft_divergence(logits_UV: Tensor, taught_UV: Tensor, temperature: float) -> Tensor:
-    """Return ``t^2 KL(softmax(taught / t) || softmax(logits / t))`` of each place (U).
+    """Return ``t^2 KL(softmax(taught / t) || softmax(logits / t))`` at each position (U).
 
-    The square keeps the gradient's size where the temperature changes (Hinton et al. 2015, arXiv:1503.02531,
+    The square keeps the gradient's size at any temperature (Hinton et al. 2015, arXiv:1503.02531,
     section 2).
     """
     log_student, log_teacher = ((each.float() / temperature).log_softmax(-1) for each in (logits_UV, taught_UV))
@@ -47,7 +47,7 @@ def soft_divergence(logits_UV: Tensor, taught_UV: Tensor, temperature: float) ->
 
 
 def cosine_distance(ours_UG: Tensor, theirs_UG: Tensor) -> Tensor:
-    """Return 1 minus the cosine of each two rows (U)."""
+    """Return 1 minus the cosine of each pair of rows (U)."""
     return 1 - nn.functional.cosine_similarity(ours_UG.float(), theirs_UG.float(), dim=-1)
 
 
@@ -57,16 +57,15 @@ def squared_error(ours_TG: Tensor, theirs_TG: Tensor) -> Tensor:
 
 
 def vector_distance(ours_BK: Tensor, theirs_BK: Tensor, packed: Packed) -> Tensor:
-    """Return how far each sequence's vector is from its teacher's (B).
+    """Return the distance of each sequence's vector from its teacher's (B).
 
-    Vectors of one width: 1 minus their cosine. Of unit length, that is K / 2 times their mean squared error, so a
-    weight is all in which the two losses would differ. Vectors of two widths: the mean squared difference of a
-    sequence's cosines with the others of the batch, student against teacher.
+    For equal widths 1 minus their cosine, which is K / 2 times the mean squared error of unit vectors. For different
+    widths the mean squared difference of a sequence's cosines with the others of the batch, student against teacher.
     """
     if ours_BK.shape[-1] == theirs_BK.shape[-1]:
         return cosine_distance(ours_BK, theirs_BK)
     unit = [nn.functional.normalize(each.float(), dim=-1) for each in (ours_BK, theirs_BK)]
-    # Sequences of one token only fill a batch up.
+    # Sequences of one token are fillers.
     real_B = torch.tensor([length > 1 for length in packed.lengths], device=ours_BK.device)
     counted_BB = real_B[:, None] & real_B & ~torch.eye(len(real_B), dtype=torch.bool, device=real_B.device)
     squared_BB = (unit[0] @ unit[0].T - unit[1] @ unit[1].T).square() * counted_BB

@@ -1,17 +1,17 @@
-"""Distillation from raw text: a student learns from what a frozen teacher makes of the same tokens.
+"""Distillation from raw text: a student learns a frozen teacher's outputs for the same tokens.
 
 - `MaskedLMDistillation`: the triple loss of DistilBERT (Sanh et al. 2019, arXiv:1910.01108, section 3), for teachers
   with a masked language modelling head: ``5 KL + 2 MLM + 1 cosine`` in the published code (huggingface/transformers,
-  examples/research_projects/distillation). There the teacher's predictions and the hidden states are compared at all
-  tokens, not at the masked ones alone, unless ``--restrict_ce_to_mask`` is given.
+  examples/research_projects/distillation). There predictions and hidden states are compared at all tokens, not at the
+  masked ones alone, unless ``--restrict_ce_to_mask`` is given.
 - `StateDistillation`: hidden states and sentence vectors, for teachers without such a head. Layers are compared by
   their mean squared error, as are the embeddings (Jiao et al. 2019, arXiv:1909.10351, equations 8 and 9). The student
-  is trained without dropout, which would be noise in numbers that it is to repeat.
+  is trained without dropout, which would add noise to the compared numbers.
 
-A teacher is no submodule of either: it is in evaluation mode, gets no gradient, and lies in no checkpoint. Where it is
-wider, its hidden states are compared with a learned projection of the student's, which is dropped afterwards.
+A teacher is no submodule: it is in evaluation mode, gets no gradient, and is in no checkpoint. The hidden states of a
+wider teacher are compared with a learned projection of the student's, which is dropped afterwards.
 
-Shapes: B sequences, T packed tokens, U compared places, M chosen places, V vocabulary, H hidden of the student,
+Shapes: B sequences, T packed tokens, U compared positions, M chosen positions, V vocabulary, H hidden of the student,
 G hidden of the teacher, K numbers of a vector.
 """
 
@@ -32,7 +32,7 @@ from bothways.objectives.distances import (
     vector_distance,
 )
 from bothways.objectives.masked_lm import MaskedLM
-from bothways.objectives.pretraining import MASKED, PartOutput, UnitPredictions
+from bothways.objectives.pretraining import MASKED, PartOutput, PretrainingModel, UnitPredictions
 from bothways.objectives.sequences import MaskedBatch
 from bothways.packing import Packed
 
@@ -48,12 +48,12 @@ Pool: TypeAlias = Callable[[Tensor, Packed], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class AllTokens:
-    """Compare predictions at every token, special ones included, as DistilBERT was trained."""
+    """Compare predictions at every token, special ones included, as in the training of DistilBERT."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenTokens:
-    """Compare predictions at the places chosen for masked language modelling, with a seventh of the logits."""
+    """Compare predictions at the positions of masked language modelling alone, a seventh of the logits."""
 
 
 ComparedPlaces = AllTokens | ChosenTokens
@@ -69,11 +69,11 @@ class TripleLoss:
     """Weights of DistilBERT's loss; a part of weight 0 is left out.
 
     Attributes:
-        soft: Of the KL divergence from the teacher's predictions.
-        masked: Of masked language modelling.
-        cosine: Of the cosine distance of last hidden states.
+        soft: Weight of the KL divergence from the teacher's predictions.
+        masked: Weight of masked language modelling.
+        cosine: Weight of the cosine distance of last hidden states.
         temperature: Divides the logits of both; the divergence is multiplied by its square.
-        places: Where predictions are compared.
+        places: Positions of the compared predictions.
 
     Raises:
         InvalidInput: A weight is below 0, all are 0, or the temperature is not above 0.
@@ -96,9 +96,9 @@ class StateLoss:
     """Weights of the parts of `StateDistillation`; a part of weight 0 is left out.
 
     Attributes:
-        vectors: Of the cosine distance of sentence vectors.
-        states: Of the mean squared error of the layers' outputs.
-        embeddings: Of the mean squared error of the embeddings' output.
+        vectors: Weight of the cosine distance of sentence vectors.
+        states: Weight of the mean squared error of the layers' outputs.
+        embeddings: Weight of the mean squared error of the embeddings' output.
 
     Raises:
         InvalidInput: A weight is below 0, or all are 0.
@@ -112,7 +112,7 @@ class StateLoss:
         _check_weights(*astuple(self))
 
 
-class MaskedLMDistillation(nn.Module):
+class MaskedLMDistillation(PretrainingModel):
     """DistilBERT's triple loss of a student and a teacher with masked language modelling heads.
 
     Args:
@@ -133,18 +133,8 @@ class MaskedLMDistillation(nn.Module):
         self._teacher = (teacher.eval(),)  # in a tuple, so that it is no submodule
 
     @property
-    def device(self) -> torch.device:
-        """Device of the parameters."""
-        return self.student.device
-
-    @property
-    def module(self) -> nn.Module:
-        """The student, and a projection to a wider teacher."""
-        return self
-
-    @property
     def identity(self) -> Mapping[str, str]:
-        """Temperature and compared places."""
+        """Temperature and compared positions."""
         return {"temperature": f"{self.loss.temperature:g}", "compared": type(self.loss.places).__name__}
 
     @property
@@ -153,7 +143,7 @@ class MaskedLMDistillation(nn.Module):
         return _positive({SOFT: self.loss.soft, MASKED: self.loss.masked, COSINE: self.loss.cosine})
 
     def units(self, batch: MaskedBatch) -> Mapping[str, int]:
-        """Return the numbers of compared places, chosen places and tokens."""
+        """Return the numbers of compared positions, chosen positions and tokens."""
         tokens, chosen = len(batch.packed.ids_T), len(batch.rows_M)
         compared = tokens if isinstance(self.loss.places, AllTokens) else chosen
         return {SOFT: compared, MASKED: chosen, COSINE: tokens}
@@ -177,18 +167,18 @@ class MaskedLMDistillation(nn.Module):
         return {name: parts[name] for name in self.weights}
 
 
-class StateDistillation(nn.Module):
+class StateDistillation(PretrainingModel):
     """Hidden states and sentence vectors of a student and a teacher.
 
     Args:
         student: The encoder to train.
         teacher: The teacher.
         layers: The teacher's layer, from 0, whose output each layer of the student learns.
-        pool: Makes vectors of the last hidden states of either.
+        pool: Pools the last hidden states of either to vectors.
         loss: The weights.
 
     Raises:
-        InvalidInput: The vocabularies differ in size, or there is not a layer of the teacher for each of the student.
+        InvalidInput: The vocabularies differ in size, or ``layers`` does not fit both encoders.
     """
 
     def __init__(
@@ -209,25 +199,15 @@ class StateDistillation(nn.Module):
         self.embedding_projection = _projection(student, teacher)
         self._teacher = (teacher.eval(),)  # in a tuple, so that it is no submodule
 
-    @property
-    def device(self) -> torch.device:
-        """Device of the parameters."""
-        return self.student.embedding.tokens.weight.device
-
-    @property
-    def module(self) -> nn.Module:
-        """The student, and projections to a wider teacher."""
-        return self
-
     def train(self, mode: bool = True) -> Self:
-        """Set the mode of the projections; the student stays as in use, without dropout."""
+        """Set the mode of the projections; the student stays in evaluation mode, without dropout."""
         super().train(mode)
         self.student.eval()
         return self
 
     @property
     def identity(self) -> Mapping[str, str]:
-        """The layers that are learnt from."""
+        """The teacher's layers that are learnt."""
         return {"teacher's layers": ", ".join(map(str, self.layers))}
 
     @property
@@ -262,7 +242,7 @@ class StateDistillation(nn.Module):
         return {name: parts[name]() for name in self.weights}
 
     def vectors(self, packed: Packed) -> tuple[Tensor, Tensor]:
-        """Return the vectors of sequences that the student and the teacher make (B, K)."""
+        """Return the student's and the teacher's vectors of sequences (B, K)."""
         (*_, ours_TH), (*_, theirs_TG) = self._states(packed)
         return self.pool(ours_TH, packed), self.pool(theirs_TG, packed)
 
@@ -281,7 +261,7 @@ def _logits(model: MaskedLM, hidden_UH: Tensor) -> Tensor:
 
 
 def _projection(student: Encoder, teacher: Encoder) -> nn.Module:
-    """Return a learned map to the teacher's width; none where the widths are equal."""
+    """Return a learned map to the teacher's width, the identity for equal widths."""
     widths = student.config.hidden, teacher.config.hidden
     return nn.Identity() if widths[0] == widths[1] else nn.Linear(*widths).to(student.embedding.tokens.weight.device)
 

@@ -1,4 +1,4 @@
-"""Embeddings that a generator and a discriminator have in common.
+"""Embeddings that a generator and a discriminator share.
 
 Shapes: T packed tokens, E embedding width.
 """
@@ -50,7 +50,7 @@ class DisentangledTable(EmbeddingTable):
     """A table that is the sum of another one, which it does not train, and of its own ``weight``.
 
     Args:
-        shared: The other table; it remains a part of its own module alone.
+        shared: The other table, which is no submodule.
     """
 
     def __init__(self, shared: EmbeddingTable) -> None:
@@ -59,7 +59,7 @@ class DisentangledTable(EmbeddingTable):
         self._shared = (shared,)
 
     def forward(self, ids_T: Tensor) -> Tensor:
-        """Vectors (T, E)."""
+        """Return the vectors (T, E)."""
         return super().forward(ids_T) + nn.functional.embedding(ids_T, self._shared[0].weight.detach())
 
     def merged(self) -> EmbeddingTable:
@@ -70,7 +70,7 @@ class DisentangledTable(EmbeddingTable):
 
 
 def share_embeddings(generator: Encoder, discriminator: Encoder, sharing: EmbeddingSharing) -> None:
-    """Put embeddings of the generator in place of the discriminator's.
+    """Replace the discriminator's embeddings by the generator's.
 
     Raises:
         InvalidInput: A table is of another shape in the discriminator.
@@ -83,13 +83,13 @@ def share_embeddings(generator: Encoder, discriminator: Encoder, sharing: Embedd
         table = getattr(theirs, name)
         if table is not None:
             setattr(ours, name, table if isinstance(sharing, SharedEmbeddings) else DisentangledTable(table))
-    # A norm behind a projection to the hidden size is none of the embeddings.
+    # A norm after a projection to the hidden size does not belong to the embeddings.
     if isinstance(sharing, SharedEmbeddings) and ours.early_projection is None and theirs.early_projection is None:
         ours.norm = theirs.norm
 
 
 def own_copy(encoder: Encoder) -> Encoder:
-    """Return a copy of an encoder with ordinary tables of its own, to be saved or trained further."""
+    """Return a copy of an encoder with ordinary tables, for saving or further training."""
     copied = deepcopy(encoder)
     for name in _TABLES:
         table = getattr(copied.embedding, name)
@@ -103,9 +103,9 @@ def _check_shapes(theirs: Embedding, ours: Embedding) -> None:
         shapes = [tuple(getattr(table, "weight", torch.empty(0)).shape) for table in _tables(name, theirs, ours)]
         if shapes[0] != shapes[1]:
             raise InvalidInput(
-                f"a generator and a discriminator that share embeddings need tables of one shape, but those of the "
-                f"{name} are {shapes[0]} in the generator and {shapes[1]} in the discriminator: give the generator the "
-                "discriminator's vocabulary, positions, types and embedding_size, or keep embeddings apart."
+                f"shared embeddings need tables of one shape, but the table of {name} is {shapes[0]} in the generator "
+                f"and {shapes[1]} in the discriminator: give both the same vocabulary, positions, types and "
+                "embedding_size, or keep the embeddings separate."
             )
 
 

@@ -1,11 +1,11 @@
-"""Lanes: runs of text, each of which one row of the updates reads on, so that what it has read can be a memory.
+"""Lanes: runs of text that one row of the updates reads on from update to update, with a memory.
 
 The published code of XLNet lays all documents end to end and cuts them into as many rows as a batch has
-(zihangdai/xlnet, data_utils.py, ``batchify``); each update reads the next tokens of every row, with the memory of
-those before. With ``bi_data``, one half of a batch reads the rows from begin to end, the other half reads the same rows
-from end to begin (section 3.1 of arXiv:1906.08237). Memories begin as zeros at the begin of a row, and go on
-from one document to the next. Here a row, a lane, reads group after group of pieces of documents. A memory is of one
-document, as section 2.5 says: it begins empty with each document and at the begin of a lane.
+(zihangdai/xlnet, data_utils.py, ``batchify``); each update reads the next tokens of every row, with the memory of those
+before. With ``bi_data``, one half of a batch reads the rows from beginning to end, the other half the same rows from
+end to beginning (section 3.1 of arXiv:1906.08237). Memories are zeros at the beginning of a row, and go on from one
+document to the next. Here a row, a lane, reads group after group of pieces of documents, and a memory begins empty with
+each document (section 2.5) and each lane.
 
 Shapes: N groups of a source, C chains of them.
 """
@@ -26,7 +26,7 @@ from bothways.objectives.sequences import EpochSequences, Link, SequenceSource, 
 
 @runtime_checkable
 class LaneSource(SequenceSource, Protocol):
-    """A source that lanes can read.
+    """A source of pieces of documents.
 
     Attributes:
         framed: Its corpus.
@@ -40,21 +40,20 @@ class LaneSource(SequenceSource, Protocol):
 
 
 class Lanes:
-    """Groups of a source as lanes read them, forward by one half of an update and backward by the other.
+    """Groups of a source in lanes, read forward by one half of an update and backward by the other.
 
-    Groups that go on with the document of the group before form a chain. A pass over the source has the chains in a
-    random order. Passes follow one another, and are cut into runs of equal length, as many at a time as there are
-    forward lanes; such a lap takes about as many updates as its lanes need for a pass. A backward lane reads the same
-    run as its forward one.
+    Groups that continue the document of the group before form a chain, and a pass over the source has the chains in a
+    random order. Passes follow one another and are cut into runs of equal length, one for each forward lane; such a lap
+    takes about as many updates as a pass. A backward lane reads the same run as its forward one.
 
     Args:
         source: The source.
-        lanes: Groups in an update, at least 1; the half of them, rounded down, are read backward.
+        lanes: Groups in an update, at least 1; half of them, rounded down, are read backward.
         memory: Tokens that a lane remembers.
         seed: Orders each pass.
 
     Raises:
-        InvalidInput: The source has no documents that go on.
+        InvalidInput: The source has no pieces of documents.
     """
 
     def __init__(self, source: SequenceSource, lanes: int, memory: int, seed: int) -> None:
@@ -64,7 +63,7 @@ class Lanes:
         self._forward = lanes - lanes // 2
         self._continued = source.framed.pieces.continued()
         self._steps = -(-len(source) // self._forward)
-        # A lap is hardly longer than a pass, so it reads three at most.
+        # A lap is hardly longer than a pass, so it reads at most three.
         self._order = lru_cache(maxsize=3)(self._ordered)
 
     def read(self, update: int) -> list[EpochSequences]:
@@ -88,7 +87,7 @@ class Lanes:
         return EpochSequences(epoch, linked)
 
     def _group(self, lap: int, lane: int, step: int) -> tuple[int, int] | None:
-        """Return the pass and the group that a lane reads; None before and behind its run."""
+        """Return the pass and the group of a lane's step; None outside of its run."""
         if not 0 <= step < self._steps:
             return None
         if lane >= self._forward:
@@ -97,7 +96,7 @@ class Lanes:
         return number, int(self._order(number)[place])
 
     def _goes_on(self, first: tuple[int, int] | None, second: tuple[int, int] | None, *, backward: bool) -> bool:
-        """Return whether the second group that a lane reads goes on with the document of the first."""
+        """Tell whether the second group of a lane continues the document of the first."""
         if first is None or second is None or first[0] != second[0]:
             return False
         earlier, later = sorted((first[1], second[1]))
@@ -105,7 +104,7 @@ class Lanes:
         return in_order and later == earlier + 1 and bool(self._continued[later])
 
     def _ordered(self, number: int) -> NDArray[np.int64]:
-        """Return the groups of a pass (N), chains in a random order."""
+        """Return the groups of a pass (N), with the chains in a random order."""
         begins_C = np.flatnonzero(~self._continued)
         sizes_C = np.diff(begins_C, append=len(self._continued))
         drawn_C = PassOrder(len(begins_C), self._seed).of(number, 0, len(begins_C))

@@ -1,6 +1,6 @@
 """Masked language modelling, alone or with next sentence or sentence order prediction.
 
-Shapes: N texts, W windows, P sequences with two segments, M chosen places, H hidden, V vocabulary.
+Shapes: N texts, W windows, P sequences with two segments, M chosen positions, H hidden, V vocabulary.
 """
 
 from collections.abc import Mapping
@@ -10,14 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from bothways.data.windows import WindowStore
-from bothways.encoder import Encoder, MaskedLMHead
+from bothways.encoder import Encoder, EncoderConfig, MaskedLMHead
+from bothways.encoder.axes import DisentangledPositions
+from bothways.encoder.embeddings import EmbeddingTable
 from bothways.encoder.heads import ScoreHead
+from bothways.encoder.query_stream import MaskDecoding
 from bothways.encoder.rows import SelectedRows
-from bothways.errors import InvalidInput
+from bothways.errors import InvalidInput, UnsupportedConfig
 from bothways.evaluation.metrics.masked_lm import TokenLosses
-from bothways.objectives.mask_decoder import MaskDecoder
 from bothways.objectives.masking import Masker
-from bothways.objectives.pretraining import MASKED, PartOutput, UnitPredictions, sequence_sums
+from bothways.objectives.pretraining import MASKED, PartOutput, PretrainingModel, UnitPredictions, sequence_sums
 from bothways.objectives.sequences import MaskedBatch, TextWindows
 from bothways.objectives.vocabulary import TokenPredictions, predict_tokens
 from bothways.packing import Packed
@@ -27,18 +29,53 @@ RELATION = "segments"
 """Name of the loss of next sentence prediction and of sentence order prediction."""
 
 
-class MaskedLM(nn.Module):
-    """An encoder and its masked language modelling head; tokens are predicted at the chosen places only.
+class MaskDecoder(nn.Module):
+    """DeBERTa's enhanced mask decoder (He et al. 2020, arXiv:2006.03654, section 3.2).
+
+    Absolute positions are added just below the softmax: the encoder's last layer is applied twice with the same weights
+    to the states below it, and its queries begin at these states plus vectors of the positions, as in the published
+    code (microsoft/DeBERTa, apps/models/masked_language_model.py). In use the encoder's last layer runs once and the
+    vectors of the positions are not needed.
+
+    Args:
+        config: The encoder's configuration.
+
+    Raises:
+        UnsupportedConfig: The embedding has absolute positions, or the attention is not DeBERTa's.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        positions = config.positions
+        if not isinstance(positions, DisentangledPositions) or positions.absolute:
+            raise UnsupportedConfig(
+                "a mask decoder needs an encoder with relative positions alone: a DeBERTa, DeBERTa v2 or v3 model "
+                "without position_biased_input."
+            )
+        self.positions = EmbeddingTable(positions.count, config.hidden)
+        nn.init.normal_(self.positions.weight, std=config.initializer_range)
+
+    def forward(self, encoder: Encoder, packed: Packed, rows_M: Tensor, counts: tuple[int, ...]) -> Tensor:
+        """Return the states (M, H) of chosen rows, ``counts`` in each sequence."""
+        added_MH = self.positions(packed.positions_T[rows_M])
+        states_MH: Tensor = encoder.layers(
+            encoder.embed(packed), packed, queries=MaskDecoding(added_MH, rows_M, counts)
+        )
+        return states_MH
+
+
+class MaskedLM(PretrainingModel):
+    """An encoder and its masked language modelling head; tokens are predicted at the chosen positions only.
 
     Args:
         encoder: The encoder.
         head: Its head.
         relation: A head above the first token that classifies the relation between two segments: next sentence
             prediction (Devlin et al. 2018, section 3.1), sentence order prediction (Lan et al. 2019, section 3.1).
-        decoder: Reads the last layer where absolute positions come in late (DeBERTa).
+        decoder: Adds absolute positions below the head (DeBERTa).
 
     Raises:
-        InvalidInput: A relation and a decoder are given; no published model has both.
+        InvalidInput: Both a relation and a decoder are given; no published model has both.
     """
 
     def __init__(
@@ -57,24 +94,14 @@ class MaskedLM(nn.Module):
         self.decoder = decoder
 
     def forward(self, packed: Packed, rows_M: Tensor) -> Tensor:
-        """Logits (M, V) of some rows of the packed batch."""
+        """Return the logits (M, V) of some rows of the packed batch."""
         hidden_MH = self.encoder(packed, rows=SelectedRows(rows_M))
         logits_MV: Tensor = self.head(hidden_MH, self.encoder.embedding.tokens.weight)
         return logits_MV
 
     @property
-    def device(self) -> torch.device:
-        """Device of the parameters."""
-        return self.encoder.embedding.tokens.weight.device
-
-    @property
-    def module(self) -> nn.Module:
-        """Encoder and heads."""
-        return self
-
-    @property
     def identity(self) -> Mapping[str, str]:
-        """Presence of a mask decoder; the losses give the rest."""
+        """The mask decoder, if there is one; the losses give the rest."""
         return {} if self.decoder is None else {"mask decoder": "absolute positions"}
 
     @property
@@ -83,12 +110,12 @@ class MaskedLM(nn.Module):
         return {MASKED: 1.0} | ({} if self.relation is None else {RELATION: 1.0})
 
     def units(self, batch: MaskedBatch) -> Mapping[str, int]:
-        """Return the numbers of chosen places and of sequences with two segments."""
+        """Return the numbers of chosen positions and of sequences with two segments."""
         counted = {MASKED: len(batch.rows_M)}
         return counted if self.relation is None else {**counted, RELATION: len(batch.pairs_P)}
 
     def outputs(self, batch: MaskedBatch) -> Mapping[str, PartOutput]:
-        """Return the predictions of the chosen places, and of the relations between segments."""
+        """Return the predictions at the chosen positions, and of the relations between segments."""
         if self.decoder is not None:
             hidden_MH = self.decoder(self.encoder, batch.packed, batch.rows_M, batch.counts)
             return {MASKED: self._predictions(hidden_MH, batch)}
@@ -109,12 +136,12 @@ class MaskedLM(nn.Module):
 
 
 def masked_losses(model: MaskedLM, store: WindowStore, masker: Masker, tokens: int) -> TokenLosses:
-    """Return the losses of raw texts at the places that are chosen for validation.
+    """Return the losses of raw texts at their validation positions.
 
     Args:
         model: The model, in evaluation mode.
         store: The texts.
-        masker: Draws the places.
+        masker: Draws the positions.
         tokens: Token budget of a batch.
 
     Raises:

@@ -1,12 +1,12 @@
-"""Masking for masked language modelling: the tokens that a model has to predict, and what it reads in their place.
+"""Masking for masked language modelling: the tokens that a model has to predict, and their replacements.
 
-15 % of each sequence's tokens are chosen, special tokens never; of those 80 % become the mask, 10 % another token,
-and 10 % stay as they are (Devlin et al. 2018, arXiv:1810.04805). They are chosen one by one, or with all of their word,
-in spans or in n-grams of words. The choice depends on the seed, the epoch and the sequence alone: not on the batch,
-nor on what was drawn before, so that a resumed run sees the masks of an uninterrupted one. Static masking repeats the
-masks of the first epoch (Liu et al. 2019, arXiv:1907.11692, section 4.1).
+15 % of each sequence's tokens are chosen, special tokens never; of those 80 % become the mask, 10 % another token, and
+10 % stay as they are (Devlin et al. 2018, arXiv:1810.04805). Tokens are chosen singly, as whole words, in spans or in
+n-grams of words. The choice depends on the seed, the epoch and the sequence alone, not on the batch or on earlier
+draws, so a resumed run sees the masks of an uninterrupted one. Static masking repeats the masks of the first epoch (Liu
+et al. 2019, arXiv:1907.11692, section 4.1).
 
-Shapes: n tokens of a sequence, M chosen ones, U units that are chosen whole, V vocabulary, W sequences.
+Shapes: n tokens of a sequence, M chosen ones, U whole units, V vocabulary, W sequences.
 """
 
 import math
@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from bothways.choices import MaskUnit
 from bothways.errors import InvalidInput
-from bothways.objectives.corruption import MaskedTokens
-from bothways.objectives.pieces import PieceKinds
+from bothways.objectives.corruption import MaskedTokens, PieceKinds
 from bothways.text import TextTokenizer
 
 
@@ -33,7 +32,7 @@ class TokenMasking:
 
 @dataclass(frozen=True, slots=True)
 class WholeWordMasking:
-    """Choose all pieces of a word together; each becomes a mask, another token or none by itself.
+    """Choose all pieces of a word together; each independently becomes a mask, another token, or stays.
 
     As in the second release of BERT (github.com/google-research/bert, May 2019).
     """
@@ -46,8 +45,8 @@ class SpanMasking:
     """Choose runs of words; a whole run becomes masks, other tokens, or stays (Joshi et al. 2019, arXiv:1907.10529).
 
     Attributes:
-        stop: Chance that a run ends behind a word; the lengths are geometric.
-        longest: Words of the longest run.
+        stop: Probability that a run ends after a word; the lengths are geometric.
+        longest: Maximum words of a run.
 
     Raises:
         InvalidInput: A value is out of range.
@@ -59,11 +58,11 @@ class SpanMasking:
 
     def __post_init__(self) -> None:
         if not 0 < self.stop <= 1:
-            raise InvalidInput(f"expected the chance that a span stops above 0 and up to 1, got {self.stop}.")
+            raise InvalidInput(f"`stop` must be above 0 and at most 1, got {self.stop}.")
         _check_longest(self.longest)
 
     def chances(self) -> NDArray[np.float64]:
-        """Return the probabilities of runs of 1, 2, ... words; longer ones are left out."""
+        """Return the probabilities of runs of 1, 2, ... words, up to the longest."""
         chances = self.stop * (1 - self.stop) ** np.arange(self.longest)
         return np.asarray(chances / chances.sum())
 
@@ -73,10 +72,10 @@ class NGramMasking:
     """Choose n-grams of words; n is drawn in proportion to 1 / n (Lan et al. 2019, arXiv:1909.11942).
 
     Attributes:
-        longest: Words of the longest n-gram.
+        longest: Maximum words of an n-gram.
 
     Raises:
-        InvalidInput: It is below 1.
+        InvalidInput: ``longest`` is below 1.
     """
 
     name: ClassVar[MaskUnit] = "n-gram"
@@ -106,9 +105,9 @@ class Masking:
     """Shares and units of masking.
 
     Attributes:
-        fraction: Share of the ordinary tokens that are chosen.
+        fraction: Share of ordinary tokens to choose.
         masked: Share of the chosen tokens that become the mask.
-        random: Share of the chosen tokens that become another ordinary token; the rest stays as it is.
+        random: Share of the chosen tokens that become another ordinary token; the rest stays.
         unit: Unit that is chosen whole.
         dynamic: Draw new masks in each epoch.
 
@@ -124,13 +123,10 @@ class Masking:
 
     def __post_init__(self) -> None:
         if not 0 < self.fraction <= 1:
-            raise InvalidInput(
-                f"the fraction of chosen tokens must lie above 0 and up to 1, but it is {self.fraction}."
-            )
+            raise InvalidInput(f"`fraction` must be above 0 and at most 1, got {self.fraction}.")
         if self.masked < 0 or self.random < 0 or self.masked + self.random > 1 + 1e-9:
             raise InvalidInput(
-                "the shares of masked and of random tokens must be 0 or more and sum to 1 at most, but they are "
-                f"{self.masked} and {self.random}."
+                f"`masked` and `random` must be 0 or more and sum to at most 1, got {self.masked} and {self.random}."
             )
 
     def to_card(self) -> dict[str, object]:
@@ -143,7 +139,7 @@ class TokenSequences(Protocol):
 
     Attributes:
         ids_T: Their ids.
-        starts: Where each begins, and at last T (W + 1).
+        starts: Start of each, then T (W + 1).
     """
 
     @property
@@ -157,7 +153,7 @@ class Masker:
     """Masks sequences of one tokenizer.
 
     Args:
-        tokenizer: Knows the mask, the special tokens, and the tokens that continue a word.
+        tokenizer: Gives the mask, the special tokens, and the pieces that continue a word.
         masking: Shares and units.
         seed: Seed of all draws.
     """
@@ -182,12 +178,12 @@ class Masker:
         }
 
     def training(self, ids_n: NDArray[np.int32], epoch: int, sequence: int) -> MaskedTokens:
-        """Mask a sequence for an epoch: anew in each, or always the same where masks are static."""
+        """Mask a sequence for an epoch; static masks are always those of the first."""
         drawn_for = epoch if self.masking.dynamic else 0
         return self._masked(ids_n, np.random.default_rng([self.seed, 0, drawn_for, sequence]))
 
     def validation(self, ids_n: NDArray[np.int32], sequence: int) -> MaskedTokens:
-        """Mask a validation sequence: always the same."""
+        """Mask a validation sequence, always in the same way."""
         return self._masked(ids_n, np.random.default_rng([self.seed, 1, sequence]))
 
     def ordinary_tokens(self, sequences: TokenSequences) -> NDArray[np.int64]:
@@ -198,7 +194,7 @@ class Masker:
 
     def _masked(self, ids_n: NDArray[np.int32], draw: np.random.Generator) -> MaskedTokens:
         masking, places = self.masking, self._kinds.ordinary_places(ids_n)
-        # Rounded up as often as the fraction calls for, so that it is met on average; never nothing.
+        # Rounded at random so that the fraction is met on average; at least one.
         count = max(1, math.floor(masking.fraction * len(places) + draw.random()))
         if isinstance(masking.unit, TokenMasking):
             chosen_M = np.sort(draw.permutation(places)[:count])
@@ -206,7 +202,7 @@ class Masker:
             chosen_M = self._whole(ids_n, places, count, draw)
         share_M = draw.random(len(chosen_M))
         if isinstance(masking.unit, SpanMasking):
-            # What follows a chosen place is of the same span, but where two spans meet.
+            # Adjacent chosen positions count as one span.
             share_M = share_M[np.concatenate([[0], np.cumsum(np.diff(chosen_M) > 1)])] if len(chosen_M) else share_M
         others_M = draw.choice(self._kinds.ordinary, len(chosen_M))
         targets_M = ids_n[chosen_M]
@@ -218,7 +214,7 @@ class Masker:
     def _whole(
         self, ids_n: NDArray[np.int32], places: NDArray[np.int64], count: int, draw: np.random.Generator
     ) -> NDArray[np.int64]:
-        """Choose words, or runs of them, until there are as many tokens; a run is cut to the words that fit."""
+        """Choose words, or runs of them, up to ``count`` tokens; a run is cut to the words that fit."""
         starts_U, unit = self._kinds.words(ids_n, places), self.masking.unit
         words = len(starts_U) - 1
         runs_U = np.ones(words, dtype=np.int64)
@@ -235,7 +231,7 @@ class Masker:
             if not left:
                 break
         if left == count and words:
-            # No word is short enough, and one that is too long is better than nothing.
+            # No word is short enough; one that is too long is better than none.
             shortest = int(np.diff(starts_U).argmin())
             taken[starts_U[shortest] : starts_U[shortest + 1]] = True
         return places[taken]
@@ -243,4 +239,4 @@ class Masker:
 
 def _check_longest(longest: int) -> None:
     if longest < 1:
-        raise InvalidInput(f"expected a longest run of at least 1 word, got {longest}.")
+        raise InvalidInput(f"`longest` must be at least 1 word, got {longest}.")

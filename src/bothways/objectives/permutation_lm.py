@@ -1,9 +1,9 @@
 """Permutation language modelling: targets are predicted from the tokens before them in a random factorisation order.
 
-Yang et al. 2019, arXiv:1906.08237. The query stream of an encoder gives the states that targets are predicted from; the
-content stream reads every token as it is. Where sequences are read in lanes (`bothways.objectives.lanes`), each lane
-remembers the hidden states of what it has read, without a gradient (segment recurrence, section 2.4): they have the
-weights of the updates that computed them, and belong to the state of a run.
+Yang et al. 2019, arXiv:1906.08237. Targets are predicted from the query stream of an encoder; the content stream reads
+the unmasked tokens. In lanes (`bothways.objectives.lanes`) each lane remembers the hidden states of its last tokens,
+without a gradient (segment recurrence, section 2.4): they come from the weights of earlier updates, and belong to the
+state of a run.
 
 Shapes: T packed tokens, M targets, H hidden, V vocabulary, Z tokens of memories, L layers, n tokens of a lane's memory.
 """
@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from bothways.devices import on_device
 from bothways.encoder import Encoder, MaskedLMHead, Recorder
 from bothways.encoder.memory import Memory
 from bothways.errors import InvalidInput
-from bothways.objectives.pretraining import PREDICTED, PartOutput
+from bothways.objectives.pretraining import PREDICTED, PartOutput, PretrainingModel
 from bothways.objectives.sequences import Link, MaskedBatch
 from bothways.objectives.vocabulary import predict_tokens
 from bothways.training.workers import current_workers
@@ -29,25 +29,25 @@ class LaneMemories:
     """The memories of the lanes of a process, each once, on the device.
 
     Attributes:
-        held: What each layer has read of the last tokens of a lane (L, n, H), by the lane's number.
+        held: Inputs of each layer at the last tokens of a lane (L, n, H), by the lane's number.
     """
 
     def __init__(self) -> None:
         self.held: dict[int, Tensor] = {}
 
     def take(self, links: Sequence[Link | None]) -> Memory | None:
-        """Return the memory of a batch, which is held no longer; None where no sequence has one.
+        """Remove and return the memory of a batch; None if no sequence has one.
 
         Raises:
-            InvalidInput: A lane has not read what came before.
+            InvalidInput: A lane has no memory of the update before.
         """
         lanes = [link.lane for link in links if link is not None and link.read]
         if not lanes:
             return None
         if missing := [lane for lane in lanes if lane not in self.held]:
             raise InvalidInput(
-                f"lane {missing[0]} has no memory of what it read before: updates must be trained on in their order, "
-                "from the first one or from a checkpoint on."
+                f"lane {missing[0]} has no memory of the update before: train on updates in their order, from the "
+                "first one or from a checkpoint on."
             )
         lengths = tuple(self.held[link.lane].shape[1] if link is not None and link.read else 0 for link in links)
         behind = tuple(link is not None and link.backward for link in links)
@@ -60,8 +60,8 @@ class LaneMemories:
 
         Args:
             batch: The batch.
-            memory: What it has read.
-            hidden_LTH: What each layer has read of its tokens.
+            memory: The memory that the batch has read.
+            hidden_LTH: Inputs of each layer at its tokens.
         """
         rows = _kept_rows(batch, memory)
         rows_Z = on_device(np.concatenate(list(rows.values())), hidden_LTH[0].device)
@@ -74,7 +74,7 @@ class LaneMemories:
 
 
 def _kept_rows(batch: MaskedBatch, memory: Memory | None) -> dict[int, NDArray[np.int64]]:
-    """Return which rows of memories and then of sequences each lane is to remember."""
+    """Return the rows, of memories and then of sequences, that each lane is to remember."""
     read_B = np.array([0] * batch.packed.count if memory is None else memory.lengths)
     memory_starts_B, starts_B = np.cumsum(read_B) - read_B, np.cumsum([read_B.sum(), *batch.packed.lengths[:-1]])
     found = {}
@@ -88,7 +88,7 @@ def _kept_rows(batch: MaskedBatch, memory: Memory | None) -> dict[int, NDArray[n
     return found
 
 
-class PermutationLM(nn.Module):
+class PermutationLM(PretrainingModel):
     """An encoder with a query stream and its head; only targets are predicted.
 
     Args:
@@ -103,23 +103,8 @@ class PermutationLM(nn.Module):
         self._memories = LaneMemories()
 
     @property
-    def device(self) -> torch.device:
-        """Device of the parameters."""
-        return self.encoder.embedding.tokens.weight.device
-
-    @property
-    def module(self) -> nn.Module:
-        """Encoder and head."""
-        return self
-
-    @property
-    def identity(self) -> Mapping[str, str]:
-        """No settings beyond the loss."""
-        return {}
-
-    @property
     def weights(self) -> Mapping[str, float]:
-        """Weight of the only head."""
+        """Weight of the only head's loss."""
         return {PREDICTED: 1.0}
 
     def carried(self) -> Mapping[str, Tensor]:
@@ -128,7 +113,7 @@ class PermutationLM(nn.Module):
         return {f"lane {lane}": each.cpu().clone(memory_format=torch.contiguous_format) for lane, each in held}
 
     def carry(self, carried: Mapping[str, Tensor]) -> None:
-        """Remember those of the lanes that this process reads."""
+        """Restore the memories of the lanes that this process reads."""
         workers = current_workers()
         lanes = {int(name.removeprefix("lane ")): held_LnH.to(self.device) for name, held_LnH in carried.items()}
         self._memories.held = {lane: each for lane, each in lanes.items() if lane % workers.count == workers.rank}
@@ -147,12 +132,12 @@ class PermutationLM(nn.Module):
         return {PREDICTED: predict_tokens(self.head, table, self.states(batch), batch.targets_M, batch.rows_M)}
 
     def forward(self, batch: MaskedBatch) -> Tensor:
-        """Logits (M, V) of the targets."""
+        """Return the logits (M, V) of the targets."""
         logits_MV: Tensor = self.head(self.states(batch), self.encoder.embedding.tokens.weight)
         return logits_MV
 
     def states(self, batch: MaskedBatch) -> Tensor:
-        """Return the last states (M, H) of the query stream, and remember what the lanes of the batch are to keep.
+        """Return the last states (M, H) of the query stream, and update the memories of the lanes.
 
         Raises:
             InvalidInput: The batch has no factorisation orders.
@@ -164,6 +149,6 @@ class PermutationLM(nn.Module):
         record = Recorder() if any(link is not None and link.kept for link in batch.links) else None
         hidden_TH = self.encoder.embed(batch.packed)
         states_MH: Tensor = self.encoder.layers(hidden_TH, batch.packed, queries=queries, memory=memory, record=record)
-        if record is not None:  # its last states are those behind all layers
+        if record is not None:  # without the output of the last layer
             self._memories.keep(batch, memory, record.hidden_states[:-1])
         return states_MH

@@ -1,8 +1,8 @@
 """Factorisation orders and targets for permutation language modelling (Yang et al. 2019, arXiv:1906.08237).
 
 About one token in K is predicted (partial prediction, section 2.3): spans of 1 to 5 tokens, each within a context. The
-targets and the tokens that frame a sequence ([SEP] and [CLS]) come in a random order behind all others, which see each
-other and are seen by all. Everything random depends on the seed, the epoch and the sequence alone.
+targets, [SEP] and [CLS] come in a random order after all other tokens, which see each other and are seen by all.
+Everything random depends on the seed, the epoch and the sequence alone.
 
 Shapes: n tokens of a sequence, M targets, U words.
 """
@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from bothways.encoder.query_stream import VISIBLE
 from bothways.errors import InvalidInput
-from bothways.objectives.corruption import MaskedTokens
-from bothways.objectives.pieces import PieceKinds
+from bothways.objectives.corruption import MaskedTokens, PieceKinds
 from bothways.text import TextTokenizer
 
 
@@ -27,8 +26,8 @@ class Permutation:
     """Share and spans of the targets.
 
     Attributes:
-        partial: K; one ordinary token in so many is a target.
-        longest: Tokens of the longest span; its length L is drawn in proportion to 1 / L.
+        partial: K; one ordinary token in K is a target.
+        longest: Maximum tokens of a span; its length L is drawn in proportion to 1 / L.
 
     Raises:
         InvalidInput: A value is below 1.
@@ -49,7 +48,7 @@ class Permuter:
     """Draws targets and factorisation orders for the sequences of one tokenizer.
 
     Args:
-        tokenizer: Knows the special tokens, and the tokens that continue a word.
+        tokenizer: Gives the special tokens and the pieces that continue a word.
         permutation: Share and spans of the targets.
         seed: Seed of all draws.
     """
@@ -71,12 +70,12 @@ class Permuter:
         return self._permuted(ids_n, np.random.default_rng([self.seed, 0, epoch, sequence]))
 
     def validation(self, ids_n: NDArray[np.int32], sequence: int) -> MaskedTokens:
-        """Draw targets and an order for a validation sequence: always the same."""
+        """Draw targets and an order for a validation sequence, always the same."""
         return self._permuted(ids_n, np.random.default_rng([self.seed, 1, sequence]))
 
     def _permuted(self, ids_n: NDArray[np.int32], draw: np.random.Generator) -> MaskedTokens:
         places = self._kinds.ordinary_places(ids_n)
-        # Rounded up as often as the share calls for, so that it is met on average; never nothing.
+        # Rounded at random so that the share is met on average; at least one.
         count = min(len(places), max(1, math.floor(len(places) / self.permutation.partial + draw.random())))
         chosen_M = places[self._targets(self._kinds.words(ids_n, places), count, draw)]
         ordered = np.isin(ids_n, self._framing)
@@ -89,9 +88,9 @@ class Permuter:
     def _targets(self, starts_U: NDArray[np.int64], count: int, draw: np.random.Generator) -> NDArray[np.bool_]:
         """Choose targets among the ordinary tokens, as the published code does (zihangdai/xlnet, data_utils.py).
 
-        A span of L tokens begins with a word, somewhere in a context of K L tokens that runs on behind it; the next
-        context follows. Where that gives too few targets, single tokens are drawn. As in that code, but unlike in its
-        comments, L counts tokens and not words.
+        A span of L tokens begins with a word, somewhere in a context of K L tokens; the next context follows. If that
+        gives too few targets, single tokens are drawn. As in that code, but unlike in its comments, L counts tokens and
+        not words.
         """
         total, taken = int(starts_U[-1]), np.zeros(starts_U[-1], dtype=bool)
         lengths = 1 + draw.choice(self.permutation.longest, count, p=self._chances)

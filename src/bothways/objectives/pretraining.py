@@ -3,12 +3,13 @@
 An objective is composed of a `SequenceStream` over a source (windows of texts, pieces of documents, pairs of
 segments), a `Corruption`, and a `PretrainingModel`: an encoder with the heads that it is trained by, each of which is
 one part of the loss. The loss of an update is the weighted sum of the heads' means, each over all of its units in the
-update: masked places, pairs of segments, tokens.
+update: masked positions, pairs of segments, tokens.
 
-Shapes: N sequences, B sequences of a batch, M units of a head, C classes.
+Shapes: N sequences, B sequences of a batch, M units of a head, C classes, P pairs of sequences, K numbers of a vector.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
@@ -18,11 +19,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from bothways.evaluation import spearman
 from bothways.inference.runner import Runner
-from bothways.objectives.agreement import ComparedVectors, agreement
 from bothways.objectives.corruption import Corruption
-from bothways.objectives.micro_batches import micro_batches
-from bothways.objectives.sequences import EpochSequences, MaskedBatch, SequenceSource, TrainingSequence
+from bothways.objectives.sequences import EpochSequences, MaskedBatch, SequenceSource, TrainingSequence, micro_batches
 from bothways.objectives.streams import EpochStream, SequenceStream
 from bothways.packing import Packed, pack
 from bothways.training.objective import Baseline, MicroBatch, Update, Validation, micro_batch_tokens
@@ -38,7 +38,7 @@ class PartOutput(Protocol):
     def sums(self, packed: Packed) -> NDArray[np.float64]:
         """Return each sequence's sum of losses, number of right predictions, and number of units (B, 3).
 
-        Where units are neither right nor wrong, the second number is NaN.
+        The second number is NaN for units that are neither right nor wrong.
         """
 
 
@@ -47,9 +47,9 @@ class UnitPredictions:
     """A head's predictions for its units, and their targets.
 
     Attributes:
-        scores: Logits of C classes (M, C), or of yes (M).
+        scores: Logits of C classes (M, C), or of a yes (M).
         truth: Class numbers (M), or 0 and 1 (M).
-        rows: Rows of the packed batch that each unit is read from (M).
+        rows: Row of the packed batch of each unit (M).
     """
 
     scores: Tensor
@@ -68,7 +68,7 @@ class UnitPredictions:
         return nn.functional.cross_entropy(scores, self.truth, reduction="none")
 
     def right(self) -> Tensor:
-        """Return where the prediction is the target (M)."""
+        """Return a mask of the units whose prediction is the target (M)."""
         predictions = (self.scores > 0).to(self.truth.dtype) if self.scores.dim() == 1 else self.scores.argmax(-1)
         return predictions == self.truth
 
@@ -77,53 +77,59 @@ class UnitPredictions:
         return sums_of(packed, self.rows, self.losses(), self.right().float())
 
 
-class PretrainingModel(Protocol):
-    """An encoder with the heads that it is pre-trained by.
-
-    Attributes:
-        weights: Weight of each head's mean loss, by its name; an update's weight counts the first one's units.
-        device: Device of the parameters.
-        identity: Settings of the model that a resumed run must share.
-    """
+class PretrainingModel(nn.Module, ABC):
+    """An encoder with the heads that it is pre-trained by."""
 
     @property
-    def identity(self) -> Mapping[str, str]: ...  # noqa: D102 (above)
+    def identity(self) -> Mapping[str, str]:
+        """Settings of the model that a resumed run must share."""
+        return {}
 
     @property
-    def weights(self) -> Mapping[str, float]: ...  # noqa: D102 (above)
+    @abstractmethod
+    def weights(self) -> Mapping[str, float]:
+        """Weight of each head's mean loss, by its name; an update's weight counts the first one's units."""
 
     @property
-    def device(self) -> torch.device: ...  # noqa: D102 (above)
+    def device(self) -> torch.device:
+        """Device of the parameters."""
+        return next(self.parameters()).device
 
-    @property
-    def module(self) -> nn.Module:
-        """The trained module."""
-
+    @abstractmethod
     def units(self, batch: MaskedBatch) -> Mapping[str, int]:
         """Return the number of units that each head predicts in a batch."""
 
+    @abstractmethod
     def outputs(self, batch: MaskedBatch) -> Mapping[str, PartOutput]:
         """Return each head's part of the loss of a batch on the model's device."""
 
 
 @runtime_checkable
 class RecurrentModel(Protocol):
-    """A `PretrainingModel` that remembers something from update to update."""
+    """A `PretrainingModel` with a memory from update to update."""
 
     def carried(self) -> Mapping[str, Tensor]:
-        """Return what it remembers, by name."""
+        """Return the memory by name."""
 
     def carry(self, carried: Mapping[str, Tensor]) -> None:
-        """Remember what was carried before, as far as it is of this process."""
+        """Restore the part of a memory that belongs to this process."""
+
+
+@runtime_checkable
+class ComparedVectors(Protocol):
+    """A `PretrainingModel` that also learns vectors of sequences from a teacher."""
+
+    def vectors(self, packed: Packed) -> tuple[Tensor, Tensor]:
+        """Return the model's vectors of sequences (B, K) and the teacher's, which may have another width."""
 
 
 @dataclass(frozen=True, slots=True)
 class PretrainingBatch:
-    """One micro-batch, on the CPU until its loss is asked for.
+    """One micro-batch, on the CPU until its loss is computed.
 
     Attributes:
         batch: The model's input.
-        factors: Factor of each head's summed loss; it depends on the whole update.
+        factors: Factor of each head's summed loss, which depends on the whole update.
     """
 
     batch: MaskedBatch
@@ -136,12 +142,12 @@ class PretrainingObjective:
     Args:
         model: The model to train.
         stream: Training sequences, update by update.
-        validation: Validation sequences, which choose the epoch to keep; what is predicted in them stays the same.
-        corruption: Chooses what is predicted.
-        updates_per_epoch: Updates before each validation: those of a pass over little data, a part of one over much.
-        tokens: Token budget of a micro-batch, on a CPU at most 1,024 unless the model compares vectors; what an update
-            has beyond that is accumulated.
-        baseline: The model before the first update, where it is worth validating: no part of it is a new one.
+        validation: Validation sequences, which choose the epoch to keep; their targets never change.
+        corruption: Chooses the prediction targets.
+        updates_per_epoch: Updates before each validation: a whole pass over small data, a part of one over large data.
+        tokens: Token budget of a micro-batch, on a CPU at most 1,024 unless the model compares vectors; larger updates
+            are accumulated.
+        baseline: Set to validate the model before the first update, if no part of it is new.
     """
 
     min_updates: ClassVar = 0
@@ -161,7 +167,7 @@ class PretrainingObjective:
         self.stream = stream
         self.validation = validation
         self.corruption = corruption
-        # A loss that compares the vectors of a micro-batch is another one where the batch is.
+        # A loss that compares the vectors of a micro-batch depends on its size.
         self.tokens = tokens if isinstance(model, ComparedVectors) else micro_batch_tokens(tokens, model.device)
         self.baseline = baseline
         self._updates_per_epoch = updates_per_epoch
@@ -177,13 +183,13 @@ class PretrainingObjective:
         batch_size: int,
         tokens: int,
     ) -> "PretrainingObjective":
-        """Return one whose epochs are whole passes over a source, ordered by the corruption's seed.
+        """Return an objective whose epochs are whole passes over a source, ordered by the corruption's seed.
 
         Args:
             model: The model to train.
             training: Training sequences.
             validation: Validation sequences.
-            corruption: Chooses what is predicted.
+            corruption: Chooses the prediction targets.
             batch_size: Sequences in one update, at least 1.
             tokens: Token budget of a micro-batch.
         """
@@ -193,7 +199,7 @@ class PretrainingObjective:
     @property
     def module(self) -> nn.Module:
         """Encoder and heads."""
-        return self.model.module
+        return self.model
 
     @property
     def identity(self) -> Mapping[str, str | int | float | bool | None]:
@@ -218,11 +224,11 @@ class PretrainingObjective:
             yield self._update(self.stream.read(epoch * self._updates_per_epoch + number))
 
     def carried(self) -> Mapping[str, Tensor]:
-        """Return what the model remembers for the next update, by name."""
+        """Return the model's memory for the next update, by name."""
         return self.model.carried() if isinstance(self.model, RecurrentModel) else {}
 
     def carry(self, carried: Mapping[str, Tensor]) -> None:
-        """Remember what a checkpoint has kept."""
+        """Restore the memory of a checkpoint."""
         if isinstance(self.model, RecurrentModel):
             self.model.carry(carried)
 
@@ -232,10 +238,10 @@ class PretrainingObjective:
         return torch.stack([payload.factors[name] * output.loss() for name, output in outputs.items()]).sum()
 
     def validate(self) -> Validation | None:
-        """Return each head's loss and, of predictions, accuracy and the perplexity of predicted tokens.
+        """Return each head's loss and, for predictions, accuracy and the perplexity of predicted tokens.
 
-        Of a model that learns vectors from a teacher, also Spearman's correlation of its cosines with the teacher's.
-        Each process of a run computes the losses of a part of the sequences.
+        For a model that learns vectors from a teacher, add Spearman's correlation of its cosines with the teacher's.
+        Each process of a run computes the losses of its part of the sequences.
         """
         if self.validation is None:
             return None
@@ -255,7 +261,6 @@ class PretrainingObjective:
         return Validation(metrics, score)
 
     def _validation_sums(self, source: SequenceSource) -> NDArray[np.float64]:
-        """Return the sums of each head over all held-out sequences (heads, 3)."""
         workers = current_workers()
         own = range(workers.rank, len(source), workers.count)
         sums_N = sequence_sums(self.model, source, self.corruption, self.tokens, own) if own else None
@@ -294,10 +299,10 @@ def sequence_sums(
 
     Args:
         model: The model, in evaluation mode.
-        source: The N sequences; they are read in blocks, so that memory does not grow with their number.
-        corruption: Chooses the places, which are always the same.
+        source: The N sequences; they are read in blocks, so memory does not grow with their number.
+        corruption: Chooses the validation targets.
         tokens: Token budget of a batch.
-        places: The places in the source to read, by default all.
+        places: Positions in the source to read; all by default.
 
     Raises:
         OutOfMemory: A single sequence does not fit into memory.
@@ -317,6 +322,28 @@ def sequence_sums(
     return np.stack(found, axis=1)
 
 
+def agreement(model: ComparedVectors, device: torch.device, source: SequenceSource, tokens: int) -> float:
+    """Return Spearman's correlation of a model's cosines of all pairs of sequences with its teacher's.
+
+    Args:
+        model: The model, in evaluation mode.
+        device: The model's device.
+        source: Sequences; the first 512 are compared with each other.
+        tokens: Token budget of a batch.
+    """
+
+    def compute(packed: Packed, sequences: Sequence[TrainingSequence]) -> list[list[Tensor]]:
+        unit = [nn.functional.normalize(each.double(), dim=-1).cpu() for each in model.vectors(packed)]
+        return [[each[number] for each in unit] for number in range(len(sequences))]
+
+    drawn = source.read(range(min(len(source), _COMPARED)), 0)[:_COMPARED]
+    ours, theirs = (torch.stack(each) for each in zip(*Runner(compute, device, tokens).run(drawn), strict=True))
+    first_P, second_P = np.triu_indices(len(drawn), 1)
+    if len(first_P) < _LEAST_PAIRS:
+        return 0.0
+    return float(spearman(*((each @ each.T).numpy()[first_P, second_P] for each in (theirs, ours))))
+
+
 def sums_of(packed: Packed, rows_M: Tensor, losses_M: Tensor, right_M: Tensor) -> NDArray[np.float64]:
     """Sum losses, right predictions and units (M) of each sequence (B, 3)."""
     counted_M3 = torch.stack([losses_M, right_M, torch.ones_like(losses_M)], dim=1)
@@ -330,9 +357,11 @@ def _packed(sequences: Sequence[TrainingSequence]) -> Packed:
 
 
 MASKED = "masked tokens"
-"""Name of the part of a loss that is masked language modelling's."""
+"""Name of the loss of masked language modelling."""
 
 PREDICTED = "predicted tokens"
 """Name of the loss of permutation language modelling."""
 
 _BLOCK = 4096
+# Maximum of compared sequences, and minimum of pairs for a correlation.
+_COMPARED, _LEAST_PAIRS = 512, 3

@@ -1,27 +1,27 @@
-"""Replaced token detection: a discriminator tells which tokens a small generator has replaced.
+"""Replaced token detection: a discriminator detects the tokens that a small generator has replaced.
 
-Clark et al. 2020, arXiv:2003.10555. The generator fills masks in, and its samples stand in the discriminator's input.
+Clark et al. 2020, arXiv:2003.10555. The generator fills masks, and its samples are the discriminator's input.
 The loss is the generator's masked language modelling loss plus 50 times the discriminator's binary cross-entropy. As in
 the published code (google-research/electra, run_pretraining.py), the latter is a mean over all tokens, special ones
 included; a sampled token that is the original one counts as original; and sampling has no gradient. That code masks
 85 % of the chosen tokens and leaves the others as they are, which is ``Masking(masked=0.85, random=0.0)``; DeBERTa-v3
 masks all of them.
 
-Shapes: T packed tokens, M chosen places, H hidden, V vocabulary.
+Shapes: T packed tokens, M chosen positions, H hidden, V vocabulary.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from bothways.encoder import Encoder, MaskedLMHead
 from bothways.encoder.heads import ScoreHead, read_rows
 from bothways.encoder.rows import SelectedRows
 from bothways.errors import InvalidInput
 from bothways.objectives.embedding_sharing import EmbeddingSharing, SharedEmbeddings, own_copy, share_embeddings
-from bothways.objectives.pretraining import MASKED, PartOutput, UnitPredictions
+from bothways.objectives.pretraining import MASKED, PartOutput, PretrainingModel, UnitPredictions
 from bothways.objectives.sequences import MaskedBatch
 from bothways.objectives.vocabulary import predict_tokens
 from bothways.packing import Packed
@@ -33,15 +33,15 @@ DISCRIMINATOR_WEIGHT = 50.0
 """Weight of the discriminator's loss in the paper (section 3.2 and table 6)."""
 
 
-class ReplacedTokens(nn.Module):
-    """A generator and a discriminator, which share embeddings in one way or another.
+class ReplacedTokens(PretrainingModel):
+    """A generator and a discriminator.
 
     Args:
-        generator: The encoder that fills masks in, usually smaller.
+        generator: The encoder that fills masks, usually smaller.
         generator_head: Its masked language modelling head.
-        discriminator: The encoder to pre-train; it may get embeddings of the generator.
+        discriminator: The encoder to pre-train; it may use the generator's embeddings.
         discriminator_head: Its head, one score for each token.
-        embeddings: What they share.
+        embeddings: The kind of embedding sharing.
         weight: Weight of the discriminator's loss.
 
     Raises:
@@ -73,18 +73,8 @@ class ReplacedTokens(nn.Module):
         self.weight = weight
 
     @property
-    def device(self) -> torch.device:
-        """Device of the parameters."""
-        return self.generator.embedding.tokens.weight.device
-
-    @property
-    def module(self) -> nn.Module:
-        """Module of both encoders and their heads."""
-        return self
-
-    @property
     def identity(self) -> Mapping[str, str]:
-        """Weights that generator and discriminator share, which a resumed run must share as well."""
+        """The kind of embedding sharing."""
         return {"embeddings": self.embeddings.name}
 
     @property
@@ -93,11 +83,11 @@ class ReplacedTokens(nn.Module):
         return {MASKED: 1.0, REPLACED: self.weight}
 
     def units(self, batch: MaskedBatch) -> Mapping[str, int]:
-        """Return the numbers of chosen places and of tokens."""
+        """Return the numbers of chosen positions and of tokens."""
         return {MASKED: len(batch.rows_M), REPLACED: len(batch.packed.ids_T)}
 
     def outputs(self, batch: MaskedBatch) -> Mapping[str, PartOutput]:
-        """Return the generator's predictions of the chosen places, and the discriminator's scores of all tokens."""
+        """Return the generator's predictions at the chosen positions, and the discriminator's scores of all tokens."""
         hidden_MH = self.generator(batch.packed, rows=SelectedRows(batch.rows_M))
         sampled_M = torch.empty_like(batch.targets_M)
 
@@ -114,21 +104,21 @@ class ReplacedTokens(nn.Module):
         }
 
     def scores(self, packed: Packed) -> Tensor:
-        """Return the discriminator's logits (T) of having been replaced."""
+        """Return the discriminator's logits (T) that tokens were replaced."""
         hidden_TH = read_rows(self.discriminator_head.kind.read, self.discriminator, packed)
         scores_T1: Tensor = self.discriminator_head(hidden_TH)
         return scores_T1.squeeze(-1)
 
     def separate(self) -> tuple[Encoder, Encoder]:
-        """Return copies of generator and discriminator that share nothing, with embeddings added up, to be saved."""
+        """Return copies of generator and discriminator without shared tables, for saving."""
         return own_copy(self.generator), own_copy(self.discriminator)
 
 
 def sample(probabilities_MV: Tensor, uniform_M: Tensor) -> Tensor:
-    """Draw a token for each place, without a gradient, by the inverse of the distribution function.
+    """Draw a token for each position, without a gradient, by the inverse of the distribution function.
 
-    As the random numbers come with the masks, of seed, epoch and sequence, a draw depends neither on the batch nor on
-    what was drawn before; those of validation stay the same.
+    The random numbers come with the masks from seed, epoch and sequence, so a draw does not depend on the batch or on
+    earlier draws, and those of validation stay the same.
 
     Args:
         probabilities_MV: The generator's.
@@ -144,10 +134,10 @@ def sample(probabilities_MV: Tensor, uniform_M: Tensor) -> Tensor:
 
 
 def corrupt(batch: MaskedBatch, sampled_M: Tensor) -> tuple[Packed, Tensor]:
-    """Fill the chosen places of the original sequences with sampled tokens.
+    """Replace the chosen tokens of the original sequences by sampled ones.
 
     Returns:
-        The discriminator's input, and 1 where its token is not the original one (T).
+        The discriminator's input, and 1 for tokens that differ from the original (T).
     """
     original_T = batch.packed.ids_T.index_copy(0, batch.rows_M, batch.targets_M)
     corrupted_T = original_T.index_copy(0, batch.rows_M, sampled_M)

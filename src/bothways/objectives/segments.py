@@ -33,9 +33,9 @@ class SentenceOrder:
 
 @dataclass(frozen=True, slots=True)
 class EitherDocument:
-    """The same pairs as for next sentence prediction, of which nothing is predicted (Yang et al. 2019, section 2.5).
+    """The pairs of next sentence prediction without a prediction (Yang et al. 2019, section 2.5).
 
-    Where there is only one document, all second segments follow the first.
+    With a single document, all second segments follow the first.
     """
 
     head: ClassVar = None
@@ -48,16 +48,16 @@ class SegmentPairs(PieceSource):
     """Sequences of two segments of whole sentences from a token corpus.
 
     An item is a group of pieces, as in `CorpusPieces`; each piece becomes a sequence of its own. It is cut at a random
-    end of a sentence, a piece of one sentence in its middle; one of a single token has no second segment, and no
+    end of a sentence, a piece of one sentence in its middle; a piece of a single token has no second segment and no
     relation. Of two neighbours, one keeps its segments (class 0) and the other does not (class 1), so the classes are
-    equally frequent in an epoch, to within one. Everything that is drawn depends on seed, epoch and piece alone.
+    equally frequent in an epoch, to within one. All draws depend on seed, epoch and piece alone.
 
     For next sentence prediction, the second segment of class 1 is that of a random piece of another document, cut in
     the same way and shortened by whole sentences until it fits; the piece's own one is left out in that epoch. BERT's
-    data are made in the same way, but for the draw: it draws a document first, and then a sentence within it.
+    data differ in the draw alone: first a document, and then a sentence within it.
 
-    Read backward, the first segment is the later one of a piece, and it stands last, beside a memory of what follows;
-    the second segment is before it in the sequence.
+    Read backward, the first segment is the later one of a piece, and it comes last in the sequence, next to a memory of
+    the following text.
 
     Args:
         framed: The corpus and the frame of a pair.
@@ -80,9 +80,9 @@ class SegmentPairs(PieceSource):
         self._single_document = bool(pieces.document_P[0] == pieces.document_P[-1])
         if isinstance(relation, NextSentence) and self._single_document:
             raise InvalidInput(
-                "too few documents for next sentence prediction: expected at least 2, as second segments are drawn "
-                "from other documents, got 1. Give more documents (in .txt, an empty line ends one), or predict the "
-                "order of sentences, as ALBERT does."
+                "next sentence prediction needs at least 2 documents, since second segments are drawn from other "
+                "documents, got 1. Give more documents (in .txt, an empty line ends one), or predict the order of "
+                "sentences, as ALBERT does."
             )
 
     @classmethod
@@ -97,7 +97,7 @@ class SegmentPairs(PieceSource):
         """Split into a training and a validation source without a common document, see `Pieces.hold_out`.
 
         Raises:
-            InvalidInput: A part has too little text for that, or for the relation.
+            InvalidInput: A part has too little text for the split or the relation.
         """
         training, validation = self.framed.hold_out(fraction, seed)
         shared = self.single, self.relation, self.seed
@@ -124,7 +124,7 @@ class SegmentPairs(PieceSource):
         return framed_sequence(self.framed.frame, texts, number, backward=backward, own=own, relation=known)
 
     def _label(self, number: int, epoch: int) -> int:
-        """Return the class of a piece: of the pieces 2k and 2k + 1 with two segments, one has 0 and the other 1."""
+        """Return the class of a piece; of the pieces 2k and 2k + 1 with two segments, one has 0 and the other 1."""
         if self._single_document and isinstance(self.relation, EitherDocument):
             return 0
         pair, place = divmod(int(self._rank_P[number]), 2)
@@ -142,7 +142,7 @@ class SegmentPairs(PieceSource):
                 return first_n, self._from_elsewhere(number, self.framed.pieces.longest - len(first_n), draw)
 
     def _from_elsewhere(self, number: int, room: int, draw: np.random.Generator) -> NDArray[np.int32]:
-        """Return a second segment of another document, up to so many tokens."""
+        """Return a second segment of another document, of at most ``room`` tokens."""
         document_P = self.framed.pieces.document_P
         begin, end = np.searchsorted(document_P, [document_P[number], document_P[number] + 1])
         other = int(draw.integers(len(document_P) - (end - begin)))
@@ -154,9 +154,9 @@ class SegmentPairs(PieceSource):
 
 
 def _cut(ends: NDArray[np.int64], draw: np.random.Generator) -> int:
-    """Return where a piece of at least two tokens is cut: at a random end of a sentence, or in its middle."""
+    """Choose the cut of a piece of at least two tokens: a random end of a sentence, or its middle."""
     return int(draw.choice(ends[:-1])) if len(ends) > 1 else int(ends[-1]) // 2
 
 
-# Second words of the seeds, so that no draw is that of a mask, which has 0 or 1 there.
+# Second words of the seeds; masks have 0 or 1 there.
 _PAIRS, _LABELS = 2, 3

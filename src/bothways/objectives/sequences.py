@@ -1,7 +1,7 @@
-"""Sequences of tokens that an encoder is pre-trained on, and the batches that they become.
+"""Token sequences for pre-training, and the batches made from them.
 
-Shapes: n tokens of a sequence, B sequences of a batch, P of them with two segments, T packed tokens, M chosen places,
-W windows.
+Shapes: n tokens of a sequence, B sequences of a batch, P of them with two segments, T packed tokens, M chosen
+positions, W windows.
 """
 
 from collections.abc import Sequence
@@ -17,6 +17,7 @@ from bothways.data.windows import WindowStore
 from bothways.devices import on_device
 from bothways.encoder.query_stream import VISIBLE
 from bothways.errors import InvalidInput
+from bothways.inference.batching import by_token_budget
 from bothways.objectives.corruption import MaskedTokens
 from bothways.objectives.masking import Masker
 from bothways.packing import Packed
@@ -24,14 +25,14 @@ from bothways.packing import Packed
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Place of a sequence in a lane: a run of text that one row of an update reads on from update to update.
+    """Position of a sequence in a lane: a run of text that one row of an update reads on from update to update.
 
     Attributes:
         lane: Number of the lane.
-        read: Tokens of memory that the sequence reads, at most; 0 where its text does not follow on what the lane read
-            in the update before.
-        kept: Tokens of it and its memory that are remembered for the next update, at most; 0 where no text follows.
-        backward: Whether the lane reads documents from their ends: memories stand behind its sequences.
+        read: Maximum tokens of memory that the sequence reads; 0 if its text does not continue that of the update
+            before.
+        kept: Maximum tokens of the sequence and its memory to remember for the next update; 0 if no text follows.
+        backward: True if the lane reads documents from their ends, with memories behind its sequences.
     """
 
     lane: int
@@ -47,10 +48,10 @@ class TrainingSequence:
     Attributes:
         ids: Token ids (n).
         types: Segment ids (n).
-        number: Its place in the source, part of the seed of its masks.
+        number: Its position in the source, part of the seed of its masks.
         relation: Class of the relation between its two segments; -1 with one segment.
-        text: Places of the tokens of its own document, which a memory may keep; empty where nobody asks.
-        link: Its place in a lane; None where it stands by itself.
+        text: Positions of the tokens of its own document, which a memory may keep; empty without memories.
+        link: Its position in a lane, if any.
     """
 
     ids: NDArray[np.int32]
@@ -88,11 +89,11 @@ class SequenceSource(Protocol):
         """Return the number of sequences in an epoch."""
 
     def read(self, places: Sequence[int] | NDArray[np.int64], epoch: int) -> list[TrainingSequence]:
-        """Return the sequences at some places, from 0; random ones depend on the epoch."""
+        """Return the sequences at some positions, from 0; random ones depend on the epoch."""
 
 
 class TextWindows:
-    """Windows of raw texts that have a token to mask.
+    """Windows of raw texts with a token to mask.
 
     Args:
         store: The windows.
@@ -100,7 +101,7 @@ class TextWindows:
         what: Name of the texts for messages.
 
     Raises:
-        InvalidInput: None has one.
+        InvalidInput: No window has such a token.
     """
 
     def __init__(self, store: WindowStore, masker: Masker, what: str) -> None:
@@ -114,7 +115,7 @@ class TextWindows:
 
     @property
     def digest(self) -> str:
-        """A checksum of the tokens and of where windows start."""
+        """A checksum of the tokens and of the starts of windows."""
         return self.store.digest
 
     def __len__(self) -> int:
@@ -134,15 +135,15 @@ class MaskedBatch:
 
     Attributes:
         packed: The model's input.
-        rows_M: Rows of the chosen places.
-        targets_M: The ids that stood there.
+        rows_M: Rows of the chosen positions.
+        targets_M: The original ids.
         uniform_M: Random numbers in [0, 1), see `MaskedTokens`.
         pairs_P: Numbers of the sequences that have two segments.
         relations_P: Classes of the relations between these, 0 or 1.
-        counts: Number of chosen places of each sequence (B), on the host.
-        order_T: Place of each token in a factorisation order, see `MaskedTokens`; None where there are no orders.
-        links: Place of each sequence in a lane (B).
-        texts: Places of the tokens of each sequence that a memory may keep (B).
+        counts: Number of chosen positions in each sequence (B), on the host.
+        order_T: Position of each token in a factorisation order, see `MaskedTokens`, if there are orders.
+        links: Position of each sequence in a lane (B).
+        texts: Positions of the tokens of each sequence that a memory may keep (B).
     """
 
     packed: Packed
@@ -159,11 +160,11 @@ class MaskedBatch:
 
     @classmethod
     def of(cls, packed: Packed, sequences: Sequence[TrainingSequence], masked: Sequence[MaskedTokens]) -> "MaskedBatch":
-        """Mask a packed batch; everything lies on its device.
+        """Mask a packed batch on its device.
 
         Args:
-            packed: The sequences as they are; some of one token may follow them.
-            sequences: The same, before they were packed.
+            packed: The unmasked sequences; fillers of one token may follow them.
+            sequences: The sequences before they were packed.
             masked: Their masks.
         """
         starts = np.cumsum([0, *packed.lengths[:-1]])[: len(masked)]
@@ -201,9 +202,70 @@ class MaskedBatch:
 
 
 def _orders(packed: Packed, masked: Sequence[MaskedTokens]) -> Tensor | None:
-    """Return the factorisation orders of a batch; sequences of one token that follow need none."""
+    """Return the factorisation orders of a batch; fillers of one token need none."""
     orders = [one.order_n for one in masked if one.order_n is not None]
     if not orders:
         return None
     rest = np.full(len(packed.ids_T) - sum(map(len, orders)), VISIBLE, dtype=np.int64)
     return on_device(np.concatenate([*orders, rest]), packed.ids_T.device)
+
+
+def micro_batches(sequences: Sequence[TrainingSequence], tokens: int, processes: int) -> list[list[int]]:
+    """Divide an update into micro-batches, of which each process takes every n-th one.
+
+    Sequences that read or leave a memory share a micro-batch with the others of their lane, and always go to the
+    process that has the memory.
+
+    Args:
+        sequences: The sequences of the update.
+        tokens: Budget of a micro-batch, memories counted at their largest size.
+        processes: Number of processes.
+
+    Returns:
+        The positions of the sequences of each micro-batch.
+
+    Raises:
+        InvalidInput: There are fewer lanes than processes.
+    """
+    lengths = [len(each.ids) + (0 if each.link is None else each.link.read) for each in sequences]
+    if all(each.link is None for each in sequences):
+        # Each process of a run gets a part.
+        budget = min(tokens, -(-sum(lengths) // processes))
+        return list(by_token_budget(lengths, max(budget, *lengths)))
+    shares = [_units(sequences, rank, processes) for rank in range(processes)]
+    if not all(shares):
+        lanes = len({each.link.lane for each in sequences if each.link is not None})
+        raise InvalidInput(
+            f"expected a batch of at least one sequence for each process, got {lanes} for {processes} processes: use a "
+            "larger batch, or fewer processes."
+        )
+    batched = []
+    for units in shares:
+        sizes = [sum(lengths[place] for place in unit) for unit in units]
+        batched.append([[units[number] for number in batch] for batch in by_token_budget(sizes, max(tokens, *sizes))])
+    count = min(max(map(len, batched)), *map(len, shares))
+    even = [_divided(batches, count) for batches in batched]
+    return [
+        [place for unit in even[rank][number] for place in unit] for number in range(count) for rank in range(processes)
+    ]
+
+
+def _units(sequences: Sequence[TrainingSequence], rank: int, processes: int) -> list[list[int]]:
+    """Return the positions of a process's sequences; those of a lane with a memory stay together."""
+    found: dict[tuple[int, int], list[int]] = {}
+    for place, each in enumerate(sequences):
+        if each.link is not None and each.link.lane % processes == rank:
+            together = each.link.read or each.link.kept
+            found.setdefault((each.link.lane, -1 if together else place), []).append(place)
+    return list(found.values())
+
+
+def _divided(batches: list[list[list[int]]], count: int) -> list[list[list[int]]]:
+    """Split or join a process's batches until there are ``count``, the same number in every process."""
+    while len(batches) < count:
+        at = max(range(len(batches)), key=lambda number: len(batches[number]))
+        half = len(batches[at]) // 2
+        batches[at : at + 1] = [batches[at][:half], batches[at][half:]]
+    while len(batches) > count:
+        batches[-2:] = [batches[-2] + batches[-1]]
+    return batches

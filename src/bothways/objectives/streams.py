@@ -1,4 +1,4 @@
-"""The sequences that updates read, as a function of the number of the update, so that any of them can be next."""
+"""The sequences of an update as a function of its number, so that a run can go on at any update."""
 
 import hashlib
 from bisect import bisect_right
@@ -17,8 +17,8 @@ class SequenceStream(Protocol):
     """Sequences in the order of the updates.
 
     Attributes:
-        digest: A checksum of the sequences and of all that decides their order.
-        identity: What decides their order and how many an update has, as conditions of a resumed run.
+        digest: A checksum of the sequences and their order.
+        identity: Settings of the order and the batch size that a resumed run must share.
     """
 
     @property
@@ -32,7 +32,7 @@ class SequenceStream(Protocol):
 
 
 class EpochStream:
-    """Whole passes over a source: the last update of each has what is left.
+    """Whole passes over a source; the last update of each has the remainder.
 
     Args:
         source: The source.
@@ -69,7 +69,7 @@ class EpochStream:
 
 @dataclass(frozen=True, slots=True)
 class BatchGrowth:
-    """A batch size that rises evenly over the first updates: each size has as many updates (ModernBERT).
+    """A batch size that rises evenly over the first updates, with equally many updates at each size (ModernBERT).
 
     Attributes:
         first: Items in the first update.
@@ -80,7 +80,7 @@ class BatchGrowth:
     updates: int
 
     def before(self, update: int, full: int) -> int:
-        """Return the items of all updates before one, in batches that grow to ``full``."""
+        """Return the number of items before an update, in batches that grow to ``full``."""
         rising = min(update, self.updates)
         more = _floor_sum(rising, full - self.first, self.updates)
         return rising * self.first + more + (update - rising) * full
@@ -92,13 +92,13 @@ class StreamPhase:
 
     Attributes:
         source: The source.
-        updates: How many.
+        updates: Number of updates.
         batch_size: Items in each.
-        memory: Tokens that a sequence knows of its document beyond itself: read in lanes; 0 for items in random order.
-        growth: How the batch grows to its size, if it does.
+        memory: Tokens of its document that a sequence remembers, which are read in lanes; 0 for items in random order.
+        growth: Growth of the batch to its size, if any.
 
     Raises:
-        InvalidInput: It grows, and sequences are read in lanes.
+        InvalidInput: The batch grows, and sequences are read in lanes.
     """
 
     source: SequenceSource
@@ -108,20 +108,18 @@ class StreamPhase:
     growth: BatchGrowth | None = None
 
     def __post_init__(self) -> None:
-        """Refuse lanes that become more."""
         if self.memory and self.growth is not None:
             raise InvalidInput(
                 "sequences with a memory are read in lanes, one for each sequence of a batch, so the batch cannot "
-                "grow: leave its warm-up out."
+                "grow: drop its warm-up."
             )
 
     def __str__(self) -> str:
-        """Return its length in words."""
         growth = "" if self.growth is None else f", from {self.growth.first} over {self.growth.updates}"
         return f"{self.updates} updates of {self.batch_size}{growth}"
 
     def before(self, update: int) -> int:
-        """Return the items of all updates before one."""
+        """Return the number of items before an update."""
         return update * self.batch_size if self.growth is None else self.growth.before(update, self.batch_size)
 
 
@@ -133,7 +131,7 @@ class PhasedStream:
         seed: Orders each pass.
 
     Raises:
-        InvalidInput: There is no phase, or one has no update or no item.
+        InvalidInput: There is no phase, or a phase without updates or items.
     """
 
     def __init__(self, phases: Sequence[StreamPhase], seed: int) -> None:
@@ -157,7 +155,7 @@ class PhasedStream:
 
     @property
     def identity(self) -> Mapping[str, str | int]:
-        """Updates and batch size of each phase, the kind of order, and the tokens that are remembered."""
+        """Updates and batch size of each phase, the kind of order, and the remembered tokens."""
         phases = ", ".join(map(str, self.phases))
         memories = ", ".join(str(each.memory) for each in self.phases)
         remembered = {"memory": memories} if any(each.memory for each in self.phases) else {}
@@ -167,7 +165,7 @@ class PhasedStream:
         """Return the sequences of an update, which may be the last of a pass and the first of the next.
 
         Raises:
-            InvalidInput: The phases have fewer updates.
+            InvalidInput: The update is beyond the last phase.
         """
         if not 0 <= update < self.updates:
             raise InvalidInput(f"expected an update from 0 to {self.updates - 1}, got {update}.")
@@ -176,19 +174,13 @@ class PhasedStream:
 
 
 class _Passes:
-    """Passes over a source that follow each other without a break within an update.
-
-    Args:
-        phase: The source, and the items in an update.
-        seed: Orders each pass.
-    """
+    """Passes over a source that follow each other without a break within an update."""
 
     def __init__(self, phase: StreamPhase, seed: int) -> None:
         self._phase = phase
         self._order = PassOrder(len(phase.source), seed)
 
     def read(self, update: int) -> list[EpochSequences]:
-        """Return the sequences of an update."""
         begin, end = self._phase.before(update), self._phase.before(update + 1)
         source, found = self._phase.source, []
         while begin < end:

@@ -1,11 +1,11 @@
-"""Vocabulary logits and their cross-entropy, a chunk of places at a time.
+"""Vocabulary logits and their cross-entropy, a chunk of positions at a time.
 
-The logits of all chosen places would be the largest tensors of a training: 1,229 places of BERT's vocabulary take
-143 MiB, and cross-entropy makes as much three times over. Here the forward pass computes a chunk's logits, its losses
-and its part of the gradients, before it goes on to the next chunk (as Cut Cross-Entropy, Wijmans et al. 2024,
-arXiv:2411.09009, and Liger Kernel, Hsu et al. 2024, arXiv:2410.10989, do).
+The logits of all chosen positions would be the largest tensors of a training: 1,229 positions of BERT's vocabulary take
+143 MiB, and cross-entropy makes three copies. Here the forward pass computes a chunk's logits, its losses and its part
+of the gradients before the next chunk (as Cut Cross-Entropy, Wijmans et al. 2024, arXiv:2411.09009, and Liger Kernel,
+Hsu et al. 2024, arXiv:2410.10989, do).
 
-Shapes: M chosen places, m those of a chunk, H hidden, E embedding width, V vocabulary.
+Shapes: M chosen positions, m those of a chunk, H hidden, E embedding width, V vocabulary.
 """
 
 from collections.abc import Callable
@@ -25,21 +25,21 @@ from bothways.packing import Packed
 from bothways.products import ROW_BLOCK
 
 Look = Callable[[Tensor, slice], None]
-"""Is shown the probabilities (m, V) of a chunk, and which places they are of."""
+"""Called with the probabilities (m, V) of a chunk and its positions."""
 
 _ON_CPU, _ELSEWHERE = 2**23, 2**26
-"""Logits of a chunk. Kernels of a GPU want larger ones."""
+"""Logits of a chunk; larger ones for the kernels of a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenPredictions:
-    """Losses of predicted tokens, without the logits that they came from.
+    """Losses of predicted tokens, without their logits.
 
     Attributes:
         total: Sum of the losses; it alone has a gradient.
-        losses_M: Cross-entropy of each place.
-        right_M: True where the likeliest token is the target.
-        rows_M: Row of the packed batch of each place.
+        losses_M: Cross-entropy at each position.
+        right_M: True if the likeliest token is the target.
+        rows_M: Row of the packed batch of each position.
     """
 
     total: Tensor
@@ -52,7 +52,7 @@ class TokenPredictions:
         return self.total
 
     def sums(self, packed: Packed) -> NDArray[np.float64]:
-        """Return the sum of losses, the number of right predictions and of places of each sequence (B, 3)."""
+        """Return the sum of losses, the number of right predictions and of positions of each sequence (B, 3)."""
         return sums_of(packed, self.rows_M, self.losses_M, self.right_M.float())
 
 
@@ -69,10 +69,10 @@ def predict_tokens(
     Args:
         head: The head.
         tokens_VE: The encoder's token table.
-        hidden_MH: Last hidden states of the chosen places.
+        hidden_MH: Last hidden states of the chosen positions.
         targets_M: Their tokens.
         rows_M: Their rows in the packed batch.
-        look: Is shown the probabilities of each chunk.
+        look: Called with the probabilities of each chunk.
     """
     own_ME, bias_V = head.transformed(hidden_MH, tokens_VE.dtype), head.bias.to(tokens_VE.dtype)
     if torch.is_grad_enabled():
@@ -87,7 +87,7 @@ Gradients = list[Tensor | None]
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """The sum of all losses, each loss, and where predictions are right."""
+    """The sum of all losses, each loss, and a mask of right predictions."""
 
     @staticmethod
     def forward(
@@ -106,7 +106,7 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, factor: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401  (see above)
-        # In place: nobody else has these, and the table's is as large as the table.
+        # In place: nothing else holds these, and the table's gradient is as large as the table.
         return *(None if each is None else each.mul_(factor) for each in ctx.saved_tensors), None, None
 
 
@@ -118,7 +118,7 @@ def _scan(
     look: Look | None,
     wanted: tuple[bool, bool, bool],
 ) -> tuple[Tensor, Tensor, Gradients]:
-    """Return losses (M), right predictions (M), and the wanted gradients of the losses' sum by the first three."""
+    """Return losses (M), right predictions (M), and the wanted gradients of the sum by the first three arguments."""
     losses_M = torch.empty(len(own_ME), device=own_ME.device)
     right_M = torch.empty(len(own_ME), dtype=torch.bool, device=own_ME.device)
     gradients: Gradients = [
@@ -132,7 +132,7 @@ def _scan(
         scores_mV = linear(own_ME[places], tokens_VE, bias_V).float()
         top_m, likeliest_m = scores_mV.max(-1)
         own_m = scores_mV.gather(-1, targets_M[places, None]).squeeze(-1)
-        # In place, step by step: of a softmax into its own input nothing is promised.
+        # In place, step by step: torch does not promise a softmax into its own input.
         parts_mV = scores_mV.sub_(top_m[:, None]).exp_()
         sums_m = parts_mV.sum(-1)
         losses_M[places] = sums_m.log() + top_m - own_m
@@ -153,7 +153,7 @@ def _add_gradients(
     targets_m: Tensor,
     places: slice,
 ) -> None:
-    """Add a chunk's part to the gradients; its probabilities are lost."""
+    """Add a chunk's part to the gradients, overwriting its probabilities."""
     by_own_ME, by_tokens_VE, by_bias_V = gradients
     by_scores_mV = probabilities_mV.scatter_add_(
         -1, targets_m[:, None], probabilities_mV.new_full((len(targets_m), 1), -1.0)
@@ -170,6 +170,6 @@ def _add_gradients(
 
 
 def rows_of_chunk(device: torch.device, vocabulary: int) -> int:
-    """Return the places whose logits are computed at once."""
+    """Return the number of positions in a chunk."""
     rows = (_ON_CPU if device.type == "cpu" else _ELSEWHERE) // vocabulary
     return max(1, rows // ROW_BLOCK) * ROW_BLOCK
