@@ -1,7 +1,7 @@
-"""Packed tokens: a batch with no padding in it.
+"""Packed tokens: a batch without padding.
 
-Sequences lie end to end in one dimension; ``cu_seqlens`` says where each one starts. Padding exists only at the edge of
-the system, in `unpad` and `to_padded`.
+Sequences lie end to end in one dimension; ``cu_seqlens`` has their starts. Padding exists only at the edge of the
+system, in `unpad` and `to_padded`.
 
 Shapes: B sequences, S longest sequence, T packed tokens (the sum of all lengths).
 """
@@ -25,13 +25,13 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class TokenRows:
-    """One row for each token of a batch, and what has been worked out about them.
+    """One row for each token of a batch, with cached facts about them.
 
     Attributes:
         ids_T: Token ids, int64.
         types_T: Segment ids (0 for the first text of a pair, 1 for the second), int64.
         positions_T: Position of each token in its own sequence, from 0, int64.
-        cu_seqlens: Where each sequence starts, then T: ``[0, n_0, n_0 + n_1, ...]``, int32, B + 1 long, on the device.
+        cu_seqlens: Start of each sequence, then T: ``[0, n_0, n_0 + n_1, ...]``, int32, B + 1 long, on the device.
     """
 
     ids_T: Tensor
@@ -41,15 +41,15 @@ class TokenRows:
     _known: dict[Hashable, object] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def once(self, work: Callable[..., V], *arguments: Hashable) -> V:
-        """Return ``work(self, *arguments)``, which is called the first time only: all layers share the result.
+        """Return ``work(self, *arguments)``, computed once and shared by all layers.
 
         Args:
-            work: A function of a module, of this batch and the arguments; nothing in it is differentiated.
-            arguments: What it depends on beside the batch.
+            work: A function of a module that takes this batch and the arguments, without a gradient.
+            arguments: Its other arguments.
         """
         key = work, *arguments
         if key not in self._known:
-            # What is first asked for in inference mode may be read again by a training step.
+            # A result that is first computed in inference mode may be used again by a training step.
             with torch.inference_mode(mode=False) if torch.is_inference_mode_enabled() else nullcontext():
                 self._known[key] = work(self, *arguments)
         return cast("V", self._known[key])
@@ -60,14 +60,14 @@ class Packed(TokenRows):
     """One batch of token sequences, laid end to end.
 
     Attributes:
-        lengths: The lengths n_0 ... n_{B-1} on the host, so that no one has to wait for the device to know them.
+        lengths: The lengths n_0 ... n_{B-1} on the host, so that nothing waits for the device.
     """
 
     lengths: tuple[int, ...]
 
     @property
     def count(self) -> int:
-        """B."""
+        """Number of sequences (B)."""
         return len(self.lengths)
 
     @property
@@ -76,7 +76,7 @@ class Packed(TokenRows):
         return self.once(_max_length)
 
     def hides(self, reach: int) -> bool:
-        """Return whether some token misses part of its sequence if it sees only ``reach`` tokens on either side."""
+        """Tell whether a window of ``reach`` tokens on either side hides part of a sequence from a token."""
         return reach < self.max_length - 1
 
     @property
@@ -86,12 +86,12 @@ class Packed(TokenRows):
 
     @property
     def sequence_T(self) -> Tensor:
-        """Number of the sequence that each row belongs to, int64."""
+        """Number of each row's sequence, int64."""
         return self.once(_sequences)
 
     @property
     def real_BS(self) -> Tensor:
-        """True where the padded form has a token, and no padding."""
+        """True for the tokens of the padded form, False for padding."""
         return self.once(_real)
 
     @property
@@ -105,18 +105,18 @@ class Packed(TokenRows):
         return self.cu_seqlens[1:].long() - 1
 
     def padded(self, values_T: Tensor, fill: float = 0.0) -> Tensor:
-        """Rows of this batch (T, ...) as (B, S, ...) with ``fill`` in the padding."""
+        """Return rows of this batch (T, ...) as (B, S, ...) with ``fill`` in the padding."""
         shape = values_T.shape[1:]
         blank_R = values_T.new_full((self.count * self.max_length, *shape), fill)
-        # One step on a GPU, where `to_padded` takes one for each sequence.
+        # A single step on a GPU; `to_padded` takes one for each sequence.
         return blank_R.index_copy(0, self.once(_places), values_T).view(self.count, self.max_length, *shape)
 
     def rows(self, values_BS: Tensor) -> Tensor:
-        """Return what stands where the padded form has a token, as rows (T, ...) of this batch."""
+        """Return the values at the tokens of the padded form as rows (T, ...) of this batch."""
         return values_BS.flatten(0, 1).index_select(0, self.once(_places))
 
     def blanked(self, values_T: Tensor) -> Tensor:
-        """Rows of this batch with zeros in the padding, if it has any."""
+        """Return rows of this batch with zeros in the padding, if it has any."""
         return values_T
 
     def sums(self, values_TH: Tensor) -> Tensor:
@@ -147,10 +147,10 @@ def pack(
     Args:
         sequences: B lists or arrays of token ids, none of them empty.
         types: Segment ids in the same shape; all 0 when left out.
-        device: Where the tensors go; the CPU when left out.
+        device: Device of the tensors; the CPU when left out.
 
     Raises:
-        InvalidInput: No sequence, an empty sequence, or ``types`` of another shape.
+        InvalidInput: There is no sequence, an empty sequence, or ``types`` has another shape.
     """
     lengths = tuple(len(sequence) for sequence in sequences)
     if not lengths or 0 in lengths:
@@ -172,8 +172,7 @@ def unpad(
 
     Args:
         input_ids_BS: Token ids (B, S).
-        attention_mask_BS: 1 for real tokens, 0 for padding, which may stand on the left or on the right; all real
-            when left out.
+        attention_mask_BS: 1 for real tokens, 0 for padding, on the left or on the right; all real when left out.
         token_type_ids_BS: Segment ids (B, S); all 0 when left out.
 
     Raises:
@@ -211,7 +210,7 @@ def to_padded(values_T: Tensor, lengths: Sequence[int], fill: float = 0.0) -> Te
     Args:
         values_T: One row for each packed token, (T, ...).
         lengths: Tokens of each of the B sequences.
-        fill: What stands in the padding.
+        fill: Value of the padding.
 
     Returns:
         (B, S, ...) with S the longest sequence.
@@ -228,16 +227,16 @@ def sum_rows(values_TH: Tensor, index_T: Tensor, count: int) -> Tensor:
 
 
 def take_rows(values_RH: Tensor, index_T: Tensor) -> Tensor:
-    """Return the row that each index names (T, ...), where several may name one.
+    """Return the rows at an index (T, ...), which may repeat.
 
     Gradients are summed in the type of `summing_type` and in a fixed order; those of ``values[index]`` are summed on a
-    CPU in the order in which its threads come to them.
+    CPU in the order in which its threads arrive.
     """
     return values_RH.to(summing_type(values_RH.dtype)).index_select(0, index_T).to(values_RH.dtype)
 
 
 def summing_type(dtype: torch.dtype) -> torch.dtype:
-    """Return the type to sum many numbers in: at least float32, since ones in bfloat16 add up to 256 and no further."""
+    """Return the type for long sums: at least float32, since ones in bfloat16 add up to 256 at most."""
     return torch.promote_types(dtype, torch.float32) if dtype.is_floating_point else dtype
 
 
@@ -258,7 +257,7 @@ def _real(packed: Packed) -> Tensor:
 
 
 def _places(packed: Packed) -> Tensor:
-    """Row of each token in the padded form, (T,)."""
+    """Return the row of each token in the padded form (T)."""
     return packed.sequence_T * packed.max_length + packed.positions_T
 
 

@@ -1,10 +1,10 @@
-"""The library that multiplies float32 matrices on a CPU: torch's default, or oneDNN.
+"""The library for float32 matrix products on a CPU: torch's default, or oneDNN.
 
-On x86 CPUs torch multiplies with MKL and also carries oneDNN. Which is faster depends on the processor: on a Zen 5 core
+On x86 CPUs torch multiplies with MKL and also carries oneDNN. The faster one depends on the processor: on a Zen 5 core
 oneDNN runs at 2.2 times MKL's rate, on Zen 4 at 1.1 times, and on some Intel processors MKL is ahead. In inference,
-where weights stay as they are, oneDNN can also have them in a layout of its own, which at times pays for few rows only:
-without AVX-512, on Zen 3, for one text and not for a batch. All are timed at the first product.
-The choice is kept in a file: their results differ by rounding, so a machine keeps to one of them.
+where weights do not change, oneDNN can also read them in a layout of its own, which sometimes pays for few rows only:
+on Zen 3, without AVX-512, for one text and not for a batch. All are timed at the first product, and the choice is kept
+in a file: the results differ by rounding, so a machine keeps to one library.
 
 Shapes: T rows, I and O widths.
 """
@@ -33,33 +33,33 @@ Library = Literal["torch", "onednn"]
 VARIABLE = "BOTHWAYS_MATRIX_PRODUCT"
 """Environment variable that forces a library: ``torch``, ``onednn``, or ``packed`` for oneDNN with packed weights."""
 
-# Rows of a block. A batch of up to 2,048 tokens has one of 32 sizes then.
+# Rows of a block, so a batch of up to 2,048 tokens has one of 32 sizes.
 ROW_BLOCK = 64
-# Rows of a block of a small batch: up to 64, 128 and 256 rows. With packed weights fewer rows take less time.
+# Rows of a block in small batches of up to 64, 128 and 256 rows, where packed weights make fewer rows faster.
 _SMALL_BLOCKS = {64: 8, 128: 16, 256: 32}
 ROWS_AT_ONCE = 384
-"""Rows whose numbers stay in a processor's cache from one operation to the next."""
+"""Rows that stay in a processor's cache from one operation to the next."""
 
 FEW_ROWS = max(_SMALL_BLOCKS)
-"""The most rows of a small batch: a text or a handful."""
+"""Maximum rows of a small batch."""
 ALL_ROWS = sys.maxsize
 
 _ROUNDS, _SHAPE = 12, (128, 384, 1536)
-# A model's weights, one after the other, do not stay in a processor's cache: eight of 2.4 MB.
+# Eight weights of 2.4 MB, which do not stay in a processor's cache, like those of a model.
 _WEIGHTS, _FEW, _MANY_ROUNDS = 8, 16, 5
 _AHEAD, _FAR_AHEAD = 1.05, 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixProduct:
-    """A library, and how many rows of zeros its speed pays for.
+    """A library and its limits.
 
-    oneDNN compiles code for each number of rows, so it gets whole blocks of rows, and others are filled up with zeros.
+    oneDNN compiles code for each number of rows, so batches are filled with zeros to whole blocks of rows.
 
     Attributes:
         library: The library.
-        filling: The most rows to add, as a share of those that are there.
-        packed_rows: The most rows of a batch that inference multiplies by weights that oneDNN has packed; 0 packs none.
+        filling: Maximum rows to add, as a share of the batch.
+        packed_rows: Maximum rows of a batch for packed weights in inference; 0 packs none.
     """
 
     library: Library
@@ -75,10 +75,10 @@ _FORCED = {"torch": TORCH, "onednn": ONEDNN, "packed": replace(ONEDNN, packed_ro
 
 @cache
 def matrix_product() -> MatrixProduct:
-    """Return the library to multiply with: the forced one, the one chosen before on this machine, or the faster one.
+    """Return the forced library, the one chosen before on this machine, or the faster one, in this order.
 
     Raises:
-        InvalidInput: The environment variable names no library, or one that this build of torch does not carry.
+        InvalidInput: The environment variable is invalid, or this build of torch does not carry the library.
     """
     available = _has_onednn()
     forced = os.environ.get(VARIABLE)
@@ -93,19 +93,19 @@ def matrix_product() -> MatrixProduct:
 
 
 def onednn_product(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
-    """Return ``x W^T + b`` (T, O) by oneDNN; views with any strides are read as they are."""
+    """Return ``x W^T + b`` (T, O) by oneDNN, which reads views with any strides."""
     y_TO: Tensor = torch.ops.mkldnn._linear_pointwise(x_TI, weight_OI, bias_O, "none", [], "")
     return y_TO
 
 
 def packed(weight_OI: Tensor) -> Tensor:
-    """Return a copy of a weight in the layout that oneDNN reads fastest, for `onednn_product` alone."""
+    """Return a copy of a weight in oneDNN's fastest layout, for `onednn_product` alone."""
     packed_OI: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight_OI.detach(), _SHAPE[0])
     return packed_OI
 
 
 def packed_block(rows: int) -> int:
-    """Return the rows of a block of a batch of so many that is multiplied by packed weights."""
+    """Return the rows of a block for packed weights in a batch of ``rows``."""
     for most, block in _SMALL_BLOCKS.items():
         if rows <= most:
             return block
@@ -113,9 +113,9 @@ def packed_block(rows: int) -> int:
 
 
 def in_parts(work: Callable[[Tensor], Tensor], x_TI: Tensor, outputs: int) -> Tensor:
-    """Return the results (T, O) of work on rows, of which so many are given at once as stay in the cache.
+    """Apply ``work`` to as many rows at once as stay in the cache, and return its results (T, O).
 
-    Many rows' results come in the precision of the rows, few rows' as the work gives them.
+    Results of many rows have the precision of the rows, those of few rows that of ``work``.
     """
     rows = x_TI.shape[0]  # in torch, `len` of a tensor takes longer
     if rows <= ROWS_AT_ONCE:
@@ -139,12 +139,12 @@ def has_bfloat16_product() -> bool:
 
 
 def cache_folder() -> Path:
-    """Return the folder for what is measured once on a machine; it may not be there yet."""
+    """Return the folder for measurements of this machine; it may not exist yet."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bothways"
 
 
 def _has_onednn() -> bool:
-    """Return whether this build has the operators that torch's own compiler uses; not every platform has them."""
+    """Tell whether this build of torch has the operators, which not every platform has."""
     available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     return available and all(
         hasattr(torch.ops.mkldnn, name) for name in ("_linear_pointwise", "_reorder_linear_weight")
@@ -152,7 +152,7 @@ def _has_onednn() -> bool:
 
 
 def _remembered(file: Path) -> MatrixProduct:
-    """Return the choice that a file holds for this machine; measure and write it where there is none."""
+    """Return the choice that a file holds for this machine; otherwise measure and write it."""
     choices = {
         f"{each.library} {each.filling:.2f} packed up to {rows}": replace(each, packed_rows=rows)
         for each in (TORCH, ONEDNN_SLIGHTLY_AHEAD, ONEDNN)
@@ -167,12 +167,12 @@ def _remembered(file: Path) -> MatrixProduct:
         with new_file(file) as out:
             json.dump(known | {machine: next(name for name, each in choices.items() if each == chosen)}, out, indent=1)
     except (OSError, BothwaysError):
-        pass  # a home that cannot be written to: each process measures for itself
+        pass  # the home is read-only: each process measures for itself
     return chosen
 
 
 def _read(file: Path) -> dict[str, str]:
-    """Return what a file holds; nothing where it is missing or damaged, as it can be measured again."""
+    """Return the contents of a file; nothing if it is missing or damaged."""
     try:
         known = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -181,12 +181,12 @@ def _read(file: Path) -> dict[str, str]:
 
 
 def _faster(trained: float, few: float, many: float) -> MatrixProduct:
-    """Return the choice for a machine where oneDNN is so many times as fast as what is used without it.
+    """Choose by the speed of oneDNN as a multiple of the alternative.
 
     Args:
-        trained: In training.
-        few: In inference, with packed weights, of few rows.
-        many: The same of many rows.
+        trained: Speed-up in training.
+        few: Speed-up of packed weights in inference with few rows.
+        many: Speed-up of packed weights in inference with many rows.
     """
     ahead = ONEDNN_SLIGHTLY_AHEAD if trained < _FAR_AHEAD else ONEDNN
     packed_rows = 0 if few < _AHEAD else FEW_ROWS if many < _AHEAD else ALL_ROWS
@@ -194,11 +194,11 @@ def _faster(trained: float, few: float, many: float) -> MatrixProduct:
 
 
 def _speedups() -> tuple[float, float, float]:
-    """Return how many times as fast oneDNN multiplies, the best of some rounds.
+    """Measure the speed of oneDNN as a multiple of the alternative, at the best of some rounds.
 
-    The first is of forward and both backward products. The others are of forward products by packed weights, of few and
-    of many rows, beside those that would be used without: of few rows torch's, of many the ones chosen for training.
-    Many rows are timed on the calling thread alone, as several batches are computed at once.
+    The first figure holds for forward and both backward products. The others hold for forward products by packed
+    weights with few and with many rows; the alternatives are torch's product for few rows, and the one chosen for
+    training for many. Many rows are timed on the calling thread alone, as several batches are computed at once.
     """
     rows, width, inner = _SHAPE
     x_TI, weight_OI, y_TO = (torch.ones(shape) for shape in ((rows, width), (inner, width), (rows, inner)))
@@ -231,15 +231,15 @@ def _speedups() -> tuple[float, float, float]:
 
 
 def _ratio(usual: Callable[[], object], other: Callable[[], object], rounds: int) -> float:
-    """Return how many times as fast the other run is, each at its best of interleaved rounds."""
+    """Return the speed of the other run as a multiple, each at its best of interleaved rounds."""
     seconds = [(_seconds(usual), _seconds(other)) for _ in range(rounds)]
     return min(first for first, _ in seconds) / min(second for _, second in seconds)
 
 
 def _seconds(run: Callable[[], object]) -> float:
-    """Return the calling thread's processor time of one run, which other processes on the same cores hardly change.
+    """Return the calling thread's processor time of one run, which other processes hardly change.
 
-    That of all threads depends on how long the others spin for work.
+    The time of all threads would depend on how long the others spin for work.
     """
     start = time.thread_time()
     run()
@@ -247,12 +247,12 @@ def _seconds(run: Callable[[], object]) -> float:
 
 
 def _machine() -> str:
-    """Return what the choice depends on: processor, version of torch and number of threads."""
+    """Return the key of the choice: processor, version of torch and number of threads."""
     return f"{_processor()}, torch {torch.__version__}, {torch.get_num_threads()} threads"
 
 
 def _processor() -> str:
-    """Return the processor's name and numbers; virtual machines often give no more than a brand as its name."""
+    """Return the processor's name and numbers; in virtual machines the name is often just a brand."""
     file = Path("/proc/cpuinfo")
     if not file.is_file():
         return f"{platform.processor() or platform.machine()}"

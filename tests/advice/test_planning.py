@@ -144,5 +144,5 @@ def test_shared_embeddings_are_counted_once():
 
 
 def test_a_length_beyond_the_positions_is_refused():
-    with pytest.raises(InvalidInput, match="sequences of 1,024 tokens, but its model at most 512"):
+    with pytest.raises(InvalidInput, match="at most 512 tokens, the limit of the recipe's model, got 1,024"):
         plan(PUBLISHED["bert"].changed(length=1024), devices_of("H100"), Rates())

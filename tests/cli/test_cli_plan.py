@@ -60,7 +60,7 @@ def test_this_machine_is_the_default():
         (("bertt",), 'Did you mean "bert"?'),
         (("bert", "--hardware", "3 x Z80"), "Known are: T4"),
         (("bert", "--scale", "huge"), '"published"'),
-        (("bert", "--hardware", "A100", "--length", 1024), "its model at most 512"),
+        (("bert", "--hardware", "A100", "--length", 1024), "at most 512 tokens"),
         (("bert", "--updates", 4, "--tokens", "5k"), "give one of them"),
         (("bert", "--tokens", "many"), "a number of tokens such as 50M"),
         (("bert", "--batch-from", 999, "--batch-warmup-updates", 9), "at least the 999 sequences"),

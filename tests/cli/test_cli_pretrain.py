@@ -152,7 +152,7 @@ def test_a_file_of_options_that_is_not_there_is_named(made, tmp_path):
     ("more", "code", "said"),
     [
         (("--recipe", "electro"), 2, 'Did you mean "electra"?'),
-        (("--length", 2000), 2, "2,000 tokens, but its model at most 512"),
+        (("--length", 2000), 2, "at most 512 tokens, the limit of the recipe's model, got 2,000"),
         (("--updates", 0), 2, "updates"),
         (("--tokenizer", "nowhere"), 1, "nowhere"),
         (("--data", "nowhere.txt"), 1, "nowhere.txt"),

@@ -190,16 +190,16 @@ def test_a_narrow_student_learns_from_a_wider_teacher(tmp_path, monkeypatch, no_
 
 
 def test_what_cannot_be_distilled_is_refused(tmp_path):
-    with pytest.raises(InvalidInput, match="expected 1 to 3 layers, as many as the teacher has, got 4"):
+    with pytest.raises(InvalidInput, match="`layers` must be from 1 to 3, the layers of the teacher, got 4"):
         distiller_of(tmp_path / "a", layers=4)
-    with pytest.raises(InvalidInput, match="length from 1 to 18 tokens"):
+    with pytest.raises(InvalidInput, match="`length` must be from 1 to 18 tokens"):
         distiller_of(tmp_path / "b", layers=2, length=19)
     with pytest.raises(UnknownModel):
         Distiller.from_pretrained(tmp_path / "nothing")
     distiller = distiller_of(tmp_path / "c")
     with pytest.raises(NotFitted, match="call fit first"):
         distiller.save(tmp_path / "student")
-    with pytest.raises(InvalidInput, match="updates or tokens, not of epochs"):
+    with pytest.raises(InvalidInput, match="updates or tokens, got epochs"):
         distiller.fit(None, epochs=3)
 
 
@@ -215,5 +215,5 @@ def test_a_model_of_a_task_is_refused(tmp_path):
     classifier = TextClassifier.from_pretrained(plain, device="cpu")
     classifier.fit(READ * 8, ["a", "b"] * 8, epochs=1, show_progress=False)
     classifier.save(tmp_path / "classifier")
-    with pytest.raises(InvalidInput, match="is a model for classification: TaskDistiller distills"):
+    with pytest.raises(InvalidInput, match="is a model for classification: use TaskDistiller"):
         open_teacher(tmp_path / "classifier", device="cpu")

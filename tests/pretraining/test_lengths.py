@@ -140,7 +140,7 @@ def test_what_makes_no_sense_is_refused(made):
     with pytest.raises(InvalidInput, match="grows over 5 updates, but only 4"):
         pretrainer.fit(corpus, updates=4, batch_warmup=BatchWarmup(2, updates=5), **QUICK)
     for wrong in ({}, {"updates": 3, "tokens": 3}, {"updates": 0}, {"tokens": -1}):
-        with pytest.raises(InvalidInput, match="over updates or tokens, one of them and at least 1"):
+        with pytest.raises(InvalidInput, match="either `updates` or `tokens`, each at least 1"):
             BatchWarmup(2, **wrong)
     memory, texts = made("xlnet")
     with pytest.raises(InvalidInput, match="read in lanes"):

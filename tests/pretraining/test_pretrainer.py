@@ -178,11 +178,11 @@ def test_what_makes_no_sense_is_refused(make, corpora, trained_tokenizers, tmp_p
     pretrainer, corpus = make("bert")
     with pytest.raises(NotFitted, match="call fit first"):
         pretrainer.save(tmp_path / "model")
-    with pytest.raises(InvalidInput, match="updates or tokens, not of epochs"):
+    with pytest.raises(InvalidInput, match="updates or tokens, got epochs"):
         pretrainer.fit(corpus, epochs=3)
     with pytest.raises(InvalidInput, match="written with another tokenizer"):
         pretrainer.fit(corpora["bpe"])
-    with pytest.raises(InvalidInput, match="2,000 tokens, but its model at most 512"):
+    with pytest.raises(InvalidInput, match="at most 512 tokens, the limit of the recipe's model, got 2,000"):
         Pretrainer(pretrainer.recipe.changed(length=2000), trained_tokenizers["wordpiece"], device="cpu")
 
 

@@ -26,7 +26,9 @@ def test_layers_are_spread_with_the_first_and_the_last():
     assert evenly_spread(6, 2) == (0, 5)
     assert evenly_spread(6, 1) == (0,)
     for layers in (0, 7):
-        with pytest.raises(InvalidInput, match=f"expected 1 to 6 layers, as many as the teacher has, got {layers}"):
+        with pytest.raises(
+            InvalidInput, match=f"`layers` must be from 1 to 6, the layers of the teacher, got {layers}"
+        ):
             evenly_spread(6, layers)
 
 

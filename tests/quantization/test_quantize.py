@@ -165,7 +165,7 @@ def test_what_cannot_be_quantized_is_refused_before_any_work(bert, tmp_path):
     with pytest.raises(InvalidInput, match="got none"):
         quantize(bert, tmp_path / "int8", [])
     for cosine in (0.0, 1.1, float("nan")):
-        with pytest.raises(InvalidInput, match="cosine must lie above 0"):
+        with pytest.raises(InvalidInput, match="`cosine` must be above 0"):
             quantize(bert, tmp_path / "int8", texts(), cosine=cosine)
     with pytest.raises(InvalidInput, match="text"):
         quantize(bert, tmp_path / "int8", ["w5 w6", 7])

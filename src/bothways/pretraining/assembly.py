@@ -1,4 +1,4 @@
-"""Assembly of a recipe's training: a new model, its objective, and the sequences that it reads."""
+"""Assembly of a recipe's training: a new model, its objective, and its sequences."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -54,12 +54,12 @@ class Assembly:
     """A model and its training.
 
     Attributes:
-        model: The encoder that is pre-trained.
-        trained: All that is trained, with its losses.
-        corruption: Chooses what is predicted.
+        model: The encoder to pre-train.
+        trained: The encoder with all other trained parts, and their losses.
+        corruption: Chooses the prediction targets.
         source: Cuts a corpus into sequences of a length.
-        kept: Gives the encoder and a generator as they are to be saved.
-        memory: Tokens that a sequence knows of its document beyond itself.
+        kept: Returns the encoder and a generator in the form to save.
+        memory: Tokens of its document that a sequence remembers.
     """
 
     model: PretrainedEncoder
@@ -76,12 +76,12 @@ def assemble(recipe: ScaledRecipe, tokenizer: TextTokenizer, seed: int, device: 
     Args:
         recipe: The recipe.
         tokenizer: Tokenizer of the model.
-        seed: Draws weights, pairs of segments and what is predicted.
-        device: Where it is trained.
+        seed: Draws weights, pairs of segments and targets.
+        device: Training device.
 
     Raises:
         InvalidInput: The family has no head for the recipe's objective.
-        UnsupportedConfig: The recipe asks for something that is not built.
+        UnsupportedConfig: A setting of the recipe is not supported.
     """
     family = FAMILIES[recipe.recipe.family]
     _check_heads(family, recipe.task)
@@ -93,15 +93,15 @@ def assemble(recipe: ScaledRecipe, tokenizer: TextTokenizer, seed: int, device: 
             return _replaced(recipe, family, framed, task, seed, device)
         case PermutationLanguageModelling() as task:
             return _permuted(recipe, family, framed, task, seed, device)
-        case DistilledMaskedLM(masking=masking):  # without a teacher, that is what is left
+        case DistilledMaskedLM(masking=masking):  # without a teacher, masked language modelling is left
             return _masked(recipe, family, framed, MaskedLanguageModelling(masking), seed, device)
 
 
 def _check_heads(family: Family, task: PretrainingTask) -> None:
-    """Refuse an objective whose head a family has not.
+    """Refuse an objective that needs a head which the family does not have.
 
     Raises:
-        InvalidInput: It has not; the message says which families have.
+        InvalidInput: The head is missing; the message lists families that have it.
     """
     needed: tuple[HeadName, ...] = ("masked_lm",)
     match task:
@@ -114,8 +114,8 @@ def _check_heads(family: Family, task: PretrainingTask) -> None:
     if missing := [name for name in needed if name not in family.heads]:
         able = [each.title for each in FAMILIES.values() if each.heads.keys() >= {*needed}]
         raise InvalidInput(
-            f"this objective needs a {missing[-1]} head, which a {family.title} model has not. "
-            f"It can be learnt by {', '.join(able)}."
+            f"this objective needs a {missing[-1]} head, which {family.title} does not have; use one of: "
+            f"{', '.join(able)}."
         )
 
 
@@ -161,7 +161,7 @@ def _replaced(
     generator = _on(device, new_model(family, narrow, tokenizer, ("masked_lm",), seed=seed + 1))
     if stored:
         head = _score_head(model.heads[_REPLACED])
-    else:  # a family that keeps no such head; it has ELECTRA's
+    else:  # a family without such a head gets ELECTRA's
         with seeded(seed):
             kind = FAMILIES["electra"].head(_REPLACED, settings).kind
             head = _score_head(new_head(model.config, kind)).to(device)
@@ -198,14 +198,12 @@ def _permuted(
 
 
 def _score_head(head: Head) -> ScoreHead:
-    """Return a head that gives scores, known to be one."""
     if not isinstance(head, ScoreHead):
-        raise UnsupportedConfig(f"expected a head that gives scores, got {type(head).__name__}.")
+        raise UnsupportedConfig(f"expected a head for scores, got {type(head).__name__}.")
     return head
 
 
 def _on(device: torch.device, model: PretrainedEncoder) -> PretrainedEncoder:
-    """Move a new model in place."""
     for module in (model.encoder, *model.heads.values()):
         module.to(device)
     return model

@@ -24,10 +24,10 @@ from bothways.training.record import TrainingRecord
 from bothways.training.seeding import seeded
 
 LENGTH = 128
-"""Most tokens of a sequence: those that embedders such as all-MiniLM-L6-v2 were trained with, and a paragraph of prose.
+"""Maximum tokens of a sequence, as in the training of all-MiniLM-L6-v2: a paragraph of prose.
 
-A piece of a document ends at the end of a sentence, so many sequences are shorter. Of embedders, seven pieces of eight
-are read sentence by sentence.
+Pieces of a document end with a sentence, so many sequences are shorter. For embedders, seven pieces of eight are read
+sentence by sentence.
 """
 
 UPDATES, WARMUP = 2000, 0.05
@@ -36,11 +36,11 @@ _COPIED = Baseline("copied layers", margin=0.0)
 
 
 class Distiller:
-    """Trains a student by a teacher on raw text.
+    """Trains a student on a teacher's outputs for raw text.
 
-    What is learnt depends on the teacher: of a sentence embedder its vectors, of a masked language model its
-    predictions, of another encoder its hidden states. To learn one thing after the other, train the student
-    of one distiller by another with other weights.
+    The outputs depend on the teacher: the vectors of a sentence embedder, the predictions of a masked language model,
+    or the hidden states of another encoder. To learn one after the other, pass the student of one distiller to another
+    with other weights.
 
     >>> distiller = Distiller.from_pretrained("sentence-transformers/all-MiniLM-L6-v2", layers=3)
     >>> distiller.student.copied
@@ -49,17 +49,17 @@ class Distiller:
     Args:
         teacher: The teacher; it is not changed.
         student: The student, which is trained in place: any encoder with the teacher's vocabulary.
-        length: Tokens of a sequence; 128, or what both read at most.
+        length: Tokens of a sequence. Default: 128, or the limit of either model.
 
     Raises:
-        InvalidInput: The student has another vocabulary, or the length is more than one of them reads.
+        InvalidInput: The student has another vocabulary, or the length is above the limit of a model.
     """
 
     def __init__(self, teacher: Teacher, student: Student, *, length: int | None = None) -> None:
         check_vocabulary(student.model, teacher.model)
         limit = min(each.config.max_length or USUAL_LENGTH for each in (teacher.model, student.model))
         if length is not None and not 1 <= length <= limit:
-            raise InvalidInput(f"expected a length from 1 to {limit} tokens, which both models read, got {length}.")
+            raise InvalidInput(f"`length` must be from 1 to {limit} tokens, the limit of both models, got {length}.")
         self.teacher = teacher
         self.student = student
         self.length = length or min(LENGTH, limit)
@@ -84,12 +84,12 @@ class Distiller:
             layers: Layers of the student; half of the teacher's when None, as in DistilBERT.
             length: Tokens of a sequence.
             revision: The commit of a hub name.
-            device: Where to train; ``"auto"`` takes a GPU where there is one.
-            download: Whether the hub may be asked for the teacher.
-            allow_pickle: Whether a ``.bin`` file may be read, after a scan.
+            device: Training device; ``"auto"`` takes a GPU if there is one.
+            download: Allow a download from the hub.
+            allow_pickle: Allow a ``.bin`` file, after a scan.
 
         Raises:
-            InvalidInput: The teacher has fewer layers, or is a model of a task whose distillation is not built.
+            InvalidInput: The teacher has fewer layers, or its task cannot be distilled.
         """
         opened = open_teacher(teacher, revision=revision, device=device, download=download, allow_pickle=allow_pickle)
         layers = math.ceil(opened.model.config.layers / 2) if layers is None else layers
@@ -98,21 +98,19 @@ class Distiller:
     def fit(
         self, corpus: TokenCorpus, *, batch_warmup: BatchWarmup | None = None, **options: Unpack[TrainingArguments]
     ) -> TrainingRecord:
-        """Train the student.
+        """Train the student, by default for 2,000 updates.
 
-        Where the options do not say otherwise, there are 2,000 updates: of 16 sequences at a rate of 6e-4 by a sentence
-        embedder, of 32 at 1e-4 by other teachers.
-
-        The student before the first update is validated as epoch 0, and kept if no later epoch is better.
+        A sentence embedder's updates have 16 sequences at a rate of 6e-4 by default, those of other teachers 32 at
+        1e-4. The student before the first update is validated as epoch 0, and kept if no later epoch is better.
 
         Args:
-            corpus: What to learn on. A part of its documents is held out, to measure on.
+            corpus: Training text. A part of its documents is held out for validation.
             batch_warmup: Growth of the batch at the beginning.
-            options: Fields of `TrainingOptions`; the rate follows the square root of the batch size. There are no
-                epochs: the length is a number of updates or tokens.
+            options: Fields of `TrainingOptions`; the rate follows the square root of the batch size. The length is a
+                number of updates or tokens, not of epochs.
 
         Raises:
-            InvalidInput: The corpus is empty or of another tokenizer, or the options are unusable.
+            InvalidInput: The corpus is empty or of another tokenizer, or an option is invalid.
         """
         check_no_epochs(options)
         given = self.teacher.usual
@@ -144,13 +142,13 @@ class Distiller:
 
     @property
     def fitted(self) -> Pretrained:
-        """The trained student, and what it says of its making.
+        """The trained student and its card.
 
         Raises:
-            NotFitted: It was not trained yet.
+            NotFitted: The student is not trained yet.
         """
         if self._card is None:
-            raise NotFitted("nothing was distilled yet: call fit first.")
+            raise NotFitted("the student is not trained yet: call fit first.")
         return Pretrained(self.student.model, None, self._card)
 
     @property
@@ -159,16 +157,16 @@ class Distiller:
         return isinstance(self.teacher, EmbedderTeacher)
 
     def facts(self) -> dict[str, object]:
-        """Return what the student is, as JSON values."""
+        """Return facts about the student as JSON values."""
         return self.student.facts(self.teacher.model)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write the student as its teacher was: as a sentence embedder, with its head, or as a bare encoder.
+        """Write the student in the form of its teacher: a sentence embedder, a model with its head, or a bare encoder.
 
         Raises:
-            NotFitted: It was not trained yet.
+            NotFitted: The student is not trained yet.
             OutputExists: The folder exists and ``overwrite`` is false.
-            OutOfDisk: The disk is full; nothing was left behind.
+            OutOfDisk: The disk is full; nothing is left behind.
         """
         fitted = self.fitted
         with new_folder(folder, overwrite=overwrite) as new:

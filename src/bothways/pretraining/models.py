@@ -1,4 +1,4 @@
-"""New models: random encoders with heads, in the layout of a family and over a tokenizer of one's own."""
+"""New models: random encoders with heads, in the layout of a family and over any tokenizer."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,14 +14,14 @@ from bothways.pretraining.recipes import ScaledRecipe, Shape, ShapeKeys
 from bothways.text import TextTokenizer
 from bothways.training.seeding import seeded
 
-# Classes of the relation between two segments, in both families that have a head for it.
+# Classes of the relation between two segments.
 RELATION_CLASSES = 2
 
 _NEW = Absent("the model is new: it has no trained pooler.")
 
 
 def published_settings(scaled: ScaledRecipe) -> tuple[Family, dict[str, object]]:
-    """Return the family and the ``config.json`` of a recipe's model, with the vocabulary that it was published with."""
+    """Return the family and the ``config.json`` of a recipe's model, with its published vocabulary."""
     recipe = scaled.recipe
     found = find_published(FAMILIES.values(), recipe.published)
     if found is None:
@@ -32,17 +32,17 @@ def published_settings(scaled: ScaledRecipe) -> tuple[Family, dict[str, object]]
 
 
 def check_lengths(scaled: ScaledRecipe) -> None:
-    """Refuse a recipe whose sequences are longer than its model reads.
+    """Refuse a recipe whose sequences are longer than its model's limit.
 
     Raises:
-        InvalidInput: They are.
+        InvalidInput: A sequence is too long.
     """
     family, settings = published_settings(scaled)
     limit, longest = family.config(settings).max_length, max(phase.length for phase in scaled.course.phases)
     if limit is not None and longest > limit:
         raise InvalidInput(
-            f"the recipe reads sequences of {longest:,} tokens, but its model at most {limit:,}: choose a length that "
-            "it reads."
+            f"expected a length of at most {limit:,} tokens, the limit of the recipe's model, got {longest:,}: choose "
+            "a shorter one."
         )
 
 
@@ -55,9 +55,9 @@ def settings_over(scaled: ScaledRecipe, tokenizer: TextTokenizer) -> dict[str, o
 
 
 def narrowed(settings: Mapping[str, object], keys: ShapeKeys, shares: tuple[float, float]) -> dict[str, object]:
-    """Return the settings of a generator: an encoder of the same family, width and depth by shares, heads 64 wide.
+    """Return the settings of a generator of the same family, with shares of the width and depth.
 
-    Its embedding is as wide as that of the other, with which it shares it.
+    Its heads and its embedding, which it may share, are as wide as the discriminator's.
     """
     hidden, layers, heads, inner = (
         int(str(settings[key])) for key in (keys.hidden, keys.layers, keys.heads, keys.inner)
@@ -76,15 +76,15 @@ def new_model(
     """Return a random encoder with random heads, on the CPU and in training mode.
 
     Args:
-        family: Its family.
-        settings: Its ``config.json``.
-        tokenizer: Its tokenizer, with the family's template.
-        heads: Names of its heads.
+        family: The family.
+        settings: The ``config.json``.
+        tokenizer: A tokenizer with the family's template.
+        heads: Names of the heads.
         seed: Draws all weights.
 
     Raises:
         InvalidInput: The family has no such head.
-        UnsupportedConfig: A setting asks for something that is not built.
+        UnsupportedConfig: A setting is not supported.
     """
     kinds = {name: family.head(name, settings).kind for name in heads}
     with seeded(seed):
@@ -106,10 +106,10 @@ def new_model(
 
 
 def masked_lm_head(model: PretrainedEncoder, name: HeadName = "masked_lm") -> MaskedLMHead:
-    """Return a head of a model that gives vocabulary logits.
+    """Return a model's head for vocabulary logits.
 
     Raises:
-        InvalidInput: It has none.
+        InvalidInput: The model has no such head.
     """
     head = model.heads.get(name)
     if not isinstance(head, MaskedLMHead):

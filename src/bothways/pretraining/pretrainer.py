@@ -1,4 +1,4 @@
-"""A run from a corpus to an encoder: the training that a recipe describes, and what is kept of it."""
+"""Pre-training by a recipe, from a corpus to an encoder."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from bothways.training.options import TrainingArguments
 from bothways.training.record import TrainingRecord
 
 GENERATOR = "generator"
-"""Folder of a generator, in that of the encoder that was trained with it."""
+"""Folder of a generator within that of its encoder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,9 @@ class Pretrained:
     """Result of a run: the trained encoders and their card.
 
     Attributes:
-        model: The encoder, with the heads that it was trained by.
-        generator: The generator of replaced token detection, otherwise None.
-        card: What the model says of its making.
+        model: The encoder with its trained heads.
+        generator: The generator of replaced token detection, if any.
+        card: The model's card.
     """
 
     model: PretrainedEncoder
@@ -40,7 +40,7 @@ class Pretrained:
 
 
 class Pretrainer:
-    """Pre-trains an encoder by a recipe, over a tokenizer of one's own.
+    """Pre-trains an encoder by a recipe, over any tokenizer.
 
     >>> from bothways.pretraining.recipes import find_recipe, scaled
     >>> scaled(find_recipe("electra"), "tiny").course.updates
@@ -48,11 +48,11 @@ class Pretrainer:
 
     Args:
         recipe: The recipe, at a scale.
-        tokenizer: The tokenizer; its special tokens are put where the recipe's family has them.
-        device: Where to train; ``"auto"`` takes a GPU where there is one.
+        tokenizer: The tokenizer; it gets the template of the recipe's family.
+        device: Training device; ``"auto"`` takes a GPU if there is one.
 
     Raises:
-        InvalidInput: The recipe's sequences are longer than its model reads.
+        InvalidInput: The recipe's sequences are longer than its model's limit.
     """
 
     def __init__(self, recipe: ScaledRecipe, tokenizer: TextTokenizer, *, device: str | torch.device = "auto") -> None:
@@ -65,18 +65,18 @@ class Pretrainer:
     def fit(
         self, corpus: TokenCorpus, *, batch_warmup: BatchWarmup | None = None, **options: Unpack[TrainingArguments]
     ) -> TrainingRecord:
-        """Draw a model and train it; the recipe says how where the options do not.
+        """Draw a model and train it; options override the recipe.
 
         Args:
-            corpus: What to learn from. A part of its documents is held out, to measure on.
-            batch_warmup: Growth of the batch at the beginning, in place of the recipe's.
-            options: Fields of `TrainingOptions`; a batch size other than the recipe's also changes its rate. There are
-                no epochs: the length is a number of updates or tokens.
+            corpus: Training text. A part of its documents is held out for validation.
+            batch_warmup: Growth of the batch at the beginning, instead of the recipe's.
+            options: Fields of `TrainingOptions`; a batch size other than the recipe's also changes its rate. The length
+                is a number of updates or tokens, not of epochs.
 
         Raises:
-            InvalidInput: The corpus is empty, of another tokenizer or has too few documents for the recipe, or the
-                options are unusable.
-            UnsupportedConfig: The recipe asks for something that is not built.
+            InvalidInput: The corpus is empty, of another tokenizer or has too few documents for the recipe, or an
+                option is invalid.
+            UnsupportedConfig: A setting of the recipe is not supported.
         """
         check_no_epochs(options)
         recipe = self.recipe.changed(updates=options.get("updates"), batch=options.get("batch_size"))
@@ -102,23 +102,23 @@ class Pretrainer:
         """Result of the last run.
 
         Raises:
-            NotFitted: There was none.
+            NotFitted: No model is pre-trained yet.
         """
         if self._pretrained is None:
-            raise NotFitted("nothing was pre-trained yet: call fit first.")
+            raise NotFitted("no model is pre-trained yet: call fit first.")
         return self._pretrained
 
     def facts(self) -> dict[str, object]:
-        """Return what the model is, as JSON values."""
+        """Return facts about the model as JSON values."""
         return {"recipe": self.recipe.recipe.name, "parameters": parameters(self.fitted.model)}
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write encoder, heads and tokenizer in the ecosystem's layout, and a generator in a folder within.
 
         Raises:
-            NotFitted: Nothing was pre-trained yet.
+            NotFitted: No model is pre-trained yet.
             OutputExists: The folder exists and ``overwrite`` is false.
-            OutOfDisk: The disk is full; nothing was left behind.
+            OutOfDisk: The disk is full; nothing is left behind.
         """
         fitted = self.fitted
         with new_folder(folder, overwrite=overwrite) as new:

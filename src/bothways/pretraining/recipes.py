@@ -1,7 +1,7 @@
-"""Recipes of pre-training: what the published encoders were trained on and how, and smaller cuts of the same.
+"""Recipes of pre-training: the published trainings of encoders, and smaller versions of them.
 
-A `PretrainingRecipe` is data: an architecture, an objective, and a `Course`, the length and the optimizer's settings,
-at the published scale. `scaled` gives the same recipe at a size that one machine can train.
+A `PretrainingRecipe` is data: an architecture, an objective, and a `Course` (length and optimizer settings) at the
+published scale. `scaled` returns the recipe at a size that one machine can train.
 """
 
 import math
@@ -24,9 +24,9 @@ class MaskedLanguageModelling:
     """Masked language modelling, alone or with a relation between two segments.
 
     Attributes:
-        masking: What is masked.
+        masking: Shares and units of masking.
         relation: Next sentence prediction, sentence order prediction, or None.
-        decoder: Whether absolute positions are added in a decoder just below the head (DeBERTa).
+        decoder: Add absolute positions in a decoder just below the head (DeBERTa).
     """
 
     masking: Masking = field(default_factory=Masking)
@@ -36,11 +36,11 @@ class MaskedLanguageModelling:
 
 @dataclass(frozen=True, slots=True)
 class ReplacedTokenDetection:
-    """Replaced token detection: a generator fills masks, the encoder tells its tokens from the original ones.
+    """Replaced token detection: a generator fills masks, and the encoder detects its tokens.
 
     Attributes:
-        masking: What is masked for the generator.
-        embeddings: Whether generator and encoder share their embeddings, or share them with gradients disentangled.
+        masking: Masking of the generator's input.
+        embeddings: Shared embeddings of generator and encoder, plain or with disentangled gradients.
         generator: Width and depth of the generator as shares of the encoder's.
         weight: Weight of the encoder's loss beside the generator's.
     """
@@ -56,8 +56,8 @@ class PermutationLanguageModelling:
     """Permutation language modelling with two streams over pairs of segments.
 
     Attributes:
-        partial: A sequence has one target in so many tokens.
-        memory: Tokens of its document that a sequence remembers, at most. One half of an update then reads documents
+        partial: One token in this many is a target.
+        memory: Maximum tokens of its document that a sequence remembers. One half of an update then reads documents
             forward and the other backward; with 0 sequences come in random order.
     """
 
@@ -70,9 +70,9 @@ class DistilledMaskedLM:
     """Masked language modelling beside a teacher's predictions and hidden states.
 
     Attributes:
-        masking: What is masked.
-        weights: Of the teacher's predictions, of masked language modelling, and of the cosine of last hidden states.
-        temperature: Of the predictions.
+        masking: Shares and units of masking.
+        weights: Weights of the teacher's predictions, masked language modelling, and the cosine of last hidden states.
+        temperature: Temperature of the predictions.
     """
 
     masking: Masking = field(default_factory=Masking)
@@ -93,7 +93,7 @@ class Phase:
         updates: Optimizer steps.
         batch: Sequences in each.
         length: Tokens of a sequence, special ones included.
-        growth: How the batch grows to that size, if it does.
+        growth: Growth of the batch to that size, if any.
     """
 
     updates: int
@@ -103,16 +103,16 @@ class Phase:
 
     @property
     def sequences(self) -> int:
-        """Sequences that are read."""
+        """Sequences in all."""
         return self.updates * self.batch if self.growth is None else self.growth.before(self.updates, self.batch)
 
     @property
     def tokens(self) -> int:
-        """Tokens that are read, where every sequence is full."""
+        """Tokens in all, with full sequences."""
         return self.sequences * self.length
 
     def scaled(self, updates: int, batch: int) -> "Phase":
-        """Return a phase of other size, whose batch grows from the same share over the same share of the updates."""
+        """Return a phase of another size, whose batch grows from the same share over the same share of the updates."""
         growth = self.growth
         if growth is not None:
             over = max(1, round(growth.updates * updates / self.updates))
@@ -122,12 +122,12 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class BatchWarmup:
-    """The growth of the batch at the beginning of a training, over so many updates or tokens.
+    """The growth of the batch at the beginning of a training, over a number of updates or tokens.
 
     Attributes:
         first: Sequences in the first update.
         updates: Updates until the batch is full.
-        tokens: Tokens that are read until then.
+        tokens: Tokens until the batch is full.
 
     Raises:
         InvalidInput: A number is below 1, or not exactly one of updates and tokens is given.
@@ -138,19 +138,18 @@ class BatchWarmup:
     tokens: int | None = None
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
         given = [each for each in (self.updates, self.tokens) if each is not None]
         if len(given) != 1 or min(self.first, *given) < 1:
             raise InvalidInput(
-                "a batch warm-up is from at least 1 sequence over updates or tokens, one of them and at least 1, got "
+                "a batch warm-up needs `first` and either `updates` or `tokens`, each at least 1, got "
                 f"first={self.first}, updates={self.updates}, tokens={self.tokens}."
             )
 
     def growth(self, batch: int, length: float) -> BatchGrowth:
-        """Return it in updates of up to ``batch`` sequences of so many tokens.
+        """Return the growth in updates of up to ``batch`` sequences of ``length`` tokens.
 
         Raises:
-            InvalidInput: It begins with more than that.
+            InvalidInput: The first batch is larger than the full one.
         """
         if self.first > batch:
             raise InvalidInput(
@@ -167,14 +166,14 @@ class Course:
 
     Attributes:
         phases: Its parts, in order; one schedule runs over all of them.
-        learning_rate: Peak.
-        warmup: Part of the updates in which the rate rises.
-        optimizer: Its name.
-        schedule: Course of the rate after the warm-up.
+        learning_rate: Peak learning rate.
+        warmup: Share of the updates in which the rate rises.
+        optimizer: Name of the optimizer.
+        schedule: Schedule of the rate after the warm-up.
         betas: Decay rates of the two moments.
         eps: Added to the denominator of a step.
-        weight_decay: Of matrices.
-        max_gradient_norm: Gradients are scaled down to it; None leaves them.
+        weight_decay: Weight decay of matrices.
+        max_gradient_norm: Maximum gradient norm; None for no clipping.
     """
 
     phases: tuple[Phase, ...]
@@ -189,12 +188,12 @@ class Course:
 
     @property
     def updates(self) -> int:
-        """Optimizer steps in all."""
+        """Updates in all."""
         return sum(phase.updates for phase in self.phases)
 
     @property
     def tokens(self) -> int:
-        """Tokens that are read in all, where every sequence is full."""
+        """Tokens in all, with full sequences."""
         return sum(phase.tokens for phase in self.phases)
 
     def lasting(
@@ -208,13 +207,13 @@ class Course:
         """Return a course of another length, whose phases keep their shares.
 
         Args:
-            updates: Optimizer steps in all.
-            tokens: Tokens to read in all: the steps are the fewest that read so many.
-            warmup: Growth of the batch in the first phase, in place of the course's.
-            real: Mean tokens of the sequences of a phase, by its length; full ones when left out.
+            updates: Updates in all.
+            tokens: Minimum tokens in all; the course has the fewest updates that read so many.
+            warmup: Growth of the batch in the first phase, instead of the course's.
+            real: Mean tokens of the sequences of a phase, by its length. Default: full sequences.
 
         Raises:
-            InvalidInput: The batch grows from more than it is in the end, or over more than the first phase.
+            InvalidInput: The batch grows from above its full size, or beyond the first phase.
         """
         found = {phase.length: float(phase.length) for phase in self.phases} if real is None else real
 
@@ -225,28 +224,28 @@ class Course:
             return (first, *others)
 
         if tokens is not None:
-            # Each sequence has a token, so that so many updates are enough.
+            # Each sequence has at least one token, so this many updates are enough.
             updates = 1 + bisect_left(range(1, tokens), tokens, key=lambda count: _read(of(count), found))
         phases = of(self.updates if updates is None else updates)
         growth, most = phases[0].growth, phases[0].updates
         if growth is not None and growth.updates > most:
             raise InvalidInput(
-                f"the batch grows over {growth.updates:,} updates, but only {most:,} are of its length: train for "
-                "longer, or let it grow faster."
+                f"the batch grows over {growth.updates:,} updates, but only {most:,} have its length: train for longer "
+                "or let it grow faster."
             )
         return replace(self, phases=phases)
 
 
 @dataclass(frozen=True, slots=True)
 class ShapeKeys:
-    """Names that ``config.json`` of a family has for the numbers of its shape.
+    """Names of a family's shape in its ``config.json``.
 
     Attributes:
         hidden: Width.
         layers: Depth.
         heads: Attention heads.
         inner: Width of the feed-forward networks.
-        embedding: Width of the embedding, where it has one of its own.
+        embedding: Width of the embedding, if it has one of its own.
     """
 
     hidden: str = "hidden_size"
@@ -282,12 +281,12 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Corpus that a model was pre-trained on.
+    """The corpus of a published pre-training.
 
     Attributes:
-        name: What it is.
-        gigabytes: Size of the plain text; None where tokens were published instead.
-        tokens: Tokens in it, about.
+        name: Description.
+        gigabytes: Size of the plain text; None if tokens were published instead.
+        tokens: Approximate tokens.
     """
 
     name: str
@@ -297,20 +296,20 @@ class Corpus:
 
 @dataclass(frozen=True, slots=True)
 class PretrainingRecipe:
-    """Recipe by which an encoder was pre-trained.
+    """The published pre-training of an encoder.
 
     Attributes:
         name: Name of the recipe.
-        title: Model that it was published for.
+        title: The published model.
         source: Paper, and the section or table of the figures.
         family: Family of the encoder, as in ``model_type``.
-        published: Model of the catalogue whose shape it has.
-        task: What is learnt.
+        published: Model of the catalogue with the encoder's shape.
+        task: Pre-training objective.
         course: Length and optimizer.
-        tokenizer: Kind of its vocabulary.
-        corpus: What it was trained on.
+        tokenizer: Kind of tokenizer.
+        corpus: Training corpus.
         keys: Names of the family's settings.
-        remarks: What the figures do not say, or leave out.
+        remarks: Differences from the published training.
     """
 
     name: RecipeName
@@ -326,7 +325,7 @@ class PretrainingRecipe:
     remarks: tuple[str, ...] = ()
 
 
-# Words times 1.3, about what the vocabularies of these models make of English text; bytes by 6 for a word.
+# Tokens are words times 1.3, about right for English and these vocabularies; a word has 6 bytes.
 _BOOKS_AND_WIKIPEDIA = Corpus("BooksCorpus and English Wikipedia, 3.3 billion words", 16, 4.3e9)
 _ROBERTA_TEXTS = Corpus("BooksCorpus, Wikipedia, CC-News, OpenWebText and Stories", 160, 3.5e10)
 
@@ -483,14 +482,7 @@ RECIPES: Mapping[RecipeName, PretrainingRecipe] = {
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """A recipe's size for one machine.
-
-    Attributes:
-        shape: Size of the encoder; None for the published one.
-        phase: Updates, batch and length.
-        learning_rate: Peak.
-        generator: Width and depth of a generator, as shares.
-    """
+    """The size of a scaled-down recipe: shape (None for the published one), phase, peak rate, and generator shares."""
 
     shape: Shape | None
     phase: Phase
@@ -510,10 +502,10 @@ class ScaledRecipe:
     """A recipe at a scale.
 
     Attributes:
-        recipe: The published one.
-        scale: Its scale.
+        recipe: The published recipe.
+        scale: Name of the scale.
         shape: Size of the encoder; None for the published one.
-        task: What is learnt.
+        task: Pre-training objective.
         course: Length and optimizer.
     """
 
@@ -532,17 +524,17 @@ class ScaledRecipe:
         length: int | None = None,
         warmup: BatchWarmup | None = None,
     ) -> "ScaledRecipe":
-        """Return the same with other numbers.
+        """Return the recipe with other numbers.
 
         Args:
-            updates: Optimizer steps in all; the phases keep their shares.
-            tokens: Tokens to read in all, in full sequences, in place of updates.
-            batch: Sequences in each; the rate follows it, see `rate_for`.
-            length: Tokens of a sequence, in one phase.
-            warmup: Growth of the batch at the beginning, in place of the recipe's.
+            updates: Updates in all; the phases keep their shares.
+            tokens: Tokens in all, with full sequences, instead of updates.
+            batch: Sequences in an update; the rate follows, see `rate_for`.
+            length: Tokens of a sequence, in a single phase.
+            warmup: Growth of the batch at the beginning, instead of the recipe's.
 
         Raises:
-            InvalidInput: The batch grows from more than it is in the end, or over more than the first phase.
+            InvalidInput: The batch grows from above its full size, or beyond the first phase.
         """
         phases, rate = self.course.phases, self.course.learning_rate
         if length is not None:
@@ -553,16 +545,16 @@ class ScaledRecipe:
         return replace(self, course=course.lasting(updates=updates, tokens=tokens, warmup=warmup))
 
     def rate_for(self, batch: int) -> float:
-        """Return a peak rate for another batch size, by the square root of the ratio.
+        """Return the peak rate for another batch size, by the square root of the ratio.
 
-        The steps of Adam do not grow with the gradients, so that the rule for it is not the linear one (Malladi et al.
-        2022, arXiv:2205.10287); You et al. 2019 (arXiv:1904.00962, section 4.3) take the same for LAMB.
+        Adam's steps do not grow with the gradients, so the linear rule does not hold for it (Malladi et al. 2022,
+        arXiv:2205.10287); You et al. 2019 (arXiv:1904.00962, section 4.3) use the same rule for LAMB.
         """
         return self.course.learning_rate * math.sqrt(batch / self.course.phases[0].batch)
 
 
 def _shared_out(phases: tuple[Phase, ...], updates: int) -> tuple[Phase, ...]:
-    """Return phases with so many updates in all, each with its share; those whose share is none are left out."""
+    """Divide ``updates`` among the phases by their shares, without phases that get none."""
     total = sum(phase.updates for phase in phases)
     ends = [round(updates * done / total) for done in accumulate(phase.updates for phase in phases)]
     counts = [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
@@ -570,34 +562,34 @@ def _shared_out(phases: tuple[Phase, ...], updates: int) -> tuple[Phase, ...]:
 
 
 def _read(phases: tuple[Phase, ...], real: Mapping[int, float]) -> int:
-    """Return the tokens of phases whose sequences have so many each."""
+    """Return the tokens of phases, given the mean tokens of their sequences."""
     return math.floor(sum(phase.sequences * real[phase.length] for phase in phases))
 
 
 def find_recipe(name: str) -> PretrainingRecipe:
-    """Return the recipe of a name.
+    """Return a recipe by its name.
 
     Raises:
-        InvalidInput: There is none; the message lists those there are.
+        InvalidInput: The name is unknown; the message lists all names.
     """
     found = next((each for known, each in RECIPES.items() if known == name), None)
     if found is None:
-        raise InvalidInput(f"there is no recipe {name!r}; there are: {', '.join(RECIPES)}.")
+        raise InvalidInput(f"expected one of the recipes {', '.join(RECIPES)}, got {name!r}.")
     return found
 
 
 def scaled(recipe: PretrainingRecipe, scale: RecipeScale) -> ScaledRecipe:
     """Return a recipe at a scale.
 
-    Smaller scales have one phase, a smaller batch with a rate for it, 6 % of warm-up, and the rest as published.
+    Smaller scales have one phase, a smaller batch with its rate, and 6 % of warm-up; the rest is as published.
 
     Raises:
-        InvalidInput: There is no such scale.
+        InvalidInput: The scale is unknown.
     """
     if scale == "published":
         return ScaledRecipe(recipe, scale, None, recipe.task, recipe.course)
     if scale not in _CUTS:
-        raise InvalidInput(f"there is no scale {scale!r}; there are: {', '.join(_CUTS)}, published.")
+        raise InvalidInput(f"expected one of the scales {', '.join(_CUTS)}, published, got {scale!r}.")
     cut, task = _CUTS[scale], recipe.task
     if isinstance(task, ReplacedTokenDetection) and task.embeddings == "shared":
         task = replace(task, generator=cut.generator)

@@ -1,4 +1,4 @@
-"""A run on a corpus: what pre-training and distillation share."""
+"""A training run on a corpus, shared by pre-training and distillation."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -22,20 +22,20 @@ from bothways.training.objective import Baseline
 from bothways.training.options import TrainingArguments, TrainingOptions
 from bothways.training.record import TrainingRecord
 
-# Updates of a run that may be not finite.
+# Maximum of updates that are not finite.
 _MOST_SKIPPED = 10
 
-# Items whose tokens are counted, to know how many updates read a number of tokens.
+# Items whose tokens are counted to convert tokens into updates.
 _SAMPLED = 2048
 
-# Validated after so many parts of the run, or so many updates.
+# Validations of a run, and maximum updates between two.
 _PARTS, _MOST_UPDATES = 10, 1000
-# Tokens that are held out: a hundredth of those that are read in training, within limits, and at most such a share.
+# Held-out tokens: a hundredth of those read in training, within limits, and at most a share of the corpus.
 _OF_READ, _LEAST_HELD, _HELD_TOKENS, _MOST_HELD = 100, 20_000, 200_000, 0.05
 
 
 class DividedSource(SequenceSource, Protocol):
-    """Sequences of a corpus of which some can be held out."""
+    """A source of sequences that can hold some out."""
 
     def hold_out(self, fraction: float, seed: int) -> tuple[Self, Self]:
         """Split into a training and a validation source without a common document."""
@@ -43,17 +43,17 @@ class DividedSource(SequenceSource, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CorpusRun:
-    """Training run on a corpus: what is trained, and for how long.
+    """A training run on a corpus.
 
     Attributes:
-        model: The encoder that is trained.
-        trained: All that is trained, with its losses.
-        corruption: Hides tokens.
+        model: The encoder to train.
+        trained: The encoder with all other trained parts, and their losses.
+        corruption: Chooses the prediction targets.
         source: Cuts a corpus into sequences of a length.
         course: Lengths of the phases.
-        memory: Tokens that a sequence knows of its document beyond itself.
-        warmup: Growth of the batch at the beginning, in place of the course's.
-        baseline: The model before the first update, where it is worth validating.
+        memory: Tokens of its document that a sequence remembers.
+        warmup: Growth of the batch at the beginning, instead of the course's.
+        baseline: Set to validate the model before the first update.
     """
 
     model: PretrainedEncoder
@@ -68,10 +68,10 @@ class CorpusRun:
     def train(
         self, corpus: TokenCorpus, training: TrainingOptions, device: torch.device, origin: Mapping[str, str]
     ) -> TrainingRecord:
-        """Train on a corpus, of which a part of the documents is held out.
+        """Train on a corpus, holding out a part of its documents.
 
         Raises:
-            InvalidInput: The corpus is empty, of another tokenizer or has too few documents.
+            InvalidInput: The corpus is empty, of another tokenizer, or has too few documents.
         """
         objective, updates = self._objective(corpus, training)
         training = replace(training, updates=updates, total_tokens=None)
@@ -79,7 +79,7 @@ class CorpusRun:
         return train(objective, resolved, origin=origin)
 
     def _objective(self, corpus: TokenCorpus, training: TrainingOptions) -> tuple[PretrainingObjective, int]:
-        """Return the training on a corpus and its updates; what is held out is cut as in the last phase."""
+        """Return the objective on a corpus and its updates; held-out documents are cut as in the last phase."""
         sources = {length: self.source(corpus, length) for length in {each.length for each in self.course.phases}}
         counted = training.total_tokens is not None or self.warmup is not None
         real = {length: mean_tokens(source) for length, source in sources.items()} if counted else None
@@ -106,26 +106,25 @@ class CorpusRun:
 
 
 def mean_tokens(source: SequenceSource) -> float:
-    """Return the mean tokens of an item, special ones included, of up to 2,048 that are evenly spread."""
+    """Return the mean number of tokens of an item, special ones included, over up to 2,048 evenly spaced items."""
     places = np.unique(np.linspace(0, len(source) - 1, _SAMPLED).astype(np.int64))
     return sum(len(each.ids) for each in source.read(places, 0)) / max(1, len(places))
 
 
 def check_no_epochs(options: TrainingArguments) -> None:
-    """Refuse a number of epochs: a corpus is read for a number of updates.
+    """Refuse a number of epochs, since a corpus is read for a number of updates.
 
     Raises:
-        InvalidInput: There is one.
+        InvalidInput: ``epochs`` is given.
     """
     if options.get("epochs") is not None:
         raise InvalidInput(
-            "pre-training takes a number of updates or tokens, not of epochs: pass updates=<number> or "
-            "total_tokens=<number>."
+            "expected a number of updates or tokens, got epochs: pass updates=<number> or total_tokens=<number>."
         )
 
 
 def course_options(course: Course, given: TrainingArguments) -> TrainingOptions:
-    """Return the options of a training: those that are given, and the course's."""
+    """Return the given options, completed by the course's."""
     usual: TrainingArguments = {
         "learning_rate": course.learning_rate,
         "optimizer": course.optimizer,
@@ -143,14 +142,14 @@ def course_options(course: Course, given: TrainingArguments) -> TrainingOptions:
 
 
 def card_of(corpus: TokenCorpus, record: TrainingRecord) -> dict[str, Any]:
-    """Return what a model says of its training."""
+    """Return the card of a model trained on a corpus."""
     summary = {name: value for name, value in record.to_dict().items() if name != "losses"}
     kept = next((dict(each.metrics) for each in record.validations if each.epoch == record.kept_epoch), None)
     return {
         "data": {"documents": corpus.manifest.documents, "tokens": corpus.manifest.tokens, "sha256": corpus.digest},
         "training": summary,
         "metrics": kept,
-        "limits": ["The metrics are of held-out documents, and say how well the objective was learnt, not a task."],
+        "limits": ["The metrics measure the objective on held-out documents, not a task."],
     }
 
 

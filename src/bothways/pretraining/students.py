@@ -1,4 +1,4 @@
-"""Students with some of the layers of their teacher, and everything else of it."""
+"""Students: copies of a teacher with fewer layers."""
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -17,20 +17,20 @@ from bothways.training.seeding import seeded
 
 @dataclass(frozen=True, slots=True)
 class Student:
-    """A model to train by a teacher.
+    """A model that learns from a teacher.
 
     Attributes:
         model: The model.
-        copied: The teacher's layer, from 0, that each of its layers was copied from; none if it was made otherwise.
+        copied: The teacher's layer, from 0, that each of its layers was copied from; empty for other students.
     """
 
     model: PretrainedEncoder
     copied: tuple[int, ...] = ()
 
     def learns_from(self, teacher: EncoderConfig) -> tuple[int, ...]:
-        """Return the teacher's layer whose output each layer learns: those it was copied from, or evenly chosen ones.
+        """Return the teacher's layer whose output each layer learns: its original, or an evenly chosen one.
 
-        The last layer always learns the last one, which is what heads and poolings read.
+        The last layer always learns the last one, which heads and poolings read.
         """
         layers = self.model.config.layers
         if self.copied:
@@ -39,12 +39,12 @@ class Student:
         return tuple(max(0, end) for end in ends)
 
     def origin(self, teacher: PretrainedEncoder) -> dict[str, str]:
-        """Return teacher and student as a training begins, which a resumed one must share."""
+        """Return the identity of teacher and student, which a resumed run must share."""
         weights = teacher.name if teacher.trainings else fingerprint(teacher.folder)
         return {"teacher": weights, "student": ", ".join(map(str, self.copied)) or self.model.name}
 
     def facts(self, teacher: PretrainedEncoder) -> dict[str, object]:
-        """Return what the student is beside its teacher, as JSON values."""
+        """Return facts about the student and its teacher as JSON values."""
         ours, theirs = parameters(self.model), parameters(teacher)
         return {
             "teacher": teacher.name,
@@ -57,9 +57,9 @@ class Student:
 def evenly_spread(teacher: int, layers: int) -> tuple[int, ...]:
     """Choose layers at equal distances, the first and the last among them; a single one is the first.
 
-    These are the layers of the published DistilBERT. The first one reads the embedding, and in some families it is
-    unlike the others: it has no norm before it (ModernBERT), or a convolution beside it (DeBERTa v2). The last one
-    writes what heads and poolings read.
+    These are the layers of the published DistilBERT. The first one reads the embedding and is special in some families:
+    it has no norm before it (ModernBERT), or a convolution beside it (DeBERTa v2). Heads and poolings read the last
+    one.
 
     >>> evenly_spread(12, 6)
     (0, 2, 4, 7, 9, 11)
@@ -67,19 +67,19 @@ def evenly_spread(teacher: int, layers: int) -> tuple[int, ...]:
     (0, 3, 5)
 
     Raises:
-        InvalidInput: There are not as many layers.
+        InvalidInput: The teacher has fewer layers.
     """
     if not 1 <= layers <= teacher:
-        raise InvalidInput(f"expected 1 to {teacher} layers, as many as the teacher has, got {layers}.")
+        raise InvalidInput(f"`layers` must be from 1 to {teacher}, the layers of the teacher, got {layers}.")
     steps = max(1, layers - 1)
     return tuple((2 * number * (teacher - 1) + steps) // (2 * steps) for number in range(layers))
 
 
 def shortened(teacher: PretrainedEncoder, layers: int) -> Student:
-    """Copy a model with fewer layers: embeddings, heads, tokenizer and settings are its teacher's.
+    """Copy a model with fewer layers, and the teacher's embeddings, heads, tokenizer and settings.
 
-    In a family whose layers see the whole text or its surroundings by their place, a layer is copied from the nearest
-    one that sees as much. Layers that share weights are fewer steps through the same weights.
+    In a family with global and local layers, a layer is copied from the nearest one of its kind. Layers that share
+    weights become fewer steps through the same weights.
 
     Raises:
         InvalidInput: The teacher has fewer layers, or more groups of shared weights.
@@ -105,21 +105,21 @@ def shortened(teacher: PretrainedEncoder, layers: int) -> Student:
 
 
 def _of_one_kind(wanted: Sequence[int], teacher: EncoderConfig, student: EncoderConfig) -> tuple[int, ...]:
-    """Replace layers that see more or less of a text than they would in the student by the nearest free ones."""
+    """Replace layers of the wrong kind, global or local, by the nearest free ones of the right kind."""
     if not (isinstance(teacher.pattern, LocalGlobalAttention) and isinstance(student.pattern, LocalGlobalAttention)):
         return tuple(wanted)
     chosen: list[int] = []
     for place, sees_whole in zip(wanted, student.pattern.seen_whole, strict=True):
         alike = [layer for layer, whole in enumerate(teacher.pattern.seen_whole) if whole == sees_whole]
         if not alike:
-            raise InvalidInput("expected a teacher with a layer of each kind that the student has.")
+            raise InvalidInput("expected a teacher with a global and a local layer, as the student has.")
         chosen.append(min(alike, key=lambda layer: (layer in chosen, abs(layer - place))))
     return tuple(chosen)
 
 
 def _copied(teacher: Encoder, config: EncoderConfig, chosen: Sequence[int]) -> Encoder:
-    """Return an encoder with the chosen layers and everything else of another, on its device."""
-    with seeded(0):  # what is drawn is overwritten
+    """Copy an encoder with the chosen layers alone, on its device."""
+    with seeded(0):  # the drawn weights are overwritten
         student = Encoder(config)
     weights = teacher.state_dict()
     if not isinstance(config.sharing, SharedGroups):
@@ -130,7 +130,7 @@ def _copied(teacher: Encoder, config: EncoderConfig, chosen: Sequence[int]) -> E
 
 
 def _renumbered(weights: Mapping[str, Tensor], chosen: Sequence[int]) -> dict[str, Tensor]:
-    """Return weights with those of the chosen layers alone, numbered from 0."""
+    """Drop all but the chosen layers' weights, and number these from 0."""
     kept = {name: value for name, value in weights.items() if not name.startswith(_LAYERS)}
     for place, layer in enumerate(chosen):
         prefix = f"{_LAYERS}{layer}."

@@ -1,4 +1,4 @@
-"""Task distillation: a trained classifier or tagger into a smaller one, on texts that need no labels."""
+"""Task distillation: train a smaller classifier or tagger on a larger one's predictions, from texts without labels."""
 
 import math
 from collections.abc import Iterable
@@ -33,10 +33,10 @@ UPDATES, BATCH = 2000, 32
 
 
 class TaskDistiller:
-    """Trains a smaller model of a task by a trained one: a classifier of texts or pairs, a regression, or a tagger.
+    """Distills a classifier of texts or pairs, a regression, or a tagger into a smaller model.
 
     The student learns the teacher's predictions and the hidden states that its head reads. Calibration, coverage and
-    out-of-domain detection are learnt anew on held-out rows, and are missing where those have no labels.
+    out-of-domain detection are fitted anew on held-out rows, if those have labels.
 
     >>> distiller = TaskDistiller.from_pretrained("runs/news", layers=3)  # doctest: +SKIP
     >>> distiller.fit("texts.txt.gz", validation="validation.jsonl")  # doctest: +SKIP
@@ -44,12 +44,12 @@ class TaskDistiller:
 
     Args:
         teacher: A trained model; it is not changed.
-        student: The encoder to train, in place: any with the teacher's vocabulary.
-        loss: Weights of what is learnt.
+        student: The encoder to train in place: any with the teacher's vocabulary.
+        loss: Weights of the parts of the loss.
 
     Raises:
         InvalidInput: The student has another vocabulary, or models of this task cannot be distilled.
-        NotFitted: The teacher was not trained.
+        NotFitted: The teacher is not trained.
     """
 
     def __init__(self, teacher: HeadTask[Any, Any], student: Student, loss: SoftLoss | None = None) -> None:
@@ -67,15 +67,17 @@ class TaskDistiller:
         Args:
             teacher: A folder or a name, see `bothways.load`.
             layers: Layers of the student; half of the teacher's when None.
-            options: How the teacher is found, where it runs and how texts are read.
+            options: Options to open the teacher, see `bothways.load`.
 
         Raises:
-            InvalidInput: The teacher has fewer layers, or is no model of a task that can be distilled.
+            InvalidInput: The teacher has fewer layers, or its task cannot be distilled.
         """
         found = locate(teacher, revision=options.get("revision"), download=options.get("download", False))
         name = task_to_distill(found.folder, str(teacher))
         if name is None:
-            raise InvalidInput(f"{str(teacher)!r} is no trained classifier or tagger: distill an encoder by Distiller.")
+            raise InvalidInput(
+                f"expected a trained classifier or tagger, got {str(teacher)!r}: use Distiller for other encoders."
+            )
         opened = task_class(SPECS[name]).from_pretrained(teacher, **{**options, "dtype": "float32"})
         model = opened.model
         return cls(opened, shortened(model, math.ceil(model.config.layers / 2) if layers is None else layers))
@@ -83,19 +85,19 @@ class TaskDistiller:
     def fit(
         self, data: Source | Iterable[Any], *, validation: Source | None = None, **options: Unpack[FitArguments]
     ) -> TrainingRecord:
-        """Train the student: 2,000 updates of 32 texts where the options do not say otherwise.
+        """Train the student, by default for 2,000 updates of 32 texts.
 
         The student before the first update is validated as epoch 0, and kept if no later epoch is better.
 
         Args:
-            data: Texts, or whatever the teacher predicts: a file, rows, a list. Labels are not learnt from.
-            validation: Labelled rows to measure and calibrate on. When left out, a tenth of the data, drawn with the
-                seed; where not every row of these has a label, nothing is calibrated.
-            options: Columns by their names, by default those of the teacher, and fields of `TrainingOptions`.
+            data: Inputs of the teacher's task: a file, rows or a list. Labels are not used.
+            validation: Labelled rows for metrics and calibration. Default: a tenth of the data, drawn with the seed,
+                without calibration if a row has no label.
+            options: Column names, by default those of the teacher, and fields of `TrainingOptions`.
 
         Raises:
-            InvalidInput: There are no texts, a row is not usable, or an option is out of range.
-            TypeError: An option is not known.
+            InvalidInput: There are no texts, a row is invalid, or an option is out of range.
+            TypeError: An option is unknown.
         """
         taught = self.teacher.fitted
         columns, rest = self.teacher._columns_of(taught.columns, options)
@@ -118,7 +120,7 @@ class TaskDistiller:
         return record
 
     def _student(self) -> TorchBackend:
-        """Return the student's encoder, which reads texts as the teacher does."""
+        """Return the student's encoder with the teacher's way of reading texts."""
         teacher, model = self.teacher.backend.weights("distil"), self.student.model
         reading, limit = teacher.reading, model.config.max_length
         if limit is not None and limit < reading.max_length:
@@ -131,10 +133,10 @@ class TaskDistiller:
         """The trained student, a model of the same class as its teacher.
 
         Raises:
-            NotFitted: It was not trained yet.
+            NotFitted: The student is not trained yet.
         """
         if self._trained is None:
-            raise NotFitted("nothing was distilled yet: call fit first.")
+            raise NotFitted("the student is not trained yet: call fit first.")
         return self._trained
 
     @property
@@ -142,30 +144,30 @@ class TaskDistiller:
         """The trained student's encoder, head and outputs.
 
         Raises:
-            NotFitted: It was not trained yet.
+            NotFitted: The student is not trained yet.
         """
         return self.model.fitted
 
     def facts(self) -> dict[str, object]:
-        """Return what the student is, as JSON values."""
+        """Return facts about the student as JSON values."""
         return {**self.student.facts(self.teacher.model), **self.model.fitted.facts()}
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write the student as its teacher was: in the ecosystem's layout, whole or not at all.
+        """Write the student in the ecosystem's layout, whole or not at all.
 
         Raises:
-            NotFitted: It was not trained yet.
+            NotFitted: The student is not trained yet.
             OutputExists: The folder exists and ``overwrite`` is false.
-            OutOfDisk: The disk is full; nothing was left behind.
+            OutOfDisk: The disk is full; nothing is left behind.
         """
         self.model.save(folder, overwrite=overwrite)
 
 
 def task_to_distill(folder: Path, name: str) -> str | None:
-    """Return the task that a teacher is distilled for; None where it is distilled as an encoder.
+    """Return the task to distill a teacher for; None to distill it as an encoder.
 
     Raises:
-        InvalidInput: It is a model of a task that cannot be distilled.
+        InvalidInput: The teacher's task cannot be distilled.
     """
     task = stored_task(folder)
     if task is None and not (folder / "modules.json").is_file():

@@ -1,4 +1,4 @@
-"""Teachers to distill from: what a published model says that it is decides what is learnt from it.
+"""Teachers to distill from; the kind of teacher determines the loss.
 
 Shapes: T packed tokens, H hidden, B sequences, K numbers of a vector.
 """
@@ -43,11 +43,11 @@ _MASKED_LM: HeadName = "masked_lm"
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """Batch and learning rate where the options do not say otherwise.
+    """Default batch and learning rate.
 
     Attributes:
-        batch: Sequences of the chosen length in an update, or as many tokens of shorter ones.
-        rate: Peak of the learning rate for such a batch.
+        batch: Full sequences in an update, or the same number of tokens in shorter ones.
+        rate: Peak learning rate for this batch.
     """
 
     batch: int = 32
@@ -56,14 +56,14 @@ class Usual:
 
 @dataclass(frozen=True, slots=True)
 class EmbedderTeacher:
-    """A sentence embedder: its vectors are learnt.
+    """A sentence embedder, whose vectors are learnt.
 
     Attributes:
         embedder: The embedder.
-        loss: Weights of what is learnt.
+        loss: Weights of the parts of the loss.
         source: Cuts a corpus into sequences.
-        micro_batch: Tokens that are read at once, unless the options say otherwise.
-        usual: Batch and learning rate of its training.
+        micro_batch: Default tokens of a micro-batch.
+        usual: Default batch and learning rate.
     """
 
     embedder: TrainedEmbedder
@@ -78,13 +78,13 @@ class EmbedderTeacher:
         return self.embedder.backend.weights("learn from").model
 
     def distillation(self, student: Student) -> PretrainingModel:
-        """Put the training of a student together."""
+        """Return the model that trains a student."""
         made = _pool_of(student.model, self.embedder.settings)
         layers = student.learns_from(self.model.config)
         return StateDistillation(student.model.encoder, self.model.encoder, layers, made, self.loss)
 
     def corruption(self, seed: int) -> Corruption:
-        """Hide nothing."""
+        """Return a corruption that hides nothing."""
         del seed
         return Unmasked()
 
@@ -98,15 +98,15 @@ class EmbedderTeacher:
 
 @dataclass(frozen=True, slots=True)
 class MaskedLMTeacher:
-    """A masked language model: its predictions and last hidden states are learnt, beside masked language modelling.
+    """A masked language model, whose predictions and last hidden states are learnt beside masked language modelling.
 
     Attributes:
         model: Encoder and head.
-        loss: Weights of what is learnt.
-        masking: What is masked.
+        loss: Weights of the parts of the loss.
+        masking: Shares and units of masking.
         source: Cuts a corpus into sequences.
-        micro_batch: Tokens that are read at once, unless the options say otherwise.
-        usual: Batch and learning rate of its training.
+        micro_batch: Default tokens of a micro-batch.
+        usual: Default batch and learning rate.
     """
 
     model: PretrainedEncoder
@@ -117,12 +117,12 @@ class MaskedLMTeacher:
     usual: ClassVar = Usual()
 
     def distillation(self, student: Student) -> PretrainingModel:
-        """Put the training of a student together."""
+        """Return the model that trains a student."""
         ours, theirs = (MaskedLM(each.encoder, masked_lm_head(each)) for each in (student.model, self.model))
         return MaskedLMDistillation(ours, theirs, self.loss)
 
     def corruption(self, seed: int) -> Corruption:
-        """Mask tokens."""
+        """Return a masker of tokens."""
         return Masker(self.model.tokenizer, self.masking, seed)
 
     def write(self, student: PretrainedEncoder, folder: Path, card: Mapping[str, object]) -> None:
@@ -132,14 +132,14 @@ class MaskedLMTeacher:
 
 @dataclass(frozen=True, slots=True)
 class EncoderTeacher:
-    """An encoder without a head that says what it is for: its hidden states are learnt.
+    """An encoder without a head, whose hidden states are learnt.
 
     Attributes:
         model: The encoder.
-        loss: Weights of what is learnt.
+        loss: Weights of the parts of the loss.
         source: Cuts a corpus into sequences.
-        micro_batch: Tokens that are read at once, unless the options say otherwise.
-        usual: Batch and learning rate of its training.
+        micro_batch: Default tokens of a micro-batch.
+        usual: Default batch and learning rate.
     """
 
     model: PretrainedEncoder
@@ -149,12 +149,12 @@ class EncoderTeacher:
     usual: ClassVar = Usual()
 
     def distillation(self, student: Student) -> PretrainingModel:
-        """Put the training of a student together."""
+        """Return the model that trains a student."""
         layers = student.learns_from(self.model.config)
         return StateDistillation(student.model.encoder, self.model.encoder, layers, _mean, self.loss)
 
     def corruption(self, seed: int) -> Corruption:
-        """Hide nothing."""
+        """Return a corruption that hides nothing."""
         del seed
         return Unmasked()
 
@@ -170,15 +170,14 @@ def open_teacher(name_or_path: str | Path, **options: Unpack[OpenOptions]) -> Te
     """Open a teacher: a sentence embedder, a masked language model, or another encoder, in this order.
 
     Raises:
-        InvalidInput: It was trained here for a task whose distillation is not built. And everything that
-            `bothways.load` raises.
+        InvalidInput: The model is of a task that cannot be distilled. And everything that `bothways.load` raises.
     """
     options["dtype"] = "float32"
     backend = open_sentence_model(name_or_path, EMBEDDING.name, **options)
     if backend.trained_for not in (None, EMBEDDING.name, _MASKED_LM):
         raise InvalidInput(
             f"expected an encoder, a masked language model or a sentence embedder as a teacher, but "
-            f"{backend.model.name!r} is a model for {backend.trained_for}: TaskDistiller distills models of some tasks."
+            f"{backend.model.name!r} is a model for {backend.trained_for}: use TaskDistiller for models of a task."
         )
     if backend.trained_for == EMBEDDING.name or (backend.model.folder / "modules.json").is_file():
         return EmbedderTeacher(TrainedEmbedder.of(backend, EmbeddingOpening()))
@@ -188,10 +187,10 @@ def open_teacher(name_or_path: str | Path, **options: Unpack[OpenOptions]) -> Te
 
 
 def check_vocabulary(student: PretrainedEncoder, teacher: PretrainedEncoder) -> None:
-    """Refuse a student that reads a text as other tokens than its teacher.
+    """Refuse a student with another vocabulary than its teacher.
 
     Raises:
-        InvalidInput: It does.
+        InvalidInput: The vocabularies differ.
     """
     ours, theirs = (each.tokenizer.vocabulary() for each in (student, teacher))
     if len(ours) != len(theirs):
@@ -216,7 +215,7 @@ def _mean(hidden_TH: Tensor, packed: Packed) -> Tensor:
 
 
 def _within(settings: EmbeddingSettings, student: PretrainedEncoder) -> EmbeddingSettings:
-    """Return settings of an embedder within what a student of another size has."""
+    """Return an embedder's settings within the limits of a student of another size."""
     limit, dimensions = student.config.max_length, settings.dimensions
     length = settings.max_length if limit is None else min(limit, settings.max_length)
     narrower = dimensions is not None and dimensions >= student.config.hidden
@@ -225,7 +224,7 @@ def _within(settings: EmbeddingSettings, student: PretrainedEncoder) -> Embeddin
 
 
 def _pool_of(model: PretrainedEncoder, settings: EmbeddingSettings) -> Pool:
-    """Return what makes vectors of hidden states as an embedder does, before they are scaled."""
+    """Return the pooling of an embedder, before the vectors are scaled."""
 
     def pooled(hidden_TH: Tensor, packed: Packed) -> Tensor:
         if settings.pooling == "cls" and model.tokenizer.cls_is_last:

@@ -1,4 +1,4 @@
-"""Models with linear layers in int8: chosen by what they lose on texts, and saved."""
+"""Models with linear layers in int8, chosen by the loss on texts."""
 
 from bothways.quantization.quantize import Quantization, quantize
 

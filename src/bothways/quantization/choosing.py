@@ -1,4 +1,4 @@
-"""The choice of the layers that become int8: as many as the vectors of texts allow.
+"""The choice of layers to round to int8: as many as the vectors of texts allow.
 
 Shapes: N texts, H hidden.
 """
@@ -25,7 +25,7 @@ class RoundedLayer:
 
     Attributes:
         weight: Its weight.
-        as_int8: The map that stands in for it.
+        as_int8: Its replacement.
     """
 
     weight: nn.Parameter
@@ -34,11 +34,11 @@ class RoundedLayer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """Layers in int8, and what they cost.
+    """Layers in int8 and their cost.
 
     Attributes:
-        names: Theirs.
-        cosines_N: Of each text's vector with that of the whole model in float32.
+        names: Names of the layers.
+        cosines_N: Cosine of each text's vector with that of the model in float32.
     """
 
     names: tuple[str, ...]
@@ -54,20 +54,20 @@ def choose_layers(
     least: float,
     bar: Progress,
 ) -> Choice:
-    """Return as many layers as keep every text's cosine at ``least``; the most harmful stay as they are.
+    """Choose as many layers as keep every text's cosine at ``least`` or above.
 
-    The harm of a layer is what it takes from the mean cosine of the first texts when it alone is int8, for each of its
-    weights. How many of the least harmful can be int8 is then searched for by halving, over all texts, and each of the
-    others is tried beside them: what a layer takes from the mean says little of the text that it harms most.
+    The harm of a layer is its loss of mean cosine on the first texts when it alone is int8, divided by its weights. The
+    number of the least harmful layers that can be int8 is then found by bisection over all texts, and each other layer
+    is tried beside them, because the mean says little about the most affected text.
 
     Args:
         candidates: Layers by their names.
         vectors: Computes the vectors of texts (N, H).
         texts: The texts.
         expected_NH: Their vectors in float32.
-        few: How many of them are enough to compare layers.
-        least: The smallest cosine that is allowed.
-        bar: Is told of each layer and each search step.
+        few: Number of texts to compare layers on.
+        least: Minimum cosine.
+        bar: Progress over layers and search steps.
     """
     harm: dict[str, float] = {}
     for name, each in candidates.items():
@@ -101,7 +101,7 @@ def choose_layers(
 
 
 def cosines(vectors_NH: Vectors, expected_NH: Vectors) -> NDArray[np.float64]:
-    """Return the cosine of each vector with the one that was expected, computed in float64; 1 where both are zero."""
+    """Return the cosine of each vector with the expected one, computed in float64; 1 if both are zero."""
     one, other = vectors_NH.astype(np.float64), expected_NH.astype(np.float64)
     lengths_N = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
     same_N: NDArray[np.float64] = (one * other).sum(1)
@@ -112,7 +112,7 @@ def cosines(vectors_NH: Vectors, expected_NH: Vectors) -> NDArray[np.float64]:
 
 @contextmanager
 def _in_int8(candidates: Iterable[RoundedLayer]) -> Iterator[None]:
-    """Let layers be int8 within the block, and their parameters the rounded weights, which some readers take."""
+    """Replace layers by int8 within the block, and their parameters by the rounded weights."""
     chosen = list(candidates)
     before = [(each.weight.detach().clone(), held(each.weight)) for each in chosen]
     for each in chosen:

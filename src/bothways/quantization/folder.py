@@ -1,4 +1,4 @@
-"""The folder of a model in int8: all that the model's own folder holds but weights, and these anew."""
+"""The folder of a model in int8: the files of the original model with new weights."""
 
 import shutil
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ from bothways.tasks.readme import README
 _IN_INT8 = """\
 ## Linear layers in int8
 
-Linear layers of this model were rounded to int8 by `bothways quantize`, for inference on a CPU. All else that stands
-here is of the model before. Of {texts} texts, the smallest cosine of the vector ({vector}) with that in float32 is
-{min_cosine:.5f}, the mean {mean_cosine:.5f}. Only bothways reads it: `bothways.load`.
+Linear layers of this model were rounded to int8 by `bothways quantize`, for inference on a CPU. Everything else on this
+page describes the original model. Over {texts} texts, the smallest cosine of the vector ({vector}) with that in float32
+is {min_cosine:.5f}, the mean {mean_cosine:.5f}. Only bothways reads this folder: `bothways.load`.
 """
 
-# Files of a model that this one is not: the same weights for other programs, checksums and signatures.
+# Files that do not fit the new weights: weights for other programs, checksums and signatures.
 _OTHERS = {".bin", ".onnx", ".data", ".h5", ".msgpack", ".ot", ".xml", ".pt", ".ckpt", ".gguf", ".pkl", ".sig"}
 _LEFT = {WEIGHTS, PICKLED, PICKLED_INDEX, SHARD_INDEX, OURS, "config.json", "SHA256SUMS", "export.json"}
 
@@ -37,7 +37,7 @@ def write_int8_folder(
         folder: The folder.
         checkpoint: The model.
         maps: Its layers in int8 by the names of the encoder's parameters.
-        described: What is known of them.
+        described: Their description for ``config.json`` and the card.
 
     Raises:
         OSError: The disk is full, or the folder cannot be written to.
@@ -73,13 +73,13 @@ def write_int8_folder(
 
 
 def _tell(path: Path, described: Mapping[str, object]) -> None:
-    """Add to the model card for people what the layers in int8 cost."""
+    """Append the cost of int8 to the model card."""
     before = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     path.write_text(f"{before.rstrip()}\n\n{_IN_INT8.format(**described)}".lstrip(), encoding="utf-8")
 
 
 def _copy(source: Path, folder: Path, kept: set[str]) -> None:
-    """Copy a model's files but its weights; of those in safetensors only what ``bothways.json`` knows, or heads."""
+    """Copy a model's files without its weights; of safetensors files only heads and those in ``bothways.json``."""
     for path in sorted(source.rglob("*")):
         place = path.relative_to(source)
         hidden = any(part.startswith(".") for part in place.parts)

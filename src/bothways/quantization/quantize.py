@@ -1,4 +1,4 @@
-"""A model with linear layers in int8, from a saved or published one and texts without labels.
+"""Quantize the linear layers of a saved or published model to int8, with texts without labels.
 
 Shapes: N texts, H hidden, W windows of a text.
 """
@@ -34,26 +34,26 @@ from bothways.threads import calling_thread_alone
 
 LEAST_COSINE = 0.999
 MOST_TEXTS = 2000
-# Other texts of the same kind lose more than those that layers are chosen on: 2,000 other sentences of Wikipedia 1.09
-# times as much.
+# Other texts of the same kind lose more than those of the choice: 2,000 other sentences of Wikipedia lost 1.09 times as
+# much.
 _OF_WHAT_MAY_BE_LOST = 0.8
-# Texts that layers read at a time until they have read enough, and texts that are enough to compare layers.
+# Texts of a batch while layers collect inputs, and texts to compare layers on.
 _FITTING, _COMPARING = 64, 128
 
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """Layers of a model that became int8, and what that cost.
+    """Layers of a model in int8, and their cost.
 
     Attributes:
-        texts: The number of texts that were compared.
-        min_cosine: The smallest cosine of a text's vector with that of the model in float32.
-        mean_cosine: The mean.
-        vector: The vector that was compared.
+        texts: Number of compared texts.
+        min_cosine: Minimum cosine of a text's vector with that of the model in float32.
+        mean_cosine: Mean cosine.
+        vector: The compared vector.
         int8: Names of the layers in int8.
-        bfloat16: Names of those that are multiplied in bfloat16, or in float32 on processors without it.
-        float32: Names of those that stayed in float32.
-        portable: Whether processors without VNNI multiply it in int8 too.
+        bfloat16: Names of the layers in bfloat16, which processors without it multiply in float32.
+        float32: Names of the layers in float32.
+        portable: True if processors without VNNI multiply in int8 too.
     """
 
     texts: int
@@ -66,7 +66,7 @@ class Quantization:
     portable: bool
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the same as JSON values."""
+        """Return JSON values."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
 
@@ -83,31 +83,31 @@ def quantize(
     show_progress: bool | None = None,
     **options: Unpack[OpenOptions],
 ) -> Quantization:
-    """Save a model whose linear layers are int8, but for those that harm the vectors of texts most: bfloat16.
+    """Save a model with linear layers in int8, except for the most harmful ones, which stay in bfloat16.
 
-    The saved model opens as any other, and is for inference. What it lost stands in its files.
+    The saved model opens like any other, for inference only. Its files state the loss.
 
     Args:
         name_or_path: A folder or a name, see `bothways.load`.
-        folder: Of the new model.
-        texts: Texts as the model is going to read them, without labels.
-        cosine: The smallest cosine that a text's vector may have with that of the model in float32. These texts keep a
-            little more, so that others like them keep as much.
-        most_texts: Texts that are read; of more a sample is drawn.
-        seed: Draws it.
-        portable: Whether processors without VNNI are to multiply in int8 too, if this one has it: weights are rounded
-            a little more coarsely, and fewer layers become int8.
-        overwrite: Whether the folder may be replaced.
+        folder: Folder of the new model.
+        texts: Texts of the kind that the model will read, without labels.
+        cosine: Minimum cosine of a text's vector with that of the model in float32. The given texts keep a little more,
+            so that others like them keep this much.
+        most_texts: Maximum texts to read; a sample of more is drawn.
+        seed: Draws the sample.
+        portable: Let processors without VNNI multiply in int8 too: weights are rounded more coarsely, and fewer layers
+            become int8.
+        overwrite: Replace an existing folder.
         show_progress: Force the progress bar on or off.
-        options: How the model is found and how it reads texts; the work is done on the CPU in float32.
+        options: Options to open the model, see `bothways.load`; the work is done on the CPU in float32.
 
     Raises:
-        InvalidInput: There are no texts, the model is int8 already, or no layer can be at this cosine.
+        InvalidInput: There are no texts, the model is int8 already, or no layer can be int8 at this cosine.
         OutputExists: The folder exists and ``overwrite`` is false.
-        OutOfDisk: The disk is full; nothing was left behind. And everything that `bothways.load` raises.
+        OutOfDisk: The disk is full; nothing is left behind. And everything that `bothways.load` raises.
     """
     if not 0 < cosine <= 1:
-        raise InvalidInput(f"cosine must lie above 0 and be at most 1, but it is {cosine}.")
+        raise InvalidInput(f"`cosine` must be above 0 and at most 1, got {cosine}.")
     check_folder_free(folder, overwrite=overwrite)
     chosen = _sample(texts, most_texts, seed)
     options["device"], options["dtype"] = "cpu", "float32"
@@ -129,7 +129,7 @@ def quantize(
         if choice.names:
             break
     else:
-        raise InvalidInput(f"expected a layer that keeps every cosine at {cosine:g} in int8, got none: lower cosine.")
+        raise InvalidInput(f"no layer can be int8 at a cosine of {cosine:g}: lower `cosine`.")
     found = _described(choice, tuple(layers), vector, in_bfloat16=others is hold_bfloat16, portable=pair == SMALL_PAIR)
     maps = {name: candidates[name].as_int8 for name in choice.names}
     with new_folder(folder, overwrite=overwrite) as new:
@@ -138,14 +138,14 @@ def quantize(
 
 
 def _sample(texts: Iterable[str], most: int, seed: int) -> list[str]:
-    """Return the texts, or as many as are wanted, drawn, in their order.
+    """Return the texts, or a sample of ``most`` of them in their order.
 
     Raises:
         InvalidInput: There are none, or one is empty or no string.
     """
     given = list(texts)
     if not given:
-        raise InvalidInput("expected texts to compare the vectors of, got none: give texts as the model will read.")
+        raise InvalidInput("expected at least 1 text, got none: give texts of the kind that the model will read.")
     for number, text in enumerate(given):
         check_text(number, text)
     if len(given) <= most:
@@ -154,7 +154,7 @@ def _sample(texts: Iterable[str], most: int, seed: int) -> list[str]:
 
 
 def _read(backend: TorchBackend) -> tuple[Read, str]:
-    """Return which states the vectors are made of, as the model's head or its embedding of texts reads, in words."""
+    """Return the states that the model's head or its pooling reads, and their name."""
     checkpoint, tokenizer = backend.checkpoint, backend.model.tokenizer
     for name in checkpoint.family.architecture_heads(checkpoint.settings):
         kind = checkpoint.family.head(name, checkpoint.settings).kind
@@ -164,7 +164,7 @@ def _read(backend: TorchBackend) -> tuple[Read, str]:
         pooling = backend.extras.get("pooling") or stored_pooling(
             backend.model.folder, cls_is_last=tokenizer.cls_is_last
         )
-    except UnsupportedConfig:  # another pooling than are built
+    except UnsupportedConfig:  # a pooling that is not supported
         pooling = None
     if pooling != "cls":
         return MeanOfTokens(), "mean of tokens"
@@ -172,7 +172,7 @@ def _read(backend: TorchBackend) -> tuple[Read, str]:
 
 
 def _vectors(backend: TorchBackend, read: Read) -> Callable[[Sequence[str]], Vectors]:
-    """Return what computes the vectors (N, H) of texts; of a text in several windows the mean of theirs."""
+    """Return a function from texts to vectors (N, H), the mean over the windows of a text."""
 
     def forward(packed: Packed) -> Tensor:
         return read_rows(read, backend.model.encoder, packed)
@@ -188,10 +188,10 @@ def _vectors(backend: TorchBackend, read: Read) -> Callable[[Sequence[str]], Vec
 def _candidates(
     backend: TorchBackend, read: Read, layers: Mapping[str, nn.Parameter], texts: Sequence[str], seed: int, pair: int
 ) -> dict[str, RoundedLayer]:
-    """Return the layers that read something, each with its map."""
+    """Return the layers that read any input, each with its int8 form."""
     modules = {name: backend.model.encoder.get_submodule(name.removesuffix(".weight")) for name in layers}
     vectors = _vectors(backend, read)
-    # One batch after another, so that the same rows are drawn each time.
+    # One batch after another, so that every run draws the same rows.
     with sampled(modules, seed) as samples, calling_thread_alone():
         for start in range(0, len(texts), _FITTING):
             vectors(texts[start : start + _FITTING])

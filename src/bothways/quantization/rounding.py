@@ -1,4 +1,4 @@
-"""The int8 map of each linear layer of an encoder, fitted to the rows that the layer reads.
+"""The int8 form of each linear layer of an encoder, fitted to the layer's inputs.
 
 Shapes: T rows of a batch, R rows of a sample, I and O widths.
 """
@@ -12,28 +12,28 @@ from torch import Tensor, nn
 
 from bothways.encoder.int8 import ANY_PAIR, LARGEST, SMALL_PAIR, STEPS, Int8Weight, steps
 
-# How much of the difficulty of large inputs goes to the weights: all of it at 1, none at 0.
+# Share of the difficulty of large inputs that moves to the weights (SmoothQuant).
 _STRENGTHS = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8)
-# Rows that maps are compared on, so many of a batch, and rows that weights are rounded for.
+# Rows of a batch in the sample, rows of the sample, and rows of the sums for GPTQ.
 _ROWS_OF_A_BATCH, _COMPARED, _FITTED = 64, 1024, 16_384
-# Columns of weights that are rounded before the others learn of it.
+# Columns of weights in a block of GPTQ.
 _AT_ONCE = 128
-# What the largest weight of an output becomes. Where pairs are to be small, fine steps make more of them too large.
+# Code of the largest weight of an output. With small pairs, fine steps make more of them too large.
 _LARGEST = {ANY_PAIR: (127,), SMALL_PAIR: (127, 112, 100, 88, 80, 72, 64)}
 _DAMPING = 0.01
 
 
 class InputSample:
-    """Rows that a layer reads: the extremes of all of them, a sample, and sums over others.
+    """Inputs of a layer: their extremes, a sample, and sums over other rows.
 
     Args:
-        width: I.
+        width: Input width (I).
         generator: Draws the sample.
 
     Attributes:
-        low_I: The least numbers.
-        high_I: The largest.
-        count: Rows that are summed.
+        low_I: Minima.
+        high_I: Maxima.
+        count: Number of summed rows.
         sum_I: Their sum.
         products_II: The sum of their outer products.
     """
@@ -45,7 +45,7 @@ class InputSample:
         self.count, self.sum_I, self.products_II = 0, torch.zeros(width), torch.zeros(width, width)
 
     def add(self, x_TI: Tensor) -> None:
-        """Take rows into account."""
+        """Add rows."""
         self.low_I, self.high_I = torch.minimum(self.low_I, x_TI.amin(0)), torch.maximum(self.high_I, x_TI.amax(0))
         if sum(map(len, self._rows)) < _COMPARED:
             x_TI = x_TI[torch.randperm(len(x_TI), generator=self._generator)]
@@ -58,7 +58,7 @@ class InputSample:
 
     @property
     def is_enough(self) -> bool:
-        """True once further rows would say little."""
+        """True once there are enough rows."""
         return self.count >= _FITTED
 
     @property
@@ -69,7 +69,7 @@ class InputSample:
 
 @contextmanager
 def sampled(layers: Mapping[str, nn.Module], seed: int) -> Iterator[dict[str, InputSample]]:
-    """Collect what layers read within the block; those that read nothing have no sample."""
+    """Collect the inputs of layers within the block; layers without input have no sample."""
     generator = torch.Generator().manual_seed(seed)
     found: dict[str, InputSample] = {}
 
@@ -90,14 +90,14 @@ def sampled(layers: Mapping[str, nn.Module], seed: int) -> Iterator[dict[str, In
 
 @torch.inference_mode()
 def fitted(weight_OI: Tensor, sample: InputSample, pair: int) -> Int8Weight:
-    """Return the map whose products of the sampled rows are nearest to those of the weight.
+    """Return the int8 form whose products of the sampled rows are nearest to those of the weight.
 
-    Of weights rounded each for itself the best stretch is taken; that one and the next stronger are then tried with
-    weights that make up for one another. Where pairs are to be small, each output takes the best of several steps.
+    The best smoothing for independently rounded weights, and the next stronger one, are then tried with GPTQ. With
+    small pairs, each output takes the best of several steps.
 
     Args:
         weight_OI: The weight.
-        sample: What the layer reads.
+        sample: Inputs of the layer.
         pair: The largest sum of two neighbouring weights of one sign, `ANY_PAIR` or `SMALL_PAIR`.
     """
     rows_RI = sample.rows_RI
@@ -118,7 +118,7 @@ def fitted(weight_OI: Tensor, sample: InputSample, pair: int) -> Int8Weight:
 
 
 def _best_rows(maps: Sequence[Int8Weight], chosen_O: Tensor) -> Int8Weight:
-    """Return the map each of whose outputs is that of the map with this number; all read their inputs alike."""
+    """Combine int8 forms with the same inputs: output o comes from form ``chosen_O[o]``."""
     outputs_O = torch.arange(len(chosen_O))
     codes_OI = torch.stack([each.codes_OI for each in maps])[chosen_O, outputs_O]
     scale_O = torch.stack([each.scale_O for each in maps])[chosen_O, outputs_O]
@@ -128,7 +128,7 @@ def _best_rows(maps: Sequence[Int8Weight], chosen_O: Tensor) -> Int8Weight:
 def _compensated(
     weight_OI: Tensor, shift_I: Tensor, stretch_I: Tensor, sample: InputSample, pair: int
 ) -> Iterator[Int8Weight]:
-    """Yield maps of larger and larger steps, rounded column by column: the next make up for what the outputs lost.
+    """Yield forms of increasing steps, rounded column by column: later columns compensate for earlier ones.
 
     GPTQ (Frantar et al. 2022, arXiv:2210.17323, algorithm 1), columns with the largest inputs first.
     """
@@ -144,9 +144,9 @@ def _compensated(
 
 
 def _in_turn(left_OI: Tensor, step_O: Tensor, order_I: Tensor, factor_II: Tensor, pair: int) -> Tensor:
-    """Return the codes (O, I) of weights in a given order of columns; ``left_OI`` is written to.
+    """Return the codes (O, I) of weights in a given order of columns, overwriting ``left_OI``.
 
-    Of two neighbours the second takes no more than the first has left it.
+    The second weight of a pair is limited by the first.
     """
     codes_OI = torch.zeros_like(left_OI)
     order = order_I.tolist()
@@ -156,7 +156,7 @@ def _in_turn(left_OI: Tensor, step_O: Tensor, order_I: Tensor, factor_II: Tensor
         errors_OI = torch.empty_like(left_OI[:, block])
         for column in range(start, start + errors_OI.shape[1]):
             neighbour = place.get(order[column] ^ 1)
-            # Zero where the neighbour's turn is still to come.
+            # Zero until the neighbour is rounded.
             other_O = codes_OI[:, neighbour] if neighbour is not None else torch.zeros_like(step_O)
             least_O = (-pair - other_O.clamp_max(0)).clamp_min(-LARGEST)
             most_O = (pair - other_O.clamp_min(0)).clamp_max(LARGEST)
@@ -171,20 +171,20 @@ def _in_turn(left_OI: Tensor, step_O: Tensor, order_I: Tensor, factor_II: Tensor
 
 
 def _hessian(shift_I: Tensor, stretch_I: Tensor, sample: InputSample) -> Tensor:
-    """Return the sum of the outer products of inputs as they are multiplied, rounded themselves, in float64."""
+    """Return the sum of the outer products of the rounded inputs in float64."""
     shift_I, sum_I = shift_I.double(), sample.sum_I.double()
     shifted_II = sample.products_II.double() - shift_I[:, None] * sum_I - sum_I[:, None] * shift_I
     shifted_II += sample.count * shift_I[:, None] * shift_I
     hessian_II = shifted_II * stretch_I[:, None] * stretch_I
     stretched_RI = (sample.rows_RI - shift_I.float()) * stretch_I
-    # An error that is equally likely anywhere within a step has a twelfth of its square as variance.
+    # A uniform error within a step has a variance of a twelfth of the squared step.
     noise = ((stretched_RI.amax(1) - stretched_RI.amin(1)) / STEPS).square().mean().double() / 12
     hessian_II.diagonal().add_(noise * max(sample.count, 1) + _DAMPING * hessian_II.diagonal().mean() + 1e-12)
     return hessian_II
 
 
 def _stretches(weight_OI: Tensor, sample: InputSample) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield shifts and stretches (I): first none at all, then more and more."""
+    """Yield shifts and stretches (I), none at first and then stronger ones."""
     none_I = torch.zeros_like(sample.low_I)
     yield none_I, torch.ones_like(none_I)
     weights_I = _above_zero(weight_OI.abs().amax(0))
