@@ -295,7 +295,7 @@ def sequence_sums(
     tokens: int,
     places: Sequence[int] | None = None,
 ) -> NDArray[np.float64]:
-    """Return the sums of each head over held-out sequences (heads, N, 3), see `HeadOutput.sums`.
+    """Return the sums of each head over held-out sequences (heads, N, 3), see `PartOutput.sums`.
 
     Args:
         model: The model, in evaluation mode.
