@@ -65,7 +65,7 @@ def test_the_summary_is_one_object_and_a_finished_run_is_kept(made, tmp_path):
     ("more", "code", "said"),
     [
         (("--layers", 9), 1, "`layers` must be from 1 to 3, the layers of the teacher, got 9"),
-        (("--length", 300), 1, "expected a length from 1 to 18 tokens"),
+        (("--length", 300), 1, "`length` must be from 1 to 18 tokens"),
         (("--dtype", "bfloat16"), 2, "a student is trained in float32"),
         (("--layers", 0), 2, "layers"),
     ],
