@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "bothways"
 # From the ground up. A module may import what stands on a lower line, and nothing beside it on its own line.
 LAYERS = (
     ("errors", "choices"),
-    ("reading", "storage", "progress", "threads", "lazy"),
+    ("reading", "storage", "progress", "threads", "lazy", "interrupts"),
     ("devices", "products"),
     ("packing",),
     ("encoder",),
@@ -78,6 +78,9 @@ OPTIONAL = {
         "onnxruntime",
         "onnxscript",
         "onnx_ir",
+        "mlflow",
+        "trackio",
+        "wandb",
     ),
 }
 # The heads above an encoder, which the rooms of tasks share; it knows none of them.

@@ -10,7 +10,7 @@ from bothways.audit import scan
 from bothways.audit.backdoor.inversion import Inversion, hard_texts, read_vocabulary
 from bothways.audit.backdoor.null_model import NullModel, base_vectors
 from bothways.audit.backdoor.probe import Probe
-from bothways.cli.app import main
+from bothways.cli import main
 
 NAME = "BackdoorTriggerScanner"
 FILLER = [f"w{number}" for number in range(60)]

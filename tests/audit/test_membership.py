@@ -120,7 +120,7 @@ def test_the_command_line_takes_members_and_non_members(learnt_by_heart, tmp_pat
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     options = ["audit", str(folder / "model"), "--non-members", str(tmp_path / "test.jsonl"), "--detectors", NAME]
     assert main(options) == 2
-    assert "--non-members goes with --data" in capsys.readouterr().err
+    assert "--non-members needs --data" in capsys.readouterr().err
     main([*options, "--data", str(tmp_path / "train.jsonl"), "--format", "json", "--quiet"])
     report = json.loads(capsys.readouterr().out)
     assert report["verdict"] == "fail"

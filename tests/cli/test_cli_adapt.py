@@ -41,7 +41,7 @@ def adapted(files, texts, tmp_path_factory):
 def test_the_summary_has_before_and_after(adapted):
     outcome, folder = adapted
     assert outcome.code == 0, outcome.err
-    assert "has no masked language modelling head: a new one is drawn" in outcome.err
+    assert "has no masked LM head: a new one is initialised" in outcome.err
     summary = outcome.json()
     assert summary["output"] == str(folder)
     assert summary["new_head"] is True

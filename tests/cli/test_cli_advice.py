@@ -26,14 +26,15 @@ def cache(monkeypatch, tmp_path):
 
 def test_a_recommendation_names_local_models_then_the_kind_of_model_and_then_models_with_reasons(cache):
     out = call("recommend", "--task", "sentiment", "--constraint", "latency", "--most", 2).out
-    assert out.startswith("Here, without a download:\n")
+    assert out.startswith("Local models:\n")
     assert "\n  google/electra-small-discriminator: electra, " in out
     assert out.index("\nThis machine: ") < out.index("\nclassification: an encoder\n")
     assert "\n1. google/electra-small-discriminator\n   MNLI dev accuracy 81.3" in out
-    assert f"\n   here: commit {COMMIT}\n" in out
+    assert f"\n   local: commit {COMMIT}\n" in out
     assert "\n   estimated here: " in out
     assert (
-        "\n   commit: the download resolves it; get it: bothways models microsoft/deberta-v3-xsmall --download" in out
+        "\n   commit: resolved by the download; download it: bothways models microsoft/deberta-v3-xsmall --download"
+        in out
     )
 
 
@@ -52,7 +53,7 @@ def test_a_recommendation_names_the_commit_and_the_command_to_get_it(cache):
 def test_a_task_for_a_decoder_measures_no_machine(cache, monkeypatch):
     monkeypatch.setattr("bothways.advice.this_machine", lambda: pytest.fail("it was measured"))
     out = call("recommend", "--task", "chat").out
-    assert out.startswith("Here")
+    assert out.startswith("Local models")
     assert "\nchat: a decoder\n" in out
 
 
@@ -79,8 +80,8 @@ def test_a_model_whose_weights_are_a_pickle_says_how_to_fetch_it(cache):
     ("words", "said"),
     [
         (("--download",), "needs the name"),
-        (("roberta-base", "--revision", COMMIT), "give --download too"),
-        (("roberta-base", "--allow-pickle"), "give --download too"),
+        (("roberta-base", "--revision", COMMIT), "--revision and --allow-pickle need --download"),
+        (("roberta-base", "--allow-pickle"), "--revision and --allow-pickle need --download"),
         (("roberta-base", "--download", "--family", "bert"), "no --family"),
     ],
 )

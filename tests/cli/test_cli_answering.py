@@ -9,7 +9,7 @@ import pytest
 from command_line import call, evaluated, write_jsonl
 
 from answering_cases import questions
-from bothways.cli.terminal import six_digits
+from bothways.cli.printing import six_digits
 from bothways.tasks import QuestionAnswerer
 
 
@@ -196,12 +196,12 @@ def test_other_models_answer_no_questions(qa, run):
     assert "--max-answer-tokens can be given for models that answer questions" in outcome.err
     outcome = call("predict", run, "w6 w8", "--context", "c")
     assert outcome.code == 2
-    assert "this model reads no --context" in outcome.err
+    assert "this model does not read --context" in outcome.err
     _, answerer = qa
     for words, said in (
         (["w5"], "wants two texts, a question and its context"),
         (["w5", "w6", "--labels", "yes", "no"], "which has no labels"),
-        (["w5", "w6", "--label", "kind"], "this model reads no --label"),
+        (["w5", "w6", "--label", "kind"], "this model does not read --label"),
     ):
         outcome = call("predict", answerer, *words)
         assert outcome.code == 2, outcome.err

@@ -92,10 +92,10 @@ def test_triggers_and_clean_texts_that_are_none_are_refused(given, tmp_path):
     blank.write_text("\n \n")
     rows.write_text('{"text": "w5 w6"}\n')
     for options, code, said in (
-        (("--triggers", blank), 2, "no lines with text"),
+        (("--triggers", blank), 2, "got only empty lines"),
         (("--triggers", tmp_path / "nowhere.txt"), 1, "nowhere.txt"),
-        (("--data", rows, "--clean-texts", blank), 2, "no lines with text"),
-        (("--clean-texts", rows), 2, "goes with --data"),
+        (("--data", rows, "--clean-texts", blank), 2, "got only empty lines"),
+        (("--clean-texts", rows), 2, "--clean-texts needs --data"),
     ):
         outcome = call("audit", MODEL, *options)
         assert (outcome.code, said in outcome.err) == (code, True), outcome.err

@@ -26,7 +26,7 @@ def test_texts_are_shown_piece_by_piece_for_each_tokenizer(files, other):
     assert f"{files / 'tiny'} 2 w6 w8" in lines
     assert f"{other} 4 w ##6 w ##8" in lines
     assert f"{other} 4 2.00 1.00 0.00% 0.00% 8 37.5%" in lines
-    assert lines.index("Words of most pieces") < lines.index(f"{other} w6 2 w ##6")
+    assert lines.index("Words with the most pieces") < lines.index(f"{other} w6 2 w ##6")
 
 
 def test_json_has_pieces_and_numbers(files, other):
@@ -64,14 +64,14 @@ def test_control_characters_do_not_reach_the_terminal(files, other):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["w6", "--compare", "{tiny}"], "at least two models"),
-        (["w6", "--compare", "{tiny}", "{tiny}"], "each named once"),
+        (["w6", "--compare", "{tiny}"], "at least two different models"),
+        (["w6", "--compare", "{tiny}", "{tiny}"], "at least two different models"),
         (["--compare", "{tiny}", "{other}"], "nothing to read"),
-        (["w6", "--compare", "{tiny}", "{other}", "--data", "-"], "not both"),
-        (["w6", "--compare", "{tiny}", "{other}", "--max-length", "9"], "no part in a comparison"),
+        (["w6", "--compare", "{tiny}", "{other}", "--data", "-"], "got both"),
+        (["w6", "--compare", "{tiny}", "{other}", "--max-length", "9"], "do not go with --compare"),
         (["w6", "--compare", "{tiny}", "{other}", "--revision", "0" * 40], "NAME@COMMIT"),
         (["w6", "--compare"], "got none"),
-        ([], "give a model"),
+        ([], "expected a model"),
     ],
     ids=str,
 )

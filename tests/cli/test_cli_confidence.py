@@ -9,7 +9,7 @@ from command_line import call, rows, write_jsonl
 from sklearn.metrics import roc_auc_score
 
 from bothways import open_trained
-from bothways.cli.terminal import six_digits
+from bothways.cli.printing import six_digits
 from bothways.errors import OutOfDisk
 from bothways.tasks.heads.training import CROSS_VALIDATED
 from contract_cases import rows as few_rows

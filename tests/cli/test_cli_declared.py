@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 from command_line import call
 
-from bothways.cli.declared import attribute_docs, given_of, group_of, options_of
+from bothways.cli.options import attribute_docs, given_of, group_of, options_of
 from bothways.tasks.registry import SPECS
 
 
@@ -17,7 +17,7 @@ class Base:
     """A base.
 
     Attributes:
-        rate: How fast, see `bothways.tasks`: ``0.5`` is
+        rate: How fast: ``0.5`` is
             usual.
     """
 

@@ -138,10 +138,10 @@ def test_a_few_texts_make_a_classifier_above_an_embedder(tmp_path):
     [
         ("scored", ["--score", "score", "--label", "label"], "expected columns of one kind of rows"),
         ("scored", ["--loss", "ranking"], "the ranking loss learns from pairs or triplets or labelled texts"),
-        ("scored", ["--margin", 1], "--margin is no setting of the cosent loss, which has: --scale"),
-        ("scored", ["--symmetric"], "--symmetric is no setting"),
+        ("scored", ["--margin", 1], "the cosent loss has no setting --margin; it has --scale"),
+        ("scored", ["--symmetric"], "loss has no setting --symmetric"),
         ("scored", ["--matryoshka", 24, 25], "between 1 and 24, got 25"),
-        ("labelled", ["--teacher", "x", "--loss", "ranking"], "does not go with --loss"),
+        ("labelled", ["--teacher", "x", "--loss", "ranking"], "drop --loss"),
         ("labelled", ["--teacher", "x", "--score", "score"], "with a teacher, which wants texts"),
     ],
 )

@@ -102,7 +102,7 @@ def test_an_output_that_is_there_is_replaced_on_request_only_where_it_is_an_ense
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "two members or more"),
+        ([], "at least 2 models, got 1"),
         (["--method", "stacked"], "--calibrate"),
         (["--method", "median"], 'Choose from: "mean"'),
     ],

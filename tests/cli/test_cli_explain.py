@@ -49,7 +49,7 @@ def test_the_suffix_says_what_is_written(run, tmp_path, suffix):
 def test_of_an_encoder_without_a_task_attention_alone_is_shown(files, tmp_path):
     outcome = explained(files / "tiny", TEXT, "--output", tmp_path / "page.html")
     assert outcome.code == 0, outcome.err
-    assert "not shown: words, for this model has no task" in outcome.err
+    assert "not shown: words, since this model has no task" in outcome.err
     assert explained(files / "tiny", TEXT, "--label", "odd").code == 1
 
 
@@ -57,14 +57,14 @@ def test_of_an_encoder_without_a_task_attention_alone_is_shown(files, tmp_path):
     ("words", "message"),
     [
         ((), "nothing to explain"),
-        (("  ",), "something to see"),
+        (("  ",), "visible text"),
         ((TEXT, "--output", "page.pdf"), "must end in one of .html"),
         ((TEXT, "--label", "third"), "expected a label of 'even', 'odd', got 'third'"),
-        ((TEXT, "--tag", "O"), "--tag goes with --word"),
+        ((TEXT, "--tag", "O"), "--tag needs --word"),
         ((TEXT, "--word", "1"), "expected Label or None"),
         ((TEXT, "--answer", "w99"), "--answer must be a part of the context"),
-        ((TEXT, "--label", "odd", "--choice", "1"), "name one thing to explain"),
-        ((TEXT, TEXT), "one is explained at a time, got 2"),
+        ((TEXT, "--label", "odd", "--choice", "1"), "expected one of --label"),
+        ((TEXT, TEXT), "explains one at a time, got 2"),
         ((TEXT, "--task", "news"), "model of one task"),
         ((TEXT, "--method", "magic"), "integrated-gradients"),
     ],

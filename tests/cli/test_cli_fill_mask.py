@@ -73,9 +73,9 @@ def test_what_was_not_read_is_said(masked):
     assert "not read" not in whole.out + whole.err
     long = call("fill-mask", masked, "w5 [MASK]", "w5 [MASK]" + " w6" * 15)
     assert long.code == 0
-    assert "not read of text 2, which is too long: 1 token." in long.err
+    assert "text 2 is too long: 1 token not read." in long.err
     cut = call("fill-mask", masked, "w5" + " w6" * 19, "--pseudo-likelihood", "--on-overflow", "truncate", "--quiet")
-    assert "not read of text 1, which is too long: 4 tokens." in cut.err
+    assert "text 1 is too long: 4 tokens not read." in cut.err
 
 
 def test_a_text_without_tokens_has_no_perplexity(masked):
@@ -88,11 +88,11 @@ def test_a_text_without_tokens_has_no_perplexity(masked):
     ("words", "said"),
     [
         ((), "nothing to read"),
-        (("w5 [MASK]", "--data", "x.jsonl"), "not both"),
+        (("w5 [MASK]", "--data", "x.jsonl"), "got both"),
         (("w5 [MASK]", "--top", 0), "top"),
         (("w5 [MASK]", "--words", "w6", "--max-pieces", 2), "leave max_pieces out"),
-        (("w5 [MASK]", "--whole-words"), "goes with --pseudo-likelihood"),
-        (("w5 [MASK]", "--output", "x.jsonl"), "goes with --data"),
+        (("w5 [MASK]", "--whole-words"), "needs --pseudo-likelihood"),
+        (("w5 [MASK]", "--output", "x.jsonl"), "--output needs --data"),
         (("w5 [MASK]", "--max-length", 40), "between 1 and the model's 18"),
     ],
 )

@@ -104,6 +104,6 @@ def test_what_cannot_be_scored_is_said(judged, words, code, said):
 
 
 def test_a_ranking_needs_files_that_differ(judged):
-    for words, said in (((), "nothing to rank"), ((judged / "A.jsonl", judged / "A.jsonl"), "given twice")):
+    for words, said in (((), "nothing to rank"), ((judged / "A.jsonl", judged / "A.jsonl"), "got one twice")):
         found = call("judge", "rank", *words, "--judge", judged / "judge", "--labels", judged / "gold.jsonl")
         assert (found.code, said in found.err) == (2, True)

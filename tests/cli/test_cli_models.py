@@ -49,7 +49,7 @@ def test_a_card_in_json_has_scores_with_metric_split_and_source():
     ("words", "code", "said"),
     [
         (("bert-base-uncasd",), 1, "google-bert/bert-base-uncased"),
-        (("roberta-base", "--family", "roberta"), 2, "not both"),
+        (("roberta-base", "--family", "roberta"), 2, "got both"),
     ],
 )
 def test_a_model_that_cannot_be_shown_is_a_clear_error(words, code, said):

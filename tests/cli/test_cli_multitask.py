@@ -128,7 +128,7 @@ def test_a_task_that_is_not_there_is_bad_usage(multi, run, task_files):
     assert call("predict", run, "w5", "--task", "mood").code == 2
     labels = call("evaluate", folder, "--data", task_files / "both.jsonl", "--label", "label")
     assert labels.code == 2
-    assert "reads no --label" in labels.err
+    assert "does not read --label" in labels.err
 
 
 @pytest.mark.parametrize("more", [["--sampling", "uniform"], ["--sampling", "temperature", "--temperature", 3]])
@@ -145,13 +145,13 @@ def test_sampling_and_merging_can_be_chosen(files, task_files, tmp_path, more):
         (["--task", "=x.jsonl"], "--task must be NAME=FILE"),
         (["--task", "third=x.jsonl:text"], "FILE, FILE:TEXT:LABEL or FILE:TEXT:LABEL:TARGET"),
         (["--task", "third=x.jsonl::label"], "FILE, FILE:TEXT:LABEL or FILE:TEXT:LABEL:TARGET"),
-        (["--task", "third=x.jsonl:text:label:pairs"], "one of single, multi, regression, tagging, but it is 'pairs'"),
-        (["--task", "topic=x.jsonl:text:label"], "a name of its own"),
+        (["--task", "third=x.jsonl:text:label:pairs"], "one of single, multi, regression, tagging, got 'pairs'"),
+        (["--task", "topic=x.jsonl:text:label"], "a different name for each task"),
         (["--task", "a/b=x.jsonl:text:label"], "letters, digits"),
         (["--validation", "mood=x.jsonl"], "'mood', but the tasks are sentiment, topic"),
         (["--sampling", "temperature", "--temperature", 0.5], "from 1 on"),
-        (["--temperature", 3], "--temperature goes with --sampling temperature"),
-        (["--sampling", "uniform", "--temperature", 2], "--temperature goes with --sampling temperature"),
+        (["--temperature", 3], "--temperature needs --sampling temperature"),
+        (["--sampling", "uniform", "--temperature", 2], "--temperature needs --sampling temperature"),
         (["--merge", "median"], "median"),
     ],
 )

@@ -13,7 +13,7 @@ def test_a_plan_says_what_a_published_run_takes():
     for words in (
         "RoBERTa base, as published, on 8 x H100",
         "500,000 of 8,000 sequences of 512 tokens: 2.05 trillion tokens",
-        "48.1 x those of bert, or 15.6 x with all sequences counted as of 512 tokens",
+        "48.1 x those of bert, or 15.6 x if all sequences count as 512 tokens",
         "assumes 40% of 989 TFLOP/s",
         "accumulated in an update",
     ):
@@ -61,7 +61,7 @@ def test_this_machine_is_the_default():
         (("bert", "--hardware", "3 x Z80"), "Known are: T4"),
         (("bert", "--scale", "huge"), '"published"'),
         (("bert", "--hardware", "A100", "--length", 1024), "at most 512 tokens"),
-        (("bert", "--updates", 4, "--tokens", "5k"), "give one of them"),
+        (("bert", "--updates", 4, "--tokens", "5k"), "expected --updates or --tokens"),
         (("bert", "--tokens", "many"), "a number of tokens such as 50M"),
         (("bert", "--batch-from", 999, "--batch-warmup-updates", 9), "at least the 999 sequences"),
         (("bert", "--updates", 9, "--batch-from", 2, "--batch-warmup-updates", 99), "grows over 99 updates"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from command_line import call, rows, write_jsonl
 
-from bothways.cli.terminal import six_digits
+from bothways.cli.printing import six_digits
 from bothways.data import read_rows
 from bothways.errors import EmptyInput, InvalidInput
 from bothways.tasks import TextClassifier

@@ -20,8 +20,7 @@ from command_line import call, write_jsonl
 from bothways import choices
 from bothways.advice import cards, ranking
 from bothways.cli import main
-from bothways.cli.app import build_app
-from bothways.cli.help import joined
+from bothways.cli.app import build_app, joined
 from bothways.compose.ensembles import combining
 from bothways.data import formats
 from bothways.devices import DTYPES
@@ -215,11 +214,11 @@ def test_modules_have_their_choices_from_one_place(module, name):
         (["predict", "x", "text", "--max-length", "many"], 'unable to convert "many" into int'),
         (["models", "--family", "gpt"], 'Choose from: "bert"'),
         (["predict", "x"], "give texts, or --data"),
-        (["predict", "x", "text", "--data", "y"], "not both"),
+        (["predict", "x", "text", "--data", "y"], "got both"),
         (["export", "x", "--format", "tflite", "--output", "y"], 'Choose from: "onnx"'),
         (["export", "x", "--format", "onnx", "--head", "classifier", "--output", "y"], 'Choose from: "masked_lm"'),
         (["export", "x", "--format", "onnx", "--dtype", "float16", "--output", "y"], "written in float32"),
-        (["embed", "x", "--data", "y", "--output", "-"], "not written to standard output"),
+        (["embed", "x", "--data", "y", "--output", "-"], "cannot be written to standard output"),
         (["embed", "x", "--data", "y", "--output", "v.txt"], "must end in .npy, .jsonl or .jsonl.gz"),
         (["embed", "x", "--data", "y.jsonl", "--output", "./y.jsonl"], "the same file"),
         (["predict", "x", "--data", "y.jsonl", "--output", "./y.jsonl"], "the same file"),
@@ -402,7 +401,7 @@ def test_a_standard_output_that_takes_no_more_is_a_clear_failure(run, words):
             timeout=120,
         )
     assert done.returncode == 1
-    assert done.stderr.startswith("error: standard output cannot be written: No space left on device")
+    assert done.stderr.startswith("error: cannot write to standard output: No space left on device")
     assert done.stderr.count("\n") == 1
 
 

@@ -127,7 +127,7 @@ def test_a_resumed_run_replaces_only_what_its_interruption_left(files, run, tmp_
     shutil.copytree(run, output)
     outcome = call(*words, "--resume")
     assert outcome.code == 1
-    assert "it is not what the unfinished run left there" in outcome.err
+    assert "is not what the unfinished run left there" in outcome.err
     assert (output / "bothways.json").read_bytes() == (run / "bothways.json").read_bytes()
     assert call(*words, "--resume", "--overwrite").code == 0
     assert (output / "bothways.json").read_bytes() != (run / "bothways.json").read_bytes()
@@ -267,7 +267,7 @@ def test_ctrl_c_without_validation_saves_the_weights_as_far_as_they_came(few, tm
     in_update(3, ctrl_c)  # of two in an epoch
     outcome = call(*few)
     assert outcome.code == 130, outcome.err
-    assert "has the weights after update 3, in epoch 2 of 3. Run the same command with --resume" in outcome.err
+    assert "holds the weights after update 3, in epoch 2 of 3. Run the same command with --resume" in outcome.err
     assert call("evaluate", tmp_path / "run", "--data", tmp_path / "few.jsonl", "--resamples", 5).code == 0
     assert call(*few, "--resume").code == 0
     assert names(tmp_path) == ["few.jsonl", "run"]
@@ -284,7 +284,7 @@ def test_ctrl_c_after_the_last_update_saves_the_whole_model(few, tmp_path, monke
     monkeypatch.setattr(loop._Run, "_keep", pressed)
     outcome = call(*few, *more)
     assert outcome.code == 130, outcome.err
-    assert "has the last epoch, 3." in outcome.err
+    assert "holds the last epoch, 3." in outcome.err
     assert ("--resume" in outcome.err) == (not more)
     assert call("evaluate", tmp_path / "run", "--data", tmp_path / "few.jsonl", "--resamples", 5).code == 0
 
@@ -313,7 +313,7 @@ def test_sigterm_ends_a_training_as_ctrl_c_does(files, tmp_path):
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=100)
     assert process.returncode == 128 + signal.SIGTERM, said
-    assert "has the epoch kept so far" in said
+    assert "holds the epoch kept so far" in said
     assert "--resume" in said
     assert call("predict", tmp_path / "run", "w6 w8").code == 0
     assert names(tmp_path) == ["run", "run.checkpoints"]
@@ -409,7 +409,7 @@ def test_a_training_that_diverges_saves_the_epoch_that_it_kept(files, tmp_path, 
     outcome = call(*words, "--json")
     assert outcome.code == 1
     assert "the loss of update 8 is nan" in outcome.err
-    assert f"{tmp_path / 'run'} has the epoch kept before that, " in outcome.err
+    assert f"{tmp_path / 'run'} holds the epoch kept before that, " in outcome.err
     assert "update 8" in outcome.json()["diverged"]
     saved = json.loads((tmp_path / "run" / "bothways.json").read_text())
     assert saved["calibration"] is not None
@@ -425,7 +425,7 @@ def test_a_training_without_validation_that_diverges_saves_its_latest_epoch(few,
     poison(monkeypatch, EmbeddingObjective, 5)
     outcome = call(*few, *more)
     assert outcome.code == 1
-    assert "has the epoch kept before that, 2." in outcome.err
+    assert "holds the epoch kept before that, 2." in outcome.err
     assert call("evaluate", tmp_path / "run", "--data", tmp_path / "few.jsonl", "--resamples", 5).code == 0
 
 
@@ -451,5 +451,5 @@ def test_a_diverged_model_that_could_not_be_saved_is_saved_by_resuming(files, tm
     poison(monkeypatch, WindowObjective, 1)
     outcome = call(*words, "--resume")
     assert outcome.code == 1
-    assert f"{tmp_path / 'run'} has the epoch kept before that, 1." in outcome.err
+    assert f"{tmp_path / 'run'} holds the epoch kept before that, 1." in outcome.err
     assert names(tmp_path) == ["run"]

@@ -468,7 +468,7 @@ def test_a_model_is_judged_by_how_it_ranks_candidates(files, tmp_path):
     [
         (["--relevant", "yes"], "--task ranking"),
         (["--task", "ranking", "--report", "page.html"], "do not go with --task ranking"),
-        (["--task", "ranking", "--tokens", "words"], "reads no --tokens"),
+        (["--task", "ranking", "--tokens", "words"], "does not read --tokens"),
     ],
 )
 def test_options_that_do_not_go_with_candidates_are_bad_usage(files, tmp_path, words, expected):

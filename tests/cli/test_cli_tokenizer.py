@@ -23,7 +23,7 @@ def train(data, output, *more):
 def test_a_trained_tokenizer_is_read_by_tokenize_and_compared(kind, data, tmp_path):
     outcome = train(data, tmp_path / "tok", "--kind", kind)
     assert outcome.code == 0, outcome.err
-    assert "(400 were asked for: the texts have no more) from 30 documents" in outcome.err
+    assert ", fewer than 400 as the texts have no more, from 30 documents" in outcome.err
     assert "next: bothways tokenize" in outcome.err
     (shown,) = call("tokenize", tmp_path / "tok", "the cat", "--json").lines()
     assert shown["tokens"][0] == "[CLS]"

@@ -343,7 +343,7 @@ def test_ctrl_c_while_the_last_checkpoint_is_written_ends_as_interrupted(files, 
         patch.setattr(state.CheckpointFolder, "save", pressed)
         outcome = call(*words_of(files, tmp_path / "run"))
     assert outcome.code == 130
-    assert "has the epoch kept so far, 1. Run the same command with --resume to continue." in outcome.err
+    assert "holds the epoch kept so far, 1. Run the same command with --resume to continue." in outcome.err
     assert call("predict", tmp_path / "run", "w6 w8").code == 0
     assert call(*words_of(files, tmp_path / "run", "--resume")).code == 0
     assert [path.name for path in tmp_path.iterdir()] == ["run"]

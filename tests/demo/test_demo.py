@@ -103,7 +103,7 @@ def made(minilm_folder, tmp_path_factory):
     for package in ("faiss", "altair", "vl_convert"):
         pytest.importorskip(package)
     output, lines = tmp_path_factory.mktemp("made") / "demo run", []
-    path = produce(output, DemoSettings(epochs=1, rows=ROWS, resamples=50), lines.append)
+    path = produce(output, DemoSettings(epochs=1, epochs_of_two_labels=1, rows=ROWS, resamples=50), lines.append)
     assert path == output / "report.html"
     return output, lines
 

@@ -8,10 +8,10 @@ import pytest
 from pretraining_cases import tiny
 
 from bothways.errors import InvalidInput
+from bothways.interrupts import Interrupts
 from bothways.objectives.streams import BatchGrowth
 from bothways.pretraining.pretrainer import Pretrainer
 from bothways.pretraining.recipes import RECIPES, BatchWarmup, scaled
-from bothways.training.interrupts import Interrupts
 from bothways.training.schedules import LinearDecay, rate_fraction, warmup_updates
 
 QUICK = {"batch_size": 8, "show_progress": False, "precision": "float32"}

@@ -13,11 +13,11 @@ from bothways import TextClassifier, load
 from bothways.data.shards import ShardSource, TokenCorpus, write_shards
 from bothways.errors import InvalidInput, NotFitted, OutputExists
 from bothways.families import FAMILIES
+from bothways.interrupts import Interrupts
 from bothways.objectives.streams import PhasedStream
 from bothways.pretraining.pretrainer import GENERATOR, Pretrainer
 from bothways.pretraining.recipes import RECIPES, MaskedLanguageModelling, scaled
 from bothways.pretraining.runs import course_options
-from bothways.training.interrupts import Interrupts
 from everyday import some_of
 
 HEADS = {

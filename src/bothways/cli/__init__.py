@@ -1,8 +1,8 @@
-"""The command line. One file for each command: parse, call, print.
+"""The command line: each command parses its options, calls the library and prints.
 
 Nothing here imports torch, NumPy or another heavy package before a command runs, so that ``--help`` answers at once.
 """
 
-from bothways.cli.app import main
+from bothways.cli.program import main
 
 __all__ = ["main"]

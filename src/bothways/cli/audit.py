@@ -1,6 +1,8 @@
-"""``bothways audit``: whether a model may be trusted, with evidence."""
+"""``bothways audit`` and ``bothways audit-data``: the risks of a model, and of its training data."""
 
+import json as json_format
 import shlex
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,22 +10,25 @@ from cyclopts import Parameter
 
 from bothways.choices import AuditFormat, Format, SeverityName
 from bothways.cli.options import (
-    HERE,
+    ANY_MODEL,
     File,
     Flag,
     ModelOptions,
     PositiveFloat,
+    Quiet,
     WholeNumber,
-    bad_usage,
+    as_usage_error,
+    command,
+    spelled,
     usage_error,
 )
-from bothways.cli.terminal import note
+from bothways.cli.printing import counted, note
 
 if TYPE_CHECKING:
     from bothways.audit import AuditReport
     from bothways.audit.context import AuditSettings
 
-EXAMPLE = """\
+_EXAMPLE = """\
 Examples:
   bothways audit runs/news
   bothways audit runs/news --data test.jsonl.gz --format json
@@ -39,88 +44,126 @@ Detectors:
   ModelProvenanceChecker        files, signature, claims; loads no torch
   ClassifierConfidenceAnalyzer  calibration, confidence on foreign texts
   BehaviorConsistencyValidator  answers under edits that keep the meaning
-  AdversarialRobustness         answers under edits that attack them
+  AdversarialRobustness         answers under adversarial edits
   EmbeddingShiftDetector        attacks and outlier words by hidden states
-  ContextInjection              what one inserted sentence does
-  MembershipInferenceAuditor    whether answers give training rows away
-  BackdoorTriggerScanner        words that turn every answer
+  ContextInjection              the effect of one inserted sentence
+  MembershipInferenceAuditor    leakage of training rows
+  BackdoorTriggerScanner        words that flip every answer
 
-Exit code: 0; 1 where a finding is as bad as --fail-on says; 3 where a detector
+Exit code: 0; 1 if a finding is at least as severe as --fail-on; 3 if a detector
 crashed or none ran."""
 
-_FOUND, _NO_ANSWER = 1, 3
+_FAILED, _NO_VERDICT = 1, 3
 _SUFFIXES: dict[str, AuditFormat] = {".json": "json", ".sarif": "sarif", ".html": "html", ".htm": "html"}
 
+DataFormat = Annotated[Format | None, Parameter(help="Format of the data, if the file names do not show it.")]
 
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class AuditInputs:
+    """Inputs of an audit besides the model."""
+
+    data: File | None = None
+    """Rows of the model's domain, with or without labels; more detectors can run with them."""
+    non_members: File | None = None
+    """Rows not used in training; --data must hold training rows. Tests for membership leakage."""
+    triggers: File | None = None
+    """Text file of suspected trigger words and phrases, one a line, to try along with the known ones."""
+    clean_texts: File | None = None
+    """Untampered texts like the data, as rows or, in a .txt file, one a line. Tests whether words of the data shift the
+    hidden states more than theirs do."""
+    reference: str | None = None
+    """A clean model to compare with: the encoder that this one was fine-tuned from, or one of its task."""
+    text: str | None = None
+    """Column of the texts. Default: as in training."""
+    label: str | None = None
+    """Column of the labels. Default: as in training."""
+    data_format: DataFormat = None
+    public_key: Path | None = None
+    """The signer's key, as PEM; the model must have their signature."""
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns that were named."""
+        return {key: value for key, value in {"text": self.text, "label": self.label}.items() if value is not None}
+
+    def check(self) -> None:
+        """Raise a usage error for inputs that need ``--data``."""
+        if self.non_members is not None and self.data is None:
+            raise usage_error("--non-members needs --data, with rows that the model was trained on.")
+        if self.clean_texts is not None and self.data is None:
+            raise usage_error("--clean-texts needs --data, with the texts to test.")
+
+    def settings(self) -> "AuditSettings":
+        """Read the further inputs of detectors, by name.
+
+        Raises:
+            CycloptsError: A file of texts is empty.
+            InvalidInput: A file cannot be read.
+        """
+        from bothways.data import read_rows
+
+        settings: AuditSettings = {}
+        if self.public_key is not None:
+            settings["public_key"] = str(self.public_key)
+        if self.non_members is not None:
+            settings["non_members"] = list(read_rows(self.non_members, format=self.data_format))
+        if self.triggers is not None:
+            settings["triggers"] = _lines(self.triggers)
+        if self.clean_texts is not None:
+            plain = Path(self.clean_texts.lower().removesuffix(".gz")).suffix == ".txt"
+            settings["clean_texts"] = _lines(self.clean_texts) if plain else list(read_rows(self.clean_texts))
+        return settings
+
+
+NOTHING_ELSE = AuditInputs()
+
+
+@command(_EXAMPLE)
 def audit(
     run: str,
     /,
     *,
-    data: File | None = None,
-    non_members: File | None = None,
-    triggers: File | None = None,
-    clean_texts: File | None = None,
-    reference: str | None = None,
+    inputs: AuditInputs = NOTHING_ELSE,
     detectors: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     report_format: Annotated[AuditFormat | None, Parameter(name="--format")] = None,
     output: Path | None = None,
     fail_on: SeverityName = "high",
-    text: str | None = None,
-    label: str | None = None,
-    data_format: Format | None = None,
-    public_key: Path | None = None,
     time_limit: PositiveFloat = 600.0,
     seed: WholeNumber = 0,
-    quiet: Flag = False,
-    model: ModelOptions = HERE,
+    quiet: Quiet = False,
+    model: ModelOptions = ANY_MODEL,
 ) -> int:
     """Audit a model: files, backdoors, behaviour, confidence and leaks.
 
     Args:
         run: Folder or name of a model.
-        data: Rows that the model is meant for, with labels or without; more detectors can run with them.
-        non_members: Rows of the same kind that the model was not trained on, with those that it was trained on as the
-            data: whether its answers give its training rows away.
-        triggers: Text file of words and phrases, one a line, that may turn its answers; they are tried with the known
-            ones.
-        clean_texts: Texts of the same kind as the data that nobody has tampered with, as rows or, in a .txt file, one
-            a line: whether words of the data turn the hidden states more than theirs do.
-        reference: A clean model to compare with: the encoder that this one was fine-tuned from, or one of its task.
-        detectors: Names of detectors, all whose needs are met when left out.
-        report_format: text, json, sarif (2.1.0) or html. Default: as the output's name says, else text.
+        detectors: Names of detectors. Default: all that can run with these inputs.
+        report_format: text, json, sarif (2.1.0) or html. Default: by the name of the output, else text.
         output: Write the report to this file instead of standard output.
-        fail_on: The mildest severity that makes the exit code 1.
-        text: Column of the texts, where it is not that of the training.
-        label: Column of the labels, where it is not that of the training.
-        data_format: Format of the data, where the name does not say it.
-        public_key: Key of the signer, as PEM; the model's signature has to be theirs.
-        time_limit: Seconds that each detector may take.
-        seed: Seed of every random choice.
-        quiet: Show no progress.
-        model: How the model is found and where it runs.
+        fail_on: The lowest severity that makes the exit code 1.
+        time_limit: Seconds per detector.
+        seed: Seed of all random choices.
     """
     from bothways.audit import Severity, scan
     from bothways.audit.registry import detectors_named
     from bothways.data import read_rows
 
-    wanted = _format(report_format, output)
+    chosen_format = _format(report_format, output)
     names = None if detectors is None else [name for each in detectors for name in each.split(",") if name]
-    with bad_usage():
+    with as_usage_error():
         detectors_named(names)
-    if non_members is not None and data is None:
-        raise usage_error("--non-members goes with --data: the rows that the model was trained on.")
-    if clean_texts is not None and data is None:
-        raise usage_error("--clean-texts goes with --data: the texts that are judged by the clean ones.")
-    settings = _settings(public_key, non_members, triggers, clean_texts, data_format)
+    inputs.check()
     report = scan(
         run,
-        None if data is None else list(read_rows(data, format=data_format)),
-        reference,
+        None if inputs.data is None else list(read_rows(inputs.data, format=inputs.data_format)),
+        inputs.reference,
         names,
         seed=seed,
         time_limit=time_limit,
-        columns={key: value for key, value in {"text": text, "label": label}.items() if value is not None},
-        settings=settings,
+        columns=inputs.columns,
+        settings=inputs.settings(),
         open_options={
             "device": model.device,
             "dtype": model.in_full.dtype,
@@ -130,86 +173,50 @@ def audit(
         },
         show_progress=False if quiet else None,
     )
-    given: dict[str, object] = {"--data": data, "--reference": reference, "--text": text, "--label": label}
-    given |= {"--non-members": non_members, "--triggers": triggers, "--clean-texts": clean_texts}
-    given |= {"--detectors": names and ",".join(names), "--public-key": public_key, "--seed": seed}
-    given |= {"--time-limit": f"{time_limit:g}"}
-    options = [part for key, value in given.items() if value is not None for part in (key, str(value))]
-    _write(report, wanted, output, shlex.join(["bothways", "audit", run, *options]))
+    given: dict[str, object] = {**asdict(inputs), "data_format": None, "detectors": names and ",".join(names)}
+    given |= {"seed": seed, "time_limit": f"{time_limit:g}"}
+    options = [part for key, value in given.items() if value is not None for part in (spelled(key), str(value))]
+    _write(report, chosen_format, output, shlex.join(["bothways", "audit", run, *options]))
     if report.at_least(Severity.of(fail_on)):
-        return _FOUND
-    return _NO_ANSWER if report.verdict == "error" else 0
-
-
-def _settings(
-    public_key: Path | None,
-    non_members: str | None,
-    triggers: str | None,
-    clean_texts: str | None,
-    data_format: Format | None,
-) -> "AuditSettings":
-    """Return the further inputs of single detectors.
-
-    Raises:
-        CycloptsError: A file of triggers has none.
-        InvalidInput: A file cannot be read.
-    """
-    from bothways.data import read_rows
-
-    settings: AuditSettings = {}
-    if public_key is not None:
-        settings["public_key"] = str(public_key)
-    if non_members is not None:
-        settings["non_members"] = list(read_rows(non_members, format=data_format))
-    if triggers is not None:
-        settings["triggers"] = _lines(triggers)
-    if clean_texts is not None:
-        plain = Path(clean_texts.lower().removesuffix(".gz")).suffix == ".txt"
-        settings["clean_texts"] = _lines(clean_texts) if plain else list(read_rows(clean_texts))
-    return settings
+        return _FAILED
+    return _NO_VERDICT if report.verdict == "error" else 0
 
 
 def _lines(path: str) -> list[str]:
     from bothways.data import read_rows
 
     lines = [str(row.values["text"]).strip() for row in read_rows(path, format="txt")]
-    kept = [line for line in lines if line]
-    if not kept:
-        raise usage_error(f"{path} has no lines with text: expected one a line.")
+    if not (kept := [line for line in lines if line]):
+        raise usage_error(f"expected one text a line in {path}, got only empty lines.")
     return kept
 
 
 def _format(given: AuditFormat | None, output: Path | None) -> AuditFormat:
-    if given is not None:
-        wanted = given
-    elif output is None:
-        wanted = "text"
-    else:
-        wanted = _SUFFIXES.get(output.suffix.lower(), "text")
-    if wanted == "html" and output is None:
-        raise usage_error("a page of HTML goes to a file: name it with --output.")
-    if wanted == "html":
+    """Return the format of the report, checked before the audit."""
+    chosen = given or ("text" if output is None else _SUFFIXES.get(output.suffix.lower(), "text"))
+    if chosen == "html":
         from bothways.report.drawing import require_extra
 
+        if output is None:
+            raise usage_error("an HTML page needs a file: name it with --output.")
         require_extra("a report")
     if output is not None:
         from bothways.storage import check_file_writable
 
         check_file_writable(output)
-    return wanted
+    return chosen
 
 
-def _write(report: "AuditReport", wanted: AuditFormat, output: Path | None, command: str) -> None:
-    """Write the report to the output, whole or not at all, or print it."""
-    import json
-
+def _write(report: "AuditReport", chosen: AuditFormat, output: Path | None, command: str) -> None:
+    """Write the report to the output, or print it."""
     from bothways.audit.formats import as_sarif, as_text
+    from bothways.storage import new_file
 
-    if wanted == "json":
-        written = json.dumps(report.to_dict(), ensure_ascii=False, indent=2)
-    elif wanted == "sarif":
-        written = json.dumps(as_sarif(report), ensure_ascii=False, indent=2)
-    elif wanted == "html":
+    if chosen == "json":
+        written = json_format.dumps(report.to_dict(), ensure_ascii=False, indent=2)
+    elif chosen == "sarif":
+        written = json_format.dumps(as_sarif(report), ensure_ascii=False, indent=2)
+    elif chosen == "html":
         from bothways.report import render
         from bothways.report.audit import audit_page
 
@@ -219,9 +226,73 @@ def _write(report: "AuditReport", wanted: AuditFormat, output: Path | None, comm
     if output is None:
         print(written)
         return
-    from bothways.storage import new_file
-
     with new_file(output) as file:
         file.write(written + "\n")
     note(f"wrote {output}")
     note(f"verdict: {report.verdict}")
+
+
+_DATA_EXAMPLE = """\
+Examples:
+  bothways audit-data train.jsonl.gz --output suspicious.jsonl
+  bothways audit-data train.jsonl.gz --model runs/news \\
+    --output suspicious.jsonl
+
+Each row has a score from 0 to 1. It is above 0.5 if the row shares a phrase
+with rows of its label that, without the phrase, point to another label more
+than other rows do; "triggers" has the phrases. Read the first rows before you
+remove any."""
+
+
+@command(_DATA_EXAMPLE)
+def audit_data(
+    data: File,
+    /,
+    *,
+    model: str | None = None,
+    output: File = "-",
+    embedder: str = "sentence-transformers/all-MiniLM-L6-v2",
+    text: tuple[str, ...] | None = None,
+    label: str | None = None,
+    data_format: DataFormat = None,
+    json: Flag = False,
+    quiet: Quiet = False,
+    opened: ModelOptions = ANY_MODEL,
+) -> None:
+    """Find poisoned rows of a training set.
+
+    Writes the most suspicious rows first.
+
+    Args:
+        data: Rows with texts and labels.
+        model: Folder of a classifier trained on them; its predictions and hidden states are used too.
+        output: Rows with score, triggers and reason; '-' is standard output.
+        embedder: A sentence embedder that was not trained on the rows.
+        text: Columns of the texts.
+        label: Column of the labels.
+        json: Print JSON Lines, the only format on standard output anyway.
+    """
+    from bothways.audit.backdoor.poisoned import audit_data as audited
+    from bothways.data import write_rows
+    from bothways.data.output import output_format
+
+    del json
+    output_format(output)
+    result = audited(
+        data,
+        model,
+        embedder=embedder,
+        text=text or None,
+        label=label,
+        data_format=data_format,
+        open_options={"device": opened.device, "revision": opened.revision, "download": opened.download},
+        show_progress=False if quiet else None,
+    )
+    write_rows(output, result.rows)
+    for phrase in result.phrases[:10]:
+        similar = f" and {counted(len(phrase.members) - 1, 'similar phrase')}" if len(phrase.members) > 1 else ""
+        note(
+            f"{phrase.phrase!r}{similar}: {counted(len(phrase.rows), 'row')} of {phrase.label!r}, "
+            f"{phrase.contradicted} of which clearly point to another label without it"
+        )
+    note(f"{result.suspected} of {counted(len(result.rows), 'row')} are suspected")

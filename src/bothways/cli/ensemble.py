@@ -1,18 +1,35 @@
-"""``bothways ensemble``: several trained models of one task that answer together."""
+"""``bothways ensemble``: several trained models of one task that predict together."""
 
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from bothways.choices import Format, Method
-from bothways.cli.declared import given_of, taking
-from bothways.cli.opening import COLUMNS, open_options
-from bothways.cli.options import AS_IT_CAN, HERE, File, Flag, ModelOptions, ReadingOptions, bad_usage, usage_error
-from bothways.cli.reading import optional_source
-from bothways.cli.terminal import print_json
+from bothways.choices import Method
+from bothways.cli.inputs import open_options, optional_source
+from bothways.cli.options import (
+    ANY_MODEL,
+    ANY_WINDOWS,
+    File,
+    FileFormat,
+    Flag,
+    Json,
+    ModelOptions,
+    Quiet,
+    WindowOptions,
+    as_usage_error,
+    column_options,
+    command,
+    given_of,
+    usage_error,
+)
+from bothways.cli.printing import print_json
+
+if TYPE_CHECKING:
+    from bothways.compose.ensembles.ensemble import Ensemble
 
 _FILES = ("bothways.json", "README.md")  # of an ensemble
 
-EXAMPLE = """\
+_EXAMPLE = """\
 Examples:
   bothways ensemble runs/a runs/b runs/c --method mean \\
     --calibrate validation.jsonl.gz --output runs/ens
@@ -21,67 +38,70 @@ Examples:
   bothways predict runs/qa "Who won?" "In 2016 the Broncos won." --top 3"""
 
 
-@taking(columns=COLUMNS)
+@command(_EXAMPLE, columns=column_options())
 def ensemble(
     *runs: str,
     output: Path,
     method: Method = "mean",
     calibrate: File | None = None,
-    format: Format | None = None,  # noqa: A002 (the option's name)
+    format: FileFormat = None,  # noqa: A002 (the option's name)
     overwrite: Flag = False,
-    json: Flag = False,
-    quiet: Flag = False,
+    json: Json = False,
+    quiet: Quiet = False,
     columns: object = None,
-    reading: ReadingOptions = AS_IT_CAN,
-    model: ModelOptions = HERE,
+    reading: WindowOptions = ANY_WINDOWS,
+    model: ModelOptions = ANY_MODEL,
 ) -> None:
     """Combine trained models of one task into an ensemble.
 
-    The models may be of any families; predict and evaluate take the ensemble like a model. It points to the models and
-    does not copy them: keep them where they are.
+    The models may be of any families; predict and evaluate treat the ensemble like a model. It refers to the models
+    and does not copy them: keep them where they are. By default each model reads texts as it was trained to.
 
     Args:
-        runs: Folders of two or more models that label texts, or pairs, alike; or tag words alike; or answer questions.
+        runs: Folders of at least two models that classify texts or pairs with the same labels, tag words with the same
+            tags, or answer questions.
         output: Folder for the ensemble.
-        method: The mean of their probabilities, a vote, or a small regression over their log-probabilities (not of
-            answers to questions).
-        calibrate: Labelled rows that no model was trained on: to calibrate the result, to choose when to give no
-            answer, and to fit 'stacked' on.
-        format: Of those rows, where the name does not say it.
+        method: The mean of their probabilities, a vote, or a small regression on their log-probabilities (stacked; not
+            for question answering).
+        calibrate: Labelled rows that no model was trained on, to calibrate the ensemble, to fit its threshold for no
+            answer, and to fit 'stacked'.
         overwrite: Replace an ensemble at the output.
-        json: Print the summary as one JSON object.
-        quiet: Show no progress.
-        columns: Of the rows to calibrate with, for all models alike.
-        reading: How texts are read, here; by default each model reads as it was trained to.
-        model: Where the models run.
     """
     from bothways.compose.ensembles.ensemble import Ensemble
     from bothways.errors import OutputExists, UnreadColumn
     from bothways.storage import check_folder_free
 
     if len(runs) < 2:
-        raise usage_error(f"an ensemble has two members or more, but got {len(runs)}: name their folders.")
+        raise usage_error(f"expected the folders of at least 2 models, got {len(runs)}.")
     if method == "stacked" and calibrate is None:
         raise usage_error("--method stacked is fitted on held-out rows: give some with --calibrate.")
     check_folder_free(output, overwrite=overwrite)
     if overwrite and output.is_dir() and any(path.name not in _FILES for path in output.iterdir()):
-        # Replacing a folder deletes what is in it, which nobody means for a trained model or other things.
+        # Replacing a folder deletes its content, which nobody wants for a trained model or other files.
         raise OutputExists(f"{str(output)!r} is not an ensemble, so it is not replaced. Choose another folder.")
-    source = optional_source(calibrate, format)
-    options, show = open_options(reading, model), False if quiet else None
-    names = given_of(columns)
     try:
-        made = Ensemble.of(runs, method=method, calibrate=source, columns=names, show_progress=show, **options)
+        made = Ensemble.of(
+            runs,
+            method=method,
+            calibrate=optional_source(calibrate, format),
+            columns=given_of(columns),
+            show_progress=False if quiet else None,
+            **open_options(reading, model),
+        )
     except UnreadColumn as error:
         raise usage_error(str(error)) from error
-    with bad_usage():
+    with as_usage_error():
         made.save(output, overwrite=overwrite)
     if json:
         print_json({"output": str(output), **made.facts()})
         return
-    temperature = "none" if made.temperature is None else f"{made.temperature.value:.3f}"
-    threshold = made.facts().get("no_answer_threshold")
-    print(f"members      {len(runs)}\nmethod       {method}\ntemperature  {temperature}")
+    _describe(made, method, len(runs), output)
+
+
+def _describe(ensemble: "Ensemble", method: Method, members: int, output: Path) -> None:
+    temperature = "none" if ensemble.temperature is None else f"{ensemble.temperature.value:.3f}"
+    threshold = ensemble.facts().get("no_answer_threshold")
+    print(f"members      {members}\nmethod       {method}\ntemperature  {temperature}")
     if isinstance(threshold, float):
         print(f"threshold    {threshold:.3f}")
     print(f"saved in     {output}")

@@ -1,42 +1,60 @@
-"""``bothways evaluate``: metrics of a trained model on labelled data."""
+"""``bothways evaluate`` and ``bothways compare``: trained models on labelled data."""
 
 import textwrap
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cyclopts import CycloptsError
+from cyclopts import CycloptsError, Parameter
 
-from bothways.choices import Format
-from bothways.cli.declared import check_known, given_of, group_of, of_all_tasks, taking
-from bothways.cli.opening import COLUMNS, EVALUATING, RANKING, open_ranking, open_task, reading_columns
+from bothways.cli.inputs import check_piped, labelled_source, open_ranking, open_task, with_columns
 from bothways.cli.options import (
-    AS_IT_CAN,
-    HERE,
+    ANY_MODEL,
+    ANY_WINDOWS,
     File,
-    Flag,
+    FileFormat,
+    Json,
     ModelOptions,
-    PositiveInt,
-    ReadingOptions,
+    Quiet,
+    Resamples,
     Share,
     WholeNumber,
-    bad_usage,
+    WindowOptions,
+    as_usage_error,
+    check_known,
+    column_options,
+    command,
+    given_of,
+    group_of,
+    of_all_tasks,
+    opening_options,
     usage_error,
 )
-from bothways.cli.reading import labelled_source
-from bothways.cli.terminal import note, one_line, plain_table, print_json, print_table, shortened
+from bothways.cli.printing import note, one_line, plain_table, print_json, print_table, shortened
 from bothways.errors import nearest
 from bothways.tasks.classification.options import LabelPrediction
 from bothways.tasks.registry import SPECS, models
 
 if TYPE_CHECKING:
-    from bothways.data import Row
-    from bothways.evaluation import Report
+    from bothways.choices import Format
+    from bothways.data import Row, Source
+    from bothways.evaluation import ComparisonReport, Report
     from bothways.report.evaluation import Evaluated
 
-EXAMPLE = """\
+RANKING = "ranking"  # the evaluation of a model that ranks candidates, whatever its task
+
+_MOST_CLASSES, _LONGEST_LABEL = 20, 40
+_MEANINGS = {
+    "mcc": "correlation of labels and predictions",
+    "brier": "squared error of the probabilities",
+    "nll": "negative log-likelihood",
+    "ece": "calibration error, the mean distance between confidence and accuracy",
+    "mce": "the largest such distance",
+}
+
+_EXAMPLE = """\
 Examples:
   bothways evaluate runs/news --data test.jsonl.gz --json
   bothways evaluate runs/news --data test.jsonl.gz \\
@@ -49,29 +67,31 @@ Examples:
   bothways evaluate runs/reranker --data candidates.jsonl.gz --task ranking"""
 
 
-_MOST_CLASSES, _LONGEST_LABEL = 20, 40
-_MEANINGS = {
-    "mcc": "correlation of labels and predictions",
-    "brier": "squared error of the probabilities",
-    "nll": "negative log-likelihood",
-    "ece": "calibration error, mean distance of confidence and accuracy",
-    "mce": "the largest such distance",
-}
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class PointOptions:
+    """Operating points of a binary model."""
+
+    at_precision: Share | None = None
+    """For binary models: report the highest recall at this precision, and its threshold."""
+    at_recall: Share | None = None
+    """For binary models: report the highest precision at this recall, and its threshold."""
+    at_label: str | None = None
+    """The class whose precision and recall are meant. Default: the one with fewer rows."""
+
+    def __bool__(self) -> bool:
+        return self.at_precision is not None or self.at_recall is not None
 
 
-@contextmanager
-def _nearest_task(task: str | None) -> Iterator[None]:
-    """Name the evaluation that was perhaps meant where a model has no such task."""
-    try:
-        yield
-    except CycloptsError as error:
-        near = nearest(task or "", (RANKING, "similarity"))
-        if near in (None, task) or repr(task) not in str(error):
-            raise
-        raise usage_error(f"{error} Did you mean --task {near}?") from error
+NO_POINTS = PointOptions()
 
 
-@taking(own=group_of("Data", of_all_tasks(lambda spec: [spec.data_options])), columns=COLUMNS, opened=EVALUATING)
+@command(
+    _EXAMPLE,
+    own=group_of("Data", of_all_tasks(lambda spec: [spec.data_options])),
+    columns=column_options(),
+    opened=opening_options(also="threshold"),
+)
 def evaluate(
     run: str,
     /,
@@ -79,21 +99,19 @@ def evaluate(
     data: File,
     out_of_domain: File | None = None,
     report: Path | None = None,
-    format: Format | None = None,  # noqa: A002 (the option's name)
-    resamples: PositiveInt = 1000,
+    format: FileFormat = None,  # noqa: A002 (the option's name)
+    resamples: Resamples = 1000,
     seed: WholeNumber = 0,
-    json: Flag = False,
-    quiet: Flag = False,
+    json: Json = False,
+    quiet: Quiet = False,
     task: str | None = None,
     relevant: str | None = None,
-    at_precision: Share | None = None,
-    at_recall: Share | None = None,
-    at_label: str | None = None,
+    points: PointOptions = NO_POINTS,
     own: object = None,
     columns: object = None,
     opened: object = None,
-    reading: ReadingOptions = AS_IT_CAN,
-    model: ModelOptions = HERE,
+    reading: WindowOptions = ANY_WINDOWS,
+    model: ModelOptions = ANY_MODEL,
 ) -> None:
     """Evaluate a trained model on labelled data.
 
@@ -103,86 +121,85 @@ def evaluate(
         run: Folder of a trained model.
         data: Labelled rows: .jsonl, .json, .csv, .tsv, .conll (also .gz), .parquet, or '-' for JSON Lines on standard
             input.
-        out_of_domain: Rows from elsewhere, without labels: also say how well the model tells them from the data.
-        report: Also write an HTML page to this file: metrics, reliability before and after calibration, classes and
-            the pairs that are confused, the members of an ensemble, the model's card.
-        format: Of the data, where the name does not say it.
-        resamples: Bootstrap resamples for the intervals.
-        seed: Of the bootstrap.
-        json: Print everything as one JSON object: metrics, intervals, tables per class and the like.
-        quiet: Show no progress.
-        task: Which of its tasks, for a model of several; all of them when left out. 'similarity' takes any encoder for
-            an embedder, and correlates the cosines of pairs with scores (columns text_a, text_b, score). 'ranking' puts
-            the candidates of each query in order, by a model of pairs or by cosines (text_a, text_b, label, or what
-            they were called in the training of a model of labels).
-        relevant: Of candidates to rank: the label of those that answer; where left out, the one that is usually called
-            so, or labels are grades from 0 on.
-        at_precision: Of two classes: also the highest recall with at least this precision, and from which probability
-            on that is.
-        at_recall: The same for the highest precision with at least this recall.
-        at_label: The class that these are of; where left out, the one with fewer rows.
-        own: How the data are read.
-        columns: Where the parts of a row stand.
-        opened: How the model is opened.
-        reading: How texts are read.
-        model: How the model is found and where it runs.
+        out_of_domain: Out-of-domain rows without labels: also report how well the model detects them.
+        report: Also write an HTML page to this file: metrics, reliability before and after calibration, per-class
+            results and confusions, the members of an ensemble, the model card.
+        seed: Seed of the bootstrap.
+        task: One task of a model of several; all of them by default. 'similarity' uses any encoder as an embedder and
+            correlates the cosines of pairs with scores (columns text_a, text_b, score). 'ranking' ranks the candidates
+            of each query with a pair model or by cosine (columns text_a, text_b, label, or those of the training).
+        relevant: For ranking: the label of relevant candidates. Default: the conventional one, or grades from 0 up.
     """
-    if data == out_of_domain == "-":
-        raise usage_error("--data and --out-of-domain cannot both be standard input: give one of them as a file.")
-    if relevant is not None and task != RANKING:
-        raise usage_error(f"--relevant names a label of candidates: it goes with --task {RANKING}.")
-    at = {"at_precision": at_precision, "at_recall": at_recall}
-    points = any(value is not None for value in at.values())
-    if at_label is not None and not points:
-        raise usage_error("--at-label names the class of --at-precision or --at-recall: give one of them.")
-    if task == RANKING and points:
-        raise usage_error(f"--at-precision and --at-recall do not go with --task {RANKING}.")
-    if task == RANKING and not (out_of_domain is None and report is None):
-        raise usage_error(f"--out-of-domain and --report do not go with --task {RANKING}.")
+    check_piped({"--data": data, "--out-of-domain": out_of_domain})
+    _check_together(task, relevant, points, pages=bool(out_of_domain or report))
     if report is not None:
         _check_page(report)
-    show = False if quiet else None
-    from bothways.tasks.evaluate import check_class, operating_points
-    from bothways.tasks.evaluate import out_of_domain as evaluate_out_of_domain
-
+    bootstrap: dict[str, Any] = {"resamples": resamples, "seed": seed, "show_progress": False if quiet else None}
     if task == RANKING:
-        ranking = reading_columns(open_ranking(run, given_of(opened), reading, model, relevant), given_of(columns))
-        source = labelled_source(data, format)
-        ranked = ranking.evaluate(source, resamples=resamples, seed=seed, show_progress=show)
+        ranking = with_columns(open_ranking(run, given_of(opened), reading, model, relevant), given_of(columns))
+        ranked = ranking.evaluate(labelled_source(data, format), **bootstrap)
         if json:
             print_json({"ranked_by": ranking.ranked_by, **ranked.to_dict()})
         else:
             print(f"ranked by: {ranking.ranked_by}\n{ranked.summary()}")
         return
-    with _nearest_task(task):
-        trained = reading_columns(open_task(run, given_of(opened), reading, model, task), given_of(columns))
-    wanted = given_of(own)
-    check_known(trained.spec, "data_options", wanted)
+    with _suggested_task(task):
+        trained = with_columns(open_task(run, given_of(opened), reading, model, task), given_of(columns))
+    check_known(trained.spec, "data_options", given_of(own))
     if points:
-        with bad_usage():
-            check_class(trained, at_label)
-    if out_of_domain is not None:
-        _check_detector(trained)
-    others = None if out_of_domain is None else _others(trained, out_of_domain, format)
-    rows = trained.score(labelled_source(data, format), seed=seed, show_progress=show, **wanted)
-    found = trained.report(rows, resamples=resamples, seed=seed)
+        from bothways.tasks.evaluate import check_class
+
+        with as_usage_error():
+            check_class(trained, points.at_label)
+    others = None if out_of_domain is None else _other_rows(trained, out_of_domain, format)
+    page = None if report is None else (Path(run).name, report)
+    _evaluate(trained, labelled_source(data, format), others, points, bootstrap, given_of(own), page, json=json)
+
+
+def _evaluate(
+    model: Any,  # noqa: ANN401 (a trained model)
+    data: "Source",
+    others: "list[Row] | None",
+    points: PointOptions,
+    bootstrap: dict[str, Any],
+    reading_data: dict[str, Any],
+    page: tuple[str, Path] | None,
+    *,
+    json: bool,
+) -> None:
+    """Evaluate a model, print the results and write the page."""
+    from bothways.tasks.evaluate import operating_points
+    from bothways.tasks.evaluate import out_of_domain as evaluate_out_of_domain
+
+    show, seed = bootstrap["show_progress"], bootstrap["seed"]
+    drawing = {"resamples": bootstrap["resamples"], "seed": seed}
+    rows = model.score(data, seed=seed, show_progress=show, **reading_data)
+    result = model.report(rows, **drawing)
     if points:
-        those = operating_points(trained, rows, **at, label=at_label, resamples=resamples, seed=seed)
-        found = replace(found, operating_points=those)
-    outside = (
-        None
-        if others is None
-        else evaluate_out_of_domain(trained, rows, others, resamples=resamples, seed=seed, show_progress=show)
-    )
-    # Before the page, so that they are not lost if it cannot be written after all.
-    _print(found, outside, json=json)
-    if report is not None:
-        before = trained.report(rows, calibrated=False, resamples=resamples, seed=seed)
-        _write_page(Path(run).name, _parts(trained, rows, found, before), outside, report)
+        at: dict[str, Any] = {"at_precision": points.at_precision, "at_recall": points.at_recall}
+        result = replace(result, operating_points=operating_points(model, rows, **at, label=points.at_label, **drawing))
+    detection = None if others is None else evaluate_out_of_domain(model, rows, others, **bootstrap)
+    # Printed before the page is written, so that nothing is lost if that fails.
+    _print_result(result, detection, json=json)
+    if page is not None:
+        parts = _page_parts(model, rows, result, model.report(rows, calibrated=False, **drawing))
+        _write_page(page[0], parts, detection, page[1])
+
+
+def _check_together(task: str | None, relevant: str | None, points: PointOptions, *, pages: bool) -> None:
+    """Raise a usage error for options that do not go together."""
+    if relevant is not None and task != RANKING:
+        raise usage_error(f"--relevant names a label of candidates: it needs --task {RANKING}.")
+    if points.at_label is not None and not points:
+        raise usage_error("--at-label names the class of --at-precision or --at-recall: give one of them.")
+    if task == RANKING and points:
+        raise usage_error(f"--at-precision and --at-recall do not go with --task {RANKING}.")
+    if task == RANKING and pages:
+        raise usage_error(f"--out-of-domain and --report do not go with --task {RANKING}.")
 
 
 def _check_page(page: Path) -> None:
-    """Refuse a page that cannot be made or written, before the model reads anything and not after."""
+    """Check before the evaluation that its page can be drawn and written."""
     from bothways.report.drawing import require_extra
     from bothways.storage import check_file_writable
 
@@ -190,73 +207,73 @@ def _check_page(page: Path) -> None:
     check_file_writable(page)
 
 
-def _check_detector(model: Any) -> None:  # noqa: ANN401 (a trained model)
-    """Refuse rows from elsewhere of a model that cannot tell them.
+@contextmanager
+def _suggested_task(task: str | None) -> Iterator[None]:
+    """Suggest an evaluation of a similar name if a model has no such task."""
+    try:
+        yield
+    except CycloptsError as error:
+        near = nearest(task or "", (RANKING, "similarity"))
+        if near in (None, task) or repr(task) not in str(error):
+            raise
+        raise usage_error(f"{error} Did you mean --task {near}?") from error
+
+
+def _other_rows(model: Any, source: str, format_: "Format | None") -> "list[Row]":  # noqa: ANN401 (a trained model)
+    """Return out-of-domain rows, read before the data are.
 
     Raises:
-        CycloptsError: It is a model of another kind of task.
-        NotCalibrated: It has no detector.
+        CycloptsError: The model is for a task without detectors.
+        NotCalibrated: The model has no detector.
+        InvalidInput: The rows cannot be read, or one lacks what the model reads.
     """
+    from bothways.data import read_rows
+
     if not issubclass(model.spec.predict_options, LabelPrediction):
         those = models(spec for spec in SPECS.values() if issubclass(spec.predict_options, LabelPrediction))
         raise usage_error(f"--out-of-domain can be given for {those}, but this one does not.")
     model.confidence.detector(model.name)
-
-
-def _others(model: Any, source: str, format_: Format | None) -> "list[Row]":  # noqa: ANN401 (a trained model)
-    """Rows from elsewhere, read before the data are.
-
-    Raises:
-        InvalidInput: They cannot be read, or one lacks what the model reads.
-    """
-    from bothways.data import read_rows
-
     rows = list(read_rows(source, format=format_))
     for row in rows:
         model.fitted.columns.read(row)
     return rows
 
 
-def _print(found: Any, outside: "Report | None", *, json: bool) -> None:  # noqa: ANN401 (of one task or several)
+def _print_result(result: Any, detection: "Report | None", *, json: bool) -> None:  # noqa: ANN401 (a report or several)
     if json:
-        print_json({**found.to_dict(), **({} if outside is None else {"out_of_domain": outside.to_dict()})})
+        print_json({**result.to_dict(), **({} if detection is None else {"out_of_domain": detection.to_dict()})})
         return
-    print(found.summary())
-    if legend := _legend(_by_task(found).values()):
+    print(result.summary())
+    reports = _by_task(result)
+    if legend := _legend(reports.values()):
         print(f"\n{legend}")
-    for name, each in _by_task(found).items():
+    for name, each in reports.items():
         if each.per_class:
             print(f"\n{name}" if name else "")
             _print_classes(each)
-    if outside is not None:
-        print(f"\n{outside.summary()}")
+    if detection is not None:
+        print(f"\n{detection.summary()}")
 
 
 def _legend(reports: "Iterable[Report]") -> str:
-    """Return what the less common metrics of some reports are, in a few words each; empty where there are none."""
-    there = {name for report in reports for name in report.estimates}
-    words = "; ".join(f"{name}: {meaning}" for name, meaning in _MEANINGS.items() if name in there)
+    """Explain the less common metrics of some reports in a few words each; empty without any."""
+    metrics = {name for report in reports for name in report.estimates}
+    words = "; ".join(f"{name}: {meaning}" for name, meaning in _MEANINGS.items() if name in metrics)
     return textwrap.fill(words, 100)
 
 
-def _by_task(found: Any) -> "dict[str, Report]":  # noqa: ANN401 (of one task or several)
-    """Return the reports of a model of several tasks by their names; the only one under the name ``""``."""
+def _by_task(result: Any) -> "dict[str, Report]":  # noqa: ANN401 (a report or several)
+    """Return the reports of several tasks by their names; a single one has the name ``""``."""
     from bothways.compose.multitask.trained import MultiReport
 
-    return dict(found.reports) if isinstance(found, MultiReport) else {"": found}
+    return dict(result.reports) if isinstance(result, MultiReport) else {"": result}
 
 
 def _print_classes(report: "Report") -> None:
-    """Return a row for each class.
-
-    Of many, those that are lowest in F1 and those that are most frequent.
-    """
+    """Print a row for each class; if there are many, for those lowest in F1 and the most frequent."""
     shown = report.chosen_classes(_MOST_CLASSES)
-    table = plain_table()
-    table.add_column("", overflow="fold")
     own = ("threshold",) if any(row.threshold is not None for row in shown) else ()
-    for heading in ("precision", "recall", "f1", "support", "predicted", *own):
-        table.add_column(heading, justify="right")
+    table = plain_table("precision", "recall", "f1", "support", "predicted", *own, fold=("",))
     for row in shown:
         scores = (f"{each.value:.4f}" for each in (row.precision, row.recall, row.f1))
         counts = (f"{row.support:,}", f"{row.predicted:,}")
@@ -264,28 +281,116 @@ def _print_classes(report: "Report") -> None:
         table.add_row(shortened(one_line(row.label), _LONGEST_LABEL), *scores, *counts, *threshold)
     print_table(table)
     if left_out := len(report.per_class) - len(shown):
-        print(f"These are the lowest in F1 and the most frequent; {left_out:,} more are in --report and --json.")
+        print(f"These are the lowest in F1 and the most frequent; --report and --json have {left_out:,} more.")
 
 
-def _parts(model: Any, rows: Any, found: Any, before: Any) -> "dict[str, Evaluated]":  # noqa: ANN401 (of any task)
-    """Return the parts of the page, one for each task of a model."""
+def _page_parts(model: Any, rows: Any, result: Any, uncalibrated: Any) -> "dict[str, Evaluated]":  # noqa: ANN401 (any task)
+    """Return the parts of the page, one for each task."""
     from bothways.report.evaluation import Evaluated
 
-    parts, uncalibrated = {}, _by_task(before)
-    for name, each in _by_task(found).items():
+    parts, before = {}, _by_task(uncalibrated)
+    for name, each in _by_task(result).items():
         task = model.parts[name] if name else model
         points: list[tuple[float, float]] = []
         if each.kind == "regression" and not name:
             predicted = (one.value for one in model.outputs.decide(rows.scores))
             points = list(zip(map(float, rows.truth), predicted, strict=True))
-        own = None if task.confidence.calibration is None else uncalibrated[name]
+        own = None if task.confidence.calibration is None else before[name]
         parts[name] = Evaluated(each, task.card, own, points)
     return parts
 
 
-def _write_page(name: str, parts: "dict[str, Evaluated]", outside: "Report | None", page: Path) -> None:
+def _write_page(name: str, parts: "dict[str, Evaluated]", detection: "Report | None", page: Path) -> None:
     from bothways.report import write
     from bothways.report.evaluation import evaluation_page
 
-    write(evaluation_page(name, parts, out_of_domain=outside), page)
+    write(evaluation_page(name, parts, out_of_domain=detection), page)
     note(f"wrote {page}")
+
+
+_COMPARE_EXAMPLE = """\
+Example:
+  bothways compare runs/a runs/b --data test.jsonl.gz
+  bothways compare runs/topic runs/both --task topic --data test.jsonl.gz
+
+A difference may be chance if its interval holds 0, or its p-value is above
+0.05."""
+
+
+@command(_COMPARE_EXAMPLE, columns=column_options(), opened=opening_options())
+def compare(
+    first: str,
+    second: str,
+    /,
+    *,
+    data: File,
+    task: str | None = None,
+    format: FileFormat = None,  # noqa: A002 (the option's name)
+    resamples: Resamples = 1000,
+    seed: WholeNumber = 0,
+    json: Json = False,
+    quiet: Quiet = False,
+    columns: object = None,
+    opened: object = None,
+    reading: WindowOptions = ANY_WINDOWS,
+    model: ModelOptions = ANY_MODEL,
+) -> None:
+    """Compare two trained models on the same labelled data.
+
+    Prints the metrics of both, their differences with paired intervals, and significance tests. --json gives each
+    metric of the first (_a), of the second (_b) and _difference.
+
+    Args:
+        first: Folder of a trained model of any task but masked LM.
+        second: Folder of another model or ensemble of the same task and labels; differences are second minus first.
+        data: Labelled rows: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
+        task: One task of a model of several; or 'similarity', for any encoders as embedders.
+        seed: Seed of resamples and permutations.
+    """
+    from bothways.data import read_rows
+
+    both = _opened((first, second), task, given_of(opened), reading, model.in_full)
+    one, other = (with_columns(each, given_of(columns)) for each in both)
+    # Read once: standard input cannot be read for each of the two.
+    rows = list(read_rows(data, format=format))
+    report = one.compare(other, rows, resamples=resamples, seed=seed, show_progress=False if quiet else None)
+    if json:
+        print_json({"first": first, "second": second, **report.to_dict()})
+    else:
+        _print_comparison(report)
+
+
+def _opened(
+    names: tuple[str, str], task: str | None, own: dict[str, Any], reading: WindowOptions, model: ModelOptions
+) -> list[Any]:
+    """Open both models; for one of several tasks, the named task.
+
+    Raises:
+        CycloptsError: A task was named, but neither model has several.
+    """
+    from bothways.compose.multitask.multitask import MultiTask
+    from bothways.compose.opening import SIMILARITY
+
+    opened = [open_task(name, own, reading, model, SIMILARITY if task == SIMILARITY else None) for name in names]
+    if task in (None, SIMILARITY):
+        return opened
+    if not any(isinstance(each, MultiTask) for each in opened):
+        raise usage_error(f"--task {task} selects one of several tasks, but each of these models has one: drop it.")
+    return [each.part(task) if isinstance(each, MultiTask) else each for each in opened]
+
+
+def _print_comparison(report: "ComparisonReport") -> None:
+    from bothways.evaluation.report import remarks_of
+
+    table = plain_table("first", "second", "difference", "95 % interval", left=(f"{report.n} rows",))
+    for name, each in report.metrics.items():
+        difference = each.difference
+        interval = f"{difference.low:+.4f} to {difference.high:+.4f}"
+        table.add_row(name, f"{each.first.value:.4f}", f"{each.second.value:.4f}", f"{difference.value:+.4f}", interval)
+    print_table(table)
+    for test in report.tests:
+        alone = f"; only the first is right on {test.only_first} rows, only the second on {test.only_second}"
+        print(f"{test.name} ({test.of}): p = {test.p_value:.4f}{'' if test.only_first is None else alone}")
+    for name, read in zip(("first", "second"), report.tokens_read, strict=True):
+        for line in remarks_of(read):
+            print(f"{name}: {line}")

@@ -1,25 +1,27 @@
-"""``bothways models``: the catalogue of published models, and the card of one."""
+"""``bothways models`` and ``bothways recommend``: which model to take."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from bothways.choices import FamilyName
-from bothways.cli.options import Flag, usage_error
-from bothways.cli.terminal import plain_table, print_json, print_table, printable
+from bothways.choices import Constraint, FamilyName, Language
+from bothways.cli.options import Flag, Json, PositiveFloat, PositiveInt, Threads, as_usage_error, command, usage_error
+from bothways.cli.printing import plain_table, print_json, print_table, printable
+from bothways.threads import choose_threads
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from bothways.advice import ModelCard, Ranked, Recommendation, Score
 
-    from bothways.advice import ModelCard, Score
+_MOST_LOCAL = 10  # local models to list
 
-EXAMPLE = """\
+_MODELS_EXAMPLE = """\
 Example:
   bothways models --family roberta
   bothways models FacebookAI/roberta-base
   bothways models FacebookAI/roberta-base --download"""
 
 
+@command(_MODELS_EXAMPLE)
 def models(
     name: str | None = None,
     /,
@@ -32,17 +34,17 @@ def models(
 ) -> None:
     """List the catalogue of models, or show one card.
 
-    Parameters are counted here, on models that take no memory. Scores are those of the publications, each with its
-    metric, split and source. Any other model of these families opens as well.
+    Parameters are counted on models that take no memory. Scores are the published ones, each with its metric, split and
+    source. Other models of these families can be used as well.
 
     Args:
-        name: A model of the catalogue; its name on the hub, or the part behind the slash.
+        name: A model of the catalogue: its name on the hub, or the part behind the slash.
         family: Only this family.
-        download: Fetch the model from the hub if it is not here, whether the catalogue knows it or not, and print its
-            commit and its folder. A name alone is resolved to a commit once, and stands for it from then on.
-        revision: With --download: the commit (40 hexadecimal digits) to fetch.
-        allow_pickle: With --download: also fetch weights in a .bin file, where there is nothing else.
-        json: Print JSON: a list, or the one card, or what was fetched.
+        download: Download the model from the hub if it is not here, also one outside the catalogue, and print its
+            commit and folder. The first download of a name fixes its commit for later calls.
+        revision: With --download: the commit (40 hexadecimal digits).
+        allow_pickle: With --download: also download weights in a .bin file, if there are no others.
+        json: Print JSON: a list, the one card, or what was downloaded.
     """
     from bothways.advice import card, catalogue
     from bothways.families import FAMILIES
@@ -53,28 +55,28 @@ def models(
         _fetch(name, revision, allow_pickle=allow_pickle, json=json)
         return
     if revision is not None or allow_pickle:
-        raise usage_error("--revision and --allow-pickle say what to fetch: give --download too.")
+        raise usage_error("--revision and --allow-pickle need --download.")
     if name is not None:
         if family is not None:
-            raise usage_error("give a model's name, or --family, not both.")
+            raise usage_error("expected the name of a model or --family, got both.")
         chosen = card(name)
         if json:
-            print_json(_as_json(chosen))
+            print_json(_card_as_json(chosen))
         else:
             _print_card(chosen)
         return
     cards = catalogue() if family is None else catalogue(FAMILIES[family])
     if json:
-        print_json([_as_json(each) for each in cards])
+        print_json([_card_as_json(each) for each in cards])
     else:
-        _print_table(cards)
+        _print_catalogue(cards)
 
 
 def _fetch(name: str, revision: str | None, *, allow_pickle: bool, json: bool) -> None:
-    """Have a model in the local hub cache, and say where it is.
+    """Download a model into the local hub cache, and print where it is.
 
     Raises:
-        UnsafeCheckpoint: The hub has its weights in a pickle alone, and that was not allowed.
+        UnsafeCheckpoint: The hub has its weights only as a pickle, which was not allowed.
     """
     from bothways.advice.cards import find_model, model_names
     from bothways.checkpoints.hub import has_weights, locate
@@ -82,20 +84,20 @@ def _fetch(name: str, revision: str | None, *, allow_pickle: bool, json: bool) -
 
     short = {each.split("/")[-1].lower() for each in model_names()}
     full = find_model(name)[1].name if name.lower() in short else name
-    found = locate(full, revision=revision, download=True, allow_pickle=allow_pickle)
-    if not has_weights(found.folder, allow_pickle=allow_pickle):
+    located = locate(full, revision=revision, download=True, allow_pickle=allow_pickle)
+    if not has_weights(located.folder, allow_pickle=allow_pickle):
         raise UnsafeCheckpoint(
-            f"{full!r} has no weights in safetensors on the hub. Add --allow-pickle to fetch a .bin file, "
-            "which is scanned before it is read."
+            f"{full!r} has no weights in safetensors on the hub. Add --allow-pickle to download a .bin file, which is "
+            "scanned before it is read."
         )
     if json:
-        print_json({"name": full, "revision": found.revision, "folder": str(found.folder)})
+        print_json({"name": full, "revision": located.revision, "folder": str(located.folder)})
     else:
-        print(f"{printable(full)} {f'at {found.revision}' if found.revision else 'of an installed package'}")
-        print(printable(str(found.folder)))
+        print(f"{printable(full)} {f'at {located.revision}' if located.revision else 'of an installed package'}")
+        print(printable(str(located.folder)))
 
 
-def _as_json(card: "ModelCard") -> dict[str, Any]:
+def _card_as_json(card: "ModelCard") -> dict[str, Any]:
     from bothways.advice.cards import published_facts
 
     sources = published_facts().sources
@@ -129,7 +131,7 @@ def _as_json(card: "ModelCard") -> dict[str, Any]:
 
 
 def _is_installed(name: str) -> bool:
-    """Return whether an installed package carries this model."""
+    """Return True if an installed package contains this model."""
     import importlib.util
 
     from bothways.checkpoints.hub import EMBEDDED
@@ -137,13 +139,10 @@ def _is_installed(name: str) -> bool:
     return name in EMBEDDED and importlib.util.find_spec(EMBEDDED[name].package) is not None
 
 
-def _print_table(cards: "Sequence[ModelCard]") -> None:
+def _print_catalogue(cards: "Sequence[ModelCard]") -> None:
     from rich.text import Text
 
-    table = plain_table()
-    table.add_column("name", overflow="fold")
-    for column in ("year", "params", "layers", "hidden", "heads", "context"):
-        table.add_column(column, justify="right", no_wrap=True)
+    table = plain_table("year", "params", "layers", "hidden", "heads", "context", fold=("name",))
     heading = ""
     for card in cards:
         title = f"{card.title} ({card.family})"
@@ -155,21 +154,23 @@ def _print_table(cards: "Sequence[ModelCard]") -> None:
         name = f"{card.name} *" if _is_installed(card.name) else card.name
         table.add_row(name, *map(str, numbers), str(counted.context or "any"))
     print_table(table)
-    print("\n* is here already. The others: bothways models NAME --download takes them from the model hub.")
+    print("\n* is installed. Download others from the model hub: bothways models NAME --download")
 
 
 def _print_card(card: "ModelCard") -> None:
-    table = plain_table()
-    table.show_header = False
+    table = plain_table(header=False)
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
+    before = ""
     for label, value in _card_lines(card):
-        table.add_row(label, value)
+        # Only the first line of a label shows it.
+        table.add_row("" if label == before else label, value)
+        before = label
     print(f"{card.name}\n")
     print_table(table)
     if card.scores:
-        print("\nPublished scores, in percent. Only those of one benchmark, metric and split can be compared.\n")
-        print_table(_score_table(card.scores))
+        print("\nPublished scores, in percent. Compare only scores of the same benchmark, metric and split.\n")
+        _print_scores(card.scores)
 
 
 def _card_lines(card: "ModelCard") -> list[tuple[str, str]]:
@@ -190,7 +191,7 @@ def _card_lines(card: "ModelCard") -> list[tuple[str, str]]:
     lines.append(("context", f"{counted.context:,} tokens" if counted.context else "no fixed limit"))
     lines.append(("vocabulary", f"{counted.vocabulary:,} tokens"))
     if card.language is not None:
-        lines.append(("language", f"{card.language}, {'cased' if card.cased else 'lower case only'}"))
+        lines.append(("language", f"{card.language}, {'cased' if card.cased else 'uncased'}"))
     if card.lineage is not None:
         lineage = card.lineage
         lines += [("trained on", lineage.objective), ("innovation", lineage.innovation)]
@@ -199,11 +200,10 @@ def _card_lines(card: "ModelCard") -> list[tuple[str, str]]:
         lines += [("best for", each) for each in lineage.uses]
     if card.made_for != "fine-tuning":
         lines.append(("made for", card.made_for))
-    # A label stands before the first of its lines only.
-    return [(label if at == 0 or lines[at - 1][0] != label else "", value) for at, (label, value) in enumerate(lines)]
+    return lines
 
 
-def _score_table(scores: "Sequence[Score]") -> "Table":
+def _print_scores(scores: "Sequence[Score]") -> None:
     from bothways.advice.cards import published_facts
 
     table = plain_table()
@@ -215,4 +215,146 @@ def _score_table(scores: "Sequence[Score]") -> "Table":
     for score in scores:
         source = published_facts().sources[score.source] + (f"; {score.note}" if score.note else "")
         table.add_row(score.benchmark, score.metric, score.split, f"{score.value:g}", source)
-    return table
+    print_table(table)
+
+
+_RECOMMEND_EXAMPLE = """\
+Example:
+  bothways recommend --task sentiment --constraint latency --max-memory-mb 800
+  bothways recommend --task ner --constraint latency \\
+    --measure --max-latency-ms 50"""
+
+
+@command(_RECOMMEND_EXAMPLE)
+def recommend(
+    *,
+    task: str,
+    constraint: Constraint = "accuracy",
+    max_latency_ms: PositiveFloat | None = None,
+    max_memory_mb: PositiveFloat | None = None,
+    context: PositiveInt | None = None,
+    language: Language = "english",
+    most: PositiveInt = 5,
+    measure: Flag = False,
+    json: Json = False,
+    threads: Threads = None,
+) -> None:
+    """Recommend models for a task, with reasons.
+
+    Lists local models, the kind of model that the task needs, and a ranking of models. It takes this machine into
+    account: models that do not fit into its free memory are left out, and the speed of the others is estimated from a
+    measurement of a second.
+
+    Args:
+        task: What to do with texts, such as classification, ner, search or chat; an unknown task lists the known ones.
+        constraint: What to rank by: published accuracy, speed, memory, arithmetic, pre-training from scratch, or
+            research.
+        max_latency_ms: Maximum time for one text on this machine; needs --measure.
+        max_memory_mb: Maximum memory of a process that reads one text.
+        context: Tokens to read at once.
+        language: Language of the texts.
+        most: Maximum number of models to recommend.
+        measure: Measure the candidates' speed and memory on this machine, with random weights. Nothing is downloaded;
+            takes a few seconds for each.
+    """
+    choose_threads(threads)
+    from bothways.advice import find_local_models, this_machine
+    from bothways.advice import recommend as recommended
+    from bothways.advice.tasks import find_task
+
+    with as_usage_error():
+        encoder = find_task(task).architecture == "encoder"
+        recommendation = recommended(
+            task,
+            constraint,
+            max_latency_ms=max_latency_ms,
+            max_memory_mb=max_memory_mb,
+            context=context,
+            language=language,
+            most=most,
+            measured=measure,
+            hardware=this_machine() if encoder else None,
+            local_models=find_local_models(),
+        )
+    if json:
+        print_json(asdict(recommendation))
+    else:
+        _print_recommendation(recommendation)
+
+
+def _print_recommendation(recommendation: "Recommendation") -> None:
+    _print_local(recommendation)
+    task = recommendation.task
+    print(f"\n{task.name}: {'an' if task.architecture[0] == 'e' else 'a'} {task.architecture}")
+    print(task.why)
+    for example in task.examples:
+        print(f"  {example}")
+    if recommendation.ranked:
+        constraint, tokens = recommendation.constraint, recommendation.length
+        print(f"\nModels by {constraint}, at {tokens} tokens a text; accuracy is {recommendation.yardstick}.\n")
+        _print_ranking(recommendation)
+        for place, model in enumerate(recommendation.ranked, start=1):
+            print(f"\n{place}. {model.name}")
+            for reason in model.reasons:
+                print(f"   {reason}")
+            print(f"   {_source(model)}")
+    if recommendation.left_out:
+        print("\nLeft out:")
+        named: dict[str, list[str]] = {}
+        for each in recommendation.left_out:
+            named.setdefault(each.reason, []).append(each.name)
+        for reason, names in named.items():
+            print(f"  {', '.join(names)}: {reason}")
+    for remark in recommendation.notes:
+        print(f"\n{remark[0].upper()}{remark[1:]}")
+
+
+def _print_local(recommendation: "Recommendation") -> None:
+    local, here = recommendation.local_models, recommendation.hardware
+    print("Local models:" if local else "Local models: none in an installed package, the hub cache, or a folder here.")
+    for each in local[:_MOST_LOCAL]:
+        kind = f"trained for {each.task}" if each.task else each.family
+        pinned = f", --revision {each.commit}" if each.commit and not each.by_name else ""
+        print(f"  {printable(each.name)}: {printable(kind)}, {each.weights_mb:,.0f} MB{pinned}")
+    if len(local) > _MOST_LOCAL:
+        print(f"  and {len(local) - _MOST_LOCAL} more (--json lists all)")
+    if here is not None:
+        free = "free memory unknown" if here.free_mb is None else f"{here.free_mb:,.0f} MB free"
+        gpu = "no GPU" if here.device == "cpu" else here.device
+        print(
+            f"This machine: {here.cores} core{'s' * (here.cores > 1)}, {gpu}, {free}; {here.flops_one / 1e9:,.0f} "
+            f"GFLOP/s on one text, {here.flops_batch / 1e9:,.0f} on a batch (two layers of BERT-base, measured now)"
+        )
+
+
+def _source(model: "Ranked") -> str:
+    """Return where the model is, or how to download it."""
+    commit = f"commit {model.commit}" if model.commit else ""
+    if model.local:
+        return f"local{': ' if commit else ''}{commit}"
+    return f"{commit or 'commit: resolved by the download'}; download it: {model.command}"
+
+
+def _print_ranking(recommendation: "Recommendation") -> None:
+    measured = recommendation.ranked[0].latency_ms is not None
+    estimated = not measured and recommendation.hardware is not None
+    speed = ("ms", "tokens/s") if measured else ("~ms", "~tokens/s") * estimated
+    table = plain_table()
+    table.add_column("", justify="right")
+    table.add_column("name", overflow="fold")
+    for heading in ("accuracy", "MFLOPs/token", "MB", *speed):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for place, model in enumerate(recommendation.ranked, start=1):
+        accuracy = "?" if model.accuracy is None else f"{model.accuracy:.1f}"
+        cells = [str(place), model.name, accuracy, f"{model.flops_per_token / 1e6:,.0f}", f"{model.memory_mb:,.0f}"]
+        if model.latency_ms is not None and model.tokens_per_second is not None:
+            cells += [f"{model.latency_ms:,.1f}", f"{model.tokens_per_second:,.0f}"]
+        elif model.estimated_latency_ms is not None and model.estimated_tokens_per_second is not None:
+            cells += [f"{model.estimated_latency_ms:,.0f}", f"{model.estimated_tokens_per_second:,.0f}"]
+        table.add_row(*cells)
+    print_table(table)
+    if estimated:
+        print(
+            "\n~ estimated from counted operations and the speed above. Narrow models and relative positions take "
+            "longer;\n--measure builds and times each model."
+        )

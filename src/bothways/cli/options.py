@@ -1,25 +1,38 @@
-"""Options that several commands share."""
+"""Options that several commands share, and options made from the dataclasses that tasks declare.
 
+The help of a declared option is its entry in the docstring of the dataclass, which the reference pages show too.
+"""
+
+import inspect
 import re
-from collections.abc import Iterator, Sequence
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Annotated
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, make_dataclass, replace
+from functools import cache
+from typing import Annotated, Any, Literal, get_args, get_origin
 
-from cyclopts import CycloptsError, Parameter, Token
+from cyclopts import App, CycloptsError, Group, Parameter, Token
 from cyclopts.validators import Number
 
-from bothways.choices import Dtype, Overflow
+from bothways.choices import Dtype, Format, Overflow
 from bothways.errors import InvalidInput
+from bothways.tasks.registry import SPECS, models, models_with
+from bothways.tasks.spec import TaskSpec
 
 _MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+
+# Groups of options in the order of the help; all others follow by name.
+_ORDER = ("Data", "Columns", "Task", "Predictions", "Vectors", "Loss", "Training", "Confidence", "As it was saved")
+_NONE = "none"  # typed for None, if that is not the default
 
 
 def _token_count(kind: type, words: Sequence[Token]) -> int:
     """Convert 50M, 1.5G or 2000000."""
     del kind
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgt]?)", words[0].value.replace("_", "").lower())
-    count = 0 if found is None else round(float(found[1]) * _MULTIPLES[found[2]])
+    number = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgt]?)", words[0].value.replace("_", "").lower())
+    count = 0 if number is None else round(float(number[1]) * _MULTIPLES[number[2]])
     if count < 1:
         raise usage_error(
             f"expected a number of tokens such as 50M (k, M, G and T are thousands to trillions) for "
@@ -36,9 +49,25 @@ TokenCount = Annotated[int, Parameter(converter=_token_count)]
 WholeNumber = Annotated[int, Parameter(validator=Number(gte=0))]
 PositiveFloat = Annotated[float, Parameter(validator=Number(gt=0))]
 Share = Annotated[float, Parameter(validator=Number(gt=0, lte=1))]
+Level = Annotated[float, Parameter(validator=Number(gt=0, lt=1))]
 Columns = Annotated[tuple[str, ...], Parameter(show_default=" ".join)]
 # All words up to the next option.
 Names = Annotated[tuple[str, ...], Parameter(consume_multiple=True, show_default=False)]
+
+# Options that mean the same in every command.
+FileFormat = Annotated[Format | None, Parameter(help="Format of the data, if the file names do not show it.")]
+Json = Annotated[bool, Parameter(show_default=False, help="Print one JSON object.")]
+Quiet = Annotated[bool, Parameter(show_default=False, help="Show neither progress nor notes.")]
+Threads = Annotated[
+    PositiveInt | None,
+    Parameter(help="CPU threads. Default: OMP_NUM_THREADS, else one per core that the process may use."),
+]
+Revision = Annotated[
+    str | None,
+    Parameter(help="Commit (40 hexadecimal digits) of a model on the hub. Default: the commit of its download."),
+]
+TextColumns = Annotated[Columns, Parameter(help="Column of the texts; repeat it to join several.")]
+Resamples = Annotated[PositiveInt, Parameter(help="Bootstrap resamples for the intervals.")]
 
 TEXT: tuple[str, ...] = ("text",)
 
@@ -46,54 +75,55 @@ TEXT: tuple[str, ...] = ("text",)
 @Parameter(name="*", group="Model")
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
-    """Options of finding a model and of the device that it runs on."""
+    """Options to find a model, and to run it."""
 
     device: str = "auto"
-    """cpu, cuda, cuda:1, mps; auto takes a GPU where there is one."""
-    threads: PositiveInt | None = None
-    """CPU threads. Default: as OMP_NUM_THREADS says, else one for each core that the process is granted."""
+    """cpu, cuda, cuda:1 or mps; auto takes a GPU if there is one."""
+    threads: Threads = None
     dtype: Dtype | None = None
     """Precision of the weights. Default: bfloat16 on a GPU that has it, else float32; float32 to train, compare and
-    export. auto: the same, and matrix products in bfloat16 on a CPU that has instructions for them."""
-    revision: str | None = None
-    """Commit (40 hexadecimal digits) of a name on the model hub; by default the one that its download resolved."""
+    export. auto: the default, with matrix products in bfloat16 on a CPU that has instructions for them."""
+    revision: Revision = None
     download: Flag = False
-    """Fetch the model from the hub if it is not here; nothing is ever downloaded without this. A name alone is
-    resolved to a commit once, and stands for it from then on."""
+    """Download the model from the hub if it is not here; nothing is downloaded without this option. The first download
+    of a name fixes its commit for later calls."""
     allow_pickle: Flag = False
-    """Also read weights from a .bin file, after a scan, where there is nothing else."""
+    """Also read weights from a .bin file, after a scan, if the model has no others."""
 
     @property
     def in_full(self) -> "ModelOptions":
-        """The same for work in float32, where no precision was chosen."""
+        """The same options with float32 as the default precision."""
         return replace(self, dtype=self.dtype or "float32")
 
 
-@Parameter(name="*", group="Reading")
+@Parameter(name="*", group="Long texts")
 @dataclass(frozen=True, slots=True)
-class ReadingOptions:
-    """Options of reading texts."""
+class WindowOptions:
+    """Options to read long texts."""
 
     max_length: PositiveInt | None = None
     """Maximum tokens per window. Default: as trained, else the model's limit."""
     on_overflow: Overflow | None = None
-    """Longer texts are read in overlapping windows, refused, or cut; by default as the model was saved, or in
-    windows."""
+    """Read longer texts in overlapping windows, refuse them, or truncate them. Default: as saved, else windows."""
     stride: WholeNumber | None = None
-    """Tokens that neighbouring windows share; by default a quarter of a window's room, where masked words are learnt
-    none."""
+    """Tokens that neighbouring windows share. Default: a quarter of a window, or none in masked LM training."""
 
 
-HERE = ModelOptions()
-AS_IT_CAN = ReadingOptions()
+ANY_MODEL = ModelOptions()
+ANY_WINDOWS = WindowOptions()
+
+
+def usage_error(message: str) -> CycloptsError:
+    """Return the error for a command line that makes no sense; it ends the program with exit code 2."""
+    return CycloptsError(msg=message)
 
 
 @contextmanager
-def bad_usage(*names: str) -> Iterator[None]:
-    """Turn an invalid value of an option, which only the library can judge, into a usage error.
+def as_usage_error(*names: str) -> Iterator[None]:
+    """Turn `InvalidInput` into a usage error, for values that only the library can check.
 
     Args:
-        names: Options in Python; where a message begins with them, they are spelled as they are typed.
+        names: Options by their Python names; at the beginning of a message they are spelled as typed.
     """
     try:
         yield
@@ -102,10 +132,205 @@ def bad_usage(*names: str) -> Iterator[None]:
         named = re.match(r"\w+( and \w+)*", message)
         about = named[0].split(" and ") if named else []
         if named and set(about) <= set(names):
-            message = " and ".join(f"--{name.replace('_', '-')}" for name in about) + message[named.end() :]
+            message = " and ".join(map(spelled, about)) + message[named.end() :]
         raise usage_error(message) from error
 
 
-def usage_error(message: str) -> CycloptsError:
-    """Return the error for a command line that makes no sense; it ends the program with exit code 2."""
-    return CycloptsError(msg=message)
+def spelled(name: str) -> str:
+    """Return an option as typed: ``--batch-size`` for ``batch_size``."""
+    return f"--{name.replace('_', '-')}"
+
+
+def command(example: str = "", *, name: str | None = None, **groups: type) -> Callable[[Callable[..., object]], App]:
+    """Make a function a command of the program.
+
+    Args:
+        example: Text that ends its help.
+        name: Its name on the command line; the function's by default.
+        groups: Dataclasses of options (see `group_of`) for parameters of the function, by name.
+    """
+
+    def decorated(function: Callable[..., object]) -> App:
+        for parameter, group in groups.items():
+            annotation = group | None if fields(group) else Annotated[object, Parameter(parse=False)]
+            function.__annotations__[parameter] = annotation
+        app = App(name=name or function.__name__.replace("_", "-"), help_epilogue=example)
+        app.default(function)
+        return app
+
+    return decorated
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of a command; it is None unless given, so that its default stands in one place, the declaration.
+
+    Attributes:
+        name: Name in Python.
+        type: Type that its words are converted to.
+        help: Help text.
+        default: Default as shown in the help; None shows none.
+        negative: Name of the opposite of a flag.
+        nullable: Whether ``none`` stands for None.
+    """
+
+    name: str
+    type: Any
+    help: str
+    default: str | None = None
+    negative: str | None = None
+    nullable: bool = False
+
+    def annotation(self) -> Any:  # noqa: ANN401 (an annotation)
+        """Return the annotation of the option as a parameter."""
+        shown: Any = False if self.default is None else self.default
+        negative: tuple[str, ...] = () if self.negative is None else (self.negative,)
+        return Annotated[self.type | None, Parameter(help=self.help, show_default=shown, negative=negative)]
+
+
+def options_of(declaration: object) -> tuple[Option, ...]:
+    """Return the options that a dataclass declares, or an instance of one with its values as defaults.
+
+    Attributes with a quoted annotation, or of a type that cannot be typed on a command line, are left out.
+    """
+    kind = declaration if isinstance(declaration, type) else type(declaration)
+    texts, options = attribute_docs(kind), []
+    for each in fields(kind):
+        default = each.default if isinstance(declaration, type) else getattr(declaration, each.name)
+        option = _option(each.name, each.type, default, texts.get(each.name, ""))
+        options += [] if option is None else [option]
+    return tuple(options)
+
+
+@cache
+def attribute_docs(kind: type) -> Mapping[str, str]:
+    """Return the documentation of each attribute in the docstrings of a dataclass and its bases, on one line."""
+    from docstring_parser import google
+
+    texts: dict[str, str] = {}
+    for base in reversed(kind.__mro__[:-1]):
+        for entry in google.parse(inspect.cleandoc(base.__dict__.get("__doc__") or "")).params:
+            text = " ".join((entry.description or "").split()).replace('``"', "'").replace('"``', "'")
+            texts[entry.arg_name] = text.replace("``", "'").replace("`", "").replace("None", _NONE)
+    return texts
+
+
+def _option(name: str, annotation: object, default: object, text: str) -> Option | None:
+    """Return the option for a declared attribute; None if its type cannot be typed."""
+    parts = get_args(annotation) if get_origin(annotation) in (typing.Union, types.UnionType) else (annotation,)
+    kinds = [part for part in parts if part is not type(None)]
+    if len(kinds) != 1 or isinstance(kinds[0], str):
+        return None
+    (kind,) = kinds
+    value = None if default is MISSING else default
+    shown = None if value is None else str(value)
+    if get_origin(kind) is Literal:
+        nullable = len(parts) > 1 and value is not None
+        choices = (*get_args(kind), _NONE) if nullable else get_args(kind)
+        return Option(name, Literal[choices], text, shown, nullable=nullable)
+    if kind is bool:
+        return Option(name, bool, text, negative=f"--no-{name.replace('_', '-')}")
+    if kind is int:
+        # Whole numbers count something, unless their default is 0.
+        at_least = Number(gte=0 if value == 0 else 1)
+        return Option(name, Annotated[int, Parameter(validator=at_least)], text, shown)
+    if kind in (float, str):
+        return Option(name, kind, text, shown)
+    if get_origin(kind) in (tuple, Sequence) and get_args(kind)[0] in (str, int):
+        words = " ".join(map(str, value)) if isinstance(value, tuple) else None
+        return Option(name, tuple[get_args(kind)[0], ...], text, words)  # type: ignore[misc]
+    return None
+
+
+def group_of(title: str, options: Iterable[Option]) -> type:
+    """Return a dataclass of options, one of each name, under a title of the help."""
+    unique: dict[str, Option] = {}
+    for option in options:
+        unique.setdefault(option.name, option)
+    made = make_dataclass(
+        "Options",
+        [(each.name, each.annotation(), field(default=None)) for each in unique.values()],
+        kw_only=True,
+        frozen=True,
+        namespace={
+            "__module__": __name__,
+            "nullable": frozenset(name for name, each in unique.items() if each.nullable),
+        },
+    )
+    place = next((place for place, begun in enumerate(_ORDER) if title.startswith(begun)), len(_ORDER))
+    return Parameter(name="*", group=Group(title, sort_key=place))(made)
+
+
+def given_of(options: object) -> dict[str, Any]:
+    """Return the options of a group that were given, by name."""
+    if not is_dataclass(options) or isinstance(options, type):
+        return {}
+    nullable: frozenset[str] = vars(type(options)).get("nullable", frozenset())
+    given = {name: value for name, value in asdict(options).items() if value is not None}
+    return {name: None if name in nullable and value == _NONE else value for name, value in given.items()}
+
+
+def of_all_tasks(declarations: Callable[[TaskSpec], Iterable[object]]) -> list[Option]:
+    """Return the options that the tasks declare, each with the models it is for; they show no defaults.
+
+    The default is the trained model's own.
+    """
+    collected: dict[str, tuple[Option, list[TaskSpec]]] = {}
+    for spec in SPECS.values():
+        for declaration in declarations(spec):
+            for option in options_of(declaration):
+                _, specs = collected.setdefault(option.name, (option, []))
+                specs += [] if spec in specs else [spec]
+    return [
+        replace(option, help=f"{option.help} For {models(specs)}.", default=None)
+        for option, specs in collected.values()
+    ]
+
+
+def columns_of(spec: TaskSpec) -> tuple[object, ...]:
+    """Return the default columns of all kinds of rows that a task reads."""
+    return spec.columns, *spec.kinds
+
+
+@cache
+def column_options(*, without: str = "") -> type:
+    """Return the columns that trained models of any task read."""
+    options = (each for each in of_all_tasks(columns_of) if each.name != without)
+    return group_of("Columns (by default as in training)", options)
+
+
+@cache
+def opening_options(*, also: str = "") -> type:
+    """Return the options to open a trained model of any task with, except those that its calls have too.
+
+    Args:
+        also: An option to keep although predictions have it.
+    """
+    kept = {also}
+    for spec in SPECS.values():
+        calls = (spec.fit_options, spec.data_options, spec.predict_options)
+        others = {option.name for call in calls for option in options_of(call)}
+        kept |= {option.name for option in options_of(spec.open_options)} - others
+    opening = of_all_tasks(lambda spec: [spec.open_options])
+    return group_of("As it was saved, by default", (option for option in opening if option.name in kept))
+
+
+@cache
+def vector_options() -> type:
+    """Return the options of embedding texts."""
+    return group_of("Vectors", options_of(SPECS["embedding"].open_options))
+
+
+def check_known(spec: TaskSpec, call: Literal["data_options", "predict_options"], given: Iterable[str]) -> None:
+    """Raise a usage error unless a task declares all these options.
+
+    Args:
+        spec: The task.
+        call: The declaration.
+        given: Options by their Python names.
+    """
+    own: type = spec.data_options if call == "data_options" else spec.predict_options
+    foreign = [name for name in given if name not in {each.name for each in fields(own)}]
+    if foreign:
+        named = " and ".join(map(spelled, foreign))
+        raise usage_error(f"{named} can be given for {models_with(call, foreign[0])}, but this one does not.")

@@ -1,30 +1,194 @@
-"""``bothways plan``: what a pre-training run takes, before it starts."""
+"""``bothways cost``, ``compare-models`` and ``plan``: the cost of models and of pre-training runs."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from bothways.choices import RecipeName, RecipeScale
-from bothways.cli.options import Flag, PositiveFloat, PositiveInt, TokenCount, bad_usage, usage_error
-from bothways.cli.terminal import plain_table, print_json, print_table
-from bothways.cli.training import FULL, BatchOptions
+from bothways.cli.options import (
+    Flag,
+    Json,
+    PositiveFloat,
+    PositiveInt,
+    Threads,
+    TokenCount,
+    as_usage_error,
+    command,
+    usage_error,
+)
+from bothways.cli.printing import plain_table, print_json, print_table
+from bothways.cli.training import FULL_BATCH, BatchOptions
 from bothways.progress import duration
 from bothways.threads import choose_threads
 
 if TYPE_CHECKING:
-    from bothways.advice import Plan, PlannedPhase
+    from bothways.advice import Cost, ModelComparison, Plan, PlannedPhase
     from bothways.pretraining.recipes import ScaledRecipe
 
-EXAMPLE = """\
+# Published recipes to compare a plan with.
+_COMPARED = ("bert", "roberta")
+
+_COST_EXAMPLE = """\
+Example:
+  bothways cost roberta-base --batch 32 --length 256
+  bothways cost roberta-base --batch 32 --activation-checkpointing"""
+
+
+@command(_COST_EXAMPLE)
+def cost(
+    model: str,
+    /,
+    *,
+    batch: PositiveInt = 8,
+    length: PositiveInt = 128,
+    activation_checkpointing: Flag = False,
+    json: Json = False,
+) -> None:
+    """Count a model's operations and memory without building it.
+
+    Prints operations per token, and memory for inference and training.
+
+    Args:
+        model: A model of the catalogue, or a folder with a config.json.
+        batch: Texts in a batch.
+        length: Tokens per text.
+        activation_checkpointing: Assume training with this option.
+    """
+    from bothways.advice import cost as cost_of
+    from bothways.advice import find_config
+
+    name, config = find_config(model)
+    with as_usage_error():
+        result = cost_of(config, batch=batch, length=length, activation_checkpointing=activation_checkpointing)
+    if json:
+        print_json({"name": name, **asdict(result)})
+    else:
+        _print_cost(name, result)
+
+
+def _print_cost(name: str, cost: "Cost") -> None:
+    from bothways.advice.costs import RUNTIME_BYTES, TRAINING_RUNTIME_BYTES
+
+    share = f"{100 * cost.attention_share:.0f} % compares tokens and grows with the length; training takes 3 times it"
+    batch = cost.flops_per_token * cost.batch * cost.length
+    inference, training = cost.inference, cost.training
+    memory = (
+        ("to infer", inference.peak, ""),
+        ("  weights", inference.weights, ""),
+        ("  activations", inference.activations, "at most, at any moment"),
+        ("to train", training.peak, "at most, at any moment; less than the sum of the following"),
+        ("  weights", training.weights, ""),
+        ("  kept weights", training.kept_weights, "of the epoch kept so far"),
+        ("  optimizer", training.optimizer, "AdamW's two moments"),
+        ("  gradients", training.gradients, ""),
+        ("  activations", training.activations, "kept for the backward pass"),
+    )
+    table = plain_table(header=False)
+    table.add_column()
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("parameters", f"{cost.parameters:,}", "")
+    table.add_row("FLOPs a token", f"{cost.flops_per_token / 1e6:,.1f} M", share)
+    table.add_row("FLOPs a batch", f"{batch / 1e9:,.1f} G", "forward pass")
+    for label, count, remark in memory:
+        table.add_row(label, f"{count / 1e6:,.0f} MB", remark)
+    texts = "1 text" if cost.batch == 1 else f"{cost.batch} texts"
+    print(f"{name}: {texts} of {cost.length} tokens, float32 on a CPU\n")
+    print_table(table)
+    print(
+        f"\nPython and torch take about {RUNTIME_BYTES / 1e6:.0f} MB more, in training "
+        f"{TRAINING_RUNTIME_BYTES / 1e6:.0f} MB. MB are millions of bytes."
+    )
+
+
+_COMPARE_EXAMPLE = """\
+Example:
+  bothways compare-models
+  bothways compare-models bert-base-uncased distilbert-base-uncased \\
+    --lengths 64 --lengths 256"""
+
+
+@command(_COMPARE_EXAMPLE)
+def compare_models(
+    *names: str,
+    lengths: tuple[PositiveInt, ...] = (32, 128, 512),
+    batch: PositiveInt = 8,
+    seconds: PositiveFloat = 0.5,
+    json: Json = False,
+    threads: Threads = None,
+) -> None:
+    """Measure speed and memory of models side by side.
+
+    Each model is built with random weights, in a process of its own, and measured at each length. Nothing is
+    downloaded: speed and memory do not depend on the weights.
+
+    Args:
+        names: Models of the catalogue. Default: BERT, DistilBERT, ALBERT, RoBERTa and ModernBERT of base size, and the
+            small ELECTRA and DeBERTa-v3.
+        lengths: Tokens per text; repeat it for several lengths.
+        batch: Texts in a batch.
+        seconds: Time to spend on each measurement.
+    """
+    choose_threads(threads)
+    from bothways.advice import compare_models as compare
+
+    with as_usage_error():
+        comparison = compare(names, lengths=lengths, batch=batch, seconds=seconds)
+    if json:
+        print_json(_comparison_as_json(comparison))
+    else:
+        _print_measured(comparison)
+
+
+def _comparison_as_json(comparison: "ModelComparison") -> dict[str, object]:
+    return {
+        "lengths": comparison.lengths,
+        "batch": comparison.batch,
+        "yardstick": comparison.yardstick,
+        "machine": asdict(comparison.machine),
+        "models": [
+            {
+                "name": model.card.name,
+                "parameters": model.card.counted.parameters,
+                "flops_per_token": model.flops_per_token,
+                "speeds": [asdict(speed) for speed in model.measured.speeds],
+                "runtime_bytes": model.measured.runtime_bytes,
+                "peak_bytes": model.measured.peak_bytes,
+                "accuracy": model.accuracy,
+            }
+            for model in comparison.models
+        ],
+    }
+
+
+def _print_measured(comparison: "ModelComparison") -> None:
+    lengths = (f"at {length}" for length in comparison.lengths)
+    table = plain_table("params", *lengths, "MB", "MNLI", fold=("tokens a second",))
+    for model in comparison.models:
+        peak = model.measured.peak_bytes
+        table.add_row(
+            model.card.name,
+            f"{model.card.counted.parameters / 1e6:.1f} M",
+            *(f"{speed.tokens_per_second:,.0f}" for speed in model.measured.speeds),
+            "?" if peak is None else f"{peak / 1e6:,.0f}",
+            "?" if model.accuracy is None else f"{model.accuracy:.1f}",
+        )
+    print_table(table)
+    threads = comparison.models[0].measured.threads
+    print(
+        f"\nBatches of {comparison.batch} texts, float32, threads: {threads}. MB: peak memory of the process. "
+        f"MNLI: {comparison.yardstick}, as published."
+    )
+
+
+_PLAN_EXAMPLE = """\
 Examples:
   bothways plan roberta --hardware "8 x H100"
   bothways plan electra --scale tiny --hardware here
   bothways plan bert --hardware "4 x A100" --batch-size 1024 --price 2.5"""
 
-# Published recipes that a plan is compared with.
-_COMPARED = ("bert", "roberta")
 
-
+@command(_PLAN_EXAMPLE)
 def plan(
     recipe: RecipeName,
     /,
@@ -35,35 +199,31 @@ def plan(
     tokens: TokenCount | None = None,
     batch_size: PositiveInt | None = None,
     length: PositiveInt | None = None,
-    batch: BatchOptions = FULL,
+    batch: BatchOptions = FULL_BATCH,
     tokens_per_second: PositiveFloat | None = None,
     utilisation: PositiveFloat = 0.4,
     price: PositiveFloat | None = None,
     activation_checkpointing: Flag = False,
     shard: Flag = False,
-    json: Flag = False,
-    threads: PositiveInt | None = None,
+    json: Json = False,
+    threads: Threads = None,
 ) -> None:
     """Plan a pre-training run: tokens, memory, hours and price.
 
     Args:
-        recipe: Which recipe.
-        hardware: Devices such as "8 x H100", or "here": this machine, whose rate is measured in a second.
-        scale: Size of the recipe: as published, or cut for one machine.
-        updates: Optimizer steps, in place of the recipe's.
-        tokens: Tokens to read, such as 50M (k, M, G, T), in place of updates.
-        batch_size: Sequences in an update, in place of the recipe's; the advised rate follows it.
-        length: Tokens of a sequence, in place of the recipe's.
-        batch: How the batch grows at the beginning.
-        tokens_per_second: Rate of one device, where you have measured it.
-        utilisation: Otherwise, part of the devices' peak rate that is assumed to be reached.
-        price: Price of one device for an hour, in whatever money.
-        activation_checkpointing: Compute layers again for the backward pass, as pretrain --activation-checkpointing
-            does: less memory, more operations.
-        shard: Divide weights, gradients and moments among the devices, as pretrain --shard does.
-        json: Print one JSON object.
-        threads: CPU threads of the measurement. Default: as OMP_NUM_THREADS says, else one for each core that the
-            process is granted.
+        recipe: The recipe.
+        hardware: Devices such as "8 x H100", or "here": this machine, whose speed is measured in a second.
+        scale: Size of the recipe: as published, or reduced for one machine.
+        updates: Optimizer steps. Default: the recipe's.
+        tokens: Tokens to read, such as 50M (k, M, G, T), instead of updates.
+        batch_size: Sequences in an update. Default: the recipe's; the advised learning rate scales with it.
+        length: Tokens of a sequence. Default: the recipe's.
+        tokens_per_second: Measured speed of one device.
+        utilisation: Otherwise, the share of the devices' peak speed that is assumed to be reached.
+        price: Price of one device per hour, in any currency.
+        activation_checkpointing: Recompute layers in the backward pass, as pretrain --activation-checkpointing does:
+            less memory, more operations.
+        shard: Shard weights, gradients and moments over the devices, as pretrain --shard does.
     """
     from bothways.advice import Rates, devices_of
     from bothways.advice import plan as planned
@@ -71,11 +231,11 @@ def plan(
 
     choose_threads(threads)
     if updates is not None and tokens is not None:
-        raise usage_error("--updates and --tokens are both the length: give one of them.")
+        raise usage_error("expected --updates or --tokens, got both.")
     given = scaled(find_recipe(recipe), scale)
-    with bad_usage():
+    with as_usage_error():
         changed = given.changed(updates=updates, tokens=tokens, batch=batch_size, length=length, warmup=batch.warmup())
-        found = planned(
+        result = planned(
             changed,
             devices_of(hardware),
             Rates(utilisation, tokens_per_second, price),
@@ -83,84 +243,81 @@ def plan(
             activation_checkpointing=activation_checkpointing,
         )
     if json:
-        print_json(_values(found))
+        print_json(_plan_as_json(result))
     else:
-        _show(found)
+        _print_plan(result)
 
 
-def _values(found: "Plan") -> dict[str, object]:
-    recipe, course = found.scaled.recipe, found.scaled.course
-    ratios = {name: {"tokens": read, "of_512": counted} for name, (read, counted) in found.ratios.items()}
+def _plan_as_json(plan: "Plan") -> dict[str, object]:
+    recipe, course = plan.scaled.recipe, plan.scaled.course
+    ratios = {name: {"tokens": read, "of_512": counted} for name, (read, counted) in plan.ratios.items()}
     return {
         "recipe": recipe.name,
         "title": recipe.title,
         "source": recipe.source,
-        "scale": found.scaled.scale,
-        "hardware": str(found.devices),
-        "parameters": found.parameters,
-        "trained_parameters": found.trained,
-        "flops_per_token": found.flops_per_token,
+        "scale": plan.scaled.scale,
+        "hardware": str(plan.devices),
+        "parameters": plan.parameters,
+        "trained_parameters": plan.trained,
+        "flops_per_token": plan.flops_per_token,
         "updates": course.updates,
         "tokens": course.tokens,
         "corpus": asdict(recipe.corpus),
-        "passes": found.passes,
+        "passes": plan.passes,
         "times_tokens_of": ratios,
         "learning_rate": course.learning_rate,
         "optimizer": course.optimizer,
-        "phases": [asdict(each) for each in found.phases],
-        "hours": found.seconds / 3600,
-        "device_hours": found.seconds / 3600 * found.devices.count,
-        "price": found.price,
-        "rates": asdict(found.rates),
+        "phases": [asdict(each) for each in plan.phases],
+        "hours": plan.seconds / 3600,
+        "device_hours": plan.seconds / 3600 * plan.devices.count,
+        "price": plan.price,
+        "rates": asdict(plan.rates),
         "remarks": list(recipe.remarks),
     }
 
 
-def _show(found: "Plan") -> None:
-    recipe = found.scaled.recipe
-    size = "as published" if found.scaled.scale == "published" else f"scale {found.scaled.scale}"
-    print(f"{recipe.title}, {size}, on {found.devices} ({recipe.source})\n")
-    table = plain_table()
-    table.show_header = False
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for label, value in (*_sizes(found), *_efforts(found)):
+def _print_plan(plan: "Plan") -> None:
+    recipe = plan.scaled.recipe
+    size = "as published" if plan.scaled.scale == "published" else f"scale {plan.scaled.scale}"
+    print(f"{recipe.title}, {size}, on {plan.devices} ({recipe.source})\n")
+    table = plain_table(header=False, left=("label",), fold=("value",))
+    for label, value in (*_sizes(plan), *_efforts(plan)):
         table.add_row(label, value)
     print_table(table)
     for remark in recipe.remarks:
         print(f"\n{remark}")
-    print("\nMemory is that of float32 weights, moments and activations; bfloat16 takes less.")
+    print("\nMemory is for float32 weights, moments and activations; bfloat16 takes less.")
 
 
-def _sizes(found: "Plan") -> Iterator[tuple[str, str]]:
-    """Yield what is trained, and on how much."""
-    more = "" if found.trained == found.parameters else f", {found.trained / 1e6:,.1f} M with the generator"
-    yield "parameters", f"{found.parameters / 1e6:,.1f} M{more}"
-    for each in found.phases:
-        phase = each.phase
+def _sizes(plan: "Plan") -> Iterator[tuple[str, str]]:
+    """Yield the sizes of model and data."""
+    more = "" if plan.trained == plan.parameters else f", {plan.trained / 1e6:,.1f} M with the generator"
+    yield "parameters", f"{plan.parameters / 1e6:,.1f} M{more}"
+    for each in plan.phases:
+        phase, growth = each.phase, each.phase.growth
         sequences = f"{phase.batch:,} sequences of {phase.length:,} tokens"
-        growth = phase.growth
         if growth is not None:
             sequences += f" (the first {growth.updates:,} grow from {growth.first:,})"
-        yield "updates", f"{phase.updates:,} of {sequences}: {_count(phase.tokens)}"
-        yield "  memory", _memory(each, found.devices.each.name)
+        yield "updates", f"{phase.updates:,} of {sequences}: {_token_count(phase.tokens)}"
+        yield "  memory", _memory(each, plan.devices.each.name)
         yield "  time", duration(each.seconds)
-    yield "tokens", f"{_count(found.scaled.course.tokens)}: {found.passes:,.3g} x {found.scaled.recipe.corpus.name}"
-    for name in _COMPARED if found.scaled.scale == "published" else ():
-        if name in found.ratios:
-            read, counted = found.ratios[name]
-            yield "", f"{read:,.3g} x those of {name}, or {counted:,.3g} x with all sequences counted as of 512 tokens"
+    corpus = plan.scaled.recipe.corpus.name
+    yield "tokens", f"{_token_count(plan.scaled.course.tokens)}: {plan.passes:,.3g} x {corpus}"
+    for name in _COMPARED if plan.scaled.scale == "published" else ():
+        if name in plan.ratios:
+            read, counted = plan.ratios[name]
+            yield "", f"{read:,.3g} x those of {name}, or {counted:,.3g} x if all sequences count as 512 tokens"
 
 
-def _efforts(found: "Plan") -> Iterator[tuple[str, str]]:
-    """Yield how it is trained, and what that takes."""
-    course, hours = found.scaled.course, found.seconds / 3600
-    yield "rate", f"{course.learning_rate:.3g} at the peak, by {course.optimizer}; {_advice(found.scaled)}"
-    total = found.flops_per_token * course.tokens
-    yield "operations", f"{found.flops_per_token / 1e6:,.0f} M for each token, {total:.2g} in all"
-    yield "hours", f"{hours:,.3g}, {hours * found.devices.count:,.3g} of one device; {_rests_on(found)}"
-    if found.price is not None:
-        yield "price", f"{found.price:,.0f}"
+def _efforts(plan: "Plan") -> Iterator[tuple[str, str]]:
+    """Yield the learning rate, and the costs of the run."""
+    course, hours = plan.scaled.course, plan.seconds / 3600
+    yield "rate", f"{course.learning_rate:.3g} at the peak, by {course.optimizer}; {_rate_advice(plan.scaled)}"
+    total = plan.flops_per_token * course.tokens
+    yield "operations", f"{plan.flops_per_token / 1e6:,.0f} M per token, {total:.2g} in total"
+    yield "hours", f"{hours:,.3g}, or {hours * plan.devices.count:,.3g} device hours; {_basis(plan)}"
+    if plan.price is not None:
+        yield "price", f"{plan.price:,.0f}"
 
 
 def _memory(each: "PlannedPhase", name: str) -> str:
@@ -173,22 +330,22 @@ def _memory(each: "PlannedPhase", name: str) -> str:
     return f"{used} for {each.micro_batch:,} sequences at once on a device, {accumulated}"
 
 
-def _advice(given: "ScaledRecipe") -> str:
+def _rate_advice(given: "ScaledRecipe") -> str:
     if given.course.optimizer == "lamb" or given.course.phases[0].batch < 4096:
         return "for k times the batch, sqrt(k) times the rate"
-    return "for k times the batch, sqrt(k) times the rate; LAMB holds rates that are larger"
+    return "for k times the batch, sqrt(k) times the rate; LAMB allows higher rates"
 
 
-def _rests_on(found: "Plan") -> str:
-    if found.rates.tokens_per_second is not None:
-        return f"{found.rates.tokens_per_second:,.0f} tokens a second on each, as given"
-    if found.devices.each.measured:
-        return f"{found.devices.each.flops / 1e9:,.0f} GFLOP/s, measured here on an encoder"
-    peak = found.devices.each.flops / 1e12
-    return f"assumes {found.rates.utilisation:.0%} of {peak:,.0f} TFLOP/s (--utilisation, or --tokens-per-second)"
+def _basis(plan: "Plan") -> str:
+    if plan.rates.tokens_per_second is not None:
+        return f"at {plan.rates.tokens_per_second:,.0f} tokens per second and device, as given"
+    if plan.devices.each.measured:
+        return f"{plan.devices.each.flops / 1e9:,.0f} GFLOP/s, measured here on an encoder"
+    peak = plan.devices.each.flops / 1e12
+    return f"assumes {plan.rates.utilisation:.0%} of {peak:,.0f} TFLOP/s (--utilisation, or --tokens-per-second)"
 
 
-def _count(tokens: float) -> str:
+def _token_count(tokens: float) -> str:
     for unit, size in (("trillion", 1e12), ("billion", 1e9), ("million", 1e6)):
         if tokens >= size:
             return f"{tokens / size:,.3g} {unit} tokens"

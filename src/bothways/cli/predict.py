@@ -1,20 +1,72 @@
-"""``bothways predict``: the predictions of a trained model."""
+"""``bothways predict``, ``bothways fill-mask`` and ``bothways embed``."""
 
 import itertools
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
-from bothways.choices import Format, OnEmpty
-from bothways.cli.declared import given_of, group_of, of_all_tasks, taking
-from bothways.cli.forms import form_of
-from bothways.cli.opening import COLUMNS, OPENING, open_task, reading_columns
-from bothways.cli.options import AS_IT_CAN, HERE, File, Flag, ModelOptions, ReadingOptions, bad_usage
-from bothways.cli.reading import GO_ON, check_given, check_output, typed_rows
-from bothways.cli.terminal import counted, note, progress_beside
+from bothways.choices import OnEmpty
+from bothways.cli.inputs import (
+    SKIP_EMPTY,
+    check_given,
+    check_output,
+    given_rows,
+    open_embedder,
+    open_options,
+    open_task,
+    texts_of,
+    typed_rows,
+    with_columns,
+)
+from bothways.cli.options import (
+    ANY_MODEL,
+    ANY_WINDOWS,
+    TEXT,
+    File,
+    FileFormat,
+    Flag,
+    Json,
+    ModelOptions,
+    Names,
+    Quiet,
+    TextColumns,
+    WindowOptions,
+    as_usage_error,
+    column_options,
+    command,
+    given_of,
+    group_of,
+    of_all_tasks,
+    opening_options,
+    options_of,
+    usage_error,
+    vector_options,
+)
+from bothways.cli.outputs import prediction_table, vector_writer
+from bothways.cli.printing import (
+    counted,
+    note,
+    plain_table,
+    print_json,
+    print_table,
+    printable,
+    progress_beside,
+    rounded,
+)
 from bothways.errors import EmptyInput
+from bothways.tasks.masked_lm.spec import MASKED_LM
 
-EXAMPLE = """\
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from bothways.data import Row
+    from bothways.tasks.masked_lm.predictions import FilledText, PseudoLikelihood
+
+    Answer = FilledText | PseudoLikelihood
+
+_EXAMPLE = """\
 Examples:
   bothways predict runs/news "Lakers win in overtime"
   bothways predict runs/news --data test.jsonl.gz --output out.jsonl
@@ -22,12 +74,15 @@ Examples:
   bothways predict runs/qa "Who won?" "In 2016 the Broncos won." --top 3
   bothways predict runs/ner --data test.jsonl --output out.conll --scheme BIOES
 
-Of a model of one label for each text, "out_of_domain" is true for texts that
-are unlike those that it was trained on: do not rely on their labels."""
+Classifiers of one label per text mark texts unlike their training data with
+"out_of_domain": do not rely on these labels."""
 
 
-@taking(
-    options=group_of("Predictions", of_all_tasks(lambda spec: [spec.predict_options])), columns=COLUMNS, opened=OPENING
+@command(
+    _EXAMPLE,
+    options=group_of("Predictions", of_all_tasks(lambda spec: [spec.predict_options])),
+    columns=column_options(),
+    opened=opening_options(),
 )
 def predict(
     run: str,
@@ -37,97 +92,261 @@ def predict(
     output: File = "-",
     keep: Flag = False,
     on_empty: OnEmpty = "error",
-    format: Format | None = None,  # noqa: A002 (the option's name)
+    format: FileFormat = None,  # noqa: A002 (the option's name)
     json: Flag = False,
     quiet: Flag = False,
     task: str | None = None,
     options: object = None,
     columns: object = None,
     opened: object = None,
-    reading: ReadingOptions = AS_IT_CAN,
-    model: ModelOptions = HERE,
+    reading: WindowOptions = ANY_WINDOWS,
+    model: ModelOptions = ANY_MODEL,
 ) -> None:
     """Predict with a trained model.
 
-    Prints one JSON object a line. Probabilities are calibrated where the model is.
+    Prints one JSON object per line. Probabilities are calibrated if the model is.
 
     Args:
         run: Folder of a trained model.
-        texts: Texts, instead of --data; two for a model that reads pairs, or a question and its
-            context.
-        data: Rows: .jsonl, .json, .csv, .tsv, .txt, .conll (also .gz), .parquet, or '-' for JSON Lines on standard
-            input.
-        output: .jsonl, .csv, .tsv or, for words and their tags, .conll (also .gz), replaced if it is there; '-' is
-            standard output. Tables have the texts, a column for each probability, or with --top for each place, and one
-            for ids where the first row has one; of words and of several answers, a row for each span or answer, with
-            the number of its input in "row".
-        keep: Copy all columns of the input; those named like a result get 'input_' before their names, again where
-            that is another column's name.
-        on_empty: What becomes of a row without a text: an error, no row in the output (skip), or one whose predictions
-            are null; how many there were is said.
-        format: Of the data, where the name does not say it.
-        json: Print JSON Lines, which is what is printed anyway.
-        quiet: Show no progress, and do not say that probabilities are not calibrated.
-        task: Which of its tasks, for a model of several; all of them when left out.
-        options: Of the predictions.
-        columns: Where the parts of a row stand.
-        opened: How the model is opened.
-        reading: How texts are read.
-        model: How the model is found and where it runs.
+        texts: Texts, instead of --data; two for a model that reads pairs, or a question and its context.
+        data: Rows: .jsonl, .json, .csv, .tsv, .txt, .conll (also .gz), .parquet, or '-' for JSON Lines on stdin.
+        output: .jsonl, .csv, .tsv or, for words and their tags, .conll (also .gz); an existing file is replaced. '-' is
+            standard output. Tables hold the texts, a column for each probability (with --top, for each rank), and the
+            id if the first row has one. Words and several answers take a row for each span or answer, with the number
+            of their input in "row".
+        keep: Copy all columns of the input; those with the name of a result get the prefix 'input_'.
+        on_empty: What to do with a row without a text: fail (error), leave it out (skip), or predict null.
+        json: Print JSON Lines, the only format on standard output anyway.
+        quiet: Show no progress, and no note on uncalibrated probabilities.
+        task: One task of a model of several; all of them by default.
     """
     from bothways.data import read_rows, write_rows
 
     check_output(data, output)
     check_given(texts, data)
-    del json  # there is no other form on standard output
-    show = progress_beside(output, quiet=quiet)
-    trained = reading_columns(open_task(run, given_of(opened), reading, model, task), given_of(columns))
-    wanted = given_of(options)
-    with bad_usage(*wanted):
-        form = form_of(trained, output, wanted, keep=keep, on_empty=on_empty)
-        read = None if keep else trained.fitted.columns.input_columns
-        given = (
-            typed_rows(trained.fitted.columns.rows_of(texts))
-            if data is None
-            else read_rows(data, format=format, columns=read)
-        )
-        rows, again = itertools.tee(given)
-        # Empty rows are skipped when they are written, where the rows that they belong to are at hand.
+    del json
+    trained = with_columns(open_task(run, given_of(opened), reading, model, task), given_of(columns))
+    given = given_of(options)
+    with as_usage_error(*given):
+        table = prediction_table(trained, output, given, keep=keep, on_empty=on_empty)
+        own = trained.fitted.columns
+        read = None if keep else own.input_columns
+        source = typed_rows(own.rows_of(texts)) if data is None else read_rows(data, format=format, columns=read)
+        rows, again = itertools.tee(source)
+        # Empty rows are skipped as they are written, together with their inputs.
         instead: OnEmpty = "error" if on_empty == "error" else "null"
-        predictions = trained.predict_rows(again, on_empty=instead, show_progress=show, **wanted)
+        show = progress_beside(output, quiet=quiet)
+        predictions = trained.predict_rows(again, on_empty=instead, show_progress=show, **given)
     tally: Counter[str] = Counter()
-    try:
-        count = write_rows(output, form.rows(rows, _counted(predictions, tally)), format=form.format)
-    except EmptyInput as error:
-        raise EmptyInput(f"{error} {GO_ON}") from error
+    with _advising_on_empty():
+        count = write_rows(output, table.rows(rows, _tallied(predictions, tally)), format=table.format)
     if output != "-" and not quiet:
-        listed = f"{counted(count, (form.listed or '')[:-1])} of " if form.listed else ""
-        note(f"{listed}{counted(tally['predicted'], 'prediction')} in {output}")
-    if tally["empty"]:
-        note(f"{counted(tally['empty'], 'row')} without a text: {_BECAME[on_empty]}.")
+        items = f"{counted(count, (table.listed or '')[:-1])} of " if table.listed else ""
+        note(f"{items}{counted(tally['predicted'], 'prediction')} in {output}")
+    _note_empty(tally, "predictions", on_empty)
     if not quiet and (bare := _uncalibrated(trained)):
         note(f"the probabilities of {', '.join(bare)} are not calibrated on held-out rows.")
 
 
-_BECAME = {"skip": "left out", "null": "their predictions are null"}
+@contextmanager
+def _advising_on_empty() -> Iterator[None]:
+    try:
+        yield
+    except EmptyInput as error:
+        raise EmptyInput(f"{error} {SKIP_EMPTY}") from error
 
 
-def _counted(predictions: Iterable[Any], tally: Counter[str]) -> Iterator[Any]:
+def _tallied(predictions: Iterable[Any], tally: Counter[str]) -> Iterator[Any]:
     for each in predictions:
         tally["empty" if each is None else "predicted"] += 1
         yield each
 
 
+def _note_empty(tally: Counter[str], results: str, on_empty: OnEmpty) -> None:
+    if tally["empty"]:
+        outcome = "left out" if on_empty == "skip" else f"their {results} are null"
+        note(f"{counted(tally['empty'], 'row')} without a text: {outcome}.")
+
+
 def _uncalibrated(model: Any) -> list[str]:  # noqa: ANN401 (a trained model)
-    """Return what gives probabilities that nothing calibrates: the model, or some of its tasks."""
+    """Return the tasks of a model whose probabilities are not calibrated."""
     from bothways.tasks.columns import column_names
     from bothways.tasks.heads.targets import Regression
 
-    parts = model.parts or {"this model": model}
     return [
         name
-        for name, each in parts.items()
+        for name, each in (model.parts or {"this model": model}).items()
         if "calibrated" in column_names(each.spec.predict_options)
         and each.confidence.calibration is None
         and each.labels != Regression.labels
     ]
+
+
+_EMBED_EXAMPLE = """\
+Example:
+  bothways embed sentence-transformers/all-MiniLM-L6-v2 \\
+    --data corpus.jsonl.gz --output vectors.npy"""
+
+
+@command(_EMBED_EXAMPLE, vectors=vector_options())
+def embed(
+    model: str,
+    *,
+    data: File,
+    output: File,
+    text: TextColumns = TEXT,
+    on_empty: OnEmpty = "error",
+    format: FileFormat = None,  # noqa: A002 (the option's name)
+    json: Json = False,
+    quiet: Quiet = False,
+    vectors: object = None,
+    reading: WindowOptions = ANY_WINDOWS,
+    opening: ModelOptions = ANY_MODEL,
+) -> None:
+    """Embed texts as unit-length vectors.
+
+    Args:
+        model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
+        data: Rows: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for JSON Lines on standard input.
+        output: A .npy file (float32, one row per text) or .jsonl (also .gz); an existing file is replaced.
+        on_empty: What to do with a row without a text: fail (error), leave it out (skip), or write null, in a .npy file
+            a row of NaN. A note gives their number.
+    """
+    from bothways.data import text_at
+    from bothways.tasks.predict import with_gaps, with_text
+
+    write = vector_writer(output)
+    check_output(data, output)
+    embedder = open_embedder(model, given_of(vectors), reading, opening)
+    rows, tally = given_rows((), data, text, format, columns=text), Counter[str]()
+    show = False if quiet else None
+    if on_empty == "error":
+        encoded = embedder.encode_stream(texts_of(rows, text), show_progress=show)
+    else:
+        waiting: deque[bool] = deque()
+        texts = with_text(lambda row: text_at(row, text), rows, waiting)
+        gapped = with_gaps(embedder.encode_stream(texts, show_progress=show), waiting)
+        encoded = _filled(gapped, embedder.dimensions, on_empty, tally)
+    with _advising_on_empty():
+        count = write(output, encoded, embedder.dimensions)
+    _note_empty(tally, "vectors", on_empty)
+    if json:
+        print_json({"vectors": count, "dimensions": embedder.dimensions, "output": output})
+    elif not quiet:
+        note(f"{counted(count, 'vector')} of {embedder.dimensions} dimensions in {output}")
+
+
+def _filled(
+    gapped: "Iterable[NDArray[np.float32] | None]", dimensions: int, on_empty: OnEmpty, tally: Counter[str]
+) -> "Iterator[NDArray[np.float32]]":
+    """Yield the vectors, with NaN for rows without a text or without such rows."""
+    import numpy as np
+
+    for vector_D in gapped:
+        tally["empty"] += vector_D is None
+        if vector_D is not None:
+            yield vector_D
+        elif on_empty == "null":
+            yield np.full(dimensions, np.nan, dtype=np.float32)
+
+
+_FILL_EXAMPLE = """\
+Examples:
+  bothways fill-mask my-bert/ "Paris is the [MASK] of France." --top 5 --json
+  bothways fill-mask runs/adapted "The film was [MASK]."
+  bothways fill-mask my-bert/ "The film was [MASK]." --words great terrible
+  bothways fill-mask my-bert/ "Paris is in France." --pseudo-likelihood"""
+
+
+@command(
+    _FILL_EXAMPLE,
+    filling=group_of("Predictions", [each for each in options_of(MASKED_LM.predict_options) if each.name != "words"]),
+)
+def fill_mask(
+    model: str,
+    /,
+    *texts: str,
+    data: File | None = None,
+    text: TextColumns = TEXT,
+    format: FileFormat = None,  # noqa: A002 (the option's name)
+    output: File = "-",
+    words: Names | None = None,
+    filling: object = None,
+    pseudo_likelihood: Flag = False,
+    whole_words: Flag = False,
+    json: Flag = False,
+    quiet: Quiet = False,
+    reading: WindowOptions = ANY_WINDOWS,
+    opening: ModelOptions = ANY_MODEL,
+) -> None:
+    """Fill the masks of texts with the likeliest words.
+
+    With one mask of one piece, probabilities are the model's softmax. Several masks are filled one after the other, in
+    several orders; their probability is the geometric mean over the orders. A text that is too long is read around its
+    masks.
+
+    Args:
+        model: A folder or name of a model with a masked LM head, such as a published BERT; bothways adapt adds one to
+            an encoder without, such as sentence-transformers/all-MiniLM-L6-v2.
+        texts: Texts with [MASK], or the tokenizer's own mask token, instead of --data.
+        data: Rows: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for JSON Lines on standard input. Results are
+            JSON Lines.
+        output: With --data: a .jsonl file (also .gz); an existing file is replaced. '-' is standard output.
+        words: The only words that may fill a mask; they may have several pieces.
+        pseudo_likelihood: Score whole texts instead: each token is masked in turn.
+        whole_words: With --pseudo-likelihood, also mask the following pieces of the same word.
+        json: Print one JSON object for each text.
+    """
+    from bothways.data import write_rows
+    from bothways.tasks import FillMask
+
+    if whole_words and not pseudo_likelihood:
+        raise usage_error("--whole-words needs --pseudo-likelihood.")
+    if output != "-" and data is None:
+        raise usage_error("--output needs --data.")
+    check_output(data, output)
+    rows, again = itertools.tee(given_rows(texts, data, text, format))
+    show, given = progress_beside(output, quiet=quiet), texts_of(again, text)
+    with as_usage_error():
+        filler = FillMask.from_pretrained(model, **open_options(reading, opening))
+        answers: Iterator[Answer] = (
+            filler.likelihood_stream(given, whole_words=whole_words, show_progress=show)
+            if pseudo_likelihood
+            else filler.predict_stream(given, show_progress=show, words=words or None, **given_of(filling))
+        )
+    if data is not None:
+        write_rows(output, _with_ids(rows, answers))
+        return
+    for row, answer in zip(rows, answers, strict=True):
+        if json:
+            print_json(rounded(answer.to_dict()))
+        else:
+            _print_filled(row, text[0], answer)
+
+
+def _with_ids(rows: "Iterable[Row]", answers: "Iterable[Answer]") -> Iterator[Mapping[str, object]]:
+    for row, answer in zip(rows, answers, strict=True):
+        kept = {"id": row.values["id"]} if "id" in row.values else {}
+        yield kept | rounded(answer.to_dict())
+
+
+def _print_filled(row: "Row", column: str, answer: "Answer") -> None:
+    from bothways.tasks.masked_lm.predictions import PseudoLikelihood
+
+    table, text = plain_table(), str(row.values[column])
+    if isinstance(answer, PseudoLikelihood):
+        for name in ("log-likelihood", "tokens", "perplexity"):
+            table.add_column(name, justify="right")
+        table.add_column("text")
+        perplexity = "-" if answer.perplexity is None else f"{answer.perplexity:.4f}"
+        table.add_row(f"{answer.log_likelihood:.4f}", str(answer.tokens), perplexity, printable(text))
+    else:
+        table.add_column("probability", justify="right")
+        table.add_column("words" if len(answer.masks) > 1 else "word")
+        table.add_column("text")
+        for filling in answer.fillings:
+            words = " ".join(filling.words)
+            table.add_row(f"{filling.probability:.4f}", printable(words), printable(filling.text))
+    print_table(table)
+    if answer.dropped_tokens:
+        note(f"{row.where} is too long: {counted(answer.dropped_tokens, 'token')} not read.")

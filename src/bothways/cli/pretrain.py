@@ -1,36 +1,249 @@
-"""``bothways pretrain``: an encoder from raw text."""
+"""``bothways adapt``, ``bothways distill`` and ``bothways pretrain``: encoders from raw text."""
 
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from bothways.choices import Format, RecipeName, RecipeScale
-from bothways.cli.corpora import CORPUS, corpus_of
-from bothways.cli.declared import Option, group_of, taking
-from bothways.cli.opening import open_tokenizer
-from bothways.cli.options import TEXT, Columns, Names, PositiveInt, bad_usage, usage_error
-from bothways.cli.terminal import note
+from bothways.choices import RecipeName, RecipeScale
+from bothways.cli.inputs import check_piped, labelled_source, open_options, open_tokenizer, optional_source
+from bothways.cli.options import (
+    ANY_MODEL,
+    ANY_WINDOWS,
+    TEXT,
+    File,
+    FileFormat,
+    ModelOptions,
+    Names,
+    Option,
+    PositiveInt,
+    TextColumns,
+    Threads,
+    WindowOptions,
+    as_usage_error,
+    column_options,
+    command,
+    given_of,
+    group_of,
+    spelled,
+    usage_error,
+)
+from bothways.cli.printing import counted, note
 from bothways.cli.training import (
     CHECKPOINTING,
     CHECKPOINTS,
-    FULL,
+    DEFAULT_RUN,
+    FULL_BATCH,
     LAYER_DECAY,
-    ONCE,
+    LOG_TO,
     RESUMING,
     SHARD,
     TOKENS,
+    TRAINING,
+    BaseModel,
     BatchOptions,
+    OutputFolder,
     RunOptions,
+    evaluate_next,
     train_and_save,
+    train_next,
 )
 from bothways.threads import choose_threads
 
 if TYPE_CHECKING:
+    from bothways.choices import Format
+    from bothways.data import Source
+    from bothways.data.shards import TokenCorpus
+    from bothways.pretraining.distiller import Distiller
     from bothways.pretraining.pretrainer import Pretrainer
+    from bothways.pretraining.task_distiller import TaskDistiller
+    from bothways.tasks import FillMask
+    from bothways.text import TextTokenizer
     from bothways.training.options import TrainingArguments
     from bothways.training.record import TrainingRecord
 
-EXAMPLE = f"""\
-{CORPUS}
+_CORPUS = """\
+Plain text has one paragraph a line, with an empty line after each document;
+rows of .jsonl, .csv, .tsv and .parquet are documents."""
+
+_ADAPT_EXAMPLE = f"""\
+Data are plain text, one paragraph a line, or rows with a text column.
+
+Example:
+  bothways adapt --model sentence-transformers/all-MiniLM-L6-v2 \\
+    --data texts.txt.gz --output runs/adapted
+  bothways train classification --model runs/adapted \\
+    --train train.jsonl.gz --output runs/news
+
+{RESUMING}"""
+
+
+@command(_ADAPT_EXAMPLE, training=TRAINING)
+def adapt(
+    *,
+    model: BaseModel,
+    data: File,
+    output: OutputFolder,
+    validation: File | None = None,
+    text: TextColumns = TEXT,
+    format: FileFormat = None,  # noqa: A002 (the option's name)
+    run: RunOptions = DEFAULT_RUN,
+    training: object = None,
+    reading: WindowOptions = ANY_WINDOWS,
+    opening: ModelOptions = ANY_MODEL,
+) -> int:
+    """Continue pre-training (masked LM) on your own texts.
+
+    The model is then fine-tuned for a task like any other. Prints how well masked tokens of held-out texts are
+    predicted before and after. A model without a masked LM head gets a new one.
+
+    Args:
+        data: Texts: .txt, .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input. Empty
+            texts are skipped.
+        validation: Held-out texts. Default: a tenth of the texts, drawn with the seed.
+    """
+    check_piped({"--data": data, "--validation": validation})
+
+    def fit(options: "TrainingArguments") -> "tuple[FillMask, TrainingRecord]":
+        from bothways.tasks import FillMask
+
+        with as_usage_error():
+            task = FillMask.from_pretrained(model, **open_options(reading, opening.in_full))
+        if not task.has_head:
+            note(f"{model} has no masked LM head: a new one is initialised from its token embeddings.")
+        held_out = optional_source(validation, format)
+        return task, task.fit(labelled_source(data, format), validation=held_out, text=text, **options)
+
+    return train_and_save(output, training, run, fit, train_next)
+
+
+_DISTILL_EXAMPLE = f"""\
+{_CORPUS}
+
+{RESUMING}
+
+Example:
+  bothways distill --teacher sentence-transformers/all-MiniLM-L6-v2 --layers 3 \\
+    --data texts.txt.gz --output runs/student
+  bothways distill --teacher runs/news --layers 3 --data texts.jsonl.gz \\
+    --validation validation.jsonl.gz --output runs/small"""
+
+_DISTILLING = group_of(
+    "Training",
+    (
+        Option("updates", int, "Optimizer steps.", default="2000"),
+        TOKENS,
+        Option("batch_size", int, "Sequences in an update. Default: 16 for embedders, else 32."),
+        Option(
+            "learning_rate",
+            float,
+            "Peak learning rate. Default: 6e-4 for embedders, else 1e-4, and higher for larger batches.",
+        ),
+        LAYER_DECAY,
+        Option("seed", int, "Seed of masks, dropout and order.", default="0"),
+        CHECKPOINTING,
+        SHARD,
+        CHECKPOINTS,
+        LOG_TO,
+    ),
+)
+
+
+# --tokens is how much to read here: taggers find their words in the columns of the training.
+@command(_DISTILL_EXAMPLE, columns=column_options(without=TOKENS.name), training=_DISTILLING)
+def distill(
+    *,
+    teacher: str,
+    data: Names,
+    output: OutputFolder,
+    layers: PositiveInt | None = None,
+    length: PositiveInt | None = None,
+    validation: File | None = None,
+    columns: object = None,
+    format: FileFormat = None,  # noqa: A002 (the option's name)
+    training: object = None,
+    batch: BatchOptions = FULL_BATCH,
+    run: RunOptions = DEFAULT_RUN,
+    model: ModelOptions = ANY_MODEL,
+) -> int:
+    """Distill a model into a smaller one on unlabelled texts.
+
+    The student has fewer layers, initialised from evenly spaced layers of the teacher. From a trained classifier or
+    tagger it learns predictions and hidden states, and has the same task; from a sentence embedder the vectors; from a
+    masked language model predictions and hidden states (DistilBERT); from another encoder hidden states.
+
+    Args:
+        teacher: A folder or name of a model.
+        data: Files, or folders of files: .txt, .jsonl, .csv, .tsv (also .gz) or .parquet; or one folder of shards. A
+            classifier or tagger reads rows as in predict, with each line of .txt as a text.
+        layers: Layers of the student. Default: half the teacher's.
+        length: Tokens of a sequence. Default: 128, or the teacher's maximum.
+        validation: Labelled rows to evaluate and calibrate a classifier or tagger on. Default: a tenth of the data,
+            with its labels; without labels, agreement with the teacher is measured and nothing is calibrated.
+    """
+    if not data:
+        raise usage_error("--data needs at least one file or folder.")
+    warmup, names = batch.warmup(), given_of(columns)
+    if model.dtype not in (None, "float32"):
+        raise usage_error(f"a student is trained in float32: drop --dtype {model.dtype}.")
+
+    def fit(options: "TrainingArguments") -> "tuple[Distiller | TaskDistiller, TrainingRecord]":
+        from bothways.checkpoints.hub import locate
+        from bothways.pretraining.distiller import Distiller
+        from bothways.pretraining.task_distiller import TaskDistiller, task_to_distill
+
+        located = locate(teacher, revision=model.revision, download=model.download)
+        if task_to_distill(located.folder, teacher) is not None:
+            if warmup is not None:
+                raise usage_error(f"{teacher!r} is distilled in batches of one size: drop --batch-from.")
+            opened = open_options(replace(ANY_WINDOWS, max_length=length), model)
+            learner = TaskDistiller.from_pretrained(teacher, layers=layers, **opened)
+            held_out = optional_source(validation, format)
+            return learner, learner.fit(_rows(data, format), validation=held_out, **names, **options)
+        _check_raw(teacher, names, validation)
+        source: dict[str, Any] = {"revision": model.revision, "device": model.device, "download": model.download}
+        source["allow_pickle"] = model.allow_pickle
+        distiller = Distiller.from_pretrained(teacher, layers=layers, length=length, **source)
+        tokenizer, text = distiller.student.model.tokenizer, names.get("text", TEXT)
+        corpus = _corpus(data, output, tokenizer, text, format, quiet=run.quiet)
+        return distiller, distiller.fit(corpus, batch_warmup=warmup, **options)
+
+    return train_and_save(output, training, run, fit, _after_distilling)
+
+
+def _rows(data: Names, format_: "Format | None") -> "Source":
+    """Return the rows of files and folders, as a task reads them."""
+    from bothways.data import corpus_files, read_rows
+
+    files = [str(each) for each in corpus_files(data)]
+    if len(files) == 1 and format_ is None:
+        return files[0]
+    return [row for file in files for row in read_rows(file, format=format_)]
+
+
+def _check_raw(teacher: str, columns: Mapping[str, object], validation: str | None) -> None:
+    """Raise a usage error for options that only models of a task have."""
+    foreign = ["--validation"] * (validation is not None) + [spelled(name) for name in columns if name != "text"]
+    if foreign:
+        raise usage_error(
+            f"{foreign[0]} is for trained classifiers and taggers, but {teacher!r} is distilled on raw text: drop it."
+        )
+
+
+def _after_distilling(distiller: "Distiller | TaskDistiller", folder: str) -> str:
+    from bothways.pretraining.distiller import Distiller
+
+    if not isinstance(distiller, Distiller):
+        return evaluate_next(distiller, folder)
+    if distiller.embeds:
+        return f"bothways search build --model {folder} --data texts.jsonl --output runs/index"
+    return train_next(distiller, folder)
+
+
+_PRETRAIN_EXAMPLE = f"""\
+{_CORPUS}
 
 {RESUMING}
 
@@ -39,58 +252,52 @@ Examples:
   bothways pretrain --recipe electra --scale tiny --tokenizer tok/ \\
     --data texts.txt.gz --output runs/pt --updates 50 --seed 1"""
 
-TRAINING = group_of(
+_PRETRAINING = group_of(
     "Training",
-    [
+    (
         Option("updates", int, "Optimizer steps. Default: the recipe's."),
         TOKENS,
-        Option("batch_size", int, "Sequences in an update. Default: the recipe's; another changes its rate as well."),
-        Option("learning_rate", float, "Peak of the schedule. Default: the recipe's."),
+        Option("batch_size", int, "Sequences in an update. Default: the recipe's; another size scales its rate."),
+        Option("learning_rate", float, "Peak learning rate. Default: the recipe's."),
         LAYER_DECAY,
         Option("seed", int, "Seed of weights, masks, pairs and order.", default="0"),
         CHECKPOINTING,
         SHARD,
         CHECKPOINTS,
-    ],
+        LOG_TO,
+    ),
 )
 
 
-@taking(training=TRAINING)
+@command(_PRETRAIN_EXAMPLE, training=_PRETRAINING)
 def pretrain(
     *,
     recipe: RecipeName,
     tokenizer: str,
     data: Names,
-    output: Path,
+    output: OutputFolder,
     scale: RecipeScale = "tiny",
     length: PositiveInt | None = None,
-    text: Columns = TEXT,
-    format: Format | None = None,  # noqa: A002 (the option's name)
+    text: TextColumns = TEXT,
+    format: FileFormat = None,  # noqa: A002 (the option's name)
     training: object = None,
-    batch: BatchOptions = FULL,
-    run: RunOptions = ONCE,
+    batch: BatchOptions = FULL_BATCH,
+    run: RunOptions = DEFAULT_RUN,
     device: str = "auto",
-    threads: PositiveInt | None = None,
+    threads: Threads = None,
 ) -> int:
     """Pre-train a new encoder on raw text.
 
-    The encoder is fine-tuned for tasks afterwards. The text is first encoded into OUTPUT.shards, which another run over
-    the same files takes again. bothways plan says beforehand what a run takes.
+    The encoder is fine-tuned for tasks afterwards. The text is first encoded into OUTPUT.shards, which later runs over
+    the same files reuse. bothways plan estimates a run beforehand.
 
     Args:
-        recipe: What is learnt, and how.
+        recipe: The recipe: objective, architecture and schedule.
         tokenizer: A folder of a tokenizer, such as bothways tokenizer train writes, or of a model.
-        data: Files, or folders of them: .txt, .jsonl, .csv, .tsv (also .gz) or .parquet; or one folder of shards.
-        output: Folder for the encoder. While it is unfinished, log and checkpoints lie in OUTPUT.checkpoints.
-        scale: Size of the recipe: cut for one machine, or as published.
-        length: Tokens of a sequence, in place of the recipe's.
-        text: Column of the texts; give it again to join several.
-        format: Of the files, where their names do not say it.
-        training: How long and how fast; by default as the recipe says.
-        batch: How the batch grows at the beginning.
-        run: What becomes of the run.
-        device: Where to train: auto, cpu, cuda.
-        threads: CPU threads. Default: as OMP_NUM_THREADS says, else one for each core that the process is granted.
+        data: Files, or folders of files: .txt, .jsonl, .csv, .tsv (also .gz) or .parquet; or one folder of shards.
+        scale: Size of the recipe: reduced for one machine, or as published.
+        length: Tokens of a sequence. Default: the recipe's.
+        device: Where to train: auto, cpu or cuda.
     """
     choose_threads(threads)
     if not data:
@@ -101,18 +308,45 @@ def pretrain(
         from bothways.pretraining.pretrainer import Pretrainer
         from bothways.pretraining.recipes import find_recipe, scaled
 
-        read, _ = open_tokenizer(tokenizer, revision=None, download=False)
+        opened, _ = open_tokenizer(tokenizer, revision=None, download=False)
         chosen = scaled(find_recipe(recipe), scale).changed(length=length)
-        with bad_usage():
-            pretrainer = Pretrainer(chosen, read, device=device)
+        with as_usage_error():
+            pretrainer = Pretrainer(chosen, opened, device=device)
         if not run.quiet:
             for remark in chosen.recipe.remarks:
                 note(remark)
-        corpus = corpus_of(data, output, read, text, format, quiet=run.quiet)
+        corpus = _corpus(data, output, opened, text, format, quiet=run.quiet)
         return pretrainer, pretrainer.fit(corpus, batch_warmup=warmup, **options)
 
-    def then(model: "Pretrainer", folder: str) -> str:
-        del model
-        return f"bothways train classification --model {folder} --train train.jsonl --output runs/new"
+    return train_and_save(output, training, run, fit, train_next)
 
-    return train_and_save(output, training, run, fit, then)
+
+def _corpus(
+    data: Names,
+    output: Path,
+    tokenizer: "TextTokenizer",
+    text: tuple[str, ...],
+    format_: "Format | None",
+    *,
+    quiet: bool,
+) -> "TokenCorpus":
+    """Return the shards of a corpus: the given ones, those of an earlier run over the same files, or new ones."""
+    from bothways.data import corpus_files
+    from bothways.data.shards import MANIFEST, ShardSource, TokenCorpus, write_shards
+    from bothways.training.workers import current_workers
+
+    if len(data) == 1 and (Path(data[0]) / MANIFEST).is_file():
+        return TokenCorpus.open(data[0])
+    files = [(str(each.absolute()), each.stat().st_size, each.stat().st_mtime_ns) for each in corpus_files(data)]
+    identity = files, text, format_, tokenizer.encoding_digest
+    key = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:12]
+    folder = output.with_name(f"{output.name}.shards") / key
+    workers = current_workers()
+    if workers.rank == 0 and not (folder / MANIFEST).is_file():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        source = ShardSource(data, text=text, format=format_)
+        manifest = write_shards(source, folder, tokenizer, show_progress=False if quiet else None)
+        if not quiet:
+            note(f"{manifest.tokens:,} tokens of {counted(manifest.documents, 'document')} are in {folder}")
+    workers.gather(workers.rank)  # the others wait for the first process to write
+    return TokenCorpus.open(folder)

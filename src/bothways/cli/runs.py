@@ -1,15 +1,15 @@
-"""Places of a training run on disk.
+"""The files of a training run.
 
 While it trains, everything is in a folder beside the output, ``<output>.checkpoints``: the newest checkpoint and the
-log, ``training.jsonl``. When it is finished, the model is written there too, with the log, appears as ``<output>`` in
-one step, and the folder beside it goes. After Ctrl-C both are there: the best model so far, and what ``--resume``
-continues from. A process may be killed at any moment: the checksum of a model is on record before the model appears, so
-that ``--resume`` knows it for the run's own.
+log, ``training.jsonl``. When it has finished, the model is written there too, with the log, moves to ``<output>`` in
+one step, and the folder beside it is removed. After Ctrl-C both exist: the best model so far, and the checkpoint that
+``--resume`` continues from. The process may be killed at any moment: the checksum of a model is recorded before the
+model appears, so that ``--resume`` recognises the run's own model.
 
-A run that is to take the place of an unfinished one sets it aside, in ``replaced`` in that folder, until it has a
-checkpoint of its own or is finished: one that fails before, for a wrong path or a full memory, costs nothing.
+A run that starts in place of an unfinished one moves it to ``replaced`` in that folder until it has a checkpoint of its
+own or has finished. If it fails before that, for a wrong path or lack of memory, nothing is lost.
 
-A finished run replaces only the model that it found at its beginning, and was allowed to replace.
+A finished run replaces only the model that existed when it started, and that it was allowed to replace.
 """
 
 import hashlib
@@ -33,9 +33,9 @@ from bothways.storage import (
 )
 
 _LOG = "training.jsonl"
-_LEFT = "left.sha256"  # of models that the run has put at the output, which it may replace when it is resumed
-_ASIDE = "replaced"  # an unfinished run whose place another is to take
-_MODEL = "model"  # one that is written, until it appears at the output
+_LEFT = "left.sha256"  # checksums of models that the run put at the output, which a resumed run may replace
+_ASIDE = "replaced"  # an unfinished run that another run is to replace
+_MODEL = "model"  # the model while it is written
 _FILES = (_LOG, _LEFT)
 _CHECKPOINTS = "checkpoint-*"
 _DESCRIPTION = "bothways.json"
@@ -44,15 +44,15 @@ _MODEL_FILES = ("config.json", _DESCRIPTION)
 
 @dataclass(slots=True)
 class RunFolders:
-    """The output folder of a run, and what lies beside it while it is unfinished."""
+    """The output folder of a run, and the folder beside it while it is unfinished."""
 
     output: Path
-    _found: str | None = field(default=None, init=False)  # of the model that was there at the beginning
+    _initial: str | None = field(default=None, init=False)  # checksum of the model that existed at the start
     _ended: bool = field(default=False, init=False)
 
     @property
     def unfinished(self) -> Path:
-        """Holds the log and the newest checkpoint."""
+        """Folder of the log and the newest checkpoint."""
         return self.output.with_name(f"{self.output.name}.checkpoints")
 
     @property
@@ -67,29 +67,27 @@ class RunFolders:
 
     @property
     def replaceable(self) -> bool:
-        """True if at the output lies a model that was there at the beginning already, and may be replaced."""
-        return self._found is not None and self._found == self._model()
+        """True if the model at the output is the one that existed at the start."""
+        return self._initial is not None and self._initial == self._model()
 
     @property
     def beside(self) -> Path:
-        """A free name for a model whose place was taken while it was trained."""
+        """A free path for a model whose output appeared while it was trained."""
         names = (self.output.with_name(f"{self.output.name}-{number}") for number in itertools.count(2))
         return next(path for path in names if not path.exists())
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Let no other process train into the same output, and leave nothing behind of a run that comes to nothing.
+        """Keep other processes from training into the same output, and clean up after a run that fails at once.
 
         Raises:
-            InvalidInput: Another process does, or the output is a folder whose place no other can take, such as the
-                current one.
+            InvalidInput: Another process does, or the output is a folder that cannot be replaced, such as the current
+                one.
             OSError: The folder cannot be written to.
         """
         check_folder_place(self.output)
         self.unfinished.mkdir(parents=True, exist_ok=True)
-        refusal = (
-            f"another process is training into {str(self.output)!r}. Wait until it is done, or choose another output."
-        )
+        refusal = f"another process is training into {str(self.output)!r}. Wait for it, or choose another output."
         with held(self.unfinished, refusal):
             remove_leftovers(
                 self.output.parent, "|".join(re.escape(path.name) for path in (self.output, self.unfinished))
@@ -102,36 +100,36 @@ class RunFolders:
                 self.settle()
 
     def begin(self, *, resume: bool, overwrite: bool) -> bool:
-        """Check, before any work is done, that the run can write where it will have to; while the folder is `held`.
+        """Check before any work that the run can write its output; call it while the folder is `held`.
 
         Returns:
-            Whether there is anything to do: not where a run that is resumed had ended, and was killed as it cleaned up.
+            False if a resumed run had finished, and was killed while it cleaned up; else True.
 
         Raises:
-            OutputExists: Something is there that was not to be overwritten, or that is no trained model.
+            OutputExists: Something at the output may not be overwritten, or is not a trained model.
         """
-        self._restore()  # what a killed run had set aside
+        self._restore()  # the run that a killed run had set aside
         started = self.resumable
         if resume and not started and self._is_own(self._model()):
             self.finish()
             return False
         if started and not (resume or overwrite):
             raise OutputExists(
-                f"{str(self.unfinished)!r} holds an unfinished run. Continue it with --resume, or begin again with "
+                f"{str(self.unfinished)!r} holds an unfinished run. Continue it with --resume, or start again with "
                 "--overwrite."
             )
-        self._found = self._model()
-        # What an interruption left at the output is there to be replaced by the resumed run.
-        replace = overwrite or (resume and started and self._is_own(self._found))
+        self._initial = self._model()
+        # A resumed run replaces the model that its interruption left at the output.
+        replace = overwrite or (resume and started and self._is_own(self._initial))
         if not replace and self.output.is_dir() and any(self.output.iterdir()):
-            unlike = ", and it is not what the unfinished run left there" if resume and started else ""
+            unlike = " and is not what the unfinished run left there" if resume and started else ""
             raise OutputExists(
                 f"the output folder {str(self.output)!r} already exists{unlike}. Choose another, or replace it with "
                 "--overwrite."
             )
         check_folder_free(self.output, overwrite=replace)
-        if self._found is None and self.output.is_dir() and any(self.output.iterdir()):
-            # Replacing a folder deletes what is in it, which nobody means for a folder of other things.
+        if self._initial is None and self.output.is_dir() and any(self.output.iterdir()):
+            # Replacing a folder deletes its content, which nobody wants for a folder of other things.
             raise OutputExists(
                 f"{str(self.output)!r} is not a trained model, so it is not replaced. Choose another folder."
             )
@@ -140,11 +138,11 @@ class RunFolders:
         return True
 
     def save(self, write: Callable[[Path], None], *, finished: bool) -> Path:
-        """Put a model at the output, or beside it where something appeared there during the training; return where.
+        """Put a model at the output, or beside it if something appeared there during the training; return its path.
 
         Args:
-            write: Writes the model into a folder that is not there.
-            finished: Whether the run is at its end; the log then lies in the model.
+            write: Writes the model into a new folder.
+            finished: Whether the run has finished; the log is then moved into the model.
 
         Raises:
             OutOfDisk: The disk is full; the run can be resumed.
@@ -153,7 +151,7 @@ class RunFolders:
         if finished and self.log.is_file():
             with new_file(self._written / _LOG, binary=True) as stream:
                 stream.write(self.log.read_bytes())
-        # What is at the output may stay there, if the process is killed before the new model takes its place.
+        # The model at the output stays there if the process is killed before the new one replaces it.
         own = [model for model in (self._model(),) if self._is_own(model)] + [self._model(self._written)]
         with new_file(self.unfinished / _LEFT) as left:
             left.write("\n".join(filter(None, own)))
@@ -163,11 +161,11 @@ class RunFolders:
         except OutputExists:
             saved = self.beside
             move_folder(self._written, saved, overwrite=False)
-        shutil.rmtree(self._written, ignore_errors=True)  # the model that was there before
+        shutil.rmtree(self._written, ignore_errors=True)  # the model that was replaced
         return saved
 
     def finish(self) -> None:
-        """Remove what was unfinished: first what could be resumed, last of all the checksum of the finished model."""
+        """Remove the unfinished run: first what could be resumed, last the checksum of the finished model."""
         for folder in (self._aside, *self.unfinished.glob(_CHECKPOINTS)):
             if folder.is_dir():
                 _remove_at_once(folder)
@@ -176,8 +174,8 @@ class RunFolders:
         self._ended = True
 
     def settle(self) -> None:
-        """Leave nothing behind of a run that failed before its first step, and the run before it as it was."""
-        if self._ended:  # whatever has that name now is another process's
+        """Clean up after a run that failed before its first step, and restore the run before it."""
+        if self._ended:  # a folder of that name is now another process's
             return
         self._restore()
         if self.unfinished.is_dir() and not any(self.unfinished.iterdir()):
@@ -198,7 +196,7 @@ class RunFolders:
         return self.unfinished / _MODEL
 
     def _set_aside(self) -> None:
-        # In this order a process killed in between leaves the newest checkpoint and its log together, here or there.
+        # In this order a process killed in between leaves the newest checkpoint and its log in one place.
         self._aside.mkdir()
         for checkpoint in sorted(self.unfinished.glob(_CHECKPOINTS)):
             checkpoint.rename(self._aside / checkpoint.name)
@@ -207,7 +205,7 @@ class RunFolders:
                 (self.unfinished / name).rename(self._aside / name)
 
     def _restore(self) -> None:
-        """Put back the run that was set aside, unless the one after it has a checkpoint: then it is forgotten."""
+        """Restore the run that was set aside, or remove it if the run after it has a checkpoint."""
         if not self._aside.is_dir():
             return
         if not self.resumable:
@@ -219,20 +217,20 @@ class RunFolders:
         shutil.rmtree(self._aside)
 
     def _model(self, folder: Path | None = None) -> str | None:
-        """Return a checksum of the trained model in a folder, by default the output; None where there is none."""
+        """Return a checksum of the trained model in a folder, by default the output; None without one."""
         folder = folder or self.output
         if not all((folder / name).is_file() for name in _MODEL_FILES):
             return None
-        # It holds the checksums of the weights, and the card.
+        # It has the checksums of the weights, and the card.
         return hashlib.sha256((folder / _DESCRIPTION).read_bytes()).hexdigest()
 
     def _is_own(self, model: str | None) -> bool:
-        """Return whether the run has put this model at the output."""
+        """Return True if the run put this model at the output."""
         path = self.unfinished / _LEFT
         return model is not None and path.is_file() and model in path.read_text(encoding="ascii").split()
 
 
 def _remove_at_once(folder: Path) -> None:
-    """Remove a folder so that a process killed meanwhile leaves it whole or gone, and not a part that seems damaged."""
+    """Remove a folder so that a killed process leaves all of it or nothing, not a part that seems damaged."""
     with temporary_folder(folder) as unseen:
         folder.rename(unseen / folder.name)

@@ -13,23 +13,24 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from bothways.choices import Format, Overflow
-from bothways.cli.declared import given_of, taking
-from bothways.cli.opening import VECTORS, open_embedder
+from bothways.cli.inputs import given_rows, open_embedder, texts_of
 from bothways.cli.options import (
-    AS_IT_CAN,
-    HERE,
+    ANY_MODEL,
+    ANY_WINDOWS,
     TEXT,
     Columns,
     File,
     Flag,
     ModelOptions,
     PositiveInt,
-    ReadingOptions,
-    bad_usage,
+    WindowOptions,
+    as_usage_error,
+    command,
+    given_of,
     usage_error,
+    vector_options,
 )
-from bothways.cli.reading import given_rows, texts_of
-from bothways.cli.terminal import (
+from bothways.cli.printing import (
     counted,
     note,
     one_line,
@@ -47,17 +48,17 @@ if TYPE_CHECKING:
     from bothways.retrieval.passages import Passage
     from bothways.retrieval.ranking import Fields
 
-BUILD_EXAMPLE = """\
+_BUILD_EXAMPLE = """\
 Example:
   bothways search build --model sentence-transformers/all-MiniLM-L6-v2 \\
     --data corpus.jsonl.gz --text text --id id --field year --output index/"""
-ADD_EXAMPLE = """\
+_ADD_EXAMPLE = """\
 Example:
   bothways search add index/ --data more.jsonl.gz --text text --id id"""
-DELETE_EXAMPLE = """\
+_DELETE_EXAMPLE = """\
 Example:
   bothways search delete index/ doc-17 doc-18"""
-QUERY_EXAMPLE = """\
+_QUERY_EXAMPLE = """\
 Examples:
   bothways search query index/ "some words" --top 5 --json
   bothways search query index/ "some words" --mode lexical --filter 'year>=2020'"""
@@ -98,7 +99,7 @@ WEIGHTED = HybridOptions()
 NO_RERANKER = RerankOptions()
 
 
-@taking(vectors=VECTORS)
+@command(_BUILD_EXAMPLE, vectors=vector_options())
 def build(
     *,
     model: str,
@@ -113,8 +114,8 @@ def build(
     json: Flag = False,
     quiet: Flag = False,
     vectors: object = None,
-    reading: ReadingOptions = AS_IT_CAN,
-    opening: ModelOptions = HERE,
+    reading: WindowOptions = ANY_WINDOWS,
+    opening: ModelOptions = ANY_MODEL,
 ) -> None:
     """Build a search index from texts.
 
@@ -142,7 +143,7 @@ def build(
     from bothways.retrieval.lexical import check_available
 
     stemmer = None if language == "none" else language
-    with bad_usage():
+    with as_usage_error():
         check_available(stemmer)
     check_index_free(output, overwrite=overwrite)
     # No update of an index that is being replaced may begin: one of the two would undo the other.
@@ -158,6 +159,7 @@ def build(
         note(f"{counted(len(search.index), 'text')} in {output}\nnext: {next_step}")
 
 
+@command(_ADD_EXAMPLE)
 def add(
     index: Path,
     /,
@@ -171,7 +173,7 @@ def add(
     json: Flag = False,
     quiet: Flag = False,
     model: str | None = None,
-    opening: ModelOptions = HERE,
+    opening: ModelOptions = ANY_MODEL,
 ) -> None:
     """Add texts to a search index.
 
@@ -201,6 +203,7 @@ def add(
     _report_change("added", len(search.index) - before, search.index, json=json, quiet=quiet)
 
 
+@command(_DELETE_EXAMPLE)
 def delete(
     index: Path,
     /,
@@ -236,6 +239,7 @@ def delete(
     _report_change("deleted", before - len(opened), opened, json=json, quiet=quiet)
 
 
+@command(_QUERY_EXAMPLE)
 def query(
     index: Path,
     /,
@@ -247,7 +251,7 @@ def query(
     model: str | None = None,
     hybrid: HybridOptions = WEIGHTED,
     reranking: RerankOptions = NO_RERANKER,
-    opening: ModelOptions = HERE,
+    opening: ModelOptions = ANY_MODEL,
 ) -> None:
     """Search an index with a query.
 
@@ -275,7 +279,7 @@ def query(
         raise usage_error('the words to search for are empty. Give some: bothways search query INDEX "some words".')
     if len(words) > 1:
         note(f'searching for "{text}"; put several words in quotes, so that the shell leaves them as they are.')
-    with bad_usage():
+    with as_usage_error():
         filters = parse_filters(filter)
     rerank = rerank_of(reranking, opening)
     search = open_search(index, model, opening, modes=[mode])
@@ -365,7 +369,7 @@ def rerank_of(options: RerankOptions, opening: ModelOptions) -> "Rerank | None":
             f"is {what}. Name {which}, or train one with: bothways train pairs."
         )
     pairs = PairClassifier.from_pretrained(options.reranker, device=opening.device, dtype=opening.dtype)
-    with bad_usage():
+    with as_usage_error():
         return Rerank(CrossEncoder(pairs, options.relevant), options.rerank_depth)
 
 

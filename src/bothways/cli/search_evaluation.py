@@ -7,34 +7,49 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from bothways.choices import Format
-from bothways.cli.options import HERE, TEXT, Columns, File, Flag, ModelOptions, PositiveInt, bad_usage, usage_error
-from bothways.cli.reading import check_output, given_rows
+from bothways.cli.inputs import check_output, given_rows
+from bothways.cli.options import (
+    ANY_MODEL,
+    TEXT,
+    Columns,
+    File,
+    Flag,
+    ModelOptions,
+    PositiveInt,
+    as_usage_error,
+    command,
+    usage_error,
+)
+from bothways.cli.printing import counted, note, plain_table, print_json, print_table, progress_beside
 from bothways.cli.search import (
     NO_RERANKER,
     WEIGHTED,
     HybridOptions,
     ModeName,
     RerankOptions,
+    add,
+    build,
+    delete,
     mode_name,
     mode_of,
     open_search,
+    query,
     rerank_of,
 )
-from bothways.cli.terminal import counted, note, plain_table, print_json, print_table, progress_beside
 
 if TYPE_CHECKING:
     from bothways.evaluation import Estimate, Outcomes, Report
     from bothways.retrieval import Hit, Mined, Rerank
 
-EVALUATE_EXAMPLE = """\
+_EVALUATE_EXAMPLE = """\
 Example:
   bothways search evaluate index/ --queries queries.jsonl.gz --qrels qrels.tsv \\
     --against dense --against lexical --json"""
-MINE_EXAMPLE = """\
+_MINE_EXAMPLE = """\
 A row of the data, and what becomes of it:
   {"anchor": "a question", "positive": "its answer"}
   {"anchor": "a question", "positive": "its answer",
@@ -48,6 +63,7 @@ Examples:
     --output labelled.jsonl.gz"""
 
 
+@command(_EVALUATE_EXAMPLE)
 def evaluate(
     index: Path,
     /,
@@ -67,7 +83,7 @@ def evaluate(
     model: str | None = None,
     hybrid: HybridOptions = WEIGHTED,
     reranking: RerankOptions = NO_RERANKER,
-    opening: ModelOptions = HERE,
+    opening: ModelOptions = ANY_MODEL,
 ) -> None:
     """Evaluate a search index on queries with relevance judgments.
 
@@ -136,6 +152,7 @@ def evaluate(
     _print_table(mode if rerank is None else f"{mode}, reranked", report, others, differences)
 
 
+@command(_MINE_EXAMPLE)
 def mine(
     index: Path,
     /,
@@ -152,7 +169,7 @@ def mine(
     model: str | None = None,
     json: Flag = False,
     quiet: Flag = False,
-    opening: ModelOptions = HERE,
+    opening: ModelOptions = ANY_MODEL,
 ) -> None:
     """Mine hard negatives from a search index.
 
@@ -182,7 +199,7 @@ def mine(
 
     del json  # there is no other form on standard output
     check_output(data, output)
-    with bad_usage():
+    with as_usage_error():
         mining = Mining(per_query, depth, share)
     pairs = [(text_at(row, anchor), text_at(row, positive)) for row in read_rows(data, format=format)]
     show = progress_beside(output, quiet=quiet)
@@ -252,3 +269,8 @@ def _labelled(mined: "Iterable[Mined]") -> Iterator[Mapping[str, object]]:
         yield {"text_a": each.query, "text_b": each.positive, "label": "yes"}
         for negative in each.negatives:
             yield {"text_a": each.query, "text_b": negative, "label": "no"}
+
+
+search = App(name="search", help="Search texts by meaning and by words.")
+for _command in (build, query, evaluate, add, delete, mine):
+    search.command(_command)

@@ -1,115 +1,130 @@
-"""``bothways train``: a command for each task, made from what the task declares."""
+"""``bothways train``: a command for each task, made from its declaration, and one for several tasks at once."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from bothways.choices import Format
-from bothways.cli.declared import Option, given_of, group_of, options_of, taking
-from bothways.cli.opening import columns_of, open_options
-from bothways.cli.options import AS_IT_CAN, HERE, File, ModelOptions, ReadingOptions, bad_usage, usage_error
-from bothways.cli.reading import labelled_source, optional_source
-from bothways.cli.terminal import note
+from cyclopts import App, Parameter
+
+from bothways.choices import LossName, Merge, Sampling, TargetKind
+from bothways.cli.inputs import check_piped, labelled_source, open_options, optional_source
+from bothways.cli.options import (
+    ANY_MODEL,
+    ANY_WINDOWS,
+    File,
+    FileFormat,
+    Flag,
+    ModelOptions,
+    Option,
+    PositiveFloat,
+    PositiveInt,
+    WindowOptions,
+    as_usage_error,
+    columns_of,
+    command,
+    given_of,
+    group_of,
+    options_of,
+    usage_error,
+)
+from bothways.cli.printing import note
 from bothways.cli.training import (
-    ONCE,
+    DEFAULT_RUN,
     RESUMING,
     TRAINING,
+    BaseModel,
+    OutputFolder,
     RunOptions,
-    check_piped,
     evaluate_next,
     train_and_save,
 )
 from bothways.confidence.options import ConfidenceOptions
 from bothways.tasks.columns import renamed
-from bothways.tasks.registry import task_class
+from bothways.tasks.registry import SPECS, task_class
 from bothways.tasks.spec import TaskSpec
 
 if TYPE_CHECKING:
+    from bothways.choices import Format
+    from bothways.compose.multitask.data import TaskData
+    from bothways.compose.multitask.multitask import MultiTask
+    from bothways.compose.multitask.sampling import Sampling as Sampler
     from bothways.data import Row, Source
+    from bothways.tasks.embedding.embedder import SentenceEmbedder
+    from bothways.tasks.embedding.losses import PlainLoss
+    from bothways.tasks.embedding.spec import EmbeddingColumns
     from bothways.training.options import TrainingArguments
     from bothways.training.record import TrainingRecord
 
 _CONFIDENCE = {each.name for each in fields(ConfidenceOptions)}
-_LONGEST = 78  # columns of a line of help
-_ELSEWHERE = Option(
+_LINE = 78  # columns of a line of an example
+_OTHER_ROWS = Option(
     "out_of_domain",
     File,
-    "Rows from elsewhere, without labels, to fit the out-of-domain threshold to, instead of a share of held-out rows.",
+    "Out-of-domain rows without labels to fit the out-of-domain threshold on, instead of --in-domain-share.",
 )
 
 
+@Parameter(name="*", group="Loss")
 @dataclass(frozen=True, slots=True)
-class Extra:
-    """Options of a task that are values on the command line and something else in Python.
+class LossOptions:
+    """The loss of an embedder."""
 
-    Attributes:
-        options: The group.
-        read: Given the rows to learn from, the options of the group and those of ``fit``, returns the rows and the
-            options of ``fit`` with what the rows tell.
-        completed: Given the task, the options of the group, those of ``fit`` and those of opening a model, returns the
-            options of ``fit``.
-    """
+    loss: LossName | None = None
+    """Default: cosent for scores, else ranking (in-batch negatives). It sees the whole batch at once; only the vectors
+    take memory in proportion, so --batch-size may be in the thousands."""
+    scale: PositiveFloat | None = None
+    """Inverse temperature of ranking, cosent and a teacher. Default: 20."""
+    margin: PositiveFloat | None = None
+    """Margin of triplet, in Euclidean distance. Default: 1."""
+    symmetric: Flag | None = None
+    """Ranking also ranks the anchors for each positive."""
+    matryoshka: Annotated[tuple[PositiveInt, ...] | None, Parameter(consume_multiple=True)] = None
+    """Dimensions that vectors may later be truncated to: --matryoshka 384 128 64."""
+    teacher: str | None = None
+    """A larger embedder, a folder or a name, to learn similarities from."""
 
-    options: type
-    read: "Callable[[Source, Mapping[str, Any], dict[str, Any]], tuple[Source, dict[str, Any]]]"
-    completed: Callable[[Any, dict[str, Any], dict[str, Any], Mapping[str, Any]], dict[str, Any]]
 
-
-def training_command(spec: TaskSpec, extra: Extra | None = None) -> Callable[..., int]:
+def training_command(spec: TaskSpec, *, hidden: bool = False, name: str | None = None) -> App:
     """Return the command that trains models for a task."""
-    own = options_of(spec.fit_options)
-    learnt = {option.name for option in own}
-    opened = [option for option in options_of(spec.open_options) if option.name not in learnt]
-    detects = issubclass(spec.fit_options, ConfidenceOptions)
-    confident = [option for option in own if option.name in _CONFIDENCE] + [_ELSEWHERE] * detects
+    learnt = {option.name for option in options_of(spec.fit_options)}
+    embeds = spec.name == "embedding"
 
-    @taking(
-        columns=group_of("Columns", _columns(spec)),
-        own=group_of("Task", [option for option in (*own, *opened) if option.name not in _CONFIDENCE]),
-        confidence=group_of("Confidence (learnt on held-out rows)", confident),
-        loss=extra.options if extra else group_of("Loss", ()),
-        training=TRAINING,
-    )
     def train(
         *,
-        model: str,
+        model: BaseModel,
         train: File,
-        output: Path,
-        validation: File | None = None,
-        format: Format | None = None,  # noqa: A002 (the option's name)
+        output: OutputFolder,
+        validation: Annotated[File | None, Parameter(help=f"Held-out rows. Default: {spec.held_out}.")] = None,
+        format: FileFormat = None,  # noqa: A002 (the option's name)
         columns: object = None,
         own: object = None,
         confidence: object = None,
         loss: object = None,
-        run: RunOptions = ONCE,
+        run: RunOptions = DEFAULT_RUN,
         training: object = None,
-        reading: ReadingOptions = AS_IT_CAN,
-        opening: ModelOptions = HERE,
+        reading: WindowOptions = ANY_WINDOWS,
+        opening: ModelOptions = ANY_MODEL,
     ) -> int:
         given = {**given_of(own), **given_of(confidence)}
-        elsewhere = given.pop("out_of_domain", None)
-        check_piped({"--train": train, "--validation": validation, "--out-of-domain": elsewhere})
-        learning = {name: value for name, value in given.items() if name in learnt}
-        with bad_usage(*learning):
-            wanted = spec.fit_options(**learning)
-        named = given_of(columns)
-        others = _rows_from_elsewhere(spec, wanted, named, elsewhere, format)
-        words = {**named, **learning}
+        other_rows = given.pop(_OTHER_ROWS.name, None)
+        check_piped({"--train": train, "--validation": validation, "--out-of-domain": other_rows})
+        opening_words = {name: value for name, value in given.items() if name not in learnt}
+        fitting = {name: value for name, value in given.items() if name in learnt}
+        with as_usage_error(*fitting):
+            settings = spec.fit_options(**fitting)
+        others = _rows_to_detect(spec, settings, given_of(columns), other_rows, format)
+        fitting = {**given_of(columns), **fitting}
 
         def fit(options: "TrainingArguments") -> "tuple[Any, TrainingRecord]":
-            opened = {name: value for name, value in given.items() if name not in learnt}
-            options_of_opening = open_options(reading, opening.in_full)
-            with bad_usage(*words, *opened):
-                task = task_class(spec).from_pretrained(model, **opened, **options_of_opening)
-                task.fit_options({**words, **options})
-            rows, chosen = labelled_source(train, format), words
-            if extra:
-                rows, chosen = extra.read(rows, given_of(loss), words)
-                with bad_usage(*words):
-                    chosen = extra.completed(task, given_of(loss), chosen, options_of_opening)
-            record = task.fit(rows, validation=optional_source(validation, format), **chosen, **options)
+            opened = open_options(reading, opening.in_full)
+            with as_usage_error(*fitting, *opening_words):
+                task = task_class(spec).from_pretrained(model, **opening_words, **opened)
+                task.fit_options({**fitting, **options})
+            rows, words = labelled_source(train, format), fitting
+            if embeds:
+                rows, words = _with_loss(task, rows, given_of(loss), words, opened)
+            record = task.fit(rows, validation=optional_source(validation, format), **words, **options)
             if others is not None and not record.finished_no_epoch:
                 if task.confidence.out_of_domain is None:
                     note("--out-of-domain was not used: the training fitted no out-of-domain detector.")
@@ -120,15 +135,46 @@ def training_command(spec: TaskSpec, extra: Extra | None = None) -> Callable[...
         return train_and_save(output, training, run, fit, evaluate_next)
 
     train.__doc__ = _help(spec)
-    return train
+    made = command(_example(spec), name=name or spec.name.replace("_", "-"), **_groups(spec))(train)
+    made.show = not hidden
+    return made
 
 
-def example_of(spec: TaskSpec) -> str:
-    """Return what a row of a task's data looks like, and a command to type."""
+def _groups(spec: TaskSpec) -> dict[str, type]:
+    """Return the groups of options of a task."""
+    own = options_of(spec.fit_options)
+    learnt = {option.name for option in own}
+    opened = [option for option in options_of(spec.open_options) if option.name not in learnt]
+    others = [_OTHER_ROWS] * issubclass(spec.fit_options, ConfidenceOptions)
+    confidence = [*(option for option in own if option.name in _CONFIDENCE), *others]
+    return {
+        "columns": group_of("Columns", [option for columns in columns_of(spec) for option in options_of(columns)]),
+        "own": group_of("Task", [option for option in (*own, *opened) if option.name not in _CONFIDENCE]),
+        "confidence": group_of("Confidence (fitted on held-out rows)", confidence),
+        "loss": LossOptions if spec.name == "embedding" else group_of("Loss", ()),
+        "training": TRAINING,
+    }
+
+
+def _help(spec: TaskSpec) -> str:
+    calibrates = any(option.name == "calibration" for option in options_of(spec.fit_options))
+    calibrated = " Probabilities are calibrated on held-out rows." if calibrates else ""
+    return f"""{spec.summary}
+
+    Fine-tunes an encoder and keeps a good epoch (see --epochs).{calibrated}
+
+    Args:
+        train: Labelled rows: .jsonl, .json, .csv, .tsv, .conll (also .gz), .parquet, or '-' for JSON Lines on standard
+            input.
+    """
+
+
+def _example(spec: TaskSpec) -> str:
+    """Return a row of a task's data, and a command to type."""
     row, lines = "{", []
     for number, (name, value) in enumerate(spec.example.items()):
         part = f"{', ' if number else ''}{json.dumps(name)}: {json.dumps(value)}"
-        if len(row + part) > _LONGEST - 2:
+        if len(row + part) > _LINE - 2:
             lines.append(f"{row},")
             row, part = " ", part.removeprefix(", ")
         row += part
@@ -139,63 +185,230 @@ A row of the data:
   {shown}{notes}
 
 Example:
-  bothways train {command_name(spec)} \\
+  bothways train {spec.name.replace("_", "-")} \\
     --model sentence-transformers/all-MiniLM-L6-v2 \\
     --train train.jsonl.gz --validation validation.jsonl.gz --output runs/model
 
 {RESUMING}"""
 
 
-def command_name(spec: TaskSpec) -> str:
-    """Return the task as it is typed."""
-    return spec.name.replace("_", "-")
-
-
-def _columns(spec: TaskSpec) -> list[Option]:
-    return [option for columns in columns_of(spec) for option in options_of(columns)]
-
-
-def _help(spec: TaskSpec) -> str:
-    learns = any(option.name == "calibration" for option in options_of(spec.fit_options))
-    calibrated = ". Probabilities are calibrated on held-out rows" if learns else ""
-    return f"""{spec.summary}
-
-    Fine-tunes an encoder and keeps a good epoch (see --epochs){calibrated}.
-
-    Args:
-        model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
-        train: Labelled rows: .jsonl, .json, .csv, .tsv, .conll (also .gz), .parquet, or '-' for JSON Lines on standard
-            input.
-        output: Folder for the trained model. While it is unfinished, log and checkpoints lie in OUTPUT.checkpoints.
-        validation: Held-out rows; {spec.held_out}, when left out.
-        format: Of both files, where their names do not say it.
-    """
-
-
-def _rows_from_elsewhere(
+def _rows_to_detect(
     spec: TaskSpec,
-    wanted: Any,  # noqa: ANN401 (the task's own)
+    settings: Any,  # noqa: ANN401 (the task's own)
     columns: Mapping[str, Any],
-    elsewhere: str | None,
-    format_: Format | None,
+    source: str | None,
+    format_: "Format | None",
 ) -> "list[Row] | None":
-    """Return the rows to fit the threshold to, checked before a training whose result would be lost otherwise.
+    """Return the out-of-domain rows, checked before the training rather than after it.
 
     Raises:
-        CycloptsError: There will be no threshold to fit.
-        InvalidInput: The rows are not usable; the message says where.
+        CycloptsError: The task fits no out-of-domain threshold.
+        InvalidInput: A row is not usable; the message says where.
     """
     from bothways.data import read_rows
 
-    if elsewhere is None:
+    if source is None:
         return None
-    if not wanted.detects:
+    if not settings.detects:
         raise usage_error(
-            "--out-of-domain fits the threshold of a detector, which takes one label for each text (--target single) "
-            "and a --detector other than none."
+            "--out-of-domain fits the threshold of a detector, which needs one label per text (--target single) and a "
+            "--detector other than none."
         )
-    rows = list(read_rows(elsewhere, format=format_))
+    rows = list(read_rows(source, format=format_))
     reader = renamed(spec.columns, columns)
     for row in rows:
         reader.read(row)
     return rows
+
+
+def _with_loss(
+    embedder: "SentenceEmbedder",
+    source: "Source",
+    given: Mapping[str, Any],
+    fitting: dict[str, Any],
+    opened: Mapping[str, Any],
+) -> "tuple[Source, dict[str, Any]]":
+    """Return the rows and the keyword arguments of ``fit`` with the kind of rows and the loss.
+
+    Raises:
+        CycloptsError: The loss has no such setting, or cannot learn from such data.
+        InvalidInput: The rows cannot be read.
+    """
+    from bothways.tasks.embedding.losses import Matryoshka
+    from bothways.tasks.embedding.rows import with_usual_kind
+    from bothways.tasks.embedding.spec import NAMES, kind_of
+    from bothways.tasks.embedding.training import check_loss
+
+    settings = dict(given)
+    dimensions = settings.pop("matryoshka", None)
+    named = {name: value for name, value in fitting.items() if name in NAMES}
+    if "teacher" not in settings and not named:
+        source, columns = with_usual_kind(source)
+        fitting = {**fitting, "columns": columns}
+    with as_usage_error(*fitting):
+        kind = fitting.get("columns") or kind_of(**named, teacher="teacher" in settings)
+        plain = _plain_loss(settings, kind, opened)
+        loss = plain if dimensions is None else Matryoshka(plain, tuple(dimensions))
+        check_loss(loss, kind, embedder.dimensions)
+    return source, {**fitting, "loss": loss}
+
+
+def _plain_loss(settings: dict[str, Any], columns: "EmbeddingColumns", opened: Mapping[str, Any]) -> "PlainLoss":
+    from bothways.tasks import SentenceEmbedder
+    from bothways.tasks.embedding.losses import CoSENT, Distillation, MultipleNegativesRanking, Triplet
+    from bothways.tasks.embedding.training import usual_loss
+
+    teacher, name = settings.pop("teacher", None), settings.pop("loss", None)
+    if teacher is not None and name is not None:
+        raise usage_error("--teacher is a loss of its own: drop --loss.")
+    name = "distillation" if teacher is not None else name or usual_loss(columns).name
+    allowed = {"ranking": ("scale", "symmetric"), "triplet": ("margin",)}.get(name, ("scale",))
+    for each in settings:
+        if each not in allowed:
+            raise usage_error(f"the {name} loss has no setting --{each}; it has --{', --'.join(allowed)}.")
+    match name:
+        case "ranking":
+            return MultipleNegativesRanking(**settings)
+        case "cosent":
+            return CoSENT(**settings)
+        case "triplet":
+            return Triplet(**settings)
+        case _:
+            return Distillation(SentenceEmbedder.from_pretrained(teacher, **opened), **settings)
+
+
+_MULTITASK_EXAMPLE = f"""\
+A row of the data of a task:
+  {{"text": "Lakers win in overtime", "label": "sports"}}
+or, of a task that tags words:
+  {{"tokens": ["EU", "rejects", "it"], "tags": ["B-ORG", "O", "O"]}}
+
+A task is NAME=FILE, NAME=FILE:TEXT:LABEL with the columns of texts and labels,
+or NAME=FILE:TEXT:LABEL:TARGET with single (the default), multi or regression;
+with tagging, TEXT and LABEL are the columns of words and tags.
+
+Example:
+  bothways train multitask --model sentence-transformers/all-MiniLM-L6-v2 \\
+    --task sentiment=s.jsonl.gz:text:label \\
+    --task names=n.jsonl.gz:tokens:tags:tagging --output runs/mt
+
+{RESUMING}"""
+
+
+@dataclass(frozen=True, slots=True)
+class _TaskWords:
+    """One ``--task`` option, parsed."""
+
+    file: str
+    text: str
+    label: str
+    target: TargetKind | Literal["tagging"]
+
+
+@command(_MULTITASK_EXAMPLE, training=TRAINING)
+def multitask(
+    *,
+    model: BaseModel,
+    task: Annotated[tuple[str, ...], Parameter(negative=())],
+    output: OutputFolder,
+    validation: tuple[str, ...] = (),
+    sampling: Sampling = "proportional",
+    temperature: PositiveFloat | None = None,
+    merge: Merge | None = None,
+    format: FileFormat = None,  # noqa: A002 (the option's name)
+    run: RunOptions = DEFAULT_RUN,
+    training: object = None,
+    reading: WindowOptions = ANY_WINDOWS,
+    opening: ModelOptions = ANY_MODEL,
+) -> int:
+    """Train several tasks on one shared encoder.
+
+    Fine-tunes the encoder with a head for each task, keeps a good epoch (see --epochs), and calibrates each task. The
+    batch size is that of each task's updates.
+
+    Args:
+        task: NAME=FILE[:TEXT:LABEL[:TARGET]], or NAME=FILE:TOKENS:TAGS:tagging; once for each of at least two tasks.
+        validation: NAME=FILE with held-out rows of a task. Default: a tenth of its rows, drawn with the seed.
+        sampling: How tasks share an epoch: in proportion to their rows, small tasks more often (temperature), or all
+            equally (uniform).
+        temperature: For --sampling temperature: 1 is proportional, higher is more equal. Default: 2.
+        merge: How to merge the logits of a long text's windows. Default: their mean, weighted by length.
+    """
+    tasks = dict(_split_name(each, "--task") for each in task)
+    held_out = dict(_split_name(each, "--validation") for each in validation)
+    if len(tasks) < len(task) or len(held_out) < len(validation):
+        raise usage_error("expected a different name for each task, and at most one --validation for each.")
+    for name in held_out.keys() - tasks.keys():
+        raise usage_error(f"--validation is for {name!r}, but the tasks are {', '.join(tasks)}.")
+    if temperature is not None and sampling != "temperature":
+        raise usage_error("--temperature needs --sampling temperature.")
+    words = {name: _task_words(name, value) for name, value in tasks.items()}
+    files: dict[str, str | None] = {f"--task {name}": each.file for name, each in words.items()}
+    check_piped(files | {f"--validation {name}": file for name, file in held_out.items()})
+
+    def fit(options: "TrainingArguments") -> "tuple[MultiTask, TrainingRecord]":
+        from bothways.compose.multitask.files import check_names
+        from bothways.compose.multitask.multitask import MultiTask
+
+        with as_usage_error():
+            check_names(words)
+            sampler = _sampler(sampling, temperature)
+            shared = MultiTask.from_pretrained(model, merge=merge, **open_options(reading, opening.in_full))
+        data = {name: _task_data(each, held_out.get(name), format) for name, each in words.items()}
+        return shared, shared.fit(data, sampling=sampler, **options)
+
+    def next_step(model: "MultiTask", folder: str) -> str:
+        # Tasks that read the same column of labels cannot be evaluated on the same rows.
+        one = "" if model.has_own_label_columns else f" --task {next(iter(model.parts))}"
+        return evaluate_next(model, f"{folder}{one}")
+
+    return train_and_save(output, training, run, fit, next_step)
+
+
+def _split_name(word: str, option: str) -> tuple[str, str]:
+    name, sign, rest = word.partition("=")
+    if not (name and sign and rest):
+        raise usage_error(f"{option} must be NAME=FILE, got {word!r}.")
+    return name, rest
+
+
+def _task_words(name: str, value: str) -> _TaskWords:
+    parts = value.split(":")
+    if len(parts) not in (1, 3, 4) or not all(parts):
+        raise usage_error(f"--task {name} must be FILE, FILE:TEXT:LABEL or FILE:TEXT:LABEL:TARGET, got {value!r}.")
+    file, text, label, target = (*parts, *("", "text", "label", "single")[len(parts) :])
+    known: Sequence[TargetKind | Literal["tagging"]] = (*get_args(TargetKind), "tagging")
+    for each in known:
+        if target == each:
+            return _TaskWords(file, text, label, each)
+    raise usage_error(f"the target of --task {name} must be one of {', '.join(known)}, got {target!r}.")
+
+
+def _task_data(words: _TaskWords, validation: str | None, format_: "Format | None") -> "TaskData":
+    from bothways.compose.multitask.data import TaggingData, TaskData
+
+    train, held_out = labelled_source(words.file, format_), optional_source(validation, format_)
+    if words.target == "tagging":
+        return TaggingData(train, held_out, tokens=words.text, tags=words.label)
+    return TaskData(train, held_out, text=words.text, label=words.label, target=words.target)
+
+
+def _sampler(sampling: Sampling, temperature: float | None) -> "Sampler":
+    from bothways.compose.multitask.sampling import Proportional, Tempered, Uniform
+
+    match sampling:
+        case "proportional":
+            return Proportional()
+        case "temperature":
+            return Tempered() if temperature is None else Tempered(temperature)
+        case "uniform":
+            return Uniform()
+
+
+train = App(name="train", help="Fine-tune a pretrained encoder for a task.")
+for _spec in SPECS.values():
+    # Masked language models are trained by `bothways adapt`.
+    if _spec.name != "masked_lm":
+        train.command(training_command(_spec))
+train.command(multitask)
+train.command(training_command(SPECS["question-answering"], hidden=True, name="answering"))

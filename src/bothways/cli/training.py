@@ -1,4 +1,4 @@
-"""Shared parts of the commands of ``bothways train``: options, and a run from the first check to the summary."""
+"""Shared parts of the training commands: their options, and a run from the first check to the summary."""
 
 import io
 import shlex
@@ -7,14 +7,25 @@ from contextlib import redirect_stderr
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from bothways.cli.declared import Option, given_of, group_of, options_of
-from bothways.cli.options import Flag, PositiveInt, TokenCount, bad_usage, usage_error
+from bothways.cli.options import (
+    Flag,
+    Json,
+    Option,
+    PositiveInt,
+    Quiet,
+    TokenCount,
+    as_usage_error,
+    given_of,
+    group_of,
+    options_of,
+    usage_error,
+)
+from bothways.cli.printing import complain, interrupted_code, note, print_json
 from bothways.cli.runs import RunFolders
-from bothways.cli.terminal import complain, interrupted_code, note, print_json
 from bothways.progress import phase, reporting
 from bothways.tasks.question_answering.spec import ALWAYS_ANSWERS
 from bothways.training.options import TrainingOptions
@@ -25,57 +36,65 @@ if TYPE_CHECKING:
     from bothways.training.options import TrainingArguments
     from bothways.training.record import TrainingRecord
 
+    Fit = Callable[[TrainingArguments], tuple[Any, TrainingRecord]]
+    NextStep = Callable[[Any, str], str]
+
 FAILED = 1
 
 RESUMING = """\
-Ctrl-C or SIGTERM ends the training after the update at hand: the epoch kept
+Ctrl-C or SIGTERM stops the training after the current update: the epoch kept
 so far is saved, and the same command with --resume continues."""
 
-# Between these a temperature changes probabilities little.
-_NEAR_ONE = (0.8, 1.25)
-_MISTAKE_WIDTH = 70
-_MISTAKES = 5  # that are shown on a terminal
-_SHOWN = (
-    "epochs",
-    "updates",
-    "total_tokens",
-    "learning_rate",
-    "layer_decay",
-    "batch_size",
-    "patience",
-    "seed",
-    "activation_checkpointing",
-    "shard",
-)
+# Options that several commands describe alike.
+BaseModel = Annotated[str, Parameter(help="A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.")]
+OutputFolder = Annotated[
+    Path,
+    Parameter(
+        help="Folder for the trained model. An unfinished run keeps its log and checkpoints in OUTPUT.checkpoints."
+    ),
+]
+
+_TEMPERATE = (0.8, 1.25)  # temperatures that change probabilities little
+_MISTAKE_WIDTH, _MOST_MISTAKES = 70, 5
+_DECLARED = {option.name: option for option in options_of(TrainingOptions)}
 CHECKPOINTS = Option(
     "checkpoints",
     bool,
     "Write a checkpoint after each epoch (four times the size of the model), so that --resume can continue.",
     negative="--no-checkpoints",
 )
-_DECLARED = {option.name: option for option in options_of(TrainingOptions)}
-TOKENS = Option("tokens", TokenCount, "Tokens to read, such as 50M (k, M, G, T), in place of the other lengths.")
-_DECLARED["total_tokens"] = replace(TOKENS, name="total_tokens")
-LAYER_DECAY, CHECKPOINTING, SHARD = (_DECLARED[name] for name in ("layer_decay", "activation_checkpointing", "shard"))
-TRAINING = group_of("Training", [*(option for name, option in _DECLARED.items() if name in _SHOWN), CHECKPOINTS])
+TOKENS = Option("tokens", TokenCount, "Tokens to read, such as 50M (k, M, G, T), instead of the other lengths.")
+LAYER_DECAY, CHECKPOINTING, SHARD, LOG_TO = (
+    _DECLARED[name] for name in ("layer_decay", "activation_checkpointing", "shard", "log_to")
+)
+TRAINING = group_of(
+    "Training",
+    (
+        *(_DECLARED[name] for name in ("epochs", "updates")),
+        replace(TOKENS, name="total_tokens"),
+        *(_DECLARED[name] for name in ("learning_rate", "layer_decay", "batch_size", "seed", "patience")),
+        CHECKPOINTING,
+        SHARD,
+        CHECKPOINTS,
+        LOG_TO,
+    ),
+)
 
 
 @Parameter(name="*", group="Run")
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Options of the run and of its output."""
+    """Options of the run and its output."""
 
     overwrite: Flag = False
-    """Replace a trained model at the output, and forget an unfinished run once there is a checkpoint of the new one."""
+    """Replace a trained model at the output, and drop an unfinished run there after this run's first checkpoint."""
     resume: Flag = False
-    """Continue an interrupted run; without one, begin afresh."""
-    json: Flag = False
-    """Print the summary as one JSON object."""
-    quiet: Flag = False
-    """Show no progress."""
+    """Continue an interrupted run; start from the beginning if there is none."""
+    json: Json = False
+    quiet: Quiet = False
 
 
-ONCE = RunOptions()
+DEFAULT_RUN = RunOptions()
 
 
 @Parameter(name="*", group="Batch warm-up")
@@ -84,17 +103,17 @@ class BatchOptions:
     """Growth of the batch at the beginning."""
 
     batch_from: PositiveInt | None = None
-    """Sequences in the first update, which grow to those of --batch-size; with one of the next two."""
+    """Sequences in the first update, growing to --batch-size; needs one of the next two."""
     batch_warmup_updates: PositiveInt | None = None
-    """Updates until the batch is full."""
+    """Updates until the batch has its full size."""
     batch_warmup_tokens: TokenCount | None = None
-    """Tokens until the batch is full, such as 5M."""
+    """Tokens until the batch has its full size, such as 5M."""
 
     def warmup(self) -> "BatchWarmup | None":
-        """Return the growth of the batch, if one is asked for.
+        """Return the growth of the batch; None without one.
 
         Raises:
-            CycloptsError: Only a part of it is.
+            CycloptsError: Only one of its two parts was given.
         """
         over = [each for each in (self.batch_warmup_updates, self.batch_warmup_tokens) if each is not None]
         if self.batch_from is None and not over:
@@ -106,126 +125,97 @@ class BatchOptions:
         return BatchWarmup(self.batch_from, self.batch_warmup_updates, self.batch_warmup_tokens)
 
 
-FULL = BatchOptions()
+FULL_BATCH = BatchOptions()
 
 
-def train_and_save(
-    output: Path,
-    training: object,
-    run: RunOptions,
-    fit: "Callable[[TrainingArguments], tuple[Any, TrainingRecord]]",
-    then: Callable[[Any, str], str],
-) -> int:
-    """Train a model, save it at ``output`` and say how it went.
+def evaluate_next(model: object, folder: str) -> str:
+    """Return the command to type after most trainings."""
+    del model
+    return f"bothways evaluate {folder} --data test.csv  # your labelled test rows"
+
+
+def train_next(model: object, folder: str) -> str:
+    """Return the command to type after a training on raw text."""
+    del model
+    return f"bothways train classification --model {folder} --train train.jsonl --output runs/new"
+
+
+def train_and_save(output: Path, training: object, run: RunOptions, fit: "Fit", next_step: "NextStep") -> int:
+    """Train a model, save it and print a summary.
 
     Args:
-        output: Folder for the trained model. While it is unfinished, log and checkpoints lie beside it.
-        training: The options of ``TRAINING``.
-        run: What becomes of the run.
+        output: Folder for the trained model.
+        training: Options of `TRAINING`, or of a group like it.
+        run: Options of the run.
         fit: Opens a task and fits it with these options.
-        then: What to type next, given the model and its folder.
+        next_step: Returns the command to type next, given the model and its folder.
 
     Returns:
         The exit code.
 
     Raises:
-        OutputExists: Something is there that was not to be overwritten, or that is no trained model.
-        InvalidInput: Another process is training into this output, or no folder can take its place.
+        OutputExists: Something at the output may not be replaced, or is not a trained model.
+        InvalidInput: Another process trains into this output, or it is a folder that cannot be replaced.
     """
     from bothways.training.workers import joined
 
     given = given_of(training)
-    checkpoints = given.pop("checkpoints", True)
-    if TOKENS.name in given:  # taggers have a column of that name
+    checkpoints = given.pop("checkpoints", True) or run.resume
+    if TOKENS.name in given:  # the full name would look like the column of taggers
         given["total_tokens"] = given.pop(TOKENS.name)
-    with bad_usage(*given):
+    with as_usage_error(*given):
         TrainingOptions(**given)
     folders = RunFolders(output)
-    with joined() as workers:
-        if workers.rank:
-            return _follow(given, folders, run, fit, checkpoints=checkpoints)
-        return _lead(given, folders, run, fit, then, checkpoints=checkpoints)
-
-
-def _follow(
-    given: dict[str, Any],
-    folders: RunFolders,
-    run: RunOptions,
-    fit: "Callable[[TrainingArguments], tuple[Any, TrainingRecord]]",
-    *,
-    checkpoints: bool,
-) -> int:
-    """Train as one of the other processes of a run: nothing is written or said; the exit code."""
     options: TrainingArguments = {
         **given,  # type: ignore[typeddict-item]
-        "checkpoints": folders.unfinished if checkpoints or run.resume else None,
         "resume": run.resume,
         "keep_diverged": True,
-        "show_progress": False,
     }
-    # What it would say, the first process says.
-    with reporting(False), redirect_stderr(io.StringIO()):
-        _, record = fit(options)
-    return interrupted_code(record.signal) if record.interrupted else 0
+    with joined() as workers:
+        if workers.rank:
+            # The first process writes and prints for all.
+            with reporting(False), redirect_stderr(io.StringIO()):
+                folder = folders.unfinished if checkpoints else None
+                _, record = fit({**options, "checkpoints": folder, "log_to": None, "show_progress": False})
+            return interrupted_code(record.signal) if record.interrupted else 0
+        return _run(options, folders, run, fit, next_step, checkpoints=checkpoints)
 
 
-def _lead(
-    given: dict[str, Any],
+def _run(
+    options: "TrainingArguments",
     folders: RunFolders,
     run: RunOptions,
-    fit: "Callable[[TrainingArguments], tuple[Any, TrainingRecord]]",
-    then: Callable[[Any, str], str],
+    fit: "Fit",
+    next_step: "NextStep",
     *,
     checkpoints: bool,
 ) -> int:
-    """Train, save and say how it went; the exit code."""
     with folders.held():
         if not folders.begin(resume=run.resume, overwrite=run.overwrite):
-            note(f"This training had ended: its model is {str(folders.output)!r}.")
+            note(f"This training had already finished: its model is {str(folders.output)!r}.")
             if run.json:
                 print_json({"output": str(folders.output)})
             return 0
         try:
-            options: TrainingArguments = {
-                **given,  # type: ignore[typeddict-item]
-                "log": folders.log,
-                "checkpoints": folders.unfinished if checkpoints or run.resume else None,
-                "resume": run.resume,
-                "keep_diverged": True,
-                "show_progress": False if run.quiet else None,
-            }
-            task, record = fit(options)
-            return _conclude(task, record, folders, then, json=run.json)
+            options = {**options, "log": folders.log, "checkpoints": folders.unfinished if checkpoints else None}
+            task, record = fit({**options, "show_progress": False if run.quiet else None})
+            return _conclude(task, record, folders, next_step, json=run.json)
         except KeyboardInterrupt:
-            # After the training itself, which ends by its own.
+            # After the training itself, which handles interruptions.
             if folders.resumable:
                 note(f"Nothing was saved.{_how_to_resume(folders)}")
             raise
-
-
-def check_piped(given: Mapping[str, str | None]) -> None:
-    """Refuse standard input for more than one of several options.
-
-    Args:
-        given: Values by the names of their options.
-
-    Raises:
-        CycloptsError: Two are ``-``.
-    """
-    piped = [name for name, value in given.items() if value == "-"]
-    if len(piped) > 1:
-        raise usage_error(f"{piped[0]} and {piped[1]} cannot both be standard input: give one of them as a file.")
 
 
 def _conclude(
     task: Any,  # noqa: ANN401 (a trained model)
     record: "TrainingRecord",
     folders: RunFolders,
-    then: Callable[[Any, str], str],
+    next_step: "NextStep",
     *,
     json: bool,
 ) -> int:
-    """Save what was trained and say how it went; the exit code."""
+    """Save the model, print the summary and return the exit code."""
     if record.finished_no_epoch:
         note(f"Interrupted before there was a model worth saving.{_how_to_resume(folders)}")
         if not folders.resumable:
@@ -241,52 +231,21 @@ def _conclude(
             f"{str(folders.output)!r} appeared or changed during the training and was not replaced: the model is in "
             f"{str(saved)!r} instead."
         )
-    _say_how_it_ended(record, folders, saved)
+    if record.diverged is not None:
+        kept = record.epochs if record.kept_epoch is None else record.kept_epoch
+        complain(f"{record.diverged}\n{saved} holds the epoch kept before that, {kept}.")
+    elif record.interrupted:
+        note(f"Interrupted: {saved} holds {_kept_weights(record)}.{_how_to_resume(folders)}")
     if finished:
         folders.finish()
-    from bothways.tasks.card import training_baseline
-    from bothways.tasks.outputs import FittedHead
-
-    card = getattr(task.fitted, "card", {})
-    baseline, notes, mistakes = (
-        training_baseline(card),
-        _notes(card),
-        task.fitted.issues if isinstance(task.fitted, FittedHead) else (),
-    )
-    if json:
-        found = {"notes": notes, "confident_mistakes": [asdict(each) for each in mistakes]}
-        measured = {"validation": _measured(record, card), "baseline": None if baseline is None else baseline.held_out}
-        print_json({**_summary(task.facts(), record, saved), **measured, **found})
-    else:
-        lines = _course(record, card)
-        if baseline is not None:
-            lines.append(f"baseline     {_listed(baseline.held_out)} ({baseline.name})")
-        lines += _facts(task.facts())
-        lines += [f"note         {each}" for each in notes]
-        lines += [_mistake(each) for each in mistakes[:_MISTAKES]]
-        print("\n".join([*lines, f"saved in     {saved}", f"next         {then(task, shlex.quote(str(saved)))}"]))
+    _print_summary(task, record, saved, next_step, json=json)
     if interrupted:
         return interrupted_code(record.signal)
     return 0 if record.diverged is None and saved == folders.output else FAILED
 
 
-def _notes(card: Mapping[str, Any]) -> list[str]:
-    """Return the notes of a card, or those of the cards of several tasks, each with the name of its task."""
-    parts = {name: each for name, each in card.items() if isinstance(each, Mapping)}
-    return [*card.get("notes", []), *(f"{name}: {each}" for name, part in parts.items() for each in _notes(part))]
-
-
-def _say_how_it_ended(record: "TrainingRecord", folders: RunFolders, saved: Path) -> None:
-    """Print which weights were saved, where the training did not come to its end."""
-    if record.diverged is not None:
-        kept = record.epochs if record.kept_epoch is None else record.kept_epoch
-        complain(f"{record.diverged}\n{saved} has the epoch kept before that, {kept}.")
-    elif record.interrupted:
-        note(f"Interrupted: {saved} has {_whose_weights(record)}.{_how_to_resume(folders)}")
-
-
-def _whose_weights(record: "TrainingRecord") -> str:
-    """Return the weights that an interrupted run has kept, in words; without validation the latest."""
+def _kept_weights(record: "TrainingRecord") -> str:
+    """Return the weights that an interrupted run kept, in words; without validation, the latest."""
     if record.kept_epoch is not None:
         return f"the epoch kept so far, {record.kept_epoch}"
     if record.epochs == record.settings.epochs:
@@ -298,82 +257,99 @@ def _how_to_resume(folders: RunFolders) -> str:
     return " Run the same command with --resume to continue." if folders.resumable else ""
 
 
-def _summary(facts: Mapping[str, object], record: "TrainingRecord", output: Path) -> dict[str, object]:
-    return {
-        "output": str(output),
-        **facts,
-        "kept_epoch": record.kept_epoch,
-        "updates": record.updates,
-        "tokens": record.tokens,
-        "seconds": record.seconds,
-        "stopped_early": record.stopped_early,
-        "interrupted": record.interrupted,
-        "diverged": record.diverged,
-        **({"skipped": record.skipped} if record.skipped else {}),
-    }
+def _print_summary(
+    task: Any,  # noqa: ANN401 (a trained model)
+    record: "TrainingRecord",
+    saved: Path,
+    next_step: "NextStep",
+    *,
+    json: bool,
+) -> None:
+    from bothways.tasks.card import training_baseline
+    from bothways.tasks.outputs import FittedHead
 
-
-def _course(record: "TrainingRecord", card: Mapping[str, Any]) -> list[str]:
-    measured, how = _measured(record, card), ", stopped early" if record.stopped_early else ""
-    how += f", {record.skipped} skipped as their loss was not finite" if record.skipped else ""
-    lines = [f"trained      {record.updates:,} updates in {record.seconds:,.0f} s{how}"]
+    card = getattr(task.fitted, "card", {})  # pre-trained encoders have none
+    mistakes = task.fitted.issues if isinstance(task.fitted, FittedHead) else ()
+    baseline, notes, facts = training_baseline(card), _notes(card), task.facts()
+    measured, measured_on = _measured(record, card)
+    if json:
+        print_json(
+            {
+                "output": str(saved),
+                **facts,
+                **{name: getattr(record, name) for name in ("kept_epoch", "updates", "tokens", "seconds")},
+                **{name: getattr(record, name) for name in ("stopped_early", "interrupted", "diverged")},
+                **({"skipped": record.skipped} if record.skipped else {}),
+                "validation": measured,
+                "baseline": None if baseline is None else baseline.held_out,
+                "notes": notes,
+                "confident_mistakes": [asdict(each) for each in mistakes],
+            }
+        )
+        return
+    stopped = ", stopped early" if record.stopped_early else ""
+    skipped = f", {record.skipped} skipped as their loss was not finite" if record.skipped else ""
+    lines = [f"trained      {record.updates:,} updates in {record.seconds:,.0f} s{stopped}{skipped}"]
     if record.validations:
-        return [*lines, f"kept epoch   {record.kept_epoch} of {record.epochs}", f"validation   {_listed(measured)}"]
-    return [*lines, f"validation   {_listed(measured)} ({card['validation']})"] if measured else lines
+        lines.append(f"kept epoch   {record.kept_epoch} of {record.epochs}")
+    if record.validations or measured:
+        lines.append(f"validation   {_listed(measured)}{measured_on}")
+    if baseline is not None:
+        lines.append(f"baseline     {_listed(baseline.held_out)} ({baseline.name})")
+    lines += [f"{name:<12} {value}" for name, value in _spoken(facts)]
+    lines += [f"note         {ALWAYS_ANSWERS}"] * (facts.get("can_decline") is False)
+    lines += [f"note         {each}" for each in notes]
+    lines += [_described(each) for each in mistakes[:_MOST_MISTAKES]]
+    lines += [f"saved in     {saved}", f"next         {next_step(task, shlex.quote(str(saved)))}"]
+    print("\n".join(lines))
 
 
-def _facts(facts: Mapping[str, object]) -> list[str]:
-    lines = [f"{name:<12} {value}" for name, value in _spoken(facts)]
-    return [*lines, f"note         {ALWAYS_ANSWERS}"] if facts.get("can_decline") is False else lines
+def _notes(card: Mapping[str, Any]) -> list[str]:
+    """Return the notes of a card, and those of the cards of several tasks, each with the name of its task."""
+    parts = {name: each for name, each in card.items() if isinstance(each, Mapping)}
+    return [*card.get("notes", []), *(f"{name}: {each}" for name, part in parts.items() for each in _notes(part))]
 
 
-def _mistake(found: "LabelIssue") -> str:
-    """Return the line of a confident mistake, with the beginning of its text."""
-    text = found.text if isinstance(found.text, str) else " | ".join(map(str, found.text))
-    described = f"{found.label!r}, but {found.predicted!r} with {found.probability:.3f}"
-    return f"look at      {found.where}: {described}: {shorten(text, _MISTAKE_WIDTH, placeholder=' ...')}"
+def _measured(record: "TrainingRecord", card: Mapping[str, Any]) -> tuple[dict[str, float], str]:
+    """Return the validation metrics of the kept epoch, or else those of the card and the rows they are for."""
+    kept = next((dict(each.metrics) for each in record.validations if each.epoch == record.kept_epoch), None)
+    stored = card.get("metrics") or {}
+    measured = kept or {name: value for name, value in stored.items() if f"{name}_low" in stored}
+    return measured, "" if record.validations or not measured else f" ({card['validation']})"
+
+
+def _described(mistake: "LabelIssue") -> str:
+    """Return the line on a confident mistake, with the beginning of its text."""
+    text = mistake.text if isinstance(mistake.text, str) else " | ".join(map(str, mistake.text))
+    described = f"{mistake.label!r}, but {mistake.predicted!r} with {mistake.probability:.3f}"
+    return f"look at      {mistake.where}: {described}: {shorten(text, _MISTAKE_WIDTH, placeholder=' ...')}"
 
 
 def _listed(metrics: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
 
 
-def evaluate_next(model: object, folder: str) -> str:
-    """Return the command to type after most trainings."""
-    del model
-    return f"bothways evaluate {folder} --data test.csv  # your labelled test rows"
-
-
-def _measured(record: "TrainingRecord", card: Mapping[str, Any]) -> dict[str, float]:
-    """Return the validation metrics of the kept epoch, or where nothing was validated those of the card."""
-    kept = next((dict(each.metrics) for each in record.validations if each.epoch == record.kept_epoch), None)
-    stored = card.get("metrics") or {}
-    return kept or {name: value for name, value in stored.items() if f"{name}_low" in stored}
-
-
 def _spoken(facts: Mapping[str, object]) -> list[tuple[str, str]]:
-    """Return the facts that are a number or a few; not lists such as that of the labels."""
+    """Return the facts that are a number or a few; flags, and lists such as that of the labels, are for machines."""
     spoken = []
     for name, value in facts.items():
         if isinstance(value, bool):
-            continue  # for machines
+            continue
         if isinstance(value, float):
             spoken.append((name, f"{value:.3f}"))
         elif isinstance(value, str | int):
             spoken.append((name, str(value)))
         elif isinstance(value, Mapping):
-            listed = ", ".join(_part(part, each) for part, each in value.items() if each)
+            listed = ", ".join(
+                f"{part} {each:.3f}" if isinstance(each, float) else str(each) for part, each in value.items() if each
+            )
             spoken.append((name, f"{listed}{_doubt(name, value)}"))
     return spoken
 
 
 def _doubt(name: str, fact: Mapping[str, object]) -> str:
-    """Return what a temperature that is far from 1 says of the model; empty for all else."""
+    """Return a remark on a temperature far from 1; empty for all else."""
     temperature = fact.get("value") if "temperature" in (name, fact.get("method")) else None
-    if not isinstance(temperature, float) or _NEAR_ONE[0] <= temperature <= _NEAR_ONE[1]:
+    if not isinstance(temperature, float) or _TEMPERATE[0] <= temperature <= _TEMPERATE[1]:
         return ""
-    return f" (uncalibrated, the model is too {'sure' if temperature > 1 else 'unsure'})"
-
-
-def _part(name: str, value: object) -> str:
-    return f"{name} {value:.3f}" if isinstance(value, float) else str(value)
+    return f" (before calibration, the model is {'overconfident' if temperature > 1 else 'underconfident'})"

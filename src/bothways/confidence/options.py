@@ -12,11 +12,11 @@ class ConfidenceOptions:
     """Options of fitting a model's confidence on held-out rows.
 
     Attributes:
-        calibration: How probabilities are calibrated: ``"auto"`` keeps the temperature unless another method is clearly
-            better, None leaves them as they are.
-        detector: What detects out-of-domain rows, where one label is predicted; None leaves that out. ``"mahalanobis"``
-            and the other distances read the last layer, ``"mahalanobis_layers"`` reads all of them. In place of the
-            default it is ``"energy"`` where texts are so few that none is held out.
+        calibration: Calibration method; ``"auto"`` keeps the temperature unless another method is clearly better, None
+            leaves probabilities uncalibrated.
+        detector: Detector of out-of-domain rows, for models of one label per row; None fits none. ``"mahalanobis"`` and
+            the other distances read the last layer, ``"mahalanobis_layers"`` reads all layers. The default becomes
+            ``"energy"`` if there are too few texts to hold any out.
         in_domain_share: Share of in-domain rows below the out-of-domain threshold.
 
     Raises:
@@ -55,7 +55,7 @@ class TemperatureOptions:
     """An option to fit a temperature on held-out rows, the only calibration of words' tags and of answers.
 
     Attributes:
-        calibration: ``"auto"`` and ``"temperature"`` fit one, None leaves probabilities as they are.
+        calibration: ``"auto"`` and ``"temperature"`` fit a temperature, None leaves probabilities uncalibrated.
 
     Raises:
         InvalidInput: Another calibration is asked for.

@@ -1,6 +1,6 @@
-"""The main job in one command: fine-tune, calibrate, evaluate, search and explain, and write a report.
+"""The demo: fine-tune, calibrate, evaluate, search and explain, and write a report, in one command.
 
-Everything comes with the package, the news texts and (by the extra ``demo``) the model: nothing is downloaded.
+Nothing is downloaded: the news texts are in this package, and the model is in the extra ``demo``.
 """
 
 import json
@@ -19,7 +19,7 @@ __all__ = ["run"]
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 QUERIES = ("somebody stole personal data", "an athlete comes back after an injury", "a late goal decides the match")
-# The pronoun comes before its noun, so that only a model that looks to the right can read what it stands for.
+# The pronoun comes before its noun, so only a model that attends to the right can resolve it.
 SENTENCE, PRONOUN = "Because it was tired, the cat sat on the mat.", "it"
 COVERAGE = 0.9
 
@@ -44,38 +44,40 @@ class DemoSettings:
     """Settings of training and measuring.
 
     Attributes:
-        seed: Seed of the training; the bootstrap always has the one of ``bothways evaluate``, so that both agree.
+        seed: Seed of the training; the bootstrap uses that of ``bothways evaluate``, so that both agree.
         epochs: Passes over the training texts.
+        epochs_of_two_labels: Passes over the training texts for each of two labels.
         learning_rate: Peak of the schedule.
         batch_size: Texts in one update.
         resamples: Bootstrap resamples.
-        rows: Take only so many rows of each file; None takes all.
-        shots: Texts of each category for the classifier of few texts.
+        rows: Maximum number of rows of each file.
+        shots: Texts per category for the classifier with few texts.
     """
 
     seed: int = 1
-    epochs: int = 4
+    epochs: int = 3
+    epochs_of_two_labels: int = 2
     learning_rate: float = 1e-4
     batch_size: int = 16
     resamples: int = 1000
     rows: int | None = None
-    shots: int = 8
+    shots: int = 5
 
 
 def run(output: Path, *, seed: int = 1, show: Callable[[str], None] = print) -> Path:
     """Run the demo and return the path of its report.
 
     Args:
-        output: The folder to make: ``report.html``, ``demo.json`` with the figures, ``model``, ``index`` and ``data``.
-            An earlier demo there is replaced when the new one is complete.
+        output: Folder for ``report.html``, ``demo.json`` with the figures, ``model``, ``index`` and ``data``. A
+            complete demo replaces an earlier one there.
         seed: Seed of the training.
-        show: Takes each line of the course of events.
+        show: Receives each line of output.
 
     Raises:
         MissingDependency: The extra ``demo`` is not installed.
-        OutputExists: There is something else than an earlier demo at ``output``.
-        InvalidInput: ``output`` is a folder whose place no other can take, such as the current one.
-        OutOfDisk: The disk is full; nothing was left behind.
+        OutputExists: ``output`` is something other than an earlier demo.
+        InvalidInput: ``output`` is a folder that cannot be replaced, such as the current one.
+        OutOfDisk: The disk is full; no files were left behind.
     """
     # Before torch is imported, which takes seconds.
     for module, package in PACKAGES:
@@ -89,11 +91,11 @@ def run(output: Path, *, seed: int = 1, show: Callable[[str], None] = print) -> 
 
 
 def check_replaceable(output: Path) -> None:
-    """Check that nothing but an earlier demo would be lost by replacing ``output``.
+    """Check that replacing ``output`` would delete nothing but an earlier demo.
 
     Raises:
-        OutputExists: It is a file, or a folder with something in it that no demo wrote.
-        InvalidInput: It is a folder whose place no other can take, such as the current one.
+        OutputExists: It is a file, or a folder with other content.
+        InvalidInput: It is a folder that cannot be replaced, such as the current one.
     """
     advice = "It was left as it is: choose another folder for the demo, or move it away."
     if output.is_dir():
@@ -125,7 +127,7 @@ def read_rows(path: Traversable) -> list[Row]:
 
 
 def headlines() -> list[Row]:
-    """Headlines that are in none of the files; the ``category`` is None where none fits."""
+    """Return headlines that are in none of the files; ``category`` is None if none fits."""
     return read_rows(files(__name__) / "data" / "headlines.jsonl")
 
 

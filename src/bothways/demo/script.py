@@ -42,20 +42,20 @@ from bothways.demo import (
 from bothways.demo.story import Tested, commands, duration, tell, with_interval
 from bothways.evaluation import Estimate, Temperature, bootstrap_estimates
 from bothways.explain import attention_of
+from bothways.interrupts import interruption
 from bothways.retrieval import Dense
 from bothways.storage import new_folder
 from bothways.tasks.heads.predictions import Classification
-from bothways.training.interrupts import interruption
 from bothways.training.options import TrainingArguments
 from bothways.training.record import TrainingRecord
 
 
 def produce(output: Path, settings: DemoSettings, show: Callable[[str], None]) -> Path:
-    """Run all stages into ``output``, whole or not at all, and return the path of the report.
+    """Run all stages, write ``output`` completely or not at all, and return the path of the report.
 
     Raises:
-        OutOfDisk: The disk is full; nothing was left behind.
-        KeyboardInterrupt: Ctrl-C ended a training.
+        OutOfDisk: The disk is full; no files were left behind.
+        KeyboardInterrupt: Ctrl-C stopped a training.
     """
     with new_folder(output, overwrite=True) as folder:
         demo = Demo(folder, settings, show)
@@ -75,7 +75,7 @@ def produce(output: Path, settings: DemoSettings, show: Callable[[str], None]) -
 
 
 class Demo:
-    """The stages of the demo; each adds its sections to the report and its figures to those for machines."""
+    """The stages of the demo; each adds its sections to the report and its figures to ``demo.json``."""
 
     def __init__(self, folder: Path, settings: DemoSettings, show: Callable[[str], None]) -> None:
         self.folder, self.settings, self.show = folder, settings, show
@@ -94,7 +94,7 @@ class Demo:
 
     @contextmanager
     def stage(self, name: str, description: str) -> Iterator[None]:
-        """Announce a stage and keep how long it took."""
+        """Announce a stage and record its time."""
         self.show(f"[{len(self.seconds) + 1}/7] {description}")
         started = time.perf_counter()
         yield
@@ -109,14 +109,14 @@ class Demo:
         self.sections.append(html.Section(title, blocks))
 
     def classify(self) -> None:
-        """Fine-tune and calibrate a classifier of the category, evaluate and save it, and label unseen headlines."""
+        """Fine-tune, calibrate, evaluate and save a classifier of the category, and classify unseen headlines."""
         with self.stage("category", f"Fine-tuning {MODEL} on the category of {len(self.rows['train'])} news texts"):
             classifier = TextClassifier.from_pretrained(MODEL)
             record = classifier.fit(
                 self.news["train"],
                 validation=self.news["validation"],
                 label="category",
-                # The report explains this method, whichever would be best for these texts.
+                # The report explains this method, even if another would be better for these texts.
                 calibration="temperature",
                 **self.fitting,
             )
@@ -142,7 +142,9 @@ class Demo:
             train, validation = self.news["train"], self.news["validation"]
             options = {"calibration": "temperature"}
             tasks = {label: TaskData(train, validation, label=label, **options) for label in ("category", "sentiment")}
-            record = model.fit(tasks, **self.fitting)
+            # Each label has its own updates, so an epoch is twice as long as in the training above.
+            fitting: TrainingArguments = {**self.fitting, "epochs": self.settings.epochs_of_two_labels}
+            record = model.fit(tasks, **fitting)
             category, sentiment = (self.test(model.part(label), record, label) for label in tasks)
         self.tested |= {"category_beside_sentiment": category, "sentiment": sentiment}
         self.say(f"category: {category}")
@@ -167,7 +169,7 @@ class Demo:
         self.figures["few_shot"] = {"texts": len(shown), "test": report.to_dict()}
 
     def search(self) -> None:
-        """Index all news texts with the model as it comes, save the index, and search it."""
+        """Index all news texts with the pretrained model, save the index, and search it."""
         news = {row["id"]: row for rows in self.rows.values() for row in rows}
         with self.stage("search", f"Indexing all {len(news)} texts with the model as it comes, and searching"):
             embedder = SentenceEmbedder.from_pretrained(MODEL)
@@ -212,7 +214,7 @@ class Demo:
         return Tested(record, temperature, uncalibrated, report, change, wrong)
 
     def write(self, output: Path) -> None:
-        """Write the report, with commands that name ``output``, and the figures for machines."""
+        """Write the report, with commands that name ``output``, and ``demo.json``."""
         versions = {name: version(name) for name in ("bothways", "torch", "tokenizers", "numpy")}
         self.figures |= {
             "made_by": MADE_BY,
@@ -242,17 +244,17 @@ class Demo:
 
 
 def finished(record: TrainingRecord) -> None:
-    """Check that nobody ended a training: a half-trained model is no demo.
+    """Check that a training was not interrupted.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C or SIGTERM ended it.
+        KeyboardInterrupt: Ctrl-C or SIGTERM stopped it.
     """
     if record.interrupted:
         raise interruption(record.signal)
 
 
 def predict(classifier: TextClassifier, rows: Sequence[Row], **options: Any) -> list[Classification]:  # noqa: ANN401
-    """Predictions for rows, with the options of the classifier's ``predict``."""
+    """Predict rows, with options of the classifier's ``predict``."""
     texts = [row["text"] for row in rows]
     return classifier.predict(texts, show_progress=False, **options)
 
@@ -260,7 +262,7 @@ def predict(classifier: TextClassifier, rows: Sequence[Row], **options: Any) -> 
 def nll_change(
     before: Sequence[Classification], after: Sequence[Classification], truth: Sequence[str], resamples: int
 ) -> Estimate:
-    """Mean change by calibration of a text's negative log likelihood, paired, with its interval."""
+    """Return the mean change of a text's negative log-likelihood by calibration, paired, with its interval."""
     triples = zip(before, after, truth, strict=True)
     changes_N = np.array([math.log(old.probabilities[label] / new.probabilities[label]) for old, new, label in triples])
     rows = len(changes_N)
@@ -270,6 +272,6 @@ def nll_change(
 def mistakes(
     texts: Sequence[str], truth: Sequence[str], predictions: Sequence[Classification]
 ) -> list[tuple[str, str, Classification]]:
-    """Text, true label and prediction of each wrong label, the most confident first."""
+    """Return text, true label and prediction of each wrong label, the most confident first."""
     wrong = [each for each in zip(texts, truth, predictions, strict=True) if each[2].label != each[1]]
     return sorted(wrong, key=lambda each: -each[2].probability)

@@ -119,6 +119,18 @@ class SystemRanking:
         """Reasons to doubt the intervals, each with its system."""
         return tuple(f"{each.system}: {warning}" for each in self.systems for warning in each.warnings)
 
+    @property
+    def separation(self) -> str:
+        """A sentence on the labels that it takes to tell the first two systems apart."""
+        first, more = self.comparisons[0], self.separating_labels
+        names = f"{first.first} and {first.second}"
+        if more == 0:
+            return f"The interval of the difference of {names} excludes 0: no further labels are needed."
+        labels = (
+            "even labels of all rows would not" if more is None else f"about {more:,} more random labels of each would"
+        )
+        return f"If the difference is as estimated, {labels} separate {names}."
+
     def probability(self, first: str, second: str) -> float:
         """Return the probability that one system is better than another."""
         for each in self.comparisons:

@@ -142,22 +142,9 @@ def _order(ranking: SystemRanking) -> list[Block]:
     )
     columns = ("Order", "Probability", "Difference", "Interval", "Compared")
     return [
-        Paragraph(_separation(ranking)),
+        Paragraph(ranking.separation),
         Table(columns, rows, "Every two systems; an interval that holds 0 leaves their order open.", columns[1:4]),
     ]
-
-
-def _separation(ranking: SystemRanking) -> str:
-    first = ranking.comparisons[0]
-    names = f"{first.first} and {first.second}"
-    if ranking.separating_labels is None:
-        return f"Even labels of all rows would not separate {names}, if their difference is as estimated."
-    if ranking.separating_labels == 0:
-        return f"The interval of the difference between {names} excludes 0: they need no further labels."
-    return (
-        f"About {ranking.separating_labels:,} more labels of each, drawn at random, would separate {names}, if their "
-        "difference is as estimated."
-    )
 
 
 def _judge(quality: JudgeReport, judge: Mapping[str, str]) -> list[Section]:

@@ -14,6 +14,7 @@ import torch
 from bothways.errors import OutOfDisk, TrainingDiverged
 from bothways.storage import OUT_OF_ROOM
 from bothways.training.step import Step
+from bothways.training.trackers import Tracker
 
 
 class TrainingLog:
@@ -23,10 +24,12 @@ class TrainingLog:
         path: The file; missing parent folders are created, an existing file is replaced.
         keep_lines: Keep this many lines of an existing file and append to them. A resumed run passes the number at its
             checkpoint, so that nothing is logged twice.
+        tracker: An experiment tracker that receives updates and epochs too.
     """
 
-    def __init__(self, path: Path | None, *, keep_lines: int = 0) -> None:
+    def __init__(self, path: Path | None, *, keep_lines: int = 0, tracker: Tracker | None = None) -> None:
         self.lines = 0
+        self._tracker = tracker
         self._path = path
         self._stream: FileIO | None = None  # unbuffered: a failed write must not be tried again on closing
         if path is not None:
@@ -43,6 +46,8 @@ class TrainingLog:
         Raises:
             OutOfDisk: The line could not be written.
         """
+        if self._tracker is not None and event in ("update", "epoch"):
+            self._tracker.write(values)
         if self._stream is None:
             return
         rest = (json.dumps({"event": event, **values}, allow_nan=False) + "\n").encode()
@@ -63,6 +68,8 @@ class TrainingLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._tracker is not None:
+            self._tracker.close()
         if self._stream is not None:
             self._stream.close()
 

@@ -19,9 +19,9 @@ import torch
 
 from bothways.encoder.encoder import activation_checkpointing
 from bothways.errors import InvalidInput, TrainingDiverged
+from bothways.interrupts import Interrupts, interruption
 from bothways.products import matrix_product
 from bothways.progress import Progress, duration, progress
-from bothways.training.interrupts import Interrupts, interruption
 from bothways.training.log import Meter, TrainingLog
 from bothways.training.objective import Baseline, Objective, Payload, Recurrent, Update, Validation
 from bothways.training.optimizers import NamedOptimizer, sparse_tables
@@ -38,6 +38,7 @@ from bothways.training.state import (
     differences,
 )
 from bothways.training.step import Stepper
+from bothways.training.trackers import open_tracker
 from bothways.training.workers import LOST, Workers, current_workers, naming_losses, share
 
 
@@ -90,7 +91,8 @@ def train(
         stack.push(run.fall_back)
         run.check_alike()
         resumed_from = run.resume() if options.resume else None
-        run.log = stack.enter_context(TrainingLog(log, keep_lines=run.state.log_lines))
+        tracker = open_tracker(options.log_to, options.to_dict()) if options.log_to and first else None
+        run.log = stack.enter_context(TrainingLog(log, keep_lines=run.state.log_lines, tracker=tracker))
         run.bar = stack.enter_context(
             progress("training", run.total, done=run.state.updates, show=options.show_progress if first else False)
         )

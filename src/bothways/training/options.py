@@ -4,10 +4,12 @@ import dataclasses
 import math
 import os
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, get_args
 
-from bothways.errors import InvalidInput
+from bothways.choices import TrackerName
+from bothways.errors import InvalidInput, MissingDependency
 from bothways.training.schedules import LinearDecay, Schedule
 
 if TYPE_CHECKING:
@@ -69,6 +71,7 @@ class TrainingArguments(TypedDict, total=False):
     log_every_updates: int
     checkpoint_every_updates: int | None
     log: str | Path | None
+    log_to: TrackerName | None
     checkpoints: str | Path | None
     resume: bool
     keep_diverged: bool
@@ -115,6 +118,8 @@ class TrainingOptions:
         log_every_updates: Updates per line of the log; on a GPU, losses are read that often.
         checkpoint_every_updates: Write a checkpoint also after this many updates; None writes one per epoch only.
         log: JSON Lines file for the log of the run; an existing one is replaced, except by a resumed run.
+        log_to: Also log the run to this experiment tracker, which must be installed and is configured by its own
+            environment variables.
         checkpoints: Folder for the newest checkpoint, written after each epoch and every ``checkpoint_every_updates``.
         resume: Continue from the newest checkpoint; without one, start afresh.
         keep_diverged: If the run diverges after a finished epoch, end it with the weights kept so far instead of
@@ -149,6 +154,7 @@ class TrainingOptions:
     log_every_updates: int = 10
     checkpoint_every_updates: int | None = None
     log: str | Path | None = None
+    log_to: TrackerName | None = None
     checkpoints: str | Path | None = None
     resume: bool = False
     keep_diverged: bool = False
@@ -190,6 +196,13 @@ class TrainingOptions:
         for name in ("activation_checkpointing", "resume", "keep_diverged", "shard"):
             self._check(name, isinstance(getattr(self, name), bool), "True or False")
         self._check("show_progress", isinstance(self.show_progress, bool | None), "True, False or None")
+        trackers = get_args(TrackerName)
+        self._check("log_to", self.log_to in (*trackers, None), f"one of {trackers}, or None")
+        if self.log_to is not None and find_spec(self.log_to) is None:
+            raise MissingDependency(
+                f"logging to {self.log_to} needs the package {self.log_to!r}, which is not installed: "
+                f"pip install {self.log_to}"
+            )
         if self.resume and self.checkpoints is None:
             raise InvalidInput("resume needs the folder of the checkpoints: pass checkpoints=<folder>.")
 

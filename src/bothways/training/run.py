@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bothways.checkpoints.files import fingerprint
+from bothways.interrupts import interruption
 from bothways.training import loop
-from bothways.training.interrupts import interruption
 from bothways.training.objective import Objective, Payload
 from bothways.training.options import TrainingOptions
 from bothways.training.record import TrainingRecord

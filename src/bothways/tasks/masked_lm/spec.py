@@ -49,12 +49,11 @@ class FillOptions(PredictOptions):
     """Options of filling masks: words that are allowed, and the search.
 
     Attributes:
-        top: How many words and fillings to give, at most.
-        words: Only these may fill a mask; they may have several pieces.
-        max_pieces: Otherwise, most pieces of a word. With 1 every token may fill a mask; with more, only what begins a
-            word may follow white space, and only what goes on with a word, without punctuation or white space, may
-            follow that; and a word that comes in pieces of several kinds is given once.
-        beam: Partial fillings that are kept.
+        top: Maximum number of words and fillings.
+        words: The only words that may fill a mask; they may have several pieces.
+        max_pieces: Otherwise, maximum pieces of a word. With 1 any token may fill a mask. With more, the first piece
+            must begin a word and the others continue it, without punctuation or white space.
+        beam: Partial fillings that the search keeps.
 
     Raises:
         InvalidInput: A number is below 1, or there are no words in ``words``.

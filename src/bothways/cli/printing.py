@@ -1,4 +1,4 @@
-"""Output for the user: results on standard output, everything else on standard error."""
+"""Printing: results on standard output, everything else on standard error."""
 
 import json
 import signal
@@ -10,17 +10,17 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-_WIDE = 10_000  # columns where there is no terminal
+_WIDE = 10_000  # columns of a console that is no terminal
 
 
 def print_json(value: object) -> None:
-    """Print a value as one line of JSON, in ASCII where standard output has no UTF-8."""
-    encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "")
+    """Print a value as one line of JSON, in ASCII unless standard output is UTF-8."""
+    encoding = (sys.stdout.encoding or "utf-8").lower().replace("-", "")
     print(json.dumps(value, ensure_ascii=encoding != "utf8", allow_nan=False))
 
 
 def six_digits(value: object) -> object:
-    """Numbers with six digits, also those in lists and objects: more of a probability or a score say nothing.
+    """Round numbers to six digits, also inside lists and objects.
 
     >>> six_digits({"probability": 0.12345678901234568, "windows": 1})
     {'probability': 0.123457, 'windows': 1}
@@ -35,64 +35,80 @@ def six_digits(value: object) -> object:
 
 
 def rounded(values: Mapping[str, object]) -> dict[str, object]:
-    """Return a row of results, its numbers with six digits."""
+    """Return a row of results with its numbers rounded to six digits."""
     return {name: six_digits(each) for name, each in values.items()}
 
 
 def note(message: str) -> None:
-    """Say something about the course of the work on standard error."""
+    """Print a remark on standard error."""
     _print(printable(message))
 
 
 def complain(message: str) -> None:
-    """Report an error on standard error."""
+    """Print an error on standard error."""
     from rich.text import Text
 
     _print(Text.assemble(("error: ", "bold red"), printable(message)))
 
 
 def progress_beside(output: str, *, quiet: bool) -> bool | None:
-    """Return how to show progress: not as a bar beside results on the same terminal."""
+    """Return whether to show a progress bar: never on the terminal that results are printed on."""
     return False if quiet or (output == "-" and sys.stderr is not None and sys.stderr.isatty()) else None
 
 
 def interrupted_code(number: int | None) -> int:
-    """Return the exit code after a signal, as shells have it; after Ctrl-C where it is not known."""
+    """Return the exit code after a signal, by the convention of shells; None counts as Ctrl-C."""
     return 128 + (number or signal.SIGINT)
 
 
-def plain_table() -> "Table":
-    """Return a table without lines."""
+def plain_table(*right: str, left: tuple[str, ...] = (), fold: tuple[str, ...] = (), header: bool = True) -> "Table":
+    """Return a table without lines.
+
+    Args:
+        right: Columns aligned to the right, after the others.
+        left: Columns aligned to the left.
+        fold: Columns aligned to the left whose long words are broken.
+        header: Whether to show the names of the columns.
+    """
     from rich.table import Table
 
-    return Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", show_header=header)
+    for name in left:
+        table.add_column(name, no_wrap=True)
+    for name in fold:
+        table.add_column(name, overflow="fold")
+    for name in right:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
 
 
 def print_table(table: "Table") -> None:
-    """Print a table, fitted to a terminal and as wide as it likes elsewhere."""
+    """Print a table, fitted to a terminal or, elsewhere, as wide as it needs."""
     target = _console()
     with target.capture() as capture:
         target.print(table)
-    # Cells are filled up with spaces, which in the last column nobody needs.
+    # Cells are padded with spaces, which the last column does not need.
     print("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
 
 def printable(text: str) -> str:
-    r"""Return the text with control characters made visible, so that it cannot steer the terminal.
+    r"""Escape control characters, so that a text cannot steer the terminal.
 
     >>> print(printable("\x1b[31mred"))
     \x1b[31mred
     """
-    return "".join(each if each.isprintable() or each in "\n " else _escaped(each) for each in text)
+    return "".join(
+        each if each.isprintable() or each in "\n " else each.encode("unicode_escape").decode("ascii") for each in text
+    )
 
 
 def counted(count: int, noun: str) -> str:
-    """``1 text``, ``2,000 texts``."""
+    """Return a number with its noun: ``1 text``, ``2,000 texts``."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def shortened(text: str, longest: int) -> str:
-    """Return the text, without its middle if it is long: the ends are what tells names apart.
+    """Return the text, without its middle if it is long, since names differ most at their ends.
 
     >>> shortened("transfer_not_received_by_recipient", 20)
     'transfer_n…recipient'
@@ -102,12 +118,8 @@ def shortened(text: str, longest: int) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return the text on one line, with runs of white space as one space, and control characters made visible."""
+    """Return the text on one line, with single spaces and control characters escaped."""
     return printable(" ".join(text.split()))
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
 
 
 def _print(message: object) -> None:
@@ -117,9 +129,9 @@ def _print(message: object) -> None:
 
 
 def _console(*, stderr: bool = False) -> "Console":
-    """Return a console that prints text as it is: no markup and no colours of its own."""
     from rich.console import Console
 
+    # No markup and no colours of its own: texts are printed as they are.
     console = Console(stderr=stderr, markup=False, emoji=False, highlight=False)
     if not console.is_terminal:
         console.width = _WIDE

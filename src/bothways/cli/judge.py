@@ -1,0 +1,450 @@
+"""``bothways judge``: a cross-encoder that judges retrieval-augmented answers, and the success rates of systems."""
+
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+
+from cyclopts import App, Parameter
+
+from bothways.choices import JudgeDimension, Merge, Negatives, PpiMethod
+from bothways.cli.inputs import check_piped, labelled_source, open_options, optional_source
+from bothways.cli.options import (
+    ANY_MODEL,
+    ANY_WINDOWS,
+    File,
+    FileFormat,
+    Json,
+    Level,
+    ModelOptions,
+    Option,
+    Quiet,
+    Resamples,
+    WholeNumber,
+    WindowOptions,
+    as_usage_error,
+    command,
+    given_of,
+    group_of,
+    options_of,
+    usage_error,
+)
+from bothways.cli.printing import counted, note, plain_table, print_json, print_table, shortened
+from bothways.cli.training import (
+    DEFAULT_RUN,
+    RESUMING,
+    TRAINING,
+    BaseModel,
+    OutputFolder,
+    RunOptions,
+    train_and_save,
+)
+from bothways.confidence.options import ConfidenceOptions
+from bothways.judging.triples import TripleColumns
+from bothways.tasks.classification.spec import PAIRS
+
+if TYPE_CHECKING:
+    from bothways.choices import Format
+    from bothways.data import Row
+    from bothways.judging import Judge, SystemRanking, SystemScore
+    from bothways.training.options import TrainingArguments
+    from bothways.training.record import TrainingRecord
+
+_LONGEST_NAME = 32
+_COLUMNS = group_of("Columns", options_of(TripleColumns))
+_OWN = [option for option in options_of(PAIRS.fit_options) if option.name not in ("target", "score")]
+_MERGE = Option(
+    "merge", Merge, "How to merge the windows of a long passage; see 'bothways train pairs'.", default="maxp"
+)
+_CONFIDENCE = {option.name for option in options_of(ConfidenceOptions)}
+
+Dimension = Annotated[JudgeDimension | None, Parameter(help="One judge of a folder with several.")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class EstimateOptions:
+    """Options of estimating success rates."""
+
+    labels: File | None = None
+    """Human labels of randomly drawn rows of every system. Default: the labels in the data."""
+    dimension: Dimension = None
+    method: PpiMethod = "ppi++"
+    """The interval to show first: ppi++ weighs the judge by its agreement with the labels, ppi relies on it fully,
+    classical uses only the labels. All are reported."""
+    level: Level = 0.95
+    """Confidence level of the intervals."""
+    seed: WholeNumber = 0
+    """Seed of the bootstrap."""
+    report: Path | None = None
+    """Also write an HTML page to this file."""
+    json: Json = False
+    quiet: Quiet = False
+
+    def settings(self, columns: TripleColumns, format_: "Format | None") -> dict[str, Any]:
+        """Return the keyword arguments of the library."""
+        return {
+            "columns": columns,
+            "method": self.method,
+            "level": self.level,
+            "seed": self.seed,
+            "format": format_,
+            "show_progress": False if self.quiet else None,
+        }
+
+
+ESTIMATE = EstimateOptions()
+
+judge = App(name="judge", help="Judge retrieval-augmented answers, and find the better system.")
+
+_TRAIN_EXAMPLE = f"""\
+A row of the data; a label may be 0 or 1, true or false, yes or no, or null:
+  {{"query": "Who won?", "passage": "The Broncos won in 2016.",
+   "answer": "The Broncos.", "context_relevance": 1,
+   "answer_faithfulness": 1, "answer_relevance": 1}}
+
+Examples:
+  bothways judge train --model sentence-transformers/all-MiniLM-L6-v2 \\
+    --train triples.jsonl --dimension context_relevance --output runs/judge
+  bothways judge train --model sentence-transformers/all-MiniLM-L6-v2 \\
+    --train triples.jsonl --dimension all --output runs/judges
+  bothways judge train --model sentence-transformers/all-MiniLM-L6-v2 \\
+    --train questions.jsonl --negatives both --dimension context_relevance \\
+    --output runs/judge                  # queries and passages, no labels
+
+'bothways recommend judging' suggests encoders.
+
+{RESUMING}"""
+
+
+@command(
+    _TRAIN_EXAMPLE,
+    columns=_COLUMNS,
+    own=group_of("Judge", [option for option in (*_OWN, _MERGE) if option.name not in _CONFIDENCE]),
+    confidence=group_of(
+        "Confidence (fitted on held-out rows)", [option for option in _OWN if option.name in _CONFIDENCE]
+    ),
+    training=TRAINING,
+)
+def train(
+    *,
+    model: BaseModel,
+    train: File,
+    dimension: tuple[JudgeDimension | Literal["all"], ...],
+    output: OutputFolder,
+    validation: File | None = None,
+    negatives: Negatives | None = None,
+    format: FileFormat = None,  # noqa: A002 (the option's name)
+    columns: object = None,
+    own: object = None,
+    confidence: object = None,
+    run: RunOptions = DEFAULT_RUN,
+    training: object = None,
+    reading: WindowOptions = ANY_WINDOWS,
+    opening: ModelOptions = ANY_MODEL,
+) -> int:
+    """Train a judge of retrieval-augmented answers.
+
+    Learns from labelled triples, or only from questions and passages. Fine-tunes a cross-encoder for each dimension and
+    keeps a good epoch (see --epochs). Probabilities are calibrated on held-out rows.
+
+    Args:
+        train: Triples: .jsonl, .json, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
+        dimension: What to judge; repeat it, or say all, for several judges, each in a folder of its name in the output.
+        validation: Held-out triples. Default: about a tenth of the rows, drawn with the seed, that share neither query
+            nor passage with the others.
+        negatives: Generate negatives from the good rows: weak takes a random passage or answer of another question,
+            strong another passage of the same document or the nearest by words, both alternates. Default: both if no
+            row has a label, else none.
+    """
+    from bothways.data import read_rows
+
+    check_piped({"--train": train, "--validation": validation})
+    given = {**given_of(own), **given_of(confidence)}
+    words: dict[str, Any] = {"merge": given.pop("merge")} if "merge" in given else {}
+    with as_usage_error(*given):
+        PAIRS.fit_options(**given)
+    # Read once: standard input cannot be read for each dimension.
+    rows = list(read_rows(train, format=format))
+    words |= {
+        "validation": None if validation is None else list(read_rows(validation, format=format)),
+        "columns": TripleColumns.named(given_of(columns)),
+        "negatives": negatives,
+        "opening": open_options(reading, opening.in_full),
+        "confidence": given,
+    }
+    every: tuple[JudgeDimension, ...] = get_args(JudgeDimension)
+    dimensions = every if "all" in dimension else tuple(each for each in every if each in dimension)
+    for name in dimensions:
+        several = len(dimensions) > 1
+        if several and not run.json:
+            print(f"{name}:")
+        fit = partial(_fit, model, rows, name, words)
+        if code := train_and_save(output / name if several else output, training, run, fit, _score_next):
+            return code
+    return 0
+
+
+def _fit(
+    model: str, rows: "Sequence[Row]", dimension: JudgeDimension, words: dict[str, Any], options: "TrainingArguments"
+) -> "tuple[Judge, TrainingRecord]":
+    from bothways.judging import Judge
+
+    judge = Judge.train(model, rows, dimension, **words, **options)
+    if judge.record is None:
+        raise TypeError("a judge that was just trained must have a record")
+    return judge, judge.record
+
+
+def _score_next(model: object, folder: str) -> str:
+    del model
+    return f"bothways judge score {folder} --data answers.jsonl --labels gold.jsonl"
+
+
+_SCORE_EXAMPLE = """\
+The labels must be those of randomly drawn rows. A label row has the id of the
+answer, or its texts, and a column such as context_relevance.
+
+Example:
+  bothways judge score runs/judge --data answers.jsonl --labels gold.jsonl \\
+    --report page.html"""
+
+
+@command(_SCORE_EXAMPLE, columns=_COLUMNS)
+def score(
+    judge: Path,
+    /,
+    *,
+    data: File,
+    estimate: EstimateOptions = ESTIMATE,
+    format: FileFormat = None,  # noqa: A002 (the option's name)
+    columns: object = None,
+    reading: WindowOptions = ANY_WINDOWS,
+    model: ModelOptions = ANY_MODEL,
+) -> None:
+    """Estimate the success rate of a system.
+
+    The interval is valid with few human labels.
+
+    Args:
+        judge: Folder of a judge.
+        data: All answers of the system: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for standard input.
+    """
+    from bothways.judging import Judge, score_system
+
+    check_piped({"--data": data, "--labels": estimate.labels})
+    opened = Judge.open(judge, estimate.dimension, **open_options(reading, model))
+    settings = estimate.settings(TripleColumns.named(given_of(columns)), format)
+    labels = optional_source(estimate.labels, format)
+    result = score_system(opened, labelled_source(data, format), labels, name=_system_name(data), **settings)
+    _tell(result, opened, str(judge), estimate)
+
+
+_RANK_EXAMPLE = """\
+A label row names its answer by id, by its texts, or by the column system. The
+name of a system is that of its file.
+
+Example:
+  bothways judge rank a.jsonl b.jsonl --judge runs/judge --labels gold.jsonl \\
+    --next label_these.jsonl --report page.html"""
+
+
+@command(_RANK_EXAMPLE, columns=_COLUMNS)
+def rank(
+    *data: File,
+    judge: Path,
+    estimate: EstimateOptions = ESTIMATE,
+    truth: File | None = None,
+    next: Path | None = None,  # noqa: A002 (the option's name)
+    next_rows: WholeNumber = 50,
+    format: FileFormat = None,  # noqa: A002 (the option's name)
+    columns: object = None,
+    reading: WindowOptions = ANY_WINDOWS,
+    model: ModelOptions = ANY_MODEL,
+) -> None:
+    """Rank systems by their success rates.
+
+    Prints how certain the order is. Systems that answered the same queries are compared query by query.
+
+    Args:
+        data: A file of answers for each system; rows that name their system count for that one.
+        judge: Folder of a judge.
+        truth: True success rates, if known: rows with the columns system and value; or 'labels', if the data hold a
+            label of every row, some of which --labels uses. The order is compared with them by Kendall's tau.
+        next: Write the rows to label next to this file: those for which the judge sees the largest difference between
+            the first two systems, or is least certain.
+        next_rows: Number of these rows.
+    """
+    from bothways.data import write_rows
+    from bothways.judging import Judge, rank_systems
+    from bothways.judging.ranking import read_truth, truth_in_labels
+
+    names, systems = TripleColumns.named(given_of(columns)), _named_files(data)
+    check_piped({**{f"the file {each!r}": each for each in data}, "--labels": estimate.labels, "--truth": truth})
+    opened = Judge.open(judge, estimate.dimension, **open_options(reading, model))
+    sources: dict[str, Any] = {name: labelled_source(path, format) for name, path in systems.items()}
+    rates: dict[str, float] | None = None
+    if truth == "labels":
+        rates = truth_in_labels(sources, opened.dimension, names, format=format)
+    elif truth is not None:
+        rates = read_truth(truth, format=format)
+    result = rank_systems(
+        opened,
+        sources,
+        optional_source(estimate.labels, format),
+        truth=rates,
+        next_rows=next_rows if next is not None else 0,
+        **estimate.settings(names, format),
+    )
+    if next is not None:
+        count = write_rows(str(next), (each.to_dict(names) for each in result.next_rows))
+        if not estimate.quiet:
+            note(
+                f"{counted(count, 'row')} to label next in {next}. They are not a random sample: use them to train the "
+                "judge, not as labels of an estimate."
+            )
+    _tell(result, opened, str(judge), estimate)
+
+
+@command("Example:\n  bothways judge evaluate runs/judge --data labelled.jsonl --json", columns=_COLUMNS)
+def evaluate(
+    judge: Path,
+    /,
+    *,
+    data: File,
+    dimension: Dimension = None,
+    format: FileFormat = None,  # noqa: A002 (the option's name)
+    resamples: Resamples = 1000,
+    seed: WholeNumber = 0,
+    json: Json = False,
+    quiet: Quiet = False,
+    columns: object = None,
+    reading: WindowOptions = ANY_WINDOWS,
+    model: ModelOptions = ANY_MODEL,
+) -> None:
+    """Compare a judge with human labels.
+
+    Prints accuracy, AUROC, calibration error, and the order of systems.
+
+    Args:
+        judge: Folder of a judge.
+        data: Labelled triples. If rows name their system, Kendall's tau measures how well the judge orders systems.
+        seed: Seed of the bootstrap.
+    """
+    from bothways.judging import Judge
+
+    opened = Judge.open(judge, dimension, **open_options(reading, model))
+    report = opened.evaluate(
+        labelled_source(data, format),
+        columns=TripleColumns.named(given_of(columns)),
+        resamples=resamples,
+        seed=seed,
+        show_progress=False if quiet else None,
+    )
+    if json:
+        print_json({"judge": str(judge), "dimension": opened.dimension.name, **report.to_dict()})
+        return
+    print(f"{opened.dimension.question} {report.report.title}")
+    print(report.summary())
+    for each in report.disagreements[:3]:
+        note(f"look at {each.triple.where}: label {each.triple.label}, judge {each.probability:.3f}")
+
+
+def _system_name(path: str) -> str:
+    name = Path(path).name
+    for ending in (".gz", ".jsonl", ".json", ".csv", ".tsv", ".parquet"):
+        name = name.removesuffix(ending)
+    return name or path
+
+
+def _named_files(paths: Sequence[str]) -> dict[str, str]:
+    """Return files by the names of their systems; by their whole paths if two names are the same."""
+    if not paths:
+        raise usage_error("nothing to rank: give a file of answers for each system.")
+    if len(set(paths)) < len(paths):
+        raise usage_error("expected a different file of answers for each system, got one twice.")
+    names = [_system_name(path) for path in paths]
+    return dict(zip(names if len(set(names)) == len(names) else paths, paths, strict=True))
+
+
+def _tell(result: "SystemScore | SystemRanking", judge: "Judge", folder: str, estimate: EstimateOptions) -> None:
+    from bothways.judging import SystemRanking
+
+    if estimate.report is not None:
+        from bothways.report.judging import ranking_page, score_page
+        from bothways.report.page import write
+
+        facts: dict[str, Any] = {"judge": _facts(judge), "command": shlex.join(["bothways", *sys.argv[1:]])}
+        page = ranking_page(result, **facts) if isinstance(result, SystemRanking) else score_page(result, **facts)
+        write(page, estimate.report)
+    if estimate.json:
+        print_json({"judge": folder, **result.to_dict()})
+    else:
+        if isinstance(result, SystemRanking):
+            _print_ranking(result, judge)
+        else:
+            _print_score(result, judge)
+        for warning in result.warnings:
+            note(f"warning: {warning}")
+    if estimate.report is not None:
+        note(f"page: {estimate.report}")
+
+
+def _facts(judge: "Judge") -> dict[str, str]:
+    card = judge.classifier.card
+    rows, base, own = card.get("training_rows"), card.get("base_model"), card.get("judge")
+    negatives = own.get("made_negatives") if isinstance(own, dict) else None
+    facts = {
+        "folder": str(judge.classifier.name),
+        "trained from": str(base) if base else "",
+        "question": judge.dimension.question,
+        "training pairs": f"{rows:,}" if isinstance(rows, int) else "",
+        "generated negatives": f"{negatives:,}" if negatives else "",
+    }
+    return {name: value for name, value in facts.items() if value}
+
+
+def _print_score(result: "SystemScore", judge: "Judge") -> None:
+    from bothways.judging.scoring import equivalent_labels
+
+    labelled = f"{result.estimate.labels:,} labelled"
+    print(f"{judge.dimension.question} {result.rows:,} rows of {result.system}, {labelled}")
+    interval = f"{result.estimate.level:.0%} interval"
+    table = plain_table("rate", interval, "width", "worth in labels", left=("method",))
+    for name, each in result.estimates.items():
+        bounds = f"{each.low:.4f} to {each.high:.4f}"
+        table.add_row(name, f"{each.value:.4f}", bounds, f"{each.high - each.low:.4f}", equivalent_labels(each))
+    print_table(table)
+    print(f"judge alone {result.judge_mean:.4f}; on the labelled rows:")
+    print(result.quality.summary())
+
+
+def _print_ranking(result: "SystemRanking", judge: "Judge") -> None:
+    from bothways.judging.scoring import equivalent_labels
+
+    print(judge.dimension.question)
+    truth = ("truth",) if result.truth else ()
+    headings = ("rate", "interval", *truth, "labels", "worth", "judge alone", "better than the next")
+    table = plain_table(*headings, left=("system",))
+    for at, each in enumerate(result.systems):
+        estimate, below = each.estimate, result.systems[at + 1 : at + 2]
+        certainty = f"{result.probability(each.system, below[0].system):.3f}" if below else ""
+        cells = [f"{estimate.value:.4f}", f"{estimate.low:.4f} to {estimate.high:.4f}"]
+        cells += [f"{result.truth[each.system]:.4f}"] if result.truth else []
+        cells += [str(estimate.labels), equivalent_labels(estimate), f"{each.judge_mean:.4f}", certainty]
+        table.add_row(shortened(each.system, _LONGEST_NAME), *cells)
+    print_table(table)
+    if len(result.systems) > 1:
+        first = result.comparisons[0]
+        gap = f"{first.difference.value:+.4f}, from {first.difference.low:+.4f} to {first.difference.high:+.4f}"
+        better = f"{first.first} is better than {first.second} with probability {first.probability:.3f}"
+        print(f"{better}: difference {gap} ({first.pairing}).\n{result.separation}")
+    if result.tau is not None:
+        print(f"Kendall's tau with the truth: {result.tau:.3f}")
+
+
+for _command in (train, score, rank, evaluate):
+    judge.command(_command)

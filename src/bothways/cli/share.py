@@ -1,0 +1,224 @@
+"""``bothways export``, ``quantize``, ``sign`` and ``verify``: a model for other programs and other people."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bothways.choices import ExportFormat, HeadName
+from bothways.cli.inputs import open_options, texts_of
+from bothways.cli.options import (
+    ANY_MODEL,
+    ANY_WINDOWS,
+    TEXT,
+    File,
+    FileFormat,
+    Flag,
+    Json,
+    ModelOptions,
+    PositiveInt,
+    Quiet,
+    Share,
+    TextColumns,
+    WindowOptions,
+    command,
+    usage_error,
+)
+from bothways.cli.printing import counted, note, print_json
+
+if TYPE_CHECKING:
+    from bothways.quantization.quantize import Quantization
+
+_FAILED = 1
+_FEW_TEXTS = 200
+
+_EXPORT_EXAMPLE = """\
+Examples:
+  bothways export runs/news --format onnx --head sequence --output news-onnx
+  bothways export old-model/ --allow-pickle \\
+    --format safetensors --output new-model"""
+
+
+@command(_EXPORT_EXAMPLE)
+def export(
+    model: str,
+    *,
+    format: ExportFormat,  # noqa: A002 (the option's name)
+    output: str,
+    head: HeadName | None = None,
+    overwrite: Flag = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    opening: ModelOptions = ANY_MODEL,
+) -> None:
+    """Export a model to ONNX or a transformers checkpoint.
+
+    Writes tokenizer and labels beside it. An ONNX graph takes padded batches of any size and is checked against the
+    model. The export runs on the CPU.
+
+    Args:
+        model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
+        format: onnx, or safetensors.
+        output: A new folder, written completely or not at all.
+        head: For onnx, the head whose outputs the graph has besides hidden states; none by default. For safetensors,
+            the only head to keep; by default those that config.json names.
+        overwrite: Replace an earlier export at the output.
+    """
+    dtype = opening.dtype or "float32"
+    if format == "onnx" and dtype != "float32":
+        raise usage_error(f"ONNX files are written in float32, not in {dtype}: drop --dtype.")
+    from bothways.export import export as write
+
+    written = write(
+        model,
+        output,
+        format=format,
+        head=head,
+        dtype=dtype,
+        overwrite=overwrite,
+        revision=opening.revision,
+        download=opening.download,
+        allow_pickle=opening.allow_pickle,
+    )
+    difference = written.largest_difference
+    if json:
+        values = {"format": written.format, "heads": written.heads, "largest_difference": difference}
+        print_json({"output": output, **values})
+    elif not quiet:
+        checked = "" if difference is None else f"; outputs differ from the model's by at most {difference:.1e}"
+        note(f"{' and '.join(('the encoder', *written.heads))} in {output}{checked}")
+
+
+_QUANTIZE_EXAMPLE = """\
+Example:
+  bothways quantize sentence-transformers/all-MiniLM-L6-v2 \\
+    --data texts.jsonl.gz --output runs/minilm-int8
+  bothways embed runs/minilm-int8 \\
+    --data corpus.jsonl.gz --output vectors.npy"""
+
+
+@command(_QUANTIZE_EXAMPLE)
+def quantize(
+    model: str,
+    *,
+    data: File,
+    output: str,
+    cosine: Share = 0.999,
+    most_texts: PositiveInt = 2000,
+    seed: int = 0,
+    portable: Flag = False,
+    text: TextColumns = TEXT,
+    format: FileFormat = None,  # noqa: A002 (the option's name)
+    overwrite: Flag = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    reading: WindowOptions = ANY_WINDOWS,
+    opening: ModelOptions = ANY_MODEL,
+) -> None:
+    """Round a model's linear layers to int8, faster on CPUs.
+
+    The layers that would change the vectors of your texts most stay in bfloat16, as many as needed. The saved model
+    predicts, embeds and evaluates like any other, only in this library, and records its losses; it cannot be trained.
+    The conversion runs on the CPU in float32.
+
+    Args:
+        model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
+        data: Texts as the model will read them: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for JSON Lines on
+            standard input. No labels are read.
+        output: A new folder, written completely or not at all.
+        cosine: Minimum cosine between a text's vectors before and after.
+        most_texts: Maximum number of texts to compare; more are sampled.
+        seed: Seed of the sample.
+        portable: Choose layers for processors without VNNI too, if this one has it; fewer layers become int8.
+        overwrite: Replace an earlier model at the output.
+    """
+    if opening.dtype not in (None, "float32"):
+        raise usage_error(f"a model is quantized from float32, not from {opening.dtype}: drop --dtype.")
+    if opening.device not in ("auto", "cpu"):
+        raise usage_error(f"a model is quantized on the CPU, not on {opening.device}: drop --device.")
+    from bothways.data import read_rows
+    from bothways.quantization import quantize as write
+
+    result = write(
+        model,
+        output,
+        texts_of(read_rows(data, format=format, columns=text), text),
+        cosine=cosine,
+        most_texts=most_texts,
+        seed=seed,
+        portable=portable,
+        overwrite=overwrite,
+        show_progress=False if quiet else None,
+        **open_options(reading, opening),
+    )
+    if json:
+        print_json({"output": output, **result.to_dict()})
+    elif not quiet:
+        _describe(result, output)
+
+
+def _describe(result: "Quantization", output: str) -> None:
+    others = result.bfloat16 + result.float32
+    kept = f"; in {'bfloat16' if result.bfloat16 else 'float32'}: {', '.join(others)}" if others else ""
+    note(f"{len(result.int8)} of {counted(len(result.int8) + len(others), 'linear layer')} in int8{kept}")
+    note(
+        f"cosines with the vectors in float32 ({result.vector}) of {counted(result.texts, 'text')}: minimum "
+        f"{result.min_cosine:.5f}, mean {result.mean_cosine:.5f}"
+    )
+    if result.texts < _FEW_TEXTS:
+        note(f"these are few texts: use at least {_FEW_TEXTS}, of all kinds that the model will read")
+    note(f"the model is in {output}")
+
+
+_SIGN_EXAMPLE = """\
+Examples:
+  openssl ecparam -name prime256v1 -genkey -noout -out key.pem
+  openssl ec -in key.pem -pubout -out public.pem
+  bothways sign runs/news --key key.pem
+  bothways verify runs/news --public-key public.pem
+
+Without --key, only the checksums are written. Everything works offline."""
+
+
+@command(_SIGN_EXAMPLE)
+def sign(run: Path, /, *, key: Path | None = None) -> None:
+    """Write the checksums of a model's files, and sign them.
+
+    Args:
+        run: Folder of the model.
+        key: Private elliptic-curve key, as PEM.
+    """
+    from bothways.audit.provenance import sign as sign_folder
+    from bothways.audit.provenance import write_manifest
+
+    print(f"manifest     {write_manifest(run)}")
+    if key is not None:
+        print(f"signature    {sign_folder(run, key)}")
+        note(f"next: bothways verify {shlex.quote(str(run))} --public-key public.pem")
+
+
+_VERIFY_EXAMPLE = """\
+Example:
+  bothways verify runs/news --public-key public.pem
+
+Exit code: 0 if everything is valid; 1 if a file was changed, added or removed,
+a signature is not valid, or there is nothing to verify."""
+
+
+@command(_VERIFY_EXAMPLE)
+def verify(run: Path, /, *, public_key: Path | None = None, quiet: Flag = False) -> int:
+    """Verify a model's files against their checksums and signature.
+
+    Args:
+        run: Folder of the model.
+        public_key: The signer's key, as PEM; without it, only checksums are compared.
+        quiet: Print nothing; the exit code tells.
+    """
+    from bothways.audit.finding import FAILING
+    from bothways.audit.provenance.signing import verified
+
+    findings = list(verified(run, public_key))
+    if not quiet:
+        for finding in findings:
+            place = f"{finding.location}: " if finding.location else ""
+            print(f"{'FAIL' if finding.severity >= FAILING else 'ok':<5} {place}{finding.title}")
+    return _FAILED if any(finding.severity >= FAILING for finding in findings) else 0
