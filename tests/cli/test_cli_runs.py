@@ -275,13 +275,13 @@ def test_ctrl_c_without_validation_saves_the_weights_as_far_as_they_came(few, tm
 
 @pytest.mark.parametrize("more", [[], ["--no-checkpoints"]])
 def test_ctrl_c_after_the_last_update_saves_the_whole_model(few, tmp_path, monkeypatch, more):
-    def pressed(self, weights):
-        if self.state.epoch == 3:
+    def pressed(self, validation):
+        usual(self, validation)
+        if self.state.epoch == 2:  # the third, whose weights are yet to be kept
             ctrl_c()
-        usual(self, weights)
 
-    usual = loop._Run._keep
-    monkeypatch.setattr(loop._Run, "_keep", pressed)
+    usual = loop._Run._say_epoch
+    monkeypatch.setattr(loop._Run, "_say_epoch", pressed)
     outcome = call(*few, *more)
     assert outcome.code == 130, outcome.err
     assert "holds the last epoch, 3." in outcome.err

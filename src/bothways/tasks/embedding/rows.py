@@ -103,7 +103,7 @@ class RowTexts:
 
     @property
     def truth(self) -> Truth:
-        """What is to be learnt.
+        """The targets of the loss.
 
         Raises:
             InvalidInput: The rows have none.
