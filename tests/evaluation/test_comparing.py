@@ -230,5 +230,5 @@ STATED = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]])
 def test_models_that_are_judged_by_labels_of_their_own_are_not_compared(first, second, wrong):
     for each in (first, second):
         compare(each, each, resamples=5)
-    with pytest.raises(InvalidInput, match=f"judged by different labels in {wrong}.*Name those"):
+    with pytest.raises(InvalidInput, match=f"evaluated on different labels in {wrong}.*Name the columns"):
         compare(first, second)
