@@ -190,14 +190,9 @@ class Entrance:
         Raises:
             TextTooLong: A text does not fit into one window.
         """
-        reading, texts = self.backend.reading, [text for each in subjects for text in each.texts]
-        encoded = self.backend.model.tokenizer.encode(
-            [reading.given(text) for text in texts],
-            max_length=reading.max_length,
-            on_overflow="truncate",
-            offsets=True,
-            cut=reading.cut,
-        )
+        texts = [text for each in subjects for text in each.texts]
+        reading = replace(self.backend.reading, on_overflow="truncate", stride=None)
+        encoded = reading.encode(self.backend.tokenizer, texts, offsets=True)
         most = max(each.dropped_tokens for each in encoded)
         if most:
             raise TextTooLong(

@@ -7,6 +7,7 @@ Shapes: B windows of a batch, T tokens of a batch, W windows of one text, n toke
 model gives for each window, or for each token.
 """
 
+import math
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -65,6 +66,24 @@ class TextOptions:
     def given(self, text: Text) -> Text:
         """Return a text, or a pair, as the tokenizer reads it."""
         return read_as_words(text) if self.as_words else text
+
+    def encode(
+        self, tokenizer: TextTokenizer, texts: Sequence[Text], *, offsets: bool = False, first: int = 0
+    ) -> list[EncodedText]:
+        """Return the windows of texts; ``first`` is the number of the first text in messages, from 0.
+
+        Raises:
+            TextTooLong: A text is too long and the policy is ``"error"``.
+        """
+        return tokenizer.encode(
+            [self.given(text) for text in texts] if self.as_words else list(texts),
+            max_length=self.max_length,
+            on_overflow=self.on_overflow,
+            stride=self.stride,
+            offsets=offsets,
+            first=first,
+            cut=self.cut,
+        )
 
     def block_size(self, budget: TokenBudget) -> int:
         """Return the maximum number of texts of a block."""
@@ -141,18 +160,9 @@ class TextRunner:
             InvalidInput: A text is empty or not a string.
             TextTooLong: A text is too long and the policy is ``"error"``.
         """
-        options = self.options
         for number, text in enumerate(texts, start=first):
             check_filled(number, text)
-        return self.tokenizer.encode(
-            [options.given(text) for text in texts] if options.as_words else list(texts),
-            max_length=options.max_length,
-            on_overflow=options.on_overflow,
-            stride=options.stride,
-            offsets=self.per_token,
-            first=first,
-            cut=options.cut,
-        )
+        return self.options.encode(self.tokenizer, texts, offsets=self.per_token, first=first)
 
     def rows(self, encoded: Sequence[EncodedText]) -> list[Rows]:
         """Return the rows of tokenised texts, in order.
@@ -189,9 +199,19 @@ class TextRunner:
 
 
 def blocks(
-    items: Iterable[ItemT], at_most: int, characters: int, size: Callable[[ItemT], int]
+    items: Iterable[ItemT],
+    at_most: int,
+    characters: float = math.inf,
+    size: Callable[[ItemT], int] = lambda _: 0,
 ) -> Iterator[list[ItemT]]:
-    """Yield items in lists, each of at most so many, and ended by the item that reaches so many characters."""
+    """Yield items in lists, each of at most so many, and ended by the item that reaches so many characters.
+
+    Args:
+        items: Any number of them.
+        at_most: Maximum items of a list.
+        characters: Characters that end a list.
+        size: The characters of an item.
+    """
     block: list[ItemT] = []
     filled = 0
     for item in items:

@@ -155,19 +155,10 @@ class Backend(ABC):
         Warns:
             TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).
         """
-        reading = self.reading
         store = WindowStore.of(
             text
             for start in range(0, len(texts), BLOCK)
-            for text in self.tokenizer.encode(
-                list(map(reading.given, texts[start : start + BLOCK])),
-                max_length=reading.max_length,
-                on_overflow=reading.on_overflow,
-                stride=reading.stride,
-                offsets=offsets,
-                first=start,
-                cut=reading.cut,
-            )
+            for text in self.reading.encode(self.tokenizer, texts[start : start + BLOCK], offsets=offsets, first=start)
         )
         warn_of_cut(TextsRead.of(np.bincount(store.text_of_window).tolist(), store.dropped_tokens.tolist()))
         return store
