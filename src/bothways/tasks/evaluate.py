@@ -14,7 +14,7 @@ from bothways.errors import InvalidInput, did_you_mean
 from bothways.evaluation import OperatingPoint, Report, operating_point, out_of_domain_report
 from bothways.tasks.card import card_with_threshold
 from bothways.tasks.outputs import Fitted
-from bothways.tasks.predict import Predictor, ScoredRows
+from bothways.tasks.predict import Predictor, ScoredRows, score_inputs
 from bothways.tasks.scores import Scores, texts_read, warn_of_cut
 
 FittedT = TypeVar("FittedT", bound=Fitted)
@@ -136,4 +136,4 @@ def with_threshold(model: Predictor[Any, Any, FittedT], others: Source, show_pro
 def _scores_of_others(model: Predictor[Any, Any, Any], others: Source, show_progress: bool | None) -> list[Scores[Any]]:
     model.confidence.detector(model.name)  # refused before the texts are read
     inputs = [model._columns().read(row) for row in read_rows(others)]
-    return model._scores_of(inputs, "reading out-of-domain rows", show_progress)
+    return score_inputs(model.fitted, inputs, description="reading out-of-domain rows", show_progress=show_progress)

@@ -161,6 +161,10 @@ def outputs_type(spec: TaskSpec) -> type[AnyOutputs]:
     return kind
 
 
+InputTexts: TypeAlias = tuple[Any, tuple[Text, ...]]
+"""An input of a head, and its texts."""
+
+
 class Fitted(Protocol):
     """A trained model: an immutable value that answers.
 
@@ -180,7 +184,7 @@ class Fitted(Protocol):
     def card(self) -> Mapping[str, Any]: ...  # noqa: D102 (above)
 
     def blocks(self, inputs: Iterable[Any]) -> Iterator[list[Any]]:
-        """Yield inputs in blocks that are answered at once."""
+        """Yield inputs, in the form that `tokenize` and `scores` take, in blocks that are answered at once."""
 
     def tokenize(self, block: Sequence[Any], first: int) -> list[EncodedText]:
         """Return the windows of a block's texts; ``first`` inputs came before it."""
@@ -219,23 +223,27 @@ class FittedHead:
         """The name of the model."""
         return self.backend.name
 
-    def blocks(self, inputs: Iterable[Any]) -> Iterator[list[Any]]:
-        """Yield inputs in blocks that are answered at once."""
+    def blocks(self, inputs: Iterable[Any]) -> Iterator[list[InputTexts]]:
+        """Yield inputs, each with its texts, in blocks that are answered at once."""
         reading = self.backend.reading
-        size = reading.block_size(self.backend.budget)
+        with_texts: Iterable[InputTexts] = ((value, self.outputs.texts(value)) for value in inputs)
         return blocks(
-            inputs, size, reading.block_characters, lambda value: sum(map(text_size, self.outputs.texts(value)))
+            with_texts,
+            reading.block_size(self.backend.budget),
+            reading.block_characters,
+            lambda one: sum(map(text_size, one[1])),
         )
 
-    def tokenize(self, block: Sequence[Any], first: int) -> list[EncodedText]:
+    def tokenize(self, block: Sequence[InputTexts], first: int) -> list[EncodedText]:
         """Return the windows of a block's texts; ``first`` inputs came before it."""
-        return self.backend.runner.tokenize([text for value in block for text in self.outputs.texts(value)], first)
+        return self.backend.runner.tokenize([text for _, texts in block for text in texts], first)
 
-    def scores(self, block: Sequence[Any], encoded: Sequence[EncodedText], options: object = None) -> list[Scores[Any]]:
+    def scores(
+        self, block: Sequence[InputTexts], encoded: Sequence[EncodedText], options: object = None
+    ) -> list[Scores[Any]]:
         """Return the scores of the inputs of a block, given their windows: here the model runs."""
         rows = iter(self.backend.runner.rows(encoded))
-        outputs = self.outputs
-        return [outputs.scores(value, [next(rows) for _ in outputs.texts(value)], options) for value in block]
+        return [self.outputs.scores(value, [next(rows) for _ in texts], options) for value, texts in block]
 
     def facts(self) -> dict[str, object]:
         """Return labels, calibration and the like, as JSON values."""

@@ -286,12 +286,9 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         del seed
         fitted = self.fitted
         examples = fitted.outputs.read(data, columns, options)
-        truth = fitted.outputs.encode(examples)
-        scores = self._scores_of([each.text for each in examples], "evaluating", show_progress)
+        truth, inputs = fitted.outputs.encode(examples), [each.text for each in examples]
+        scores = score_inputs(fitted, inputs, description="evaluating", show_progress=show_progress)
         return ScoredRows(tuple(scores), truth)
-
-    def _scores_of(self, inputs: Sequence[Any], description: str, show_progress: bool | None) -> list[Scores[Any]]:
-        return score_inputs(self.fitted, inputs, description=description, show_progress=show_progress)
 
     def evaluate(
         self,

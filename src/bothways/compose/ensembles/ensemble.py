@@ -26,7 +26,7 @@ from bothways.progress import phase, reporting
 from bothways.tasks.backend import OpenOptions
 from bothways.tasks.card import NOTICES_NOTHING, CardMetrics, Part, metrics_card, unmeasured
 from bothways.tasks.columns import column_settings, stored_columns
-from bothways.tasks.predict import Predictor
+from bothways.tasks.predict import Predictor, score_inputs
 from bothways.tasks.scores import Scores
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.task import Task
@@ -197,7 +197,7 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
         outputs, combiner = fitted.outputs, fitted.outputs.combiner
         examples = outputs.read(data, fitted.columns)
         truth, inputs = outputs.encode(examples), [example.text for example in examples]
-        scores: list[TogetherScores] = self._scores_of(inputs, "evaluating", None)  # type: ignore[assignment]
+        scores: list[TogetherScores] = score_inputs(fitted, inputs, description="evaluating")  # type: ignore[assignment]
         phase("weighing the members, and calibrating" if method == "stacked" else "calibrating")
         unseen: Sequence[Scores[Any]] = scores
         learnt: dict[str, object] = {}

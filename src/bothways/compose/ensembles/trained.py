@@ -3,7 +3,6 @@
 Shapes: M members, R rows of an input, C outputs.
 """
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeAlias
@@ -22,11 +21,13 @@ from bothways.confidence.confidence import Confidence
 from bothways.data import Example, Row, Source, read_rows
 from bothways.errors import InvalidInput, UnreadColumn
 from bothways.evaluation import Outcomes
+from bothways.inference.texts import blocks
 from bothways.lazy import imported
 from bothways.tasks.columns import JointColumns, column_names, renamed
 from bothways.tasks.evaluate import BinaryOutputs
 from bothways.tasks.heads.combination import Combiner
 from bothways.tasks.outputs import AnyOutputs, FittedHead
+from bothways.tasks.predict import score_blocks
 from bothways.tasks.scores import Scores
 from bothways.text import EncodedText
 
@@ -67,11 +68,11 @@ class Member:
 
     def scores(self, block: Sequence[Any], options: object) -> list[Scores[Any]]:
         """Return calibrated scores of its inputs, with labels in the order of the first member."""
-        found, combiner = [], self.combiner
-        encoded = self.fitted.tokenize(block, 0)
-        for each in map(combiner.calibrated_scores, self.fitted.scores(block, encoded, options)):
-            logits_RC = each.logits_RC if self.places_C is None else each.logits_RC[:, self.places_C]
-            found.append(replace(each, logits_RC=logits_RC))
+        found = []
+        for scores in score_blocks(self.fitted, block, options, show_progress=False):
+            for each in map(self.combiner.calibrated_scores, scores):
+                logits_RC = each.logits_RC if self.places_C is None else each.logits_RC[:, self.places_C]
+                found.append(replace(each, logits_RC=logits_RC))
         return found
 
 
@@ -326,9 +327,7 @@ class TrainedEnsemble:
 
     def blocks(self, inputs: Iterable[MemberInputs]) -> Iterator[list[MemberInputs]]:
         """Yield inputs in blocks that are answered at once."""
-        inputs = iter(inputs)
-        while block := list(itertools.islice(inputs, BLOCK)):
-            yield block
+        return blocks(inputs, BLOCK)
 
     def tokenize(self, block: Sequence[MemberInputs], first: int) -> list[EncodedText]:
         """Return nothing: each member tokenises its own inputs."""

@@ -18,7 +18,7 @@ from bothways.errors import InvalidInput
 from bothways.evaluation import TextsRead
 from bothways.inference import Rows, TextRows, TextRunner, TokenOutputs
 from bothways.tasks.card import training_baseline
-from bothways.tasks.outputs import FittedHead
+from bothways.tasks.outputs import FittedHead, InputTexts
 from bothways.tasks.scores import Scores, TokensRead, texts_read
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.text import EncodedText
@@ -199,19 +199,21 @@ class TrainedTasks:
         """The runner of all heads in one pass of the encoder."""
         return self.reader.backend.weights("use").text_runner(self.heads, per_token=self.heads.per_token)
 
-    def blocks(self, inputs: Iterable[Any]) -> Iterator[list[Any]]:
-        """Yield inputs in blocks that are answered at once."""
+    def blocks(self, inputs: Iterable[Any]) -> Iterator[list[InputTexts]]:
+        """Yield inputs, each with its texts, in blocks that are answered at once."""
         return self.reader.blocks(inputs)
 
-    def tokenize(self, block: Sequence[Any], first: int) -> list[EncodedText]:
+    def tokenize(self, block: Sequence[InputTexts], first: int) -> list[EncodedText]:
         """Return the windows of a block's texts; ``first`` inputs came before it."""
-        return self.runner.tokenize([text for value in block for text in self.reader.outputs.texts(value)], first)
+        return self.runner.tokenize([text for _, texts in block for text in texts], first)
 
-    def scores(self, block: Sequence[Any], encoded: Sequence[EncodedText], options: object = None) -> list[TaskScores]:
+    def scores(
+        self, block: Sequence[InputTexts], encoded: Sequence[EncodedText], options: object = None
+    ) -> list[TaskScores]:
         """Return the scores of all tasks for the inputs of a block, from one pass of the encoder."""
         del options
-        rows, texts = iter(self.runner.rows(encoded)), self.reader.outputs.texts
-        return [self._scores(value, [next(rows) for _ in texts(value)]) for value in block]
+        rows = iter(self.runner.rows(encoded))
+        return [self._scores(value, [next(rows) for _ in texts]) for value, texts in block]
 
     def _scores(self, value: Any, rows: Sequence[Rows]) -> TaskScores:  # noqa: ANN401 (an input of the tasks)
         ends = np.cumsum(self.heads.widths).tolist()

@@ -5,7 +5,6 @@ Shapes: N texts, M chosen places, V vocabulary.
 
 from __future__ import annotations
 
-import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from bothways.evaluation.metrics.masked_lm import TokenLosses
 from bothways.families import HeadName
 from bothways.inference.graph import GraphScorer
 from bothways.inference.queries import Named, Query, Scorer, Search, run_search, together
+from bothways.inference.texts import blocks
 from bothways.progress import progress
 from bothways.tasks.backend import Backend
 from bothways.tasks.masked_lm.masked_text import MaskReader
@@ -73,9 +73,7 @@ class FittedMaskedLM(ABC):
 
     def blocks(self, inputs: Iterable[str]) -> Iterator[list[tuple[int, str]]]:
         """Yield texts with their numbers, in blocks whose searches run together."""
-        numbered = enumerate(inputs)
-        while block := list(itertools.islice(numbered, BLOCK)):
-            yield block
+        return blocks(enumerate(inputs), BLOCK)
 
     def tokenize(self, block: Sequence[tuple[int, str]], first: int) -> list[EncodedText]:
         """Return nothing: each search reads its text around the masks."""
@@ -95,7 +93,7 @@ class FittedMaskedLM(ABC):
     ) -> Iterator[ResultT]:
         """Yield the results of searches, in order and in flat memory."""
         with progress(description, total, show=show_progress) as bar:
-            while block := list(itertools.islice(searches, BLOCK)):
+            for block in blocks(searches, BLOCK):
                 yield from run_search(together(block), self.scorer)
                 bar.advance(len(block))
 
