@@ -108,6 +108,11 @@ def stored_temperature(stored: Stored) -> Temperature | None:
     return None if found is None else Temperature(found.value, found.slope)
 
 
+def temperature_settings(temperature: Temperature | None) -> dict[str, object]:
+    """Return the temperature as ``bothways.json`` has it."""
+    return {"temperature": None if temperature is None else asdict(temperature)}
+
+
 def _calibration(stored: StoredLabels, classes: int) -> Calibration | None:
     if stored.calibration is None:
         return None

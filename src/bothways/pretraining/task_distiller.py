@@ -109,7 +109,7 @@ class TaskDistiller:
         lesson = DistillationData.of(taught.outputs, columns, data, validation, training.seed)
         student = self._student()
         origin = self.student.origin(self.teacher.model)
-        learner = imported(taught.spec.learner).of_teacher(taught.outputs)
+        learner = imported(taught.spec.learner)(taught.outputs)
         ready = StudentTraining.of(taught, learner, student, lesson, columns, self.loss, training, origin)
         record = run_training(ready.objective, student.model, training)
         if not record.finished_no_epoch:

@@ -15,6 +15,7 @@ from bothways.checkpoints.files import read_json, sha256_of
 from bothways.checkpoints.save import write_json
 from bothways.checkpoints.schema import FORMAT_VERSION, OURS, StoredEnsemble, StoredMember, damaged
 from bothways.compose.ensembles.combining import Combination, Mean, Stacked, Vote
+from bothways.confidence.files import temperature_settings
 from bothways.errors import CorruptCheckpoint, UnknownModel, shown
 from bothways.evaluation import Temperature
 from bothways.storage import new_folder
@@ -88,7 +89,7 @@ def combination_settings(combination: Combination, temperature: Temperature | No
     return {
         "method": combination.kind,
         **{name: list(values) for name, values in asdict(combination).items()},
-        "temperature": None if temperature is None else asdict(temperature),
+        **temperature_settings(temperature),
     }
 
 

@@ -110,11 +110,6 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         ranking = PairRanking.of(target, held_out) if pairs else None
         return cls(LabelOutputs(target, merge), options, options.class_weights, ranking), examples, held_out
 
-    @classmethod
-    def of_teacher(cls, outputs: LabelOutputs) -> Self:
-        """Return the learner of a student that starts with a teacher's outputs."""
-        return cls(outputs)
-
     @property
     def target(self) -> Target:
         """One label, several labels, or a number."""
@@ -257,10 +252,6 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         return notes, confident_mistakes(self.target, probabilities_NC, truth, held_out)
 
     # --- distillation ---
-
-    def row_target(self) -> Target:
-        """Return the target of one row of scores."""
-        return self.target
 
     def with_target(self, target: Target) -> Self:
         """Return the same with another target."""

@@ -161,9 +161,9 @@ class StudentTraining:
         taught = TeacherOutputs.of(taught_by.with_layers(0).head_model, stored.store, units, training.max_tokens)
         decided = _distillable(learner).decided(stored.merged(own.outputs, list(taught.scores)))
         stored = replace(stored, truth=decided)
-        if isinstance(own.row_target(), Regression):
+        if isinstance(own.outputs.row_target, Regression):
             own = own.with_target(Regression.standardized(stored.truth.tolist()))
-        targets = SoftTargets(units, own.row_target(), taught, loss)
+        targets = SoftTargets(units, own.outputs.row_target, taught, loss)
         head, copied = _head(taught_by, student, own, training.seed)
         with_head = student.with_head(head)
         if not copied:

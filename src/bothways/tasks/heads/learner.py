@@ -20,7 +20,6 @@ from bothways.tasks.heads.diagnostics import LabelIssue
 from bothways.tasks.heads.inputs import StoredInputs
 from bothways.tasks.heads.model import HeadModel
 from bothways.tasks.heads.objective import LabelLoss, LossUnits
-from bothways.tasks.heads.targets import Target
 from bothways.tasks.outputs import AnyOutputs
 from bothways.tasks.scores import Scores
 from bothways.tasks.splits import TrainingData
@@ -218,9 +217,6 @@ class TemperatureLearner(Learner[OutputsT, TruthT, PlacesT], Generic[OutputsT, T
 class Distillable(Protocol):
     """A learner whose decisions a smaller model can learn."""
 
-    def row_target(self) -> Target:
-        """Return the target of one row of scores."""
-
     def without_confidence(self) -> Self:
         """Return the same without anything fitted on held-out rows."""
 
@@ -228,7 +224,7 @@ class Distillable(Protocol):
         """Return the same without anything that labels alone teach."""
 
     def loss_units(self, stored: StoredInputs) -> LossUnits:
-        """Return the loss units of each window; `row_target` gives their meaning."""
+        """Return the loss units of each window; the outputs' `row_target` gives their meaning."""
 
     def decided(self, scores: Sequence[Scores[Any]]) -> object:
         """Return the truth of inputs as their scores decide it."""

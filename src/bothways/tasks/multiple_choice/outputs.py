@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from bothways.checkpoints.schema import Stored
 from bothways.confidence.confidence import Confidence
-from bothways.confidence.files import stored_temperature
+from bothways.confidence.files import stored_temperature, temperature_settings
 from bothways.data import Example, Source, read_rows, value_at
 from bothways.errors import InvalidInput, shown
 from bothways.evaluation import Outcomes, Temperature, class_outcomes
@@ -156,8 +156,7 @@ class ChoiceOutputs(Outputs[Choices, RightChoices, Choices, ChosenAnswer]):
     @override
     def write(self, folder: Path) -> dict[str, object]:
         del folder
-        temperature = self.confidence.temperature
-        return {"temperature": None if temperature is None else asdict(temperature)}
+        return temperature_settings(self.confidence.temperature)
 
     def _probabilities(self, scores: Sequence[Scores[Choices]], calibrated: bool | None) -> NDArray[np.float64]:
         calibration = None if calibrated is False else self.confidence.calibration

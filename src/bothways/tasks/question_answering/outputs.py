@@ -6,7 +6,7 @@ Shapes: N questions, K candidates.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Self, TypeAlias
 
@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from bothways.checkpoints.schema import StoredAnswers, at_most
 from bothways.confidence.confidence import Confidence
-from bothways.confidence.files import stored_temperature
+from bothways.confidence.files import stored_temperature, temperature_settings
 from bothways.data import Source
 from bothways.errors import InvalidInput
 from bothways.evaluation import AnswerScores, Outcomes, answer_outcomes, best_threshold, score_answers
@@ -115,11 +115,10 @@ class AnswerOutputs(Outputs[QuestionAndContext, Gold, FoundSpans, QuestionAnswer
 
     @override
     def facts(self) -> dict[str, object]:
-        temperature = self.confidence.temperature
         return {
             "no_answer_threshold": self.threshold,
             "can_decline": self.threshold is not None,
-            "temperature": None if temperature is None else asdict(temperature),
+            **temperature_settings(self.confidence.temperature),
             "max_answer_tokens": self.max_answer_tokens,
         }
 

@@ -26,7 +26,6 @@ from bothways.tasks.heads.inputs import StoredInputs
 from bothways.tasks.heads.learner import Identity, TemperatureLearner
 from bothways.tasks.heads.linear_start import STRENGTH
 from bothways.tasks.heads.objective import LabelLoss, LossUnits
-from bothways.tasks.heads.targets import SingleLabel
 from bothways.tasks.splits import TrainingData, hold_out
 from bothways.tasks.tagging.outputs import (
     TagExample,
@@ -81,11 +80,6 @@ class TagLearner(TemperatureLearner[TagOutputs, TrueTags, Words]):
             held_out = read_in_scheme(data.validation, columns, options.scheme, scheme)
         tag_set = TagSet.of_rows(examples, scheme).continued(None if before is None else before.tag_set)
         return cls(TagOutputs(tag_set), options.calibration is not None), examples, held_out
-
-    @classmethod
-    def of_teacher(cls, outputs: TagOutputs) -> Self:
-        """Return the learner of a student that starts with a teacher's outputs."""
-        return cls(outputs)
 
     def check_data(self, training: StoredInputs, held: StoredInputs) -> list[int]:
         """Leave out texts of which the tokenizer leaves nothing."""
@@ -146,10 +140,6 @@ class TagLearner(TemperatureLearner[TagOutputs, TrueTags, Words]):
         return diagnostics_of_words(self.outputs.labels, words, held_out)
 
     # --- distillation ---
-
-    def row_target(self) -> SingleLabel:
-        """Return the tag of a word by itself."""
-        return self.outputs.row_target
 
     def without_confidence(self) -> Self:
         """Return the same without a temperature."""

@@ -8,7 +8,7 @@ Shapes: W words of one text, M words of several texts, C tags.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Self, TypeAlias
 
@@ -20,7 +20,7 @@ from bothways.checkpoints.labels import label_settings
 from bothways.checkpoints.schema import StoredTags
 from bothways.choices import Scheme
 from bothways.confidence.confidence import Confidence
-from bothways.confidence.files import stored_temperature
+from bothways.confidence.files import stored_temperature, temperature_settings
 from bothways.data import Example, Source, read_tagged
 from bothways.errors import InvalidInput
 from bothways.evaluation import Outcomes, TaggedWords, Temperature, span_outcomes, tag_outcomes
@@ -183,8 +183,7 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
     @override
     def write(self, folder: Path) -> dict[str, object]:
         del folder
-        temperature = self.confidence.temperature
-        return {"scheme": self.tag_set.scheme, "temperature": None if temperature is None else asdict(temperature)}
+        return {"scheme": self.tag_set.scheme, **temperature_settings(self.confidence.temperature)}
 
 
 def scores_of_words(scores: Sequence[WordScores]) -> NDArray[np.float64]:
