@@ -328,7 +328,7 @@ def _print_local(recommendation: "Recommendation") -> None:
 
 
 def _source(model: "Ranked") -> str:
-    """Return where the model is, or how to download it."""
+    """Say that the model is local, or how to download it."""
     commit = f"commit {model.commit}" if model.commit else ""
     if model.local:
         return f"local{': ' if commit else ''}{commit}"

@@ -52,7 +52,7 @@ def complain(message: str) -> None:
 
 
 def progress_beside(output: str, *, quiet: bool) -> bool | None:
-    """Return whether to show a progress bar: never on the terminal that results are printed on."""
+    """Decide on a progress bar: never on the terminal that results are printed on."""
     return False if quiet or (output == "-" and sys.stderr is not None and sys.stderr.isatty()) else None
 
 

@@ -383,7 +383,7 @@ def mask(
 
 
 def _fates(masked: "MaskedTokens", mask_id: int) -> Mapping[int, str]:
-    """Return whether each chosen token, by its place, is masked, random or kept."""
+    """Classify the chosen tokens, by their places, as masked, random or kept."""
     read_M = masked.ids_n[masked.places_M]
     return {
         place: "masked" if read == mask_id else "kept" if read == target else "random"

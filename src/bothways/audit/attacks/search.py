@@ -87,7 +87,7 @@ class Attack:
 
 
 def _gains(probabilities_NC: Numbers, label: int) -> Numbers:
-    """Return how far each answer prefers another label; the attack succeeds above 0."""
+    """Compare the best other label of each answer with the given one; the attack succeeds above 0."""
     others_NC = np.delete(probabilities_NC, label, axis=1)
     gains_N: Numbers = others_NC.max(axis=1) - probabilities_NC[:, label]
     return gains_N

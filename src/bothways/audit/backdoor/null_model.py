@@ -81,7 +81,7 @@ class NullModel:
         self._ridge = Ridge(_STRENGTH).fit(vectors_NH, margins_NC)
 
     def surprise(self, triggers: Sequence[Ids], label: int) -> Numbers:
-        """Return how far the margins of triggers alone lie above the prediction, in standard deviations (M).
+        """Compare the margins of triggers alone with the prediction, in standard deviations above it (M).
 
         The prediction for a phrase is at least the margin of each of its words, as far as that word's own meaning
         explains it: strong words of a label in a row are no trigger.

@@ -123,7 +123,7 @@ class Shadows:
     spread: float
 
     def offline(self, scores_N: Numbers) -> Numbers:
-        """Return how far the scores lie above those of models that were not trained on the rows."""
+        """Compare the scores with those of models that were not trained on the rows, in units of their spread."""
         return (self._scaled(scores_N) - self.out_N) / self.spread
 
     def online(self, scores_N: Numbers) -> Numbers:
