@@ -42,7 +42,8 @@ def test_there_are_at_least_25_classes_with_their_publication():
 
 
 def test_a_scan_of_files_loads_no_torch(tmp_path):
-    hostile_samples.checkpoint_that_calls(tmp_path)
+    make, _, _ = hostile_samples.SAMPLES["checkpoint_that_calls"]
+    make(tmp_path)
     code = (
         "import sys; from bothways.audit import scan; "
         f"report = scan({str(tmp_path)!r}, detectors=['ModelProvenanceChecker']); "

@@ -89,7 +89,7 @@ def test_fewer_layers_are_int8_where_more_is_asked_for_and_others_float32_where_
 
 
 def test_no_layer_at_a_cosine_of_one_is_an_error_that_leaves_nothing(bert, tmp_path):
-    with pytest.raises(InvalidInput, match="lower cosine"):
+    with pytest.raises(InvalidInput, match="lower `cosine`"):
         quantize(bert, tmp_path / "int8", texts(), cosine=1.0)
     assert not (tmp_path / "int8").exists()
 

@@ -49,7 +49,7 @@ class MaskDecoder(nn.Module):
         positions = config.positions
         if not isinstance(positions, DisentangledPositions) or positions.absolute:
             raise UnsupportedConfig(
-                "a mask decoder needs an encoder with relative positions alone: a DeBERTa, DeBERTa v2 or v3 model "
+                "a mask decoder needs an encoder without absolute positions, such as DeBERTa or DeBERTa v2 and v3 "
                 "without position_biased_input."
             )
         self.positions = EmbeddingTable(positions.count, config.hidden)
