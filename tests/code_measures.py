@@ -18,11 +18,13 @@ RELATIVE_CLAUSE = re.compile(r"Return (what|which|whether|how|where|of)\b")
 
 @dataclass(frozen=True)
 class Import:
-    """One statement that imports from the package, and whether it stands in a function."""
+    """One statement that imports from the package, and where it stands."""
 
     targets: list[str]
     """Dotted names, without ``bothways``."""
     inside_a_function: bool
+    for_types_alone: bool
+    """It stands under ``if TYPE_CHECKING``."""
 
 
 @dataclass
@@ -46,30 +48,32 @@ class Module:
     @functools.cached_property
     def nodes(self):
         """Every node, operators and contexts aside."""
-        return [node for node, _ in self._walked]
+        return [node for node, _, _ in self._walked]
 
     @functools.cached_property
     def imports(self):
         """The statements that import modules of the package; ``importlib.import_module("...")`` counts."""
         return [
-            Import([name.removeprefix("bothways").removeprefix(".") for name in names], inside)
-            for node, inside in self._walked
+            Import([name.removeprefix("bothways").removeprefix(".") for name in names], inside, for_types)
+            for node, inside, for_types in self._walked
             if isinstance(node, (ast.Import, ast.ImportFrom, ast.Call))
             if (names := [name for name in self._imported(node) if name.split(".")[0] == "bothways"])
         ]
 
     @functools.cached_property
     def _walked(self):
-        """Each node, and whether it stands in a function."""
-        found, waiting = [], [(self.tree, False)]
+        """Each node, and whether it stands in a function and under ``if TYPE_CHECKING``."""
+        found, waiting = [], [(self.tree, False, False)]
         while waiting:
-            node, inside = waiting.pop()
-            found.append((node, inside))
+            node, inside, for_types = waiting.pop()
+            found.append((node, inside, for_types))
             inside = inside or isinstance(node, FUNCTIONS)
+            for_types = for_types or (isinstance(node, ast.If) and _names(node.test, "TYPE_CHECKING"))
             for name in node._fields:
                 value = getattr(node, name, None)
                 children = value if isinstance(value, list) else (value,)
-                waiting += [(child, inside) for child in children if isinstance(child, ast.AST) and child._fields]
+                nodes = [child for child in children if isinstance(child, ast.AST) and child._fields]
+                waiting += [(child, inside, for_types) for child in nodes]
         return found
 
     def _imported(self, node):
@@ -285,6 +289,30 @@ def circles(of=None):
         for found in module.imports:
             targets = {_module_of(target, known) for target in found.targets} - {None, module.name}
             edges[module.name] |= {target for target in targets if target.split(".")[0] == module.folder}
+    return _circles(edges, known)
+
+
+def circles_at_import(of=None):
+    """Sets of modules of all folders that need each other while they are imported.
+
+    A module also needs the packages above what it imports, if it does not stand in them itself. Without such circles
+    every module can be imported first.
+    """
+    of = of or modules()
+    known = {module.name for module in of}
+    edges = defaultdict(set)
+    for module in of:
+        for found in module.imports:
+            if found.inside_a_function or found.for_types_alone:
+                continue
+            for target in {_module_of(target, known) for target in found.targets} - {None, module.name}:
+                parents = [target[:place] for place, letter in enumerate(target) if letter == "."]
+                above = {f"{name}.__init__" for name in parents if not module.name.startswith(f"{name}.")}
+                edges[module.name] |= {target} | (above & known)
+    return _circles(edges, known)
+
+
+def _circles(edges, known):
     reached = {name: _reached(name, edges) for name in known}
     found = {frozenset(other for other in reached[name] if name in reached[other]) for name in known}
     return sorted(sorted(circle) for circle in found if len(circle) > 1)
