@@ -17,7 +17,11 @@ from benchmarks.harness import DATA, MODEL, Options, minilm_folder, say, table, 
 from benchmarks.texts import read_rows
 from bothways import SearchIndex, SemanticSearch, SentenceEmbedder
 from bothways.data import read_judgments
-from bothways.evaluation import RANKING_MEASURES, Estimate, Outcomes, Report, ranking_differences, ranking_outcomes
+from bothways.evaluation.intervals import Estimate
+from bothways.evaluation.metrics.ranking import MEASURES as RANKING_MEASURES
+from bothways.evaluation.metrics.ranking import ranking_differences, ranking_outcomes
+from bothways.evaluation.outcomes import Outcomes
+from bothways.evaluation.report import Report
 from bothways.retrieval import Dense, Hybrid, Lexical, Mode, ReciprocalRank
 
 HITS, RESAMPLES = 1000, 10_000

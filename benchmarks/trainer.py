@@ -19,7 +19,7 @@ from benchmarks.harness import minilm_folder
 from benchmarks.tasks import SCORED, Row, TaskData, average_precisions, correlation
 from benchmarks.texts import MAX_TOKENS
 from benchmarks.workers import AbsentPeerError
-from bothways.evaluation import correlation_error, mean_error, share_error
+from bothways.evaluation.intervals import correlation_error, mean_error, share_error
 
 BATCH, LEARNING_RATE, WARM_UP, WEIGHT_DECAY = 32, 1e-4, 0.1, 0.01
 

@@ -53,6 +53,14 @@ PACKAGES = (
     "inference",
     "objectives",
 )
+# Modules of a package that has no names of its own.
+MODULES = {
+    "evaluation": (
+        *("outcomes", "report", "comparison", "intervals", "prediction_powered"),
+        *(f"metrics.{name}" for name in ("classification", "tagging", "question_answering", "ranking", "regression")),
+        *("temperature", "calibration", "reliability", "thresholds", "coverage", "detectors", "out_of_domain"),
+    )
+}
 # Members of the classes of `bothways` that other packages call and users do not need.
 INTERNAL = (
     *("backend", "facts", "fit_options", "fitted", "outputs", "score", "report", "spec", "with_settings"),
@@ -252,7 +260,8 @@ def _overview() -> str:
 def _package(name: str, init: Path) -> str:
     """Return a page with the public names of a package."""
     elsewhere = {_home(f"bothways.{each}") for each in _own()}
-    homes = [_home(f"{name}.{each}") for each in _names(init)]
+    modules = MODULES.get(name.removeprefix("bothways."), ())
+    homes = [f"{name}.{each}" for each in modules] or [_home(f"{name}.{each}") for each in _names(init)]
     sections = [f"::: {home}\n" for home in homes if home not in elsewhere]
     return f"# {name}\n\n{_introduction(init)}\n\n" + "\n".join(sections)
 

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import accuracy_score, average_precision_score
 
-from bothways.evaluation import softmax
 from bothways.evaluation.metrics.question_answering import score_answers
+from bothways.evaluation.temperature import softmax
 from classifier_cases import LABELS
 
 TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")

@@ -63,7 +63,7 @@ def test_an_embedder_goes_back_to_no_training_where_every_epoch_is_worse():
 
 
 def test_scores_of_validation_rows_are_those_that_ours_chooses_by():
-    from bothways.evaluation import mean_error, share_error
+    from bothways.evaluation.intervals import mean_error, share_error
 
     def score(kind, rows, answers, metric):
         return validation_score(TaskData(kind, [], rows, [], 3, metric), answers)

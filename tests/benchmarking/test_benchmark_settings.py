@@ -10,7 +10,7 @@ from benchmarks.harness import Options, Spread
 from benchmarks.reference import Deviation, Trial
 from benchmarks.texts import Workload
 
-from bothways.evaluation import Estimate
+from bothways.evaluation.intervals import Estimate
 from bothways.retrieval.fusion import ReciprocalRank, Weighted
 from bothways.retrieval.fusion import fused as fused_by_us
 

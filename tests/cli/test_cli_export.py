@@ -10,7 +10,7 @@ from command_line import call, rows
 from tokenizers import Tokenizer
 
 from bothways.checkpoints import load
-from bothways.evaluation import calibration_from
+from bothways.evaluation.calibration import calibration_from
 from bothways.tasks import SentenceEmbedder, TextClassifier
 
 SENTENCES = ["The cat sat on the mat.", "Rates rose again, said the central bank on Tuesday.", "Yes."]

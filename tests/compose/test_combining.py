@@ -19,7 +19,8 @@ from bothways.compose.ensembles.combining import (
 )
 from bothways.compose.ensembles.stacking import PENALTIES, fit_stacking
 from bothways.errors import InvalidInput
-from bothways.evaluation import Temperature, apply_temperature, negative_log_likelihood, sigmoid, softmax
+from bothways.evaluation.metrics.scores import negative_log_likelihood
+from bothways.evaluation.temperature import Temperature, apply_temperature, sigmoid, softmax
 from bothways.tasks.heads.targets import (
     MultiLabel,
     Regression,

@@ -5,7 +5,7 @@ import pytest
 
 from bothways import Ensemble, MultiTask, TaskData
 from bothways.errors import InvalidInput
-from bothways.evaluation import compare
+from bothways.evaluation.comparison import compare
 from bothways.evaluation.tag_schemes import complete, converted
 from bothways.tasks import FillMask, SentenceEmbedder, TextClassifier, TextTagger
 from bothways.tasks.embedding.spec import Pairs, PlainTexts, ScoredPairs

@@ -22,7 +22,8 @@ from bothways.errors import (
     UnknownModel,
     UnsupportedConfig,
 )
-from bothways.evaluation import HeldOutRows, apply_temperature
+from bothways.evaluation.calibration import HeldOutRows
+from bothways.evaluation.temperature import apply_temperature
 from bothways.tasks import PairClassifier, SentenceEmbedder, TextClassifier
 from bothways.tasks.heads.targets import fitted_temperature
 from classifier_cases import LABELS, noisy_rows, rows

@@ -14,7 +14,7 @@ from bothways.compose.ensembles.combining import Disagreement
 from bothways.compose.opening import open_trained
 from bothways.data import read_rows
 from bothways.errors import CorruptCheckpoint, InvalidInput
-from bothways.evaluation import best_threshold, score_answers
+from bothways.evaluation.metrics.question_answering import best_threshold, score_answers
 from bothways.tasks import QuestionAnswerer, TextClassifier
 from bothways.tasks.question_answering.answers import FoundSpans
 from bothways.tasks.question_answering.outputs import spans_scored

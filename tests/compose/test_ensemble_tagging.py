@@ -13,8 +13,8 @@ from bothways import Ensemble, TextTagger
 from bothways.compose.opening import open_trained
 from bothways.data import read_rows
 from bothways.errors import CorruptCheckpoint, InvalidInput
-from bothways.evaluation import apply_temperature, fit_temperature, softmax
 from bothways.evaluation.tag_schemes import spans_of
+from bothways.evaluation.temperature import apply_temperature, fit_temperature, softmax
 from tiny_models import edit_config, write_checkpoint
 
 FILLER = [f"w{number}" for number in range(20, 60)]

@@ -10,8 +10,9 @@ from bothways import MultiTask, PairClassifier, TaskData, TextClassifier
 from bothways.confidence.options import ConfidenceOptions
 from bothways.encoder import Encoder, Recorder
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, TextsTruncated
-from bothways.evaluation import Cosine, Mahalanobis, Neighbours, Temperature, method_of
-from bothways.evaluation.calibration import Isotonic
+from bothways.evaluation.calibration import Isotonic, method_of
+from bothways.evaluation.detectors import Cosine, Mahalanobis, Neighbours
+from bothways.evaluation.temperature import Temperature
 from bothways.packing import pack
 from bothways.tasks.evaluate import out_of_domain
 from bothways.tasks.heads.targets import SingleLabel

@@ -6,8 +6,9 @@ import pytest
 from bothways.confidence.confidence import learn_classification, learn_conformal_sets
 from bothways.confidence.options import ConfidenceOptions, TemperatureOptions
 from bothways.errors import InvalidInput
-from bothways.evaluation import DetectorInput, softmax
 from bothways.evaluation.coverage import ConformalSets, coverage_of
+from bothways.evaluation.detectors import DetectorInput
+from bothways.evaluation.temperature import softmax
 
 HELD_OUT, FRESH, DRAWS = 40, 1_000, 80
 

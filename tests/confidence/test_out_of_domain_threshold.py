@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bothways.confidence.confidence import OutOfDomain
-from bothways.evaluation import DetectorInput
+from bothways.evaluation.detectors import DetectorInput
 
 
 class Scores:

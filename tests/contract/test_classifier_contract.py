@@ -12,7 +12,8 @@ import torch
 
 from bothways import Ensemble
 from bothways.data import read_rows
-from bothways.evaluation import apply_sigmoid_temperature, apply_temperature, stored_form
+from bothways.evaluation.calibration import stored_form
+from bothways.evaluation.temperature import apply_sigmoid_temperature, apply_temperature
 from bothways.families import FAMILIES
 from bothways.tasks import PairClassifier, TextClassifier
 from contract_cases import CASES, answer, padding_side, rows_of, texts_of, write_pretrained

@@ -27,7 +27,8 @@ from bothways.demo import (
 )
 from bothways.demo.script import mistakes, nll_change, produce
 from bothways.errors import InvalidInput, MissingDependency, OutputExists
-from bothways.evaluation import Estimate, Temperature
+from bothways.evaluation.intervals import Estimate
+from bothways.evaluation.temperature import Temperature
 from bothways.explain import attention_of, causal, illustrative_head
 from bothways.report import Paragraph
 from bothways.tasks.heads.predictions import Classification

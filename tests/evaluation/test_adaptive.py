@@ -6,8 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bothways.errors import InvalidInput
-from bothways.evaluation import Temperature, apply_temperature, fit_adaptive_temperature, fit_temperature
-from bothways.evaluation.temperature import MAX_SLOPE, normalised_entropy, softmax
+from bothways.evaluation.temperature import (
+    MAX_SLOPE,
+    Temperature,
+    apply_temperature,
+    fit_adaptive_temperature,
+    fit_temperature,
+    normalised_entropy,
+    softmax,
+)
 
 
 def drawn(rows, classes, temperature, seed=0, spread=3.0):

@@ -10,8 +10,14 @@ from hypothesis import strategies as st
 from reports import answering_report
 
 from bothways.errors import InvalidInput
-from bothways.evaluation import answer_probabilities, best_threshold, fit_answer_temperature, score_answers
-from bothways.evaluation.metrics.question_answering import normalized, score_answer
+from bothways.evaluation.metrics.question_answering import (
+    answer_probabilities,
+    best_threshold,
+    fit_answer_temperature,
+    normalized,
+    score_answer,
+    score_answers,
+)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,13 @@ import pytest
 import scipy.stats
 
 from bothways.errors import InvalidInput
-from bothways.evaluation import bootstrap_estimates
-from bothways.evaluation.intervals import bootstrap_values, percentile_estimates, percentile_interval, resampled_counts
+from bothways.evaluation.intervals import (
+    bootstrap_estimates,
+    bootstrap_values,
+    percentile_estimates,
+    percentile_interval,
+    resampled_counts,
+)
 
 
 def mean_of(values_N):

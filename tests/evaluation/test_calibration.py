@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from bothways.errors import InvalidInput
-from bothways.evaluation import (
+from bothways.evaluation.metrics.scores import multi_label_nll, negative_log_likelihood
+from bothways.evaluation.temperature import (
+    TEMPERATURE_BOUNDS,
     Temperature,
     apply_sigmoid_temperature,
     apply_temperature,
     fit_sigmoid_temperature,
     fit_temperature,
-    multi_label_nll,
-    negative_log_likelihood,
+    prior,
     sigmoid,
     softmax,
 )
-from bothways.evaluation.temperature import TEMPERATURE_BOUNDS, prior
 
 LOGITS = hnp.arrays(
     np.float64,

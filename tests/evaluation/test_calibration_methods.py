@@ -9,15 +9,16 @@ from hypothesis import strategies as st
 from sklearn.isotonic import IsotonicRegression
 
 from bothways.errors import InvalidInput
-from bothways.evaluation import (
+from bothways.evaluation.calibration import (
+    METHODS,
     HeldOutRows,
-    Temperature,
+    Isotonic,
     calibration_from,
-    negative_log_likelihood,
-    softmax,
+    isotonic_regression,
     stored_form,
 )
-from bothways.evaluation.calibration import METHODS, Isotonic, isotonic_regression
+from bothways.evaluation.metrics.scores import negative_log_likelihood
+from bothways.evaluation.temperature import Temperature, softmax
 
 
 def fit_calibration(method, logits_NC, labels_N):

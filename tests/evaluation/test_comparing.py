@@ -19,8 +19,7 @@ from reports import (
 )
 
 from bothways.errors import InvalidInput
-from bothways.evaluation import compare
-from bothways.evaluation.comparison import mcnemar, permutation_test
+from bothways.evaluation.comparison import compare, mcnemar, permutation_test
 from bothways.evaluation.intervals import Estimate
 from bothways.evaluation.metrics.classification import class_outcomes, label_outcomes
 from bothways.evaluation.metrics.regression import number_outcomes, similarity_outcomes, spearman_shares

@@ -12,8 +12,16 @@ from mapie.regression import SplitConformalRegressor
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 from bothways.errors import InvalidInput
-from bothways.evaluation import Adaptive, ConformalInterval, ConformalSets, LeastAmbiguous, softmax
-from bothways.evaluation.coverage import MOST_KEPT, coverage_of, held_out_quantile
+from bothways.evaluation.coverage import (
+    MOST_KEPT,
+    Adaptive,
+    ConformalInterval,
+    ConformalSets,
+    LeastAmbiguous,
+    coverage_of,
+    held_out_quantile,
+)
+from bothways.evaluation.temperature import softmax
 
 
 class Stated(ClassifierMixin, BaseEstimator):

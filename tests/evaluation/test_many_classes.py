@@ -8,20 +8,13 @@ import pytest
 
 from bothways.confidence.confidence import learn_classification
 from bothways.confidence.options import ConfidenceOptions
-from bothways.evaluation import (
-    Cosine,
-    DetectorInput,
-    HeldOutRows,
-    Mahalanobis,
-    Temperature,
-    class_outcomes,
-    fit_adaptive_temperature,
-    softmax,
-)
 from bothways.evaluation import calibration as calibration_module
 from bothways.evaluation import temperature as temperature_module
+from bothways.evaluation.calibration import HeldOutRows
+from bothways.evaluation.detectors import Cosine, DetectorInput, Mahalanobis
 from bothways.evaluation.metrics import classification
-from bothways.evaluation.temperature import TabulatedLosses
+from bothways.evaluation.metrics.classification import class_outcomes
+from bothways.evaluation.temperature import TabulatedLosses, Temperature, fit_adaptive_temperature, softmax
 from bothways.tasks.heads.targets import SingleLabel
 
 PLAIN = Temperature(2.0)

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bothways.errors import InvalidInput
-from bothways.evaluation import multi_label_nll, negative_log_likelihood, softmax
 from bothways.evaluation.inputs import probability_array
 from bothways.evaluation.metrics.scores import (
     ClassCounts,
@@ -21,10 +20,13 @@ from bothways.evaluation.metrics.scores import (
     micro_f1,
     multi_label_brier_score,
     multi_label_macro_f1,
+    multi_label_nll,
+    negative_log_likelihood,
     precision,
     recall,
     subset_accuracy,
 )
+from bothways.evaluation.temperature import softmax
 
 CLASSES = 6
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bothways.errors import InvalidInput
-from bothways.evaluation import class_outcomes, operating_point
-from bothways.evaluation.thresholds import precision_recall
+from bothways.evaluation.metrics.classification import class_outcomes
+from bothways.evaluation.thresholds import operating_point, precision_recall
 
 FEW = {"resamples": 20}
 

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bothways.errors import InvalidInput
-from bothways.evaluation import mean_squared_error, spearman
 from bothways.evaluation.metrics import regression
-from bothways.evaluation.metrics.regression import mean_absolute_error, pearson, r2
+from bothways.evaluation.metrics.regression import mean_absolute_error, mean_squared_error, pearson, r2, spearman
 
 NUMBERS = st.floats(-1e6, 1e6).map(lambda number: round(number, 3))
 

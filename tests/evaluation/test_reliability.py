@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bothways.errors import InvalidInput
-from bothways.evaluation import ReliabilityBin
 from bothways.evaluation.intervals import bootstrap_values
 from bothways.evaluation.reliability import (
+    ReliabilityBin,
     calibration_error_interval,
     calibration_noise,
     expected_calibration_error,

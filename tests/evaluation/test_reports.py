@@ -13,11 +13,18 @@ from hypothesis import strategies as st
 from reports import classification_report, multi_label_report, regression_report
 
 from bothways.errors import InvalidInput
-from bothways.evaluation import multi_label_nll, negative_log_likelihood, softmax, spearman
-from bothways.evaluation.metrics.regression import pearson, r2
-from bothways.evaluation.metrics.scores import brier_score, hamming_loss, multi_label_brier_score, subset_accuracy
+from bothways.evaluation.metrics.regression import pearson, r2, spearman
+from bothways.evaluation.metrics.scores import (
+    brier_score,
+    hamming_loss,
+    multi_label_brier_score,
+    multi_label_nll,
+    negative_log_likelihood,
+    subset_accuracy,
+)
 from bothways.evaluation.reliability import expected_calibration_error, maximum_calibration_error
 from bothways.evaluation.report import TextsRead
+from bothways.evaluation.temperature import softmax
 
 LABELS = ("card", "cash", "transfer", "never")
 

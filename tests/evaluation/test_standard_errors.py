@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from bothways.evaluation import correlation_error, mean_error, share_error
+from bothways.evaluation.intervals import correlation_error, mean_error, share_error
 
 DRAWS = 4_000
 

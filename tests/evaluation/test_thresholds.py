@@ -6,8 +6,8 @@ import sklearn.metrics as oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bothways.evaluation import fit_common_threshold, fit_thresholds, label_outcomes
-from bothways.evaluation.thresholds import best_threshold_f1
+from bothways.evaluation.metrics.classification import label_outcomes
+from bothways.evaluation.thresholds import best_threshold_f1, fit_common_threshold, fit_thresholds
 
 
 def sets(rows=200, labels=6, seed=0, ties=False):

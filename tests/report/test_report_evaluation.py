@@ -7,17 +7,10 @@ import numpy as np
 import pytest
 
 import report_inputs as given
-from bothways.evaluation import (
-    answer_outcomes,
-    class_outcomes,
-    label_outcomes,
-    number_outcomes,
-    score_answers,
-    similarity_outcomes,
-    span_outcomes,
-    tag_outcomes,
-)
-from bothways.evaluation.metrics.tagging import TaggedWords
+from bothways.evaluation.metrics.classification import class_outcomes, label_outcomes
+from bothways.evaluation.metrics.question_answering import answer_outcomes, score_answers
+from bothways.evaluation.metrics.regression import number_outcomes, similarity_outcomes
+from bothways.evaluation.metrics.tagging import TaggedWords, span_outcomes, tag_outcomes
 from bothways.report import render
 from bothways.report.charts import MAX_POINTS, scatter
 from bothways.report.evaluation import Evaluated, evaluation_page

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from bothways.errors import InvalidInput, NotFitted, TextsTruncated, TextTooLong
-from bothways.evaluation import TextsRead, token_outcomes
-from bothways.evaluation.metrics.masked_lm import TokenLosses, masked_lm_metrics
+from bothways.evaluation.metrics.masked_lm import TokenLosses, masked_lm_metrics, token_outcomes
+from bothways.evaluation.report import TextsRead
 from bothways.objectives import MaskedLM, Masker, Masking, PretrainingObjective, TextWindows, WholeWordMasking
 from bothways.packing import unpad
 from bothways.tasks import FillMask

@@ -11,7 +11,8 @@ from sklearn.utils.class_weight import compute_class_weight, compute_sample_weig
 from bothways import MultiTask, TaskData, TextClassifier
 from bothways.data.windows import WindowStore
 from bothways.errors import InvalidInput
-from bothways.evaluation import class_outcomes, label_outcomes, share_error
+from bothways.evaluation.intervals import share_error
+from bothways.evaluation.metrics.classification import class_outcomes, label_outcomes
 from bothways.tasks.heads.losses import TextLoss
 from bothways.tasks.heads.targets import MultiLabel, SingleLabel
 from bothways.text import EncodedText, Window

@@ -7,8 +7,9 @@ import pytest
 
 from bothways import MultiTask, PairClassifier, SentenceEmbedder, TaskData, TextClassifier, TextTagger
 from bothways.data import Example
-from bothways.evaluation import TaggedWords, Temperature
 from bothways.evaluation.calibration import fit_isotonic
+from bothways.evaluation.metrics.tagging import TaggedWords
+from bothways.evaluation.temperature import Temperature
 from bothways.tasks.heads.diagnostics import (
     MOST_MISTAKES,
     LabelIssue,

@@ -8,7 +8,7 @@ import torch
 
 from bothways import MultiTask, PairClassifier, TaskData, TextClassifier
 from bothways.errors import CorruptCheckpoint, InvalidInput
-from bothways.evaluation import mean_squared_error
+from bothways.evaluation.metrics.regression import mean_squared_error
 from bothways.tasks.heads.targets import Regression
 from classifier_cases import without_dropout
 from tiny_models import write_checkpoint

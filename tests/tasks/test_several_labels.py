@@ -10,7 +10,7 @@ import sklearn.metrics as oracle
 
 from bothways import Ensemble, MultiTask, TaskData, TextClassifier
 from bothways.errors import CorruptCheckpoint, InvalidInput
-from bothways.evaluation import fit_thresholds
+from bothways.evaluation.thresholds import fit_thresholds
 from tiny_models import write_checkpoint
 
 NAMES = ("ant", "bee", "cow", "dog")

@@ -21,7 +21,7 @@ from bothways.data.windows import WindowStore
 from bothways.encoder import Encoder, ScoreHead, ScoreHeadKind
 from bothways.encoder.head_kinds import FirstToken, Labels, Transform
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, NotFitted, OutputExists
-from bothways.evaluation import apply_temperature, fit_adaptive_temperature
+from bothways.evaluation.temperature import apply_temperature, fit_adaptive_temperature
 from bothways.tasks import TextClassifier
 from bothways.tasks.classification.learner import LabelLearner
 from bothways.tasks.heads.losses import TextLoss

@@ -14,8 +14,8 @@ from bothways import TextTagger
 from bothways.compose.opening import open_trained
 from bothways.confidence.confidence import Confidence
 from bothways.errors import InvalidInput, NotCalibrated, TextsTruncated, TextTooLong
-from bothways.evaluation import Temperature, apply_temperature
 from bothways.evaluation.tag_schemes import converted
+from bothways.evaluation.temperature import Temperature, apply_temperature
 from bothways.packing import pack
 from bothways.tasks.splits import TrainingData
 from bothways.tasks.tagging.tag_set import TagSet

@@ -17,8 +17,10 @@ from bothways.audit.answers import ClassifierAnswers, answers, drawn, drawn_text
 from bothways.audit.context import Context, Need, NeedUnmet
 from bothways.audit.finding import Evidence, Finding, Rule, Rules, Severity
 from bothways.audit.texts import FOREIGN
-from bothways.evaluation import MaxSoftmax, Report, out_of_domain_report
+from bothways.evaluation.detectors import MaxSoftmax
 from bothways.evaluation.intervals import bootstrap_estimates
+from bothways.evaluation.out_of_domain import out_of_domain_report
+from bothways.evaluation.report import Report
 
 _MAX_TEXTS = 300
 _FOREIGN_TEXTS = 30

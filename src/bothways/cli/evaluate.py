@@ -40,7 +40,8 @@ from bothways.tasks.registry import SPECS, models
 if TYPE_CHECKING:
     from bothways.choices import Format
     from bothways.data import Row, Source
-    from bothways.evaluation import ComparisonReport, Report
+    from bothways.evaluation.comparison import ComparisonReport
+    from bothways.evaluation.report import Report
     from bothways.report.evaluation import Evaluated
 
 RANKING = "ranking"  # the evaluation of a model that ranks candidates, whatever its task

@@ -42,7 +42,9 @@ from bothways.cli.search import (
 )
 
 if TYPE_CHECKING:
-    from bothways.evaluation import Estimate, Outcomes, Report
+    from bothways.evaluation.intervals import Estimate
+    from bothways.evaluation.outcomes import Outcomes
+    from bothways.evaluation.report import Report
     from bothways.retrieval import Hit, Mined, Rerank
 
 _EVALUATE_EXAMPLE = """\
@@ -110,7 +112,7 @@ def evaluate(
         opening: How the model is found and where it runs.
     """
     from bothways.data import read_judgments
-    from bothways.evaluation import ranking_differences
+    from bothways.evaluation.metrics.ranking import ranking_differences
     from bothways.evaluation.report import flat_estimates
     from bothways.retrieval import absent_documents, search_outcomes
 

@@ -15,28 +15,21 @@ from numpy.typing import NDArray
 from bothways.choices import CalibrationMethod, DetectorChoice
 from bothways.confidence.options import ConfidenceOptions
 from bothways.errors import NotCalibrated
-from bothways.evaluation import (
-    Calibration,
-    ChosenCalibration,
-    ConformalInterval,
-    ConformalSets,
+from bothways.evaluation.calibration import Calibration, ChosenCalibration, HeldOutRows, MethodScore, stored_form
+from bothways.evaluation.coverage import MOST_KEPT, ConformalInterval, ConformalSets, LabelSets
+from bothways.evaluation.detectors import (
+    DETECTORS,
     Cosine,
     Detector,
     DetectorInput,
     Energy,
-    HeldOutRows,
-    LabelSets,
     Mahalanobis,
     MaxSoftmax,
-    MethodScore,
     Neighbours,
-    Temperature,
-    out_of_domain_threshold,
-    stored_form,
-    threshold_between,
+    storable,
 )
-from bothways.evaluation.coverage import MOST_KEPT
-from bothways.evaluation.detectors import DETECTORS, storable
+from bothways.evaluation.out_of_domain import out_of_domain_threshold, threshold_between
+from bothways.evaluation.temperature import Temperature
 from bothways.progress import phase
 
 Array: TypeAlias = NDArray[np.float64]

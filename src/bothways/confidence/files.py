@@ -14,19 +14,10 @@ from bothways.checkpoints.schema import Stored, StoredDetection, StoredGuarantee
 from bothways.checkpoints.values import reduce_value, remember_file
 from bothways.confidence.confidence import Confidence, OutOfDomain, layers_of
 from bothways.errors import CorruptCheckpoint, InvalidInput
-from bothways.evaluation import (
-    Adaptive,
-    Calibration,
-    ConformalInterval,
-    ConformalSets,
-    DetectorInput,
-    LeastAmbiguous,
-    SetScore,
-    Temperature,
-    calibration_from,
-    stored_form,
-)
-from bothways.evaluation.detectors import DETECTORS
+from bothways.evaluation.calibration import Calibration, calibration_from, stored_form
+from bothways.evaluation.coverage import Adaptive, ConformalInterval, ConformalSets, LeastAmbiguous, SetScore
+from bothways.evaluation.detectors import DETECTORS, DetectorInput
+from bothways.evaluation.temperature import Temperature
 
 FILE = "confidence.safetensors"
 """The arrays; beside settings in ``bothways.json``."""

@@ -40,7 +40,8 @@ from bothways.demo import (
     story,
 )
 from bothways.demo.story import Tested, commands, duration, tell, with_interval
-from bothways.evaluation import Estimate, Temperature, bootstrap_estimates
+from bothways.evaluation.intervals import Estimate, bootstrap_estimates
+from bothways.evaluation.temperature import Temperature
 from bothways.explain import attention_of
 from bothways.interrupts import interruption
 from bothways.retrieval import Dense

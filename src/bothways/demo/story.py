@@ -21,7 +21,9 @@ import torch
 
 from bothways import report as html
 from bothways.demo import COVERAGE, DATA, INDEX, MODEL, MODEL_FOLDER, PRONOUN, SENTENCE, DemoSettings, Row
-from bothways.evaluation import Estimate, Report, Temperature
+from bothways.evaluation.intervals import Estimate
+from bothways.evaluation.report import Report
+from bothways.evaluation.temperature import Temperature
 from bothways.explain import TextAttention, causal, illustrative_head
 from bothways.report.evaluation import confusion_figure, reliability_figure
 from bothways.retrieval import Hit

@@ -10,7 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bothways.evaluation import Estimate, Report, class_outcomes, out_of_domain_report
+from bothways.evaluation.intervals import Estimate
+from bothways.evaluation.metrics.classification import class_outcomes
+from bothways.evaluation.out_of_domain import out_of_domain_report
+from bothways.evaluation.report import Report
 from bothways.judging.triples import Triple
 
 

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bothways.evaluation import spearman
+from bothways.evaluation.metrics.regression import spearman
 from bothways.inference.runner import Runner
 from bothways.objectives.corruption import Corruption
 from bothways.objectives.sequences import EpochSequences, MaskedBatch, SequenceSource, TrainingSequence, micro_batches

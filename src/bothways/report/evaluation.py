@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from bothways.evaluation import Estimate, Report
-from bothways.evaluation.report import remarks_of
+from bothways.evaluation.intervals import Estimate
+from bothways.evaluation.report import Report, remarks_of
 from bothways.report.charts import MAX_POINTS, reliability_diagram, reliability_panel, scatter
 from bothways.report.drawing import short_label
 from bothways.report.matrices import confusion_matrix

@@ -11,8 +11,9 @@ from bothways.checkpoints.hub import locate
 from bothways.data import Source, class_label, read_rows, text_at, value_at
 from bothways.data.judgments import check_grade
 from bothways.errors import InvalidInput, did_you_mean
-from bothways.evaluation import Outcomes, Report
 from bothways.evaluation.metrics.ranking import ranking_outcomes
+from bothways.evaluation.outcomes import Outcomes
+from bothways.evaluation.report import Report
 from bothways.progress import progress
 from bothways.retrieval.ranking import Hit
 from bothways.retrieval.rerankers import AFFIRMATIVE, BiEncoder, CrossEncoder, are_grades

@@ -15,7 +15,7 @@ from bothways.checkpoints.schema import Extras, Stored, at_most
 from bothways.data.windows import WindowStore
 from bothways.encoder.config import EncoderConfig
 from bothways.errors import InvalidInput, NotFitted
-from bothways.evaluation import TextsRead
+from bothways.evaluation.report import TextsRead
 from bothways.families import Family
 from bothways.inference import TextOptions, TextRunner, TokenBudget
 from bothways.tasks.scores import warn_of_cut

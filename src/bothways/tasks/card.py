@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bothways.confidence.confidence import Confidence
 from bothways.data.windows import WindowStore
-from bothways.evaluation import Report
-from bothways.evaluation.report import TrainingBaseline, flat_estimates
+from bothways.evaluation.report import Report, TrainingBaseline, flat_estimates
 from bothways.tasks.columns import column_settings
 from bothways.training.record import TrainingRecord
 

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from bothways.data import Source, read_rows
 from bothways.errors import InvalidInput, did_you_mean
-from bothways.evaluation import OperatingPoint, Report, operating_point, out_of_domain_report
+from bothways.evaluation.out_of_domain import out_of_domain_report
+from bothways.evaluation.report import OperatingPoint, Report
+from bothways.evaluation.thresholds import operating_point
 from bothways.tasks.card import card_with_threshold
 from bothways.tasks.outputs import Fitted
 from bothways.tasks.predict import Predictor, ScoredRows, score_inputs

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeAl
 
 from bothways.confidence.confidence import Confidence
 from bothways.data import Example, Source
-from bothways.evaluation import Outcomes
+from bothways.evaluation.outcomes import Outcomes
 from bothways.inference import Rows
 from bothways.inference.texts import blocks, text_size
 from bothways.lazy import imported

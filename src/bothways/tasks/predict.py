@@ -20,7 +20,8 @@ from bothways.choices import OnEmpty
 from bothways.confidence.confidence import Confidence
 from bothways.data import Row, Source
 from bothways.errors import EmptyInput, InvalidInput
-from bothways.evaluation import ComparisonReport, Report, check_labels, compare
+from bothways.evaluation.comparison import ComparisonReport, check_labels, compare
+from bothways.evaluation.report import Report
 from bothways.inference.texts import ahead
 from bothways.progress import progress
 from bothways.tasks.columns import column_names, inputs_of, parse, renamed

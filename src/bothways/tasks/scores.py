@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import TextsTruncated
-from bothways.evaluation import TextsRead
+from bothways.evaluation.report import TextsRead
 
 PlacesT = TypeVar("PlacesT")
 

@@ -25,7 +25,7 @@ from bothways.audit.backdoor.phrases import word_runs
 from bothways.audit.backdoor.probe import Floats, Probe
 from bothways.audit.backdoor.texts import NEUTRAL
 from bothways.errors import InvalidInput
-from bothways.evaluation import softmax
+from bothways.evaluation.temperature import softmax
 from bothways.tasks import TextClassifier
 
 _MIXED, _SCREENED = 6, 3

@@ -15,9 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
 
-from bothways.evaluation import out_of_domain_report
 from bothways.evaluation.intervals import Estimate
-from bothways.evaluation.out_of_domain import auroc
+from bothways.evaluation.out_of_domain import auroc, out_of_domain_report
 from bothways.tasks.heads.linear_start import fit_linear
 from bothways.text import Words
 

@@ -17,7 +17,7 @@ from bothways.audit.finding import Evidence, Finding, Rule, Rules, Severity
 from bothways.audit.shift.comparing import TextComparison, compared
 from bothways.audit.shift.scores import LEVEL, BenignEdits, TextEncoders, score, suspicious_words
 from bothways.audit.texts import GENERAL
-from bothways.evaluation import out_of_domain_report
+from bothways.evaluation.out_of_domain import out_of_domain_report
 
 _MAX_TEXTS = 60
 _EXAMPLES = 5

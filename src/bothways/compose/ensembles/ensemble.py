@@ -21,7 +21,7 @@ from bothways.compose.ensembles.stacking import fit_stacking
 from bothways.compose.ensembles.trained import EnsembleColumns, EnsemblePrediction, TogetherScores, TrainedEnsemble
 from bothways.data import Source
 from bothways.errors import InvalidInput, NotFitted
-from bothways.evaluation import Temperature
+from bothways.evaluation.temperature import Temperature
 from bothways.progress import phase, reporting
 from bothways.tasks.backend import OpenOptions
 from bothways.tasks.card import NOTICES_NOTHING, CardMetrics, Part, metrics_card, unmeasured

@@ -17,7 +17,7 @@ from bothways.checkpoints.schema import FORMAT_VERSION, OURS, StoredEnsemble, St
 from bothways.compose.ensembles.combining import Combination, Mean, Stacked, Vote
 from bothways.confidence.files import temperature_settings
 from bothways.errors import CorruptCheckpoint, UnknownModel, shown
-from bothways.evaluation import Temperature
+from bothways.evaluation.temperature import Temperature
 from bothways.storage import new_folder
 from bothways.tasks.backend import OpenOptions
 from bothways.tasks.readme import write_readme

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from bothways.compose.ensembles.combining import Combination
 from bothways.compose.ensembles.trained import EnsembleColumns, EnsembleOutputs, Member, TrainedEnsemble, combiner_of
 from bothways.errors import InvalidInput
-from bothways.evaluation import naming_hint
+from bothways.evaluation.comparison import naming_hint
 from bothways.tasks.backend import OpenOptions
 from bothways.tasks.registry import SPECS, stored_task, task_class, task_of_heads
 from bothways.tasks.task import Task

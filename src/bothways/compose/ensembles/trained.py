@@ -20,7 +20,7 @@ from bothways.compose.ensembles.files import combination_settings
 from bothways.confidence.confidence import Confidence
 from bothways.data import Example, Row, Source, read_rows
 from bothways.errors import InvalidInput, UnreadColumn
-from bothways.evaluation import Outcomes
+from bothways.evaluation.outcomes import Outcomes
 from bothways.inference.texts import blocks
 from bothways.lazy import imported
 from bothways.tasks.columns import JointColumns, column_names, renamed

@@ -15,7 +15,7 @@ from bothways.compose.multitask.shared_objective import SharedHeads
 from bothways.confidence.confidence import Confidence
 from bothways.data import Example, Source, read_rows
 from bothways.errors import InvalidInput
-from bothways.evaluation import TextsRead
+from bothways.evaluation.report import TextsRead
 from bothways.inference import Rows, TextRows, TextRunner, TokenOutputs
 from bothways.tasks.card import training_baseline
 from bothways.tasks.outputs import FittedHead, InputTexts

@@ -12,7 +12,7 @@ from bothways.checkpoints.schema import StoredEnsemble
 from bothways.confidence.confidence import Confidence, learn_conformal_sets
 from bothways.confidence.files import stored_temperature
 from bothways.data.windows import digest_of, digest_of_texts
-from bothways.evaluation import ConformalInterval, ConformalSets
+from bothways.evaluation.coverage import ConformalInterval, ConformalSets
 from bothways.tasks.classification.learner import fit_target_thresholds
 from bothways.tasks.classification.outputs import LabelOutputs, LabelScores, logits_of_all
 from bothways.tasks.heads.combination import Combiner

@@ -10,7 +10,9 @@ import numpy as np
 from bothways.confidence.confidence import Confidence, learn_classification
 from bothways.confidence.options import ConfidenceOptions
 from bothways.errors import InvalidInput
-from bothways.evaluation import ConformalInterval, DetectorInput, Temperature, fit_sigmoid_temperature
+from bothways.evaluation.coverage import ConformalInterval
+from bothways.evaluation.detectors import DetectorInput
+from bothways.evaluation.temperature import Temperature, fit_sigmoid_temperature
 from bothways.progress import phase
 from bothways.tasks.card import COVERAGE_IS_APPROXIMATE, NOTICES_NOTHING, optimistic
 from bothways.tasks.heads.targets import MultiLabel, Regression, SingleLabel, Target, Truth

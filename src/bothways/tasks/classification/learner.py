@@ -17,7 +17,8 @@ from bothways.data import Example, Source, read_examples
 from bothways.data.windows import digest_of
 from bothways.encoder import ScoreHead
 from bothways.errors import InvalidInput
-from bothways.evaluation import Calibration, DetectorInput
+from bothways.evaluation.calibration import Calibration
+from bothways.evaluation.detectors import DetectorInput
 from bothways.progress import phase
 from bothways.tasks.card import BALANCED
 from bothways.tasks.classification.confidence import check_calibration, confidence_limits, fit_label_confidence

@@ -20,7 +20,11 @@ from bothways.confidence.confidence import Confidence, coverage_guarantee
 from bothways.confidence.files import open_confidence, write_confidence
 from bothways.data import Example, Source, read_examples
 from bothways.errors import InvalidInput
-from bothways.evaluation import Calibration, DetectorInput, LabelSets, Outcomes, Temperature, method_of
+from bothways.evaluation.calibration import Calibration, method_of
+from bothways.evaluation.coverage import LabelSets
+from bothways.evaluation.detectors import DetectorInput
+from bothways.evaluation.outcomes import Outcomes
+from bothways.evaluation.temperature import Temperature
 from bothways.inference import Rows, TextRows
 from bothways.tasks.backend import Backend
 from bothways.tasks.classification.options import LabelOpening, LabelPrediction

@@ -15,16 +15,15 @@ from numpy.typing import NDArray
 from bothways.confidence.confidence import Confidence
 from bothways.data import Source
 from bothways.errors import InvalidInput
-from bothways.evaluation import (
-    Outcomes,
+from bothways.evaluation.intervals import correlation_error, share_error
+from bothways.evaluation.metrics.ranking import rank_outcomes
+from bothways.evaluation.metrics.regression import (
     agreement_outcomes,
-    correlation_error,
-    rank_outcomes,
-    share_error,
     similarity_outcomes,
     spearman,
     undefined_correlation,
 )
+from bothways.evaluation.outcomes import Outcomes
 from bothways.tasks.card import CardMetrics, optimistic, unmeasured
 from bothways.tasks.embedding.rows import EmbeddingRow, RowTexts, read_embedding_rows
 from bothways.tasks.embedding.spec import EmbeddingColumns, LabelledTexts, PlainTexts, ScoredPairs

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from bothways.data import Example
 from bothways.data.columns import DECIMAL
-from bothways.evaluation import Calibration, TaggedWords, Temperature
+from bothways.evaluation.calibration import Calibration
+from bothways.evaluation.metrics.tagging import TaggedWords
+from bothways.evaluation.temperature import Temperature
 from bothways.tasks.heads.targets import Logits, MultiLabel, Regression, SingleLabel, Target, Truth
 from bothways.training.record import TrainingRecord
 

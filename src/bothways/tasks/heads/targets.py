@@ -19,34 +19,30 @@ from numpy.typing import NDArray
 from bothways.choices import TargetKind
 from bothways.data import Example, class_label, label_set, number
 from bothways.errors import InvalidInput, did_you_mean
-from bothways.evaluation import (
-    Calibration,
-    Outcomes,
-    Temperature,
-    apply_sigmoid_temperature,
-    apply_temperature,
-    class_outcomes,
-    fit_adaptive_temperature,
-    fit_common_threshold,
-    fit_sigmoid_temperature,
-    fit_thresholds,
-    label_outcomes,
-    mean_error,
+from bothways.evaluation.calibration import Calibration
+from bothways.evaluation.comparison import naming_hint
+from bothways.evaluation.inputs import row_blocks
+from bothways.evaluation.intervals import mean_error, share_error
+from bothways.evaluation.metrics.classification import MAJORITY, class_outcomes, label_outcomes
+from bothways.evaluation.metrics.regression import (
     mean_squared_error,
-    multi_label_nll,
-    naming_hint,
     number_outcomes,
     r2,
-    share_error,
-    sigmoid,
-    softmax,
     spearman,
     undefined_correlation,
 )
-from bothways.evaluation.inputs import row_blocks
-from bothways.evaluation.metrics.classification import MAJORITY
-from bothways.evaluation.metrics.scores import ClassCounts, macro_f1, nll_per_row
-from bothways.evaluation.thresholds import USUAL
+from bothways.evaluation.metrics.scores import ClassCounts, macro_f1, multi_label_nll, nll_per_row
+from bothways.evaluation.outcomes import Outcomes
+from bothways.evaluation.temperature import (
+    Temperature,
+    apply_sigmoid_temperature,
+    apply_temperature,
+    fit_adaptive_temperature,
+    fit_sigmoid_temperature,
+    sigmoid,
+    softmax,
+)
+from bothways.evaluation.thresholds import USUAL, fit_common_threshold, fit_thresholds
 from bothways.tasks.heads.predictions import (
     Classification,
     MultiLabelPrediction,

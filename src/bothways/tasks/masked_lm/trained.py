@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 
 from bothways.data.windows import WindowStore
 from bothways.encoder import MaskedLMHead
-from bothways.evaluation import Report, token_outcomes
-from bothways.evaluation.metrics.masked_lm import TokenLosses
-from bothways.evaluation.report import flat_estimates
+from bothways.evaluation.metrics.masked_lm import TokenLosses, token_outcomes
+from bothways.evaluation.report import Report, flat_estimates
 from bothways.inference.masked_lm import MaskedLMScorer
 from bothways.objectives import MaskedLM, Masker, Masking, PretrainingObjective, TextWindows, masked_losses
 from bothways.progress import phase

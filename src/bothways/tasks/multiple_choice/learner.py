@@ -19,7 +19,9 @@ from bothways.confidence.options import TemperatureOptions
 from bothways.data import Example
 from bothways.data.windows import digest_of
 from bothways.devices import on_device
-from bothways.evaluation import Temperature, apply_temperature, fit_temperature, negative_log_likelihood, share_error
+from bothways.evaluation.intervals import share_error
+from bothways.evaluation.metrics.scores import negative_log_likelihood
+from bothways.evaluation.temperature import Temperature, apply_temperature, fit_temperature
 from bothways.packing import sum_rows
 from bothways.tasks.heads.inputs import StoredInputs
 from bothways.tasks.heads.learner import Identity, TemperatureLearner

@@ -22,7 +22,9 @@ from bothways.confidence.confidence import Confidence
 from bothways.confidence.files import stored_temperature, temperature_settings
 from bothways.data import Example, Source, read_rows, value_at
 from bothways.errors import InvalidInput, shown
-from bothways.evaluation import Outcomes, Temperature, class_outcomes
+from bothways.evaluation.metrics.classification import class_outcomes
+from bothways.evaluation.outcomes import Outcomes
+from bothways.evaluation.temperature import Temperature
 from bothways.inference import Rows, TextRows
 from bothways.tasks.backend import Backend
 from bothways.tasks.columns import ColumnNames

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.evaluation import answer_probabilities
+from bothways.evaluation.metrics.question_answering import answer_probabilities
 from bothways.tasks.question_answering.spans import Span, SpanScores
 from bothways.tasks.scores import TokensRead
 

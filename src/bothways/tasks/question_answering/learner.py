@@ -8,7 +8,9 @@ from typing import Self
 
 from bothways.confidence.confidence import Confidence
 from bothways.confidence.options import TemperatureOptions
-from bothways.evaluation import Temperature, fit_answer_temperature, share_error
+from bothways.evaluation.intervals import share_error
+from bothways.evaluation.metrics.question_answering import fit_answer_temperature
+from bothways.evaluation.temperature import Temperature
 from bothways.progress import phase
 from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, optimistic
 from bothways.tasks.heads.inputs import StoredInputs

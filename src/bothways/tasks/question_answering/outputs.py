@@ -19,7 +19,8 @@ from bothways.confidence.confidence import Confidence
 from bothways.confidence.files import stored_temperature, temperature_settings
 from bothways.data import Source
 from bothways.errors import InvalidInput
-from bothways.evaluation import AnswerScores, Outcomes, answer_outcomes, best_threshold, score_answers
+from bothways.evaluation.metrics.question_answering import AnswerScores, answer_outcomes, best_threshold, score_answers
+from bothways.evaluation.outcomes import Outcomes
 from bothways.inference import Rows, TokenOutputs
 from bothways.tasks.backend import Backend
 from bothways.tasks.columns import ColumnNames

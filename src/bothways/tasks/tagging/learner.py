@@ -12,15 +12,11 @@ from bothways.choices import Scheme
 from bothways.confidence.confidence import Confidence
 from bothways.data import Example
 from bothways.data.windows import digest_of
-from bothways.evaluation import (
-    Temperature,
-    apply_temperature,
-    fit_temperature,
-    negative_log_likelihood,
-    share_error,
-    span_counts,
-)
+from bothways.evaluation.intervals import share_error
+from bothways.evaluation.metrics.scores import negative_log_likelihood
+from bothways.evaluation.metrics.tagging import span_counts
 from bothways.evaluation.tag_schemes import check_scheme
+from bothways.evaluation.temperature import Temperature, apply_temperature, fit_temperature
 from bothways.tasks.heads.diagnostics import LabelIssue, diagnostics_of_words
 from bothways.tasks.heads.inputs import StoredInputs
 from bothways.tasks.heads.learner import Identity, TemperatureLearner

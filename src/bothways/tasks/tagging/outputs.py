@@ -23,8 +23,10 @@ from bothways.confidence.confidence import Confidence
 from bothways.confidence.files import stored_temperature, temperature_settings
 from bothways.data import Example, Source, read_tagged
 from bothways.errors import InvalidInput
-from bothways.evaluation import Outcomes, TaggedWords, Temperature, span_outcomes, tag_outcomes
+from bothways.evaluation.metrics.tagging import TaggedWords, span_outcomes, tag_outcomes
+from bothways.evaluation.outcomes import Outcomes
 from bothways.evaluation.tag_schemes import TagSpan, check_scheme, scheme_of_names
+from bothways.evaluation.temperature import Temperature
 from bothways.inference import Rows, TokenOutputs
 from bothways.tasks.backend import Backend
 from bothways.tasks.columns import ColumnNames

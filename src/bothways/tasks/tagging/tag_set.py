@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from bothways.choices import Scheme
 from bothways.data import Example
 from bothways.errors import InvalidInput
-from bothways.evaluation import Temperature, apply_temperature
 from bothways.evaluation.tag_schemes import (
     OUTSIDE,
     TagSpan,
@@ -28,6 +27,7 @@ from bothways.evaluation.tag_schemes import (
     spans_of,
     unwritten,
 )
+from bothways.evaluation.temperature import Temperature, apply_temperature
 
 # Far below any difference between scores that counts.
 _BREAKS_TIES = 1e-6
