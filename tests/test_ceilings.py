@@ -60,7 +60,7 @@ CEILINGS = (
     Ceiling("functions of a warm predict", 178, 8, 100, _traced("predict", "functions")),
     Ceiling("depth of a warm predict", 24, 1, 16, _traced("predict", "depth")),
     Ceiling("files of a table -> fit -> save", 121, 5, 80, _traced("fit", "files")),
-    Ceiling("files that a search from the shell loads", 177, 8, 100, _traced("search", "loaded")),
+    Ceiling("files that a search from the shell loads", 173, 8, 100, _traced("search", "loaded")),
     Ceiling("modules for training that predict and search load", 5, 0, 0, lambda: len(_paths()["training"])),
     # Sizes.
     Ceiling("files at the root of a package", 31, 2, 15, lambda: max(code.files_at_the_root().values())),
@@ -70,7 +70,7 @@ CEILINGS = (
     Ceiling("files above 450 lines", 4, 0, 0, lambda: _above(450, code.file_lengths())),
     Ceiling("lines of the longest function", 89, 10, 60, lambda: max(code.function_lengths().values())),
     Ceiling("functions above 60 lines", 6, 2, 0, lambda: _above(60, code.function_lengths())),
-    Ceiling("lines of src", 77_159, 600, 64_000, lambda: code.lines("src/**/*.py")),
+    Ceiling("lines of src", 77_014, 600, 64_000, lambda: code.lines("src/**/*.py")),
     Ceiling("lines of tests", 57_408, 600, 48_000, lambda: code.lines("tests/**/*.py")),
     Ceiling("lines of benchmarks", 5_470, 400, 4_500, lambda: code.lines("benchmarks/**/*.py")),
     Ceiling("lines of docs/LOG.md", 617, 200, 700, lambda: code.lines("docs/LOG.md")),
