@@ -19,9 +19,9 @@ from bothways.compose.opening import open_trained
 from bothways.data import read_rows
 from bothways.encoder import Encoder
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted, OutputExists, TextTooLong
+from bothways.evaluation.report import Validation
 from bothways.tasks import TextClassifier
 from bothways.tasks.heads.objective import WindowObjective
-from bothways.training.objective import Validation
 from classifier_cases import rows, same
 from tiny_models import write_checkpoint
 

@@ -14,8 +14,9 @@ from test_training_resume import CrashError, comparable, crash_at, out_of_range,
 from training_toys import Toy, Unvalidated, mlp, settings
 
 from bothways.errors import CorruptCheckpoint, TrainingDiverged
+from bothways.evaluation.report import Validation
 from bothways.training.loop import train
-from bothways.training.objective import Baseline, Validation
+from bothways.training.objective import Baseline
 from bothways.training.record import EpochValidation, kept_of
 
 BASELINE = "toy before the training"

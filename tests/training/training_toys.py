@@ -16,9 +16,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from bothways.evaluation.report import Validation
 from bothways.training import state as state_module
 from bothways.training.loop import train
-from bothways.training.objective import Baseline, MicroBatch, Update, Validation
+from bothways.training.objective import Baseline, MicroBatch, Update
 from bothways.training.options import TrainingOptions
 
 Rows = Tensor  # indices into the data

@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bothways.evaluation.metrics.regression import spearman
+from bothways.evaluation.report import Validation
 from bothways.inference.runner import Runner
 from bothways.objectives.corruption import Corruption
 from bothways.objectives.sequences import EpochSequences, MaskedBatch, SequenceSource, TrainingSequence, micro_batches
 from bothways.objectives.streams import EpochStream, SequenceStream
 from bothways.packing import Packed, pack
-from bothways.training.objective import Baseline, MicroBatch, Update, Validation, micro_batch_tokens
+from bothways.training.objective import Baseline, MicroBatch, Update, micro_batch_tokens
 from bothways.training.workers import current_workers
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 from bothways.checkpoints.hub import locate
 from bothways.data import Source
@@ -23,11 +23,14 @@ from bothways.tasks.masked_lm.spec import MASKED_LM
 from bothways.tasks.outputs import FittedHead
 from bothways.tasks.registry import SPECS, models, stored_task, task_class, task_of_heads
 from bothways.tasks.spec import TaskSpec
-from bothways.tasks.task import FitArguments, HeadTask
+from bothways.tasks.task import HeadTask
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.training.options import TrainingArguments, TrainingOptions
 from bothways.training.record import TrainingRecord
 from bothways.training.run import run_training
+
+if TYPE_CHECKING:
+    from bothways.tasks.task import FitArguments
 
 UPDATES, BATCH = 2000, 32
 
@@ -83,7 +86,7 @@ class TaskDistiller:
         return cls(opened, shortened(model, math.ceil(model.config.layers / 2) if layers is None else layers))
 
     def fit(
-        self, data: Source | Iterable[Any], *, validation: Source | None = None, **options: Unpack[FitArguments]
+        self, data: Source | Iterable[Any], *, validation: Source | None = None, **options: "Unpack[FitArguments]"
     ) -> TrainingRecord:
         """Train the student, by default for 2,000 updates of 32 texts.
 

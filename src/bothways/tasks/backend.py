@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
+from bothways import data
 from bothways.checkpoints.exported import is_exported
 from bothways.checkpoints.hub import LocatedModel
 from bothways.checkpoints.schema import Extras, Stored, at_most
-from bothways.data.windows import WindowStore
 from bothways.encoder.config import EncoderConfig
 from bothways.errors import InvalidInput, NotFitted
 from bothways.evaluation.report import TextsRead
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import torch
 
     from bothways.choices import HeadName
+    from bothways.data import WindowStore
     from bothways.tasks.torch_backend import TorchBackend
 
 # Window length of models that have no limit of their own.
@@ -155,7 +156,7 @@ class Backend(ABC):
         Warns:
             TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).
         """
-        store = WindowStore.of(
+        store = data.WindowStore.of(
             text
             for start in range(0, len(texts), BLOCK)
             for text in self.reading.encode(self.tokenizer, texts[start : start + BLOCK], offsets=offsets, first=start)

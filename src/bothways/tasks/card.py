@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bothways.confidence.confidence import Confidence
-from bothways.data.windows import WindowStore
-from bothways.evaluation.report import Report, TrainingBaseline, flat_estimates
+from bothways.evaluation.report import TrainingBaseline, flat_estimates
 from bothways.tasks.columns import column_settings
-from bothways.training.record import TrainingRecord
 
 if TYPE_CHECKING:
     from bothways.checkpoints import PretrainedEncoder
+    from bothways.confidence.confidence import Confidence
+    from bothways.data.windows import WindowStore
+    from bothways.evaluation.report import Report
+    from bothways.training.record import TrainingRecord
 
 VALIDATION = "the validation rows"
 

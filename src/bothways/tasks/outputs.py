@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar, cast
 
 from bothways.confidence.confidence import Confidence
-from bothways.data import Example, Source
-from bothways.evaluation.outcomes import Outcomes
 from bothways.inference import Rows
 from bothways.inference.texts import blocks, text_size
 from bothways.lazy import imported
@@ -27,6 +25,8 @@ from bothways.text.texts import Text
 
 if TYPE_CHECKING:
     from bothways.choices import HeadName
+    from bothways.data import Example, Source
+    from bothways.evaluation.outcomes import Outcomes
     from bothways.tasks.heads.diagnostics import LabelIssue
 
 InputT = TypeVar("InputT")

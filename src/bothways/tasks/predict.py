@@ -11,23 +11,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, Self, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bothways.choices import OnEmpty
 from bothways.confidence.confidence import Confidence
-from bothways.data import Row, Source
 from bothways.errors import EmptyInput, InvalidInput
-from bothways.evaluation.comparison import ComparisonReport, check_labels, compare
-from bothways.evaluation.report import Report
 from bothways.inference.texts import ahead
 from bothways.progress import progress
 from bothways.tasks.columns import column_names, inputs_of, parse, renamed
 from bothways.tasks.outputs import Fitted
 from bothways.tasks.scores import Scores
 from bothways.tasks.spec import CalibratedOptions, PredictArguments, PredictOptions, TaskSpec, chosen
+
+if TYPE_CHECKING:
+    from bothways.data import Row, Source
+    from bothways.evaluation.comparison import ComparisonReport
+    from bothways.evaluation.report import Report
 
 InputT = TypeVar("InputT")
 PredictionT = TypeVar("PredictionT", covariant=True)
@@ -351,6 +353,8 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         Raises:
             InvalidInput: The models have different tasks or labels, or the data are not usable.
         """
+        from bothways.evaluation.comparison import check_labels, compare
+
         if not isinstance(other, Predictor):
             raise InvalidInput(f"expected models whose answers can be right or wrong, got a {type(other).__name__}.")
         for model in (self, other):

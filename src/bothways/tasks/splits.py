@@ -7,13 +7,15 @@ tell something: hence the three ways to draw rows, one by one, in groups, and in
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.data import Source
 from bothways.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from bothways.data import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +27,8 @@ class TrainingData:
         validation: Held-out data; a tenth of the training data, drawn with the seed, when None.
     """
 
-    train: Source
-    validation: Source | None = None
+    train: "Source"
+    validation: "Source | None" = None
 
 
 class Labelled(Protocol):

@@ -14,11 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, Unpack, cast
 
+from bothways import data as sources
 from bothways.checkpoints.exported import is_exported
 from bothways.checkpoints.hub import LocatedModel, locate
 from bothways.checkpoints.schema import Stored
 from bothways.choices import Merge
-from bothways.data import Source, labelled_rows
 from bothways.errors import InvalidInput, NotFitted
 from bothways.lazy import require_torch
 from bothways.storage import new_folder
@@ -31,19 +31,48 @@ from bothways.tasks.spec import chosen
 from bothways.tasks.splits import TrainingData
 from bothways.text import TextTokenizer
 from bothways.threads import loading
-from bothways.training.options import TrainingArguments, TrainingOptions
-from bothways.training.record import TrainingRecord
 
 if TYPE_CHECKING:
     from bothways.checkpoints import PretrainedEncoder
+    from bothways.data import Source
     from bothways.tasks.torch_backend import TorchBackend
     from bothways.training.objective import Objective
+    from bothways.training.options import TrainingArguments, TrainingOptions
+    from bothways.training.record import TrainingRecord
+
+    class FitArguments(TrainingArguments, total=False):
+        """Columns and options of `fit`, of all tasks; which ones a task has, its spec says."""
+
+        text: str | tuple[str, ...]
+        text_a: str
+        text_b: str
+        label: str | None
+        score: str | None
+        tokens: str
+        tags: str
+        question: str
+        context: str
+        answers: str
+        choices: str | tuple[str, ...]
+        anchor: str
+        positive: str
+        negative: str | tuple[str, ...]
+        columns: Any
+        target: Any
+        class_weights: Any
+        scheme: Any
+        calibration: Any
+        detector: Any
+        in_domain_share: float
+        loss: Any
+        pairs_per_text: int
+        masking: Any
+
 
 InputT = TypeVar("InputT")
 PredictionT = TypeVar("PredictionT", covariant=True)
 
 OPENING = tuple(OpenOptions.__annotations__)
-TRAINING = tuple(TrainingArguments.__annotations__)
 
 
 class LabelArguments(OpenOptions, total=False):
@@ -63,35 +92,6 @@ class OpenArguments(LabelArguments, total=False):
     pooling: Any
     unit_length: bool | None
     dimensions: int | None
-
-
-class FitArguments(TrainingArguments, total=False):
-    """Columns and options of `fit`, of all tasks; which ones a task has, its spec says."""
-
-    text: str | tuple[str, ...]
-    text_a: str
-    text_b: str
-    label: str | None
-    score: str | None
-    tokens: str
-    tags: str
-    question: str
-    context: str
-    answers: str
-    choices: str | tuple[str, ...]
-    anchor: str
-    positive: str
-    negative: str | tuple[str, ...]
-    columns: Any
-    target: Any
-    class_weights: Any
-    scheme: Any
-    calibration: Any
-    detector: Any
-    in_domain_share: float
-    loss: Any
-    pairs_per_text: int
-    masking: Any
 
 
 class TrainedModel(Fitted, Protocol):
@@ -300,9 +300,12 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
                     "'multi'."
                 )
             given |= {"label": numbers, "target": "regression"}
+        from bothways.training.options import TrainingArguments, TrainingOptions
+
         columns, rest = self._columns_of(self.spec.columns, given)
-        training = {name: rest.pop(name) for name in TRAINING if name in rest}
-        own: Any = chosen(self.spec.fit_options, rest, call, known=(*column_names(columns), *TRAINING))
+        known = tuple(TrainingArguments.__annotations__)
+        training = {name: rest.pop(name) for name in known if name in rest}
+        own: Any = chosen(self.spec.fit_options, rest, call, known=(*column_names(columns), *known))
         return columns, own, TrainingOptions(**training)
 
 
@@ -363,7 +366,7 @@ def _rows(columns: ColumnNames, data: Any, labels: object) -> Any:  # noqa: ANN4
     for number, value in enumerate(batch_of(columns, data)[0]):
         input_of(columns, number, value)  # what is no input is refused before it becomes a row
         rows.append(value if isinstance(value, Mapping) else columns.labelled_row(value, None))
-    return labelled_rows(rows, labels, label=columns.truth, many="inputs")
+    return sources.labelled_rows(rows, labels, label=columns.truth, many="inputs")
 
 
 def _validation_rows(columns: ColumnNames, validation: Any) -> Any:  # noqa: ANN401 (as above)

@@ -1,13 +1,21 @@
-"""Text in and out: tokenizers on top of the ``tokenizers`` library, windows over long texts."""
+"""Text in and out: tokenizers on top of the ``tokenizers`` library, windows over long texts.
 
-from bothways.text.characters import behind_marks, is_mark
-from bothways.text.comparison import CutWord, TokenizerSummary, compare_tokenizers, text_pieces
-from bothways.text.frames import Frame
-from bothways.text.recipes import ByteLevelBPE, SentencePiece, TokenizerFileOnly, TokenizerRecipe, WordPiece
-from bothways.text.texts import Text
-from bothways.text.tokenizer import TextTokenizer
-from bothways.text.windows import Cut, EncodedText, Overflow, Places, Window, check_overflow
-from bothways.text.words import ReadWords, Words, WordStarts, blanked_in_front, read_as_words, word_spans
+The names are imported when they are first used (PEP 562), so that a start loads only what it needs.
+"""
+
+from typing import TYPE_CHECKING
+
+from bothways.lazy import loader
+
+if TYPE_CHECKING:
+    from bothways.text.characters import behind_marks, is_mark
+    from bothways.text.comparison import CutWord, TokenizerSummary, compare_tokenizers, text_pieces
+    from bothways.text.frames import Frame
+    from bothways.text.recipes import ByteLevelBPE, SentencePiece, TokenizerFileOnly, TokenizerRecipe, WordPiece
+    from bothways.text.texts import Text
+    from bothways.text.tokenizer import TextTokenizer
+    from bothways.text.windows import Cut, EncodedText, Overflow, Places, Window, check_overflow
+    from bothways.text.words import ReadWords, Words, WordStarts, blanked_in_front, read_as_words, word_spans
 
 __all__ = [
     "ByteLevelBPE",
@@ -37,3 +45,17 @@ __all__ = [
     "text_pieces",
     "word_spans",
 ]
+
+_MODULES = {
+    "characters": ("behind_marks", "is_mark"),
+    "comparison": ("CutWord", "TokenizerSummary", "compare_tokenizers", "text_pieces"),
+    "frames": ("Frame",),
+    "recipes": ("ByteLevelBPE", "SentencePiece", "TokenizerFileOnly", "TokenizerRecipe", "WordPiece"),
+    "texts": ("Text",),
+    "tokenizer": ("TextTokenizer",),
+    "windows": ("Cut", "EncodedText", "Overflow", "Places", "Window", "check_overflow"),
+    "words": ("ReadWords", "Words", "WordStarts", "blanked_in_front", "read_as_words", "word_spans"),
+}
+_HOMES = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
+
+__getattr__ = loader(__name__, _HOMES)

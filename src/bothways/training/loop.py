@@ -19,11 +19,12 @@ import torch
 
 from bothways.encoder.encoder import activation_checkpointing
 from bothways.errors import InvalidInput, TrainingDiverged
+from bothways.evaluation.report import Validation
 from bothways.interrupts import Interrupts, interruption
 from bothways.products import matrix_product
 from bothways.progress import Progress, duration, progress
 from bothways.training.log import Meter, TrainingLog
-from bothways.training.objective import Baseline, Objective, Payload, Recurrent, Update, Validation
+from bothways.training.objective import Baseline, Objective, Payload, Recurrent, Update
 from bothways.training.optimizers import NamedOptimizer, sparse_tables
 from bothways.training.options import TrainingOptions
 from bothways.training.parameters import ParameterLayout, copy_weights, laid_out, live_weights, restore_weights

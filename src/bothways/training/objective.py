@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+    from bothways.evaluation.report import Validation
+
 ON_CPU = 1024
 """Maximum tokens of a micro-batch on a CPU: more are no faster, and their activations take memory."""
 
@@ -54,21 +56,6 @@ class Update(Generic[Payload]):
     def tokens(self) -> int:
         """Tokens of the update."""
         return sum(micro_batch.tokens for micro_batch in self.micro_batches)
-
-
-@dataclass(frozen=True, slots=True)
-class Validation:
-    """The score of the model on held-out data.
-
-    Attributes:
-        metrics: Metrics by name, for the log and the record.
-        score: Criterion of early stopping and of the epoch to keep; higher is better.
-        standard_error: Standard error of the score over held-out rows; 0 if unknown.
-    """
-
-    metrics: Mapping[str, float]
-    score: float
-    standard_error: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

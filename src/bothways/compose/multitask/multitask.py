@@ -24,7 +24,7 @@ from bothways.tasks.predict import Predictor, ScoredRows
 from bothways.tasks.registry import task_class
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.splits import TrainingData
-from bothways.tasks.task import TRAINING, HeadTask
+from bothways.tasks.task import HeadTask
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.threads import loading
 from bothways.training.options import TrainingArguments, TrainingOptions
@@ -153,11 +153,12 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
         Raises:
             InvalidInput: The data or an option is not usable; the message names task and row.
         """
+        known = TrainingArguments.__annotations__
         for name in options:
-            if name not in TRAINING:
+            if name not in known:
                 raise TypeError(
                     f"MultiTask.fit() got an unexpected keyword argument {name!r}. Known are: sampling, "
-                    f"{', '.join(TRAINING)}."
+                    f"{', '.join(known)}."
                 )
         training = TrainingOptions(**options)
         kinds = _kinds(tasks)

@@ -17,9 +17,10 @@ from bothways.compose.multitask.sampling import Sampling, order, shares
 from bothways.encoder import Encoder, ScoreHead
 from bothways.encoder.head_kinds import EachToken
 from bothways.encoder.heads import layer_rows, layer_states, read_from, read_rows
+from bothways.evaluation.report import Validation
 from bothways.packing import Packed
 from bothways.tasks.heads.objective import Batch, WindowObjective
-from bothways.training.objective import MicroBatch, Update, Validation
+from bothways.training.objective import MicroBatch, Update
 
 
 class SharedHeads(nn.Module):

@@ -18,7 +18,7 @@ from bothways.evaluation.intervals import Estimate
 from bothways.evaluation.outcomes import Outcomes, mean_outcomes
 from bothways.evaluation.report import Report
 
-MEASURES = {"ndcg@10": "nDCG@10", "map": "AP", "mrr": "RR", "recall@10": "R@10", "recall@100": "R@100"}
+RANKING_MEASURES = {"ndcg@10": "nDCG@10", "map": "AP", "mrr": "RR", "recall@10": "R@10", "recall@100": "R@100"}
 """Our names, and those of ir-measures. nDCG takes the relevance as the gain, the others 1 and above as relevant."""
 
 _LEFT_OUT = {
@@ -72,7 +72,7 @@ def ranking_outcomes(
     left_out = [f"{counts[name]} more {why}" for name, why in _LEFT_OUT.items() if counts[name]]
     title = f"{len(judged)} queries" + (f" ({', '.join(left_out)})" if left_out else "")
     frame = Report(kind="search", title=title, counts={"queries": len(judged)} | counts)
-    return mean_outcomes(frame, dict(zip(MEASURES, values_NM.T, strict=True)), truth=judged)
+    return mean_outcomes(frame, dict(zip(RANKING_MEASURES, values_NM.T, strict=True)), truth=judged)
 
 
 def _has_relevant(grades: Mapping[str, int]) -> bool:
@@ -96,7 +96,7 @@ def _values(
         import ir_measures
     except ImportError as error:
         raise MissingDependency.of("ir-measures", extra="search", purpose="measuring rankings") from error
-    measures = [ir_measures.parse_measure(name) for name in MEASURES.values()]
+    measures = [ir_measures.parse_measure(name) for name in RANKING_MEASURES.values()]
     columns = {measure: column for column, measure in enumerate(measures)}
     rows = {query: row for row, query in enumerate(queries)}
     truth = {query: dict(judgments[query]) for query in queries}

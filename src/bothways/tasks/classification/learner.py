@@ -19,6 +19,7 @@ from bothways.encoder import ScoreHead
 from bothways.errors import InvalidInput
 from bothways.evaluation.calibration import Calibration
 from bothways.evaluation.detectors import DetectorInput
+from bothways.evaluation.report import Validation
 from bothways.progress import phase
 from bothways.tasks.card import BALANCED
 from bothways.tasks.classification.confidence import check_calibration, confidence_limits, fit_label_confidence
@@ -49,7 +50,6 @@ from bothways.tasks.heads.targets import (
 from bothways.tasks.spec import options_of
 from bothways.tasks.splits import TrainingData, hold_out
 from bothways.tasks.torch_backend import TorchBackend
-from bothways.training.objective import Validation
 
 MAX_DETECTOR_ROWS = 20_000
 """Training rows that a detector is fitted on, drawn from more."""

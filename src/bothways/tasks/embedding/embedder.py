@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from bothways.checkpoints.files import fingerprint
 from bothways.checkpoints.hub import LocatedModel
-from bothways.data import Source, as_batch
+from bothways.data import as_batch
 from bothways.errors import InvalidInput, TextsTruncated
 from bothways.tasks.backend import Backend, OpenOptions
 from bothways.tasks.columns import renamed
@@ -39,14 +39,16 @@ from bothways.tasks.embedding.trained import TrainedEmbedder, Vectors
 from bothways.tasks.onnx_backend import OnnxBackend
 from bothways.tasks.scores import TokensRead
 from bothways.tasks.splits import TrainingData
-from bothways.tasks.task import FitArguments, Task
-from bothways.training.options import TrainingOptions
-from bothways.training.record import TrainingRecord
+from bothways.tasks.task import Task
 
 if TYPE_CHECKING:
+    from bothways.data import Source
     from bothways.tasks.embedding.losses import EmbeddingLoss
     from bothways.tasks.embedding.training import EmbedderTraining
+    from bothways.tasks.task import FitArguments
     from bothways.tasks.torch_backend import TorchBackend
+    from bothways.training.options import TrainingOptions
+    from bothways.training.record import TrainingRecord
 
 
 class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):

@@ -22,18 +22,43 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bothways.data.windows import WindowStore
+from bothways.data.windows import WindowStore, digest_of
 from bothways.devices import on_device
 from bothways.errors import InvalidInput
+from bothways.evaluation.report import Validation
 from bothways.inference.batching import by_token_budget
 from bothways.inference.runner import Runner, row_answers
 from bothways.packing import Packed
+from bothways.tasks.card import data_part
 from bothways.tasks.embedding.losses import EmbeddingLoss, VectorBatch, unit
-from bothways.tasks.embedding.rows import StoredRows, Truth
+from bothways.tasks.embedding.rows import RowTexts, Truth
 from bothways.tasks.embedding.sentence_layout import EmbeddingSettings
 from bothways.tasks.embedding.vector_model import VectorModel, merge_windows
-from bothways.training.objective import Baseline, MicroBatch, Update, Validation
+from bothways.training.objective import Baseline, MicroBatch, Update
 from bothways.training.seeding import RandomState
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredRows(RowTexts):
+    """Rows, tokenised.
+
+    Attributes:
+        store: Their texts.
+    """
+
+    store: WindowStore
+
+    @property
+    def part(self) -> dict[str, object]:
+        """The rows in a card: their count, and SHA-256 of their tokens and truth."""
+        truth = {} if self.truth_R is None else {"labels_sha256": digest_of(self.truth_R)}
+        return {**data_part(len(self.texts_RK), self.store), **truth}
+
+    @property
+    def digest(self) -> str:
+        """A checksum of tokens and truth."""
+        parts = (self.texts_RK,) if self.truth_R is None else (self.texts_RK, self.truth_R)
+        return f"{self.store.digest} {digest_of(*parts)}"
 
 
 @dataclass(frozen=True, slots=True)

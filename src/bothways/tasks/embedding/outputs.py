@@ -4,39 +4,33 @@ Shapes: R rows, K texts of a row, P texts (R times K), H dimensions, N texts tha
 C texts among which they look.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bothways.confidence.confidence import Confidence
-from bothways.data import Source
 from bothways.errors import InvalidInput
-from bothways.evaluation.intervals import correlation_error, share_error
-from bothways.evaluation.metrics.ranking import rank_outcomes
-from bothways.evaluation.metrics.regression import (
-    agreement_outcomes,
-    similarity_outcomes,
-    spearman,
-    undefined_correlation,
-)
-from bothways.evaluation.outcomes import Outcomes
-from bothways.tasks.card import CardMetrics, optimistic, unmeasured
 from bothways.tasks.embedding.rows import EmbeddingRow, RowTexts, read_embedding_rows
 from bothways.tasks.embedding.spec import EmbeddingColumns, LabelledTexts, PlainTexts, ScoredPairs
 from bothways.tasks.scores import Scores, TokensRead, flat, texts_read
-from bothways.training.objective import Validation
+
+if TYPE_CHECKING:
+    from bothways.data import Source
+    from bothways.evaluation.outcomes import Outcomes
 
 Floats: TypeAlias = NDArray[np.float64]
 
 VectorScores: TypeAlias = Scores[tuple[TokensRead, ...]]
 """The vectors of the texts of a row (K, H), and how each text was read."""
 
-# Texts that are compared with all others at once, and texts whose neighbours a teacher is asked for.
-BLOCK, COMPARED = 512, 512
+# Texts that are compared with all others at once.
+BLOCK = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,54 +102,13 @@ class EmbeddingOutputs:
 
 
 def outcomes_of(vectors_PH: NDArray[Any], rows: RowTexts) -> Outcomes:
-    """Return what reports and comparisons of vectors are computed from."""
+    """Return the outcomes of vectors: cosines beside scores, or ranks."""
+    from bothways.evaluation.metrics.ranking import rank_outcomes
+    from bothways.evaluation.metrics.regression import similarity_outcomes
+
     if isinstance(rows.columns, ScoredPairs):
         return similarity_outcomes(rows.truth, cosines_of(vectors_PH, rows))
     return rank_outcomes(found_at(vectors_PH, rows))
-
-
-def validation_of(vectors_PH: NDArray[Any], rows: RowTexts) -> Validation:
-    """Return metrics of the vectors of held-out rows.
-
-    The score is Spearman's correlation of cosines with scores (or with the teacher's cosines), or the mean reciprocal
-    rank.
-    """
-    match rows.columns:
-        case ScoredPairs():
-            value = spearman(rows.truth, cosines_of(vectors_PH, rows))
-            return Validation({"spearman": value}, value, correlation_error(value, len(rows.texts_RK)))
-        case PlainTexts():
-            cosines = (_above(_square_cosines(each)) for each in (rows.truth, vectors_PH))
-            value = spearman(*(each if len(each) else np.zeros(1) for each in cosines))
-            # All pairs are not independent: there is no more news in them than in the texts.
-            return Validation({"spearman_with_teacher": value}, value, correlation_error(value, len(vectors_PH)))
-        case _:
-            ranks_N = found_at(vectors_PH, rows)
-            mrr = float(ranks_N.mean())
-            metrics = {"accuracy": float((ranks_N == 1).mean()), "mrr": mrr}
-            return Validation(metrics, mrr, share_error(mrr, len(ranks_N)))
-
-
-def metrics_of(vectors_PH: NDArray[Any], rows: RowTexts, *, seed: int) -> CardMetrics:
-    """Return what a card says of vectors of held-out rows."""
-    chose, alike = optimistic("rows", "the epoch to keep"), "Metrics hold for texts like the held-out rows."
-    match rows.columns:
-        case ScoredPairs():
-            why = undefined_correlation(rows.truth.astype(np.float64), cosines_of(vectors_PH, rows))
-            if why is not None:
-                return CardMetrics(None, (unmeasured(f"of the held-out rows, {why}"),))
-            limits: tuple[str, ...] = (chose, alike)
-        case PlainTexts():
-            cosines = [_square_cosines(each) for each in (rows.truth, vectors_PH)]
-            why = undefined_correlation(*(_above(each) for each in cosines))
-            if why is not None:
-                return CardMetrics(None, (unmeasured(f"of the held-out texts, {why}"),))
-            like_it = "The metrics say how far the model agrees with its teacher, not how good either is."
-            return CardMetrics(agreement_outcomes(*cosines).report(resamples=200, seed=seed), (chose, alike, like_it))
-        case _:
-            among = "Texts were looked for among those of the validation rows alone; among more, fewer are found."
-            limits = (chose, alike, among)
-    return CardMetrics(outcomes_of(vectors_PH, rows).report(seed=seed), limits)
 
 
 def without_contrast(columns: EmbeddingColumns, labels: Sequence[object]) -> str | None:
@@ -228,15 +181,3 @@ def unit_rows(vectors_PH: NDArray[Any]) -> Floats:
     vectors = vectors_PH.astype(np.float64)
     unit_PH: Floats = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     return unit_PH
-
-
-def _square_cosines(vectors_PH: NDArray[Any]) -> Floats:
-    """Return the cosines of the texts that are compared with each other, and with themselves."""
-    unit_PH = unit_rows(vectors_PH[:COMPARED])
-    return unit_PH @ unit_PH.T
-
-
-def _above(square: Floats) -> Floats:
-    """Return what stands above the diagonal."""
-    above: Floats = square[np.triu_indices(len(square), 1)]
-    return above

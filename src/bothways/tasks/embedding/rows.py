@@ -3,19 +3,22 @@
 Shapes: R rows, K texts of a row, P texts (R times K).
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.data import Source, read_rows, text_at, value_at
-from bothways.data.windows import WindowStore, digest_of
+from bothways import data
 from bothways.errors import InvalidInput
-from bothways.tasks.card import data_part
 from bothways.tasks.embedding.spec import EmbeddingColumns, LabelledTexts, ScoredPairs, usual_kind
+
+if TYPE_CHECKING:
+    from bothways.data import Source
 
 Truth: TypeAlias = NDArray[np.floating] | NDArray[np.int64]
 """Scores, numbers of labels, or a teacher's vectors."""
@@ -47,8 +50,8 @@ def with_usual_kind(source: Source) -> tuple[Source, EmbeddingColumns]:
         InvalidInput: The source cannot be read, or has no rows.
     """
     piped = isinstance(source, str | os.PathLike) and str(source) == "-"
-    kept: Source = list(read_rows(source)) if piped or hasattr(source, "readline") else source
-    return kept, usual_kind(next(read_rows(kept)).values)
+    kept: Source = list(data.read_rows(source)) if piped or hasattr(source, "readline") else source
+    return kept, usual_kind(next(data.read_rows(kept)).values)
 
 
 def read_embedding_rows(source: Source, columns: EmbeddingColumns) -> list[EmbeddingRow]:
@@ -60,9 +63,9 @@ def read_embedding_rows(source: Source, columns: EmbeddingColumns) -> list[Embed
     if len(set(columns.texts)) < len(columns.texts):
         raise InvalidInput(f"the texts of a row must be in different columns, got {columns.texts}.")
     rows, name = [], columns.truth
-    for row in read_rows(source):
-        texts = tuple(text_at(row, column) for column in columns.texts)
-        label = value_at(row, name) if name else None
+    for row in data.read_rows(source):
+        texts = tuple(data.text_at(row, column) for column in columns.texts)
+        label = data.value_at(row, name) if name else None
         try:
             label = columns.convert(label)
         except InvalidInput as error:
@@ -88,7 +91,7 @@ class RowTexts:
     truth_R: Truth | None
 
     @classmethod
-    def of(cls, rows: Sequence[EmbeddingRow]) -> "RowTexts":
+    def of(cls, rows: Sequence[EmbeddingRow]) -> RowTexts:
         """Return the texts of rows as numbers, row by row."""
         numbers: dict[str, int] = {}
         identity = [numbers.setdefault(text, len(numbers)) for row in rows for text in row.text]
@@ -111,26 +114,3 @@ class RowTexts:
         if self.truth_R is None:
             raise InvalidInput("these rows have neither scores nor labels, so nothing can be measured.")
         return self.truth_R
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StoredRows(RowTexts):
-    """Rows, tokenised.
-
-    Attributes:
-        store: Their texts.
-    """
-
-    store: WindowStore
-
-    @property
-    def part(self) -> dict[str, object]:
-        """The rows in a card: their count, and SHA-256 of their tokens and truth."""
-        truth = {} if self.truth_R is None else {"labels_sha256": digest_of(self.truth_R)}
-        return {**data_part(len(self.texts_RK), self.store), **truth}
-
-    @property
-    def digest(self) -> str:
-        """A checksum of tokens and truth."""
-        parts = (self.texts_RK,) if self.truth_R is None else (self.texts_RK, self.truth_R)
-        return f"{self.store.digest} {digest_of(*parts)}"

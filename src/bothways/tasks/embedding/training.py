@@ -2,15 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bothways.data import Source
 from bothways.errors import InvalidInput
+from bothways.evaluation.intervals import correlation_error, share_error
+from bothways.evaluation.metrics.regression import agreement_outcomes, spearman, undefined_correlation
+from bothways.evaluation.report import Validation
 from bothways.progress import phase
-from bothways.tasks.card import CardMetrics, DataUsed, unmeasured, written_card
+from bothways.tasks.card import CardMetrics, DataUsed, optimistic, unmeasured, written_card
 from bothways.tasks.embedding.losses import (
     CoSENT,
     Distillation,
@@ -22,9 +25,16 @@ from bothways.tasks.embedding.losses import (
     loss_settings,
     plain,
 )
-from bothways.tasks.embedding.objective import DrawnRows, EmbeddingObjective, GivenRows, RowSource, stored_vectors
-from bothways.tasks.embedding.outputs import metrics_of, validation_of, without_contrast
-from bothways.tasks.embedding.rows import EmbeddingRow, RowTexts, StoredRows, read_embedding_rows
+from bothways.tasks.embedding.objective import (
+    DrawnRows,
+    EmbeddingObjective,
+    GivenRows,
+    RowSource,
+    StoredRows,
+    stored_vectors,
+)
+from bothways.tasks.embedding.outputs import Floats, cosines_of, found_at, outcomes_of, unit_rows, without_contrast
+from bothways.tasks.embedding.rows import EmbeddingRow, RowTexts, read_embedding_rows
 from bothways.tasks.embedding.sentence_layout import EmbeddingSettings
 from bothways.tasks.embedding.spec import (
     EmbeddingColumns,
@@ -39,12 +49,14 @@ from bothways.tasks.embedding.trained import TrainedEmbedder
 from bothways.tasks.embedding.vector_model import VectorModel
 from bothways.tasks.heads.diagnostics import notes_on_training
 from bothways.tasks.splits import hold_out, hold_out_pairs
-from bothways.training.objective import Validation
 from bothways.training.options import TrainingOptions
 from bothways.training.record import TrainingRecord
 
 # More held-out rows than this make validation slow and not much surer.
 MOST_HELD_OUT = 2000
+
+# Texts whose similarities are compared with the teacher's.
+COMPARED = 512
 
 # The kinds of rows that each loss learns from.
 KINDS_OF_LOSS: dict[type[PlainLoss], tuple[type[EmbeddingColumns], ...]] = {
@@ -285,3 +297,58 @@ def check_loss(loss: EmbeddingLoss, columns: EmbeddingColumns, width: int) -> No
         expected = " or ".join(kind.kind for kind in kinds)
         raise InvalidInput(f"the {inner.name} loss learns from {expected}, but the columns are of {columns.kind}.")
     check_settings(loss, width)
+
+
+def validation_of(vectors_PH: NDArray[Any], rows: RowTexts) -> Validation:
+    """Return metrics of the vectors of held-out rows.
+
+    The score is Spearman's correlation of cosines with scores (or with the teacher's cosines), or the mean reciprocal
+    rank.
+    """
+    match rows.columns:
+        case ScoredPairs():
+            value = spearman(rows.truth, cosines_of(vectors_PH, rows))
+            return Validation({"spearman": value}, value, correlation_error(value, len(rows.texts_RK)))
+        case PlainTexts():
+            cosines = (_above(_square_cosines(each)) for each in (rows.truth, vectors_PH))
+            value = spearman(*(each if len(each) else np.zeros(1) for each in cosines))
+            # All pairs are not independent: there is no more news in them than in the texts.
+            return Validation({"spearman_with_teacher": value}, value, correlation_error(value, len(vectors_PH)))
+        case _:
+            ranks_N = found_at(vectors_PH, rows)
+            mrr = float(ranks_N.mean())
+            metrics = {"accuracy": float((ranks_N == 1).mean()), "mrr": mrr}
+            return Validation(metrics, mrr, share_error(mrr, len(ranks_N)))
+
+
+def metrics_of(vectors_PH: NDArray[Any], rows: RowTexts, *, seed: int) -> CardMetrics:
+    """Return the card's metrics of held-out rows."""
+    chose, alike = optimistic("rows", "the epoch to keep"), "Metrics hold for texts like the held-out rows."
+    match rows.columns:
+        case ScoredPairs():
+            why = undefined_correlation(rows.truth.astype(np.float64), cosines_of(vectors_PH, rows))
+            if why is not None:
+                return CardMetrics(None, (unmeasured(f"of the held-out rows, {why}"),))
+            limits: tuple[str, ...] = (chose, alike)
+        case PlainTexts():
+            cosines = [_square_cosines(each) for each in (rows.truth, vectors_PH)]
+            why = undefined_correlation(*(_above(each) for each in cosines))
+            if why is not None:
+                return CardMetrics(None, (unmeasured(f"of the held-out texts, {why}"),))
+            like_it = "The metrics say how far the model agrees with its teacher, not how good either is."
+            return CardMetrics(agreement_outcomes(*cosines).report(resamples=200, seed=seed), (chose, alike, like_it))
+        case _:
+            among = "Texts were looked for among those of the validation rows alone; among more, fewer are found."
+            limits = (chose, alike, among)
+    return CardMetrics(outcomes_of(vectors_PH, rows).report(seed=seed), limits)
+
+
+def _square_cosines(vectors_PH: NDArray[Any]) -> Floats:
+    """Return the cosines of the texts that are compared with each other, and with themselves."""
+    unit_PH = unit_rows(vectors_PH[:COMPARED])
+    return unit_PH @ unit_PH.T
+
+
+def _above(square: Floats) -> Floats:
+    above: Floats = square[np.triu_indices(len(square), 1)]
+    return above

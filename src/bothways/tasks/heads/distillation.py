@@ -10,6 +10,7 @@ from bothways.data import Example, Row, Source, read_rows
 from bothways.encoder import ScoreHead
 from bothways.encoder.heads import new_head, read_width
 from bothways.errors import EmptyInput, InvalidInput
+from bothways.evaluation.report import Validation
 from bothways.progress import phase, reporting
 from bothways.tasks.card import VALIDATION
 from bothways.tasks.columns import ColumnNames, batch_of
@@ -23,7 +24,7 @@ from bothways.tasks.heads.training import HeadData, measured_head
 from bothways.tasks.outputs import AnyOutputs, FittedHead
 from bothways.tasks.splits import hold_out
 from bothways.tasks.torch_backend import TorchBackend
-from bothways.training.objective import Baseline, Validation
+from bothways.training.objective import Baseline
 from bothways.training.options import TrainingOptions
 from bothways.training.record import TrainingRecord
 from bothways.training.seeding import seeded

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.data import Example
+from bothways.evaluation.report import Validation
 from bothways.progress import phase
 from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, optimistic
 from bothways.tasks.heads.diagnostics import LabelIssue
@@ -23,7 +24,6 @@ from bothways.tasks.heads.objective import LabelLoss, LossUnits
 from bothways.tasks.outputs import AnyOutputs
 from bothways.tasks.scores import Scores
 from bothways.tasks.splits import TrainingData
-from bothways.training.objective import Validation
 
 if TYPE_CHECKING:
     from bothways.encoder import ScoreHead

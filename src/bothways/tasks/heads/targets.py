@@ -33,6 +33,7 @@ from bothways.evaluation.metrics.regression import (
 )
 from bothways.evaluation.metrics.scores import ClassCounts, macro_f1, multi_label_nll, nll_per_row
 from bothways.evaluation.outcomes import Outcomes
+from bothways.evaluation.report import Validation
 from bothways.evaluation.temperature import (
     Temperature,
     apply_sigmoid_temperature,
@@ -50,7 +51,6 @@ from bothways.tasks.heads.predictions import (
     RegressionPrediction,
 )
 from bothways.tasks.scores import TokensRead
-from bothways.training.objective import Validation
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from bothways.data import Example
 from bothways.errors import TrainingDiverged
+from bothways.evaluation.report import Validation
 from bothways.lazy import imported
 from bothways.progress import phase, reporting
 from bothways.tasks.card import (
@@ -35,7 +36,7 @@ from bothways.tasks.scores import Scores
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.splits import TrainingData, folds
 from bothways.tasks.torch_backend import TorchBackend
-from bothways.training.objective import Baseline, Validation
+from bothways.training.objective import Baseline
 from bothways.training.options import TrainingOptions
 from bothways.training.parameters import Weights, copy_weights, restore_weights
 from bothways.training.record import TrainingRecord

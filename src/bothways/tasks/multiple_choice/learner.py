@@ -21,6 +21,7 @@ from bothways.data.windows import digest_of
 from bothways.devices import on_device
 from bothways.evaluation.intervals import share_error
 from bothways.evaluation.metrics.scores import negative_log_likelihood
+from bothways.evaluation.report import Validation
 from bothways.evaluation.temperature import Temperature, apply_temperature, fit_temperature
 from bothways.packing import sum_rows
 from bothways.tasks.heads.inputs import StoredInputs
@@ -30,7 +31,6 @@ from bothways.tasks.multiple_choice.spec import MULTIPLE_CHOICE, ChoiceColumns
 from bothways.tasks.scores import Scores
 from bothways.tasks.splits import TrainingData, hold_out
 from bothways.tasks.torch_backend import TorchBackend
-from bothways.training.objective import Validation
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,6 +10,7 @@ from bothways.confidence.confidence import Confidence
 from bothways.confidence.options import TemperatureOptions
 from bothways.evaluation.intervals import share_error
 from bothways.evaluation.metrics.question_answering import fit_answer_temperature
+from bothways.evaluation.report import Validation
 from bothways.evaluation.temperature import Temperature
 from bothways.progress import phase
 from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, optimistic
@@ -38,7 +39,6 @@ from bothways.tasks.question_answering.spec import (
 from bothways.tasks.spec import options_of
 from bothways.tasks.splits import TrainingData
 from bothways.tasks.torch_backend import TorchBackend
-from bothways.training.objective import Validation
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,6 +15,7 @@ from bothways.data.windows import digest_of
 from bothways.evaluation.intervals import share_error
 from bothways.evaluation.metrics.scores import negative_log_likelihood
 from bothways.evaluation.metrics.tagging import span_counts
+from bothways.evaluation.report import Validation
 from bothways.evaluation.tag_schemes import check_scheme
 from bothways.evaluation.temperature import Temperature, apply_temperature, fit_temperature
 from bothways.tasks.heads.diagnostics import LabelIssue, diagnostics_of_words
@@ -37,7 +38,6 @@ from bothways.tasks.tagging.tag_set import TagSet, data_scheme, tagged_in
 from bothways.tasks.tagging.word_windows import WordLoss, WordWindows
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.text import ReadWords, Words
-from bothways.training.objective import Validation
 
 
 @dataclass(frozen=True, slots=True, eq=False)
