@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from bothways import data
 from bothways.errors import InvalidInput, shown
 from bothways.judging.triples import PARTS, Dimension, Part, Triple, TripleColumns, read_triple
 
@@ -37,10 +38,8 @@ def read_labels(
     Raises:
         InvalidInput: No row has a label, a label is neither 0 nor 1, or a row has neither an id nor a query.
     """
-    from bothways.data import read_rows
-
     named = columns or TripleColumns()
-    rows = list(read_rows(source, format=format))
+    rows = list(data.read_rows(source, format=format))
     labels = [each for each in (read_triple(row, dimension, named) for row in rows) if each.label is not None]
     if not labels:
         there = ", ".join(map(repr, rows[0].values))

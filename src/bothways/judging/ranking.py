@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bothways import data
 from bothways.choices import Pairing, PpiMethod
 from bothways.errors import InvalidInput
 from bothways.evaluation.prediction_powered import (
@@ -275,14 +276,12 @@ def read_truth(source: "Source", *, format: "Format | None" = None) -> dict[str,
     Raises:
         InvalidInput: A column is missing, or a value is no number from 0 to 1.
     """
-    from bothways.data import number, read_rows, value_at
-
     truth = {}
-    for row in read_rows(source, format=format):
-        value = number(value_at(row, "value"))
+    for row in data.read_rows(source, format=format):
+        value = data.number(data.value_at(row, "value"))
         if not 0 <= value <= 1:
             raise InvalidInput(f"{row.where}: expected a success rate from 0 to 1 in 'value', got {value:g}.")
-        truth[str(value_at(row, "system"))] = value
+        truth[str(data.value_at(row, "system"))] = value
     return truth
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways import data
 from bothways.choices import Negatives
 from bothways.errors import InvalidInput
 from bothways.judging.triples import Dimension, ReadTriples, Triple, TripleColumns, read_triples
@@ -182,11 +183,9 @@ def _groups(rows: Sequence[Triple]) -> dict[Triple, tuple[str, str]]:
 
 
 def _pairs(rows: Sequence[Triple], dimension: Dimension, columns: PairColumns) -> "list[Row]":
-    from bothways.data import Row
-
     unique = {(dimension.pair(each), each.label): each.where for each in reversed(rows)}
     return [
-        Row(number, columns.labelled_row(pair, str(label)), where)
+        data.Row(number, columns.labelled_row(pair, str(label)), where)
         for number, ((pair, label), where) in enumerate(reversed(unique.items()), start=1)
     ]
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
+from bothways import data
 from bothways.choices import JudgeDimension
 from bothways.errors import InvalidInput, UnreadColumn, shown
 
@@ -191,10 +192,8 @@ def read_triples(
         InvalidInput: A column is missing, a text is no string, a label is none of 0, 1, true, false, yes and no, or no
             row has all texts; the message names the row.
     """
-    from bothways.data import read_rows
-
     named, triples, incomplete = columns or TripleColumns(), [], 0
-    for row in read_rows(source, format=format):
+    for row in data.read_rows(source, format=format):
         triple = read_triple(row, dimension, named, needed=True)
         if all(triple.text(part).strip() for part in dimension.parts):
             triples.append(triple)
@@ -253,9 +252,7 @@ def _name(row: "Row", column: str) -> str | None:
 
 
 def _text(row: "Row", column: str, *, needed: bool) -> str:
-    from bothways.data import value_at
-
-    value = value_at(row, column) if needed else row.values.get(column)
+    value = data.value_at(row, column) if needed else row.values.get(column)
     if value is None:
         return ""
     if not isinstance(value, str):
