@@ -84,7 +84,7 @@ CEILINGS = (
     Ceiling("exec", 0, 0, 0, lambda: code.calls("exec")),
     # Imports.
     Ceiling("circles of imports inside packages", 3, 0, 0, lambda: len(code.circles())),
-    Ceiling("deferred imports of our own modules", 243, 10, 60, code.deferred_imports),
+    Ceiling("deferred imports of our own modules", 242, 10, 60, code.deferred_imports),
     # Words.
     Ceiling("docstrings 'Return what/which/whether/how/where/of'", 101, 15, 0, code.inverted_returns),
 )
