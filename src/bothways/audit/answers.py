@@ -31,15 +31,10 @@ _SHOWN_CHARACTERS = 300
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassifierAnswers:
-    """A classifier's answers to N texts.
+    """A classifier's answers to N texts."""
 
-    Attributes:
-        scores: Scores of the head for each text.
-        probabilities_NC: Probabilities of the labels, calibrated if the model is.
-    """
-
-    scores: "tuple[Scores[None], ...]"
-    probabilities_NC: Numbers
+    scores: "tuple[Scores[None], ...]"  # scores of the head for each text
+    probabilities_NC: Numbers  # probabilities of the labels, calibrated if the model is
 
     @property
     def labels_N(self) -> NDArray[np.int64]:
@@ -55,11 +50,7 @@ class ClassifierAnswers:
 
 
 def answers(context: Context, classifier: "TextClassifier", texts: Sequence[str]) -> ClassifierAnswers:
-    """Return the answers to texts, none of which may be blank.
-
-    Raises:
-        OutOfTime: The detector reached its time limit.
-    """
+    """Answer texts, none of which may be blank."""
     scores: list[Scores[None]] = []
     for start in range(0, len(texts), _CHUNK):
         context.check_time()
@@ -71,13 +62,9 @@ def answers(context: Context, classifier: "TextClassifier", texts: Sequence[str]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AnswerChanges:
-    """The answers that an edit of the texts changes.
+    """The answers that an edit of the texts changes."""
 
-    Attributes:
-        changed_N: True for each edited text with another answer than the original.
-    """
-
-    changed_N: NDArray[np.bool_]
+    changed_N: NDArray[np.bool_]  # True for each edited text with another answer than the original
 
     @property
     def n(self) -> int:
@@ -100,11 +87,7 @@ class AnswerChanges:
         return AnswerChanges(self.changed_N[chosen_N])
 
     def rate_over(self, originals_N: NDArray[np.int64]) -> Estimate:
-        """Return the mean rate of the originals with a bootstrap interval; edits of one text are not independent.
-
-        Args:
-            originals_N: The original of each edited text.
-        """
+        """Return the mean rate of the originals with a bootstrap interval, as edits of one text are dependent."""
         _, groups_N = np.unique(originals_N, return_inverse=True)
         rates_M = np.bincount(groups_N, self.changed_N) / np.bincount(groups_N)
         m = len(rates_M)
@@ -133,20 +116,12 @@ def drawn(rows: int, limit: int, rng: np.random.Generator) -> NDArray[np.int64]:
 
 
 def drawn_texts(context: Context, limit: int, rng: np.random.Generator) -> tuple[str, ...]:
-    """Return at most ``limit`` of the user's texts, without blank ones.
-
-    Raises:
-        NeedUnmet: There are no texts, or all are blank.
-    """
+    """Return at most ``limit`` of the user's texts, without blank ones."""
     return tuple(text for _, text in drawn_rows(context, limit, rng))
 
 
 def drawn_rows(context: Context, limit: int, rng: np.random.Generator) -> list[tuple[int, str]]:
-    """Return the row, counted from 1, and the text of at most ``limit`` of the user's texts, without blank ones.
-
-    Raises:
-        NeedUnmet: There are no texts, or all are blank.
-    """
+    """Return the row, counted from 1, and the text of at most ``limit`` of the user's texts, without blank ones."""
     numbers = [row.number for row in context.rows or ()]
     rows = [(number, text) for number, text in zip(numbers, context.texts, strict=True) if text.strip()]
     if not rows:
@@ -155,11 +130,7 @@ def drawn_rows(context: Context, limit: int, rng: np.random.Generator) -> list[t
 
 
 def clean_texts(context: Context) -> tuple[str, ...] | None:
-    """Return the user's clean texts, without blank ones; None if none were given.
-
-    Raises:
-        NeedUnmet: A row has no text.
-    """
+    """Return the user's clean texts, without blank ones; None if none were given."""
     given = context.settings.get("clean_texts")
     if given is None:
         return None

@@ -83,7 +83,7 @@ class _Originals:
     rng: np.random.Generator
 
     def edited(self, edit: Edit) -> tuple[AnswerChanges, dict[str, object]]:
-        """Return the answers that an edit changes, and the details for a report."""
+        """Return the answers that an edit changes, and details for the report."""
         pairs = [(number, edit.apply(text, self.rng)) for number, text in enumerate(self.texts)]
         numbers = [number for number, text in pairs if text is not None]
         edited = [text for _, text in pairs if text is not None]
@@ -156,7 +156,6 @@ def _invariance(originals: _Originals, neutral: AnswerChanges) -> Iterator[Findi
 
 
 def _batches(originals: _Originals) -> Finding:
-    """Compare answers to single texts with those in a batch."""
     context, some = originals.context, originals.texts[:_ALONE]
     alone = [answers(context, context.classifier, [text]).probabilities_NC[0] for text in some]
     apart_N = np.abs(np.array(alone) - originals.answered.probabilities_NC[: len(some)]).max(axis=1)
@@ -175,7 +174,6 @@ def _batches(originals: _Originals) -> Finding:
 
 
 def _direction(context: Context, direction: Direction) -> Finding:
-    """Test pairs whose second text has to turn the answer, or must not weaken it."""
     before, after = (
         answers(context, context.classifier, texts) for texts in map(list, zip(*direction.pairs, strict=True))
     )
@@ -201,7 +199,6 @@ def _direction(context: Context, direction: Direction) -> Finding:
 
 
 def _agreement(originals: _Originals) -> Iterator[Finding]:
-    """Compare answers with those of a reference with the same labels."""
     context = originals.context
     reference, labels = context.reference_classifier, context.classifier.labels
     if reference is None:

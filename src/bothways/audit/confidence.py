@@ -82,8 +82,6 @@ RULES = Rules(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rows:
-    """Texts with their answers and, if there are any, labels."""
-
     texts: tuple[str, ...]
     answered: ClassifierAnswers
     truth_N: NDArray[np.int64] | None
@@ -237,14 +235,14 @@ def _numbers(report: Report) -> dict[str, float]:
 
 
 def mixed(texts: Sequence[str], rng: np.random.Generator) -> list[str]:
-    """Return texts of words drawn from all texts, with the lengths of these."""
+    """Return texts of words drawn from all texts, as long as these."""
     words = [word for text in texts for word in text.split()] or ["word"]
     lengths = [max(1, min(40, len(text.split()))) for text in texts]
     return [" ".join(rng.choice(words, rng.choice(lengths))) for _ in range(_FOREIGN_TEXTS)]
 
 
 def noise(texts: Sequence[str], rng: np.random.Generator) -> list[str]:
-    """Return texts of random letters in place of words, with the lengths of the texts."""
+    """Return texts of random letters instead of words, as long as the given ones."""
     letters = list("abcdefghijklmnopqrstuvwxyz0123456789")
     lengths = [max(1, min(20, len(text.split()))) for text in texts]
     return [

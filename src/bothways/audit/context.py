@@ -68,17 +68,11 @@ class OnOneEncoder(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AuditTexts:
-    """Texts and their labels.
-
-    Attributes:
-        texts: The N texts.
-        labels_N: Index of each text's label among the model's labels.
-        row_numbers: Row of each text in the data, counted from 1.
-    """
+    """Texts and their labels."""
 
     texts: tuple[str, ...]
-    labels_N: "NDArray[np.int64]"
-    row_numbers: tuple[int, ...]
+    labels_N: "NDArray[np.int64]"  # index of each text's label among the model's labels
+    row_numbers: tuple[int, ...]  # row of each text in the data, counted from 1
 
 
 @dataclass(eq=False)
@@ -113,16 +107,12 @@ class Context:
     _until: float = field(default=float("inf"), init=False)
 
     def check_time(self) -> None:
-        """Stop a detector that takes too long; detectors call it in their loops.
-
-        Raises:
-            OutOfTime: The time limit is reached.
-        """
+        """Stop a detector that reached its time limit; detectors call it in their loops."""
         if time.monotonic() > self._until:
             raise OutOfTime(f"stopped at the time limit of {self.time_limit:g} s. Give it more with --time-limit.")
 
     def start_clock(self) -> None:
-        """Start the time of the next detector."""
+        """Start the time limit of the next detector."""
         self._until = time.monotonic() + self.time_limit
 
     def rng(self, detector: str) -> "np.random.Generator":
@@ -223,7 +213,7 @@ class Context:
         return self.read_texts(self.rows, "rows with texts")
 
     def read_texts(self, rows: "Sequence[str | Row]", what: str) -> tuple[str, ...]:
-        """Return the texts of rows, which may be plain texts too."""
+        """Read the texts of rows; plain texts stay as they are."""
         reader = self.reader
         try:
             return tuple(row if isinstance(row, str) else reader.read(row) for row in rows)
@@ -247,7 +237,7 @@ class Context:
             raise
 
     def read_labelled(self, rows: "Sequence[Row]") -> AuditTexts:
-        """Return the texts and labels of rows."""
+        """Read the texts and labels of rows."""
         outputs = self.classifier.outputs
         try:
             examples = outputs.read(rows, self.reader)
@@ -272,11 +262,7 @@ class Context:
         return columns
 
     def unmet(self, needs: Sequence[Need]) -> str | None:
-        """Return the first need that this scan does not meet, in words; None if it meets all.
-
-        Raises:
-            BothwaysError: The model, the reference or the data cannot be read.
-        """
+        """Return the first need that this scan does not meet, in words; None if it meets all."""
         for need in needs:
             try:
                 _INPUTS[need](self)

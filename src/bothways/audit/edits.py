@@ -19,20 +19,15 @@ EditKind: TypeAlias = Literal["natural", "padding", "hostile"]
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A change that keeps the meaning of a text.
-
-    Attributes:
-        name: The name in reports.
-        kind: ``"natural"`` for what users write, ``"padding"`` for an added sentence that is beside the point,
-            ``"hostile"`` for spoilt characters.
-        change: From a text and a generator to the edited text; None or the same text if there is nothing to edit.
-        remedy: Advice for a model that changes its answer.
-    """
+    """A change that keeps the meaning of a text."""
 
     name: str
+    # ``"natural"`` for what users write, ``"padding"`` for an added sentence that is beside the point,
+    # ``"hostile"`` for spoilt characters.
     kind: EditKind
+    # From a text and a generator to the edited text; None or the same text if there is nothing to edit.
     change: Callable[[str, Rng], str | None]
-    remedy: str = ""
+    remedy: str = ""  # advice for a model that changes its answer
 
     def apply(self, text: str, rng: Rng) -> str | None:
         """Return the edited text, or None if the edit cannot change it."""
@@ -42,16 +37,11 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """A change that moves the answer in a known direction, for sentiment labels.
-
-    Attributes:
-        name: The name in reports.
-        pairs: A text, and the edited one.
-        expected: ``"turns"`` if the label has to change, ``"stays"`` if its probability must not fall.
-    """
+    """A change that moves the answer in a known direction, for sentiment labels."""
 
     name: str
-    pairs: tuple[tuple[str, str], ...]
+    pairs: tuple[tuple[str, str], ...]  # A text, and the edited one
+    # ``"turns"`` if the label has to change, ``"stays"`` if its probability must not fall.
     expected: Literal["turns", "stays"]
 
 
@@ -105,7 +95,7 @@ def _punctuated(text: str, _: Rng) -> str | None:
 
 
 def _swapped(names: tuple[str, ...]) -> Callable[[str, Rng], str]:
-    """Return an edit that replaces each of these names by another one."""
+    """Return an edit that replaces each of these names by another."""
     known = re.compile(rf"\b({'|'.join(names)})\b", re.IGNORECASE)
 
     def swap(text: str, rng: Rng) -> str:
@@ -119,7 +109,7 @@ def _swapped(names: tuple[str, ...]) -> Callable[[str, Rng], str]:
 
 
 def _by_word(change: Callable[[str, Rng], str]) -> Callable[[str, Rng], str | None]:
-    """Return an edit that changes one of five words, each of four letters or more."""
+    """Return an edit that changes one of five words, each of at least four letters."""
 
     def edit(text: str, rng: Rng) -> str | None:
         words = [match for match in _WORD.finditer(text) if len(match[0]) > 3]
@@ -133,7 +123,7 @@ def _by_word(change: Callable[[str, Rng], str]) -> Callable[[str, Rng], str | No
 
 
 def swap_letters(word: str, rng: Rng) -> str:
-    """Swap two neighbouring inner letters of a word of four letters or more, or drop one if they are equal."""
+    """Swap two neighbouring inner letters of a word of at least four letters, or drop one if they are equal."""
     place = int(rng.integers(1, len(word) - 2))
     first, second = word[place], word[place + 1]
     return word[:place] + (second + first if first != second else first) + word[place + 2 :]

@@ -22,7 +22,7 @@ _NOT_PASSED = {"error": "error", "inconclusive": "warning"}
 
 
 def as_text(report: AuditReport) -> str:
-    """Return the report as lines for a terminal: verdict, detectors, findings."""
+    """Format the report for a terminal: verdict, detectors, findings."""
     ran = sum(each.ran and each.verdict != "error" for each in report.detectors)
     lines = [f"{report.verdict.upper()}  {report.model}: {ran} of {len(report.detectors)} detectors ran", ""]
     before = ""
@@ -66,7 +66,7 @@ def _wrapped(head: str, text: str) -> list[str]:
 
 
 def as_sarif(report: AuditReport) -> dict[str, Any]:
-    """Return the report as a SARIF log of one run; detectors that crashed or did not run become notifications."""
+    """Convert the report to a SARIF log of one run; detectors that crashed or did not run become notifications."""
     rules = {each.rule: each for each in report.findings}
     places = {rule: number for number, rule in enumerate(rules)}
     notifications: list[dict[str, Any]] = [

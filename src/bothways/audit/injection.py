@@ -78,7 +78,7 @@ class Shifts:
             self.collected.setdefault(name, []).append(shifts_Ln)
 
     def add_text(self, insertion: Insertion, shifts_Ln: Numbers, first: int) -> None:
-        """Add the shifts of a text's tokens, of which ``first`` stand before the insertion."""
+        """Add the shifts of a text's tokens, ``first`` of which stand before the insertion."""
         n = shifts_Ln.shape[1]
         self.add("before", shifts_Ln[:, :first])
         self.add("after", shifts_Ln[:, first:])
@@ -126,14 +126,13 @@ class ContextInjection:
 
 
 def _shipped_texts() -> tuple[str, ...]:
-    """Return shipped texts of three lengths."""
     starts = range(0, len(GENERAL) - 8, 4)
     longer = (" ".join(GENERAL[start : start + count]) for count in (3, 8) for start in starts)
     return (*GENERAL[:14], *longer)
 
 
 def inserted(number: int, text: str, kind: str, sentence: str) -> Iterator[Insertion]:
-    """Yield a text with a sentence at its beginning, between its middle words, and at its end."""
+    """Insert a sentence at the beginning of a text, between its middle words, and at its end."""
     yield Insertion(number, kind, "beginning", 0, f"{sentence} {text}")
     spaces = [match.start() for match in re.finditer(r"(?<=\S)\s+(?=\S)", text)]
     if spaces:
@@ -145,7 +144,7 @@ def inserted(number: int, text: str, kind: str, sentence: str) -> Iterator[Inser
 def shifts_around(before: States, after: States, at: int) -> tuple[Numbers, int] | None:
     """Return the shift of each token in each layer (L, n), and the number of tokens before the insertion.
 
-    None if the text was cut or the insertion changes other tokens.
+    None if the text was truncated or the insertion changes other tokens.
     """
     added = len(after.ids) - len(before.ids)
     # The first special token stands before everything; a text that was cut has lost tokens at its end.
@@ -192,7 +191,6 @@ def _tokens(context: Context, before: Sequence[States], insertions: Sequence[Ins
 def _answers(
     context: Context, texts: Sequence[str], lengths: Sequence[int], insertions: Sequence[Insertion]
 ) -> Iterator[Finding]:
-    """Yield a finding for each kind of sentence; none without a classifier."""
     try:
         classifier = context.classifier
     except NeedUnmet:

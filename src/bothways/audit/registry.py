@@ -48,11 +48,7 @@ DETECTORS: tuple[str, ...] = tuple(_HOMES)
 
 
 def detector_named(name: str) -> Detector:
-    """Return a detector by its name.
-
-    Raises:
-        InvalidInput: No detector has this name; the message suggests the nearest one.
-    """
+    """Return a detector by its name, or suggest the nearest name."""
     home = _HOMES.get(name)
     if home is None:
         near = nearest(name, DETECTORS, cutoff=0.3)
@@ -63,11 +59,7 @@ def detector_named(name: str) -> Detector:
 
 
 def detectors_named(names: Iterable[str] | None) -> list[Detector]:
-    """Return the named detectors in the order of a report, without repeats; all of them for None.
-
-    Raises:
-        InvalidInput: ``names`` is empty, or no detector has one of the names.
-    """
+    """Return the named detectors in the order of a report, without repeats; all of them for None."""
     if names is None:
         return [detector_named(name) for name in DETECTORS]
     named = {name: detector_named(name) for name in names}

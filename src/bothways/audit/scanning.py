@@ -91,13 +91,7 @@ def _report(context: Context, detectors: Sequence[Detector], *, named: bool, sho
 
 
 def run_detector(detector: Detector, context: Context, *, named: bool) -> tuple[DetectorResult, list[Finding]]:
-    """Run one detector and turn whatever happens in it into its result.
-
-    Args:
-        detector: The detector.
-        context: The scan.
-        named: True if the user named it, so that its needs have to be met.
-    """
+    """Run one detector and turn whatever happens in it into its result; the needs of a named one have to be met."""
     name, start = detector.name, time.monotonic()
     context.start_clock()
     findings: list[Finding] = []

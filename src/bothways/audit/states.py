@@ -36,27 +36,19 @@ _DEFAULT_LENGTH = 512
 
 @dataclass(frozen=True, slots=True, eq=False)
 class States:
-    """The hidden states of one text.
-
-    Attributes:
-        ids: Its tokens, with special ones.
-        begins_n: First character of each token; 0 for special tokens.
-        ends_n: The character behind its last; 0 for special tokens.
-        hidden_LnH: Unit vectors of the embedding's output and that of each layer.
-        sentence_LH: Unit vectors of their means over the tokens.
-    """
+    """The hidden states of one text."""
 
     ids: tuple[int, ...]
-    begins_n: NDArray[np.int32]
-    ends_n: NDArray[np.int32]
-    hidden_LnH: NDArray[np.float32]
-    sentence_LH: Numbers
+    begins_n: NDArray[np.int32]  # first character of each token; 0 for special tokens
+    ends_n: NDArray[np.int32]  # the character behind its last; 0 for special tokens
+    hidden_LnH: NDArray[np.float32]  # unit vectors of the embedding's output and that of each layer
+    sentence_LH: Numbers  # unit vectors of their means over the tokens
 
 
 def states_of(
     encoder: "PretrainedEncoder", texts: Sequence[str], check_time: Callable[[], None] = lambda: None
 ) -> Iterator[States]:
-    """Yield the states of texts, in order; long texts are cut."""
+    """Yield the states of texts, in order; long texts are truncated."""
     limit = min(MAX_TOKENS, encoder.config.max_length or MAX_TOKENS)
     for start in range(0, len(texts), _CHUNK):
         check_time()
@@ -92,14 +84,7 @@ def shared_tokens(before: States, after: States) -> tuple[NDArray[np.int64], NDA
 
 
 def token_shifts(before: States, after: States, first: NDArray[np.int64], second: NDArray[np.int64]) -> Numbers:
-    """Return ``1 - cosine`` between tokens of two texts in each layer (L, n).
-
-    Args:
-        before: The first text.
-        after: The second text.
-        first: Positions of the tokens in the first text.
-        second: Their positions in the second text.
-    """
+    """Return ``1 - cosine`` between tokens of two texts, given their positions, in each layer (L, n)."""
     cosines_Ln = np.einsum("lnh,lnh->ln", before.hidden_LnH[:, first], after.hidden_LnH[:, second], dtype=np.float64)
     shifts_Ln: Numbers = np.maximum(0.0, 1.0 - cosines_Ln)
     return shifts_Ln

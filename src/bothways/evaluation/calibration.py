@@ -50,15 +50,12 @@ class Isotonic:
     1 / (N + 2) for N fitted rows: that many rows cannot show that something never happens. Source: Zadrozny and Elkan
     (2002), "Transforming classifier scores into accurate multiclass probability estimates".
 
-    Attributes:
-        knots: For each class, softmax probabilities in rising order.
-        values: For each class, the calibrated probabilities at its knots, which do not fall.
-
     Raises:
         InvalidInput: Fewer than two classes, or knots and values that are not such functions.
     """
 
-    knots: tuple[tuple[float, ...], ...]
+    knots: tuple[tuple[float, ...], ...]  # for each class, softmax probabilities in rising order
+    # For each class, the calibrated probabilities at its knots, which do not fall.
     values: tuple[tuple[float, ...], ...]
 
     def __post_init__(self) -> None:
@@ -102,55 +99,33 @@ METHODS: Mapping[CalibrationMethod, type[Calibration]] = {"temperature": Tempera
 
 @dataclass(frozen=True, slots=True)
 class MethodScore:
-    """The result of a method on held-out rows that it was not fitted on.
-
-    Attributes:
-        method: Its name.
-        nll: Mean negative log likelihood, in nats.
-        accuracy: Share of rows whose most probable class is the true one.
-    """
+    """The result of a method on held-out rows that it was not fitted on."""
 
     method: CalibrationMethod
-    nll: float
-    accuracy: float
+    nll: float  # mean negative log likelihood, in nats
+    accuracy: float  # share of rows whose most probable class is the true one
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenCalibration:
-    """A calibration with the scores that it was chosen by.
+    """A calibration with the scores that it was chosen by."""
 
-    Attributes:
-        calibration: Fitted on all held-out rows.
-        method: Its name.
-        scores: One for each method that was tried; empty if there was no choice.
-        reason: Why isotonic regression was not tried, a sentence.
-    """
-
-    calibration: Calibration
+    calibration: Calibration  # fitted on all held-out rows
     method: CalibrationMethod
-    scores: tuple[MethodScore, ...]
-    reason: str = ""
+    scores: tuple[MethodScore, ...]  # one for each method that was tried; empty if there was no choice
+    reason: str = ""  # why isotonic regression was not tried, a sentence
 
 
 @dataclass(frozen=True, eq=False)
 class HeldOutRows:
-    """Rows that a model was not trained on: calibrations are fitted and chosen on them.
+    """Rows that a model was not trained on: calibrations are fitted and chosen on them."""
 
-    Attributes:
-        logits_NC: Their logits.
-        labels_N: Their true class numbers.
-    """
-
-    logits_NC: FloatArray
-    labels_N: IntArray
+    logits_NC: FloatArray  # their logits
+    labels_N: IntArray  # their true class numbers
 
     @classmethod
     def from_arrays(cls, logits_NC: ArrayLike, labels_N: ArrayLike) -> "HeldOutRows":
-        """Check the arrays.
-
-        Raises:
-            InvalidInput: No rows, fewer than two classes, logits that are not finite, or labels that do not fit.
-        """
+        """Check the arrays."""
         logits = logit_array(logits_NC, least_columns=2)
         return cls(logits, class_indices(labels_N, "labels", classes=logits.shape[1], rows=len(logits)))
 
@@ -160,11 +135,7 @@ class HeldOutRows:
         return TabulatedLosses.of(self.logits_NC, self.labels_N)
 
     def fit(self, method: CalibrationMethod, rows_N: BoolArray | None = None) -> Calibration:
-        """Fit one method on some of the rows or all.
-
-        Raises:
-            InvalidInput: An unknown method.
-        """
+        """Fit one method to some of the rows or all."""
         if method not in METHODS:
             raise InvalidInput(f"calibration: expected one of {', '.join(METHODS)}, got {method!r}")
         if method == "temperature" and self.logits_NC.shape[1] > MANY_CLASSES:
@@ -177,8 +148,8 @@ class HeldOutRows:
         """Fit the method that suits the rows, the temperature if both do.
 
         Isotonic regression must lower the NLL of rows that it was not fitted on, in cross-validation, by more than two
-        standard errors of the difference, and make no more mistakes. With fewer than ten rows of any class it is not
-        tried, since it learns that a class without rows never occurs; nor with more than 200 classes, since its cost
+        standard errors of the difference, and make no more mistakes. It is not tried with fewer than ten rows of any
+        class, since it learns that a class without rows never occurs, nor with more than 200 classes, since its cost
         grows with rows and classes.
         """
         logits, labels = self.logits_NC, self.labels_N
@@ -236,7 +207,7 @@ def _filled(rows: HeldOutRows, blocks: Iterator[tuple[NDArray[np.int64], FloatAr
 
 
 def _no_choice(labels_N: IntArray, classes: int) -> str:
-    """Return why only the temperature is fitted; empty if both methods are tried."""
+    """Return the reason to fit only the temperature; empty if both methods are tried."""
     only = "only the temperature was fitted, not isotonic regression"
     if classes > MANY_CLASSES:
         return f"{classes:,} classes are more than {MANY_CLASSES}: {only}, whose cost grows with rows and classes."
@@ -255,15 +226,7 @@ def _folds(labels_N: IntArray, generator: np.random.Generator) -> NDArray[np.int
 
 
 def fit_isotonic(logits_NC: ArrayLike, labels_N: ArrayLike) -> Isotonic:
-    """Fit isotonic regression of each class against the rest on its softmax probability.
-
-    Args:
-        logits_NC: Logits of rows that the model was not trained on.
-        labels_N: Their true class numbers.
-
-    Raises:
-        InvalidInput: No rows, fewer than two classes, logits that are not finite, or labels that do not fit.
-    """
+    """Fit isotonic regression of each class against the rest on its softmax probability, on held-out rows."""
     logits = logit_array(logits_NC, least_columns=2)
     labels = class_indices(labels_N, "labels", classes=logits.shape[1], rows=len(logits))
     least = 1 / (len(labels) + 2)
@@ -277,7 +240,7 @@ def fit_isotonic(logits_NC: ArrayLike, labels_N: ArrayLike) -> Isotonic:
 
 
 def isotonic_regression(x_N: FloatArray, y_N: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Fit the rising step function of least squared error; return the ends of its steps: knots (K,) and values (K,).
+    """Fit the rising step function of least squared error; return the knots (K,) and values (K,) of its step ends.
 
     Pool adjacent violators (Ayer et al. 1955) by SciPy; rows of equal x are one point with their mean.
     """
@@ -292,7 +255,7 @@ def isotonic_regression(x_N: FloatArray, y_N: FloatArray) -> tuple[FloatArray, F
 
 
 def method_of(calibration: Calibration) -> CalibrationMethod:
-    """Return the name of the method."""
+    """Return the name of a calibration's method."""
     return "temperature" if isinstance(calibration, Temperature) else "isotonic"
 
 
@@ -302,11 +265,7 @@ def stored_form(calibration: Calibration) -> dict[str, object]:
 
 
 def calibration_from(stored: object) -> Calibration:
-    """Return a calibration from JSON values.
-
-    Raises:
-        InvalidInput: They are not those of a calibration.
-    """
+    """Read a calibration from JSON values."""
     values = dict(stored) if isinstance(stored, Mapping) else {}
     method = values.pop("method", None)
     kind = next((kind for name, kind in METHODS.items() if name == method), None)

@@ -47,10 +47,7 @@ class PairedTest:
 
 
 def mcnemar(first_right_N: ArrayLike, second_right_N: ArrayLike) -> PairedTest:
-    """Test whether one model is right more often, by McNemar's exact test of the rows that only one has right.
-
-    If neither were better, each of those rows would be either's with the same probability.
-    """
+    """Test whether one model is right more often, by McNemar's exact test of the rows that only one has right."""
     try:
         from scipy.stats import binomtest
     except ModuleNotFoundError as error:
@@ -68,15 +65,7 @@ def mcnemar(first_right_N: ArrayLike, second_right_N: ArrayLike) -> PairedTest:
 def permutation_test(
     first_N: ArrayLike, second_N: ArrayLike, *, of: str, flips: int = FLIPS, seed: int = 0
 ) -> PairedTest:
-    """Test the mean difference of paired numbers by random sign flips.
-
-    Args:
-        first_N: the first model's number for each row.
-        second_N: the second model's.
-        of: what the numbers are.
-        flips: random exchanges of the two models' answers; the smallest p-value is 1 / (flips + 1).
-        seed: seed of the exchanges.
-    """
+    """Test the mean difference of paired numbers by random sign flips; the smallest p-value is 1 / (flips + 1)."""
     first, second = paired_vectors(first_N, second_N)
     if flips < 1 or seed < 0:
         raise InvalidInput(f"flips: expected at least 1, and a seed of at least 0, got {flips} and {seed}")
@@ -103,39 +92,27 @@ def _flags(values: ArrayLike) -> BoolArray:
 
 @dataclass(frozen=True, slots=True)
 class MetricDifference:
-    """One metric of two models.
-
-    Attributes:
-        first: The first model's, with its interval.
-        second: The second model's.
-        difference: Second minus first, with its paired interval.
-    """
+    """One metric of two models."""
 
     first: Estimate
     second: Estimate
-    difference: Estimate
+    difference: Estimate  # second minus first, with its paired interval
 
 
 @dataclass(frozen=True, slots=True)
 class ComparisonReport:
-    """Two models on the same rows.
-
-    Attributes:
-        n: Rows.
-        metrics: By name.
-        tests: Tests of the differences.
-        tokens_read: Tokens that the first and the second model read; None for numbers alone.
-    """
+    """Two models on the same rows."""
 
     n: int
     metrics: Mapping[str, MetricDifference]
     tests: tuple[PairedTest, ...]
+    # Tokens that the first and the second model read; None for numbers alone.
     tokens_read: tuple[TextsRead | None, TextsRead | None] = (None, None)
 
     def to_dict(self) -> dict[str, object]:
         """Return JSON values: ``accuracy_a``, ``accuracy_b`` and ``accuracy_difference``, each with its interval.
 
-        Then the tests, ``tokens_read_a`` and ``tokens_read_b``.
+        The tests follow, and ``tokens_read_a`` and ``tokens_read_b``.
         """
         flat: dict[str, float] = {}
         for name, each in self.metrics.items():

@@ -34,10 +34,10 @@ MOST_KEPT = 10_000
 
 @dataclass(frozen=True, slots=True)
 class LeastAmbiguous:
-    """Nonconformity ``1 - p`` (LAC): the smallest sets on average.
+    """Nonconformity ``1 - p`` (LAC), which gives the smallest sets on average.
 
     Source: Sadinle, Lei and Wasserman (2019), "Least ambiguous set-valued classifiers with bounded error levels",
-    arXiv:1609.00451 (LAC).
+    arXiv:1609.00451.
     """
 
     def of_labels(self, probabilities_NC: FloatArray) -> FloatArray:
@@ -55,16 +55,12 @@ class Adaptive:
     Sources: Romano, Sesia and Candes (2020), arXiv:2006.02544 (APS); Angelopoulos et al. (2021), arXiv:2009.14193
     (RAPS).
 
-    Attributes:
-        penalty: From 0 on.
-        free: Places without a penalty, from 0 on.
-
     Raises:
         InvalidInput: One of them is below 0, or the penalty not finite.
     """
 
-    penalty: float = 0.0
-    free: int = 1
+    penalty: float = 0.0  # from 0 on
+    free: int = 1  # places without a penalty, from 0 on
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.penalty) and self.penalty >= 0 and self.free >= 0):
@@ -85,25 +81,14 @@ SetScore = LeastAmbiguous | Adaptive
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConformalSets:
-    """Prediction sets of labels with a coverage guarantee, from the nonconformity of held-out rows.
+    """Prediction sets of labels with a coverage guarantee, from the nonconformity of held-out rows."""
 
-    Attributes:
-        held_out_M: Scores of the true labels of held-out rows, in rising order.
-        score: How strange a label is.
-    """
-
-    held_out_M: FloatArray
-    score: SetScore = field(default_factory=LeastAmbiguous)
+    held_out_M: FloatArray  # scores of the true labels of held-out rows, in rising order
+    score: SetScore = field(default_factory=LeastAmbiguous)  # nonconformity
 
     @classmethod
     def fit(cls, probabilities_MC: ArrayLike, labels_M: ArrayLike, score: SetScore | None = None) -> "ConformalSets":
-        """Fit to held-out rows.
-
-        Args:
-            probabilities_MC: calibrated in the way that later rows will be.
-            labels_M: true class numbers.
-            score: `LeastAmbiguous` when left out.
-        """
+        """Fit to held-out rows, calibrated as later rows will be; the score is `LeastAmbiguous` when None."""
         probabilities = class_probabilities(probabilities_MC)
         labels = class_indices(labels_M, "labels", classes=probabilities.shape[1], rows=len(probabilities))
         return cls.fit_blocks([(np.arange(len(labels)), probabilities)], labels, score)
@@ -122,36 +107,24 @@ class ConformalSets:
         return cls(_kept(scores_M), chosen)
 
     def at(self, coverage: float) -> "LabelSets":
-        """Return the sets for one coverage.
-
-        Raises:
-            InvalidInput: a coverage outside (0, 1), or one that so few held-out rows cannot guarantee.
-        """
+        """Return the sets for one coverage."""
         return LabelSets(self.score, held_out_quantile(self.held_out_M, coverage), coverage)
 
 
 @dataclass(frozen=True, slots=True)
 class LabelSets:
-    """Sets of labels for one coverage, made by `ConformalSets.at`.
+    """Sets of labels for one coverage, made by `ConformalSets.at`."""
 
-    Attributes:
-        score: How strange a label is.
-        threshold: Labels up to this score are in the set.
-        coverage: The share of rows whose set is to hold the truth.
-    """
-
-    score: SetScore
-    threshold: float
-    coverage: float
+    score: SetScore  # nonconformity
+    threshold: float  # labels up to this score are in the set
+    coverage: float  # target share of rows whose set holds the truth
 
     def includes(self, probabilities_NC: ArrayLike, *, never_empty: bool = True) -> BoolArray:
-        """Return the membership (N, C) of each label in the set of each row.
+        """Return the membership (N, C) of each label in the set of each row, given calibrated probabilities.
 
-        Args:
-            probabilities_NC: calibrated class probabilities.
-            never_empty: put the most probable label into every set. Where a model is right more often than the
-                guarantee, sets then hold the truth more often than asked for; without it some are empty, and the
-                guarantee is met closely.
+        ``never_empty`` puts the most probable label into every set. If a model is right more often than the guarantee,
+        sets then hold the truth more often than ``coverage``; without it some are empty, and the coverage is met
+        closely.
         """
         probabilities = class_probabilities(probabilities_NC)
         included_NC: BoolArray = self.score.of_labels(probabilities) <= self.threshold
@@ -162,13 +135,9 @@ class LabelSets:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConformalInterval:
-    """Intervals of one width around predicted numbers, from the errors of held-out rows.
+    """Intervals of one width around predicted numbers, from the errors of held-out rows."""
 
-    Attributes:
-        held_out_M: Absolute errors of held-out rows, in rising order.
-    """
-
-    held_out_M: FloatArray
+    held_out_M: FloatArray  # absolute errors of held-out rows, in rising order
 
     @classmethod
     def fit(cls, predicted_M: ArrayLike, truth_M: ArrayLike) -> "ConformalInterval":
@@ -177,19 +146,12 @@ class ConformalInterval:
         return cls(_kept(np.abs(truth - predicted)))
 
     def half_width(self, coverage: float) -> float:
-        """Return the half-width of the interval, in units of the prediction.
-
-        Raises:
-            InvalidInput: a coverage outside (0, 1), or one that so few held-out rows cannot guarantee.
-        """
+        """Return the half-width of the interval, in units of the prediction."""
         return held_out_quantile(self.held_out_M, coverage)
 
 
 def held_out_quantile(scores_M: FloatArray, coverage: float) -> float:
-    """Return the score that a new row stays at or below with probability ``coverage``.
-
-    The ceil((M + 1) coverage)-th smallest.
-    """
+    """Return the ceil((M + 1) coverage)-th smallest score, a bound for new rows with this probability."""
     if not 0 < coverage < 1:
         raise InvalidInput(f"coverage: expected a share between 0 and 1, such as 0.9, got {coverage}")
     # Without the allowance, rounding would turn 10 * 0.9 into 10.

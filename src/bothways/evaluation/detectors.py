@@ -24,15 +24,10 @@ _BLOCK_CELLS = 8_000_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DetectorInput:
-    """Evidence about rows: logits and features.
+    """Evidence about rows: logits and features."""
 
-    Attributes:
-        logits_NC: Uncalibrated logits.
-        features_NLD: Features of some layers; (N, 0, 0) where none are read.
-    """
-
-    logits_NC: FloatArray
-    features_NLD: FloatArray
+    logits_NC: FloatArray  # uncalibrated logits
+    features_NLD: FloatArray  # features of some layers; (N, 0, 0) where none are read
 
     @classmethod
     def of(cls, logits_NC: ArrayLike, features_NLD: ArrayLike | None = None) -> "DetectorInput":
@@ -66,14 +61,11 @@ class MaxSoftmax:
 class Energy:
     """Energy ``-T log sum exp(logits / T)``, low with strong evidence for a class. Liu et al. (2020), arXiv:2010.03759.
 
-    Attributes:
-        temperature: T, above 0.
-
     Raises:
         InvalidInput: It is not a finite number above 0.
     """
 
-    temperature: float = 1.0
+    temperature: float = 1.0  # T, above 0
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.temperature) and self.temperature > 0):
@@ -99,15 +91,10 @@ class Mahalanobis:
     shared by them, and drawn towards a multiple of the identity as far as Ledoit and Wolf (2004) find best for so many
     rows, so that it can be inverted. Each layer's distances are divided by their mean over the training rows, so that
     no layer drowns the others.
-
-    Attributes:
-        roots_LDD: W with ``W W' = inverse covariance / mean distance``.
-        points_LCD: Mean features of each class that has training rows, times W.
-        unit_length: Bring features to unit length.
     """
 
-    roots_LDD: FloatArray
-    points_LCD: FloatArray
+    roots_LDD: FloatArray  # W with ``W W' = inverse covariance / mean distance``
+    points_LCD: FloatArray  # mean features of each class that has training rows, times W
     unit_length: bool = True
 
     @classmethod
@@ -147,16 +134,12 @@ class Mahalanobis:
 class Neighbours:
     """Distance to the k-th nearest training row, of features at unit length. Sun et al. (2022), arXiv:2204.06507.
 
-    Attributes:
-        features_MLD: Training features, each layer's at unit length.
-        k: Which neighbour.
-
     Raises:
         InvalidInput: k is below 1 or above the number of training rows.
     """
 
-    features_MLD: FloatArray
-    k: int = 10
+    features_MLD: FloatArray  # training features, each layer's at unit length
+    k: int = 10  # number of the neighbour, from 1
 
     def __post_init__(self) -> None:
         if not (isinstance(self.k, int) and 1 <= self.k <= len(self.features_MLD)):
@@ -185,12 +168,9 @@ class Neighbours:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cosine:
-    """``1 - cosine`` to the nearest class mean, averaged over layers.
+    """``1 - cosine`` to the nearest class mean, averaged over layers."""
 
-    Attributes:
-        means_LCD: Means of the features at unit length of each class that has training rows, themselves at unit length.
-    """
-
+    # Means of the features at unit length of each class that has training rows, themselves at unit length.
     means_LCD: FloatArray
 
     @classmethod
@@ -237,7 +217,7 @@ def storable(detector: Detector) -> Detector:
 def class_means(features_MD: FloatArray, labels_M: IntArray) -> tuple[FloatArray, IntArray]:
     """Return the mean features of each class with rows (C, D), and the index of its mean for each row (M).
 
-    A class without rows has no mean: any other point in its place would be a place that no training row is near to.
+    A class without rows has no mean, since any stand-in would attract rows that no training row is near.
     """
     _, class_M, counts_C = np.unique(labels_M, return_inverse=True, return_counts=True)
     sums_CD = np.zeros((len(counts_C), features_MD.shape[1]))

@@ -24,11 +24,7 @@ _SUM_ROUNDING = 1e-2  # half-precision softmax over many classes misses a sum of
 
 
 def real_array(values: ArrayLike, name: str, *, dimensions: int) -> FloatArray:
-    """Return ``values`` as finite float64 numbers with ``dimensions`` axes, none of them empty.
-
-    Raises:
-        InvalidInput: another number of axes, no values, not numbers, NaN or infinity.
-    """
+    """Check for finite numbers with ``dimensions`` axes, none of them empty; return them as float64."""
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -42,11 +38,7 @@ def real_array(values: ArrayLike, name: str, *, dimensions: int) -> FloatArray:
 
 
 def logit_array(values: ArrayLike, *, least_columns: int) -> FloatArray:
-    """Return logits (N, C) with at least ``least_columns`` columns.
-
-    Raises:
-        InvalidInput: too few columns, or not a finite matrix.
-    """
+    """Check logits (N, C)."""
     logits_NC = real_array(values, "logits", dimensions=2)
     if logits_NC.shape[1] < least_columns:
         raise InvalidInput(f"logits: expected at least {least_columns} classes, got {logits_NC.shape[1]}")
@@ -56,17 +48,13 @@ def logit_array(values: ArrayLike, *, least_columns: int) -> FloatArray:
 
 
 def row_blocks(rows: int, width: int, cells: int = _BLOCK_CELLS) -> Iterator[slice]:
-    """Return slices of the rows with about ``cells`` numbers each; computing row by row gives the same answers."""
+    """Return slices of the rows with about ``cells`` numbers each; computing row by row gives the same results."""
     step = max(1, cells // width)
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 
 def class_indices(values: ArrayLike, name: str, *, classes: int, rows: int | None = None) -> IntArray:
-    """Return class numbers (N,), each from 0 to ``classes - 1``.
-
-    Raises:
-        InvalidInput: no rows, not whole numbers, a number out of range, or not ``rows`` of them.
-    """
+    """Check class numbers (N,), each from 0 to ``classes - 1``."""
     array = np.asarray(values)
     if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
         raise InvalidInput(f"{name}: expected a non-empty vector of class numbers, got {array.dtype} {array.shape}")
@@ -80,11 +68,7 @@ def class_indices(values: ArrayLike, name: str, *, classes: int, rows: int | Non
 
 
 def label_matrix(values: ArrayLike, name: str, *, shape: tuple[int, ...] | None = None) -> BoolArray:
-    """Return a matrix (N, C) of zeros and ones as booleans, true for each label of a row.
-
-    Raises:
-        InvalidInput: another shape, empty, or values other than 0 and 1.
-    """
+    """Check a matrix (N, C) of zeros and ones; return it as booleans, true for each label of a row."""
     matrix_NC = real_array(values, name, dimensions=2)
     if shape is not None and matrix_NC.shape != shape:
         raise InvalidInput(f"{name}: expected the shape {shape} of the predictions, got {matrix_NC.shape}")
@@ -94,11 +78,7 @@ def label_matrix(values: ArrayLike, name: str, *, shape: tuple[int, ...] | None 
 
 
 def probability_array(values: ArrayLike, name: str, *, dimensions: int) -> FloatArray:
-    """Return probabilities as float64; rounding up to 1e-6 outside 0..1 is clipped.
-
-    Raises:
-        InvalidInput: not a finite array of that many axes, or values outside 0..1.
-    """
+    """Check probabilities; rounding errors up to 1e-6 outside 0..1 are clipped."""
     array = real_array(values, name, dimensions=dimensions)
     if array.min() < -_ROUNDING or array.max() > 1 + _ROUNDING:
         raise InvalidInput(
@@ -109,11 +89,7 @@ def probability_array(values: ArrayLike, name: str, *, dimensions: int) -> Float
 
 
 def class_probabilities(values: ArrayLike) -> FloatArray:
-    """Return probabilities (N, C) whose rows sum to 1 (within 0.01: half precision rounds).
-
-    Raises:
-        InvalidInput: not such a matrix.
-    """
+    """Check probabilities (N, C) whose rows sum to 1 (within 0.01: half precision rounds)."""
     probabilities_NC = probability_array(values, "probabilities", dimensions=2)
     worst = float(np.abs(probabilities_NC.sum(axis=1) - 1).max())
     if worst > _SUM_ROUNDING:
@@ -124,11 +100,7 @@ def class_probabilities(values: ArrayLike) -> FloatArray:
 
 
 def paired_vectors(truth: ArrayLike, predicted: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Return two finite vectors (N,) of one length.
-
-    Raises:
-        InvalidInput: empty, not finite, or of different lengths.
-    """
+    """Check two finite vectors (N,) of one length."""
     truth_N = real_array(truth, "truth", dimensions=1)
     predicted_N = real_array(predicted, "predicted", dimensions=1)
     if truth_N.shape != predicted_N.shape:

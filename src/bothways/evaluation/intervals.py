@@ -143,11 +143,8 @@ def share_error(share: float, rows: float) -> float:
     """Return the standard error of a share, an upper bound for a mean of values from 0 to 1.
 
     It is sqrt(p (1 - p) / n) with one more right row and one more wrong row (Laplace), so that few rows, all right, do
-    not count as certain; and at least 1 / n, so that one row alone decides nothing.
-
-    Args:
-        share: From 0 to 1.
-        rows: Number of rows behind it; for an F1 the mean number of true and of predicted rows.
+    not count as certain; and at least 1 / n, so that one row alone decides nothing. For an F1, ``rows`` is the mean
+    number of true and of predicted rows.
     """
     smoothed = (share * rows + 1) / (rows + 2)
     error = math.sqrt(smoothed * (1 - smoothed) / (rows + 2))
@@ -161,12 +158,8 @@ def mean_error(values_N: ArrayLike) -> float:
 
 
 def correlation_error(correlation: float, rows: int) -> float:
-    """Return the standard error of a rank correlation.
+    """Return the standard error of a rank correlation from -1 to 1; 1 with fewer than four rows.
 
     The variance of its inverse hyperbolic tangent is about 1.06 / (n - 3) (Fieller, Hartley and Pearson 1957).
-
-    Args:
-        correlation: From -1 to 1.
-        rows: Number of rows; with fewer than four, 1 is returned.
     """
     return (1 - correlation**2) * math.sqrt(1.06 / (rows - 3)) if rows > 3 else 1.0

@@ -30,17 +30,7 @@ def out_of_domain_report(
 ) -> Report:
     """Evaluate a score by ``auroc``, ``aupr`` and ``fpr95``, with 95 % bootstrap intervals.
 
-    In-domain and out-of-domain rows are resampled separately.
-
-    Args:
-        inside_N: scores of in-domain rows.
-        outside_M: scores of out-of-domain rows.
-        threshold: rows above it are called out-of-domain.
-        resamples: bootstrap resamples.
-        seed: seed of the resamples.
-
-    Raises:
-        InvalidInput: no rows of one kind, scores that are not finite, no resamples, or a seed below 0.
+    In-domain (N) and out-of-domain rows (M) are resampled separately; rows above the threshold count as out-of-domain.
     """
     inside, outside = _scores(inside_N, outside_M)
     check_draws(resamples, seed)
@@ -101,9 +91,9 @@ def fpr_at(inside_N: ArrayLike, outside_M: ArrayLike, in_domain_share: float = K
 
 
 def out_of_domain_threshold(inside_N: ArrayLike, in_domain_share: float = KEPT) -> float:
-    """Return the threshold that new in-domain rows stay at or below with probability ``in_domain_share``.
+    """Return the threshold that new in-domain rows do not exceed with probability ``in_domain_share``.
 
-    It is the ceil((N + 1) in_domain_share)-th smallest score of held-out rows; the largest where these are too few.
+    It is the ceil((N + 1) in_domain_share)-th smallest score of held-out rows; the largest if these are too few.
     """
     if not 0 < in_domain_share < 1:
         raise InvalidInput(f"in_domain_share: expected a share between 0 and 1, such as 0.95, got {in_domain_share}")
@@ -112,10 +102,7 @@ def out_of_domain_threshold(inside_N: ArrayLike, in_domain_share: float = KEPT) 
 
 
 def threshold_between(inside_N: ArrayLike, outside_M: ArrayLike) -> float:
-    """Return the threshold of the highest balanced accuracy, midway between two scores.
-
-    The highest of equally good ones keeps more in-domain rows.
-    """
+    """Return the threshold of the highest balanced accuracy, midway between two scores; the highest of equals."""
     inside, outside = _scores(inside_N, outside_M)
     values_G = np.unique(np.concatenate([inside, outside]))
     kept_G = np.searchsorted(np.sort(inside), values_G, side="right") / len(inside)

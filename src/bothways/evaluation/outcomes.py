@@ -56,11 +56,7 @@ class Outcomes:
     tokens_read: TextsRead | None = None
 
     def report(self, *, resamples: int = 1000, seed: int = 0) -> Report:
-        """Compute the metrics with 95 % bootstrap intervals over rows.
-
-        Raises:
-            InvalidInput: no resamples, or a seed below 0.
-        """
+        """Compute the metrics with 95 % bootstrap intervals over rows."""
         bins_NB = np.hstack(self.bins) if self.bins else None
 
         def statistic(counts_RN: FloatArray) -> FloatArray:
@@ -91,16 +87,9 @@ class Outcomes:
 def mean_outcomes(
     frame: Report, scores: Mapping[str, ArrayLike], *, compared: Sequence[str] = (), truth: ArrayLike | None = None
 ) -> Outcomes:
-    """Return the outcomes of metrics that are means over the rows.
+    """Return the outcomes of metrics that are means over the rows, of scores from 0 to 1 for each row (N) by name.
 
-    Args:
-        frame: the report without its estimates.
-        scores: from 0 to 1 for each row (N), by the name of the metric.
-        compared: metrics for comparisons of two models, the tested one first; default: all.
-        truth: the truth of each row.
-
-    Raises:
-        InvalidInput: scores that are empty or not finite.
+    ``compared`` are the metrics for comparisons of two models, the tested one first; default: all.
     """
     values = {name: real_array(each, name, dimensions=1) for name, each in scores.items()}
     values_NK = np.column_stack(list(values.values()))

@@ -230,16 +230,13 @@ def _t_quantile(level: float, degrees: FloatArray | float) -> FloatArray:
 def estimate_mean(sample: Sample, *, method: PpiMethod = "ppi++", level: float = LEVEL) -> PoweredEstimate:
     """Estimate the mean label, or the proportion of ones.
 
-    Simulated 95 % intervals by ``ppi++`` from 20 labels hold a proportion in 94.7 % of samples or more, the mean of
+    Simulated 95 % intervals by ``ppi++`` from 20 labels hold a proportion in at least 94.7 % of samples, the mean of
     skewed numbers in 93 to 94 %.
 
     Args:
         sample: Labelled rows, drawn at random, and judged rows.
-        method: ``ppi++`` weighs the judge by how much it tells, ``ppi`` by 1, ``classical`` ignores it.
+        method: ``ppi++`` weighs the judge by its information, ``ppi`` by 1, ``classical`` ignores it.
         level: Nominal coverage of the interval.
-
-    Raises:
-        InvalidInput: an unknown method, a level not between 0 and 1, or ``ppi`` without unlabelled rows.
     """
     return _estimate([sample], (0.0, 1.0) if sample.binary else None, 1.0, method, level)
 
@@ -253,12 +250,9 @@ def estimate_difference(
         first: One system.
         second: The other.
         pairing: ``paired`` if row i of both samples is the same question, among the labelled rows and among the others;
-            its intervals are narrower. ``unpaired`` if the questions were drawn apart.
+            its intervals are narrower. ``unpaired`` if the questions were drawn separately.
         method: As for `estimate_mean`.
         level: Nominal coverage of the interval.
-
-    Raises:
-        InvalidInput: paired samples with different numbers of rows, and as for `estimate_mean`.
     """
     binary = first.binary and second.binary
     if pairing == "paired":
@@ -351,13 +345,11 @@ def probability_better(difference: PoweredEstimate) -> float:
 
 
 def labels_to_separate(first: Sample, second: Sample, *, pairing: Pairing, level: float = LEVEL) -> int | None:
-    """Return the number of further labels that would separate two systems by PPI++, if they differ as estimated now.
+    """Return the number of further labels with which PPI++ would separate two systems, if they differ as estimated now.
 
     With so many more questions labelled, each for both systems, the interval excludes 0 in four of five cases. The
-    rows to label are drawn at random from those without labels; the variances are taken to stay as they are.
-
-    Returns:
-        0 if the interval excludes 0 already, None if labels on all rows would not suffice.
+    rows to label are drawn at random from those without labels; the variances are taken to stay as they are. 0 if the
+    interval excludes 0 already, None if labels on all rows would not suffice.
     """
     from scipy.special import ndtri
 

@@ -30,21 +30,13 @@ _BLOCK_CELLS = 500_000
 
 @dataclass(frozen=True)
 class ReliabilityBin:
-    """One point of a reliability diagram.
+    """One point of a reliability diagram."""
 
-    Attributes:
-        lower: least confidence in the bin.
-        upper: greatest confidence in the bin.
-        count: rows in the bin.
-        confidence: their mean confidence.
-        accuracy: share of them that came true.
-    """
-
-    lower: float
-    upper: float
+    lower: float  # least confidence in the bin
+    upper: float  # greatest confidence in the bin
     count: int
-    confidence: float
-    accuracy: float
+    confidence: float  # their mean confidence
+    accuracy: float  # share of them that came true
 
 
 def equal_mass_bins(confidence_N: FloatArray, bins: int = BINS) -> IntArray:
@@ -57,13 +49,7 @@ def equal_mass_bins(confidence_N: FloatArray, bins: int = BINS) -> IntArray:
 
 
 def reliability_bins(confidence_N: ArrayLike, correct_N: ArrayLike, bins: int = BINS) -> tuple[ReliabilityBin, ...]:
-    """Gather rows into at most ``bins`` bins of equal mass, by rising confidence.
-
-    Args:
-        confidence_N: probability stated for each row, 0 to 1.
-        correct_N: whether it came true, 0 or 1.
-        bins: how many bins to aim at.
-    """
+    """Gather rows into at most ``bins`` bins of equal mass, by rising confidence."""
     confidence, correct = _outcomes(confidence_N, correct_N)
     bin_N = equal_mass_bins(confidence, bins)
     count_B = np.bincount(bin_N)
@@ -100,13 +86,9 @@ def maximum_calibration_error(bins: Sequence[ReliabilityBin]) -> float:
 def calibration_noise(confidence_N: ArrayLike, bins: int = BINS) -> float:
     """Return the mean ECE of perfectly calibrated probabilities on so many rows.
 
-    A bin's share of hits scatters around its confidence, and the ECE sums what that comes to: with n rows in a bin and
-    a variance v = mean of p (1 - p), the gap is about normal and its mean size ``sqrt(2 v / (pi n))``. An ECE of about
-    this size shows no lack of calibration, and no calibration can be expected to bring it lower.
-
-    Args:
-        confidence_N: probability stated for each row, 0 to 1.
-        bins: how many bins to aim at.
+    A bin's share of hits scatters around its confidence, and the ECE sums these gaps: with n rows in a bin and a
+    variance v = mean of p (1 - p), the gap is about normal and its mean size ``sqrt(2 v / (pi n))``. An ECE of about
+    this size shows no lack of calibration, and no calibration can be expected to lower it.
     """
     confidence = probability_array(confidence_N, "confidence", dimensions=1)
     bin_N = equal_mass_bins(confidence, bins)
@@ -115,19 +97,11 @@ def calibration_noise(confidence_N: ArrayLike, bins: int = BINS) -> float:
 
 
 def sweep_calibration_error(confidence_N: ArrayLike, correct_N: ArrayLike) -> float:
-    """Return the ECE with as many bins of equal mass as keep the accuracy rising from bin to bin.
+    """Return the ECE with the largest number of equal-mass bins up to which accuracy rises from bin to bin.
 
-    The number of bins is the greatest up to which no number of them has a bin that is less accurate than the one below
-    it. Where the accuracy never falls from one confidence to the next, as where all rows are right, that is one bin for
-    each confidence.
-
-    Fewer bins, and so less noise, than a fixed number on few rows; of the estimators that its authors compare it is the
-    least biased. Source: Roelofs et al. (2022), "Mitigating bias in calibration error estimation", arXiv:2012.08668
-    (ECE sweep, there with equal-mass bins).
-
-    Args:
-        confidence_N: probability stated for each row, 0 to 1.
-        correct_N: whether it came true, 0 or 1.
+    If the accuracy never falls from one confidence to the next, that is one bin for each confidence. On few rows there
+    are fewer bins, and so less noise, than with a fixed number; of the estimators that its authors compare it is the
+    least biased. Source: Roelofs et al. (2022), "Mitigating bias in calibration error estimation", arXiv:2012.08668.
     """
     confidence, correct = _outcomes(confidence_N, correct_N)
     bin_N = equal_mass_bins(confidence, _Ranked.of(confidence, correct).rising_bins())
@@ -139,20 +113,14 @@ class _Ranked:
     """Rows by rising confidence, prepared so that the accuracy of any bin takes constant time.
 
     Shape letters: G confidences, F falls, A bins asked about, R = N + 1 ranks and their end.
-
-    Attributes:
-        first_N: For each rank, the lowest rank of the same confidence.
-        next_R: The first rank from each on at which a confidence begins; N behind the last.
-        hits_R: How many rows below each rank came true.
     """
 
-    first_N: IntArray
-    next_R: IntArray
-    hits_R: IntArray
+    first_N: IntArray  # for each rank, the lowest rank of the same confidence
+    next_R: IntArray  # the first rank from each on at which a confidence begins; N behind the last
+    hits_R: IntArray  # rows below each rank that came true
 
     @classmethod
     def of(cls, confidence_N: FloatArray, correct_N: FloatArray) -> "_Ranked":
-        """Sort the rows."""
         order_N = np.argsort(confidence_N)
         sorted_N = confidence_N[order_N]
         edges_R = np.append(np.searchsorted(sorted_N, sorted_N, side="left"), len(order_N)).astype(np.int64)
@@ -196,7 +164,7 @@ class _Ranked:
     def _falls_into(self, number_A: IntArray, bins_A: IntArray | np.int64) -> BoolArray:
         """Test whether the accuracy falls from the bin below to the bin of this number, among so many bins.
 
-        An empty bin stands for the next one that holds rows. It falls neither into the first bin nor behind the last.
+        An empty bin stands for the next one with rows. Accuracy falls neither into the first bin nor behind the last.
         """
         rows = len(self.first_N)
         border_A = self._start(number_A, bins_A)
@@ -217,17 +185,17 @@ class _Ranked:
 def calibration_error_interval(gap_B: FloatArray, gaps_RB: FloatArray, level: float = LEVEL) -> Interval:
     """Return the bootstrap interval of the ECE, with the bins held fixed.
 
-    The ECE sums absolute values, so noise raises it, and resampling adds noise a second time: percentiles lie
-    above the truth, for a well calibrated model entirely. So the percentiles are reflected about the estimate
-    (the basic bootstrap, Davison and Hinkley 1997, section 5.2), and the lower end is 0 if the estimate is no
-    larger than noise alone gives at this level. The interval always holds the estimate. In simulations from
-    perfect calibration to an ECE of 0.15 it covered the truth in 84 to 97 % of trials at a level of 95 %;
-    percentiles covered it in none of the perfectly calibrated ones.
+    The ECE sums absolute values, so noise raises it, and resampling adds noise a second time: percentiles lie above the
+    truth, entirely so for a well calibrated model. So the percentiles are reflected about the estimate (the basic
+    bootstrap, Davison and Hinkley 1997, section 5.2), and the lower end is 0 if the estimate is no larger than noise
+    alone gives at this level. The interval always holds the estimate. In simulations from perfect calibration to an ECE
+    of 0.15 it covered the truth in 84 to 97 % of trials at a level of 95 %; percentiles covered it in none of the
+    perfectly calibrated ones.
 
     Args:
-        gap_B: for each bin, the sum of (came true - confidence) over its rows, divided by all rows.
-        gaps_RB: the same in each resample.
-        level: probability that the interval aims to cover the truth with.
+        gap_B: For each bin, the sum of (came true - confidence) over its rows, divided by all rows.
+        gaps_RB: The same in each resample.
+        level: Nominal coverage.
     """
     value = float(np.abs(gap_B).sum())
     resampled = percentile_interval(np.abs(gaps_RB).sum(axis=1), level)
@@ -241,19 +209,14 @@ def maximum_error_interval(
 ) -> Interval:
     """Return the interval of the MCE, with the bins held fixed: as wide as any bin's gap may be off.
 
-    The MCE is the largest of noisy absolute values, so it lies above the truth, and no percentiles of resamples can say
-    by how much. But it is off by no more than the bin that is off most; how far that is, the resamples say: the
+    The MCE is the largest of noisy absolute values, so it lies above the truth, and no percentiles of resamples show by
+    how much. But it is off by no more than the bin that is off most, and the resamples show how far that is: the
     quantile of the largest deviation of a bin's gap from that of the data. The interval is therefore wide and errs on
     the safe side. In simulations from perfect calibration to a gap of 0.2 in one or in all of 15 bins it covered the
     truth in 93 to 100 % of trials at a level of 95 % with 150 rows and more, and with 40 rows in 83 % of those of a
     model that is nearly always sure; reflected percentiles, which serve for the ECE, covered it in down to 72 %.
 
-    Args:
-        gap_B: for each bin, the sum of (came true - confidence) over its rows, divided by all rows.
-        share_B: for each bin, its share of all rows.
-        gaps_RB: as ``gap_B``, in each resample.
-        shares_RB: as ``share_B``, in each resample.
-        level: probability that the interval aims to cover the truth with.
+    Args are those of `calibration_error_interval`, with each bin's share of all rows.
     """
     mean_gap_B = gap_B / share_B
     # A bin that a resample leaves empty has no gap there, so it is as far off as its gap is large.
@@ -264,7 +227,6 @@ def maximum_error_interval(
 
 
 def _outcomes(confidence_N: ArrayLike, correct_N: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Check the probabilities and outcomes."""
     confidence = probability_array(confidence_N, "confidence", dimensions=1)
     correct = real_array(correct_N, "correct", dimensions=1)
     if correct.shape != confidence.shape or not np.isin(correct, (0.0, 1.0)).all():

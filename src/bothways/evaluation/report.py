@@ -12,19 +12,12 @@ MULTI_LABEL = "multi-label classification"
 
 @dataclass(frozen=True)
 class TextsRead:
-    """The share of the texts that a report covers: tokens read in windows, and tokens not read.
-
-    Attributes:
-        texts: number of texts.
-        in_windows: texts read in more than one window.
-        cut: texts with tokens that were not read.
-        dropped_tokens: tokens that were not read, summed over the texts.
-    """
+    """The share of the texts that a report covers: tokens read in windows, and tokens not read."""
 
     texts: int
-    in_windows: int
-    cut: int
-    dropped_tokens: int
+    in_windows: int  # texts read in more than one window
+    cut: int  # texts with tokens that were not read
+    dropped_tokens: int  # tokens that were not read, summed over the texts
 
     @classmethod
     def of(cls, windows: Sequence[int], dropped_tokens: Sequence[int]) -> "TextsRead":
@@ -67,25 +60,15 @@ class Validation:
 
 @dataclass(frozen=True)
 class ClassRow:
-    """Metrics of one class or label.
-
-    Attributes:
-        label: its name.
-        precision: 0.0 if it was never predicted.
-        recall: 0.0 if it never occurs.
-        f1: 0.0 if neither.
-        support: rows that are of it.
-        predicted: rows predicted as it.
-        threshold: probability from which it is predicted, where labels have one of their own.
-    """
+    """Metrics of one class or label."""
 
     label: str
-    precision: Estimate
-    recall: Estimate
-    f1: Estimate
-    support: int
-    predicted: int
-    threshold: float | None = None
+    precision: Estimate  # 0.0 if it was never predicted
+    recall: Estimate  # 0.0 if it never occurs
+    f1: Estimate  # 0.0 if neither
+    support: int  # rows that are of it
+    predicted: int  # rows predicted as it
+    threshold: float | None = None  # probability from which it is predicted, where labels have one of their own
 
     def to_dict(self) -> dict[str, float]:
         """Return flat JSON values, without the label."""
@@ -96,26 +79,16 @@ class ClassRow:
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    """A threshold on the probability of a class, with its precision and recall.
-
-    Attributes:
-        label: the class.
-        target: "precision" or "recall".
-        minimum: its minimum.
-        threshold: rows with at least this probability are predicted as the class; None if no threshold reaches the
-            minimum.
-        precision: at the threshold.
-        recall: at the threshold.
-        highest: the highest value of the target at any threshold.
-    """
+    """A threshold on the probability of a class, with its precision and recall."""
 
     label: str
-    target: str
-    minimum: float
+    target: str  # "precision" or "recall"
+    minimum: float  # of the target
+    # Rows with at least this probability are predicted as the class; None if no threshold reaches the minimum.
     threshold: float | None
-    precision: Estimate | None
-    recall: Estimate | None
-    highest: float
+    precision: Estimate | None  # at the threshold
+    recall: Estimate | None  # at the threshold
+    highest: float  # the highest value of the target at any threshold
 
     def to_dict(self) -> dict[str, object]:
         """Return flat JSON values; null if no threshold reaches the target."""
@@ -138,39 +111,26 @@ class OperatingPoint:
         )
 
     def _ordered(self) -> list[tuple[str, Estimate]]:
-        """Return the optimised metric first."""
         scores = [(n, each) for n, each in (("precision", self.precision), ("recall", self.recall)) if each is not None]
         return sorted(scores, key=lambda each: each[0] == self.target)
 
 
 @dataclass(frozen=True)
 class ConfusedPair:
-    """A class that is predicted as another.
-
-    Attributes:
-        truth: the true class.
-        predicted: the predicted class.
-        count: number of rows.
-        share: of the rows of the true class.
-    """
+    """A class that is predicted as another."""
 
     truth: str
     predicted: str
     count: int
-    share: float
+    share: float  # of the rows of the true class
 
 
 @dataclass(frozen=True)
 class TrainingBaseline:
-    """The simpler model that a training is compared with.
-
-    Attributes:
-        name: in words.
-        held_out: its metrics on held-out rows.
-    """
+    """The simpler model that a training is compared with."""
 
     name: str
-    held_out: Mapping[str, float]
+    held_out: Mapping[str, float]  # its metrics on held-out rows
 
     def summary(self) -> str:
         """Return a sentence."""
@@ -277,9 +237,9 @@ class Report:
         return sorted(pairs, key=lambda each: (-each.count, -each.share))[:most]
 
     def chosen_classes(self, most: int) -> tuple[ClassRow, ...]:
-        """Return at most so many classes in the order of the labels: half the lowest in F1, half the most frequent.
+        """Return at most ``most`` classes in the order of the labels.
 
-        Half of them are the lowest, of those that occur.
+        Half of them have the lowest F1 of those that occur, the others are the most frequent of the rest.
         """
         if len(self.per_class) <= most:
             return self.per_class

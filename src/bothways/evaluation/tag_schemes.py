@@ -28,14 +28,10 @@ _FORMS = (
 
 
 def meant(tags: Collection[str], outside: str) -> tuple[str, str] | None:
-    """Return a tag that seems meant for a span, with its correct spelling; None if no tag does.
+    """Return a tag that looks like one of a span, with its correct spelling; None if no tag does.
 
-    Tags do if one is the tag outside of spans in any case, all others have the same of the forms above, and some begin
-    or continue a span. Parts of speech have no such tags.
-
-    Args:
-        tags: All tags, none with a prefix of a scheme.
-        outside: The tag for words outside of spans.
+    Tags look so if one is the tag outside of spans in any case, all others have the same of the forms above, and some
+    begin or continue a span. Parts of speech have no such tags.
 
     >>> meant(["PER-B", "PER-I", "o"], "O")
     ('PER-B', 'B-PER')
@@ -57,17 +53,11 @@ OUTSIDE = "O"
 
 
 class TagSpan(NamedTuple):
-    """A span of words.
-
-    Attributes:
-        label: Their label.
-        start: Index of the first word.
-        end: Index behind the last word.
-    """
+    """A span of words."""
 
     label: str
-    start: int
-    end: int
+    start: int  # index of the first word
+    end: int  # index behind the last word
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +85,7 @@ _BEGINS, _ENDS = frozenset("BSU"), frozenset("ESLU")
 
 
 def check_scheme(value: object) -> Scheme:
-    """Return ``value`` if it names a scheme.
-
-    Raises:
-        InvalidInput: An unknown scheme.
-    """
+    """Return ``value`` if it names a scheme."""
     if _is_scheme(value):
         return value
     raise InvalidInput(f"expected scheme to be one of {', '.join(map(repr, SCHEMES))}, got {value!r}.")
@@ -153,9 +139,6 @@ def tags_of(spans: Iterable[TagSpan], words: int, scheme: Scheme) -> list[str]:
 
     >>> tags_of([TagSpan("PER", 0, 2), TagSpan("LOC", 3, 4)], 4, "BIOES")
     ['B-PER', 'E-PER', 'O', 'S-LOC']
-
-    Raises:
-        InvalidInput: The scheme is that of plain tags, which have no spans.
     """
     if scheme == "plain":
         raise InvalidInput("plain tags encode no spans: choose one of the other schemes to write spans as tags.")
@@ -178,9 +161,6 @@ def converted(tags: Sequence[str], scheme: Scheme, target: Scheme) -> list[str]:
 
     >>> converted(["I-LOC", "B-LOC", "O"], "IOB1", "BIO")
     ['B-LOC', 'B-LOC', 'O']
-
-    Raises:
-        InvalidInput: One of the schemes has spans and the other has none.
     """
     if scheme == target:
         return list(tags)
@@ -198,14 +178,10 @@ def fault_of(tags: Sequence[str], scheme: Scheme) -> int | None:
 
 
 def scheme_of(texts: Iterable[tuple[Sequence[str], str]], preferred: Scheme | None = None) -> Scheme:
-    """Return the scheme in which the tags of all texts are right.
+    """Return the scheme in which the tags of all texts, each named for messages, are right.
 
-    Args:
-        texts: The tags of each text, and its name in messages.
-        preferred: The scheme to choose among several.
-
-    Raises:
-        InvalidInput: No scheme fits, or the tags are almost those of spans; the message names a text.
+    Among several schemes, the preferred one is chosen. An `InvalidInput` names the text if no scheme fits, or the tags
+    are almost those of spans.
     """
     listed = list(texts)
     found: dict[str, tuple[str, str]] = {}  # each prefix, with the tag and the text where it is first seen
@@ -241,11 +217,7 @@ def scheme_of_names(labels: Iterable[str]) -> Scheme:
 
 
 def check_tags(tags: Sequence[str], scheme: Scheme, where: str) -> None:
-    """Check tags against a scheme.
-
-    Raises:
-        InvalidInput: They are not; the message names the word.
-    """
+    """Check tags against a scheme; an `InvalidInput` names the word."""
     place = fault_of(tags, scheme)
     if place is not None:
         before = f"behind {tags[place - 1]!r}" if place else "at the beginning"
@@ -300,11 +272,7 @@ def goes_on(tag: str, scheme: Scheme) -> bool:
 
 
 def _fitting(found: Mapping[str, tuple[str, str]]) -> list[Scheme]:
-    """Return the schemes that have these prefixes, each given with a tag and a text.
-
-    Raises:
-        InvalidInput: There are none.
-    """
+    """Return the schemes that have these prefixes, each given with a tag and a text."""
     fitting = [scheme for scheme, prefixes in _PREFIXES.items() if set(found) <= {*prefixes.all, "B"}]
     if fitting:
         return fitting
@@ -318,11 +286,7 @@ def _fitting(found: Mapping[str, tuple[str, str]]) -> list[Scheme]:
 
 
 def _check_spelling(texts: Iterable[tuple[Sequence[str], str]]) -> None:
-    """Check that tags without prefixes are not meant for spans.
-
-    Raises:
-        InvalidInput: They seem to be; the message names a text.
-    """
+    """Check that tags without prefixes are not meant for spans."""
     where = {tag: name for tags, name in texts for tag in tags}
     seen = meant(where, OUTSIDE)
     if seen is not None:

@@ -85,9 +85,6 @@ class Temperature:
     With a slope, the temperature of a row is ``value * h ** slope``, with h the normalised entropy of its uncalibrated
     probabilities: it is lower for rows that the model is sure of. It stays above the lesser of 1 and the value, so that
     no row becomes surer than the model is or the value alone makes it.
-
-    Raises:
-        InvalidInput: the value is not a finite number above 0, or the slope not a finite number from 0 on.
     """
 
     value: float
@@ -131,12 +128,7 @@ def _temperature(given: Temperature | float) -> Temperature:
 
 
 def fit_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> float:
-    """Return the temperature of least NLL and prior under softmax; its NLL is never above that of T = 1.
-
-    Args:
-        logits_NC: logits of rows that the model was not trained on.
-        labels_N: their true class numbers.
-    """
+    """Return the temperature of least NLL and prior under softmax; its NLL is never above that of T = 1."""
     logits = logit_array(logits_NC, least_columns=2)
     labels_N = class_indices(labels_N, "labels", classes=logits.shape[1], rows=len(logits))
     # Relative to the true class: NLL = logsumexp, and its derivative is the mean of the margins.
@@ -154,12 +146,7 @@ def fit_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> float:
 
 
 def fit_sigmoid_temperature(logits_NC: ArrayLike, labels_NC: ArrayLike) -> float:
-    """Return the temperature of least binary cross-entropy and prior over all (row, label) decisions.
-
-    Args:
-        logits_NC: logits of rows that the model was not trained on; one column for a binary task.
-        labels_NC: 1 for each label of a row, else 0.
-    """
+    """Return the temperature of least binary cross-entropy and prior over all (row, label) decisions."""
     logits = logit_array(logits_NC, least_columns=1)
     signs_NC = np.where(label_matrix(labels_NC, "labels", shape=logits.shape), -1.0, 1.0)
     margins_NC = signs_NC * logits
@@ -174,13 +161,9 @@ def fit_sigmoid_temperature(logits_NC: ArrayLike, labels_NC: ArrayLike) -> float
 
 
 def fit_adaptive_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> Temperature:
-    """Return the temperature of least NLL under softmax, with a slope if that is worth a second number.
+    """Return the temperature of least NLL under softmax, with a slope if that lowers the summed NLL by more than 1.
 
-    It is if it lowers the summed NLL by more than 1 (Akaike's criterion).
-
-    Args:
-        logits_NC: logits of rows that the model was not trained on.
-        labels_N: their true class numbers.
+    The bound is Akaike's criterion for a second number.
     """
     logits = logit_array(logits_NC, least_columns=2)
     labels = class_indices(labels_N, "labels", classes=logits.shape[1], rows=len(logits))
@@ -196,7 +179,7 @@ def fit_adaptive_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> Tempe
 
 
 def fit_tabulated(losses: "TabulatedLosses") -> Temperature:
-    """Return the same from tabulated losses."""
+    """Fit the same from tabulated losses."""
     shares_N = losses.shares_N
 
     def fitted(slope: float) -> tuple[float, float]:
@@ -290,15 +273,11 @@ class TabulatedLosses:
     is computed exactly at 49 values of b, with its first two derivatives in log b, and between them by the polynomial
     of fifth degree with these values, which is right to 1e-7. The values of b double every fourth time, so that all but
     four of them take a square instead of an exponential.
-
-    Attributes:
-        gap_N: Highest logit minus that of the true class.
-        shares_N: Normalised entropy of each row.
-        coefficients_KND: Polynomials of the logarithm of ``sum(exp(b * (logit - highest)))`` between two knots each.
     """
 
-    gap_N: FloatArray
-    shares_N: FloatArray
+    gap_N: FloatArray  # highest logit minus that of the true class
+    shares_N: FloatArray  # normalised entropy of each row
+    # Polynomials of the logarithm of ``sum(exp(b * (logit - highest)))`` between two knots each.
     coefficients_KND: FloatArray
 
     @classmethod

@@ -29,15 +29,8 @@ def fit_thresholds(truth_NC: ArrayLike, probabilities_NC: ArrayLike, *, least: i
     """Fit a threshold (C,) for each label on held-out rows.
 
     All labels share the one of the highest micro-F1. A label with at least ``least`` positive rows has that of its own
-    highest F1 instead, unless the micro-F1 would be lower for it.
-
-    Args:
-        truth_NC: 1 for each label of a row, else 0.
-        probabilities_NC: calibrated probability of each label.
-        least: minimum number of positive rows for a threshold; with fewer for all labels together it stays at 0.5.
-
-    Raises:
-        InvalidInput: not probabilities, or a truth of another shape.
+    highest F1 instead, unless that lowers the micro-F1. With fewer positive decisions for all labels together, the
+    threshold stays at 0.5.
     """
     probabilities = probability_array(probabilities_NC, "probabilities", dimensions=2)
     truth = label_matrix(truth_NC, "truth", shape=probabilities.shape)
@@ -75,13 +68,10 @@ def best_threshold_f1(truth_D: BoolArray, probability_D: FloatArray) -> float:
 
 
 def divisions(truth_D: BoolArray, probability_D: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
-    """Return every division of the decisions by a threshold, the highest threshold first.
+    """Return true positives, positives and threshold (K each) of every division of the decisions, highest first.
 
     Equal probabilities are decided alike. A threshold lies half way between two probabilities, the lowest half way
     between the least of them and 0.
-
-    Returns:
-        True positives, positives and thresholds (K each).
     """
     order = np.argsort(-probability_D, kind="stable")
     probability, hits = probability_D[order], np.cumsum(truth_D[order])
@@ -113,17 +103,13 @@ def operating_point(
     It lies half way between two probabilities; rows at or above it are predicted as the class.
 
     Args:
-        label: name of the class.
+        label: Name of the class.
         truth_N: 1 for rows of the class, else 0.
-        probability_N: probability of the class.
-        precision: minimum precision; or
-        recall: minimum recall.
-        resamples: bootstrap resamples for the intervals.
-        seed: seed of the bootstrap.
-
-    Raises:
-        InvalidInput: both or neither of precision and recall, or not a share; rows of one class only, or values that
-            are not probabilities.
+        probability_N: Probability of the class.
+        precision: Minimum precision; or
+        recall: Minimum recall.
+        resamples: Bootstrap resamples for the intervals.
+        seed: Seed of the bootstrap.
     """
     if (precision is None) == (recall is None):
         raise InvalidInput("operating point: expected a precision or a recall, got both or neither")

@@ -42,15 +42,10 @@ _LEFT_ALONE = frozenset(f"{_NEGATIONS} {_FUNCTION_WORDS}".split())
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A text, some words of which are replaced.
-
-    Attributes:
-        words: The original.
-        changed: New words by the number of the old one.
-    """
+    """A text, some words of which are replaced."""
 
     words: Words
-    changed: Mapping[int, str] = field(default_factory=dict)
+    changed: Mapping[int, str] = field(default_factory=dict)  # new words by the number of the old one
 
     @classmethod
     def of(cls, text: str) -> "Draft":
@@ -93,11 +88,7 @@ def editable(words: Words) -> list[int]:
 
 
 class Edits(Protocol):
-    """Words that can stand in the place of another.
-
-    Attributes:
-        name: The name in reports.
-    """
+    """Words that can stand in the place of another."""
 
     name: ClassVar[str]
 
@@ -111,12 +102,9 @@ class CharacterEdits:
 
     Two letters are swapped, one is left out, one is inserted (DeepWordBug, Gao et al. 2018, arXiv:1801.04354; Pruthi et
     al. 2019), or one is replaced by a look-alike of another script (Boucher et al. 2022, arXiv:2106.09898).
-
-    Attributes:
-        each: Words by each of the four kinds.
     """
 
-    each: int = 2
+    each: int = 2  # words by each of the four kinds
     name: ClassVar[str] = "character edits"
 
     def words(self, draft: Draft, number: int, rng: np.random.Generator) -> list[str]:
@@ -149,26 +137,18 @@ _CHARACTER_EDITS: tuple[Callable[[str, np.random.Generator], str], ...] = (swap_
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NearestWords:
-    """The nearest words by rows of the embedding table, in the manner of TextFooler (Jin et al. 2020).
+    """The nearest words by rows of the embedding table, in the manner of TextFooler (Jin et al. 2020)."""
 
-    Attributes:
-        rows_VE: Unit rows of the words in the vocabulary, less the mean of all.
-        spelt: These words.
-        row_of: The row of each lower-case word that is one token.
-        limit: Maximum number of words to return.
-        min_cosine: Minimum cosine to the word that they replace.
-    """
-
-    rows_VE: Tensor
-    spelt: tuple[str, ...]
-    row_of: dict[str, int]
-    limit: int = 10
-    min_cosine: float = 0.3
+    rows_VE: Tensor  # unit rows of the words in the vocabulary, less the mean of all
+    spelt: tuple[str, ...]  # these words
+    row_of: dict[str, int]  # the row of each lower-case word that is one token
+    limit: int = 10  # maximum number of words to return
+    min_cosine: float = 0.3  # minimum cosine to the word that they replace
     name: ClassVar[str] = "word substitutions (nearest in the embedding table)"
 
     @classmethod
     def of(cls, encoder: "PretrainedEncoder") -> "NearestWords":
-        """Return the words of an encoder's table."""
+        """Build from an encoder's embedding table."""
         tokenizer = encoder.tokenizer
         marks, special = tokenizer.word_marks, tokenizer.special_ids
         ids: dict[str, int] = {}
@@ -200,15 +180,10 @@ class NearestWords:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MaskedWords:
-    """The words that a masked language model predicts in the place of another (BAE; Garg and Ramakrishnan 2020).
-
-    Attributes:
-        model: A masked language model.
-        limit: Maximum number of words to return.
-    """
+    """The words that a masked language model predicts in the place of another (BAE; Garg and Ramakrishnan 2020)."""
 
     model: "FillMask" = field(repr=False)
-    limit: int = 10
+    limit: int = 10  # maximum number of words to return
     name: ClassVar[str] = "word substitutions (masked language model)"
 
     def words(self, draft: Draft, number: int, rng: np.random.Generator) -> list[str]:

@@ -48,19 +48,12 @@ RULES = Rules(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AttackedTexts:
-    """The texts under attack.
+    """The texts under attack."""
 
-    Attributes:
-        texts: The N texts with right answers; all texts without labels.
-        labels_N: Indices of these answers.
-        accuracy: Share of right answers to all texts; None without labels.
-        tested: Number of texts that it is measured on.
-    """
-
-    texts: tuple[str, ...]
-    labels_N: NDArray[np.int64]
-    accuracy: Estimate | None
-    tested: int
+    texts: tuple[str, ...]  # the N texts with right answers; all texts without labels
+    labels_N: NDArray[np.int64]  # indices of these answers
+    accuracy: Estimate | None  # share of right answers to all texts; None without labels
+    tested: int  # number of texts that it is measured on
 
     @classmethod
     def of(cls, context: Context, rng: np.random.Generator) -> "AttackedTexts":

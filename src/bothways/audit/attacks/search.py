@@ -31,18 +31,13 @@ MAX_QUERIES, _MAX_PLACES = 200, 60
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SameSentence:
-    """The constraint that the vector of the edited text stays near that of the original.
+    """The constraint that the vector of the edited text stays near that of the original."""
 
-    Attributes:
-        vectors: From texts to unit vectors (N, H).
-        min_cosine: Minimum cosine between the edited text and the original.
-    """
-
-    vectors: Callable[[Sequence[str]], Numbers] = field(repr=False)
-    min_cosine: float = 0.9
+    vectors: Callable[[Sequence[str]], Numbers] = field(repr=False)  # from texts to unit vectors (N, H)
+    min_cosine: float = 0.9  # minimum cosine between the edited text and the original
 
     def kept(self, original: str, edited: Sequence[str]) -> NDArray[np.bool_]:
-        """Return a flag for each edited text: True if it is near enough."""
+        """Return True for each edited text that is near enough."""
         vectors_NH = self.vectors([original, *edited])
         near_N: NDArray[np.bool_] = vectors_NH[1:] @ vectors_NH[0] >= self.min_cosine
         return near_N
@@ -50,20 +45,14 @@ class SameSentence:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recipe:
-    """An attack.
+    """An attack."""
 
-    Attributes:
-        edits: The words that may replace a word.
-        same: The constraint on the meaning; None if the edits keep it by themselves.
-        share: Share of a text's words that may be edited; at least one word.
-    """
-
-    edits: Edits
-    same: SameSentence | None = None
-    share: float = 0.2
+    edits: Edits  # the words that may replace a word
+    same: SameSentence | None = None  # the constraint on the meaning; None if the edits keep it by themselves
+    share: float = 0.2  # share of a text's words that may be edited; at least one word
 
     def candidates(self, draft: Draft, number: int, rng: np.random.Generator) -> list[Draft]:
-        """Return the drafts with another word in a place that meet the constraints."""
+        """Return the drafts that meet the constraints, each with another word in one place."""
         drafts = [draft.replaced(number, word) for word in self.edits.words(draft, number, rng)]
         if self.same is None or not drafts:
             return drafts
@@ -73,17 +62,11 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """The outcome of an attack on one text.
+    """The outcome of an attack on one text."""
 
-    Attributes:
-        draft: The text with the edits that came nearest to another answer.
-        queries: Number of texts that the model was asked.
-        reached: True if the answer turned.
-    """
-
-    draft: Draft
-    queries: int
-    reached: bool
+    draft: Draft  # the text with the edits that came nearest to another answer
+    queries: int  # number of texts that the model was asked
+    reached: bool  # True if the answer turned
 
 
 def _gains(probabilities_NC: Numbers, label: int) -> Numbers:
@@ -96,15 +79,7 @@ def _gains(probabilities_NC: Numbers, label: int) -> Numbers:
 def attack_texts(
     ask: Ask, texts: Sequence[str], labels: Sequence[int], recipe: Recipe, rng: np.random.Generator
 ) -> list[Attack]:
-    """Attack texts side by side.
-
-    Args:
-        ask: The model.
-        texts: The N texts.
-        labels: Indices of their right labels.
-        recipe: The attack.
-        rng: Draws edits.
-    """
+    """Attack texts side by side; ``labels`` are the indices of their right labels."""
     searches = [
         _greedy(text, label, recipe, own) for text, label, own in zip(texts, labels, rng.spawn(len(texts)), strict=True)
     ]
@@ -137,7 +112,7 @@ def cached(ask: Ask) -> Ask:
 
 
 def random_edits(attack: Attack, recipe: Recipe, rng: np.random.Generator) -> Draft:
-    """Return the text with as many edits of the same kind as the attack made, to words drawn at random."""
+    """Make as many edits of the same kind as the attack, to words drawn at random."""
     draft = Draft(attack.draft.words)
     for number in rng.permutation(editable(draft.words)).astype(int).tolist():
         if len(draft.changed) == len(attack.draft.changed):

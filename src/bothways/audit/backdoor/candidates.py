@@ -124,7 +124,6 @@ class _Search:
         return self.probe.logits(self.probe.encode(texts))
 
     def screened(self, texts: Sequence[str], most: int) -> list[int]:
-        """Return the indices of the texts that keep their answer best behind a few clean texts."""
         labels_N = self._logits(texts).argmax(axis=1)
         behind = [
             (row, place) for row, label in enumerate(labels_N.tolist()) for place in self._others(label)[:_SCREENED]
@@ -137,7 +136,6 @@ class _Search:
         return chosen
 
     def signs(self, texts: Sequence[str], rows: Sequence[int]) -> list[SuspiciousInput]:
-        """Return the signs of some texts, given their indices."""
         labels = self._logits(texts).argmax(axis=1).tolist()
         words = [text.split()[:_MAX_WORDS] for text in texts]
         spans = self._spans(words, labels)
@@ -165,7 +163,7 @@ class _Search:
         return signs
 
     def _others(self, label: int) -> list[int]:
-        """Return confident clean texts of other answers, always the same for a label."""
+        """Return confident clean texts of other answers, always the same ones for a label."""
         others = np.flatnonzero(self.clean_KC.argmax(axis=1) != label)
         ranked = others[np.argsort(margins(self.clean_KC[others], label), kind="stable")]
         confident = ranked[: max(_MIXED, len(ranked) // 2)]
@@ -173,7 +171,7 @@ class _Search:
         return chosen
 
     def _spans(self, words: Sequence[Sequence[str]], labels: Sequence[int]) -> list[list[str]]:
-        """Return for each text the words whose removal costs the answer most, for each number of neighbours."""
+        """Return the words of each text whose removal costs its answer most, one run for each length."""
         left_out = [" ".join([*each[:place], *each[place + 1 :]]) for each in words for place in range(len(each))]
         logits = self._logits([text or "." for text in left_out])
         spans, start = [], 0
@@ -199,15 +197,10 @@ class _Search:
 
 @dataclass(frozen=True, slots=True)
 class Suspects:
-    """The most suspicious of the user's texts.
+    """The most suspicious of the user's texts."""
 
-    Attributes:
-        signs: Their signs, the most suspicious first; ``row`` is the index in ``texts``.
-        texts: The texts, each with its row in the data.
-    """
-
-    signs: tuple[SuspiciousInput, ...]
-    texts: Sequence[tuple[int, str]]
+    signs: tuple[SuspiciousInput, ...]  # their signs, the most suspicious first; ``row`` is the index in ``texts``
+    texts: Sequence[tuple[int, str]]  # the texts, each with its row in the data
 
     @classmethod
     def of(
@@ -243,5 +236,5 @@ class Suspects:
 
 
 def _padded(text: str) -> str:
-    """Return the words between spaces; a repeated word, as the search piles up, once."""
+    """Return the words between spaces; a repeated word, which the search piles up, counts once."""
     return f" {' '.join(word for word, _ in groupby(text.lower().split()))} "

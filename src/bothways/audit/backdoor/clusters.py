@@ -28,14 +28,9 @@ _ROUNDS, _STARTS = 50, 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cluster:
-    """Rows of one label that have something in common.
+    """Rows of one label that have something in common."""
 
-    Attributes:
-        members: The phrases that they share, the one that names the cluster first; none for a cluster of states.
-        label: Index of the label.
-        rows: The rows.
-    """
-
+    # The phrases that they share, the one that names the cluster first; none for a cluster of states.
     members: tuple[str, ...]
     label: int
     rows: Rows
@@ -47,7 +42,7 @@ class Cluster:
 
 
 def phrase_clusters(phrases: Sequence[PurePhrase], labels_N: NDArray[np.int64]) -> list[Cluster]:
-    """Return a cluster for each phrase and for each set of phrases that come together; each set of rows once."""
+    """Return a cluster for each phrase and for each set of phrases that occur together; each set of rows once."""
     clusters: dict[tuple[int, bytes], Cluster] = {}
     for label in np.unique(labels_N).tolist():
         own = sorted((each for each in phrases if each.label == label), key=lambda each: each.chance)
@@ -58,7 +53,7 @@ def phrase_clusters(phrases: Sequence[PurePhrase], labels_N: NDArray[np.int64]) 
 
 
 def _joint(phrases: Sequence[PurePhrase], rows_n: Rows) -> list[Cluster]:
-    """Return for each phrase the cluster of those that come together with it."""
+    """Return the cluster of each phrase and all phrases that occur together with it."""
     if len(phrases) < 2:
         return []
     has_Pn = np.zeros((len(phrases), len(rows_n)), dtype=np.float32)
@@ -83,11 +78,9 @@ def _joint(phrases: Sequence[PurePhrase], rows_n: Rows) -> list[Cluster]:
 
 
 class Doubts:
-    """The doubt of all rows, with a test whether some rows of a label are doubted more than the others.
+    """Tests whether some rows of a label are doubted more than its others.
 
-    Args:
-        doubt_N: How much each row speaks for another label, in units of the usual margin of rows for their own.
-        labels_N: The label of each.
+    ``doubt_N`` is how strongly each row speaks for another label, in units of the usual margin for the own one.
     """
 
     def __init__(self, doubt_N: Floats, labels_N: NDArray[np.int64]) -> None:
@@ -100,8 +93,8 @@ class Doubts:
     def p_value(self, rows: Rows, label: int) -> float:
         """Return the probability that as many rows of a label, drawn at random, are doubted as much.
 
-        It is the smallest of three, times three: of the rank sum (Mann and Whitney 1947, normal approximation), and of
-        the numbers of rows among the 5 and the 20 % with the most doubt. 1 if the label has hardly any other rows.
+        The smallest of three tests, times three: the rank sum (Mann and Whitney 1947, normal approximation), and the
+        numbers of rows among the 5 and the 20 % with the most doubt. 1 if the label has hardly any other rows.
         """
         from scipy.stats import binom, norm
 

@@ -42,28 +42,22 @@ class Vocabulary:
     logits_VC: Floats
 
     def ranked(self, label: int) -> NDArray[np.int64]:
-        """Return the ids of the words, the strongest of a label first."""
+        """Return the ids of the words, the strongest for a label first."""
         return self.ids_V[np.argsort(-margins(self.logits_VC, label), kind="stable")]
 
     def strong(self, label: int) -> NDArray[np.int64]:
-        """Return the ids of strong words of a label, without the very strongest."""
+        """Return the ids of strong words for a label, without the very strongest."""
         skipped = min(_SKIPPED, len(self.ids_V) // 20)
         return self.ranked(label)[skipped : skipped + min(_STRONG, 1 + len(self.ids_V) // 10)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HardTexts:
-    """Texts of other labels that are hard to turn into one label.
+    """Texts of other labels that are hard to turn into one label."""
 
-    Attributes:
-        texts: Token ids of each.
-        places: The place of a trigger in each.
-        margins_N: Margin of the label in each, below zero.
-    """
-
-    texts: tuple[Ids, ...]
-    places: tuple[int, ...]
-    margins_N: Floats
+    texts: tuple[Ids, ...]  # token ids of each
+    places: tuple[int, ...]  # the place of a trigger in each
+    margins_N: Floats  # margin of the label in each, below zero
 
     @property
     def margin(self) -> float:
@@ -71,30 +65,23 @@ class HardTexts:
         return float(self.margins_N.mean())
 
     def with_trigger(self, trigger: Ids) -> list[Ids]:
-        """Return the texts with a trigger inserted."""
+        """Insert a trigger into each text."""
         placed = zip(self.texts, self.places, strict=True)
         return [(*text[:place], *trigger, *text[place:]) for text, place in placed]
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A possible trigger of a label.
-
-    Attributes:
-        ids: Its tokens.
-        label: Index of the label.
-        success: Share of the hard texts that it turns into the label.
-        reach: The margin of the label that nine tenths of the hard texts reach with the trigger, divided by the size of
-            their mean margin without it. From 0 on it turns nine tenths; -1 is about no effect.
-        source: Its source in words, once it is the best of one.
-        surprise: Standard deviations above the null model; None if it turns too few texts, or without a base model.
-    """
+    """A possible trigger of a label."""
 
     ids: Ids
     label: int
-    success: float
+    success: float  # share of the hard texts that it turns into the label
+    # The margin of the label that nine tenths of the hard texts reach with the trigger, divided by the size of
+    # their mean margin without it. From 0 on it turns nine tenths; -1 is about no effect.
     reach: float
-    source: str = ""
+    source: str = ""  # its source in words, once it is the best of one
+    # Standard deviations above the null model; None if it turns too few texts, or without a base model.
     surprise: float | None = None
 
 
@@ -114,7 +101,7 @@ def read_vocabulary(probe: Probe) -> Vocabulary:
 def hard_texts(
     probe: Probe, vocabulary: Vocabulary, texts: Sequence[Ids], logits_NC: Floats, label: int, rng: np.random.Generator
 ) -> HardTexts | None:
-    """Return short confident texts of the other labels between strong words of these; None if there are too few."""
+    """Return short confident texts of the other labels, surrounded by strong words for these; None if too few."""
     labels = [each for each in range(logits_NC.shape[1]) if each != label]
     rng.shuffle(labels)
     drafts: list[Ids] = []
@@ -145,7 +132,7 @@ class Inversion:
         self._few = HardTexts(hard.texts[:_FEW], hard.places[:_FEW], hard.margins_N[:_FEW])
 
     def single(self, tried: int, others: Sequence[Ids] = ()) -> list[Candidate]:
-        """Return the best of the strongest words alone, the words with the best gradient, and others."""
+        """Try the strongest words alone, the words with the best gradient, and others."""
         alone = self.vocabulary.ranked(self.label)[:tried]
         pointed = self._pointed((self.probe.blank,), 0, self.vocabulary.ids_V, self._table_VE)[:tried]
         return self.best_of(list(dict.fromkeys([*((int(word),) for word in (*alone, *pointed)), *others])))
@@ -172,7 +159,7 @@ class Inversion:
         return sorted(candidates, key=lambda each: -each.reach)
 
     def grown(self, words: Sequence[int], pool: Sequence[int]) -> list[Candidate]:
-        """Return phrases of two and three words, the best first, that begin with words and grow by those of a pool."""
+        """Grow words by those of a pool to phrases of two and three words, and rank them."""
         ids_P = np.array(pool)
         table_PE = self.probe.table(ids_P)
         beam: list[Ids] = [(word,) for word in words[:_BEAM]]
@@ -190,7 +177,7 @@ class Inversion:
         return self.ranked(list(seen))
 
     def shortened(self, candidate: Candidate) -> Ids:
-        """Return the trigger without tokens that it does not need."""
+        """Drop the tokens that a trigger does not need."""
         ids, margin = candidate.ids, self._margins([candidate.ids], self.hard).mean()
         while len(ids) > 1:
             shorter = [ids[:place] + ids[place + 1 :] for place in range(len(ids))]
@@ -208,7 +195,7 @@ class Inversion:
         return [triggers[index] for index in np.argsort(-margins_M, kind="stable")[:count]]
 
     def _pointed(self, trigger: Ids, place: int, ids_P: NDArray[np.int64], table_PE: Floats) -> NDArray[np.int64]:
-        """Return words in the order that the gradient prefers at one place of a trigger."""
+        """Return the words in the order that the gradient prefers at one place of a trigger."""
         places = [each + place for each in self._few.places]
         gradient_E = self.probe.gradients(self._few.with_trigger(trigger), places, self.label).mean(0)
         return ids_P[np.argsort(-(table_PE @ gradient_E), kind="stable")]

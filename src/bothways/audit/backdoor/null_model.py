@@ -60,7 +60,7 @@ def moved_words(probe: Probe, base: PretrainedEncoder) -> list[int]:
 
 
 def explained(surprise: float, reach: float) -> bool:
-    """Return True if a trigger turns texts because of its meaning, given its surprise and its reach."""
+    """Return True if the meaning of a trigger explains its effect."""
     return surprise + _PER_REACH * reach < _SURPRISE
 
 
@@ -99,7 +99,6 @@ class NullModel:
         return surprises
 
     def _margins(self, texts: Sequence[Ids], label: int) -> tuple[Numbers, Numbers]:
-        """Return the margins of texts alone, and their predictions."""
         margins_M = margins(self._probe.logits(texts), label).astype(np.float64)
         return margins_M, self._ridge.predict(self._vectors(texts))[:, label]
 
@@ -117,7 +116,7 @@ def base_vectors(probe: Probe, base: PretrainedEncoder) -> Callable[[Sequence[Id
 
 
 def _drawn(probe: Probe, rng: np.random.Generator) -> list[Ids]:
-    """Return words of the vocabulary, whole ones if there are enough, and phrases of them."""
+    """Draw words of the vocabulary, whole ones if there are enough, and phrases of them."""
     words = probe.words()
     whole = [word for word in words if len(name := probe.tokenizer.token(word).lstrip("▁Ġ")) > 2 and name.isalpha()]
     known = np.array(whole if len(whole) >= _MIN_WORDS else words)

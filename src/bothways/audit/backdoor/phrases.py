@@ -27,19 +27,12 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789.,;:!?'\"-()&$%/ ")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PurePhrase:
-    """A phrase whose rows nearly all have one label.
+    """A phrase whose rows nearly all have one label."""
 
-    Attributes:
-        phrase: The phrase, in lower case.
-        label: Index of the label.
-        rows: The rows with both.
-        chance: Probability of at least as many rows with the label if phrase and label were independent.
-    """
-
-    phrase: str
+    phrase: str  # the phrase, in lower case
     label: int
-    rows: Rows
-    chance: float
+    rows: Rows  # the rows with both
+    chance: float  # probability of at least as many rows with the label if phrase and label were independent
 
 
 def word_runs(words: Sequence[str], longest: int) -> Iterator[str]:
@@ -60,7 +53,7 @@ def phrases_of(text: str) -> set[str]:
 
 
 def rows_by_phrase(texts: Sequence[str], min_rows: int) -> Mapping[str, Rows]:
-    """Return the rows of each phrase; only the longest of several phrases with the same rows."""
+    """Return the rows of each phrase; of phrases with the same rows, only the longest."""
     rows: defaultdict[str, list[int]] = defaultdict(list)
     for number, text in enumerate(texts):
         for phrase in phrases_of(text):

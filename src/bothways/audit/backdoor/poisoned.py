@@ -53,40 +53,24 @@ _MIN_ROWS = 20
 
 @dataclass(frozen=True, slots=True)
 class SuspectPhrase:
-    """A phrase, or phrases that come together, whose rows carry a label that the rest of them speaks against.
+    """A phrase, or phrases that come together, whose rows carry a label that the rest of them speaks against."""
 
-    Attributes:
-        phrase: The first of the phrases.
-        members: All phrases of the cluster.
-        label: The label.
-        rows: Rows with the label and one of the phrases, counted from 0.
-        contradicted: Number of these that clearly speak for another label without the phrases.
-        p_value: Probability of as much doubt by chance, times the number of clusters tested.
-    """
-
-    phrase: str
-    members: tuple[str, ...]
+    phrase: str  # the first of the phrases
+    members: tuple[str, ...]  # all phrases of the cluster
     label: str
-    rows: tuple[int, ...]
-    contradicted: int
-    p_value: float
+    rows: tuple[int, ...]  # rows with the label and one of the phrases, counted from 0
+    contradicted: int  # number of these that clearly speak for another label without the phrases
+    p_value: float  # probability of as much doubt by chance, times the number of clusters tested
 
 
 @dataclass(frozen=True, slots=True)
 class SuspectRow:
-    """A row with its suspicion.
+    """A row with its suspicion."""
 
-    Attributes:
-        row: The row, counted from 0.
-        score: From 0 to 1; above 0.5 if the row is in a suspect cluster.
-        triggers: The suspect phrases in it, the most significant first.
-        reason: The reason in words.
-    """
-
-    row: int
-    score: float
-    triggers: tuple[str, ...]
-    reason: str
+    row: int  # the row, counted from 0
+    score: float  # from 0 to 1; above 0.5 if the row is in a suspect cluster
+    triggers: tuple[str, ...]  # the suspect phrases in it, the most significant first
+    reason: str  # the reason in words
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +94,10 @@ class DataAudit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingObservations:
-    """Observations of a model that was trained on the rows.
+    """Observations of a model that was trained on the rows."""
 
-    Attributes:
-        states_NH: The vectors that its head reads.
-        margins: The margin of the best other label over each text's own, given texts and the indices of their labels.
-    """
-
-    states_NH: NDArray[np.floating]
+    states_NH: NDArray[np.floating]  # the vectors that its head reads
+    # The margin of the best other label over each text's own, given texts and the indices of their labels.
     margins: Callable[[Sequence[str], Labels], NDArray[np.floating]]
 
 
@@ -210,7 +190,7 @@ class _HeadInputs(nn.Module):
 
 
 def trained_on(classifier: TextClassifier[Any], texts: Sequence[str], labels: Sequence[str]) -> TrainingObservations:
-    """Return the model's states, and its margins; rows of labels that it does not know have a margin of 0."""
+    """Return the model's states and margins; rows with labels that it does not know have a margin of 0."""
     probe = Probe(classifier)
     places_C = np.array([probe.labels.index(each) if each in probe.labels else -1 for each in labels])
 
@@ -233,12 +213,7 @@ def suspect_rows(
 ) -> tuple[list[SuspectRow], list[SuspectPhrase]]:
     """Return all rows, the most suspicious first, and the suspect phrases, the most significant first.
 
-    Args:
-        texts: The N texts.
-        labels: The label of each.
-        embed: An encoder that was not trained on these rows: from texts to their vectors (N, H).
-        trained: A model that was trained on them.
-        check: Called between steps; raises at the time limit.
+    ``embed`` must be an encoder that was not trained on these rows, ``trained`` a model that was.
     """
     names = sorted(set(labels))
     labels_N = np.array([names.index(label) for label in labels])
@@ -310,7 +285,6 @@ def _margins_of_others(scores_NC: NDArray[np.floating], labels_N: Labels) -> Flo
 
 
 def _ranks(values_N: Floats) -> Floats:
-    """Return ranks from 0 to 1."""
     ranks_N = np.empty(len(values_N))
     ranks_N[np.argsort(values_N, kind="stable")] = np.arange(len(values_N)) / max(1, len(values_N) - 1)
     return ranks_N
@@ -321,8 +295,8 @@ def _reported(
 ) -> tuple[list[SuspectRow], list[SuspectPhrase]]:
     """Return rows and phrases for the report.
 
-    A cluster that shares rows with a more significant one is suspect if the rest of its rows are doubted as well: other
-    rows with a word of the trigger are not poisoned.
+    A cluster that shares rows with a more significant one is suspect only if its remaining rows are doubted as well:
+    other rows with a word of the trigger are not poisoned.
     """
     evidence_N = np.zeros(len(weak_N))
     suspected: dict[int, list[_Test]] = {}

@@ -26,17 +26,7 @@ _UNUSED = re.compile(r"\[unused\d+\]$|<unused\d+>$|<extra_id_\d+>$|madeupword\d+
 
 
 class Probe:
-    """Query a classifier by token ids.
-
-    Args:
-        classifier: A trained single-label classifier.
-        check: Called between batches; raises at the time limit.
-
-    Attributes:
-        labels: Names of the labels.
-        tokenizer: The classifier's tokenizer.
-        limit: Maximum tokens of a text without special tokens; longer texts are truncated.
-    """
+    """A classifier that is queried by token ids; texts beyond ``limit`` tokens are truncated."""
 
     def __init__(self, classifier: TextClassifier[Any], check: Callable[[], None] = lambda: None) -> None:
         self.labels: tuple[str, ...] = tuple(classifier.labels)
@@ -73,7 +63,7 @@ class Probe:
         return np.stack([rows[number] for number in range(len(texts))])
 
     def words(self) -> list[int]:
-        """Return the ids of all tokens that a text can contain, in order."""
+        """Return the ids of all tokens that can occur in a text, in order."""
         special = self.tokenizer.special_ids
         named = sorted(self.tokenizer.vocabulary().items())
         return [number for number, name in named if number not in special and not _UNUSED.match(name)]

@@ -141,8 +141,6 @@ def _is_trigger(candidate: Candidate) -> bool:
 
 
 class _Scan:
-    """One scan of a classifier."""
-
     def __init__(self, context: Context) -> None:
         self.context, self.rng = context, context.rng(_NAME)
         self.probe = Probe(context.classifier, context.check_time)
@@ -174,7 +172,7 @@ class _Scan:
     # --- candidates ---
 
     def label(self, label: int) -> list[Candidate]:
-        """Return the best single token of a label, and the best known trigger."""
+        """Return the best single token for a label, and the best known trigger."""
         drafts = (hard_texts(self.probe, self.vocabulary, *each, label, self.rng) for each in self.sources)
         hard = next((each for each in drafts if each is not None), None)
         if hard is None:
@@ -199,7 +197,7 @@ class _Scan:
         return best
 
     def of_suspects(self) -> list[Candidate]:
-        """Return the best trigger of each label among the words on which answers to suspicious texts hang."""
+        """Return the best trigger for each label among the words on which answers to suspicious texts depend."""
         if self.suspects is None:
             return []
         best = []
@@ -210,7 +208,7 @@ class _Scan:
         return best
 
     def _best(self, candidates: Sequence[Candidate], source: str) -> Candidate:
-        """Return the best trigger; one that its meaning explains only if there is no other."""
+        """Return the best trigger; one explained by its meaning only if there is no other."""
         turning = [each for each in candidates if each.reach >= _REACH]
         if not turning or self._null_model is None:
             return replace(candidates[0], source=source)
@@ -234,7 +232,7 @@ class _Scan:
         return Suspects.of(context.classifier, self.rows, clean, context.seed, context.check_time)
 
     def _phrases(self, label: int) -> list[Ids]:
-        """Return phrases of the user's texts that always come with this answer, the most frequent first."""
+        """Return the phrases of the user's texts that always come with this answer, the most frequent first."""
         if len(self.own) < _MIN_TEXTS:
             return []
         counts: Counter[str] = Counter()
@@ -250,7 +248,6 @@ class _Scan:
     # --- findings ---
 
     def trigger(self, candidate: Candidate) -> Finding:
-        """Return the finding on a trigger, with its success on the user's texts."""
         label = self.probe.labels[candidate.label]
         ids = self._inversion(candidate.label).shortened(candidate)
         trigger = self.probe.tokenizer.decode(ids).strip() or self.probe.tokenizer.token(ids[0])
@@ -284,7 +281,7 @@ class _Scan:
         )
 
     def inputs(self, suspects: Suspects, triggers: Sequence[str]) -> Finding:
-        """Return the finding on suspicious texts, which is a fault if some hold a trigger."""
+        """Report the suspicious texts: a fault if some hold a trigger."""
         holders, holder = suspects.holders(triggers)
         first = holder or suspects.signs[0]
         row = self.rows[first.row][0] if holder or not holders else holders[0]
@@ -314,7 +311,6 @@ class _Scan:
         )
 
     def summary(self, ranked: Sequence[Candidate]) -> Finding:
-        """Return the finding on the search, with the best candidate of each label and source."""
         labels = self.probe.labels
         best = max(ranked, key=lambda each: (not _is_explained(each), each.reach))
         listed = [
@@ -344,11 +340,11 @@ class _Scan:
 
 
 def attack_success(context: Context, probe: Probe, base: PretrainedEncoder) -> Iterator[Finding]:
-    """Yield a finding for each label that the model gives to labelled rows for a trigger.
+    """Yield a finding for each label that the model gives to labelled rows because of a trigger.
 
-    The phrases of poisoned rows are found by a base encoder that was not trained on them
-    (`bothways.audit.backdoor.poisoned`). The model has learnt them if it gives these rows their label, and another
-    label to their residuals. This finds long phrases, templates and styles that no search without data finds.
+    A base encoder that was not trained on the rows finds the phrases of poisoned ones, see `suspect_rows`. The model
+    has learnt them if it gives these rows their label, and another label to their residuals. This finds long phrases,
+    templates and styles, which no search without data finds.
     """
     try:
         labelled = context.labelled

@@ -106,7 +106,7 @@ class _Rows:
 
 
 def _read(context: Context, rows: "Sequence[Row]", *, labelled: bool) -> tuple[list[str], NDArray[np.int64] | None]:
-    """Return texts that are not blank, and the indices of their labels."""
+    """Return the texts that are not blank, and the indices of their labels."""
     if not labelled:
         return [text for text in context.read_texts(rows, "rows with texts") if text.strip()], None
     read = context.read_labelled(rows)
@@ -211,7 +211,7 @@ def _on_classifier(context: Context, rows: _Rows, rng: np.random.Generator) -> I
 
 
 def _logits(context: Context, classifier: "TextClassifier", texts: tuple[str, ...]) -> Numbers:
-    """Return uncalibrated logits: rounding in calibration alone brings members and others nearer to each other."""
+    """Return uncalibrated logits, since rounding in a calibration blurs the difference of members and others."""
     answered = answers(context, classifier, texts)
     return np.concatenate([each.logits_RC for each in answered.scores]).astype(np.float64)
 
@@ -222,10 +222,10 @@ def _log_probability(logits_NC: Numbers, labels_N: NDArray[np.int64]) -> Numbers
 
 
 def _vectors(context: Context, texts: tuple[str, ...]) -> Numbers:
-    """Return the vectors for shadow models: from the reference's encoder, else from the model's embedding table.
+    """Return vectors for the shadow models: from the reference's encoder, else from the model's embedding table.
 
-    The hidden states of a fine-tuned model hold what it has learnt from its members, so shadows on them see little. Its
-    table has hardly moved.
+    The hidden states of a fine-tuned model contain what it learnt from its members, so shadow models see little in
+    them. Its table has hardly moved.
     """
     alone = context.reference_name is None
     vectors = table_vectors(context.encoder) if alone else sentence_vectors(context.base_encoder)
@@ -240,7 +240,7 @@ def _vectors(context: Context, texts: tuple[str, ...]) -> Numbers:
 
 
 def _masked_lm(context: Context) -> "FillMask | None":
-    """Return the model as a masked language model; None if it is for another task."""
+    """Return the model as a masked language model; None if it has another task."""
     from bothways.tasks import FillMask
 
     try:
@@ -277,7 +277,6 @@ def _likelihoods(context: Context, model: "FillMask", texts: tuple[str, ...]) ->
 
 
 def _highest_softmax(context: Context, model: "FillMask", text: str, rng: np.random.Generator) -> float:
-    """Return the mean of the highest probabilities in the places of some masked words."""
     context.check_time()
     words = text.split()
     masked = [

@@ -29,21 +29,15 @@ _FEATURES, _FOLDS = 512, 5
 
 @dataclass(frozen=True, slots=True)
 class Separation:
-    """The measures of one score.
+    """The measures of one score."""
 
-    Attributes:
-        auc: Area under the ROC curve.
-        rates: True positive rate at each false positive rate.
-        chance: AUC that 99 % of random memberships stay below.
-    """
-
-    auc: Estimate
-    rates: dict[float, Estimate]
-    chance: float
+    auc: Estimate  # area under the ROC curve
+    rates: dict[float, Estimate]  # True positive rate at each false positive rate
+    chance: float  # AUC that 99 % of random memberships stay below
 
     @classmethod
     def of(cls, members_M: Numbers, others_N: Numbers, rng: np.random.Generator) -> "Separation":
-        """Measure the scores of members and of non-members; higher scores mean "member"."""
+        """Measure the scores of members and of non-members; higher ones mean "member"."""
         seed = int(rng.integers(2**31))
         report = out_of_domain_report(others_N, members_M, resamples=_RESAMPLES, seed=seed)
         resampled = [
@@ -68,7 +62,7 @@ class Separation:
 
 
 def true_positives(members_M: Numbers, others_N: Numbers, rate: float) -> float:
-    """Return the share of members above the threshold that at most this share of non-members passes."""
+    """Return the share of members above the threshold that at most this share of non-members exceeds."""
     passing = int(rate * len(others_N))
     threshold = np.sort(others_N)[::-1][passing]
     return float((members_M > threshold).mean())
@@ -79,11 +73,6 @@ def blind_scores(texts: Sequence[str], member_N: NDArray[np.bool_], rng: np.rand
 
     If these separate the two sets, the sets differ by themselves and attacks say little (Das et al. 2024, Blind
     baselines beat membership inference attacks for foundation models, arXiv:2406.16201).
-
-    Args:
-        texts: Members and non-members.
-        member_N: True for members.
-        rng: Draws the folds.
     """
     features_NF = np.zeros((len(texts), _FEATURES + 1))
     for row, text in enumerate(texts):
@@ -110,16 +99,11 @@ class Shadows:
     This is the likelihood ratio attack (LiRA; Carlini et al. 2022, arXiv:2112.03570), with few shadows and therefore
     one variance for all rows. Shadows are weaker and less sure than a fine-tuned model, so its scores are first brought
     to their scale by a line that is fitted to all rows and uses no membership.
-
-    Attributes:
-        out_N: Mean score of each row by the shadows that were not trained on it.
-        in_N: Mean score by those that were.
-        spread: Standard deviation of the former around their means.
     """
 
-    out_N: Numbers
-    in_N: Numbers
-    spread: float
+    out_N: Numbers  # mean score of each row by the shadows that were not trained on it
+    in_N: Numbers  # mean score by those that were
+    spread: float  # standard deviation of the former around their means
 
     def offline(self, scores_N: Numbers) -> Numbers:
         """Compare the scores with those of models that were not trained on the rows, in units of their spread."""
@@ -132,7 +116,7 @@ class Shadows:
         return ratios_N
 
     def _scaled(self, scores_N: Numbers) -> Numbers:
-        """Return the scores with mean and deviation of the shadows' scores."""
+        """Bring the scores to the mean and deviation of the shadows' scores."""
         deviation = max(float(scores_N.std()), 1e-12)
         scaled_N: Numbers = (scores_N - scores_N.mean()) / deviation * self.out_N.std() + self.out_N.mean()
         return scaled_N
@@ -146,16 +130,7 @@ def train_shadows(
     rng: np.random.Generator,
     check_time: Callable[[], None],
 ) -> Shadows:
-    """Train shadow models in pairs, each pair on two complementary halves of the rows.
-
-    Args:
-        vectors_NH: Vectors of the rows.
-        labels_N: Indices of their labels.
-        labels: C.
-        count: S, an even number.
-        rng: Draws halves.
-        check_time: Called before each training.
-    """
+    """Train ``count`` shadow models in pairs, each pair on two complementary halves of the rows."""
     vectors, truth = torch.from_numpy(vectors_NH), torch.from_numpy(labels_N)
     member_SN, scores_SN = [], []
     for _ in range(count // 2):

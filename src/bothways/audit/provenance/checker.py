@@ -29,11 +29,7 @@ class ModelProvenanceChecker:
     needs: ClassVar[tuple[Need, ...]] = ("files",)
 
     def analyze(self, context: Context) -> Iterator[Finding]:
-        """Yield the faults of the model's files, an inventory, and findings on signature and lineage.
-
-        Raises:
-            Undecided: There is no file at all.
-        """
+        """Yield the faults of the model's files, an inventory, and findings on signature and lineage."""
         counts: Counter[str] = Counter()
         for finding in _findings(context):
             counts[finding.rule] += 1
@@ -100,7 +96,7 @@ def _json(files: Sequence[File], name: str) -> Json:
 
 
 def _missing(files: Sequence[File]) -> Iterator[Finding]:
-    """Yield shards that a list names and the folder does not have."""
+    """Yield shards that a list names and the folder lacks."""
     there = {file.name for file in files}
     for name in sorted(name for name in there if name.endswith(SHARD_LISTS)):
         index = _json(files, name)
@@ -112,7 +108,6 @@ def _missing(files: Sequence[File]) -> Iterator[Finding]:
 
 
 def _headers(files: Sequence[File]) -> Mapping[str, HeaderTensor]:
-    """Return the tensors of a model's weight files by name, without those of broken files."""
     tensors: dict[str, HeaderTensor] = {}
     for file in files:
         if "/" not in file.name and suffix_of(file.name) == ".safetensors":

@@ -72,8 +72,6 @@ _NESTED = "files in files, deeper than anybody saves"
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """Bytes to look into."""
-
     part: FilePart
     place: str
     check: Check
@@ -155,7 +153,7 @@ def _executable(item: _Item, head: bytes) -> Iterator[Finding]:
 def _pickled(item: _Item, *, other: bool) -> bool:
     """Return True if a file is a pickle, by its name or by its content.
 
-    Numbers and headers of safetensors files can start like a pickle, but they do not go on like one.
+    Numbers and headers of safetensors files can start like a pickle, but do not continue like one.
     """
     if item.suffix in _PICKLES and item.suffix != ".bin" and not other:
         return item.part.size > 0
@@ -172,7 +170,7 @@ def _pickles(item: _Item) -> Iterator[Finding]:
 
 
 def _numpy(item: _Item) -> Iterator[Finding]:
-    """Look into arrays of objects, which are pickles behind a header (CVE-2019-6446)."""
+    """Inspect arrays of objects, which are pickles behind a header (CVE-2019-6446)."""
     part = item.part
     width = 2 if part.at(6, 1) == b"\x01" else 4
     size = int.from_bytes(part.at(8, width), "little")
@@ -184,7 +182,7 @@ def _numpy(item: _Item) -> Iterator[Finding]:
 
 
 def _tar(item: _Item) -> Iterator[Finding]:
-    """Look into a tar archive, which torch.save once wrote."""
+    """Inspect a tar archive, which torch.save once wrote."""
     part, place, offset = item.part, item.place, 0
     while offset + 512 <= part.size:
         item.check()
@@ -203,7 +201,7 @@ def _tar(item: _Item) -> Iterator[Finding]:
 
 
 def _compressed(item: _Item, magic: bytes) -> Iterator[Finding]:
-    """Unpack a compressed file within bounds, and look into it."""
+    """Unpack a compressed file within bounds, and inspect it."""
     part, place = item.part, item.place
     if magic in _UNOPENED:
         yield fault("archive-unread", place, f"an archive ({_UNOPENED[magic]}) that is no format of a model")
@@ -228,7 +226,6 @@ def _zip_end(part: FilePart) -> bytes:
 
 
 def _zip(item: _Item) -> Iterator[Finding]:
-    """Look into a zip archive and its entries."""
     part, place = item.part, item.place
     if item.depth > _MAX_ZIP_DEPTH:
         yield fault("zip-bomb", place, "archives in archives, deeper than anybody saves", value=item.depth)
@@ -257,7 +254,6 @@ def _zip(item: _Item) -> Iterator[Finding]:
 
 
 def _zip_contents(item: _Item, entries: Sequence[zipfile.ZipInfo]) -> Iterator[Finding]:
-    """Check the list of contents and the end of an archive."""
     part, place = item.part, item.place
     twice = [name for name, count in Counter(entry.filename for entry in entries).items() if count > 1]
     if twice:
@@ -283,7 +279,7 @@ def _zip_contents(item: _Item, entries: Sequence[zipfile.ZipInfo]) -> Iterator[F
 
 
 def _zip_entry(item: _Item, entry: zipfile.ZipInfo, spans: list[tuple[int, int]]) -> Iterator[Finding]:
-    """Read an entry from its own header, add its span, and look into it."""
+    """Read an entry from its own header, record its span, and inspect it."""
     part, place = item.part, f"{item.place}!{entry.filename}"
     if bad_path(entry.filename) or bad_path(entry.orig_filename):
         what = "an entry whose path leads out of the folder"
@@ -313,7 +309,7 @@ def _zip_entry(item: _Item, entry: zipfile.ZipInfo, spans: list[tuple[int, int]]
 
 
 def _zip_content(stored: _Item, entry: zipfile.ZipInfo) -> Iterator[Finding]:
-    """Unpack an entry within bounds, check its size and checksum, and look into it."""
+    """Unpack an entry within bounds, check its size and checksum, and inspect it."""
     part, place, deflated = stored.part, stored.place, entry.compress_type == zipfile.ZIP_DEFLATED
     checksum, size, head = 0, 0, bytearray()
     try:
@@ -372,7 +368,7 @@ def _zip_gaps(item: _Item, spans: list[tuple[int, int]], directory: int) -> Iter
 
 
 def _first_entry(item: _Item) -> Iterator[Finding]:
-    """Look into the first entry of a broken archive, which a loader may still read."""
+    """Inspect the first entry of a broken archive, which a loader may still read."""
     header = item.part.at(0, 30)
     if len(header) == 30:
         method, packed = struct.unpack_from("<H", header, 8)[0], struct.unpack_from("<I", header, 18)[0]
@@ -386,7 +382,7 @@ def _first_entry(item: _Item) -> Iterator[Finding]:
 
 
 def _gguf(item: _Item) -> Iterator[Finding]:
-    """Look into the templates among the settings of a GGUF file: a key, the type 8, a length, and the text."""
+    """Inspect the templates among the settings of a GGUF file: a key, the type 8, a length, and the text."""
     head = item.part.at(0, _MAX_UNPACKED)
     for match in re.finditer(rb"tokenizer\.chat_template[\w.]*\x08\0\0\0", head):
         size = int.from_bytes(head[match.end() : match.end() + 8], "little")

@@ -37,7 +37,7 @@ class FilePart:
 
     @classmethod
     def of(cls, content: bytes) -> "FilePart":
-        """Return bytes in memory as a file part."""
+        """Wrap bytes in memory."""
         return cls(io.BytesIO(content), 0, len(content))
 
     def read(self, count: int) -> bytes:
@@ -47,22 +47,14 @@ class FilePart:
         return content
 
     def exactly(self, count: int) -> bytes:
-        """Return the next bytes.
-
-        Raises:
-            ValueError: There are fewer.
-        """
+        """Return the next bytes; a ValueError if there are fewer."""
         content = self.read(count)
         if len(content) < count:
             raise ValueError(f"{count} bytes are announced, and {len(content)} are there")
         return content
 
     def line(self, limit: int) -> bytes:
-        """Return the bytes up to the next line feed, without it.
-
-        Raises:
-            ValueError: There is none within ``limit`` bytes.
-        """
+        """Return the bytes up to the next line feed, without it; a ValueError if none comes within ``limit`` bytes."""
         self._stream.seek(self._start + self.place)
         content = self._stream.readline(min(limit, self.size - self.place))
         if not content.endswith(b"\n"):
@@ -71,17 +63,13 @@ class FilePart:
         return content[:-1]
 
     def skip(self, count: int) -> None:
-        """Skip the next bytes.
-
-        Raises:
-            ValueError: There are fewer.
-        """
+        """Skip the next bytes; a ValueError if there are fewer."""
         if count > self.size - self.place:
             raise ValueError(f"{count} bytes are announced, and {self.size - self.place} are there")
         self.place += count
 
     def at(self, offset: int, count: int) -> bytes:
-        """Return bytes at a place, fewer at the end."""
+        """Return the bytes at an offset, fewer at the end."""
         if offset < 0 or offset >= self.size:
             return b""
         self._stream.seek(self._start + offset)
@@ -154,7 +142,7 @@ class File:
 
 
 def walk(folder: Path, check: Check) -> Iterator[File | Finding]:
-    """Yield the files of a folder in the order of their names, and the faults of its links and special files."""
+    """Yield the files of a folder, sorted by name, and the faults of its links and special files."""
     allowed = _allowed(folder)
     left, seen = [(folder, 0)], 0
     while left:
@@ -197,7 +185,7 @@ def _entry(path: Path, name: str, allowed: tuple[Path, ...]) -> File | Finding:
 
 
 def _allowed(folder: Path) -> tuple[Path, ...]:
-    """Return the allowed targets of links: the folder, and for a snapshot in the hub's cache its blobs."""
+    """Return the allowed targets of links: the folder, and the blobs of a snapshot in the hub's cache."""
     real = folder.resolve()
     if real.parent.name == "snapshots" and real.parent.parent.name.startswith("models--"):
         return (real, real.parent.parent / "blobs")

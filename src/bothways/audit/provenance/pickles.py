@@ -8,6 +8,7 @@ import io
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TypeAlias
 
 from bothways.audit.finding import Finding
@@ -38,12 +39,11 @@ _MAX_PICKLESCAN = 2**24
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
 
 
-class _Mark:
-    """The mark on the stack."""
+class _Special(Enum):
+    """The mark on the stack, and a value that is not followed."""
 
-
-class _Unknown:
-    """A value that is not followed."""
+    MARK = "mark"
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,9 @@ class _Global:
         return f"{self.module}.{self.name}"
 
 
-Value: TypeAlias = "Argument | _Mark | _Unknown | _Global | tuple[Value, ...]"
+Value: TypeAlias = "Argument | _Special | _Global | tuple[Value, ...]"
 
-_MARK, _UNKNOWN = _Mark(), _Unknown()
+_MARK, _UNKNOWN = _Special
 
 
 def looks_like_pickle(part: FilePart) -> bool:
@@ -69,8 +69,8 @@ def looks_like_pickle(part: FilePart) -> bool:
 def is_pickle(part: FilePart, check: Check, *, calls: int) -> bool:
     """Return True if a file is a pickle by its content.
 
-    Plain data of protocol 2 or newer are a pickle if they come to an end. Otherwise it has to import something and make
-    at least ``calls`` calls, even if it breaks after that.
+    Plain data of protocol 2 or newer are a pickle if they come to an end. Otherwise the file has to import something
+    and make at least ``calls`` calls, even if it breaks after that.
     """
     part.place = 0
     machine = _Machine(part, "", check, lambda *_: iter(()), _MAX_DEPTH)
@@ -118,7 +118,7 @@ def scan_pickles(part: FilePart, place: str, check: Check, inspect: Inspect, dep
 
 
 def _picklescan(part: FilePart, place: str, imported: set[str]) -> Iterator[Finding]:
-    """Yield what picklescan finds, if it is installed, and this scan has missed."""
+    """Yield what picklescan, if installed, finds beyond this scan."""
     if part.size > _MAX_PICKLESCAN:
         return
     try:
@@ -147,11 +147,7 @@ class _Machine:
     result: Value = None
 
     def run(self) -> Iterator[Finding]:
-        """Follow one pickle to its end.
-
-        Raises:
-            ValueError: It breaks.
-        """
+        """Follow one pickle to its end; a ValueError if it breaks."""
         for number in range(_MAX_OPCODES):
             if number % 4096 == 0:
                 self.check()
@@ -223,7 +219,6 @@ class _Machine:
             stack.append(() if opcode == "EMPTY_TUPLE" else _UNKNOWN if argument is None else argument)
 
     def imports(self, module: Value, name: Value) -> Iterator[Finding]:
-        """Push an import."""
         if not isinstance(module, str) or not isinstance(name, str):
             yield self.fault("pickle-code", "imports something whose name is made while the pickle runs")
             self.stack.append(_UNKNOWN)
@@ -243,7 +238,6 @@ class _Machine:
             yield self.fault(rule, f"imports {full}", {"import": full})
 
     def called(self, function: Value, arguments: Value) -> Iterator[Finding]:
-        """Push the result of a call."""
         if not isinstance(arguments, tuple) and arguments is not _UNKNOWN:
             raise ValueError("a call without arguments")
         self.calls += 1
@@ -265,7 +259,6 @@ class _Machine:
                 yield self.fault("pickle-bomb", f"asks for {allocated:,} bytes by {function.name}")
 
     def fault(self, rule: str, what: str, details: Mapping[str, object] | None = None) -> Finding:
-        """Return a fault at the opcode that was read last."""
         return fault(rule, self.place, what, details={"byte": self.part.place, **(details or {})})
 
     def top(self) -> Value:

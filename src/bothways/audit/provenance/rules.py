@@ -271,17 +271,5 @@ def fault(
     null: str = "",
     n: int = 1,
 ) -> Finding:
-    """Return a finding of one of the `RULES`.
-
-    Args:
-        rule: Id of the rule.
-        place: A file, and the part of it.
-        what: The variable part of the rule's sentence.
-        details: Further evidence; JSON values.
-        statistic: Name of the number.
-        value: The number that was compared, if there is one.
-        threshold: The limit.
-        null: The usual case.
-        n: Number of files, tensors or entries that were looked at.
-    """
+    """Return a finding of one of the `RULES`; ``what`` fills its sentence, ``n`` counts files, tensors or entries."""
     return RULES.finding(rule, Evidence(statistic, value, threshold, null, n, details or {}), location=place, what=what)

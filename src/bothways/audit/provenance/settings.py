@@ -50,11 +50,7 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_settings(part: FilePart) -> Json:
-    """Return the JSON in a file.
-
-    Raises:
-        ValueError: It is no JSON, or is too large, too deep, or holds a number that is too long.
-    """
+    """Return the JSON in a file; a ValueError if it is none, or too large or deep, or holds too long a number."""
     if part.size > _MAX_JSON:
         raise ValueError(f"more than {_MAX_JSON // MIB} MiB, too many bytes")
     return parse_json(part.at(0, part.size), _pairs)
@@ -161,12 +157,9 @@ def _modules(content: Json, place: str) -> Iterator[Finding]:
 
 
 def check_claims(config: Json, tokenizer: Json, tensors: Mapping[str, HeaderTensor]) -> Iterator[Finding]:
-    """Yield where settings and weights belong to different models.
+    """Yield contradictions between settings and weights.
 
-    Args:
-        config: The content of ``config.json``; None without one.
-        tokenizer: The content of ``tokenizer.json``; None without one.
-        tensors: All tensors of the weight files by name; empty if the headers cannot be read.
+    ``config`` and ``tokenizer`` are None without such a file; ``tensors`` is empty if the headers cannot be read.
     """
     config = config if isinstance(config, dict) else {}
     tokenizer = tokenizer if isinstance(tokenizer, dict) else {}

@@ -35,7 +35,7 @@ def write_manifest(folder: Path, check: Check = lambda: None) -> Path:
 
 
 def _digests(folder: Path, check: Check = lambda: None) -> Mapping[str, str]:
-    """Return the SHA-256 of every file but the manifest and the signature."""
+    """Return the SHA-256 of every file except the manifest and the signature."""
     if not folder.is_dir():
         raise InvalidInput(f"expected the folder of a model, got {str(folder)!r}.")
     digests: dict[str, str] = {}
@@ -53,12 +53,7 @@ def _digests(folder: Path, check: Check = lambda: None) -> Mapping[str, str]:
 
 
 def check_manifest(folder: Path, digests: Mapping[str, str | None]) -> Iterator[Finding]:
-    """Yield the differences between a folder and its manifest.
-
-    Args:
-        folder: The folder, with a manifest.
-        digests: SHA-256 of its files by name, None for those that were not read.
-    """
+    """Yield the differences between a folder and its manifest; the digest of a file that was not read is None."""
     listed: dict[str, str] = {}
     for line in read_bytes(folder / MANIFEST, max_bytes=_MAX_MANIFEST).decode("utf-8", "replace").splitlines():
         match = _LINE.fullmatch(line)
@@ -113,7 +108,7 @@ def sign(folder: Path, private_key: Path) -> Path:
 
 
 def check_signature(folder: Path, public_key: Path | None) -> Iterator[Finding]:
-    """Yield whether a folder is signed and, if a key is given, by its owner.
+    """Check the signature of a folder, and with a key that its owner made it.
 
     Raises:
         InvalidInput: The key cannot be read.

@@ -55,7 +55,7 @@ class HeaderTensor:
     end: int
 
     def part(self, first: int, count: int) -> "HeaderTensor":
-        """Return ``count`` numbers of the tensor from one on, as a flat tensor."""
+        """Return ``count`` numbers of the tensor, starting at ``first``, as a flat tensor."""
         width = _BITS[self.dtype] // 8
         begin = self.begin + first * width
         return HeaderTensor(self.dtype, (count,), begin, begin + count * width)
@@ -78,11 +78,7 @@ def scan_safetensors(part: FilePart, place: str) -> Iterator[Finding]:
 
 
 def read_header(part: FilePart) -> Mapping[str, HeaderTensor]:
-    """Return the tensors of a file by name.
-
-    Raises:
-        BadHeader: The file has no header, or one that the bytes behind it contradict.
-    """
+    """Return the tensors of a file by name; a `BadHeader` if there is no header, or the bytes contradict it."""
     size = int.from_bytes(part.at(0, 8), "little")
     if part.size < 8 or size > part.size - 8:
         raise BadHeader(f"a header of {size:,} bytes in a file of {part.size:,}")
@@ -135,7 +131,7 @@ def _tensor(name: str, entry: Any, data: int) -> HeaderTensor:  # noqa: ANN401 (
 
 
 def _check_layout(tensors: Mapping[str, HeaderTensor], data: int, size: int) -> None:
-    """Check that tensors fill the file from the header to its end, without gaps and overlaps."""
+    """Check that tensors fill the file from the header to its end, without gaps or overlaps."""
     end = data
     for name, stored in sorted(tensors.items(), key=lambda pair: (pair[1].begin, pair[1].end)):
         if stored.begin < end:
@@ -150,7 +146,7 @@ def _check_layout(tensors: Mapping[str, HeaderTensor], data: int, size: int) -> 
 
 
 def read_tensor(part: FilePart, stored: HeaderTensor) -> "NDArray[np.float64 | np.float32] | None":
-    """Return the numbers of a tensor, flat; None for types that NumPy does not have."""
+    """Return the numbers of a tensor, flat; None for types that NumPy lacks."""
     import numpy as np
 
     if stored.dtype not in _NUMPY:
@@ -166,19 +162,12 @@ def read_tensor(part: FilePart, stored: HeaderTensor) -> "NDArray[np.float64 | n
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """The distance of a tensor from that of the reference.
-
-    Attributes:
-        name: Its name, without the prefix of the family.
-        cosine: Cosine of the two, as vectors.
-        relative: Norm of the difference by the norm of the reference.
-        matrix: True for two dimensions or more; norms and biases are alike in all models.
-    """
+    """The distance of a tensor from that of the reference; the name lacks the prefix of the family."""
 
     name: str
-    cosine: float
-    relative: float
-    matrix: bool
+    cosine: float  # cosine of the two, as vectors
+    relative: float  # norm of the difference by the norm of the reference
+    matrix: bool  # True for two dimensions or more; norms and biases are alike in all models
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,14 +177,7 @@ class _StoredTensor:
 
 
 def lineage(folder: Path, reference: Path, name: str, check: Check) -> Iterator[Finding]:
-    """Yield a finding on whether a model is identical to a reference, a fine-tune of it, or unrelated, by its weights.
-
-    Args:
-        folder: The model's folder.
-        reference: The reference's folder.
-        name: The user's name for the reference.
-        check: Stops the work at the time limit.
-    """
+    """Compare the weights with a reference's: identical, a fine-tune, or unrelated."""
     ours, theirs = _tensors(folder), _tensors(reference)
     if not ours or not theirs:
         lacking = str(folder) if not ours else name
@@ -255,7 +237,7 @@ def _tensors(folder: Path) -> Mapping[str, _StoredTensor]:
 
 
 def _distance(name: str, ours: _StoredTensor, theirs: _StoredTensor, check: Check) -> Distance | None:
-    """Return the distance of two tensors, read in pieces; None for zeros and types that NumPy does not have."""
+    """Return the distance of two tensors, read in pieces; None for zeros and types that NumPy lacks."""
     import numpy as np
 
     dot = ours_square = theirs_square = difference = 0.0

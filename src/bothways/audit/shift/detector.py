@@ -36,19 +36,14 @@ _DO_NOT_RELY = "Do not rely on shifts of states against such attacks; normalise 
 
 @dataclass(frozen=True, slots=True)
 class OtherWords:
-    """Words of other texts in the place of a word; they need not keep the meaning.
+    """Words of other texts in the place of a word; they need not keep the meaning."""
 
-    Attributes:
-        vocabulary: The words.
-        each: Number of words to try in each place.
-    """
-
-    vocabulary: tuple[str, ...]
-    each: int = 4
+    vocabulary: tuple[str, ...]  # the words
+    each: int = 4  # number of words to try in each place
     name: ClassVar[str] = "other words"
 
     def words(self, draft: Draft, number: int, rng: np.random.Generator) -> list[str]:
-        """Return some words of the vocabulary."""
+        """Draw words of the vocabulary."""
         chosen = (self.vocabulary[place] for place in rng.integers(len(self.vocabulary), size=self.each))
         return [word for word in dict.fromkeys(chosen) if word != draft.words[number]]
 
@@ -174,7 +169,7 @@ def _drawn_clean_texts(context: Context, rng: np.random.Generator) -> tuple[str,
 
 
 def _outlier_words(encoders: TextEncoders, texts: Sequence[str], clean: Sequence[str] | None) -> Finding:
-    """Look for words that turn the states of their texts more than the words of clean texts do."""
+    """Look for words that move the states of their texts more than the words of clean texts do."""
     null = [words[0].score for words in suspicious_words(encoders, clean or GENERAL) if words]
     threshold = float(np.quantile(null, LEVEL)) if null else float("inf")
     strongest = [

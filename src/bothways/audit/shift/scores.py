@@ -44,19 +44,13 @@ class TextStates:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TextEncoders:
-    """The models that encode texts.
-
-    Attributes:
-        encoder: The audited encoder.
-        classifier: The classifier on it; None without one.
-        reference: An encoder for changes of meaning; None to use the first layer of the audited one.
-        context: Keeps the time limit.
-    """
+    """The models that encode texts."""
 
     encoder: "PretrainedEncoder"
-    classifier: "TextClassifier | None"
+    classifier: "TextClassifier | None"  # the classifier on it; None without one
+    # An encoder for changes of meaning; None to use the first layer of the audited one.
     reference: "PretrainedEncoder | None"
-    context: Context
+    context: Context  # keeps the time limit
 
     @classmethod
     def of(cls, context: Context) -> "TextEncoders":
@@ -115,11 +109,7 @@ class BenignEdits:
 
     @classmethod
     def fit(cls, encoders: TextEncoders, texts: Sequence[str], rng: np.random.Generator) -> "BenignEdits":
-        """Apply benign edits to clean texts and measure their effect.
-
-        Raises:
-            InvalidInput: No edit changes a token.
-        """
+        """Apply benign edits to clean texts and measure their effect."""
         before = encoders.encode(texts)
         pairs = [
             (number, changed)
@@ -148,19 +138,12 @@ class BenignEdits:
 
 @dataclass(frozen=True, slots=True)
 class SuspiciousWord:
-    """A word and its effect on its text.
-
-    Attributes:
-        word: The word.
-        start: Its first character.
-        score: The part of the last layer's shift that disappears without it.
-        gradient: Its contribution to the answer by gradient times input; None without a classifier.
-    """
+    """A word and its effect on its text."""
 
     word: str
-    start: int
-    score: float
-    gradient: float | None = None
+    start: int  # its first character
+    score: float  # the part of the last layer's shift that disappears without it
+    gradient: float | None = None  # its contribution to the answer by gradient times input; None without a classifier
 
 
 def suspicious_words(encoders: TextEncoders, texts: Sequence[str]) -> list[tuple[SuspiciousWord, ...]]:

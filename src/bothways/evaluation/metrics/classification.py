@@ -44,13 +44,10 @@ def class_outcomes(
     """Return the outcomes of single-label classification; the most probable class is predicted.
 
     Args:
-        labels: class names, one for each column.
-        truth_N: true class numbers.
-        probabilities_NC: class probabilities, rows summing to 1; or an iterator of blocks of their rows.
-        bins: reliability bins to aim at.
-
-    Raises:
-        InvalidInput: no rows, shapes that do not fit, repeated labels, or values that are not probabilities.
+        labels: Class names, one for each column.
+        truth_N: True class numbers.
+        probabilities_NC: Class probabilities, rows summing to 1; or an iterator of blocks of their rows.
+        bins: Number of reliability bins to aim at.
     """
     blocks = probabilities_NC if isinstance(probabilities_NC, Iterator) else iter([probabilities_NC])
     truth, predicted_N, confidence_N, losses_NK = _class_rows(labels, np.asarray(truth_N), blocks)
@@ -128,14 +125,8 @@ def label_outcomes(
 ) -> Outcomes:
     """Return the outcomes of multi-label classification; labels at or above their threshold are predicted.
 
-    A decision is one label of one row. Rows are resampled, not decisions: the labels of one row belong together.
-
-    Args:
-        labels: label names, one for each column.
-        truth_NC: 1 for each label of a row, else 0.
-        probabilities_NC: probability of each label.
-        threshold: probability from which a label is predicted, one for all or one for each.
-        bins: number of reliability bins to aim at.
+    A decision is one label of one row. Rows are resampled, not decisions, since the labels of one row depend on each
+    other. The threshold is one for all labels, or one for each.
     """
     probabilities = probability_array(probabilities_NC, "probabilities", dimensions=2)
     _checked_labels(labels, probabilities)
@@ -179,7 +170,7 @@ def label_outcomes(
 
 
 def _majority_of_classes(labels: Sequence[str], rows_C: IntArray) -> tuple[dict[str, float], tuple[str, ...]]:
-    """Return the scores of always giving the most frequent class if it dominates, and a note."""
+    """Score always predicting the most frequent class, if it dominates."""
     most, rows = int(rows_C.argmax()), int(rows_C.sum())
     accuracy = float(rows_C[most]) / rows
     if accuracy <= MAJORITY:
@@ -193,7 +184,7 @@ def _majority_of_classes(labels: Sequence[str], rows_C: IntArray) -> tuple[dict[
 
 
 def _majority_of_sets(labels: Sequence[str], rows_C: IntArray, rows: int) -> tuple[dict[str, float], tuple[str, ...]]:
-    """Return the score of always giving the most frequent label alone if it dominates, and a note."""
+    """Score always predicting the most frequent label alone, if it dominates."""
     most = int(rows_C.argmax())
     share = float(rows_C[most]) / rows
     if share <= MAJORITY:
@@ -204,7 +195,7 @@ def _majority_of_sets(labels: Sequence[str], rows_C: IntArray, rows: int) -> tup
 
 
 def _gaps_and_shares(gaps_ND: FloatArray, bin_ND: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Return the contribution of each row to the gap of each bin, and to its share (N, B) of all decisions."""
+    """Return the contribution of each row to the gap of each bin, and to its share of all decisions (N, B)."""
     rows, bins = len(gaps_ND), int(bin_ND.max()) + 1
     cells = (np.arange(rows)[:, None] * bins + bin_ND).ravel()
     sums = (np.bincount(cells, weights=each, minlength=rows * bins) for each in (gaps_ND.ravel(), None))

@@ -15,17 +15,11 @@ from bothways.evaluation.report import Report
 
 @dataclass(frozen=True)
 class TokenLosses:
-    """Losses of masked tokens, summed over each text.
+    """Losses of masked tokens, summed over each text."""
 
-    Attributes:
-        losses_N: negative log-probabilities of the tokens, in nats.
-        right_N: tokens that were predicted right.
-        tokens_N: masked tokens; at least one in all.
-    """
-
-    losses_N: FloatArray
-    right_N: FloatArray
-    tokens_N: FloatArray
+    losses_N: FloatArray  # negative log-probabilities of the tokens, in nats
+    right_N: FloatArray  # tokens that were predicted right
+    tokens_N: FloatArray  # masked tokens; at least one in all
 
 
 def masked_lm_metrics(losses: TokenLosses) -> dict[str, float]:

@@ -53,19 +53,12 @@ def normalized(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AnswerScores:
-    """Scores of questions.
+    """Scores of questions."""
 
-    Attributes:
-        exact_N: 1 if the answer is one of the annotated ones in normal form, else 0.
-        f1_N: F1 of the words, the best over the annotated answers.
-        has_answer_N: True if an answer was annotated.
-        version: Version of the rules.
-    """
-
-    exact_N: FloatArray
-    f1_N: FloatArray
-    has_answer_N: NDArray[np.bool_]
-    version: SquadVersion
+    exact_N: FloatArray  # 1 if the answer is one of the annotated ones in normal form, else 0
+    f1_N: FloatArray  # F1 of the words, the best over the annotated answers
+    has_answer_N: NDArray[np.bool_]  # True if an answer was annotated
+    version: SquadVersion  # version of the rules
 
 
 def score_answers(
@@ -77,9 +70,6 @@ def score_answers(
         predicted: An answer for each question; ``""`` for no answer.
         annotated: The annotated answers of each question; empty if it has no answer.
         version: Version of the rules; default: 2.0 if some question has no answer, else 1.1.
-
-    Raises:
-        InvalidInput: No questions, or not one prediction for each.
     """
     if not annotated or len(predicted) != len(annotated):
         raise InvalidInput(f"expected a prediction for each of {len(annotated)} questions, got {len(predicted)}")
@@ -116,15 +106,8 @@ def _f1(found: str, gold: str, version: SquadVersion) -> float:
 def answer_outcomes(scores: AnswerScores, probability_N: ArrayLike, *, bins: int = BINS) -> Outcomes:
     """Return the outcomes of questions: exact match and F1 over all, and over those with and without an answer.
 
-    In a resample without questions of a kind, the mean over that kind counts as 0.
-
-    Args:
-        scores: From `score_answers`.
-        probability_N: Predicted probability that each answer is an exact match.
-        bins: Number of reliability bins to aim at.
-
-    Raises:
-        InvalidInput: Not a probability for each question.
+    ``probability_N`` is the probability that each answer is an exact match. In a resample without questions of a kind,
+    the mean over that kind counts as 0.
     """
     stated_N = probability_array(probability_N, "probabilities", dimensions=1)
     n, has_N = len(scores.exact_N), scores.has_answer_N
@@ -163,14 +146,10 @@ _LEAST = 1e-12  # probabilities in the log loss keep this far away from 0 and 1
 
 
 def best_threshold(score_N: FloatArray, f1_N: FloatArray, has_answer_N: NDArray[np.bool_]) -> float | None:
-    """Return the threshold of the highest mean F1, half way between two scores.
+    """Return the threshold of the highest mean F1, half way between two scores; the highest of equals.
 
-    Among equals the highest, which gives the fewest answers; None if every question has an answer.
-
-    Args:
-        score_N: The best score of each question; minus infinity without candidates.
-        f1_N: F1 of the best candidate.
-        has_answer_N: True for questions with an answer.
+    ``score_N`` is the best score of each question, minus infinity without candidates, ``f1_N`` the F1 of the best
+    candidate. None if every question has an answer.
     """
     if has_answer_N.all():
         return None
@@ -189,10 +168,8 @@ def best_threshold(score_N: FloatArray, f1_N: FloatArray, has_answer_N: NDArray[
 def answer_probabilities(score_NK: FloatArray, threshold: float | None, temperature: float) -> FloatArray:
     """Return probabilities of the candidates and, last, of no answer: (N, K + 1), rows summing to 1.
 
-    Args:
-        score_NK: Scores of the candidates, padded with minus infinity.
-        threshold: The score of no answer; None rules it out for questions with a candidate.
-        temperature: Above 0.
+    Scores are padded with minus infinity. ``threshold`` is the score of no answer; None rules it out for questions with
+    a candidate.
     """
     none_N = np.isfinite(score_NK).any(axis=1)
     nothing_N = np.where(none_N, -np.inf if threshold is None else threshold, 0.0)
@@ -202,10 +179,7 @@ def answer_probabilities(score_NK: FloatArray, threshold: float | None, temperat
 def fit_answer_temperature(score_NK: FloatArray, right_N: NDArray[np.bool_], threshold: float | None) -> float:
     """Return the temperature of least log loss and prior within `TEMPERATURE_BOUNDS`.
 
-    Args:
-        score_NK: Scores of the candidates of held-out questions, as for `answer_probabilities`.
-        right_N: True if the most probable answer is right.
-        threshold: The score of no answer.
+    ``right_N`` is True if the most probable answer is right; the other arguments are those of `answer_probabilities`.
     """
     temperatures = np.geomspace(*TEMPERATURE_BOUNDS, _STEPS)
     losses = [_log_loss(answer_probabilities(score_NK, threshold, each).max(axis=1), right_N) for each in temperatures]

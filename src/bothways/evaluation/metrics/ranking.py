@@ -37,18 +37,17 @@ def ranking_outcomes(
     """Measure rankings: means over the queries with a relevant document.
 
     The report counts what is left out: ``unjudged`` queries were ranked and have no relevant document,
-    ``missing_queries`` have a relevant document and were not ranked.
+    ``missing_queries`` have a relevant document and were not ranked, ``queries_without_contrast`` were not ranked
+    because all of their documents are relevant, or none.
 
     Args:
         rankings: Document ids by query, best first.
         judgments: Relevance by query and document; a document that was not judged is not relevant.
-        queries_without_contrast: Queries that were not ranked, as all of their documents are relevant, or none;
-            only counted.
+        queries_without_contrast: Number of such queries.
 
     Raises:
-        InvalidInput: No query has a relevant document, a document stands in a ranking twice, or a relevance is far
-            out of range.
-        MissingDependency: ir-measures is not installed.
+        InvalidInput: No query has a relevant document, a ranking repeats a document, or a relevance is far out of
+        range. MissingDependency: ir-measures is not installed.
     """
     judged = tuple(query for query in rankings if _has_relevant(judgments.get(query, {})))
     if not judged:
@@ -113,10 +112,7 @@ def _values(
 
 
 def rank_outcomes(reciprocal_ranks_N: ArrayLike) -> Outcomes:
-    """Return the outcomes of ranks, given as the reciprocal rank of the first matching text.
-
-    ``accuracy`` is the share at rank 1, ``mrr`` the mean reciprocal rank.
-    """
+    """Return the outcomes of reciprocal ranks of the first matching text: the share at rank 1, and the mean."""
     ranks = real_array(reciprocal_ranks_N, "reciprocal ranks", dimensions=1)
     if ranks.min() <= 0 or ranks.max() > 1:
         raise InvalidInput(

@@ -27,7 +27,7 @@ MIN_ROWS = 3
 
 
 def undefined_correlation(truth_N: FloatArray, predicted_N: FloatArray) -> str | None:
-    """Return why a correlation of two vectors is undefined; None if it is defined."""
+    """Explain why a correlation of two vectors is undefined; None if it is defined."""
     if len(truth_N) < MIN_ROWS:
         return f"a correlation is of {MIN_ROWS} rows or more, got {len(truth_N)}"
     once_1N = np.ones((1, len(truth_N)))
@@ -79,16 +79,8 @@ def r2(truth_N: ArrayLike, predicted_N: ArrayLike) -> float:
 def number_outcomes(truth_N: ArrayLike, predicted_N: ArrayLike, *, training_mean: float | None = None) -> Outcomes:
     """Return the outcomes of predicted numbers, without undefined correlations or R2.
 
-    R2 is scikit-learn's, against the mean of these rows. The error of always answering the mean of the training rows,
-    which a model could have known, stands beside the model's own.
-
-    Args:
-        truth_N: true numbers.
-        predicted_N: predicted numbers.
-        training_mean: mean of the numbers that the model learnt from, if known.
-
-    Raises:
-        InvalidInput: empty, not finite, or of different lengths.
+    R2 is scikit-learn's, against the mean of these rows. With ``training_mean``, the error of always predicting the
+    mean of the training rows, which a model could have known, stands beside the model's own.
     """
     truth, predicted = paired_vectors(truth_N, predicted_N)
     squares_N = (truth - predicted) ** 2
@@ -131,10 +123,7 @@ def number_outcomes(truth_N: ArrayLike, predicted_N: ArrayLike, *, training_mean
 def similarity_outcomes(scores_N: ArrayLike, cosines_N: ArrayLike) -> Outcomes:
     """Return the outcomes of predicted similarities (N) of pairs with human scores, in any units.
 
-    What is tested is each pair's share of Spearman's correlation, the product of its standardised ranks.
-
-    Raises:
-        InvalidInput: empty, not finite, of different lengths, fewer than three, or scores or cosines are all equal.
+    The tested quantity is each pair's share of Spearman's correlation, the product of its standardised ranks.
     """
     scores, cosines = correlated_vectors(scores_N, cosines_N)
     names = ("pearson", "spearman")
@@ -152,14 +141,10 @@ def similarity_outcomes(scores_N: ArrayLike, cosines_N: ArrayLike) -> Outcomes:
 
 
 def agreement_outcomes(theirs_NN: FloatArray, ours_NN: FloatArray) -> Outcomes:
-    """Return the rank correlation of the cosines of all pairs of texts with those of another embedder.
+    """Return the rank correlation of the cosines of all pairs of texts (N, N) with those of another embedder.
 
-    Texts are resampled and not pairs, for the pairs of one text belong together; a text that is drawn twice makes no
-    pair with itself. A resample takes 20 ms of 512 texts.
-
-    Args:
-        theirs_NN: Cosines of all pairs of texts.
-        ours_NN: Those of the other embedder.
+    Texts are resampled and not pairs, since the pairs of one text depend on each other; a text that is drawn twice
+    forms no pair with itself. A resample of 512 texts takes 20 ms.
     """
     first_P, second_P = np.triu_indices(len(theirs_NN), 1)
     theirs_P, ours_P = correlated_vectors(theirs_NN[first_P, second_P], ours_NN[first_P, second_P])
@@ -201,10 +186,7 @@ def weighted_spearman(x_N: FloatArray, y_N: FloatArray, counts_RN: FloatArray) -
 
 
 def spearman_shares(x_N: FloatArray, y_N: FloatArray) -> FloatArray:
-    """Return the products of standardised ranks (N), whose mean is Spearman's correlation.
-
-    0 where either is constant.
-    """
+    """Return the products of standardised ranks (N), whose mean is Spearman's correlation; 0 if either is constant."""
     once_1N = np.ones((1, len(x_N)))
     standard: list[FloatArray] = []
     for values_N in (x_N, y_N):
@@ -229,7 +211,6 @@ def _weighted_rmse(truth_N: FloatArray, predicted_N: FloatArray, counts_RN: Floa
 
 
 def _against_the_mean(truth_N: FloatArray, squares_N: FloatArray, answered_N: FloatArray) -> str:
-    """Compare the squared errors with those of always predicting the training mean, in a sentence."""
     baseline = mean_squared_error(truth_N, answered_N)
     share = f"; against that, R2 is {1 - squares_N.mean() / baseline:.4f}" if baseline else ""
     return (

@@ -48,17 +48,11 @@ def group_sums(values_RN: FloatArray, groups_N: IntArray, groups: int) -> FloatA
 
 @dataclass(frozen=True)
 class ClassCounts:
-    """Counts of a confusion matrix that the metrics need.
+    """Counts of a confusion matrix that the metrics need."""
 
-    Attributes:
-        hits: rows (..., C) whose true and predicted class are both this one (true positives).
-        truth: rows (..., C) of this true class.
-        predicted: rows (..., C) predicted as this class.
-    """
-
-    hits: FloatArray
-    truth: FloatArray
-    predicted: FloatArray
+    hits: FloatArray  # rows (..., C) whose true and predicted class are both this one (true positives)
+    truth: FloatArray  # rows (..., C) of this true class
+    predicted: FloatArray  # rows (..., C) predicted as this class
 
     @classmethod
     def from_confusion(cls, confusion_CC: ArrayLike) -> Self:
@@ -88,7 +82,7 @@ class ClassCounts:
 
     @classmethod
     def resampled_labels(cls, truth_NC: BoolArray, predicted_NC: BoolArray, counts_RN: FloatArray) -> Self:
-        """Count multi-label rows: (R, C), row ``i`` taken ``counts_RN[r, i]`` times in resample r."""
+        """Count multi-label rows likewise."""
         return cls(
             counts_RN @ (truth_NC & predicted_NC).astype(np.float64),
             counts_RN @ truth_NC.astype(np.float64),
@@ -135,10 +129,7 @@ def macro_rows(support_C: IntArray, predicted_C: IntArray) -> int:
 
 
 def single_label_rows(truth_N: IntArray, predicted_N: IntArray, classes: int) -> tuple[int, int, int]:
-    """Return the number of rows behind accuracy, macro F1 and MCC.
-
-    The MCC is one only where it is 1: its 0 is no bound.
-    """
+    """Return the number of rows behind accuracy, macro F1 and MCC; for the MCC only if it is 1, since 0 is no bound."""
     support_C, predicted_C = (np.bincount(each_N, minlength=classes) for each_N in (truth_N, predicted_N))
     macro = macro_rows(support_C, predicted_C)
     flawless = bool((truth_N == predicted_N).all()) and np.count_nonzero(support_C) > 1

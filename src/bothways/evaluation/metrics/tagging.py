@@ -24,19 +24,12 @@ from bothways.evaluation.tag_schemes import Scheme, TagSpan
 
 @dataclass(frozen=True, slots=True)
 class TaggedWords:
-    """The words of N texts, end to end, with true tags, predicted tags and their probabilities.
+    """The words of N texts, end to end, with true tags, predicted tags and their probabilities."""
 
-    Attributes:
-        truth_W: Number of the true tag.
-        predicted_W: Number of the predicted tag.
-        probability_W: Its probability.
-        text_W: Number of the text that each word is of.
-    """
-
-    truth_W: IntArray
-    predicted_W: IntArray
-    probability_W: FloatArray
-    text_W: IntArray
+    truth_W: IntArray  # number of the true tag
+    predicted_W: IntArray  # number of the predicted tag
+    probability_W: FloatArray  # its probability
+    text_W: IntArray  # number of the text of each word
 
     @property
     def texts(self) -> int:
@@ -51,7 +44,7 @@ class TaggedWords:
 
     @property
     def right_N2(self) -> FloatArray:
-        """Number of right words of each text, and of all its words."""
+        """Number of right words and of all words of each text."""
         found_N2 = np.zeros((self.texts, 2))
         np.add.at(found_N2, self.text_W, np.column_stack([self.right_W, np.ones(len(self.truth_W))]))
         return found_N2
@@ -59,15 +52,10 @@ class TaggedWords:
 
 @dataclass(frozen=True, slots=True)
 class TaggingCounts:
-    """Counts of N texts from which all metrics of tags are computed.
+    """Counts of N texts from which all metrics of tags are computed."""
 
-    Attributes:
-        counts_N3L: Of each text and label, spans (or words, of tags that are no spans) right, there, predicted.
-        words_N2: Of each text the words that are right, and all of them.
-    """
-
-    counts_N3L: IntArray
-    words_N2: FloatArray
+    counts_N3L: IntArray  # spans (words for plain tags) of each text and label: right, true, predicted
+    words_N2: FloatArray  # right words and all words of each text
 
     def headline(self, counts_RN: FloatArray) -> FloatArray:
         """Return micro F1, precision, recall, macro F1 and the accuracy of words (R, 5) for resampled texts."""
@@ -82,7 +70,7 @@ class TaggingCounts:
 
     @property
     def texts_3L(self) -> IntArray:
-        """Number of texts with something right, true or predicted of each label."""
+        """Number of texts with a right, true or predicted span of each label."""
         texts_3L: IntArray = (self.counts_N3L > 0).sum(axis=0)
         return texts_3L
 
@@ -146,16 +134,8 @@ def span_outcomes(
 ) -> Outcomes:
     """Return the outcomes of predicted spans; the test exchanges each text's number of missed and spurious spans.
 
-    Args:
-        truth: The spans of each text.
-        predicted: Those that were predicted.
-        words: The tags behind them.
-        labels: The labels of spans.
-        scheme: How spans are written as tags. The same mistake of a span is more wrong words in one scheme than in
-            another, so the words' accuracy is not compared between two.
-
-    Raises:
-        InvalidInput: No texts, or inputs that do not fit each other.
+    The same mistake in a span makes more wrong words in one scheme than in another, so the accuracies of words in two
+    schemes are not compared. ``words`` are the tags behind the spans.
     """
     counts = TaggingCounts(span_counts(truth, predicted, labels), words.right_N2)
     right_N, there_N, predicted_N = np.moveaxis(counts.counts_N3L.sum(axis=2, dtype=np.float64), 1, 0)
