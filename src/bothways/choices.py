@@ -31,7 +31,7 @@ FamilyName: TypeAlias = Literal[
     "modernbert",
 ]
 Format: TypeAlias = Literal["jsonl", "json", "csv", "tsv", "parquet", "txt", "conll", "conllu"]
-GuaranteeKind: TypeAlias = Literal["least_ambiguous", "adaptive", "interval"]
+GuaranteeKind: TypeAlias = Literal["least_ambiguous", "interval"]
 HeadName: TypeAlias = Literal[
     "masked_lm",
     "permutation_lm",

@@ -308,7 +308,7 @@ def test_a_bothways_json_that_is_no_object_is_refused(saved, text):
         ("calibration", {"method": "temperature", "value": 0, "slope": 0}),
         ("calibration", {"method": "isotonic", "knots": [[0.5]] * 9, "values": [[0.5]] * 9}),
         ("conformal", {"kind": "magic"}),
-        ("conformal", {"kind": "adaptive", "penalty": "much", "free": 1}),
+        ("conformal", {"kind": "least_ambiguous", "penalty": 1.0}),
         ("conformal", ["least_ambiguous"]),
         ("out_of_domain", {"kind": "magic", "threshold": 1.0}),
         ("out_of_domain", {"kind": "energy", "threshold": 1.0, "temperature": 0.0}),

@@ -58,7 +58,7 @@ class _Numbers(_Part):
 
 
 class StoredTemperature(_Part):
-    """A temperature, see `bothways.evaluation.Temperature`."""
+    """A temperature, see `bothways.evaluation.temperature.Temperature`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -67,13 +67,15 @@ class StoredTemperature(_Part):
 
 
 class StoredCalibration(_Part):
-    """A method and its numbers, which `bothways.evaluation.calibration_from` reads."""
+    """A method and its numbers, which `bothways.evaluation.calibration.calibration_from` reads."""
 
     method: CalibrationMethod
 
 
-class StoredGuarantee(_Numbers):
+class StoredGuarantee(_Part):
     """A coverage guarantee; its held-out scores lie in ``confidence.safetensors``."""
+
+    model_config = ConfigDict(extra="forbid")
 
     kind: GuaranteeKind
 

@@ -15,7 +15,7 @@ from bothways.checkpoints.values import reduce_value, remember_file
 from bothways.confidence.confidence import Confidence, OutOfDomain, layers_of
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.evaluation.calibration import Calibration, calibration_from, stored_form
-from bothways.evaluation.coverage import Adaptive, ConformalInterval, ConformalSets, LeastAmbiguous, SetScore
+from bothways.evaluation.coverage import ConformalInterval, ConformalSets
 from bothways.evaluation.detectors import DETECTORS, DetectorInput
 from bothways.evaluation.temperature import Temperature
 
@@ -23,8 +23,6 @@ FILE = "confidence.safetensors"
 """The arrays; beside settings in ``bothways.json``."""
 
 Arrays = dict[str, NDArray[Any]]
-
-_SCORES: dict[str, type[SetScore]] = {"least_ambiguous": LeastAmbiguous, "adaptive": Adaptive}
 
 
 def write_confidence(folder: Path, confidence: Confidence) -> dict[str, object]:
@@ -36,9 +34,8 @@ def write_confidence(folder: Path, confidence: Confidence) -> dict[str, object]:
     arrays: Arrays = {}
     conformal: dict[str, object] | None = None
     match confidence.conformal:
-        case ConformalSets(held_out, score):
-            kind = next(name for name, each in _SCORES.items() if isinstance(score, each))
-            conformal, arrays["conformal"] = {"kind": kind, **asdict(score)}, held_out
+        case ConformalSets(held_out):
+            conformal, arrays["conformal"] = {"kind": "least_ambiguous"}, held_out
         case ConformalInterval(held_out):
             conformal, arrays["conformal"] = {"kind": "interval"}, held_out
         case None:
@@ -122,10 +119,7 @@ def _conformal(stored: StoredGuarantee, arrays: Arrays) -> ConformalSets | Confo
     held_out = arrays["conformal"]
     if held_out.ndim != 1 or not len(held_out):
         raise ValueError("the held-out scores are no vector")
-    if stored.kind == "interval":
-        return ConformalInterval(held_out)
-    score: Any = _SCORES[stored.kind]
-    return ConformalSets(held_out, score(**stored.numbers))
+    return ConformalInterval(held_out) if stored.kind == "interval" else ConformalSets(held_out)
 
 
 def _out_of_domain(stored: StoredDetection, arrays: Arrays, classes: int, layers: int, width: int) -> OutOfDomain:

@@ -12,10 +12,10 @@ Shape letters: N rows, C classes, M held-out rows, B rows of a block.
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from bothways.errors import InvalidInput
 from bothways.evaluation.inputs import (
@@ -32,91 +32,42 @@ MOST_KEPT = 10_000
 """Held-out scores that are kept; of more, a random subset, which guarantees the same."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeastAmbiguous:
-    """Nonconformity ``1 - p`` (LAC), which gives the smallest sets on average.
-
-    Source: Sadinle, Lei and Wasserman (2019), "Least ambiguous set-valued classifiers with bounded error levels",
-    arXiv:1609.00451.
-    """
-
-    def of_labels(self, probabilities_NC: FloatArray) -> FloatArray:
-        """Return the nonconformity (N, C) of every label."""
-        return 1.0 - probabilities_NC
-
-
-@dataclass(frozen=True, slots=True)
-class Adaptive:
-    """Nonconformity by the probability of a label and all more probable ones: larger sets for undecided rows.
-
-    With a penalty, each place after the first ``free`` ones costs as much more, which keeps long tails of unlikely
-    labels out. The random part of the papers is left out, so that the same text always gets the same set: the guarantee
-    is kept, but the last label always counts as 1, and of two or three classes sets are larger than they need be.
-    Sources: Romano, Sesia and Candes (2020), arXiv:2006.02544 (APS); Angelopoulos et al. (2021), arXiv:2009.14193
-    (RAPS).
-
-    Raises:
-        InvalidInput: One of them is below 0, or the penalty not finite.
-    """
-
-    penalty: float = 0.0  # from 0 on
-    free: int = 1  # places without a penalty, from 0 on
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.penalty) and self.penalty >= 0 and self.free >= 0):
-            raise InvalidInput(f"adaptive sets: expected a penalty and free places from 0 on, got {self}")
-
-    def of_labels(self, probabilities_NC: FloatArray) -> FloatArray:
-        """Return the nonconformity (N, C) of every label."""
-        order_NC = np.argsort(-probabilities_NC, axis=1, kind="stable")
-        sums_NC = np.take_along_axis(probabilities_NC, order_NC, axis=1).cumsum(axis=1)
-        sums_NC += self.penalty * np.maximum(0, np.arange(1, sums_NC.shape[1] + 1) - self.free)
-        scores_NC = np.empty_like(sums_NC)
-        np.put_along_axis(scores_NC, order_NC, sums_NC, axis=1)
-        return scores_NC
-
-
-SetScore = LeastAmbiguous | Adaptive
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ConformalSets:
-    """Prediction sets of labels with a coverage guarantee, from the nonconformity of held-out rows."""
+    """Prediction sets of labels with a coverage guarantee, from the nonconformity of held-out rows.
 
-    held_out_M: FloatArray  # scores of the true labels of held-out rows, in rising order
-    score: SetScore = field(default_factory=LeastAmbiguous)  # nonconformity
+    Nonconformity is ``1 - p``, which gives the smallest sets on average (LAC). Source: Sadinle, Lei and Wasserman
+    (2019), "Least ambiguous set-valued classifiers with bounded error levels", arXiv:1609.00451.
+    """
 
-    @classmethod
-    def fit(cls, probabilities_MC: ArrayLike, labels_M: ArrayLike, score: SetScore | None = None) -> "ConformalSets":
-        """Fit to held-out rows, calibrated as later rows will be; the score is `LeastAmbiguous` when None."""
-        probabilities = class_probabilities(probabilities_MC)
-        labels = class_indices(labels_M, "labels", classes=probabilities.shape[1], rows=len(probabilities))
-        return cls.fit_blocks([(np.arange(len(labels)), probabilities)], labels, score)
+    held_out_M: FloatArray  # nonconformity of the true labels of held-out rows, in rising order
 
     @classmethod
-    def fit_blocks(
-        cls, blocks: Iterable[tuple[IntArray, ArrayLike]], labels_M: ArrayLike, score: SetScore | None = None
-    ) -> "ConformalSets":
+    def fit(cls, probabilities_MC: ArrayLike, labels_M: ArrayLike) -> "ConformalSets":
+        """Fit to held-out rows, calibrated as later rows will be."""
+        return cls.fit_blocks([(np.arange(len(np.asarray(labels_M))), probabilities_MC)], labels_M)
+
+    @classmethod
+    def fit_blocks(cls, blocks: Iterable[tuple[IntArray, ArrayLike]], labels_M: ArrayLike) -> "ConformalSets":
         """Fit to blocks of held-out rows, given as row numbers (B) and probabilities (B, C)."""
-        given, chosen = np.asarray(labels_M), score or LeastAmbiguous()
+        given = np.asarray(labels_M)
         scores_M = np.full(len(given), np.nan)
         for numbers_B, probabilities_BC in blocks:
             stated_BC = class_probabilities(probabilities_BC)
             labels_B = class_indices(given[numbers_B], "labels", classes=stated_BC.shape[1], rows=len(stated_BC))
-            scores_M[numbers_B] = chosen.of_labels(stated_BC)[np.arange(len(labels_B)), labels_B]
-        return cls(_kept(scores_M), chosen)
+            scores_M[numbers_B] = 1.0 - stated_BC[np.arange(len(labels_B)), labels_B]
+        return cls(_kept(scores_M))
 
     def at(self, coverage: float) -> "LabelSets":
         """Return the sets for one coverage."""
-        return LabelSets(self.score, held_out_quantile(self.held_out_M, coverage), coverage)
+        return LabelSets(held_out_quantile(self.held_out_M, coverage), coverage)
 
 
 @dataclass(frozen=True, slots=True)
 class LabelSets:
     """Sets of labels for one coverage, made by `ConformalSets.at`."""
 
-    score: SetScore  # nonconformity
-    threshold: float  # labels up to this score are in the set
+    threshold: float  # labels up to this nonconformity are in the set
     coverage: float  # target share of rows whose set holds the truth
 
     def includes(self, probabilities_NC: ArrayLike, *, never_empty: bool = True) -> BoolArray:
@@ -127,7 +78,7 @@ class LabelSets:
         closely.
         """
         probabilities = class_probabilities(probabilities_NC)
-        included_NC: BoolArray = self.score.of_labels(probabilities) <= self.threshold
+        included_NC: BoolArray = 1.0 - probabilities <= self.threshold
         if never_empty:
             included_NC[np.arange(len(probabilities)), probabilities.argmax(axis=1)] = True
         return included_NC
@@ -157,24 +108,14 @@ def held_out_quantile(scores_M: FloatArray, coverage: float) -> float:
     # Without the allowance, rounding would turn 10 * 0.9 into 10.
     rank = math.ceil((len(scores_M) + 1) * coverage - 1e-9)
     if rank > len(scores_M):
-        needed = math.ceil(coverage / (1 - coverage) - 1e-9)
+        needed, rows = math.ceil(coverage / (1 - coverage) - 1e-9), len(scores_M)
+        parts = 10 ** max(3, len(str(rows)))
+        highest = (rows * parts // (rows + 1)) / parts  # rounded down to three digits or more
         raise InvalidInput(
-            f"coverage: {coverage} cannot be guaranteed from {len(scores_M)} held-out rows, it takes {needed}; ask for "
-            f"less, at most {_highest_coverage(len(scores_M))}, or hold out more rows"
+            f"coverage: {coverage} cannot be guaranteed from {rows} held-out rows, it takes {needed}; ask for less, at "
+            f"most {highest}, or hold out more rows"
         )
     return float(np.sort(scores_M)[rank - 1])
-
-
-def _highest_coverage(rows: int) -> float:
-    """Round the highest coverage that so many held-out rows guarantee down, to three digits or more."""
-    parts = int(10 ** max(3, len(str(rows))))
-    return (rows * parts // (rows + 1)) / parts
-
-
-def coverage_of(included_NC: NDArray[np.bool_], labels_N: ArrayLike) -> float:
-    """Return the share of rows whose set holds the truth."""
-    labels = class_indices(labels_N, "labels", classes=included_NC.shape[1], rows=len(included_NC))
-    return float(included_NC[np.arange(len(labels)), labels].mean())
 
 
 def _kept(scores_M: FloatArray) -> FloatArray:

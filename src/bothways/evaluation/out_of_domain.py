@@ -41,7 +41,7 @@ def out_of_domain_report(
         inside_RG = group_sums(inside_RN, group_of_inside, len(values_G))
         outside_RG = group_sums(outside_RM, group_of_outside, len(values_G))
         return np.column_stack(
-            [_auroc(inside_RG, outside_RG), _aupr(inside_RG, outside_RG), _fpr(inside_RG, outside_RG, KEPT)]
+            [_auroc(inside_RG, outside_RG), _aupr(inside_RG, outside_RG), _fpr(inside_RG, outside_RG)]
         )
 
     value_K = statistic(np.ones((1, len(inside))), np.ones((1, len(outside))))[0]
@@ -49,9 +49,10 @@ def out_of_domain_report(
     for start in range(0, resamples, _CHUNK):
         size = min(_CHUNK, resamples - start)
         # Seeds of their own for each chunk and kind, so that neither repeats the other's draws.
+        seeds = np.random.SeedSequence([seed, start]).generate_state(2).tolist()
         counts = [
             np.concatenate(list(resampled_counts(rows, resamples=size, seed=each)))
-            for rows, each in zip((len(inside), len(outside)), _seeds(seed, start), strict=True)
+            for rows, each in zip((len(inside), len(outside)), seeds, strict=True)
         ]
         values_RK.append(statistic(*counts))
     fewer = min(len(inside), len(outside))
@@ -75,19 +76,13 @@ def out_of_domain_report(
 
 def auroc(inside_N: ArrayLike, outside_M: ArrayLike) -> float:
     """Return the area under the ROC curve."""
-    return float(_auroc(*_counts(inside_N, outside_M))[0])
-
-
-def aupr(inside_N: ArrayLike, outside_M: ArrayLike) -> float:
-    """Return the average precision of out-of-domain over the recalls that the scores reach."""
-    return float(_aupr(*_counts(inside_N, outside_M))[0])
-
-
-def fpr_at(inside_N: ArrayLike, outside_M: ArrayLike, in_domain_share: float = KEPT) -> float:
-    """Return the share of out-of-domain rows that pass at the threshold that keeps this share of the others."""
-    if not 0 < in_domain_share <= 1:
-        raise InvalidInput(f"in_domain_share: expected a share above 0 and up to 1, got {in_domain_share}")
-    return float(_fpr(*_counts(inside_N, outside_M), in_domain_share)[0])
+    inside, outside = _scores(inside_N, outside_M)
+    values_G, group_N = np.unique(np.concatenate([inside, outside]), return_inverse=True)
+    counts = (
+        np.bincount(groups, minlength=len(values_G)).astype(np.float64)[None]
+        for groups in (group_N[: len(inside)], group_N[len(inside) :])
+    )
+    return float(_auroc(*counts)[0])
 
 
 def out_of_domain_threshold(inside_N: ArrayLike, in_domain_share: float = KEPT) -> float:
@@ -118,17 +113,6 @@ def _scores(inside_N: ArrayLike, outside_M: ArrayLike) -> tuple[FloatArray, Floa
     return inside, real_array(outside_M, "scores outside", dimensions=1)
 
 
-def _counts(inside_N: ArrayLike, outside_M: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Count the rows of each kind at each of the different scores, in rising order: (1, G) each."""
-    inside, outside = _scores(inside_N, outside_M)
-    values_G, group_N = np.unique(np.concatenate([inside, outside]), return_inverse=True)
-    counts = [
-        np.bincount(groups, minlength=len(values_G)).astype(np.float64)[None]
-        for groups in (group_N[: len(inside)], group_N[len(inside) :])
-    ]
-    return counts[0], counts[1]
-
-
 def _auroc(inside_RG: FloatArray, outside_RG: FloatArray) -> FloatArray:
     below_RG = inside_RG.cumsum(axis=1) - inside_RG / 2
     area_R: FloatArray = (outside_RG * below_RG).sum(axis=1) / inside_RG.sum(axis=1) / outside_RG.sum(axis=1)
@@ -143,16 +127,11 @@ def _aupr(inside_RG: FloatArray, outside_RG: FloatArray) -> FloatArray:
     return average_R
 
 
-def _fpr(inside_RG: FloatArray, outside_RG: FloatArray, in_domain_share: float) -> FloatArray:
+def _fpr(inside_RG: FloatArray, outside_RG: FloatArray) -> FloatArray:
     inside_sums_RG = inside_RG.cumsum(axis=1)
     # Counts are whole numbers; the allowance is for the product.
-    reached_RG = inside_sums_RG >= in_domain_share * inside_sums_RG[:, -1:] - 1e-9
+    reached_RG = inside_sums_RG >= KEPT * inside_sums_RG[:, -1:] - 1e-9
     first_R = reached_RG.argmax(axis=1)
     passed_RG = outside_RG.cumsum(axis=1)
     share_R: FloatArray = passed_RG[np.arange(len(first_R)), first_R] / passed_RG[:, -1]
     return share_R
-
-
-def _seeds(seed: int, start: int) -> tuple[int, int]:
-    first, second = np.random.SeedSequence([seed, start]).generate_state(2)
-    return int(first), int(second)

@@ -76,13 +76,6 @@ def expected_calibration_error(bins: Sequence[ReliabilityBin]) -> float:
     return sum(each.count * abs(each.accuracy - each.confidence) for each in bins) / rows
 
 
-def maximum_calibration_error(bins: Sequence[ReliabilityBin]) -> float:
-    """Return the MCE: the greatest ``|accuracy - confidence|`` of any bin; from 0 to 1."""
-    if not bins:
-        raise InvalidInput("bins: expected at least one reliability bin, got none")
-    return max(abs(each.accuracy - each.confidence) for each in bins)
-
-
 def calibration_noise(confidence_N: ArrayLike, bins: int = BINS) -> float:
     """Return the mean ECE of perfectly calibrated probabilities on so many rows.
 
@@ -104,82 +97,55 @@ def sweep_calibration_error(confidence_N: ArrayLike, correct_N: ArrayLike) -> fl
     least biased. Source: Roelofs et al. (2022), "Mitigating bias in calibration error estimation", arXiv:2012.08668.
     """
     confidence, correct = _outcomes(confidence_N, correct_N)
-    bin_N = equal_mass_bins(confidence, _Ranked.of(confidence, correct).rising_bins())
+    bin_N = equal_mass_bins(confidence, _rising_bins(confidence, correct))
     return float(np.abs(np.bincount(bin_N, weights=correct - confidence)).sum() / len(confidence))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Ranked:
-    """Rows by rising confidence, prepared so that the accuracy of any bin takes constant time.
+def _rising_bins(confidence_N: FloatArray, correct_N: FloatArray) -> int:
+    """Return the largest number of bins up to which the accuracy never falls from bin to bin.
 
-    Shape letters: G confidences, F falls, A bins asked about, R = N + 1 ranks and their end.
+    A fall is a confidence that came true less often than the one below it. Two neighbouring bins can fall only if a
+    fall lies in them, so it is enough to look at both ends of the bin that holds each; as many bins as rows show every
+    fall.
+
+    Shape letters: G confidences, F falls, A numbers of bins, R = N + 1 ranks and their end.
     """
+    rows, order_N = len(confidence_N), np.argsort(confidence_N)
+    sorted_N = confidence_N[order_N]
+    first_N = np.searchsorted(sorted_N, sorted_N, side="left").astype(
+        np.int64
+    )  # the lowest rank of the same confidence
+    starts_G = np.append(np.unique(first_N), rows)
+    next_R = starts_G[np.searchsorted(starts_G, np.arange(rows + 1))]  # the first rank at which a confidence begins
+    hits_R = np.concatenate([[0], correct_N[order_N].astype(np.int64).cumsum()])  # rows below each rank that came true
+    hits_G, rows_G = np.diff(hits_R[starts_G]), np.diff(starts_G)
+    falls_F = starts_G[1:-1][hits_G[:-1] * rows_G[1:] > hits_G[1:] * rows_G[:-1]]
+    if not len(falls_F):
+        return rows
 
-    first_N: IntArray  # for each rank, the lowest rank of the same confidence
-    next_R: IntArray  # the first rank from each on at which a confidence begins; N behind the last
-    hits_R: IntArray  # rows below each rank that came true
-
-    @classmethod
-    def of(cls, confidence_N: FloatArray, correct_N: FloatArray) -> "_Ranked":
-        order_N = np.argsort(confidence_N)
-        sorted_N = confidence_N[order_N]
-        edges_R = np.append(np.searchsorted(sorted_N, sorted_N, side="left"), len(order_N)).astype(np.int64)
-        starts_G = np.unique(edges_R)
-        next_R = starts_G[np.searchsorted(starts_G, np.arange(len(edges_R)))]
-        hits_R = np.concatenate([[0], correct_N[order_N].astype(np.int64).cumsum()])
-        return cls(edges_R[:-1], next_R, hits_R)
-
-    def rising_bins(self) -> int:
-        """Return the largest number of bins up to which the accuracy never falls from bin to bin.
-
-        A fall is a confidence that came true less often than the one below it. Two bins that are neighbours can fall
-        only if a fall lies in them, so it is enough to look at both ends of the bin that holds the first row of each;
-        where there are fewer bins than falls, at all bins. As many bins as rows show every fall.
-        """
-        falls_F = self._falls()
-        if not len(falls_F):
-            return len(self.first_N)
-        for bins in range(2, len(falls_F) + 1):
-            if self._falls_into(np.arange(1, bins), np.int64(bins)).any():
-                return bins - 1
-        low = len(falls_F) + 1
-        while True:
-            # Up to twice as many as before, so that not many are looked at in vain.
-            bins_A1 = np.arange(low, low + max(1, min(low, _BLOCK_CELLS // len(falls_F))))[:, None]
-            number_AF = falls_F * bins_A1 // len(self.first_N)
-            falling_AF = self._falls_into(number_AF, bins_A1) | self._falls_into(number_AF + 1, bins_A1)
-            falling_A = falling_AF.any(axis=1)
-            if falling_A.any():
-                return low + int(falling_A.argmax()) - 1
-            low += len(bins_A1)
-
-    def _falls(self) -> IntArray:
-        """Return the ranks (F) at which a confidence begins that came true less often than the one below it."""
-        starts_G = np.unique(self.first_N)
-        ends_G = np.append(starts_G[1:], len(self.first_N))
-        hits_G, rows_G = self.hits_R[ends_G] - self.hits_R[starts_G], ends_G - starts_G
-        falls_F: IntArray = starts_G[1:][hits_G[:-1] * rows_G[1:] > hits_G[1:] * rows_G[:-1]]
-        return falls_F
-
-    def _falls_into(self, number_A: IntArray, bins_A: IntArray | np.int64) -> BoolArray:
-        """Test whether the accuracy falls from the bin below to the bin of this number, among so many bins.
-
-        An empty bin stands for the next one with rows. Accuracy falls neither into the first bin nor behind the last.
-        """
-        rows = len(self.first_N)
-        border_A = self._start(number_A, bins_A)
-        below_A = self.first_N[np.maximum(border_A - 1, 0)] * bins_A // rows
-        above_A = np.minimum(border_A, rows - 1) * bins_A // rows
-        low_A, high_A = self._start(below_A, bins_A), self._start(above_A + 1, bins_A)
-        hits_below_A = self.hits_R[border_A] - self.hits_R[low_A]
-        hits_above_A = self.hits_R[high_A] - self.hits_R[border_A]
-        falling_A: BoolArray = hits_below_A * (high_A - border_A) > hits_above_A * (border_A - low_A)
-        return falling_A
-
-    def _start(self, number_A: IntArray, bins_A: IntArray | np.int64) -> IntArray:
+    def start(number_AF: IntArray, bins_A1: IntArray) -> IntArray:
         """Return the rank at which the bin of this number, or the next one with rows, starts; N behind the last."""
-        start_A: IntArray = self.next_R[-(-number_A * len(self.first_N) // bins_A)]
-        return start_A
+        start_AF: IntArray = next_R[-(-number_AF * rows // bins_A1)]
+        return start_AF
+
+    def falling(number_AF: IntArray, bins_A1: IntArray) -> BoolArray:
+        """Test whether the accuracy falls into the bin of this number from the one below."""
+        border_AF = start(number_AF, bins_A1)
+        low_AF = start(first_N[np.maximum(border_AF - 1, 0)] * bins_A1 // rows, bins_A1)
+        high_AF = start(np.minimum(border_AF, rows - 1) * bins_A1 // rows + 1, bins_A1)
+        below_AF, above_AF = hits_R[border_AF] - hits_R[low_AF], hits_R[high_AF] - hits_R[border_AF]
+        falling_AF: BoolArray = below_AF * (high_AF - border_AF) > above_AF * (border_AF - low_AF)
+        return falling_AF
+
+    low = 2
+    while True:
+        # Up to twice as many as before, so that not many are looked at in vain.
+        bins_A1 = np.arange(low, low + max(1, min(low, _BLOCK_CELLS // len(falls_F))))[:, None]
+        number_AF = falls_F * bins_A1 // rows
+        falling_A = (falling(number_AF, bins_A1) | falling(number_AF + 1, bins_A1)).any(axis=1)
+        if falling_A.any():
+            return low + int(falling_A.argmax()) - 1
+        low += len(bins_A1)
 
 
 def calibration_error_interval(gap_B: FloatArray, gaps_RB: FloatArray, level: float = LEVEL) -> Interval:

@@ -3,7 +3,6 @@
 Shape letters: N texts, R bootstrap resamples.
 """
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,13 +19,6 @@ class TokenLosses:
     losses_N: FloatArray  # negative log-probabilities of the tokens, in nats
     right_N: FloatArray  # tokens that were predicted right
     tokens_N: FloatArray  # masked tokens; at least one in all
-
-
-def masked_lm_metrics(losses: TokenLosses) -> dict[str, float]:
-    """Return ``loss`` (mean over the tokens), ``perplexity`` (its exponential) and ``accuracy``."""
-    tokens = losses.tokens_N.sum()
-    loss = float(losses.losses_N.sum() / tokens)
-    return {"loss": loss, "perplexity": math.exp(loss), "accuracy": float(losses.right_N.sum() / tokens)}
 
 
 def token_outcomes(losses: TokenLosses) -> Outcomes:

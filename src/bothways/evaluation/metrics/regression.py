@@ -52,18 +52,6 @@ def mean_squared_error(truth_N: ArrayLike, predicted_N: ArrayLike) -> float:
     return float(((truth - predicted) ** 2).mean())
 
 
-def mean_absolute_error(truth_N: ArrayLike, predicted_N: ArrayLike) -> float:
-    """Return the mean absolute difference, in units of the truth."""
-    truth, predicted = paired_vectors(truth_N, predicted_N)
-    return float(np.abs(truth - predicted).mean())
-
-
-def pearson(truth_N: ArrayLike, predicted_N: ArrayLike) -> float:
-    """Return Pearson's linear correlation, -1 to 1; 0.0 if either vector is constant."""
-    truth, predicted = paired_vectors(truth_N, predicted_N)
-    return float(weighted_pearson(truth, predicted, np.ones((1, len(truth))))[0])
-
-
 def spearman(truth_N: ArrayLike, predicted_N: ArrayLike) -> float:
     """Return Spearman's rank correlation, -1 to 1, ties at their average rank; 0.0 if either vector is constant."""
     truth, predicted = paired_vectors(truth_N, predicted_N)

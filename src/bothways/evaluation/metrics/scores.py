@@ -13,7 +13,6 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bothways.errors import InvalidInput
 from bothways.evaluation.inputs import (
     BoolArray,
     FloatArray,
@@ -53,16 +52,6 @@ class ClassCounts:
     hits: FloatArray  # rows (..., C) whose true and predicted class are both this one (true positives)
     truth: FloatArray  # rows (..., C) of this true class
     predicted: FloatArray  # rows (..., C) predicted as this class
-
-    @classmethod
-    def from_confusion(cls, confusion_CC: ArrayLike) -> Self:
-        """Count from a confusion matrix, true classes in rows."""
-        confusion = np.asarray(confusion_CC, dtype=np.float64)
-        if confusion.ndim != 2 or confusion.shape[0] != confusion.shape[1]:
-            raise InvalidInput(f"confusion: expected a square matrix, got the shape {confusion.shape}")
-        if not (confusion >= 0).all() or not 0 < confusion.sum() < np.inf:
-            raise InvalidInput("confusion: expected counts of at least one row, got none or values below 0")
-        return cls(np.diagonal(confusion).copy(), confusion.sum(axis=1), confusion.sum(axis=0))
 
     @classmethod
     def of(cls, truth_N: IntArray, predicted_N: IntArray, classes: int) -> Self:
@@ -201,42 +190,11 @@ def label_nll(truth_NC: BoolArray, probabilities_NC: FloatArray) -> FloatArray:
     return nll_NC
 
 
-def brier_score(truth_N: ArrayLike, probabilities_NC: ArrayLike) -> float:
-    """Return the mean Brier score in Brier's (1950) sum form: ``mean_i sum_c (p_ic - [y_i = c])**2``, from 0 to 2.
-
-    For two classes this is twice the score of the positive class alone.
-    """
-    probabilities = class_probabilities(probabilities_NC)
-    truth = class_indices(truth_N, "truth", classes=probabilities.shape[1], rows=len(probabilities))
-    return float(brier_per_row(truth, probabilities).mean())
-
-
 def negative_log_likelihood(truth_N: ArrayLike, probabilities_NC: ArrayLike) -> float:
     """Return the mean negative log likelihood of the true class, in nats; it is always finite."""
     probabilities = class_probabilities(probabilities_NC)
     truth = class_indices(truth_N, "truth", classes=probabilities.shape[1], rows=len(probabilities))
     return float(nll_per_row(truth, probabilities).mean())
-
-
-def subset_accuracy(truth_NC: ArrayLike, predicted_NC: ArrayLike) -> float:
-    """Return the share of rows whose set of labels was predicted exactly."""
-    predicted = label_matrix(predicted_NC, "predicted")
-    truth = label_matrix(truth_NC, "truth", shape=predicted.shape)
-    return float((truth == predicted).all(axis=1).mean())
-
-
-def hamming_loss(truth_NC: ArrayLike, predicted_NC: ArrayLike) -> float:
-    """Return the share of wrong (row, label) decisions."""
-    predicted = label_matrix(predicted_NC, "predicted")
-    truth = label_matrix(truth_NC, "truth", shape=predicted.shape)
-    return float((truth != predicted).mean())
-
-
-def multi_label_brier_score(truth_NC: ArrayLike, probabilities_NC: ArrayLike) -> float:
-    """Return the mean squared error of the probability over all (row, label) decisions, from 0 to 1."""
-    probabilities = probability_array(probabilities_NC, "probabilities", dimensions=2)
-    truth = label_matrix(truth_NC, "truth", shape=probabilities.shape)
-    return float(((probabilities - truth) ** 2).mean())
 
 
 def multi_label_nll(truth_NC: ArrayLike, probabilities_NC: ArrayLike) -> float:
