@@ -7,20 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mapie.classification import SplitConformalClassifier
-from mapie.conformity_scores import APSConformityScore, LACConformityScore
+from mapie.conformity_scores import LACConformityScore
 from mapie.regression import SplitConformalRegressor
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 from bothways.errors import InvalidInput
-from bothways.evaluation.coverage import (
-    MOST_KEPT,
-    Adaptive,
-    ConformalInterval,
-    ConformalSets,
-    LeastAmbiguous,
-    coverage_of,
-    held_out_quantile,
-)
+from bothways.evaluation.coverage import MOST_KEPT, ConformalInterval, ConformalSets, held_out_quantile
 from bothways.evaluation.temperature import softmax
 
 
@@ -60,13 +52,6 @@ class Predicted(RegressorMixin, BaseEstimator):
         return X[:, 0]
 
 
-class NoChance(np.random.RandomState):
-    """Leaves the random part of MAPIE's adaptive scores out."""
-
-    def uniform(self, low=0.0, high=1.0, size=None):  # noqa: ARG002
-        return np.zeros(size)
-
-
 def drawn(rows, classes, seed):
     random = np.random.default_rng(seed)
     stated_NC = softmax(random.normal(0, 2, (rows, classes)))
@@ -75,28 +60,14 @@ def drawn(rows, classes, seed):
 
 
 @pytest.mark.parametrize("coverage", [0.5, 0.8, 0.9, 0.95])
-@pytest.mark.parametrize(
-    ("score", "theirs", "arguments"),
-    [
-        (LeastAmbiguous(), LACConformityScore, {}),
-        (Adaptive(), APSConformityScore, {"include_last_label": False}),
-    ],
-)
-def test_the_sets_are_those_of_mapie(score, theirs, arguments, coverage):
+def test_the_sets_are_those_of_mapie(coverage):
     held_MC, held_M = drawn(300, 6, 0)
     asked_NC, _ = drawn(500, 6, 1)
-    peer = SplitConformalClassifier(
-        Stated(6),
-        confidence_level=coverage,
-        conformity_score=theirs(),
-        prefit=True,
-        random_state=NoChance(0),
-    )
+    score = LACConformityScore()
+    peer = SplitConformalClassifier(Stated(6), confidence_level=coverage, conformity_score=score, prefit=True)
     peer.conformalize(held_MC, held_M)
-    _, expected_NC1 = peer.predict_set(asked_NC, conformity_score_params=arguments)
-    sets = ConformalSets.fit(held_MC, held_M, score)
-    # MAPIE's adaptive sets always have a label, the others may be empty.
-    found_NC = sets.at(coverage).includes(asked_NC, never_empty=isinstance(score, Adaptive))
+    _, expected_NC1 = peer.predict_set(asked_NC)
+    found_NC = ConformalSets.fit(held_MC, held_M).at(coverage).includes(asked_NC, never_empty=False)
     np.testing.assert_array_equal(found_NC, expected_NC1[:, :, 0])
 
 
@@ -114,47 +85,27 @@ def test_the_intervals_are_those_of_mapie(coverage):
     np.testing.assert_allclose(expected[0, :, 0], [1.5 - half, 1.5 + half])
 
 
-@pytest.mark.parametrize("score", [LeastAmbiguous(), Adaptive(), Adaptive(penalty=0.05, free=2)])
 @pytest.mark.parametrize("coverage", [0.6, 0.9])
-def test_the_promise_is_kept_on_average_by_a_model_that_knows_too_little(score, coverage):
+def test_the_guarantee_is_kept_on_average_by_a_model_that_knows_too_little(coverage):
     found = []
     for seed in range(60):
         stated_NC, truth_N = drawn(1_100, 5, seed)
-        # Far too sure of itself, so its own probabilities promise nothing.
+        # Far too sure of itself, so its own probabilities guarantee nothing.
         stated_NC = softmax(np.log(stated_NC) * 3)
-        sets = ConformalSets.fit(stated_NC[:100], truth_N[:100], score)
-        found.append(coverage_of(sets.at(coverage).includes(stated_NC[100:], never_empty=False), truth_N[100:]))
-    # Theory: from the promise to 1 / 101 above it; three standard errors of 60 draws of 100 held-out rows.
+        sets = ConformalSets.fit(stated_NC[:100], truth_N[:100]).at(coverage)
+        found.append(sets.includes(stated_NC[100:], never_empty=False)[np.arange(1_000), truth_N[100:]].mean())
+    # Theory: from the coverage to 1 / 101 above it; three standard errors of 60 draws of 100 held-out rows.
     noise = 3 * np.sqrt(coverage * (1 - coverage) / 100 / 60)
     assert coverage - noise <= np.mean(found) <= coverage + 1 / 101 + noise
-
-
-def test_least_ambiguous_sets_are_smaller_and_adaptive_ones_grow_with_doubt():
-    stated_NC, truth_N = drawn(4_000, 8, 0)
-    sizes = {}
-    for score in (LeastAmbiguous(), Adaptive()):
-        sets = ConformalSets.fit(stated_NC[:2_000], truth_N[:2_000], score)
-        sizes[score] = sets.at(0.9).includes(stated_NC[2_000:]).sum(1)
-    assert sizes[LeastAmbiguous()].mean() < sizes[Adaptive()].mean()
-    unsure_N = stated_NC[2_000:].max(1) < 0.4
-    assert sizes[Adaptive()][unsure_N].mean() > sizes[LeastAmbiguous()][unsure_N].mean()
-
-
-def test_a_penalty_keeps_the_tail_out():
-    stated_NC, truth_N = drawn(4_000, 30, 0)
-    sets = [ConformalSets.fit(stated_NC, truth_N, Adaptive(penalty, 3)) for penalty in (0.0, 0.1)]
-    largest = [each.at(0.9).includes(stated_NC).sum(1).max() for each in sets]
-    assert largest[1] < largest[0]
 
 
 @given(st.integers(0, 2**16), st.floats(0.05, 0.9), st.floats(0.0, 0.09))
 def test_a_higher_promise_never_drops_a_label_and_no_set_is_empty(seed, coverage, more):
     stated_NC, truth_N = drawn(120, 4, seed)
-    for score in (LeastAmbiguous(), Adaptive(0.01)):
-        sets = ConformalSets.fit(stated_NC, truth_N, score)
-        lower, higher = (sets.at(each).includes(stated_NC) for each in (coverage, coverage + more))
-        assert (lower <= higher).all()
-        assert lower[np.arange(120), stated_NC.argmax(1)].all()
+    sets = ConformalSets.fit(stated_NC, truth_N)
+    lower, higher = (sets.at(each).includes(stated_NC) for each in (coverage, coverage + more))
+    assert (lower <= higher).all()
+    assert lower[np.arange(120), stated_NC.argmax(1)].all()
 
 
 def test_the_quantile_counts_the_new_row_and_rounding_adds_none():
@@ -190,9 +141,3 @@ def test_more_rows_than_are_kept_give_nearly_the_same_quantile():
     interval = ConformalInterval.fit(errors, np.zeros_like(errors))
     assert len(interval.held_out_M) == MOST_KEPT
     assert interval.half_width(0.9) == pytest.approx(np.quantile(np.abs(errors), 0.9), rel=0.03)
-
-
-@pytest.mark.parametrize("values", [{"penalty": -1.0}, {"penalty": float("inf")}, {"free": -1}])
-def test_adaptive_sets_refuse_what_is_below_0(values):
-    with pytest.raises(InvalidInput):
-        Adaptive(**values)

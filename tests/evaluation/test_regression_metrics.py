@@ -9,9 +9,13 @@ from hypothesis import strategies as st
 
 from bothways.errors import InvalidInput
 from bothways.evaluation.metrics import regression
-from bothways.evaluation.metrics.regression import mean_absolute_error, mean_squared_error, pearson, r2, spearman
+from bothways.evaluation.metrics.regression import mean_squared_error, r2, spearman, weighted_pearson
 
 NUMBERS = st.floats(-1e6, 1e6).map(lambda number: round(number, 3))
+
+
+def pearson(truth, predicted):
+    return weighted_pearson(np.asarray(truth), np.asarray(predicted), np.ones((1, len(truth))))[0]
 
 
 def random_pair(case):
@@ -29,9 +33,6 @@ def random_pair(case):
 def test_metrics_equal_the_oracles(case):
     truth, predicted = random_pair(case)
     assert mean_squared_error(truth, predicted) == pytest.approx(oracle.mean_squared_error(truth, predicted), abs=1e-12)
-    assert mean_absolute_error(truth, predicted) == pytest.approx(
-        oracle.mean_absolute_error(truth, predicted), abs=1e-12
-    )
     assert r2(truth, predicted) == pytest.approx(oracle.r2_score(truth, predicted), abs=1e-12)
     assert pearson(truth, predicted) == pytest.approx(scipy.stats.pearsonr(truth, predicted)[0], abs=1e-12)
     assert spearman(truth, predicted) == pytest.approx(scipy.stats.spearmanr(truth, predicted)[0], abs=1e-12)
@@ -41,7 +42,7 @@ def test_a_resample_is_worth_what_its_rows_are_worth():
     truth, predicted = random_pair("ties")
     counts_RN = np.random.default_rng(1).integers(0, 4, (5, len(truth))).astype(float)
     for weighted, plain in (
-        (regression.weighted_pearson, pearson),
+        (weighted_pearson, pearson),
         (regression.weighted_spearman, spearman),
         (regression.weighted_r2, r2),
     ):
@@ -79,7 +80,7 @@ def test_correlations_stay_in_range_and_ignore_the_order_of_rows(rows, random):
         assert metric is r2 or value >= -1
 
 
-@pytest.mark.parametrize("metric", [mean_squared_error, mean_absolute_error, pearson, spearman, r2])
+@pytest.mark.parametrize("metric", [mean_squared_error, spearman, r2])
 def test_unusable_input_is_refused(metric):
     with pytest.raises(InvalidInput, match="none empty"):
         metric([], [])
