@@ -197,7 +197,8 @@ class Ours:
         """Train one pass; ``batch`` is not read, for batches go by tokens here."""
         import torch
 
-        from bothways.objectives import Masker, Masking, PretrainingObjective
+        from bothways.objectives.masking import Masker, Masking
+        from bothways.objectives.pretraining import PretrainingObjective
         from bothways.training.loop import train
         from bothways.training.options import TrainingOptions
 
@@ -224,7 +225,8 @@ def _our_model(work: Work, seed: int) -> tuple[Any, Any]:
     from bothways import load
     from bothways.encoder.heads import ScoreHead
     from bothways.families import FAMILIES
-    from bothways.objectives import MaskedLM, ReplacedTokens, SharedEmbeddings
+    from bothways.objectives.masked_lm import MaskedLM
+    from bothways.objectives.replaced_tokens import ReplacedTokens, SharedEmbeddings
     from bothways.pretraining.models import masked_lm_head, new_model
 
     tokenizer = load(minilm_folder()).tokenizer

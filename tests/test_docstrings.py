@@ -47,6 +47,22 @@ def test_docstrings_begin_with_what_a_thing_is_or_does():
     assert found == []
 
 
+def test_public_methods_have_a_docstring_where_they_are_declared():
+    documented = {"forward", "reset_parameters", "readable", "readinto", "seek", "seekable", "tell"}  # by torch and io
+    bare = []
+    for path, tree in _trees():
+        for owner in (node for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")):
+            # Attributes of the class, in its own docstring.
+            described = re.findall(r"^    (\w+): |``(\w+)``", ast.get_docstring(owner) or "", re.MULTILINE)
+            documented |= {name for names in described for name in names}
+            for each in owner.body:
+                if isinstance(each, ast.FunctionDef) and not each.name.startswith("_"):
+                    bare.append((each.name, f"{path}: {owner.name}.{each.name}"))
+                    documented |= {each.name} if ast.get_docstring(each) else set()
+    assert len(bare) > 1000
+    assert [where for name, where in bare if name not in documented] == []
+
+
 @pytest.mark.parametrize("docstring", ["What a model is.", "Whether it is.", "Of each text its words.", "How it goes."])
 def test_an_inverted_docstring_is_found(docstring):
     assert INVERTED.match(docstring)

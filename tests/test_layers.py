@@ -213,11 +213,11 @@ def test_imports_go_downward():
 
 
 def test_gatherers_name_what_they_import():
-    from bothways import checkpoints, data, encoder, inference, judging, objectives, retrieval, tasks, text
+    from bothways import checkpoints, data, encoder, inference, judging, retrieval, tasks, text
     from bothways.compose.opening import COMPOSED
     from bothways.tasks.registry import SPECS
 
-    for package in (checkpoints, data, encoder, inference, judging, objectives, retrieval, tasks, text):
+    for package in (checkpoints, data, encoder, inference, judging, retrieval, tasks, text):
         assert set(package._HOMES) == set(package.__all__)
         assert all(home.startswith(f"{package.__name__}.") for home in package._HOMES.values())
     assert all(home.startswith("bothways.compose.") for home in COMPOSED.values())

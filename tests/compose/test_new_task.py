@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from bothways import Ensemble, MultiTask, TaggingData, TaskData, open_trained
-from bothways.checkpoints.labels import label_settings
-from bothways.checkpoints.schema import Stored
+from bothways.checkpoints.schema import Stored, label_settings
 from bothways.confidence.confidence import Confidence
 from bothways.confidence.files import stored_temperature
 from bothways.data import read_examples, read_rows, text_at

@@ -7,7 +7,9 @@ import torch
 from bothways.data.windows import WindowStore
 from bothways.families import FAMILIES
 from bothways.families.weight_map import read_weights
-from bothways.objectives import Masker, Masking, PretrainingObjective, TextWindows
+from bothways.objectives.masking import Masker, Masking
+from bothways.objectives.pretraining import PretrainingObjective
+from bothways.objectives.sequences import TextWindows
 from bothways.tasks import FillMask, TextClassifier
 from contract_cases import tiny_settings
 from tiny_models import TINY, padded, scramble, write_checkpoint, write_tokenizer

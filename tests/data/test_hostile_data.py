@@ -18,7 +18,7 @@ from bothways.data import (
     read_rows,
     read_texts,
 )
-from bothways.data.row import check_columns
+from bothways.data.columns import check_columns
 from bothways.errors import InvalidInput
 from bothways.tasks.columns import PairColumns, TextColumns, batch_of, input_of
 from bothways.tasks.multiple_choice.spec import MULTIPLE_CHOICE
@@ -42,7 +42,7 @@ def refusal(source, **options):
 
 @pytest.mark.parametrize("kind", ["jsonl", "json", "csv", "tsv", "txt", "conll"])
 def test_blank_lines_without_end_are_refused(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(lines, "MOST_BLANK_LINES", 1_000)
+    monkeypatch.setattr(lines, "MAX_BLANK_LINES", 1_000)
     path = tmp_path / f"a.{kind}.gz"
     path.write_bytes(gzip.compress(b"\n" * 1_001))
     assert "1,000 lines" in refusal(path)

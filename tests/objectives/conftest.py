@@ -3,7 +3,7 @@
 import pytest
 from corpora import random_documents, tiny_tokenizer, write_corpus
 
-from bothways.objectives import CorpusPieces
+from bothways.objectives.corpus import CorpusPieces
 
 
 @pytest.fixture(scope="module")

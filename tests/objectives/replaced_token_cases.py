@@ -6,15 +6,9 @@ import torch
 from bothways.encoder import Encoder
 from bothways.encoder.heads import new_head
 from bothways.families import FAMILIES
-from bothways.objectives import (
-    DisentangledEmbeddings,
-    Masker,
-    Masking,
-    OwnEmbeddings,
-    PretrainingObjective,
-    ReplacedTokens,
-    SharedEmbeddings,
-)
+from bothways.objectives.masking import Masker, Masking
+from bothways.objectives.pretraining import PretrainingObjective
+from bothways.objectives.replaced_tokens import DisentangledEmbeddings, OwnEmbeddings, ReplacedTokens, SharedEmbeddings
 from bothways.training.options import TrainingOptions
 from tiny_models import TINY
 

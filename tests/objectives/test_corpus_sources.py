@@ -9,14 +9,8 @@ from corpora import flat, random_documents, tiny_tokenizer, write_corpus
 
 from bothways.data.shards import TokenCorpus
 from bothways.errors import InvalidInput
-from bothways.objectives import (
-    CorpusPieces,
-    EitherDocument,
-    NextSentence,
-    PiecesAndSentences,
-    SegmentPairs,
-    SentenceOrder,
-)
+from bothways.objectives.corpus import CorpusPieces, PiecesAndSentences
+from bothways.objectives.segments import EitherDocument, NextSentence, SegmentPairs, SentenceOrder
 from bothways.text import Frame, TextTokenizer, recipes
 from bothways.text.training import train_tokenizer, write_trained_tokenizer
 

@@ -8,16 +8,16 @@ from bothways.encoder import Encoder, Recorder
 from bothways.encoder.heads import new_head
 from bothways.errors import InvalidInput
 from bothways.families import FAMILIES
-from bothways.objectives import (
+from bothways.objectives.distillation import (
     AllTokens,
     ChosenTokens,
-    MaskedLM,
     MaskedLMDistillation,
     StateDistillation,
     StateLoss,
     TripleLoss,
+    vector_distance,
 )
-from bothways.objectives.distances import vector_distance
+from bothways.objectives.masked_lm import MaskedLM
 from bothways.objectives.sequences import MaskedBatch
 from bothways.packing import pack
 from tiny_models import TINY, random_ids, scramble

@@ -13,14 +13,14 @@ from replaced_token_cases import (
 
 from bothways.encoder import Encoder
 from bothways.errors import InvalidInput
-from bothways.objectives import (
+from bothways.objectives.pretraining import MASKED
+from bothways.objectives.replaced_tokens import (
+    REPLACED,
     DisentangledEmbeddings,
+    DisentangledTable,
     OwnEmbeddings,
     SharedEmbeddings,
 )
-from bothways.objectives.embedding_sharing import DisentangledTable
-from bothways.objectives.pretraining import MASKED
-from bothways.objectives.replaced_tokens import REPLACED
 from bothways.packing import pack
 from tiny_models import random_ids
 

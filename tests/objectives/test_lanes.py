@@ -12,19 +12,12 @@ from corpora import random_documents, tiny_tokenizer, write_corpus
 
 from bothways.checkpoints import load
 from bothways.errors import InvalidInput
-from bothways.objectives import (
-    CorpusPieces,
-    EitherDocument,
-    NextSentence,
-    Permutation,
-    PermutationLM,
-    Permuter,
-    PretrainingObjective,
-    SegmentPairs,
-)
-from bothways.objectives.lanes import Lanes
+from bothways.objectives.corpus import CorpusPieces
+from bothways.objectives.permutation_lm import Permutation, PermutationLM, Permuter
+from bothways.objectives.pretraining import PretrainingObjective
+from bothways.objectives.segments import EitherDocument, NextSentence, SegmentPairs
 from bothways.objectives.sequences import micro_batches
-from bothways.objectives.streams import PhasedStream, StreamPhase
+from bothways.objectives.streams import Lanes, PhasedStream, StreamPhase
 from tiny_models import write_checkpoint
 
 LENGTH, MEMORY, STEPS = 14, 16, 5

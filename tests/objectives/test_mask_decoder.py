@@ -13,7 +13,10 @@ from bothways.encoder.query_stream import MaskDecoding
 from bothways.encoder.rows import SelectedRows
 from bothways.errors import InvalidInput, UnsupportedConfig
 from bothways.families import FAMILIES
-from bothways.objectives import CorpusPieces, MaskDecoder, MaskedLM, Masker, Masking, PretrainingObjective
+from bothways.objectives.corpus import CorpusPieces
+from bothways.objectives.masked_lm import MaskDecoder, MaskedLM
+from bothways.objectives.masking import Masker, Masking
+from bothways.objectives.pretraining import PretrainingObjective
 from bothways.packing import pack
 from bothways.training.loop import train
 from bothways.training.options import TrainingOptions

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bothways.errors import InvalidInput
-from bothways.objectives import Masker, Masking, NGramMasking, SpanMasking, TokenMasking, WholeWordMasking
+from bothways.objectives.masking import Masker, Masking, NGramMasking, SpanMasking, TokenMasking, WholeWordMasking
 
 UNITS = [TokenMasking(), WholeWordMasking(), SpanMasking(), NGramMasking()]
 MASK, SPECIAL = 4, 5

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from bothways.objectives.order import PassOrder
+from bothways.objectives.streams import PassOrder
 
 # A right order fails by chance once in so many runs of a statistical test; seeds are fixed, so it does so never or
 # always.
@@ -68,6 +68,6 @@ def test_items_know_neither_their_place_nor_their_neighbours_nor_the_pass_before
 
 @pytest.mark.parametrize("rounds", [1, 4])
 def test_the_statistics_tell_a_poor_order_from_a_random_one(rounds, monkeypatch):
-    monkeypatch.setattr("bothways.objectives.order._ROUNDS", rounds)
+    monkeypatch.setattr("bothways.objectives.streams._ROUNDS", rounds)
     counts, *_ = np.histogram2d(np.arange(4096), whole(4096), bins=12)
     assert chisquare(counts.ravel()).pvalue < RARE

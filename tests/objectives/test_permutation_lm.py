@@ -13,18 +13,11 @@ from bothways.encoder import Encoder
 from bothways.encoder.heads import new_head
 from bothways.errors import InvalidInput
 from bothways.families import FAMILIES
-from bothways.objectives import (
-    CorpusPieces,
-    EitherDocument,
-    Masker,
-    Masking,
-    Permutation,
-    PermutationLM,
-    Permuter,
-    PretrainingObjective,
-    SegmentPairs,
-)
-from bothways.objectives.pretraining import PREDICTED, sequence_sums
+from bothways.objectives.corpus import CorpusPieces
+from bothways.objectives.masking import Masker, Masking
+from bothways.objectives.permutation_lm import Permutation, PermutationLM, Permuter
+from bothways.objectives.pretraining import PREDICTED, PretrainingObjective, sequence_sums
+from bothways.objectives.segments import EitherDocument, SegmentPairs
 from bothways.objectives.streams import PhasedStream, StreamPhase
 from bothways.training.loop import train
 from bothways.training.options import TrainingOptions

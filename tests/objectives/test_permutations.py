@@ -6,7 +6,7 @@ from corpora import tiny_tokenizer
 
 from bothways.encoder.query_stream import VISIBLE
 from bothways.errors import InvalidInput
-from bothways.objectives import Permutation, Permuter
+from bothways.objectives.permutation_lm import Permutation, Permuter
 from tiny_models import FIRST_WORD, VOCABULARY
 
 

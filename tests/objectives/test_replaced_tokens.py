@@ -18,14 +18,16 @@ from replaced_token_cases import (
 
 from bothways.checkpoints import load
 from bothways.encoder.rows import SelectedRows
-from bothways.objectives import (
-    CorpusPieces,
+from bothways.objectives.corpus import CorpusPieces
+from bothways.objectives.pretraining import MASKED
+from bothways.objectives.replaced_tokens import (
+    REPLACED,
     OwnEmbeddings,
     ReplacedTokens,
     SharedEmbeddings,
+    corrupt,
+    sample,
 )
-from bothways.objectives.pretraining import MASKED
-from bothways.objectives.replaced_tokens import REPLACED, corrupt, sample
 from bothways.training.loop import train
 from cuda_emulation import emulated_cuda, no_waits
 from everyday import some_of

@@ -9,7 +9,7 @@ from distilling_cases import corpus_of, embedder_teacher, encoder_teacher, maske
 
 from bothways import load
 from bothways.errors import InvalidInput, NotFitted, UnknownModel
-from bothways.objectives import StateLoss
+from bothways.objectives.distillation import StateLoss
 from bothways.pretraining.distiller import Distiller
 from bothways.pretraining.students import Student
 from bothways.pretraining.teachers import EmbedderTeacher, EncoderTeacher, MaskedLMTeacher, open_teacher

@@ -13,9 +13,10 @@ import pytest
 from distilling_cases import corpus_of, embedder_teacher, encoder_teacher, masked_lm_teacher, texts
 from pretraining_cases import tiny
 
+from bothways.pretraining.courses import BatchWarmup
 from bothways.pretraining.distiller import Distiller
 from bothways.pretraining.pretrainer import Pretrainer
-from bothways.pretraining.recipes import RECIPES, BatchWarmup, scaled
+from bothways.pretraining.recipes import RECIPES, scaled
 from bothways.text import TextTokenizer, recipes
 from tiny_models import write_tokenizer
 

@@ -10,9 +10,10 @@ from pretraining_cases import tiny
 from bothways.errors import InvalidInput
 from bothways.interrupts import Interrupts
 from bothways.objectives.streams import BatchGrowth
+from bothways.pretraining.courses import BatchWarmup
 from bothways.pretraining.pretrainer import Pretrainer
-from bothways.pretraining.recipes import RECIPES, BatchWarmup, scaled
-from bothways.training.schedules import LinearDecay, rate_fraction, warmup_updates
+from bothways.pretraining.recipes import RECIPES, scaled
+from bothways.training.options import LinearDecay, rate_fraction, warmup_updates
 
 QUICK = {"batch_size": 8, "show_progress": False, "precision": "float32"}
 

@@ -9,7 +9,7 @@ from bothways.choices import RecipeName, RecipeScale
 from bothways.errors import InvalidInput
 from bothways.families import FAMILIES
 from bothways.families.catalogue import find_published
-from bothways.objectives import TripleLoss
+from bothways.objectives.distillation import TripleLoss
 from bothways.pretraining.recipes import (
     RECIPES,
     PermutationLanguageModelling,

@@ -9,7 +9,10 @@ import torch
 from bothways.errors import InvalidInput, NotFitted, TextsTruncated, TextTooLong
 from bothways.evaluation.metrics.masked_lm import TokenLosses, token_outcomes
 from bothways.evaluation.report import TextsRead
-from bothways.objectives import MaskedLM, Masker, Masking, PretrainingObjective, TextWindows, WholeWordMasking
+from bothways.objectives.masked_lm import MaskedLM
+from bothways.objectives.masking import Masker, Masking, WholeWordMasking
+from bothways.objectives.pretraining import PretrainingObjective
+from bothways.objectives.sequences import TextWindows
 from bothways.packing import unpad
 from bothways.tasks import FillMask
 from everyday import some_of

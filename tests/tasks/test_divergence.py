@@ -11,7 +11,7 @@ import torch
 from answering_cases import questions
 from bothways import MultiTask, TaggingData, TaskData
 from bothways.errors import InvalidInput, NotFitted, TrainingDiverged
-from bothways.objectives import PretrainingObjective
+from bothways.objectives.pretraining import PretrainingObjective
 from bothways.retrieval import SemanticSearch
 from bothways.tasks import FillMask, QuestionAnswerer, SentenceEmbedder, TextClassifier, TextTagger
 from bothways.tasks.columns import TextColumns

@@ -7,7 +7,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from bothways.errors import InvalidInput
 from bothways.inference.queries import refused_tokens
-from bothways.objectives import Masker, Masking, NGramMasking, SpanMasking, WholeWordMasking
+from bothways.objectives.masking import Masker, Masking, NGramMasking, SpanMasking, WholeWordMasking
 from bothways.tasks import FillMask
 from bothways.tasks.masked_lm.masked_text import MaskReader
 from bothways.text import TextTokenizer, recipes

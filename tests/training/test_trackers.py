@@ -7,9 +7,8 @@ from importlib.machinery import ModuleSpec
 import pytest
 
 from bothways.errors import InvalidInput, MissingDependency
-from bothways.training.log import TrainingLog
+from bothways.training.log import TrainingLog, open_tracker
 from bothways.training.options import TrainingOptions
-from bothways.training.trackers import open_tracker
 
 SETTINGS = {"epochs": 3, "seed": 0}
 

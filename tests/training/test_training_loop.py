@@ -13,8 +13,8 @@ from training_toys import Toy, Unvalidated, mlp, settings
 
 from bothways.errors import InvalidInput, OutOfMemory, TrainingDiverged
 from bothways.training.loop import train
+from bothways.training.options import CosineDecay
 from bothways.training.record import EpochValidation, kept_of
-from bothways.training.schedules import CosineDecay
 
 
 def weights_of(toy):

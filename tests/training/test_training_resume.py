@@ -29,7 +29,7 @@ from bothways.errors import (
 from bothways.products import ONEDNN, TORCH, matrix_product
 from bothways.training import loop
 from bothways.training.loop import train
-from bothways.training.schedules import CosineDecay, LinearDecay
+from bothways.training.options import CosineDecay, LinearDecay
 
 FILES = {"checksums.json", "state.json", "weights.safetensors", "optimizer.safetensors", "kept.safetensors"}
 KILL_POINTS = {

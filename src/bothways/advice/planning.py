@@ -12,13 +12,13 @@ from bothways.encoder.config import EncoderConfig
 from bothways.errors import InvalidInput
 from bothways.families.catalogue import count_parts
 from bothways.objectives.vocabulary import rows_of_chunk
+from bothways.pretraining.courses import Phase
 from bothways.pretraining.models import check_lengths, narrowed, published_settings
 from bothways.pretraining.recipes import (
     RECIPES,
     DistilledMaskedLM,
     MaskedLanguageModelling,
     PermutationLanguageModelling,
-    Phase,
     PretrainingTask,
     ReplacedTokenDetection,
     ScaledRecipe,

@@ -56,10 +56,6 @@ class ExportedModel:
         """The graph's file."""
         return self.folder / ONNX_FILE
 
-    def no_weights(self, verb: str) -> InvalidInput:
-        """Return the error of asking an exported model for what takes its weights."""
-        return no_weights(self.name, verb)
-
 
 def no_weights(name: str, verb: str) -> InvalidInput:
     """Return the error of asking an exported model for what takes weights.

@@ -97,19 +97,10 @@ def locate(
         kind = "a file, not a folder" if folder.is_file() else "not there"
         near = did_you_mean_path(folder)
         raise UnknownModel(f"{name!r} should be a model folder, but it is {kind}.{near}")
-    if name in EMBEDDED and revision is None:
-        located = _embedded(name)
-        if located is not None:
-            return located
+    if name in EMBEDDED and revision is None and (carried := _carried(EMBEDDED[name])) is not None:
+        verify_checksums(carried, EMBEDDED[name].checksums)
+        return LocatedModel(carried, name)
     return _from_hub(name, revision, download=download, allow_pickle=allow_pickle)
-
-
-def _embedded(name: str) -> LocatedModel | None:
-    folder = _carried(EMBEDDED[name])
-    if folder is None:
-        return None
-    verify_checksums(folder, EMBEDDED[name].checksums)
-    return LocatedModel(folder, name)
 
 
 def _carried(embedded: Embedded) -> Path | None:

@@ -22,12 +22,7 @@ from bothways.products import has_bfloat16_product
 from bothways.progress import phase
 
 INT8_WEIGHTS = "int8.safetensors"
-_PARTS = {
-    "codes": torch.int8,
-    "scale": torch.float32,
-    "shift": torch.float32,
-    "stretch": torch.float32,
-}
+_PARTS = {"codes": torch.int8, "scale": torch.float32, "shift": torch.float32, "stretch": torch.float32}
 
 
 def int8_tensors(maps: Mapping[str, Int8Weight]) -> dict[str, Tensor]:

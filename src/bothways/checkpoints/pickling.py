@@ -18,9 +18,8 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from bothways.checkpoints.files import fingerprint, read_head_tensors, read_tensors
+from bothways.checkpoints.files import PUT_BACK, Reduced, fingerprint, read_head_tensors, read_tensors
 from bothways.checkpoints.int8 import rounded_weights
-from bothways.checkpoints.values import PUT_BACK, Reduced
 from bothways.devices import pick_device
 from bothways.encoder import Encoder, MaskedLMHead, Pooler, ScoreHead
 from bothways.errors import BothwaysError, CorruptCheckpoint, DeviceMismatch, UnknownModel

@@ -1,4 +1,4 @@
-"""The contents of ``bothways.json``, checked when a stored model is read.
+"""The contents of ``bothways.json`` and the labels of ``config.json``, checked when a stored model is read.
 
 Each reader asks for the kind that it knows: ``StoredTags.of(content)``. All kinds stand on `Stored`, which holds for
 any model. Keys that a kind does not know belong to another kind or to a newer release and stay unread. A null stands
@@ -25,7 +25,7 @@ from bothways.choices import (
     Scheme,
     TargetKind,
 )
-from bothways.errors import CorruptCheckpoint, UnsupportedConfig
+from bothways.errors import CorruptCheckpoint, IncompatibleWeights, UnsupportedConfig
 
 OURS = "bothways.json"
 FORMAT_VERSION = 1
@@ -34,7 +34,7 @@ Extras = Mapping[str, object]
 Thresholds = list[Annotated[float, Field(ge=0, le=1)]]
 
 # Each is a model that is opened, and asked every question.
-MOST_MEMBERS = 100
+MAX_MEMBERS = 100
 
 # A name is that of a file, and an option's value on the command line.
 HEAD_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
@@ -213,8 +213,8 @@ class StoredEnsemble(Stored):
     method: Method = Field(description="'mean', 'vote' or 'stacked'")
     members: list[StoredMember] = Field(
         min_length=2,
-        max_length=MOST_MEMBERS,
-        description=f"a list of 2 to {MOST_MEMBERS} objects, each with a path and a fingerprint",
+        max_length=MAX_MEMBERS,
+        description=f"a list of 2 to {MAX_MEMBERS} objects, each with a path and a fingerprint",
     )
     no_answer_threshold: float | None = Field(default=None, description="a finite number, or null")
     weights: list[float] = Field(default=[], description="a list of finite numbers")
@@ -242,3 +242,46 @@ def damaged(name: str, expected: str, value: object) -> CorruptCheckpoint:
         f"{OURS} must give {name} as {expected}, but it is {value!r:.200}: the file was altered or damaged. "
         "Get the model again from where it came."
     )
+
+
+def label_names(settings: Mapping[str, object], count: int) -> tuple[str, ...]:
+    """Return the names of a head's labels in the order of its scores; ``LABEL_0`` and so on if there are none.
+
+    Raises:
+        CorruptCheckpoint: ``id2label`` is not a map from numbers to names.
+        IncompatibleWeights: It does not name as many labels as the head has scores.
+    """
+    stored = settings.get("id2label")
+    if stored is None:
+        return placeholders(count)
+    names = numbered_names(stored)
+    if len(names) != count:
+        raise IncompatibleWeights(
+            f"config.json names {len(names)} labels in id2label, but the head has {count} scores: they do not belong "
+            "together."
+        )
+    return names
+
+
+def placeholders(count: int) -> tuple[str, ...]:
+    """Return the ecosystem's names of unnamed labels."""
+    return tuple(f"LABEL_{index}" for index in range(count))
+
+
+def numbered_names(stored: object) -> tuple[str, ...]:
+    """Return the names in ``id2label``, ordered by their numbers.
+
+    Raises:
+        CorruptCheckpoint: It is not a map from numbers to names.
+    """
+    if not isinstance(stored, Mapping) or not all(str(key).isdecimal() and len(str(key)) < 10 for key in stored):
+        raise CorruptCheckpoint(f"id2label in config.json must map numbers to labels, but it is {stored!r:.200}.")
+    return tuple(str(stored[key]) for key in sorted(stored, key=int))
+
+
+def label_settings(names: tuple[str, ...]) -> dict[str, object]:
+    """Return the settings of ``config.json`` for labels."""
+    return {
+        "id2label": {str(index): name for index, name in enumerate(names)},
+        "label2id": {name: index for index, name in enumerate(names)},
+    }

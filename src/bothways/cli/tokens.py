@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from bothways.data import Row
-    from bothways.objectives.corruption import MaskedTokens
+    from bothways.objectives.masking import MaskedTokens
     from bothways.text import TextTokenizer, TokenizerSummary
 
 _BLOCK = 1024  # texts that are tokenized at once
@@ -358,7 +358,7 @@ def mask(
     """
     import numpy as np
 
-    from bothways.objectives import MASKED_UNITS, Masker, Masking
+    from bothways.objectives.masking import MASKED_UNITS, Masker, Masking
 
     tokenizer, _ = open_tokenizer(model, revision=revision, download=download)
     (encoded,) = tokenizer.encode([text], max_length=sys.maxsize)

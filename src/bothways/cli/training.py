@@ -31,7 +31,7 @@ from bothways.tasks.question_answering.spec import ALWAYS_ANSWERS
 from bothways.training.options import TrainingOptions
 
 if TYPE_CHECKING:
-    from bothways.pretraining.recipes import BatchWarmup
+    from bothways.pretraining.courses import BatchWarmup
     from bothways.tasks.heads.diagnostics import LabelIssue
     from bothways.training.options import TrainingArguments
     from bothways.training.record import TrainingRecord
@@ -120,7 +120,7 @@ class BatchOptions:
             return None
         if self.batch_from is None or len(over) != 1:
             raise usage_error("--batch-from needs --batch-warmup-updates or --batch-warmup-tokens, and each needs it.")
-        from bothways.pretraining.recipes import BatchWarmup
+        from bothways.pretraining.courses import BatchWarmup
 
         return BatchWarmup(self.batch_from, self.batch_warmup_updates, self.batch_warmup_tokens)
 

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.checkpoints.files import read_arrays
+from bothways.checkpoints.files import read_arrays, reduce_value, remember_file
 from bothways.checkpoints.save import write_arrays
 from bothways.checkpoints.schema import Stored, StoredDetection, StoredGuarantee, StoredLabels, damaged
-from bothways.checkpoints.values import reduce_value, remember_file
 from bothways.confidence.confidence import Confidence, OutOfDomain, layers_of
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.evaluation.calibration import Calibration, calibration_from, stored_form

@@ -1,7 +1,7 @@
 """Rows in and out: JSON Lines, CSV, TSV, Parquet and plain text, as streams; JSON documents (SQuAD's too) as a whole.
 
-`sources` reads files and tables, `corpus` documents of raw text, `batches` the arguments of a call, `columns` checks
-values, `output` writes; `lines`, `formats`, `documents`, `parquet` and `tables` are what they stand on.
+`sources` reads files and tables, `corpus` documents of raw text, `tables` the arguments of a call, `columns` checks
+values, and `output` writes; `lines`, `formats`, `conll` and `documents` parse.
 
 The names are imported when they are first used (PEP 562), so that a start loads only what it needs.
 """
@@ -11,17 +11,26 @@ from typing import TYPE_CHECKING
 from bothways.lazy import loader
 
 if TYPE_CHECKING:
-    from bothways.data.batches import as_batch, labelled_rows
-    from bothways.data.columns import Inputs, Joined, Paired, class_label, label_set, number, text_at, value_at
+    from bothways.data.columns import (
+        Inputs,
+        Joined,
+        Paired,
+        Row,
+        class_label,
+        given_words,
+        label_set,
+        number,
+        text_at,
+        value_at,
+        words_at,
+    )
     from bothways.data.corpus import Document, corpus_files, read_documents
     from bothways.data.formats import FORMATS, Format
     from bothways.data.judgments import Judgments, read_judgments
     from bothways.data.output import OUTPUT_FORMATS, OutputFormat, output_format, write_rows
-    from bothways.data.row import Row
-    from bothways.data.sources import Example, Source, read_examples, read_rows, read_texts
-    from bothways.data.tables import DataFrameLike, items_of
+    from bothways.data.sources import Example, Source, TaggedRow, read_examples, read_rows, read_tagged, read_texts
+    from bothways.data.tables import DataFrameLike, as_batch, items_of, labelled_rows
     from bothways.data.windows import WindowStore
-    from bothways.data.words import TaggedRow, given_words, read_tagged, words_at
 
 __all__ = [
     "FORMATS",
@@ -61,17 +70,14 @@ __all__ = [
 ]
 
 _MODULES = {
-    "batches": ("as_batch", "labelled_rows"),
-    "columns": ("Inputs", "Joined", "Paired", "class_label", "label_set", "number", "text_at", "value_at"),
-    "corpus": ("Document", "corpus_files", "read_documents"),
-    "formats": ("FORMATS", "Format"),
-    "judgments": ("Judgments", "read_judgments"),
-    "output": ("OUTPUT_FORMATS", "OutputFormat", "output_format", "write_rows"),
-    "row": ("Row",),
-    "sources": ("Example", "Source", "read_examples", "read_rows", "read_texts"),
-    "tables": ("DataFrameLike", "items_of"),
-    "windows": ("WindowStore",),
-    "words": ("TaggedRow", "given_words", "read_tagged", "words_at"),
+    "columns": "Inputs Joined Paired Row class_label given_words label_set number text_at value_at words_at".split(),
+    "corpus": ["Document", "corpus_files", "read_documents"],
+    "formats": ["FORMATS", "Format"],
+    "judgments": ["Judgments", "read_judgments"],
+    "output": ["OUTPUT_FORMATS", "OutputFormat", "output_format", "write_rows"],
+    "sources": ["Example", "Source", "TaggedRow", "read_examples", "read_rows", "read_tagged", "read_texts"],
+    "tables": ["DataFrameLike", "as_batch", "items_of", "labelled_rows"],
+    "windows": ["WindowStore"],
 }
 _HOMES = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
 

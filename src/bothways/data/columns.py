@@ -1,18 +1,53 @@
-"""Checked values of a row: texts, and the three kinds of label."""
+"""A row of a source, and the checked values of its columns: texts, words, and the three kinds of label."""
 
 import ast
 import json
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
+from typing import TypeVar
 
 import numpy as np
 
-from bothways.data.row import Row, first_duplicate
 from bothways.errors import EmptyInput, InvalidInput, did_you_mean, shown
+from bothways.text import Words
 from bothways.text.texts import check_length
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a source.
+
+    Attributes:
+        number: The line on which the row starts (text files) or its position (Parquet, lists), from 1.
+        values: Column name to value: strings from csv, tsv and txt, any JSON or Parquet value otherwise.
+        where: The row in words, for messages: ``line 3 of 'train.csv'``.
+    """
+
+    number: int
+    values: dict[str, object]
+    where: str = field(default="the row", compare=False)
+
+
+def check_columns(columns: Sequence[object], name: str) -> None:
+    """Refuse a table (named in the message) with two columns of one name."""
+    if len(set(columns)) < len(columns):
+        twice = first_duplicate(columns)
+        raise InvalidInput(f"{name} has the column {twice!r} twice. Rename or drop one of the two.")
+
+
+def first_duplicate(names: Iterable[T]) -> T:
+    """Return the first repeated name."""
+    seen = set[T]()
+    for name in names:
+        if name in seen:
+            break
+        seen.add(name)
+    return name
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +58,9 @@ class Joined:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the columns."""
         return self.columns
 
     def read(self, row: Row) -> str:
-        """Return the text.
-
-        Raises:
-            InvalidInput: As `text_at`.
-        """
         return text_at(row, self.columns)
 
 
@@ -44,15 +73,9 @@ class Paired:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the two columns."""
         return self.first, self.second
 
     def read(self, row: Row) -> tuple[str, str]:
-        """Return the two texts.
-
-        Raises:
-            InvalidInput: As `text_at`, of either side.
-        """
         return text_at(row, self.first), text_at(row, self.second)
 
 
@@ -60,7 +83,7 @@ Inputs = Joined | Paired
 
 _COLUMNS_SHOWN = 20
 # Python writes no number of more than 4,300 digits as text.
-_MOST_CLASS_NUMBER = 10**100
+_MAX_CLASS_NUMBER = 10**100
 _SEPARATOR = "|"
 # float() alone would also take "1_000", "nan", "infinity" and digits of other scripts.
 DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -73,11 +96,7 @@ _PYTHON_LIST = re.compile(rf"\[\s*({_STRING}\s*,\s*)*({_STRING}\s*)?\]", re.DOTA
 
 
 def value_at(row: Row, column: str) -> object:
-    """Return the value of ``column``.
-
-    Raises:
-        InvalidInput: The row has no such column; the message lists those there are and the nearest.
-    """
+    """Return the value of a column, or raise InvalidInput with the columns of the row and the nearest name."""
     try:
         return row.values[column]
     except KeyError:
@@ -87,7 +106,7 @@ def value_at(row: Row, column: str) -> object:
 def text_at(row: Row, columns: str | tuple[str, ...]) -> str:
     """Return the text in a column, or in several columns joined by a space.
 
-    Of several columns some may be empty (a document without a title), but not all.
+    Some of several columns may be empty (a document without a title), but not all.
 
     Raises:
         InvalidInput: A column is missing or holds no string, or there is nothing but white space.
@@ -116,11 +135,7 @@ def _string_at(row: Row, column: str) -> str:
 
 
 def check_encodable(text: str, what: str) -> None:
-    """Refuse half of a surrogate pair; ``what`` begins the message.
-
-    Raises:
-        InvalidInput: The text holds one.
-    """
+    """Refuse half of a surrogate pair; ``what`` begins the message."""
     if not text.isascii() and (surrogate := _LONE_SURROGATE.search(text)):
         raise InvalidInput(
             f"{what} holds half of a surrogate pair (U+{ord(surrogate[0]):04X}) at character {surrogate.start() + 1}, "
@@ -134,12 +149,8 @@ def written_list(text: str, instead: str) -> list[object] | None:
     >>> written_list("['B-PER', 'O']", "Put white space between them")
     ['B-PER', 'O']
 
-    Args:
-        text: The string.
-        instead: What the message advises, beside JSON Lines.
-
     Raises:
-        InvalidInput: It looks like a list of strings, and is not one that can be read.
+        InvalidInput: The text looks like a list of strings but cannot be read; the message advises ``instead``.
     """
     if not _LIKE_A_LIST.fullmatch(text):
         return None
@@ -162,14 +173,14 @@ def class_label(value: object) -> str:
     """Return a class name. Whole numbers and booleans become their string form; ``2.0`` counts as ``2``.
 
     Raises:
-        InvalidInput: The value is null, blank, a fraction, not finite, or a list or object, or holds half of a
+        InvalidInput: The value is null, blank, a fraction, not finite, a list or an object, or holds half of a
             surrogate pair.
     """
     value = _plain(value)
     if isinstance(value, str) and value.strip():
         check_encodable(value, "the class name")
         return value
-    if isinstance(value, bool | int) and abs(value) < _MOST_CLASS_NUMBER:
+    if isinstance(value, bool | int) and abs(value) < _MAX_CLASS_NUMBER:
         return str(value)
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
@@ -183,16 +194,16 @@ def kind_of_label(value: object) -> type:
 
 
 def label_set(value: object) -> tuple[str, ...]:
-    """Return the labels of a text, each once, in the order given; there may be none.
+    """Return the labels of a text, each once, in their order; there may be none.
 
-    A list, or one string as a csv file has it: with ``|`` between the labels, or spelling a list as JSON or Python do.
+    A list, or one string as in a csv file: with ``|`` between the labels, or a list in JSON or Python notation.
 
     >>> label_set("sports| world")
     ('sports', 'world')
 
     Raises:
-        InvalidInput: The value is null or of another type, a list that cannot be read, a string with other separators,
-            or one of its labels is refused by ``class_label``.
+        InvalidInput: The value is null or of another type, a list that cannot be read, or a string with other
+            separators, or `class_label` refuses a label.
     """
     if isinstance(value, str):
         parts: Iterable[object] | None = written_list(value, f"Put {_SEPARATOR!r} between the labels")
@@ -234,7 +245,7 @@ LARGEST_NUMBER = 1e18
 
 
 def number(value: object) -> float:
-    """Return a finite number; a csv file's decimal strings count.
+    """Return a finite number; decimal strings, as in a csv file, count.
 
     Raises:
         InvalidInput: The value is no number, a boolean, NaN, infinite, or too large to be learnt.
@@ -257,7 +268,6 @@ def number(value: object) -> float:
 
 
 def _plain(value: object) -> object:
-    """Convert a NumPy scalar to a Python value; return anything else as it is."""
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -279,3 +289,65 @@ def _columns_there(wanted: str, columns: Iterable[object]) -> str:
     shown = ", ".join(repr(name) for name in names[:_COLUMNS_SHOWN])
     more = f" and {len(names) - _COLUMNS_SHOWN} more" if len(names) > _COLUMNS_SHOWN else ""
     return f"It has: {shown}{more}.{did_you_mean(wanted, names)}"
+
+
+def words_at(row: Row, column: str) -> Words:
+    """Return the words in a column: a list of strings, or one string with white space between the words.
+
+    A string that spells a list of strings, as in a csv file, in JSON or Python notation, is that list.
+
+    Raises:
+        InvalidInput: The column is missing, there are no words, or one of them is empty or no string.
+    """
+    words = strings_at(row, column)
+    if not words:
+        raise EmptyInput(f"{row.where}: there are no words in {column!r}. Drop the row or fill it in.")
+    for number, word in enumerate(words, start=1):
+        if not word:
+            raise InvalidInput(f"{row.where}: word {number} in {column!r} is empty. Drop it, with its tag.")
+        check_encodable(word, f"{row.where}: word {number} in {column!r}")
+    return Words.of_list(words)
+
+
+def given_words(row: Row, tokens: str, text: tuple[str, ...]) -> Words:
+    """Return the words of a row: its column of words if it has one, else the words of its text.
+
+    Raises:
+        InvalidInput: The row has neither, or they are not usable.
+    """
+    if tokens in row.values:
+        return words_at(row, tokens)
+    if not any(name in row.values for name in text):
+        raise InvalidInput(
+            f"{row.where} has neither a column {tokens!r} with words nor one {' or '.join(map(repr, text))} with a "
+            f"text. It has: {', '.join(map(repr, row.values))}."
+        )
+    words = Words.of_text(text_at(row, text))
+    if not words.spans:
+        raise EmptyInput(f"{row.where}: no character of its text can be seen. Drop the row or fill it in.")
+    return words
+
+
+def strings_at(row: Row, column: str) -> list[str]:
+    """Return the strings in a column: a list, or one string that spells a list or has white space between them."""
+    value = value_at(row, column)
+    if isinstance(value, str):
+        try:
+            listed = written_list(value, "Put white space between the strings")
+        except InvalidInput as error:
+            raise InvalidInput(f"{row.where}: {column!r}: {error}") from error
+        if listed is None:
+            return value.split()
+        value = listed
+    if not isinstance(value, list | tuple):
+        found = "null" if value is None else f"of type {type(value).__name__}"
+        raise (EmptyInput if value is None else InvalidInput)(
+            f"{row.where}: {column!r} is {found}. Expected a list of strings, or a string with white space between."
+        )
+    for number, each in enumerate(value, start=1):
+        if not isinstance(each, str):
+            raise InvalidInput(
+                f"{row.where}: number {number} in {column!r} is {shown(each, 40)}, of type {type(each).__name__}. "
+                "Expected a string."
+            )
+    return list(value)

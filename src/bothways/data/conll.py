@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from itertools import groupby
 
-from bothways.data.row import Row
+from bothways.data.columns import Row
 from bothways.errors import InvalidInput
 
 # Stands between documents in the files of CoNLL 2003.
@@ -17,11 +17,11 @@ _WORD_ID = re.compile(r"[0-9]{1,9}")
 def conll_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
     """Yield one row per text: the first column of its lines in ``tokens``, the last in ``tags``.
 
-    Columns are separated by tabs or, where a line has none, by spaces; those between the first and the last are passed
-    over, as are lines of ``-DOCSTART-``.
+    Columns are separated by tabs or, in a line without tabs, by spaces. Columns between the first and the last, and
+    lines of ``-DOCSTART-``, are skipped.
 
     Raises:
-        InvalidInput: A line has other columns than the first of its text, or one alone.
+        InvalidInput: A line has other columns than the first of its text, or only one.
     """
     numbered = ((number, line.rstrip("\r\n")) for number, line in enumerate(lines, start=1))
     for blank, group in groupby(numbered, key=lambda each: not each[1].strip(" \t") or each[1].startswith(_DOCUMENT)):
@@ -41,14 +41,14 @@ def conll_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
 
 
 def conllu_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
-    """Yield one row per sentence, as Universal Dependencies write them (https://universaldependencies.org/format.html).
+    """Yield one row per sentence of Universal Dependencies (https://universaldependencies.org/format.html).
 
-    Columns are ``tokens`` (FORM), ``tags`` (UPOS) and, where every word has them, ``heads`` (HEAD: numbers of words
-    from 1, 0 for the root) and ``relations`` (DEPREL). Comments, the lines of tokens of several words (``1-2``) and
-    empty nodes (``1.1``) are passed over.
+    Columns are ``tokens`` (FORM), ``tags`` (UPOS) and, if every word has them, ``heads`` (HEAD: numbers of words from
+    1, 0 for the root) and ``relations`` (DEPREL). Comments, the lines of tokens of several words (``1-2``) and empty
+    nodes (``1.1``) are skipped.
 
     Raises:
-        InvalidInput: A line has not ten columns, words are not numbered 1, 2, 3, ..., or a head is none of them.
+        InvalidInput: A line does not have ten columns, words are not numbered 1, 2, 3, ..., or a head is out of range.
     """
     numbered = ((number, line.rstrip("\r\n")) for number, line in enumerate(lines, start=1))
     for blank, group in groupby(numbered, key=lambda each: not each[1].strip()):

@@ -11,24 +11,18 @@ from itertools import chain, islice
 from pathlib import Path
 
 from bothways.choices import Format
-from bothways.data.columns import text_at
-from bothways.data.formats import guess_format
-from bothways.data.row import Row
+from bothways.data.columns import Row, text_at
+from bothways.data.formats import guess_format, has_format
 from bothways.data.sources import read_rows
 from bothways.errors import EmptyInput, InvalidInput
 
 # Lines without an empty one between them after which each line counts as a document.
-_MOST_LINES = 10_000
+_MAX_LINES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document of a corpus.
-
-    Attributes:
-        text: Its paragraphs, one a line.
-        where: Where it begins, for messages.
-    """
+    """One document of a corpus: its paragraphs, one a line, and the place where it begins, for messages."""
 
     text: str
     where: str
@@ -37,10 +31,10 @@ class Document:
 def corpus_files(paths: Sequence[str | Path]) -> Iterator[Path]:
     """Yield the files of a corpus in a fixed order: files as given, folders in the order of their names, at any depth.
 
-    Files whose name begins with a dot, and those of other formats in folders, are passed over.
+    Files whose name begins with a dot, and files of other formats in folders, are skipped.
 
     Raises:
-        InvalidInput: A path is not there, or there is no file at all.
+        InvalidInput: A path does not exist, or there is no file at all.
     """
     found = False
     for path in map(Path, paths):
@@ -67,7 +61,7 @@ def read_documents(
     Args:
         path: The file.
         text: Column of the texts; several are joined by a space.
-        format: Of the file, where its name does not say it.
+        format: Format of the file, if its name does not give it.
 
     Raises:
         InvalidInput: The file cannot be read, or a row has no usable text; the message says where.
@@ -92,28 +86,20 @@ def _files(folder: Path) -> Iterator[Path]:
     with os.scandir(folder) as entries:
         named = sorted((entry.name, entry.is_dir()) for entry in entries if not entry.name.startswith("."))
     for name, is_folder in named:
-        if not is_folder and _has_format(name):
+        if not is_folder and has_format(name):
             yield folder / name
     for name, is_folder in named:
         if is_folder:
             yield from _files(folder / name)
 
 
-def _has_format(name: str) -> bool:
-    try:
-        guess_format(name)
-    except InvalidInput:
-        return False
-    return True
-
-
 def _documents_of_lines(rows: Iterator[Row]) -> Iterator[Document]:
-    first = list(islice(rows, _MOST_LINES))
-    parted = any(not _line(row).strip() for row in first)
+    first = list(islice(rows, _MAX_LINES))
+    parted = any(not str(row.values["text"]).strip() for row in first)
     paragraphs: list[str] = []
     begin = ""
     for row in chain(first, rows):
-        line = _line(row).strip()
+        line = str(row.values["text"]).strip()
         if line:
             begin = begin if paragraphs else row.where
             paragraphs.append(line)
@@ -122,7 +108,3 @@ def _documents_of_lines(rows: Iterator[Row]) -> Iterator[Document]:
             paragraphs = []
     if paragraphs:
         yield Document("\n".join(paragraphs), begin)
-
-
-def _line(row: Row) -> str:
-    return str(row.values["text"])

@@ -11,9 +11,9 @@ It becomes one row a question with the columns ``id``, ``title``, ``context``, `
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
+from bothways.data.columns import Row
 from bothways.data.formats import parse_json
 from bothways.data.lines import LONGEST_IN_DOCUMENT
-from bothways.data.row import Row
 from bothways.errors import InvalidInput
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ def json_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
 
     Raises:
         InvalidInput: It is not valid JSON, too long, or of neither form; a part of a SQuAD file is missing or of
-            another type; a question is said to have no answer and has one.
+            another type; a question has both ``is_impossible`` and answers.
     """
     content = "".join(_up_to(LONGEST_IN_DOCUMENT.size, lines, name))
     if not content.strip():
@@ -61,21 +61,22 @@ def _questions(document: Mapping[str, object], name: str) -> Iterator[tuple[dict
         for paragraph, in_paragraph in _objects(article, "paragraphs", in_article):
             context = _part(paragraph, "context", str, in_paragraph)
             for question, where in _objects(paragraph, "qas", in_paragraph):
-                yield _row(question, {**title, "context": context}, where), _named(question, where, name)
+                # An id is easier to find than a place.
+                named = f"question {question['id']!r} of {name}" if "id" in question else where
+                yield _row(question, {**title, "context": context}, where), named
 
 
 def _row(question: Mapping[str, object], above: Mapping[str, object], where: str) -> dict[str, object]:
     values = {"id": question.get("id"), **above, "question": _part(question, "question", str, where)}
     if question.get("is_impossible") is True:
         if question.get("answers"):
-            raise InvalidInput(f"{where} has is_impossible set and answers all the same. Drop one of the two.")
+            raise InvalidInput(f"{where} has both `is_impossible: true` and answers: drop one of the two.")
         return {**values, "answers": []}
     # A file of questions to be answered need not have answers.
     return {**values, "answers": question["answers"]} if "answers" in question else values
 
 
 def _objects(holder: Mapping[str, object], key: str, where: str) -> Iterator[tuple[Mapping[str, object], str]]:
-    """Yield the objects of a list with their places."""
     for number, each in enumerate(_part(holder, key, list, where), start=1):
         place = f"{key}[{number - 1}] of {where}"
         if not isinstance(each, dict):
@@ -89,8 +90,3 @@ def _part(holder: Mapping[str, object], key: str, kind: type[T], where: str) -> 
         found = "missing" if key not in holder else f"of type {type(value).__name__}"
         raise InvalidInput(f"{key!r} in {where} is {found}. Expected {_EXPECTED}.")
     return value
-
-
-def _named(question: Mapping[str, object], where: str, name: str) -> str:
-    """Name a question by its id, which is easier to find than its place."""
-    return f"question {question['id']!r} of {name}" if "id" in question else where

@@ -1,7 +1,4 @@
-"""Rows out of files: JSON Lines, CSV, TSV, plain text, CoNLL, CoNLL-U and Parquet (extra ``parquet``).
-
-JSON documents are read by `data.documents`.
-"""
+"""Rows from files: JSON Lines, CSV, TSV, plain text, CoNLL, CoNLL-U and Parquet (extra ``parquet``)."""
 
 import csv
 import itertools
@@ -11,9 +8,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import IO, get_args
 
 from bothways.choices import Format as Format
+from bothways.data.columns import Row, check_columns, first_duplicate
 from bothways.data.conll import conll_rows, conllu_rows
 from bothways.data.lines import LONGEST_LINE
-from bothways.data.row import Row, check_columns, first_duplicate
 from bothways.errors import InvalidInput, MissingDependency
 
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -43,10 +40,9 @@ def guess_format(name: str) -> Format:
     'jsonl'
 
     Raises:
-        InvalidInput: The name says none of the formats.
+        InvalidInput: The name gives none of the formats.
     """
-    stem = name[: -len(".gz")] if is_gzip_name(name) else name
-    suffix = stem.lower().rpartition(".")[2] if "." in stem else ""
+    suffix = _suffix(name)
     if suffix not in _SUFFIXES:
         raise InvalidInput(
             f"{f'the name {name!r}' if name else 'a stream without a name'} does not say its format. Expected one of "
@@ -54,6 +50,16 @@ def guess_format(name: str) -> Format:
             f"otherwise give the format: {', '.join(FORMATS)}."
         )
     return _SUFFIXES[suffix]
+
+
+def has_format(name: str) -> bool:
+    """Test whether a file name says its format."""
+    return _suffix(name) in _SUFFIXES
+
+
+def _suffix(name: str) -> str:
+    stem = name[: -len(".gz")] if is_gzip_name(name) else name
+    return stem.lower().rpartition(".")[2] if "." in stem else ""
 
 
 def jsonl_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
@@ -69,20 +75,16 @@ def jsonl_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
         # Without its end: where something is missing behind the last character, it is missing on this line.
         value = parse_json(line.rstrip("\r\n"), where, hint="Write one complete object a line.")
         if not isinstance(value, dict):
+            kinds = {list: "an array", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
             raise InvalidInput(
-                f"{where} is not a JSON object but {_json_type(value)}. Write one object a line, "
+                f"{where} is not a JSON object but {kinds.get(type(value), 'null')}. Write one object a line, "
                 'such as {"text": "...", "label": "..."}.'
             )
         yield Row(number, value, where)
 
 
 def parse_json(text: str, where: str, *, hint: str) -> object:
-    """Parse a JSON text.
-
-    Args:
-        text: The text.
-        where: What to call it in messages.
-        hint: What was expected, a sentence.
+    """Parse a JSON text, named in messages by ``where``; ``hint`` is a sentence about the expected text.
 
     Raises:
         InvalidInput: It is not valid JSON, or an object names a key twice.
@@ -92,17 +94,14 @@ def parse_json(text: str, where: str, *, hint: str) -> object:
     except InvalidInput as error:
         raise InvalidInput(f"{where}: {error}") from None
     except json.JSONDecodeError as error:
-        raise InvalidInput(f"{where} is not valid JSON: {error.msg} at {_place(error)}. {hint}") from None
+        place = f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno}, column {error.colno}"
+        raise InvalidInput(f"{where} is not valid JSON: {error.msg} at {place}. {hint}") from None
     except RecursionError:
         raise InvalidInput(f"{where} is not usable JSON: it is nested too deeply.") from None
     except ValueError:  # an integer with more digits than Python converts
         raise InvalidInput(
             f"{where} is not usable JSON: it has a whole number of thousands of digits. Write it as a string."
         ) from None
-
-
-def _place(error: json.JSONDecodeError) -> str:
-    return f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno}, column {error.colno}"
 
 
 def _object_without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -113,17 +112,12 @@ def _object_without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, obj
     return values
 
 
-def _json_type(value: object) -> str:
-    names = {list: "an array", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
-    return names.get(type(value), "null")
-
-
 def csv_rows(lines: Iterator[str], name: str, *, delimiter: str) -> Iterator[Row]:
-    """Yield a header line, then one row a record (RFC 4180); quoted fields may hold line breaks.
+    """Yield one row a record below a header line (RFC 4180); quoted fields may hold line breaks.
 
     Raises:
-        InvalidInput: The header names a column twice or has no rows below it, a row has another number of
-            fields than the header, or the quotes do not match.
+        InvalidInput: The header names a column twice or has no rows below it, a row has another number of fields than
+            the header, or the quotes do not match.
     """
     # The limit is one for the whole process, so it is only ever raised.
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE.size))
@@ -150,10 +144,10 @@ _OTHER_SEPARATORS = ";\t|"
 
 
 def separated_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
-    """Yield rows like `csv_rows`, with the separator that the header shows.
+    """Yield rows like `csv_rows`, with the separator of the header.
 
-    That is a comma, unless the header has none, and has one of semicolon, tab and bar, which parts names that are none
-    of them empty. A header of one column has none of them.
+    That is a comma, unless the header has no comma and exactly one of semicolon, tab and bar, between names that are
+    not empty.
     """
     header = next(lines, "")
     yield from csv_rows(itertools.chain([header], lines), name, delimiter=_separator(header))
@@ -170,8 +164,8 @@ def _separator(header: str) -> str:
 def tsv_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
     """Yield rows like `csv_rows`, with tabs between the fields.
 
-    Many programs write tables like these without quotes, so a quote may be part of a text. Two such quotes, at the
-    start and at the end of fields on different lines, would join the rows between them into one without notice.
+    Many programs write such tables without quotes, so a quote may be part of a text. Two such quotes, at the start and
+    at the end of fields on different lines, would silently join the rows between them into one.
 
     Raises:
         InvalidInput: As `csv_rows`, or quotes hold both a tab and a line break, and the header has no quotes.
@@ -236,9 +230,8 @@ def parquet_rows(stream: IO[bytes], name: str, columns: Collection[str] | None =
 
     Args:
         stream: The file.
-        name: What to call it in messages.
-        columns: Those to read, with an ``id`` where there is one; all of them if one is missing, so that messages can
-            say which there are.
+        name: Its name in messages.
+        columns: Columns to read, and an ``id`` if there is one; all if one of them is missing, for the messages.
 
     Raises:
         InvalidInput: The stream is not Parquet, is damaged, or names a column twice.
@@ -265,10 +258,5 @@ def parquet_rows(stream: IO[bytes], name: str, columns: Collection[str] | None =
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
         problem = f"is damaged after row {number}" if number else "is not a Parquet file, or is damaged"
-        raise InvalidInput(
-            f"{name} {problem}: {_first_line(error)}. Check what the file is, or fetch it again."
-        ) from error
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise InvalidInput(f"{name} {problem}: {reason}. Check what the file is, or fetch it again.") from error

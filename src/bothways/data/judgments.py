@@ -11,7 +11,7 @@ from bothways.errors import InvalidInput
 Judgments = dict[str, dict[str, int]]
 """Relevance by query and document; 0 or less for a document that was judged to be no answer."""
 
-MOST_GRADE = 1000
+MAX_GRADE = 1000
 """Grades further from 0 are none: trec_eval counts with a table of them all, and reads larger ones wrongly."""
 
 _HEADERS = (("query_id", "doc_id", "relevance"), ("query-id", "corpus-id", "score"))
@@ -21,13 +21,13 @@ _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 def read_judgments(path: str | os.PathLike[str]) -> Judgments:
     """Read a file of judgments, plain or compressed with gzip.
 
-    Two layouts are known: that of TREC, four columns with white space between them and no header (query, iteration,
-    document, relevance), and three columns with tabs between them under a header (``query_id``, ``doc_id``,
-    ``relevance``, or ``query-id``, ``corpus-id``, ``score``).
+    Two layouts are known: TREC's four columns with white space between them and no header (query, iteration, document,
+    relevance), and three columns with tabs between them under a header (``query_id``, ``doc_id``, ``relevance``, or
+    ``query-id``, ``corpus-id``, ``score``).
 
     Raises:
-        InvalidInput: The file cannot be read, is empty, has another layout, judges a pair twice, or has a relevance
-            that is none; says where.
+        InvalidInput: The file cannot be read, is empty, has another layout, judges a pair twice, or has an invalid
+            relevance; the message says where.
     """
     judgments: Judgments = {}
     for where, query, document, relevance in _records(Path(path)):
@@ -43,15 +43,15 @@ def read_judgments(path: str | os.PathLike[str]) -> Judgments:
 
 
 def check_grade(grade: str, where: str) -> int:
-    """Parse a grade of relevance, from -``MOST_GRADE`` to ``MOST_GRADE``.
+    """Parse a grade of relevance, from -``MAX_GRADE`` to ``MAX_GRADE``.
 
     Raises:
         InvalidInput: It is another number, such as an id or a time from another column.
     """
     digits = grade.lstrip("+-0") or "0"
-    if len(digits) > len(str(MOST_GRADE)) or int(digits) > MOST_GRADE:
+    if len(digits) > len(str(MAX_GRADE)) or int(digits) > MAX_GRADE:
         raise InvalidInput(
-            f"{where}: the relevance must lie between {-MOST_GRADE} and {MOST_GRADE}, got {grade:.30}. Is it from "
+            f"{where}: the relevance must lie between {-MAX_GRADE} and {MAX_GRADE}, got {grade:.30}. Is it from "
             "another column?"
         )
     return int(grade)

@@ -1,6 +1,6 @@
-"""Lines of UTF-8 text out of plain or gzip-compressed byte streams, with errors that say where.
+"""Lines of UTF-8 text from plain or gzip-compressed byte streams, with errors that say where.
 
-One line is held at a time, so memory stays flat however long the input is.
+One line is held at a time, so memory stays flat.
 """
 
 import gzip
@@ -26,7 +26,7 @@ class LineLimit:
 
     Attributes:
         size: In bytes, or in characters of a stream of text.
-        advice: What to do about a longer one, a sentence.
+        advice: A sentence of advice for longer lines.
     """
 
     size: int
@@ -38,16 +38,12 @@ LONGEST_LINE = LineLimit(64 * 1024 * 1024, "Check that this is a text file with 
 LONGEST_IN_DOCUMENT = LineLimit(
     512 * 1024**2, "Save it as JSON Lines (.jsonl), one object a line, which is read a row at a time."
 )
-MOST_BLANK_LINES = 1_000_000
+MAX_BLANK_LINES = 1_000_000
 """In a row: a gigabyte of them fits into a few megabytes of gzip, and takes many minutes to pass over."""
 
 
 def open_file(path: Path) -> IO[bytes]:
-    """Open ``path`` for reading bytes.
-
-    Raises:
-        InvalidInput: There is no such file, it is a folder, or it may not be read.
-    """
+    """Open a file for reading bytes, or raise InvalidInput."""
     try:
         return path.open("rb")
     except FileNotFoundError:
@@ -66,13 +62,13 @@ def open_file(path: Path) -> IO[bytes]:
 
 
 def decompressed(stream: IO[bytes], name: str, *, gzip_expected: bool) -> IO[bytes]:
-    """Return the stream itself, or a view that decompresses it if it starts as gzip data does.
+    """Return the stream itself, or a view that decompresses it if it starts like gzip data.
 
-    No UTF-8 text starts with the two bytes of gzip, so looking at them cannot mistake one for the other.
+    No UTF-8 text starts with the two bytes of gzip.
 
     Args:
-        stream: Where to read; it is not closed here.
-        name: What to call it in messages.
+        stream: The stream; it is not closed here.
+        name: Its name in messages.
         gzip_expected: The file's name ends in ``.gz``.
 
     Raises:
@@ -94,7 +90,6 @@ def decompressed(stream: IO[bytes], name: str, *, gzip_expected: bool) -> IO[byt
 
 
 def _first_bytes(stream: IO[bytes]) -> bytes:
-    """Peek at up to two bytes."""
     if hasattr(stream, "peek"):
         return bytes(stream.peek(2)[:2])
     if not stream.seekable():
@@ -108,7 +103,7 @@ def _first_bytes(stream: IO[bytes]) -> bytes:
 def decoded_lines(stream: IO[bytes], name: str, limit: LineLimit = LONGEST_LINE) -> Iterator[str]:
     r"""Yield lines with their line ends, decoded from UTF-8, without a byte order mark.
 
-    Only ``\n`` ends a line, so the separators that ``str.splitlines`` knows stay inside of texts.
+    Only ``\n`` ends a line, so the other separators of ``str.splitlines`` stay in texts.
 
     Raises:
         InvalidInput: A line is not UTF-8 or too long, a million lines in a row are blank, or the compressed data is
@@ -175,10 +170,9 @@ def _read_line(stream: IO[bytes], name: str, number: int, limit: LineLimit) -> b
 
 
 def _checked_blank(line: str, blank: int, name: str, number: int) -> int:
-    """Count the blank lines that end with this one, and refuse too many."""
     if not line.isspace():
         return 0
-    if blank == MOST_BLANK_LINES:
+    if blank == MAX_BLANK_LINES:
         raise InvalidInput(
             f"{blank:,} lines of {name} up to line {number - 1:,} are blank: expected rows. Check what the file is."
         )

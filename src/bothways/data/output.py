@@ -33,22 +33,22 @@ def write_rows(
 ) -> int:
     """Write rows as they come, and return their number.
 
-    The file appears when all rows are written, or not at all. A name that ends in ``.gz`` is compressed, and the
-    same rows always give the same bytes. In csv and tsv the first row names the columns, null is an empty field,
-    lists of strings get ``|`` between them, and other lists and objects are written as JSON. In CoNLL's form a row is
-    its ``tokens`` and its ``tags``, and nothing else.
+    The file appears when all rows are written, or not at all. A name that ends in ``.gz`` is compressed, and the same
+    rows always give the same bytes. In csv and tsv the first row names the columns, null is an empty field, lists of
+    strings get ``|`` between them, and other lists and objects are written as JSON. A row of CoNLL is its ``tokens``
+    and its ``tags``.
 
     Args:
-        target: A path, or ``"-"`` for standard output, where each row leaves at once. A device such as /dev/null and a
-            pipe are written to as they are.
+        target: A path, or ``"-"`` for standard output, where each row is written at once. A device such as /dev/null
+            and a pipe are written to directly.
         rows: Column name to value.
-        format: By default as `output_format`.
-        overwrite: Whether an existing file may be replaced.
+        format: Default: see `output_format`.
+        overwrite: Replace an existing file.
 
     Raises:
-        InvalidInput: The name says no format that is written, or a row cannot be written in it.
+        InvalidInput: The name gives no supported format, or a row cannot be written in it.
         OutputExists: The target exists and ``overwrite`` is false.
-        OutOfDisk: The disk is full; nothing was left behind.
+        OutOfDisk: The disk is full; nothing is left behind.
     """
     chosen = format or output_format(target)
     if chosen not in _WRITERS:
@@ -62,12 +62,10 @@ def write_rows(
 
 
 def output_format(target: str | Path) -> OutputFormat:
-    """Return the format of an output file.
-
-    It is what the name says, and ``jsonl`` for standard output and for a device or a pipe whose name says none.
+    """Return the format of an output file by its name, ``jsonl`` for standard output, a device or a pipe.
 
     Raises:
-        InvalidInput: It is a folder, or says none, or one that is not written.
+        InvalidInput: It is a folder, or its name gives no supported format.
     """
     if str(target) == "-":
         return "jsonl"
@@ -174,7 +172,6 @@ def _conll_writer(stream: IO[str]) -> Callable[[_Row], None]:
 
 
 def _cell(value: object) -> object:
-    """Return the content of a csv field for ``value``."""
     if value is None:
         return ""
     if isinstance(value, list | tuple) and value and all(isinstance(part, str) for part in value):

@@ -1,7 +1,6 @@
-"""Rows, texts and labelled examples out of files, standard input, tables and lists.
+"""Rows, texts and labelled examples from files, standard input, tables and lists.
 
-Everything is read as a stream, a row at a time, but for JSON documents, which are read whole. Errors are raised when
-the row that they concern is asked for.
+All sources are streams of rows, except JSON documents, which are read whole. An error is raised when its row is read.
 """
 
 import io
@@ -12,13 +11,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Generic, TypeVar, cast, overload
 
-from bothways.data.columns import Inputs, Joined, class_label, kind_of_label, text_at, value_at
+from bothways.data.columns import (
+    Inputs,
+    Joined,
+    Row,
+    check_encodable,
+    class_label,
+    kind_of_label,
+    strings_at,
+    text_at,
+    value_at,
+    words_at,
+)
 from bothways.data.documents import json_rows
 from bothways.data.formats import FORMATS, TEXT_FORMATS, Format, guess_format, is_gzip_name, parquet_rows
 from bothways.data.lines import LONGEST_IN_DOCUMENT, LONGEST_LINE, decoded_lines, decompressed, open_file, text_lines
-from bothways.data.row import Row
 from bothways.data.tables import DataFrameLike, is_column, plain, remedy, table_rows
 from bothways.errors import InvalidInput, shown
+from bothways.text import Words
 
 _READERS = {**TEXT_FORMATS, "json": json_rows}
 
@@ -29,11 +39,9 @@ LabelT = TypeVar("LabelT")
 
 @dataclass(frozen=True, slots=True)
 class Example(Generic[LabelT]):
-    """An input with its label.
+    """An input (a text, a pair, the words of a text) with its converted label.
 
     Attributes:
-        text: The input: a text, a pair, the words of a text.
-        label: Its label, converted.
         row: Its line or row in the source, from 1.
         where: The same for messages, with the name of the source.
     """
@@ -41,6 +49,15 @@ class Example(Generic[LabelT]):
     text: Any
     label: LabelT
     row: int
+    where: str = field(default="a row", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedRow:
+    """Words with as many tags, and the row in words for messages."""
+
+    words: Words
+    label: tuple[str, ...]
     where: str = field(default="a row", compare=False)
 
 
@@ -53,13 +70,13 @@ def read_rows(
     """Yield the rows of a source.
 
     Args:
-        source: A path, ``"-"`` for standard input, an open stream (not closed here), a DataFrame of pandas or polars,
-            a Table of pyarrow, a Dataset of datasets, or a list or other iterable of mappings (or rows) that can be
-            read again. Files are UTF-8, with or without a byte order mark, plain or compressed with gzip. In tables
-            and mappings NumPy's values become Python's, a missing one (NaN, pandas.NA) None, and the integers of a
+        source: A path, ``"-"`` for standard input, an open stream (not closed here), a DataFrame of pandas or polars, a
+            Table of pyarrow, a Dataset of datasets, or a list or other iterable of mappings (or rows) that can be read
+            again. Files are UTF-8, with or without a byte order mark, plain or compressed with gzip. In tables and
+            mappings NumPy's values become Python's, a missing one (NaN, pandas.NA) None, and the integers of a
             ``ClassLabel`` their names.
-        format: By default what the file's name says, and ``jsonl`` for standard input.
-        columns: Those that are asked for: a Parquet file is read without the others. All when left out.
+        format: Default: as in the file's name, and ``jsonl`` for standard input.
+        columns: Columns to read from a Parquet file; None for all.
 
     Raises:
         InvalidInput: The source cannot be read, is malformed, or has no rows; the message says where.
@@ -81,16 +98,10 @@ def read_texts(
     text: str | tuple[str, ...] = "text",
     format: Format | None = None,  # noqa: A002 (the option's name)
 ) -> Iterator[str]:
-    """Yield the texts of a source, in order.
-
-    Args:
-        source: As for ``read_rows``.
-        text: The column; several are joined by a space.
-        format: As for ``read_rows``.
+    """Yield the texts of a source in order; see `read_rows`. Several columns are joined by a space.
 
     Raises:
-        InvalidInput: As for ``read_rows``, or a row has no usable text.
-        MissingDependency: As for ``read_rows``.
+        InvalidInput: As for `read_rows`, or a row has no usable text.
     """
     for row in read_rows(source, format=format, columns=(text,) if isinstance(text, str) else text):
         yield text_at(row, text)
@@ -121,18 +132,17 @@ def read_examples(
     convert: Callable[[object], object] = class_label,
     format: Format | None = None,  # noqa: A002 (the option's name)
 ) -> list[Example[str]] | list[Example[LabelT]]:
-    """All labelled texts of a source.
+    """Read all labelled texts of a source.
 
     Args:
-        source: As for ``read_rows``.
+        source: As for `read_rows`.
         text: The text column, or several that are joined by a space, or the two of a pair.
         label: The label column.
-        convert: What a label is: ``class_label``, ``label_set`` or ``number``.
-        format: As for ``read_rows``.
+        convert: Kind of label: ``class_label``, ``label_set`` or ``number``.
+        format: As for `read_rows`.
 
     Raises:
-        InvalidInput: As for ``read_texts``, or a label is refused by ``convert``.
-        MissingDependency: As for ``read_rows``.
+        InvalidInput: As for `read_texts`, or ``convert`` refuses a label.
     """
     inputs = text if isinstance(text, Inputs) else Joined((text,) if isinstance(text, str) else text)
     spelled: dict[str, tuple[object, str]] = {}
@@ -142,6 +152,26 @@ def read_examples(
         if convert is class_label:
             _check_spelling(row, label, spelled)
     return cast("list[Example[LabelT]]", examples)
+
+
+def read_tagged(source: Source, tokens: str = "tokens", tags: str = "tags") -> Iterator[TaggedRow]:
+    """Yield words with their tags, row by row; see `read_rows`.
+
+    Raises:
+        InvalidInput: As for `read_rows` and `words_at`, or a row has another number of tags than of words.
+    """
+    for row in read_rows(source):
+        words, labels = words_at(row, tokens), strings_at(row, tags)
+        if len(labels) != len(words):
+            raise InvalidInput(
+                f"{row.where} has {len(words)} words in {tokens!r} but {len(labels)} tags in {tags!r}: each word needs "
+                "one tag."
+            )
+        for number, label in enumerate(labels, start=1):
+            if not label.strip():
+                raise InvalidInput(f"{row.where}: tag {number} in {tags!r} is empty. A word outside of all spans is O.")
+            check_encodable(label, f"{row.where}: tag {number} in {tags!r}")
+        yield TaggedRow(words, tuple(labels), row.where)
 
 
 def _check_spelling(row: Row, column: str, spelled: dict[str, tuple[object, str]]) -> None:

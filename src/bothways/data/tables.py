@@ -1,17 +1,17 @@
-"""Tables and columns of pandas, polars, pyarrow, datasets and NumPy as Python values.
+"""Tables, columns and batches in Python: pandas, polars, pyarrow, datasets and NumPy as Python values.
 
 The libraries are recognised by the names of their types and never imported. Missing values (None, NaN, NaT, pandas.NA)
 become None. Integers of a ``ClassLabel`` feature become their names, and -1, which marks a row without label, None.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from bothways.data.row import check_columns
-from bothways.errors import InvalidInput
+from bothways.data.columns import Row, check_columns
+from bothways.errors import InvalidInput, shown
 
 _ROWS_AT_ONCE = 1024
 _DEEPEST = 100
@@ -28,12 +28,10 @@ class DataFrameLike(Protocol):
 
 
 def table_rows(source: object, name: str) -> Iterator[Mapping[str, object]] | None:
-    """Return the rows of a table as a stream; None if ``source`` is no table.
-
-    Cells are as the library gives them: see `plain`.
+    """Return the rows of a table as a stream, with cells as in the library (see `plain`); None if it is no table.
 
     Raises:
-        InvalidInput: Two columns of the table share a name; ``name`` is the table's in the message.
+        InvalidInput: Two columns of the table share a name.
     """
     read = _known(source, _TABLES)
     return None if read is None else read(source, name)
@@ -45,15 +43,9 @@ def is_column(source: object) -> bool:
 
 
 def items_of(source: object) -> Iterator[object] | None:
-    """Return the items of any container as a stream of Python values.
+    """Return the items of any container as a stream of Python values: rows as dicts, cells of a column, or items.
 
-    A table gives its rows as dicts, a column its cells, another iterable what it holds.
-
-    Returns:
-        None for a string, bytes, a mapping, an array without axes and whatever is not iterable.
-
-    Raises:
-        InvalidInput: As `table_rows`.
+    Return None for a string, bytes, a mapping, an array without axes and whatever is not iterable.
     """
     if getattr(source, "ndim", None) == 0 or isinstance(source, str | bytes | bytearray | Mapping):
         return None
@@ -100,7 +92,6 @@ def plain(value: object, depth: int = 0) -> object:
 
 
 def _known(value: object, known: Mapping[str, _T]) -> _T | None:
-    """Look up the type of a value, or a base class of it."""
     for kind in type(value).__mro__:
         if found := known.get(f"{kind.__module__.partition('.')[0]}.{kind.__name__}"):
             return found
@@ -188,3 +179,92 @@ _REMEDIES = {
 }
 _TENSORS = {"torch.Tensor": True}
 _MISSING = {"pandas.NAType": True, "pandas.NaTType": True}
+
+
+def as_batch(value: object, one: str = "a text", many: str = "texts") -> tuple[list[object], bool]:
+    """Return inputs as a list of Python values, and True for a single input.
+
+    >>> as_batch("Rates rose.")
+    (['Rates rose.'], True)
+
+    Args:
+        value: One input (a string, or a row as a mapping), or many: a list, tuple, generator, NumPy array, Series,
+            Arrow array or column of a Dataset; a DataFrame, Arrow table or Dataset gives its rows as dicts. The items
+            are not checked; a missing one (NaN, pandas.NA) is None.
+        one: Name of one input in messages.
+        many: Its plural.
+
+    Raises:
+        InvalidInput: The value is neither, or has to be opened first (a DatasetDict, a LazyFrame).
+    """
+    if getattr(value, "ndim", None) == 0:
+        value = plain(value)
+    if isinstance(value, str) or (isinstance(value, Mapping) and not remedy(value)):
+        return [plain(value)], True
+    items = items_of(value)
+    if items is None:
+        raise InvalidInput(f"expected {one}, or a list of {many}, got {_got(value)}")
+    return list(items), False
+
+
+def labelled_rows(
+    inputs: object,
+    labels: object,
+    *,
+    columns: str | Sequence[str] = "text",
+    label: str = "label",
+    many: str = "texts",
+) -> list[Row]:
+    """Return one row for each input with its label, for ``fit(texts, labels)``.
+
+    Args:
+        inputs: Many inputs, as for `as_batch`. With several ``columns`` each is a sequence of as many values; a mapping
+            is a row to which the label is added.
+        labels: A label for each, in the same order: a list, tuple, generator, NumPy array, Series or other column.
+        columns: Columns of the inputs.
+        label: Column of the labels.
+        many: Name of the inputs in messages.
+
+    Raises:
+        InvalidInput: There is one input alone, there are not as many labels as inputs, the labels are more than one
+            column, or an input does not fit the columns.
+    """
+    given, alone = as_batch(inputs, f"a list of {many}", many)
+    if alone:
+        raise InvalidInput(f"expected a list of {many} beside the labels, got {_got(inputs)}")
+    if getattr(labels, "ndim", 1) > 1 or table_rows(labels, "the given labels") is not None:
+        raise InvalidInput(
+            f"expected one column of labels, got {type(labels).__name__}: choose one, such as data['label']. Several "
+            "labels of one text go into a list."
+        )
+    found = items_of(labels)
+    if found is None:
+        raise InvalidInput(f"expected a list of labels, one for each of the {many}, got {_got(labels)}")
+    listed = list(found)
+    if len(listed) != len(given):
+        raise InvalidInput(f"expected as many labels as {many}, got {len(listed)} and {len(given)}.")
+    names = (columns,) if isinstance(columns, str) else tuple(columns)
+    rows = []
+    for number, (item, value) in enumerate(zip(given, listed, strict=True), start=1):
+        where = f"row {number} of the given {many}"
+        rows.append(Row(number, {**_values(item, names, where), label: value}, where))
+    return rows
+
+
+def _values(item: object, columns: tuple[str, ...], where: str) -> dict[str, object]:
+    if isinstance(item, Mapping):
+        return dict(item)
+    if len(columns) == 1:
+        return {columns[0]: item}
+    if isinstance(item, list | tuple) and len(item) == len(columns):
+        return dict(zip(columns, item, strict=True))
+    found = f"{len(item)} values" if isinstance(item, list | tuple) else type(item).__name__
+    raise InvalidInput(
+        f"{where}: expected {len(columns)} values, for {', '.join(map(repr, columns))}, got {found}. Give each as a "
+        "tuple, or as a dict of column to value."
+    )
+
+
+def _got(value: object) -> str:
+    advice = remedy(value)
+    return f"{type(value).__name__}. {advice}" if advice else f"{type(value).__name__}: {shown(value)}"

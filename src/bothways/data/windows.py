@@ -28,8 +28,8 @@ class StoredPlaces:
     Attributes:
         begins_T: The character at which each token begins.
         ends_T: The character behind its last.
-        sequences_T: The text of a pair that it is of, -1 for special tokens.
-        starts_W: Where each window begins in its text, in tokens.
+        sequences_T: Number of its text in a pair; -1 for special tokens.
+        starts_W: Position of each window in its text, in tokens.
     """
 
     begins_T: NDArray[np.int32]
@@ -39,7 +39,6 @@ class StoredPlaces:
 
     @classmethod
     def of(cls, places: Sequence[Places]) -> StoredPlaces:
-        """Concatenate the places of all windows."""
         return cls(
             np.concatenate([each.begins_n for each in places]),
             np.concatenate([each.ends_n for each in places]),
@@ -50,13 +49,7 @@ class StoredPlaces:
 
 @dataclass(frozen=True, slots=True)
 class StoredWindow:
-    """One window of a store, as views of its arrays.
-
-    Attributes:
-        ids: Token ids (n).
-        types: Segment ids (n).
-        number: Its place in the store.
-    """
+    """One window of a store, as views of its arrays (n), and its number there."""
 
     ids: NDArray[np.int32]
     types: NDArray[np.uint8]
@@ -70,10 +63,10 @@ class WindowStore:
     Attributes:
         ids_T: Token ids of all windows, end to end.
         types_T: Segment ids.
-        starts: Where each window starts in them, and at last T; W + 1 long.
-        text_of_window: Index of the text that each window belongs to, ascending.
-        dropped_tokens: For each text, its tokens that are in no window.
-        stored_places: Where the tokens stand in their texts; None where texts were encoded without offsets.
+        starts: Start of each window in them, and at last T; W + 1 long.
+        text_of_window: Index of each window's text, ascending.
+        dropped_tokens: Number of tokens of each text that are in no window.
+        stored_places: Positions of the tokens in their texts; None for texts that were encoded without offsets.
     """
 
     ids_T: NDArray[np.int32]
@@ -87,7 +80,7 @@ class WindowStore:
     def of(cls, encoded: Iterable[EncodedText]) -> WindowStore:
         """Store encoded texts one at a time, so that only their compact form is in memory.
 
-        Where they were encoded with offsets, the places of their tokens are kept.
+        The places of tokens are kept for texts that were encoded with offsets.
         """
         places: list[Places] = []
         ids: list[NDArray[np.int32]] = []
@@ -144,11 +137,7 @@ class WindowStore:
         )
 
     def places(self, window: int) -> Places:
-        """Return the places of one window's tokens in their text.
-
-        Raises:
-            InvalidInput: The texts were encoded without offsets.
-        """
+        """Return the places of one window's tokens in a text that was encoded with offsets."""
         if self.stored_places is None:
             raise InvalidInput("the places of tokens are known only where texts were encoded with offsets=True.")
         span, stored = slice(self.starts[window], self.starts[window + 1]), self.stored_places
@@ -156,7 +145,6 @@ class WindowStore:
         return Places(stored.begins_T[span], stored.ends_T[span], stored.sequences_T[span], start)
 
     def windows(self, numbers: Iterable[int] | None = None) -> list[StoredWindow]:
-        """Return some windows, or all of them."""
         spans = [
             (number, slice(self.starts[number], self.starts[number + 1]))
             for number in (range(len(self.text_of_window)) if numbers is None else map(int, numbers))

@@ -23,7 +23,7 @@ from bothways.errors import UnsupportedConfig
 class EmbeddingTable(nn.Embedding):
     """A table of vectors that `bothways.encoder.encoder.initialize` draws, not its constructor."""
 
-    def reset_parameters(self) -> None:  # noqa: D102  (torch's contract)
+    def reset_parameters(self) -> None:
         pass
 
 

@@ -22,10 +22,10 @@ from bothways.products import ROW_BLOCK, matrix_product, onednn_product, packed_
 class Linear(nn.Linear):
     """A map ``x W^T + b``, as `torch.nn.Linear`, but drawn by `bothways.encoder.encoder.initialize`."""
 
-    def reset_parameters(self) -> None:  # noqa: D102  (torch's contract)
+    def reset_parameters(self) -> None:
         pass
 
-    def forward(self, x_TI: Tensor) -> Tensor:  # noqa: D102  (torch's contract)
+    def forward(self, x_TI: Tensor) -> Tensor:
         return linear(x_TI, self.weight, self.bias)
 
 

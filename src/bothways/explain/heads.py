@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from bothways.checkpoints import PretrainedEncoder
 from bothways.data import Source, read_rows
-from bothways.data.words import given_words
+from bothways.data.columns import given_words
 from bothways.encoder import Encoder, Recorder
 from bothways.errors import InvalidInput, shown
 from bothways.explain.attention import Head
@@ -40,7 +40,7 @@ Kind = Literal["weight", "accuracy"]
 
 PRONOUN = "pronoun to its noun"
 # Pairs of words from which on a dependency relation is scored.
-LEAST_PAIRS = 20
+MIN_PAIRS = 20
 _BATCH = 16
 
 
@@ -111,7 +111,7 @@ def head_roles(
     *,
     random: bool = True,
     seed: int = 0,
-    least_pairs: int = LEAST_PAIRS,
+    least_pairs: int = MIN_PAIRS,
     show_progress: bool | None = None,
 ) -> tuple[HeadRole, ...]:
     """Score the roles of all heads.

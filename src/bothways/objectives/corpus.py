@@ -21,13 +21,7 @@ from bothways.text import Frame, TextTokenizer
 
 @dataclass(frozen=True)
 class FramedCorpus:
-    """A corpus, or a part of it, cut into pieces that fit into sequences with special tokens.
-
-    Attributes:
-        corpus: The corpus.
-        pieces: Its pieces.
-        frame: The special tokens of a sequence.
-    """
+    """A corpus, or a part of it, cut into pieces that fit into sequences with special tokens (the frame)."""
 
     corpus: TokenCorpus
     pieces: Pieces
@@ -35,13 +29,7 @@ class FramedCorpus:
 
     @classmethod
     def cut(cls, corpus: TokenCorpus, tokenizer: TextTokenizer, frame: Frame, max_length: int) -> "FramedCorpus":
-        """Cut a whole corpus.
-
-        Args:
-            corpus: The corpus.
-            tokenizer: The tokenizer of the corpus.
-            frame: The special tokens of a sequence.
-            max_length: Maximum tokens of a sequence, special ones included.
+        """Cut a whole corpus into sequences of at most ``max_length`` tokens, special ones included.
 
         Raises:
             InvalidInput: The corpus is empty or of another tokenizer, or a sequence has no room for a token of each
@@ -57,7 +45,6 @@ class FramedCorpus:
         return cls(corpus, corpus.pieces(max_length - frame.special), frame)
 
     def hold_out(self, fraction: float, seed: int) -> tuple["FramedCorpus", "FramedCorpus"]:
-        """Split into a training and a validation part without a common document, see `Pieces.hold_out`."""
         training, validation = self.pieces.hold_out(fraction, seed)
         return replace(self, pieces=training), replace(self, pieces=validation)
 
@@ -68,7 +55,6 @@ class FramedCorpus:
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
     def tokens(self, piece: int) -> NDArray[np.int32]:
-        """Return the tokens of a piece."""
         return self.corpus.tokens(*self._place(piece))
 
     def sentence_ends(self, piece: int) -> NDArray[np.int64]:
@@ -81,11 +67,7 @@ class FramedCorpus:
 
 
 class PieceSource(ABC):
-    """Sequences of a token corpus: an item is a group of neighbouring pieces, and each piece is a sequence.
-
-    Args:
-        framed: The corpus and the frame of a sequence.
-    """
+    """Sequences of a token corpus: an item is a group of neighbouring pieces, and each piece is a sequence."""
 
     def __init__(self, framed: FramedCorpus) -> None:
         self.framed = framed
@@ -95,7 +77,6 @@ class PieceSource(ABC):
         return self.framed.pieces.group_count
 
     def read(self, places: Sequence[int] | NDArray[np.int64], epoch: int) -> list[TrainingSequence]:
-        """Return all pieces of some groups; random parts are drawn anew in each epoch."""
         numbers = self.framed.pieces.of_groups(np.asarray(places, dtype=np.int64))
         return [self._sequence(number, epoch, backward=False) for number in numbers.tolist()]
 
@@ -105,8 +86,7 @@ class PieceSource(ABC):
         return [self._sequence(number, epoch, backward=backward) for number in numbers[:: -1 if backward else 1]]
 
     @abstractmethod
-    def _sequence(self, number: int, epoch: int, *, backward: bool) -> TrainingSequence:
-        """Return a piece as a sequence."""
+    def _sequence(self, number: int, epoch: int, *, backward: bool) -> TrainingSequence: ...
 
 
 class CorpusPieces(PieceSource):
@@ -115,24 +95,19 @@ class CorpusPieces(PieceSource):
     An item is a group of neighbouring pieces, as many tokens as one sequence of the published recipes
     (FULL-SENTENCES of Liu et al. 2019, arXiv:1907.11692, section 4.2). Each piece becomes a sequence of its own, so
     attention does not cross documents. An epoch reads every token of the corpus once.
-
-    Args:
-        framed: The corpus and the frame of one text.
     """
 
     @classmethod
     def of(cls, corpus: TokenCorpus, tokenizer: TextTokenizer, max_length: int) -> Self:
-        """Cut a corpus; see `FramedCorpus.cut` for the arguments and errors."""
+        """Cut a corpus; see `FramedCorpus.cut`."""
         return cls(FramedCorpus.cut(corpus, tokenizer, Frame.of_text(tokenizer), max_length))
 
     def hold_out(self, fraction: float, seed: int) -> tuple[Self, Self]:
-        """Split into a training and a validation source without a common document, see `Pieces.hold_out`."""
         training, validation = self.framed.hold_out(fraction, seed)
         return type(self)(training), type(self)(validation)
 
     @property
     def digest(self) -> str:
-        """A checksum of the tokens, the cuts and the special tokens."""
         return self.framed.digest
 
     def _sequence(self, number: int, epoch: int, *, backward: bool) -> TrainingSequence:
@@ -149,11 +124,9 @@ class PiecesAndSentences(CorpusPieces):
 
     @property
     def digest(self) -> str:
-        """A checksum of the tokens, the cuts and the special tokens."""
         return hashlib.sha256(f"sentences {_SENTENCES} {super().digest}".encode()).hexdigest()
 
     def read(self, places: Sequence[int] | NDArray[np.int64], epoch: int) -> list[TrainingSequence]:
-        """Return the pieces of some groups, or their sentences, the same in each epoch."""
         return [part for piece in super().read(places, epoch) for part in self._parts(piece)]
 
     def _parts(self, piece: TrainingSequence) -> list[TrainingSequence]:
@@ -176,15 +149,8 @@ def framed_sequence(
     """Add special tokens to texts, which are given in the order of reading.
 
     Backward, the sequence is the mirror image of the forward one, except for the tokens within each text: the first
-    text comes last, and XLNet's [CLS] comes first.
-
-    Args:
-        frame: The special tokens.
-        texts: The texts.
-        number: Number of the piece.
-        backward: Read documents from their ends.
-        own: Number of texts, from the first on, of the document that is read; all by default.
-        relation: See `TrainingSequence`.
+    text comes last, and XLNet's [CLS] comes first. The first ``own`` texts (by default all) are of the document that is
+    read.
     """
     step = -1 if backward else 1
     ids_n, types_n = frame.around([text[::step] for text in texts])

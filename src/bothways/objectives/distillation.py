@@ -19,22 +19,68 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from typing import Self, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bothways.encoder import Encoder, Recorder
 from bothways.errors import InvalidInput
-from bothways.objectives.distances import (
-    Distances,
-    cosine_distance,
-    soft_divergence,
-    squared_error,
-    vector_distance,
-)
 from bothways.objectives.masked_lm import MaskedLM
-from bothways.objectives.pretraining import MASKED, PartOutput, PretrainingModel, UnitPredictions
+from bothways.objectives.pretraining import MASKED, PartOutput, PretrainingModel, UnitPredictions, sums_of
 from bothways.objectives.sequences import MaskedBatch
 from bothways.packing import Packed
+
+
+@dataclass(frozen=True, slots=True)
+class Distances:
+    """Distances of units from the teacher's outputs, as losses (M), and the row of the packed batch of each (M)."""
+
+    values: Tensor
+    rows: Tensor
+
+    def loss(self) -> Tensor:
+        return self.values.sum()
+
+    def sums(self, packed: Packed) -> NDArray[np.float64]:
+        return sums_of(packed, self.rows, self.values, torch.full_like(self.values, torch.nan))
+
+
+def soft_divergence(logits_UV: Tensor, taught_UV: Tensor, temperature: float) -> Tensor:
+    """Return ``t^2 KL(softmax(taught / t) || softmax(logits / t))`` at each position (U).
+
+    The square keeps the gradient's size at any temperature (Hinton et al. 2015, arXiv:1503.02531,
+    section 2).
+    """
+    log_student, log_teacher = ((each.float() / temperature).log_softmax(-1) for each in (logits_UV, taught_UV))
+    return nn.functional.kl_div(log_student, log_teacher, reduction="none", log_target=True).sum(-1) * temperature**2
+
+
+def cosine_distance(ours_UG: Tensor, theirs_UG: Tensor) -> Tensor:
+    """Return 1 minus the cosine of each pair of rows (U)."""
+    return 1 - nn.functional.cosine_similarity(ours_UG.float(), theirs_UG.float(), dim=-1)
+
+
+def squared_error(ours_TG: Tensor, theirs_TG: Tensor) -> Tensor:
+    """Return the mean squared error of each token (T)."""
+    return (ours_TG.float() - theirs_TG.float()).square().mean(-1)
+
+
+def vector_distance(ours_BK: Tensor, theirs_BK: Tensor, packed: Packed) -> Tensor:
+    """Return the distance of each sequence's vector from its teacher's (B).
+
+    For equal widths 1 minus their cosine, which is K / 2 times the mean squared error of unit vectors. For different
+    widths the mean squared difference of a sequence's cosines with the others of the batch, student against teacher.
+    """
+    if ours_BK.shape[-1] == theirs_BK.shape[-1]:
+        return cosine_distance(ours_BK, theirs_BK)
+    unit = [nn.functional.normalize(each.float(), dim=-1) for each in (ours_BK, theirs_BK)]
+    # Sequences of one token are fillers.
+    real_B = torch.tensor([length > 1 for length in packed.lengths], device=ours_BK.device)
+    counted_BB = real_B[:, None] & real_B & ~torch.eye(len(real_B), dtype=torch.bool, device=real_B.device)
+    squared_BB = (unit[0] @ unit[0].T - unit[1] @ unit[1].T).square() * counted_BB
+    return squared_BB.sum(-1) / counted_BB.sum(-1).clamp(min=1)
+
 
 SOFT, COSINE = "teacher's predictions", "last hidden states"
 """Names of the parts of DistilBERT's loss besides masked language modelling."""
@@ -113,16 +159,7 @@ class StateLoss:
 
 
 class MaskedLMDistillation(PretrainingModel):
-    """DistilBERT's triple loss of a student and a teacher with masked language modelling heads.
-
-    Args:
-        student: The model to train.
-        teacher: The teacher.
-        loss: The weights.
-
-    Raises:
-        InvalidInput: The vocabularies differ in size.
-    """
+    """DistilBERT's triple loss of a student and a teacher with masked language modelling heads."""
 
     def __init__(self, student: MaskedLM, teacher: MaskedLM, loss: TripleLoss) -> None:
         super().__init__()
@@ -134,22 +171,18 @@ class MaskedLMDistillation(PretrainingModel):
 
     @property
     def identity(self) -> Mapping[str, str]:
-        """Temperature and compared positions."""
         return {"temperature": f"{self.loss.temperature:g}", "compared": type(self.loss.places).__name__}
 
     @property
     def weights(self) -> Mapping[str, float]:
-        """Weight of each part's mean loss."""
         return _positive({SOFT: self.loss.soft, MASKED: self.loss.masked, COSINE: self.loss.cosine})
 
     def units(self, batch: MaskedBatch) -> Mapping[str, int]:
-        """Return the numbers of compared positions, chosen positions and tokens."""
         tokens, chosen = len(batch.packed.ids_T), len(batch.rows_M)
         compared = tokens if isinstance(self.loss.places, AllTokens) else chosen
         return {SOFT: compared, MASKED: chosen, COSINE: tokens}
 
     def outputs(self, batch: MaskedBatch) -> Mapping[str, PartOutput]:
-        """Return the parts of the loss."""
         student, (teacher,) = self.student, self._teacher
         all_T = torch.arange(len(batch.packed.ids_T), device=batch.rows_M.device)
         rows_U = all_T if isinstance(self.loss.places, AllTokens) else batch.rows_M
@@ -176,9 +209,6 @@ class StateDistillation(PretrainingModel):
         layers: The teacher's layer, from 0, whose output each layer of the student learns.
         pool: Pools the last hidden states of either to vectors.
         loss: The weights.
-
-    Raises:
-        InvalidInput: The vocabularies differ in size, or ``layers`` does not fit both encoders.
     """
 
     def __init__(
@@ -207,21 +237,17 @@ class StateDistillation(PretrainingModel):
 
     @property
     def identity(self) -> Mapping[str, str]:
-        """The teacher's layers that are learnt."""
         return {"teacher's layers": ", ".join(map(str, self.layers))}
 
     @property
     def weights(self) -> Mapping[str, float]:
-        """Weight of each part's mean loss."""
         return _positive(asdict(self.loss), {"vectors": VECTORS, "states": STATES, "embeddings": EMBEDDINGS})
 
     def units(self, batch: MaskedBatch) -> Mapping[str, int]:
-        """Return the numbers of sequences and of tokens."""
         tokens = len(batch.packed.ids_T)
         return {VECTORS: batch.packed.count, STATES: tokens, EMBEDDINGS: tokens}
 
     def outputs(self, batch: MaskedBatch) -> Mapping[str, PartOutput]:
-        """Return the parts of the loss."""
         packed = batch.packed
         (embedded_TH, *ours), (taught_TG, *theirs) = self._states(packed)
         rows_T = torch.arange(len(packed.ids_T), device=packed.ids_T.device)
@@ -242,7 +268,6 @@ class StateDistillation(PretrainingModel):
         return {name: parts[name]() for name in self.weights}
 
     def vectors(self, packed: Packed) -> tuple[Tensor, Tensor]:
-        """Return the student's and the teacher's vectors of sequences (B, K)."""
         (*_, ours_TH), (*_, theirs_TG) = self._states(packed)
         return self.pool(ours_TH, packed), self.pool(theirs_TG, packed)
 

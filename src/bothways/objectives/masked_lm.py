@@ -36,12 +36,6 @@ class MaskDecoder(nn.Module):
     to the states below it, and its queries begin at these states plus vectors of the positions, as in the published
     code (microsoft/DeBERTa, apps/models/masked_language_model.py). In use the encoder's last layer runs once and the
     vectors of the positions are not needed.
-
-    Args:
-        config: The encoder's configuration.
-
-    Raises:
-        UnsupportedConfig: The embedding has absolute positions, or the attention is not DeBERTa's.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -72,10 +66,7 @@ class MaskedLM(PretrainingModel):
         head: Its head.
         relation: A head above the first token that classifies the relation between two segments: next sentence
             prediction (Devlin et al. 2018, section 3.1), sentence order prediction (Lan et al. 2019, section 3.1).
-        decoder: Adds absolute positions below the head (DeBERTa).
-
-    Raises:
-        InvalidInput: Both a relation and a decoder are given; no published model has both.
+        decoder: Adds absolute positions below the head (DeBERTa); no published model has it beside a relation.
     """
 
     def __init__(
@@ -101,21 +92,17 @@ class MaskedLM(PretrainingModel):
 
     @property
     def identity(self) -> Mapping[str, str]:
-        """The mask decoder, if there is one; the losses give the rest."""
         return {} if self.decoder is None else {"mask decoder": "absolute positions"}
 
     @property
     def weights(self) -> Mapping[str, float]:
-        """Weight of each head's mean loss."""
         return {MASKED: 1.0} | ({} if self.relation is None else {RELATION: 1.0})
 
     def units(self, batch: MaskedBatch) -> Mapping[str, int]:
-        """Return the numbers of chosen positions and of sequences with two segments."""
         counted = {MASKED: len(batch.rows_M)}
         return counted if self.relation is None else {**counted, RELATION: len(batch.pairs_P)}
 
     def outputs(self, batch: MaskedBatch) -> Mapping[str, PartOutput]:
-        """Return the predictions at the chosen positions, and of the relations between segments."""
         if self.decoder is not None:
             hidden_MH = self.decoder(self.encoder, batch.packed, batch.rows_M, batch.counts)
             return {MASKED: self._predictions(hidden_MH, batch)}
@@ -136,13 +123,7 @@ class MaskedLM(PretrainingModel):
 
 
 def masked_losses(model: MaskedLM, store: WindowStore, masker: Masker, tokens: int) -> TokenLosses:
-    """Return the losses of raw texts at their validation positions.
-
-    Args:
-        model: The model, in evaluation mode.
-        store: The texts.
-        masker: Draws the positions.
-        tokens: Token budget of a batch.
+    """Return the losses of raw texts at the validation positions that a masker draws.
 
     Raises:
         InvalidInput: The texts have no token to mask.

@@ -1,12 +1,11 @@
-"""Masking for masked language modelling: the tokens that a model has to predict, and their replacements.
+"""Corrupted sequences: the tokens that a model reads, and those that it has to predict.
 
-15 % of each sequence's tokens are chosen, special tokens never; of those 80 % become the mask, 10 % another token, and
-10 % stay as they are (Devlin et al. 2018, arXiv:1810.04805). Tokens are chosen singly, as whole words, in spans or in
-n-grams of words. The choice depends on the seed, the epoch and the sequence alone, not on the batch or on earlier
-draws, so a resumed run sees the masks of an uninterrupted one. Static masking repeats the masks of the first epoch (Liu
-et al. 2019, arXiv:1907.11692, section 4.1).
+In masked language modelling 15 % of each sequence's tokens are chosen, special tokens never; of those 80 % become the
+mask, 10 % another token, and 10 % stay as they are (Devlin et al. 2018, arXiv:1810.04805). Tokens are chosen singly, as
+whole words, in spans or in n-grams of words. Static masking repeats the masks of the first epoch (Liu et al. 2019,
+arXiv:1907.11692, section 4.1).
 
-Shapes: n tokens of a sequence, M chosen ones, U whole units, V vocabulary, W sequences.
+Shapes: n tokens of a sequence, M chosen ones, U words or whole units, V vocabulary, W sequences.
 """
 
 import math
@@ -19,8 +18,94 @@ from numpy.typing import NDArray
 
 from bothways.choices import MaskUnit
 from bothways.errors import InvalidInput
-from bothways.objectives.corruption import MaskedTokens, PieceKinds
 from bothways.text import TextTokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedTokens:
+    """A sequence with some of its tokens hidden.
+
+    Attributes:
+        ids_n: The ids that the model reads.
+        places_M: The chosen positions, ascending; at least one if there is an ordinary token.
+        targets_M: The original ids at these positions.
+        uniform_M: A random number in [0, 1) for each, to draw a generator's token.
+        order_n: Position of each token in a factorisation order, see `bothways.encoder.query_stream.QueryStream`; None
+            for masked language modelling.
+    """
+
+    ids_n: NDArray[np.int32]
+    places_M: NDArray[np.int64]
+    targets_M: NDArray[np.int32]
+    uniform_M: NDArray[np.float32]
+    order_n: NDArray[np.int64] | None = None
+
+
+class Corruption(Protocol):
+    """Chooses the tokens of a sequence that a model has to predict.
+
+    A choice depends on the seed, the epoch and the sequence alone, not on the batch or on earlier draws, so a resumed
+    run sees the choices of an uninterrupted one.
+
+    Attributes:
+        seed: Seed of all draws.
+        identity: Settings that a resumed run must share.
+    """
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def identity(self) -> Mapping[str, str | int | float | bool]: ...
+
+    def training(self, ids_n: NDArray[np.int32], epoch: int, sequence: int) -> MaskedTokens:
+        """Choose the targets of an epoch."""
+
+    def validation(self, ids_n: NDArray[np.int32], sequence: int) -> MaskedTokens:
+        """Choose the targets of a validation sequence, always the same."""
+
+
+class Unmasked:
+    """Unchanged sequences without targets (M = 0)."""
+
+    seed = 0
+
+    @property
+    def identity(self) -> Mapping[str, str | int | float | bool]:
+        return {"chosen tokens": 0.0}
+
+    def training(self, ids_n: NDArray[np.int32], epoch: int, sequence: int) -> MaskedTokens:
+        del epoch
+        return self.validation(ids_n, sequence)
+
+    def validation(self, ids_n: NDArray[np.int32], sequence: int) -> MaskedTokens:
+        del sequence
+        return MaskedTokens(ids_n, np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
+
+
+class PieceKinds:
+    """The kinds of a tokenizer's ids: special tokens, pieces that begin a word, and pieces that continue one."""
+
+    def __init__(self, tokenizer: TextTokenizer) -> None:
+        known = tokenizer.vocabulary()
+        self.special_V = np.zeros(1 + max(known), dtype=bool)
+        self.special_V[sorted(tokenizer.special_ids)] = True
+        self.ordinary = np.array(sorted(known.keys() - tokenizer.special_ids), dtype=np.int32)
+        self.continues_V = np.zeros_like(self.special_V)
+        self.continues_V[[number for number, piece in known.items() if tokenizer.word_marks.continues(piece)]] = True
+
+    def ordinary_places(self, ids_n: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Return the positions of ordinary tokens in a sequence."""
+        places: NDArray[np.int64] = np.flatnonzero(~self.special_V[ids_n])
+        return places
+
+    def words(self, ids_n: NDArray[np.int32], places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the starts of words among the ordinary tokens, then the number of tokens (U + 1)."""
+        begins = ~self.continues_V[ids_n[places]]
+        # A piece after a special token always begins a word.
+        begins[1:] |= np.diff(places) > 1
+        begins[:1] = True
+        return np.append(np.flatnonzero(begins), len(places))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +147,14 @@ class SpanMasking:
         _check_longest(self.longest)
 
     def chances(self) -> NDArray[np.float64]:
-        """Return the probabilities of runs of 1, 2, ... words, up to the longest."""
+        """Return the probabilities of runs of 1, 2, ... words."""
         chances = self.stop * (1 - self.stop) ** np.arange(self.longest)
         return np.asarray(chances / chances.sum())
 
 
 @dataclass(frozen=True, slots=True)
 class NGramMasking:
-    """Choose n-grams of words; n is drawn in proportion to 1 / n (Lan et al. 2019, arXiv:1909.11942).
-
-    Attributes:
-        longest: Maximum words of an n-gram.
-
-    Raises:
-        InvalidInput: ``longest`` is below 1.
-    """
+    """Choose n-grams of words; n is drawn in proportion to 1 / n (Lan et al. 2019, arXiv:1909.11942)."""
 
     name: ClassVar[MaskUnit] = "n-gram"
     longest: int = 3
@@ -85,7 +163,6 @@ class NGramMasking:
         _check_longest(self.longest)
 
     def chances(self) -> NDArray[np.float64]:
-        """Return the probabilities of n-grams of 1, 2, ... words."""
         chances = 1 / np.arange(1, self.longest + 1)
         return np.asarray(chances / chances.sum())
 
@@ -108,7 +185,6 @@ class Masking:
         fraction: Share of ordinary tokens to choose.
         masked: Share of the chosen tokens that become the mask.
         random: Share of the chosen tokens that become another ordinary token; the rest stays.
-        unit: Unit that is chosen whole.
         dynamic: Draw new masks in each epoch.
 
     Raises:
@@ -135,28 +211,17 @@ class Masking:
 
 
 class TokenSequences(Protocol):
-    """Tokens of many sequences, end to end.
-
-    Attributes:
-        ids_T: Their ids.
-        starts: Start of each, then T (W + 1).
-    """
+    """Tokens of many sequences, end to end; ``starts`` has the start of each, then T (W + 1)."""
 
     @property
-    def ids_T(self) -> NDArray[np.int32]: ...  # noqa: D102 (above)
+    def ids_T(self) -> NDArray[np.int32]: ...
 
     @property
-    def starts(self) -> NDArray[np.int64]: ...  # noqa: D102 (above)
+    def starts(self) -> NDArray[np.int64]: ...
 
 
 class Masker:
-    """Masks sequences of one tokenizer.
-
-    Args:
-        tokenizer: Gives the mask, the special tokens, and the pieces that continue a word.
-        masking: Shares and units.
-        seed: Seed of all draws.
-    """
+    """Masks sequences of one tokenizer."""
 
     def __init__(self, tokenizer: TextTokenizer, masking: Masking, seed: int) -> None:
         self.masking = masking
@@ -166,7 +231,6 @@ class Masker:
 
     @property
     def identity(self) -> Mapping[str, str | int | float | bool]:
-        """Settings that a resumed run must share."""
         masking = self.masking
         return {
             "chosen tokens": masking.fraction,
@@ -178,12 +242,10 @@ class Masker:
         }
 
     def training(self, ids_n: NDArray[np.int32], epoch: int, sequence: int) -> MaskedTokens:
-        """Mask a sequence for an epoch; static masks are always those of the first."""
         drawn_for = epoch if self.masking.dynamic else 0
         return self._masked(ids_n, np.random.default_rng([self.seed, 0, drawn_for, sequence]))
 
     def validation(self, ids_n: NDArray[np.int32], sequence: int) -> MaskedTokens:
-        """Mask a validation sequence, always in the same way."""
         return self._masked(ids_n, np.random.default_rng([self.seed, 1, sequence]))
 
     def ordinary_tokens(self, sequences: TokenSequences) -> NDArray[np.int64]:

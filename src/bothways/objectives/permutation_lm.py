@@ -1,14 +1,19 @@
-"""Permutation language modelling: targets are predicted from the tokens before them in a random factorisation order.
+"""Permutation language modelling (Yang et al. 2019, arXiv:1906.08237).
 
-Yang et al. 2019, arXiv:1906.08237. Targets are predicted from the query stream of an encoder; the content stream reads
-the unmasked tokens. In lanes (`bothways.objectives.lanes`) each lane remembers the hidden states of its last tokens,
-without a gradient (segment recurrence, section 2.4): they come from the weights of earlier updates, and belong to the
-state of a run.
+About one token in K is a target (partial prediction, section 2.3): spans of 1 to 5 tokens, each within a context. The
+targets, [SEP] and [CLS] come in a random factorisation order after all other tokens, which see each other and are seen
+by all. Targets are predicted from the query stream of an encoder; the content stream reads the unmasked tokens. In
+lanes (`bothways.objectives.streams.Lanes`) each lane remembers the hidden states of its last tokens, without a gradient
+(segment recurrence, section 2.4): they come from the weights of earlier updates, and belong to the state of a run.
 
-Shapes: T packed tokens, M targets, H hidden, V vocabulary, Z tokens of memories, L layers, n tokens of a lane's memory.
+Shapes: n tokens of a sequence or of a lane's memory, U words, T packed tokens, M targets, H hidden, V vocabulary, Z
+tokens of memories, L layers.
 """
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -18,11 +23,94 @@ from torch import Tensor
 from bothways.devices import on_device
 from bothways.encoder import Encoder, MaskedLMHead, Recorder
 from bothways.encoder.memory import Memory
+from bothways.encoder.query_stream import VISIBLE
 from bothways.errors import InvalidInput
+from bothways.objectives.masking import MaskedTokens, PieceKinds
 from bothways.objectives.pretraining import PREDICTED, PartOutput, PretrainingModel
 from bothways.objectives.sequences import Link, MaskedBatch
 from bothways.objectives.vocabulary import predict_tokens
+from bothways.text import TextTokenizer
 from bothways.training.workers import current_workers
+
+
+@dataclass(frozen=True, slots=True)
+class Permutation:
+    """Share and spans of the targets.
+
+    Attributes:
+        partial: K; one ordinary token in K is a target.
+        longest: Maximum tokens of a span; its length L is drawn in proportion to 1 / L.
+    """
+
+    partial: int = 6
+    longest: int = 5
+
+    def __post_init__(self) -> None:
+        if min(self.partial, self.longest) < 1:
+            raise InvalidInput(
+                f"expected one target in at least 1 token and spans of at least 1 token, got {self.partial} and "
+                f"{self.longest}."
+            )
+
+
+class Permuter:
+    """Draws targets and factorisation orders for the sequences of one tokenizer."""
+
+    def __init__(self, tokenizer: TextTokenizer, permutation: Permutation, seed: int) -> None:
+        self.permutation = permutation
+        self.seed = seed
+        self._kinds = PieceKinds(tokenizer)
+        self._framing = np.array([tokenizer.cls_id, tokenizer.sep_id], dtype=np.int32)
+
+    @property
+    def identity(self) -> Mapping[str, str | int | float | bool]:
+        given = self.permutation
+        return {"one target in tokens": given.partial, "longest span": given.longest, "order seed": self.seed}
+
+    def training(self, ids_n: NDArray[np.int32], epoch: int, sequence: int) -> MaskedTokens:
+        return self._permuted(ids_n, np.random.default_rng([self.seed, 0, epoch, sequence]))
+
+    def validation(self, ids_n: NDArray[np.int32], sequence: int) -> MaskedTokens:
+        return self._permuted(ids_n, np.random.default_rng([self.seed, 1, sequence]))
+
+    def _permuted(self, ids_n: NDArray[np.int32], draw: np.random.Generator) -> MaskedTokens:
+        places = self._kinds.ordinary_places(ids_n)
+        # Rounded at random so that the share is met on average; at least one.
+        count = min(len(places), max(1, math.floor(len(places) / self.permutation.partial + draw.random())))
+        chosen_M = places[self._targets(self._kinds.words(ids_n, places), count, draw)]
+        ordered = np.isin(ids_n, self._framing)
+        ordered[chosen_M] = True
+        order_n = np.full(len(ids_n), VISIBLE, dtype=np.int64)
+        order_n[ordered] = draw.permutation(int(ordered.sum()))
+        uniform_M = draw.random(len(chosen_M), dtype=np.float32)
+        return MaskedTokens(ids_n, chosen_M, ids_n[chosen_M], uniform_M, order_n)
+
+    def _targets(self, starts_U: NDArray[np.int64], count: int, draw: np.random.Generator) -> NDArray[np.bool_]:
+        """Choose targets among the ordinary tokens, as the published code does (zihangdai/xlnet, data_utils.py).
+
+        A span of L tokens begins with a word, somewhere in a context of K L tokens; the next context follows. If that
+        gives too few targets, single tokens are drawn. As in that code, but unlike in its comments, L counts tokens and
+        not words.
+        """
+        total, taken = int(starts_U[-1]), np.zeros(starts_U[-1], dtype=bool)
+        lengths = 1 + draw.choice(self.permutation.longest, count, p=self._chances)
+        at, left = 0, count
+        for length, share in zip(lengths.tolist(), draw.random(count).tolist(), strict=True):
+            span = min(length, left)
+            context = span * self.permutation.partial
+            before = int(share * context)
+            begin = int(starts_U[np.searchsorted(starts_U, min(at + before, total))])
+            if not span or begin + span > total:
+                break
+            taken[begin : begin + span] = True
+            at, left = begin + span + context - before, left - span
+        taken[draw.permutation(np.flatnonzero(~taken))[:left]] = True
+        return taken
+
+    @cached_property
+    def _chances(self) -> NDArray[np.float64]:
+        chances = 1 / np.arange(1, self.permutation.longest + 1)
+        return np.asarray(chances / chances.sum())
 
 
 class LaneMemories:
@@ -36,11 +124,7 @@ class LaneMemories:
         self.held: dict[int, Tensor] = {}
 
     def take(self, links: Sequence[Link | None]) -> Memory | None:
-        """Remove and return the memory of a batch; None if no sequence has one.
-
-        Raises:
-            InvalidInput: A lane has no memory of the update before.
-        """
+        """Remove and return the memory of a batch; None if no sequence has one."""
         lanes = [link.lane for link in links if link is not None and link.read]
         if not lanes:
             return None
@@ -56,13 +140,7 @@ class LaneMemories:
 
     @torch.no_grad()
     def keep(self, batch: MaskedBatch, memory: Memory | None, hidden_LTH: Sequence[Tensor]) -> None:
-        """Remember the last tokens of the lanes of a batch.
-
-        Args:
-            batch: The batch.
-            memory: The memory that the batch has read.
-            hidden_LTH: Inputs of each layer at its tokens.
-        """
+        """Remember the last tokens of the lanes of a batch, from the memory that it read and each layer's inputs."""
         rows = _kept_rows(batch, memory)
         rows_Z = on_device(np.concatenate(list(rows.values())), hidden_LTH[0].device)
         read = [()] * len(hidden_LTH) if memory is None else [(each_ZH,) for each_ZH in memory.states]
@@ -89,12 +167,7 @@ def _kept_rows(batch: MaskedBatch, memory: Memory | None) -> dict[int, NDArray[n
 
 
 class PermutationLM(PretrainingModel):
-    """An encoder with a query stream and its head; only targets are predicted.
-
-    Args:
-        encoder: The encoder.
-        head: Its head.
-    """
+    """An encoder with a query stream and its head; only targets are predicted."""
 
     def __init__(self, encoder: Encoder, head: MaskedLMHead) -> None:
         super().__init__()
@@ -104,30 +177,21 @@ class PermutationLM(PretrainingModel):
 
     @property
     def weights(self) -> Mapping[str, float]:
-        """Weight of the only head's loss."""
         return {PREDICTED: 1.0}
 
     def carried(self) -> Mapping[str, Tensor]:
-        """Return the memory of each lane (L, n, H)."""
         held = self._memories.held.items()
         return {f"lane {lane}": each.cpu().clone(memory_format=torch.contiguous_format) for lane, each in held}
 
     def carry(self, carried: Mapping[str, Tensor]) -> None:
-        """Restore the memories of the lanes that this process reads."""
         workers = current_workers()
         lanes = {int(name.removeprefix("lane ")): held_LnH.to(self.device) for name, held_LnH in carried.items()}
         self._memories.held = {lane: each for lane, each in lanes.items() if lane % workers.count == workers.rank}
 
     def units(self, batch: MaskedBatch) -> Mapping[str, int]:
-        """Return the number of targets."""
         return {PREDICTED: len(batch.rows_M)}
 
     def outputs(self, batch: MaskedBatch) -> Mapping[str, PartOutput]:
-        """Return the predictions of the targets.
-
-        Raises:
-            InvalidInput: The batch has no factorisation orders.
-        """
         table = self.encoder.embedding.tokens.weight
         return {PREDICTED: predict_tokens(self.head, table, self.states(batch), batch.targets_M, batch.rows_M)}
 
@@ -137,11 +201,7 @@ class PermutationLM(PretrainingModel):
         return logits_MV
 
     def states(self, batch: MaskedBatch) -> Tensor:
-        """Return the last states (M, H) of the query stream, and update the memories of the lanes.
-
-        Raises:
-            InvalidInput: The batch has no factorisation orders.
-        """
+        """Return the last states (M, H) of the query stream, and update the memories of the lanes."""
         if batch.order_T is None:
             raise InvalidInput("permutation language modelling needs factorisation orders: draw them with a Permuter.")
         queries = self.encoder.queries(batch.rows_M, batch.counts, batch.order_T)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from bothways.evaluation.metrics.regression import spearman
 from bothways.evaluation.report import Validation
 from bothways.inference.runner import Runner
-from bothways.objectives.corruption import Corruption
+from bothways.objectives.masking import Corruption
 from bothways.objectives.sequences import EpochSequences, MaskedBatch, SequenceSource, TrainingSequence, micro_batches
 from bothways.objectives.streams import EpochStream, SequenceStream
 from bothways.packing import Packed, pack
@@ -58,11 +58,9 @@ class UnitPredictions:
     rows: Tensor
 
     def loss(self) -> Tensor:
-        """Return the sum of the units' losses."""
         return self.losses().sum()
 
     def losses(self) -> Tensor:
-        """Return the cross-entropy of each unit (M)."""
         scores = self.scores.float()
         if scores.dim() == 1:
             return nn.functional.binary_cross_entropy_with_logits(scores, self.truth.float(), reduction="none")
@@ -74,7 +72,6 @@ class UnitPredictions:
         return predictions == self.truth
 
     def sums(self, packed: Packed) -> NDArray[np.float64]:
-        """Return the sum of losses, the number of right predictions and of units of each sequence (B, 3)."""
         return sums_of(packed, self.rows, self.losses(), self.right().float())
 
 
@@ -93,7 +90,6 @@ class PretrainingModel(nn.Module, ABC):
 
     @property
     def device(self) -> torch.device:
-        """Device of the parameters."""
         return next(self.parameters()).device
 
     @abstractmethod
@@ -109,11 +105,9 @@ class PretrainingModel(nn.Module, ABC):
 class RecurrentModel(Protocol):
     """A `PretrainingModel` with a memory from update to update."""
 
-    def carried(self) -> Mapping[str, Tensor]:
-        """Return the memory by name."""
+    def carried(self) -> Mapping[str, Tensor]: ...
 
-    def carry(self, carried: Mapping[str, Tensor]) -> None:
-        """Restore the part of a memory that belongs to this process."""
+    def carry(self, carried: Mapping[str, Tensor]) -> None: ...
 
 
 @runtime_checkable
@@ -129,7 +123,6 @@ class PretrainingBatch:
     """One micro-batch, on the CPU until its loss is computed.
 
     Attributes:
-        batch: The model's input.
         factors: Factor of each head's summed loss, which depends on the whole update.
     """
 
@@ -184,27 +177,16 @@ class PretrainingObjective:
         batch_size: int,
         tokens: int,
     ) -> "PretrainingObjective":
-        """Return an objective whose epochs are whole passes over a source, ordered by the corruption's seed.
-
-        Args:
-            model: The model to train.
-            training: Training sequences.
-            validation: Validation sequences.
-            corruption: Chooses the prediction targets.
-            batch_size: Sequences in one update, at least 1.
-            tokens: Token budget of a micro-batch.
-        """
+        """Return an objective whose epochs are whole passes over a source, ordered by the corruption's seed."""
         stream = EpochStream(training, batch_size, corruption.seed)
         return cls(model, stream, validation, corruption, updates_per_epoch=stream.updates_per_epoch, tokens=tokens)
 
     @property
     def module(self) -> nn.Module:
-        """Encoder and heads."""
         return self.model
 
     @property
     def identity(self) -> Mapping[str, str | int | float | bool | None]:
-        """Settings of the run that a resumed one must share."""
         return {
             "training data": self.stream.digest,
             "validation data": None if self.validation is None else self.validation.digest,
@@ -216,25 +198,21 @@ class PretrainingObjective:
         }
 
     def updates_per_epoch(self) -> int:
-        """Return the number of updates before each validation."""
         return self._updates_per_epoch
 
     def updates(self, epoch: int, start: int) -> Iterator[Update[PretrainingBatch]]:
-        """Yield updates, corrupted anew in each pass over the data unless the corruption is static."""
         for number in range(start, self._updates_per_epoch):
             yield self._update(self.stream.read(epoch * self._updates_per_epoch + number))
 
     def carried(self) -> Mapping[str, Tensor]:
-        """Return the model's memory for the next update, by name."""
         return self.model.carried() if isinstance(self.model, RecurrentModel) else {}
 
     def carry(self, carried: Mapping[str, Tensor]) -> None:
-        """Restore the memory of a checkpoint."""
         if isinstance(self.model, RecurrentModel):
             self.model.carry(carried)
 
     def loss(self, payload: PretrainingBatch) -> Tensor:
-        """Return the sum of all heads' losses, weighted so that an update's loss is the weighted sum of their means."""
+        """Sum all heads' losses, weighted so that an update's loss is the weighted sum of their means."""
         outputs = self.model.outputs(payload.batch.to(self.model.device))
         return torch.stack([payload.factors[name] * output.loss() for name, output in outputs.items()]).sum()
 
@@ -298,15 +276,14 @@ def sequence_sums(
 ) -> NDArray[np.float64]:
     """Return the sums of each head over held-out sequences (heads, N, 3), see `PartOutput.sums`.
 
+    Sequences are read in blocks, so memory does not grow with their number.
+
     Args:
         model: The model, in evaluation mode.
-        source: The N sequences; they are read in blocks, so memory does not grow with their number.
+        source: The N sequences.
         corruption: Chooses the validation targets.
         tokens: Token budget of a batch.
         places: Positions in the source to read; all by default.
-
-    Raises:
-        OutOfMemory: A single sequence does not fit into memory.
     """
 
     def compute(packed: Packed, sequences: Sequence[TrainingSequence]) -> list[NDArray[np.float64]]:
@@ -326,11 +303,7 @@ def sequence_sums(
 def agreement(model: ComparedVectors, device: torch.device, source: SequenceSource, tokens: int) -> float:
     """Return Spearman's correlation of a model's cosines of all pairs of sequences with its teacher's.
 
-    Args:
-        model: The model, in evaluation mode.
-        device: The model's device.
-        source: Sequences; the first 512 are compared with each other.
-        tokens: Token budget of a batch.
+    The model is in evaluation mode; the first 512 sequences are compared with each other.
     """
 
     def compute(packed: Packed, sequences: Sequence[TrainingSequence]) -> list[list[Tensor]]:
@@ -340,7 +313,7 @@ def agreement(model: ComparedVectors, device: torch.device, source: SequenceSour
     drawn = source.read(range(min(len(source), _COMPARED)), 0)[:_COMPARED]
     ours, theirs = (torch.stack(each) for each in zip(*Runner(compute, device, tokens).run(drawn), strict=True))
     first_P, second_P = np.triu_indices(len(drawn), 1)
-    if len(first_P) < _LEAST_PAIRS:
+    if len(first_P) < _MIN_PAIRS:
         return 0.0
     return float(spearman(*((each @ each.T).numpy()[first_P, second_P] for each in (theirs, ours))))
 
@@ -365,4 +338,4 @@ PREDICTED = "predicted tokens"
 
 _BLOCK = 4096
 # Maximum of compared sequences, and minimum of pairs for a correlation.
-_COMPARED, _LEAST_PAIRS = 512, 3
+_COMPARED, _MIN_PAIRS = 512, 3

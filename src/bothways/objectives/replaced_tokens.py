@@ -1,30 +1,122 @@
 """Replaced token detection: a discriminator detects the tokens that a small generator has replaced.
 
-Clark et al. 2020, arXiv:2003.10555. The generator fills masks, and its samples are the discriminator's input.
-The loss is the generator's masked language modelling loss plus 50 times the discriminator's binary cross-entropy. As in
-the published code (google-research/electra, run_pretraining.py), the latter is a mean over all tokens, special ones
-included; a sampled token that is the original one counts as original; and sampling has no gradient. That code masks
-85 % of the chosen tokens and leaves the others as they are, which is ``Masking(masked=0.85, random=0.0)``; DeBERTa-v3
-masks all of them.
+Clark et al. 2020, arXiv:2003.10555. The generator fills masks, and its samples are the discriminator's input; the two
+may share their embeddings. The loss is the generator's masked language modelling loss plus 50 times the discriminator's
+binary cross-entropy. As in the published code (google-research/electra, run_pretraining.py), the latter is a mean over
+all tokens, special ones included; a sampled token that is the original one counts as original; and sampling has no
+gradient. That code masks 85 % of the chosen tokens and leaves the others as they are, which is
+``Masking(masked=0.85, random=0.0)``; DeBERTa-v3 masks all of them.
 
-Shapes: T packed tokens, M chosen positions, H hidden, V vocabulary.
+Shapes: T packed tokens, M chosen positions, E embedding width, H hidden, V vocabulary.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bothways.encoder import Encoder, MaskedLMHead
+from bothways.encoder.embeddings import Embedding, EmbeddingTable
 from bothways.encoder.heads import ScoreHead, read_rows
 from bothways.encoder.rows import SelectedRows
 from bothways.errors import InvalidInput
-from bothways.objectives.embedding_sharing import EmbeddingSharing, SharedEmbeddings, own_copy, share_embeddings
 from bothways.objectives.pretraining import MASKED, PartOutput, PretrainingModel, UnitPredictions
 from bothways.objectives.sequences import MaskedBatch
 from bothways.objectives.vocabulary import predict_tokens
 from bothways.packing import Packed
+
+
+@dataclass(frozen=True, slots=True)
+class OwnEmbeddings:
+    """Keep the embeddings of both apart."""
+
+    name: ClassVar = "own"
+
+
+@dataclass(frozen=True, slots=True)
+class SharedEmbeddings:
+    """Use the generator's tables, and the norm behind them, in both (Clark et al. 2020, arXiv:2003.10555, 3.2).
+
+    The paper names tokens and positions; its code shares segments and the norm as well, and so does this.
+    """
+
+    name: ClassVar = "shared"
+
+
+@dataclass(frozen=True, slots=True)
+class DisentangledEmbeddings:
+    """Add a difference to the generator's tables, which get no gradient (He et al. 2021, arXiv:2111.09543, 3.3).
+
+    ``E_D = sg(E_G) + E_delta``, and E_delta begins at zero. The paper's code does so for tokens and positions; here
+    it is done for segments too.
+    """
+
+    name: ClassVar = "disentangled"
+
+
+EmbeddingSharing = OwnEmbeddings | SharedEmbeddings | DisentangledEmbeddings
+
+
+class DisentangledTable(EmbeddingTable):
+    """A table that is the sum of another one, which it neither trains nor contains, and of its own ``weight``."""
+
+    def __init__(self, shared: EmbeddingTable) -> None:
+        super().__init__(shared.num_embeddings, shared.embedding_dim)
+        self.weight = nn.Parameter(torch.zeros_like(shared.weight))
+        self._shared = (shared,)
+
+    def forward(self, ids_T: Tensor) -> Tensor:
+        return super().forward(ids_T) + nn.functional.embedding(ids_T, self._shared[0].weight.detach())
+
+    def merged(self) -> EmbeddingTable:
+        """Return an ordinary table with the same vectors."""
+        table = EmbeddingTable(self.num_embeddings, self.embedding_dim)
+        table.weight = nn.Parameter((self.weight + self._shared[0].weight).detach())
+        return table
+
+
+def share_embeddings(generator: Encoder, discriminator: Encoder, sharing: EmbeddingSharing) -> None:
+    """Replace the discriminator's embeddings by the generator's."""
+    if isinstance(sharing, OwnEmbeddings):
+        return
+    ours, theirs = discriminator.embedding, generator.embedding
+    _check_shapes(theirs, ours)
+    for name in _TABLES:
+        table = getattr(theirs, name)
+        if table is not None:
+            setattr(ours, name, table if isinstance(sharing, SharedEmbeddings) else DisentangledTable(table))
+    # A norm after a projection to the hidden size does not belong to the embeddings.
+    if isinstance(sharing, SharedEmbeddings) and ours.early_projection is None and theirs.early_projection is None:
+        ours.norm = theirs.norm
+
+
+def own_copy(encoder: Encoder) -> Encoder:
+    """Return a copy of an encoder with ordinary tables, for saving or further training."""
+    copied = deepcopy(encoder)
+    for name in _TABLES:
+        table = getattr(copied.embedding, name)
+        if isinstance(table, DisentangledTable):
+            setattr(copied.embedding, name, table.merged())
+    return copied
+
+
+def _check_shapes(theirs: Embedding, ours: Embedding) -> None:
+    for name in _TABLES:
+        tables: list[EmbeddingTable | None] = [getattr(each, name) for each in (theirs, ours)]
+        shapes = [(0,) if table is None else tuple(table.weight.shape) for table in tables]
+        if shapes[0] != shapes[1]:
+            raise InvalidInput(
+                f"shared embeddings need tables of one shape, but the table of {name} is {shapes[0]} in the generator "
+                f"and {shapes[1]} in the discriminator: give both the same vocabulary, positions, types and "
+                "embedding_size, or keep the embeddings separate."
+            )
+
+
+_TABLES = ("tokens", "positions", "types")
+
 
 REPLACED = "replaced tokens"
 """Name of the discriminator's loss."""
@@ -34,15 +126,7 @@ DISCRIMINATOR_WEIGHT = 50.0
 
 
 class ReplacedTokens(PretrainingModel):
-    """A generator and a discriminator.
-
-    Args:
-        generator: The encoder that fills masks, usually smaller.
-        generator_head: Its masked language modelling head.
-        discriminator: The encoder to pre-train; it may use the generator's embeddings.
-        discriminator_head: Its head, one score for each token.
-        embeddings: The kind of embedding sharing.
-        weight: Weight of the discriminator's loss.
+    """A generator with its masked language modelling head, and a discriminator with one score for each token.
 
     Raises:
         InvalidInput: The two have different vocabularies, or tables that cannot be shared.
@@ -74,20 +158,16 @@ class ReplacedTokens(PretrainingModel):
 
     @property
     def identity(self) -> Mapping[str, str]:
-        """The kind of embedding sharing."""
         return {"embeddings": self.embeddings.name}
 
     @property
     def weights(self) -> Mapping[str, float]:
-        """Weight of each head's mean loss."""
         return {MASKED: 1.0, REPLACED: self.weight}
 
     def units(self, batch: MaskedBatch) -> Mapping[str, int]:
-        """Return the numbers of chosen positions and of tokens."""
         return {MASKED: len(batch.rows_M), REPLACED: len(batch.packed.ids_T)}
 
     def outputs(self, batch: MaskedBatch) -> Mapping[str, PartOutput]:
-        """Return the generator's predictions at the chosen positions, and the discriminator's scores of all tokens."""
         hidden_MH = self.generator(batch.packed, rows=SelectedRows(batch.rows_M))
         sampled_M = torch.empty_like(batch.targets_M)
 
@@ -115,17 +195,10 @@ class ReplacedTokens(PretrainingModel):
 
 
 def sample(probabilities_MV: Tensor, uniform_M: Tensor) -> Tensor:
-    """Draw a token for each position, without a gradient, by the inverse of the distribution function.
+    """Draw a token (M) from each position's probabilities, without a gradient, by the inverse distribution function.
 
-    The random numbers come with the masks from seed, epoch and sequence, so a draw does not depend on the batch or on
-    earlier draws, and those of validation stay the same.
-
-    Args:
-        probabilities_MV: The generator's.
-        uniform_M: Random numbers in [0, 1).
-
-    Returns:
-        Token ids (M).
+    The random numbers in [0, 1) come with the masks from seed, epoch and sequence, so a draw does not depend on the
+    batch or on earlier draws, and those of validation stay the same.
     """
     sums_MV = probabilities_MV.cumsum(-1)
     # Rounding lets the sum of all probabilities miss 1.
@@ -136,8 +209,7 @@ def sample(probabilities_MV: Tensor, uniform_M: Tensor) -> Tensor:
 def corrupt(batch: MaskedBatch, sampled_M: Tensor) -> tuple[Packed, Tensor]:
     """Replace the chosen tokens of the original sequences by sampled ones.
 
-    Returns:
-        The discriminator's input, and 1 for tokens that differ from the original (T).
+    Return the discriminator's input, and 1 for tokens that differ from the original (T).
     """
     original_T = batch.packed.ids_T.index_copy(0, batch.rows_M, batch.targets_M)
     corrupted_T = original_T.index_copy(0, batch.rows_M, sampled_M)

@@ -59,12 +59,6 @@ class SegmentPairs(PieceSource):
     Read backward, the first segment is the later one of a piece, and it comes last in the sequence, next to a memory of
     the following text.
 
-    Args:
-        framed: The corpus and the frame of a pair.
-        single: The frame of one text.
-        relation: The relation of the segments.
-        seed: Seed of all draws.
-
     Raises:
         InvalidInput: Next sentence prediction has only one document to draw from.
     """
@@ -89,23 +83,17 @@ class SegmentPairs(PieceSource):
     def of(
         cls, corpus: TokenCorpus, tokenizer: TextTokenizer, max_length: int, relation: SegmentRelation, seed: int
     ) -> "SegmentPairs":
-        """Cut a corpus; see `FramedCorpus.cut` for the other arguments and errors."""
+        """Cut a corpus; see `FramedCorpus.cut`."""
         framed = FramedCorpus.cut(corpus, tokenizer, Frame.of_pair(tokenizer), max_length)
         return cls(framed, Frame.of_text(tokenizer), relation, seed)
 
     def hold_out(self, fraction: float, seed: int) -> tuple["SegmentPairs", "SegmentPairs"]:
-        """Split into a training and a validation source without a common document, see `Pieces.hold_out`.
-
-        Raises:
-            InvalidInput: A part has too little text for the split or the relation.
-        """
         training, validation = self.framed.hold_out(fraction, seed)
         shared = self.single, self.relation, self.seed
         return SegmentPairs(training, *shared), SegmentPairs(validation, *shared)
 
     @property
     def digest(self) -> str:
-        """A checksum of the tokens, the cuts, the special tokens, the relation and the seed."""
         parts = (self.framed.digest, self.single.identity, str(self.relation.head), str(self.seed))
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
@@ -134,7 +122,6 @@ class SegmentPairs(PieceSource):
     def _changed(
         self, number: int, first_n: NDArray[np.int32], second_n: NDArray[np.int32], draw: np.random.Generator
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Return the two segments of class 1."""
         match self.relation:
             case SentenceOrder():
                 return second_n, first_n
@@ -142,7 +129,6 @@ class SegmentPairs(PieceSource):
                 return first_n, self._from_elsewhere(number, self.framed.pieces.longest - len(first_n), draw)
 
     def _from_elsewhere(self, number: int, room: int, draw: np.random.Generator) -> NDArray[np.int32]:
-        """Return a second segment of another document, of at most ``room`` tokens."""
         document_P = self.framed.pieces.document_P
         begin, end = np.searchsorted(document_P, [document_P[number], document_P[number] + 1])
         other = int(draw.integers(len(document_P) - (end - begin)))

@@ -18,8 +18,7 @@ from bothways.devices import on_device
 from bothways.encoder.query_stream import VISIBLE
 from bothways.errors import InvalidInput
 from bothways.inference.batching import by_token_budget
-from bothways.objectives.corruption import MaskedTokens
-from bothways.objectives.masking import Masker
+from bothways.objectives.masking import MaskedTokens, Masker
 from bothways.packing import Packed
 
 
@@ -64,26 +63,17 @@ class TrainingSequence:
 
 @dataclass(frozen=True, slots=True)
 class EpochSequences:
-    """Sequences that an update reads in one pass over their source.
-
-    Attributes:
-        epoch: Number of the pass, from 0; masks and pairs depend on it.
-        sequences: The sequences.
-    """
+    """Sequences that an update reads in one pass over their source; masks and pairs depend on its number, from 0."""
 
     epoch: int
     sequences: list[TrainingSequence]
 
 
 class SequenceSource(Protocol):
-    """A source of training sequences.
-
-    Attributes:
-        digest: A checksum of its contents.
-    """
+    """A source of training sequences; ``digest`` is a checksum of its contents."""
 
     @property
-    def digest(self) -> str: ...  # noqa: D102 (above)
+    def digest(self) -> str: ...
 
     def __len__(self) -> int:
         """Return the number of sequences in an epoch."""
@@ -93,12 +83,7 @@ class SequenceSource(Protocol):
 
 
 class TextWindows:
-    """Windows of raw texts with a token to mask.
-
-    Args:
-        store: The windows.
-        masker: Knows the special tokens.
-        what: Name of the texts for messages.
+    """Windows of raw texts with a token to mask; ``what`` names the texts in messages.
 
     Raises:
         InvalidInput: No window has such a token.
@@ -115,7 +100,6 @@ class TextWindows:
 
     @property
     def digest(self) -> str:
-        """A checksum of the tokens and of the starts of windows."""
         return self.store.digest
 
     def __len__(self) -> int:
@@ -123,7 +107,6 @@ class TextWindows:
         return len(self.windows_W)
 
     def read(self, places: Sequence[int] | NDArray[np.int64], epoch: int) -> list[TrainingSequence]:
-        """Return some windows, which are the same in each epoch."""
         del epoch
         stored = self.store.windows(self.windows_W[places].tolist())
         return [TrainingSequence(each.ids, each.types, each.number) for each in stored]
@@ -160,13 +143,7 @@ class MaskedBatch:
 
     @classmethod
     def of(cls, packed: Packed, sequences: Sequence[TrainingSequence], masked: Sequence[MaskedTokens]) -> "MaskedBatch":
-        """Mask a packed batch on its device.
-
-        Args:
-            packed: The unmasked sequences; fillers of one token may follow them.
-            sequences: The sequences before they were packed.
-            masked: Their masks.
-        """
+        """Mask a packed batch on its device; fillers of one token may follow the sequences."""
         starts = np.cumsum([0, *packed.lengths[:-1]])[: len(masked)]
         relations_B = np.array([each.relation for each in sequences], dtype=np.int64)
         pairs_P = np.flatnonzero(relations_B >= 0)
@@ -189,7 +166,6 @@ class MaskedBatch:
         )
 
     def to(self, device: torch.device | str) -> "MaskedBatch":
-        """Return the same batch on another device."""
         values = (self.rows_M, self.targets_M, self.uniform_M, self.pairs_P, self.relations_P)
         return MaskedBatch(
             self.packed.to(device),
@@ -211,18 +187,10 @@ def _orders(packed: Packed, masked: Sequence[MaskedTokens]) -> Tensor | None:
 
 
 def micro_batches(sequences: Sequence[TrainingSequence], tokens: int, processes: int) -> list[list[int]]:
-    """Divide an update into micro-batches, of which each process takes every n-th one.
+    """Divide an update into micro-batches of positions, of which each process takes every n-th one.
 
     Sequences that read or leave a memory share a micro-batch with the others of their lane, and always go to the
-    process that has the memory.
-
-    Args:
-        sequences: The sequences of the update.
-        tokens: Budget of a micro-batch, memories counted at their largest size.
-        processes: Number of processes.
-
-    Returns:
-        The positions of the sequences of each micro-batch.
+    process that has the memory. Memories count at their largest size.
 
     Raises:
         InvalidInput: There are fewer lanes than processes.

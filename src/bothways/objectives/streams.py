@@ -1,16 +1,146 @@
-"""The sequences of an update as a function of its number, so that a run can go on at any update."""
+"""The sequences of an update as a function of its number, so that a run can resume at any update.
+
+`PassOrder` orders the items of a pass, `Lanes` read documents on from update to update with a memory, and
+`PhasedStream` joins sources one after another.
+
+Shapes: N items or groups of a source, M requested ones, C chains of groups.
+"""
 
 import hashlib
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import accumulate
-from typing import Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.data.shards.pieces import runs
 from bothways.errors import InvalidInput
-from bothways.objectives.lanes import Lanes
-from bothways.objectives.order import PassOrder
-from bothways.objectives.sequences import EpochSequences, SequenceSource
+from bothways.objectives.corpus import FramedCorpus
+from bothways.objectives.sequences import EpochSequences, Link, SequenceSource, TrainingSequence
+
+
+class PassOrder:
+    """A random order of N items in each pass: a keyed permutation that is computed position by position.
+
+    It is the swap-or-not shuffle (Hoang, Morris & Rogaway 2012, arXiv:1208.1176, figure 1). In each round an item has a
+    partner, the key minus its number modulo N, and the pair swaps or not by a bit that is a function of the pair alone.
+    That is a bijection of any N numbers without a table: a pass over a billion sequences takes no memory, and a run can
+    resume at any position. Seed and number of the pass order it.
+    """
+
+    name: ClassVar = "swap-or-not"
+
+    def __init__(self, items: int, seed: int) -> None:
+        self._items, self._seed = items, seed
+
+    def of(self, epoch: int, begin: int, end: int) -> NDArray[np.int64]:
+        """Return the items at the positions from ``begin`` to ``end`` of a pass (M), fewer at its end."""
+        # NumPy guarantees the words of a seed sequence for all versions, but not those of its generators.
+        words = np.random.SeedSequence([self._seed, epoch]).generate_state(2 * _ROUNDS, np.uint64)
+        items_M = np.arange(begin, min(end, self._items))
+        for key, salt in zip((words[:_ROUNDS] % np.uint64(self._items)).tolist(), words[_ROUNDS:], strict=True):
+            partners_M = key - items_M
+            partners_M += (partners_M < 0) * self._items
+            bits_M = _top_bits(np.maximum(items_M, partners_M).astype(np.uint64) + salt)
+            items_M = np.where(bits_M, partners_M, items_M)
+        return items_M
+
+
+def _top_bits(words_M: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Hash each word to a bit that depends on all of its bits (Steele et al. 2014, SplitMix64's finalizer)."""
+    words_M = (words_M ^ (words_M >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words_M = (words_M ^ (words_M >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray((words_M ^ (words_M >> np.uint64(31))) >> np.uint64(63), dtype=bool)
+
+
+_ROUNDS = 48
+"""After r rounds an item is at each position with probability 1 / N, to within 2 ** -r; a round takes 20 µs."""
+
+
+@runtime_checkable
+class LaneSource(SequenceSource, Protocol):
+    """A source of pieces of documents; ``framed`` is its corpus."""
+
+    @property
+    def framed(self) -> FramedCorpus: ...
+
+    def read_group(self, place: int, epoch: int, *, backward: bool) -> list[TrainingSequence]:
+        """Return the sequences of a group in the order of reading."""
+
+
+class Lanes:
+    """Groups of a source in lanes, read forward by one half of an update (rounded up) and backward by the other.
+
+    The published code of XLNet lays all documents end to end and cuts them into as many rows as a batch has
+    (zihangdai/xlnet, data_utils.py, ``batchify``); each update reads the next tokens of every row, with the memory of
+    those before. With ``bi_data``, one half of a batch reads the rows from beginning to end, the other half the same
+    rows from end to beginning (section 3.1 of arXiv:1906.08237). Memories are zeros at the beginning of a row, and go
+    on from one document to the next. Here a row, a lane, reads group after group of pieces of documents, and a memory
+    begins empty with each document (section 2.5) and each lane.
+
+    Groups that continue the document of the group before form a chain, and a pass over the source has the chains in a
+    random order. Passes follow one another and are cut into runs of equal length, one for each forward lane; such a lap
+    takes about as many updates as a pass. A backward lane reads the same run as its forward one.
+
+    Raises:
+        InvalidInput: The source has no pieces of documents.
+    """
+
+    def __init__(self, source: SequenceSource, lanes: int, memory: int, seed: int) -> None:
+        if not isinstance(source, LaneSource):
+            raise InvalidInput(f"expected pieces of documents to be read in lanes, got {type(source).__name__}.")
+        self._source, self._lanes, self._memory, self._seed = source, lanes, memory, seed
+        self._forward = lanes - lanes // 2
+        self._continued = source.framed.pieces.continued()
+        self._steps = -(-len(source) // self._forward)
+        # A lap is hardly longer than a pass, so it reads at most three.
+        self._order = lru_cache(maxsize=3)(self._ordered)
+
+    def read(self, update: int) -> list[EpochSequences]:
+        lap, step = divmod(update, self._steps)
+        return [self._read(lap, lane, step) for lane in range(self._lanes)]
+
+    def _read(self, lap: int, lane: int, step: int) -> EpochSequences:
+        backward = lane >= self._forward
+        before, now, after = (self._group(lap, lane, step + shift) for shift in (-1, 0, 1))
+        assert now is not None  # the step is within the lap
+        epoch = 2 * now[0] + backward
+        read = self._memory * self._goes_on(before, now, backward=backward)
+        kept = self._memory * self._goes_on(now, after, backward=backward)
+        sequences = self._source.read_group(now[1], epoch, backward=backward)
+        last = len(sequences) - 1
+        linked = [
+            replace(each, link=Link(lane, read * (place == 0), kept * (place == last), backward))
+            for place, each in enumerate(sequences)
+        ]
+        return EpochSequences(epoch, linked)
+
+    def _group(self, lap: int, lane: int, step: int) -> tuple[int, int] | None:
+        """Return the pass and the group of a lane's step; None outside of its run."""
+        if not 0 <= step < self._steps:
+            return None
+        if lane >= self._forward:
+            lane, step = lane - self._forward, self._steps - 1 - step
+        number, place = divmod((lap * self._forward + lane) * self._steps + step, len(self._source))
+        return number, int(self._order(number)[place])
+
+    def _goes_on(self, first: tuple[int, int] | None, second: tuple[int, int] | None, *, backward: bool) -> bool:
+        if first is None or second is None or first[0] != second[0]:
+            return False
+        earlier, later = sorted((first[1], second[1]))
+        in_order = (first[1] > second[1]) == backward
+        return in_order and later == earlier + 1 and bool(self._continued[later])
+
+    def _ordered(self, number: int) -> NDArray[np.int64]:
+        """Return the groups of a pass (N), with the chains in a random order."""
+        begins_C = np.flatnonzero(~self._continued)
+        sizes_C = np.diff(begins_C, append=len(self._continued))
+        drawn_C = PassOrder(len(begins_C), self._seed).of(number, 0, len(begins_C))
+        return runs(begins_C[drawn_C], sizes_C[drawn_C])
 
 
 class SequenceStream(Protocol):
@@ -22,23 +152,17 @@ class SequenceStream(Protocol):
     """
 
     @property
-    def digest(self) -> str: ...  # noqa: D102 (above)
+    def digest(self) -> str: ...
 
     @property
-    def identity(self) -> Mapping[str, str | int]: ...  # noqa: D102 (above)
+    def identity(self) -> Mapping[str, str | int]: ...
 
     def read(self, update: int) -> list[EpochSequences]:
         """Return the sequences of an update, counted from 0 over the whole run."""
 
 
 class EpochStream:
-    """Whole passes over a source; the last update of each has the remainder.
-
-    Args:
-        source: The source.
-        batch_size: Items in an update.
-        seed: Orders each pass.
-    """
+    """Whole passes over a source; the last update of each has the remainder of ``batch_size`` items."""
 
     def __init__(self, source: SequenceSource, batch_size: int, seed: int) -> None:
         self.source = source
@@ -47,21 +171,17 @@ class EpochStream:
 
     @property
     def digest(self) -> str:
-        """A checksum of the source."""
         return self.source.digest
 
     @property
     def identity(self) -> Mapping[str, str | int]:
-        """The batch size and the kind of order."""
         return {"batch size": self.batch_size, "order": PassOrder.name}
 
     @property
     def updates_per_epoch(self) -> int:
-        """Updates in a pass."""
         return -(-len(self.source) // self.batch_size)
 
     def read(self, update: int) -> list[EpochSequences]:
-        """Return the sequences of an update."""
         epoch, number = divmod(update, self.updates_per_epoch)
         places = self._order.of(epoch, number * self.batch_size, (number + 1) * self.batch_size)
         return [EpochSequences(epoch, self.source.read(places, epoch))]
@@ -91,9 +211,7 @@ class StreamPhase:
     """Updates that read one source.
 
     Attributes:
-        source: The source.
-        updates: Number of updates.
-        batch_size: Items in each.
+        batch_size: Items in each update.
         memory: Tokens of its document that a sequence remembers, which are read in lanes; 0 for items in random order.
         growth: Growth of the batch to its size, if any.
 
@@ -126,10 +244,6 @@ class StreamPhase:
 class PhasedStream:
     """Sources one after another, each read in passes that follow each other without a break within an update.
 
-    Args:
-        phases: Sources with numbers of updates.
-        seed: Orders each pass.
-
     Raises:
         InvalidInput: There is no phase, or a phase without updates or items.
     """
@@ -144,29 +258,22 @@ class PhasedStream:
 
     @property
     def updates(self) -> int:
-        """Updates in all."""
         return self._ends[-1]
 
     @property
     def digest(self) -> str:
-        """A checksum of the sources and of their order."""
         parts = [str(self.seed), *(each.source.digest for each in self.phases)]
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
     @property
     def identity(self) -> Mapping[str, str | int]:
-        """Updates and batch size of each phase, the kind of order, and the remembered tokens."""
         phases = ", ".join(map(str, self.phases))
         memories = ", ".join(str(each.memory) for each in self.phases)
         remembered = {"memory": memories} if any(each.memory for each in self.phases) else {}
         return {"phases": phases, "order": PassOrder.name, **remembered}
 
     def read(self, update: int) -> list[EpochSequences]:
-        """Return the sequences of an update, which may be the last of a pass and the first of the next.
-
-        Raises:
-            InvalidInput: The update is beyond the last phase.
-        """
+        """Return the sequences of an update, which may be the last of a pass and the first of the next."""
         if not 0 <= update < self.updates:
             raise InvalidInput(f"expected an update from 0 to {self.updates - 1}, got {update}.")
         number = bisect_right(self._ends, update)
@@ -174,8 +281,6 @@ class PhasedStream:
 
 
 class _Passes:
-    """Passes over a source that follow each other without a break within an update."""
-
     def __init__(self, phase: StreamPhase, seed: int) -> None:
         self._phase = phase
         self._order = PassOrder(len(phase.source), seed)

@@ -48,11 +48,9 @@ class TokenPredictions:
     rows_M: Tensor
 
     def loss(self) -> Tensor:
-        """Return the sum of the losses."""
         return self.total
 
     def sums(self, packed: Packed) -> NDArray[np.float64]:
-        """Return the sum of losses, the number of right predictions and of positions of each sequence (B, 3)."""
         return sums_of(packed, self.rows_M, self.losses_M, self.right_M.float())
 
 

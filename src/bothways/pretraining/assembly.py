@@ -10,26 +10,19 @@ from bothways.data.shards import TokenCorpus
 from bothways.encoder.heads import Head, ScoreHead, new_head
 from bothways.errors import InvalidInput, UnsupportedConfig
 from bothways.families import FAMILIES, Family, HeadName
-from bothways.objectives import (
-    CorpusPieces,
-    Corruption,
+from bothways.objectives.corpus import CorpusPieces
+from bothways.objectives.masked_lm import MaskDecoder, MaskedLM
+from bothways.objectives.masking import Corruption, Masker, Masking
+from bothways.objectives.permutation_lm import Permutation, PermutationLM, Permuter
+from bothways.objectives.pretraining import PretrainingModel
+from bothways.objectives.replaced_tokens import (
     DisentangledEmbeddings,
-    EitherDocument,
     EmbeddingSharing,
-    MaskDecoder,
-    MaskedLM,
-    Masker,
-    NextSentence,
-    Permutation,
-    PermutationLM,
-    Permuter,
     ReplacedTokens,
-    SegmentPairs,
-    SegmentRelation,
-    SentenceOrder,
     SharedEmbeddings,
 )
-from bothways.objectives.pretraining import PretrainingModel
+from bothways.objectives.segments import EitherDocument, NextSentence, SegmentPairs, SegmentRelation, SentenceOrder
+from bothways.pretraining.courses import BatchWarmup
 from bothways.pretraining.models import masked_lm_head, narrowed, new_model, settings_over
 from bothways.pretraining.recipes import (
     DistilledMaskedLM,
@@ -39,7 +32,7 @@ from bothways.pretraining.recipes import (
     ReplacedTokenDetection,
     ScaledRecipe,
 )
-from bothways.pretraining.runs import DividedSource
+from bothways.pretraining.runs import CorpusRun, DividedSource
 from bothways.text import TextTokenizer
 from bothways.training.seeding import seeded
 
@@ -49,35 +42,14 @@ _REPLACED: HeadName = "replaced_token"
 _PERMUTED: HeadName = "permutation_lm"
 
 
-@dataclass(frozen=True, slots=True)
-class Assembly:
-    """A model and its training.
-
-    Attributes:
-        model: The encoder to pre-train.
-        trained: The encoder with all other trained parts, and their losses.
-        corruption: Chooses the prediction targets.
-        source: Cuts a corpus into sequences of a length.
-        kept: Returns the encoder and a generator in the form to save.
-        memory: Tokens of its document that a sequence remembers.
-    """
-
-    model: PretrainedEncoder
-    trained: PretrainingModel
-    corruption: Corruption
-    source: Callable[[TokenCorpus, int], DividedSource]
-    kept: Callable[[], tuple[PretrainedEncoder, PretrainedEncoder | None]]
-    memory: int = 0
+Kept = Callable[[], tuple[PretrainedEncoder, PretrainedEncoder | None]]
+"""Gives the trained encoder and a generator, if any, in the form to save."""
 
 
-def assemble(recipe: ScaledRecipe, tokenizer: TextTokenizer, seed: int, device: torch.device) -> Assembly:
-    """Draw a recipe's model and put its training together.
-
-    Args:
-        recipe: The recipe.
-        tokenizer: Tokenizer of the model.
-        seed: Draws weights, pairs of segments and targets.
-        device: Training device.
+def assemble(
+    recipe: ScaledRecipe, tokenizer: TextTokenizer, seed: int, device: torch.device, warmup: BatchWarmup | None = None
+) -> tuple[CorpusRun, Kept]:
+    """Draw a recipe's model and put its training together; the seed draws weights, pairs of segments and targets.
 
     Raises:
         InvalidInput: The family has no head for the recipe's objective.
@@ -85,24 +57,20 @@ def assemble(recipe: ScaledRecipe, tokenizer: TextTokenizer, seed: int, device: 
     """
     family = FAMILIES[recipe.recipe.family]
     _check_heads(family, recipe.task)
-    framed = tokenizer.with_template(family.tokenizer.template)
+    assembly = _Assembly(recipe, family, tokenizer.with_template(family.tokenizer.template), seed, device, warmup)
     match recipe.task:
         case MaskedLanguageModelling() as task:
-            return _masked(recipe, family, framed, task, seed, device)
+            return assembly.masked(task)
         case ReplacedTokenDetection() as task:
-            return _replaced(recipe, family, framed, task, seed, device)
+            return assembly.replaced(task)
         case PermutationLanguageModelling() as task:
-            return _permuted(recipe, family, framed, task, seed, device)
+            return assembly.permuted(task)
         case DistilledMaskedLM(masking=masking):  # without a teacher, masked language modelling is left
-            return _masked(recipe, family, framed, MaskedLanguageModelling(masking), seed, device)
+            return assembly.masked(MaskedLanguageModelling(masking))
 
 
 def _check_heads(family: Family, task: PretrainingTask) -> None:
-    """Refuse an objective that needs a head which the family does not have.
-
-    Raises:
-        InvalidInput: The head is missing; the message lists families that have it.
-    """
+    """Refuse an objective that needs a head which the family does not have, listing families that have it."""
     needed: tuple[HeadName, ...] = ("masked_lm",)
     match task:
         case PermutationLanguageModelling():
@@ -119,91 +87,81 @@ def _check_heads(family: Family, task: PretrainingTask) -> None:
         )
 
 
-def _masked(
-    recipe: ScaledRecipe,
-    family: Family,
-    tokenizer: TextTokenizer,
-    task: MaskedLanguageModelling,
-    seed: int,
-    device: torch.device,
-) -> Assembly:
-    heads: tuple[HeadName, ...] = ("masked_lm",) if task.relation is None else ("masked_lm", task.relation)
-    model = _on(device, new_model(family, settings_over(recipe, tokenizer), tokenizer, heads, seed=seed))
-    relation = None if task.relation is None else _score_head(model.heads[task.relation])
-    decoder = _mask_decoder(model, seed) if task.decoder else None
-    trained = MaskedLM(model.encoder, masked_lm_head(model), relation, decoder)
+@dataclass(frozen=True, slots=True)
+class _Assembly:
+    recipe: ScaledRecipe
+    family: Family
+    tokenizer: TextTokenizer
+    seed: int
+    device: torch.device
+    warmup: BatchWarmup | None
 
-    def source(corpus: TokenCorpus, length: int) -> DividedSource:
-        if task.relation is None:
-            return CorpusPieces.of(corpus, tokenizer, length)
-        return SegmentPairs.of(corpus, tokenizer, length, _RELATIONS[task.relation], seed)
+    def masked(self, task: MaskedLanguageModelling) -> tuple[CorpusRun, Kept]:
+        name = task.relation
+        heads: tuple[HeadName, ...] = ("masked_lm",) if name is None else ("masked_lm", name)
+        model = self._drawn(settings_over(self.recipe, self.tokenizer), *heads)
+        decoder = None
+        if task.decoder:
+            with seeded(self.seed + 1):
+                decoder = MaskDecoder(model.config).to(self.device)
+        relation = None if name is None else _score_head(model.heads[name])
+        trained = MaskedLM(model.encoder, masked_lm_head(model), relation, decoder)
+        pairs = None if name is None else _RELATIONS[name]
+        return self._run(model, trained, self._masker(task.masking), pairs), lambda: (model, None)
 
-    return Assembly(model, trained, Masker(tokenizer, task.masking, seed), source, lambda: (model, None))
+    def replaced(self, task: ReplacedTokenDetection) -> tuple[CorpusRun, Kept]:
+        settings = settings_over(self.recipe, self.tokenizer)
+        stored: tuple[HeadName, ...] = (_REPLACED,) if _REPLACED in self.family.heads else ()
+        model = self._drawn(settings, *stored)
+        generator = self._drawn(narrowed(settings, self.recipe.recipe.keys, task.generator), "masked_lm", more=1)
+        if stored:
+            head = _score_head(model.heads[_REPLACED])
+        else:  # a family without such a head gets ELECTRA's
+            with seeded(self.seed):
+                kind = FAMILIES["electra"].head(_REPLACED, settings).kind
+                head = _score_head(new_head(model.config, kind)).to(self.device)
+        filler, sharing = masked_lm_head(generator), _SHARING[task.embeddings]
+        trained = ReplacedTokens(generator.encoder, filler, model.encoder, head, embeddings=sharing, weight=task.weight)
 
+        def kept() -> tuple[PretrainedEncoder, PretrainedEncoder]:
+            ours, theirs = trained.separate()[::-1]
+            return replace(model, encoder=ours), replace(generator, encoder=theirs)
 
-def _mask_decoder(model: PretrainedEncoder, seed: int) -> MaskDecoder:
-    with seeded(seed + 1):
-        return MaskDecoder(model.config).to(model.encoder.embedding.tokens.weight.device)
+        return self._run(model, trained, self._masker(task.masking)), kept
 
+    def permuted(self, task: PermutationLanguageModelling) -> tuple[CorpusRun, Kept]:
+        model = self._drawn(settings_over(self.recipe, self.tokenizer), _PERMUTED)
+        trained = PermutationLM(model.encoder, masked_lm_head(model, _PERMUTED))
+        permuter = Permuter(self.tokenizer, Permutation(partial=task.partial), self.seed)
+        run = self._run(model, trained, permuter, EitherDocument(), task.memory)
+        return run, lambda: (model, None)
 
-def _replaced(
-    recipe: ScaledRecipe,
-    family: Family,
-    tokenizer: TextTokenizer,
-    task: ReplacedTokenDetection,
-    seed: int,
-    device: torch.device,
-) -> Assembly:
-    settings = settings_over(recipe, tokenizer)
-    stored: tuple[HeadName, ...] = (_REPLACED,) if _REPLACED in family.heads else ()
-    model = _on(device, new_model(family, settings, tokenizer, stored, seed=seed))
-    narrow = narrowed(settings, recipe.recipe.keys, task.generator)
-    generator = _on(device, new_model(family, narrow, tokenizer, ("masked_lm",), seed=seed + 1))
-    if stored:
-        head = _score_head(model.heads[_REPLACED])
-    else:  # a family without such a head gets ELECTRA's
-        with seeded(seed):
-            kind = FAMILIES["electra"].head(_REPLACED, settings).kind
-            head = _score_head(new_head(model.config, kind)).to(device)
-    generating = masked_lm_head(generator)
-    sharing = _SHARING[task.embeddings]
-    trained = ReplacedTokens(generator.encoder, generating, model.encoder, head, embeddings=sharing, weight=task.weight)
+    def _drawn(self, settings: dict[str, object], *heads: HeadName, more: int = 0) -> PretrainedEncoder:
+        model = new_model(self.family, settings, self.tokenizer, heads, seed=self.seed + more)
+        for module in (model.encoder, *model.heads.values()):
+            module.to(self.device)
+        return model
 
-    def kept() -> tuple[PretrainedEncoder, PretrainedEncoder]:
-        ours, theirs = trained.separate()[::-1]
-        return replace(model, encoder=ours), replace(generator, encoder=theirs)
+    def _masker(self, masking: Masking) -> Masker:
+        return Masker(self.tokenizer, masking, self.seed)
 
-    def source(corpus: TokenCorpus, length: int) -> DividedSource:
-        return CorpusPieces.of(corpus, tokenizer, length)
+    def _run(
+        self,
+        model: PretrainedEncoder,
+        trained: PretrainingModel,
+        corruption: Corruption,
+        pairs: SegmentRelation | None = None,
+        memory: int = 0,
+    ) -> CorpusRun:
+        def source(corpus: TokenCorpus, length: int) -> DividedSource:
+            if pairs is None:
+                return CorpusPieces.of(corpus, self.tokenizer, length)
+            return SegmentPairs.of(corpus, self.tokenizer, length, pairs, self.seed)
 
-    return Assembly(model, trained, Masker(tokenizer, task.masking, seed), source, kept)
-
-
-def _permuted(
-    recipe: ScaledRecipe,
-    family: Family,
-    tokenizer: TextTokenizer,
-    task: PermutationLanguageModelling,
-    seed: int,
-    device: torch.device,
-) -> Assembly:
-    model = _on(device, new_model(family, settings_over(recipe, tokenizer), tokenizer, (_PERMUTED,), seed=seed))
-    trained = PermutationLM(model.encoder, masked_lm_head(model, _PERMUTED))
-
-    def source(corpus: TokenCorpus, length: int) -> DividedSource:
-        return SegmentPairs.of(corpus, tokenizer, length, EitherDocument(), seed)
-
-    corruption = Permuter(tokenizer, Permutation(partial=task.partial), seed)
-    return Assembly(model, trained, corruption, source, lambda: (model, None), task.memory)
+        return CorpusRun(model, trained, corruption, source, self.recipe.course, memory, self.warmup)
 
 
 def _score_head(head: Head) -> ScoreHead:
     if not isinstance(head, ScoreHead):
         raise UnsupportedConfig(f"expected a head for scores, got {type(head).__name__}.")
     return head
-
-
-def _on(device: torch.device, model: PretrainedEncoder) -> PretrainedEncoder:
-    for module in (model.encoder, *model.heads.values()):
-        module.to(device)
-    return model

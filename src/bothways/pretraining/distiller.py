@@ -10,9 +10,9 @@ import torch
 
 from bothways.data.shards import TokenCorpus
 from bothways.errors import InvalidInput, NotFitted
-from bothways.objectives import CorpusPieces
+from bothways.objectives.corpus import CorpusPieces
+from bothways.pretraining.courses import BatchWarmup, Course, Phase
 from bothways.pretraining.pretrainer import Pretrained
-from bothways.pretraining.recipes import BatchWarmup, Course, Phase
 from bothways.pretraining.runs import CorpusRun, card_of, check_no_epochs, course_options
 from bothways.pretraining.students import Student, shortened
 from bothways.pretraining.teachers import EmbedderTeacher, Teacher, check_vocabulary, open_teacher
@@ -142,11 +142,7 @@ class Distiller:
 
     @property
     def fitted(self) -> Pretrained:
-        """The trained student and its card.
-
-        Raises:
-            NotFitted: The student is not trained yet.
-        """
+        """The trained student and its card."""
         if self._card is None:
             raise NotFitted("the student is not trained yet: call fit first.")
         return Pretrained(self.student.model, None, self._card)
@@ -157,7 +153,6 @@ class Distiller:
         return isinstance(self.teacher, EmbedderTeacher)
 
     def facts(self) -> dict[str, object]:
-        """Return facts about the student as JSON values."""
         return self.student.facts(self.teacher.model)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:

@@ -32,11 +32,7 @@ def published_settings(scaled: ScaledRecipe) -> tuple[Family, dict[str, object]]
 
 
 def check_lengths(scaled: ScaledRecipe) -> None:
-    """Refuse a recipe whose sequences are longer than its model's limit.
-
-    Raises:
-        InvalidInput: A sequence is too long.
-    """
+    """Refuse a recipe whose sequences are longer than its model's limit."""
     family, settings = published_settings(scaled)
     limit, longest = family.config(settings).max_length, max(phase.length for phase in scaled.course.phases)
     if limit is not None and longest > limit:
@@ -106,11 +102,7 @@ def new_model(
 
 
 def masked_lm_head(model: PretrainedEncoder, name: HeadName = "masked_lm") -> MaskedLMHead:
-    """Return a model's head for vocabulary logits.
-
-    Raises:
-        InvalidInput: The model has no such head.
-    """
+    """Return a model's head for vocabulary logits, or raise InvalidInput."""
     head = model.heads.get(name)
     if not isinstance(head, MaskedLMHead):
         raise InvalidInput(f"{model.name} has no {name} head.")

@@ -12,9 +12,10 @@ from bothways.data.shards import TokenCorpus
 from bothways.devices import pick_device
 from bothways.errors import NotFitted
 from bothways.pretraining.assembly import assemble
+from bothways.pretraining.courses import BatchWarmup
 from bothways.pretraining.models import check_lengths
-from bothways.pretraining.recipes import BatchWarmup, ScaledRecipe
-from bothways.pretraining.runs import CorpusRun, card_of, check_no_epochs, course_options, parameters
+from bothways.pretraining.recipes import ScaledRecipe
+from bothways.pretraining.runs import card_of, check_no_epochs, course_options, parameters
 from bothways.storage import new_folder
 from bothways.text import TextTokenizer
 from bothways.training.options import TrainingArguments
@@ -26,13 +27,7 @@ GENERATOR = "generator"
 
 @dataclass(frozen=True, slots=True)
 class Pretrained:
-    """Result of a run: the trained encoders and their card.
-
-    Attributes:
-        model: The encoder with its trained heads.
-        generator: The generator of replaced token detection, if any.
-        card: The model's card.
-    """
+    """Result of a run: the trained encoder with its heads, the generator of replaced token detection, and the card."""
 
     model: PretrainedEncoder
     generator: PretrainedEncoder | None
@@ -81,20 +76,11 @@ class Pretrainer:
         check_no_epochs(options)
         recipe = self.recipe.changed(updates=options.get("updates"), batch=options.get("batch_size"))
         training = course_options(recipe.course, options)
-        assembly = assemble(recipe, self.tokenizer, training.seed, self.device)
-        run = CorpusRun(
-            assembly.model,
-            assembly.trained,
-            assembly.corruption,
-            assembly.source,
-            recipe.course,
-            assembly.memory,
-            batch_warmup,
-        )
+        run, kept = assemble(recipe, self.tokenizer, training.seed, self.device, batch_warmup)
         named = {"recipe": recipe.recipe.name, "scale": recipe.scale}
         record = run.train(corpus, training, self.device, named)
         card = {**named, "source": recipe.recipe.source, **card_of(corpus, record)}
-        self._pretrained = Pretrained(*assembly.kept(), card)
+        self._pretrained = Pretrained(*kept(), card)
         return record
 
     @property
@@ -109,7 +95,6 @@ class Pretrainer:
         return self._pretrained
 
     def facts(self) -> dict[str, object]:
-        """Return facts about the model as JSON values."""
         return {"recipe": self.recipe.recipe.name, "parameters": parameters(self.fitted.model)}
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:

@@ -5,18 +5,15 @@ published scale. `scaled` returns the recipe at a size that one machine can trai
 """
 
 import math
-from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
 from typing import Literal, TypeAlias
 
 from bothways.choices import RecipeName, RecipeScale, TokenizerKind
 from bothways.errors import InvalidInput
 from bothways.objectives.masking import Masking, NGramMasking
-from bothways.objectives.streams import BatchGrowth
-from bothways.training.options import OptimizerName
-from bothways.training.schedules import LinearDecay, Schedule, StableDecay
+from bothways.pretraining.courses import BatchWarmup, Course, Phase
+from bothways.training.options import StableDecay
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +21,6 @@ class MaskedLanguageModelling:
     """Masked language modelling, alone or with a relation between two segments.
 
     Attributes:
-        masking: Shares and units of masking.
         relation: Next sentence prediction, sentence order prediction, or None.
         decoder: Add absolute positions in a decoder just below the head (DeBERTa).
     """
@@ -86,167 +82,8 @@ PretrainingTask: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
-    """A part of a training with sequences of one length.
-
-    Attributes:
-        updates: Optimizer steps.
-        batch: Sequences in each.
-        length: Tokens of a sequence, special ones included.
-        growth: Growth of the batch to that size, if any.
-    """
-
-    updates: int
-    batch: int
-    length: int
-    growth: BatchGrowth | None = None
-
-    @property
-    def sequences(self) -> int:
-        """Sequences in all."""
-        return self.updates * self.batch if self.growth is None else self.growth.before(self.updates, self.batch)
-
-    @property
-    def tokens(self) -> int:
-        """Tokens in all, with full sequences."""
-        return self.sequences * self.length
-
-    def scaled(self, updates: int, batch: int) -> "Phase":
-        """Return a phase of another size, whose batch grows from the same share over the same share of the updates."""
-        growth = self.growth
-        if growth is not None:
-            over = max(1, round(growth.updates * updates / self.updates))
-            growth = BatchGrowth(max(1, round(growth.first * batch / self.batch)), over)
-        return replace(self, updates=updates, batch=batch, growth=growth)
-
-
-@dataclass(frozen=True, slots=True)
-class BatchWarmup:
-    """The growth of the batch at the beginning of a training, over a number of updates or tokens.
-
-    Attributes:
-        first: Sequences in the first update.
-        updates: Updates until the batch is full.
-        tokens: Tokens until the batch is full.
-
-    Raises:
-        InvalidInput: A number is below 1, or not exactly one of updates and tokens is given.
-    """
-
-    first: int
-    updates: int | None = None
-    tokens: int | None = None
-
-    def __post_init__(self) -> None:
-        given = [each for each in (self.updates, self.tokens) if each is not None]
-        if len(given) != 1 or min(self.first, *given) < 1:
-            raise InvalidInput(
-                "a batch warm-up needs `first` and either `updates` or `tokens`, each at least 1, got "
-                f"first={self.first}, updates={self.updates}, tokens={self.tokens}."
-            )
-
-    def growth(self, batch: int, length: float) -> BatchGrowth:
-        """Return the growth in updates of up to ``batch`` sequences of ``length`` tokens.
-
-        Raises:
-            InvalidInput: The first batch is larger than the full one.
-        """
-        if self.first > batch:
-            raise InvalidInput(
-                f"expected a full batch of at least the {self.first} sequences that it grows from, got {batch}."
-            )
-        if self.updates is not None:
-            return BatchGrowth(self.first, self.updates)
-        return BatchGrowth(self.first, math.ceil((self.tokens or 0) / ((self.first + batch) / 2 * length)))
-
-
-@dataclass(frozen=True, slots=True)
-class Course:
-    """Length and optimizer of a training.
-
-    Attributes:
-        phases: Its parts, in order; one schedule runs over all of them.
-        learning_rate: Peak learning rate.
-        warmup: Share of the updates in which the rate rises.
-        optimizer: Name of the optimizer.
-        schedule: Schedule of the rate after the warm-up.
-        betas: Decay rates of the two moments.
-        eps: Added to the denominator of a step.
-        weight_decay: Weight decay of matrices.
-        max_gradient_norm: Maximum gradient norm; None for no clipping.
-    """
-
-    phases: tuple[Phase, ...]
-    learning_rate: float
-    warmup: float
-    optimizer: OptimizerName = "adamw"
-    schedule: Schedule = field(default_factory=LinearDecay)
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-6
-    weight_decay: float = 0.01
-    max_gradient_norm: float | None = 1.0
-
-    @property
-    def updates(self) -> int:
-        """Updates in all."""
-        return sum(phase.updates for phase in self.phases)
-
-    @property
-    def tokens(self) -> int:
-        """Tokens in all, with full sequences."""
-        return sum(phase.tokens for phase in self.phases)
-
-    def lasting(
-        self,
-        *,
-        updates: int | None = None,
-        tokens: int | None = None,
-        warmup: BatchWarmup | None = None,
-        real: Mapping[int, float] | None = None,
-    ) -> "Course":
-        """Return a course of another length, whose phases keep their shares.
-
-        Args:
-            updates: Updates in all.
-            tokens: Minimum tokens in all; the course has the fewest updates that read so many.
-            warmup: Growth of the batch in the first phase, instead of the course's.
-            real: Mean tokens of the sequences of a phase, by its length. Default: full sequences.
-
-        Raises:
-            InvalidInput: The batch grows from above its full size, or beyond the first phase.
-        """
-        found = {phase.length: float(phase.length) for phase in self.phases} if real is None else real
-
-        def of(count: int) -> tuple[Phase, ...]:
-            first, *others = _shared_out(self.phases, count)
-            if warmup is not None:
-                first = replace(first, growth=warmup.growth(first.batch, found[first.length]))
-            return (first, *others)
-
-        if tokens is not None:
-            # Each sequence has at least one token, so this many updates are enough.
-            updates = 1 + bisect_left(range(1, tokens), tokens, key=lambda count: _read(of(count), found))
-        phases = of(self.updates if updates is None else updates)
-        growth, most = phases[0].growth, phases[0].updates
-        if growth is not None and growth.updates > most:
-            raise InvalidInput(
-                f"the batch grows over {growth.updates:,} updates, but only {most:,} have its length: train for longer "
-                "or let it grow faster."
-            )
-        return replace(self, phases=phases)
-
-
-@dataclass(frozen=True, slots=True)
 class ShapeKeys:
-    """Names of a family's shape in its ``config.json``.
-
-    Attributes:
-        hidden: Width.
-        layers: Depth.
-        heads: Attention heads.
-        inner: Width of the feed-forward networks.
-        embedding: Width of the embedding, if it has one of its own.
-    """
+    """Names of a family's shape in its ``config.json``; an embedding has a width of its own in some families."""
 
     hidden: str = "hidden_size"
     layers: str = "num_hidden_layers"
@@ -257,15 +94,7 @@ class ShapeKeys:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Size of an encoder.
-
-    Attributes:
-        hidden: Width.
-        layers: Depth.
-        heads: Attention heads.
-        inner: Width of the feed-forward networks.
-        embedding: Width of the embedding, in families that have one of its own.
-    """
+    """Size of an encoder; the width of the embedding counts in families that have one of its own."""
 
     hidden: int
     layers: int
@@ -281,13 +110,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """The corpus of a published pre-training.
-
-    Attributes:
-        name: Description.
-        gigabytes: Size of the plain text; None if tokens were published instead.
-        tokens: Approximate tokens.
-    """
+    """The corpus of a published pre-training; ``gigabytes`` of plain text are None if tokens were published instead."""
 
     name: str
     gigabytes: float | None
@@ -299,15 +122,10 @@ class PretrainingRecipe:
     """The published pre-training of an encoder.
 
     Attributes:
-        name: Name of the recipe.
         title: The published model.
         source: Paper, and the section or table of the figures.
         family: Family of the encoder, as in ``model_type``.
         published: Model of the catalogue with the encoder's shape.
-        task: Pre-training objective.
-        course: Length and optimizer.
-        tokenizer: Kind of tokenizer.
-        corpus: Training corpus.
         keys: Names of the family's settings.
         remarks: Differences from the published training.
     """
@@ -482,8 +300,6 @@ RECIPES: Mapping[RecipeName, PretrainingRecipe] = {
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """The size of a scaled-down recipe: shape (None for the published one), phase, peak rate, and generator shares."""
-
     shape: Shape | None
     phase: Phase
     learning_rate: float
@@ -499,15 +315,7 @@ _CUTS: Mapping[str, _Cut] = {
 
 @dataclass(frozen=True, slots=True)
 class ScaledRecipe:
-    """A recipe at a scale.
-
-    Attributes:
-        recipe: The published recipe.
-        scale: Name of the scale.
-        shape: Size of the encoder; None for the published one.
-        task: Pre-training objective.
-        course: Length and optimizer.
-    """
+    """A recipe at a scale; the shape is None for the published one."""
 
     recipe: PretrainingRecipe
     scale: RecipeScale
@@ -553,25 +361,8 @@ class ScaledRecipe:
         return self.course.learning_rate * math.sqrt(batch / self.course.phases[0].batch)
 
 
-def _shared_out(phases: tuple[Phase, ...], updates: int) -> tuple[Phase, ...]:
-    """Divide ``updates`` among the phases by their shares, without phases that get none."""
-    total = sum(phase.updates for phase in phases)
-    ends = [round(updates * done / total) for done in accumulate(phase.updates for phase in phases)]
-    counts = [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
-    return tuple(phase.scaled(count, phase.batch) for phase, count in zip(phases, counts, strict=True) if count)
-
-
-def _read(phases: tuple[Phase, ...], real: Mapping[int, float]) -> int:
-    """Return the tokens of phases, given the mean tokens of their sequences."""
-    return math.floor(sum(phase.sequences * real[phase.length] for phase in phases))
-
-
 def find_recipe(name: str) -> PretrainingRecipe:
-    """Return a recipe by its name.
-
-    Raises:
-        InvalidInput: The name is unknown; the message lists all names.
-    """
+    """Return a recipe by its name."""
     found = next((each for known, each in RECIPES.items() if known == name), None)
     if found is None:
         raise InvalidInput(f"expected one of the recipes {', '.join(RECIPES)}, got {name!r}.")
@@ -582,9 +373,6 @@ def scaled(recipe: PretrainingRecipe, scale: RecipeScale) -> ScaledRecipe:
     """Return a recipe at a scale.
 
     Smaller scales have one phase, a smaller batch with its rate, and 6 % of warm-up; the rest is as published.
-
-    Raises:
-        InvalidInput: The scale is unknown.
     """
     if scale == "published":
         return ScaledRecipe(recipe, scale, None, recipe.task, recipe.course)

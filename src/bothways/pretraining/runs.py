@@ -11,34 +11,33 @@ import torch
 from bothways.checkpoints.pretrained import PretrainedEncoder
 from bothways.data.shards import TokenCorpus
 from bothways.errors import InvalidInput
-from bothways.objectives import PretrainingObjective
-from bothways.objectives.corruption import Corruption
-from bothways.objectives.pretraining import PretrainingModel
+from bothways.objectives.masking import Corruption
+from bothways.objectives.pretraining import PretrainingModel, PretrainingObjective
 from bothways.objectives.sequences import SequenceSource
 from bothways.objectives.streams import PhasedStream, StreamPhase
-from bothways.pretraining.recipes import BatchWarmup, Course
+from bothways.pretraining.courses import BatchWarmup, Course
 from bothways.training.loop import train
 from bothways.training.objective import Baseline
 from bothways.training.options import TrainingArguments, TrainingOptions
 from bothways.training.record import TrainingRecord
 
 # Maximum of updates that are not finite.
-_MOST_SKIPPED = 10
+_MAX_SKIPPED = 10
 
 # Items whose tokens are counted to convert tokens into updates.
 _SAMPLED = 2048
 
 # Validations of a run, and maximum updates between two.
-_PARTS, _MOST_UPDATES = 10, 1000
+_PARTS, _MAX_UPDATES = 10, 1000
 # Held-out tokens: a hundredth of those read in training, within limits, and at most a share of the corpus.
-_OF_READ, _LEAST_HELD, _HELD_TOKENS, _MOST_HELD = 100, 20_000, 200_000, 0.05
+_OF_READ, _MIN_HELD, _HELD_TOKENS, _MAX_HELD = 100, 20_000, 200_000, 0.05
 
 
 class DividedSource(SequenceSource, Protocol):
     """A source of sequences that can hold some out."""
 
     def hold_out(self, fraction: float, seed: int) -> tuple[Self, Self]:
-        """Split into a training and a validation source without a common document."""
+        """Split into a training and a validation source without a common document, see `Pieces.hold_out`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +83,8 @@ class CorpusRun:
         counted = training.total_tokens is not None or self.warmup is not None
         real = {length: mean_tokens(source) for length, source in sources.items()} if counted else None
         course = self.course.lasting(tokens=training.total_tokens, warmup=self.warmup, real=real)
-        held = min(_HELD_TOKENS, max(_LEAST_HELD, course.tokens // _OF_READ))
-        share = min(_MOST_HELD, held / max(1, corpus.manifest.tokens))
+        held = min(_HELD_TOKENS, max(_MIN_HELD, course.tokens // _OF_READ))
+        share = min(_MAX_HELD, held / max(1, corpus.manifest.tokens))
         phases, validation = [], None
         for phase in course.phases:
             source = sources[phase.length]
@@ -98,7 +97,7 @@ class CorpusRun:
             stream,
             validation,
             self.corruption,
-            updates_per_epoch=min(_MOST_UPDATES, math.ceil(stream.updates / _PARTS)),
+            updates_per_epoch=min(_MAX_UPDATES, math.ceil(stream.updates / _PARTS)),
             tokens=training.max_tokens,
             baseline=self.baseline,
         )
@@ -112,11 +111,7 @@ def mean_tokens(source: SequenceSource) -> float:
 
 
 def check_no_epochs(options: TrainingArguments) -> None:
-    """Refuse a number of epochs, since a corpus is read for a number of updates.
-
-    Raises:
-        InvalidInput: ``epochs`` is given.
-    """
+    """Refuse a number of epochs, since a corpus is read for a number of updates."""
     if options.get("epochs") is not None:
         raise InvalidInput(
             "expected a number of updates or tokens, got epochs: pass updates=<number> or total_tokens=<number>."
@@ -134,7 +129,7 @@ def course_options(course: Course, given: TrainingArguments) -> TrainingOptions:
         "eps": course.eps,
         "weight_decay": course.weight_decay,
         "max_gradient_norm": course.max_gradient_norm,
-        "skipped_updates": _MOST_SKIPPED,
+        "skipped_updates": _MAX_SKIPPED,
     }
     length: TrainingArguments = {} if given.get("total_tokens") is not None else {"updates": course.updates}
     chosen: TrainingArguments = {**usual, **given, **length}

@@ -130,7 +130,6 @@ def _copied(teacher: Encoder, config: EncoderConfig, chosen: Sequence[int]) -> E
 
 
 def _renumbered(weights: Mapping[str, Tensor], chosen: Sequence[int]) -> dict[str, Tensor]:
-    """Drop all but the chosen layers' weights, and number these from 0."""
     kept = {name: value for name, value in weights.items() if not name.startswith(_LAYERS)}
     for place, layer in enumerate(chosen):
         prefix = f"{_LAYERS}{layer}."

@@ -133,36 +133,20 @@ class TaskDistiller:
 
     @property
     def model(self) -> HeadTask[Any, Any]:
-        """The trained student, a model of the same class as its teacher.
-
-        Raises:
-            NotFitted: The student is not trained yet.
-        """
+        """The trained student, a model of the same class as its teacher."""
         if self._trained is None:
             raise NotFitted("the student is not trained yet: call fit first.")
         return self._trained
 
     @property
     def fitted(self) -> FittedHead:
-        """The trained student's encoder, head and outputs.
-
-        Raises:
-            NotFitted: The student is not trained yet.
-        """
+        """The trained student's encoder, head and outputs."""
         return self.model.fitted
 
     def facts(self) -> dict[str, object]:
-        """Return facts about the student as JSON values."""
         return {**self.student.facts(self.teacher.model), **self.model.fitted.facts()}
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write the student in the ecosystem's layout, whole or not at all.
-
-        Raises:
-            NotFitted: The student is not trained yet.
-            OutputExists: The folder exists and ``overwrite`` is false.
-            OutOfDisk: The disk is full; nothing is left behind.
-        """
         self.model.save(folder, overwrite=overwrite)
 
 

@@ -13,20 +13,10 @@ from torch import Tensor
 from bothways.checkpoints.pretrained import PretrainedEncoder
 from bothways.errors import InvalidInput
 from bothways.families import HeadName
-from bothways.objectives import (
-    CorpusPieces,
-    Corruption,
-    MaskedLM,
-    MaskedLMDistillation,
-    Masker,
-    Masking,
-    PiecesAndSentences,
-    StateDistillation,
-    StateLoss,
-    TripleLoss,
-    Unmasked,
-)
-from bothways.objectives.distillation import Pool
+from bothways.objectives.corpus import CorpusPieces, PiecesAndSentences
+from bothways.objectives.distillation import MaskedLMDistillation, Pool, StateDistillation, StateLoss, TripleLoss
+from bothways.objectives.masked_lm import MaskedLM
+from bothways.objectives.masking import Corruption, Masker, Masking, Unmasked
 from bothways.objectives.pretraining import PretrainingModel
 from bothways.packing import Packed
 from bothways.pretraining.models import masked_lm_head
@@ -43,12 +33,7 @@ _MASKED_LM: HeadName = "masked_lm"
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """Default batch and learning rate.
-
-    Attributes:
-        batch: Full sequences in an update, or the same number of tokens in shorter ones.
-        rate: Peak learning rate for this batch.
-    """
+    """Default batch (full sequences, or the same number of tokens in shorter ones) and the peak rate for it."""
 
     batch: int = 32
     rate: float = 1e-4
@@ -56,15 +41,7 @@ class Usual:
 
 @dataclass(frozen=True, slots=True)
 class EmbedderTeacher:
-    """A sentence embedder, whose vectors are learnt.
-
-    Attributes:
-        embedder: The embedder.
-        loss: Weights of the parts of the loss.
-        source: Cuts a corpus into sequences.
-        micro_batch: Default tokens of a micro-batch.
-        usual: Default batch and learning rate.
-    """
+    """A sentence embedder, whose vectors are learnt."""
 
     embedder: TrainedEmbedder
     loss: StateLoss = StateLoss(states=0.0, embeddings=0.0)  # noqa: RUF009 (frozen)
@@ -74,22 +51,18 @@ class EmbedderTeacher:
 
     @property
     def model(self) -> PretrainedEncoder:
-        """Encoder of the teacher."""
         return self.embedder.backend.weights("learn from").model
 
     def distillation(self, student: Student) -> PretrainingModel:
-        """Return the model that trains a student."""
         made = _pool_of(student.model, self.embedder.settings)
         layers = student.learns_from(self.model.config)
         return StateDistillation(student.model.encoder, self.model.encoder, layers, made, self.loss)
 
     def corruption(self, seed: int) -> Corruption:
-        """Return a corruption that hides nothing."""
         del seed
         return Unmasked()
 
     def write(self, student: PretrainedEncoder, folder: Path, card: Mapping[str, object]) -> None:
-        """Write a student as a sentence embedder with its teacher's settings."""
         backend = replace(self.embedder.backend.weights("learn from"), model=student)
         settings = _within(self.embedder.settings, student)
         embedder = replace(self.embedder, backend=backend, settings=settings)
@@ -98,16 +71,7 @@ class EmbedderTeacher:
 
 @dataclass(frozen=True, slots=True)
 class MaskedLMTeacher:
-    """A masked language model, whose predictions and last hidden states are learnt beside masked language modelling.
-
-    Attributes:
-        model: Encoder and head.
-        loss: Weights of the parts of the loss.
-        masking: Shares and units of masking.
-        source: Cuts a corpus into sequences.
-        micro_batch: Default tokens of a micro-batch.
-        usual: Default batch and learning rate.
-    """
+    """A masked language model, whose predictions and last hidden states are learnt beside masked language modelling."""
 
     model: PretrainedEncoder
     loss: TripleLoss = TripleLoss()  # noqa: RUF009 (frozen)
@@ -122,25 +86,17 @@ class MaskedLMTeacher:
         return MaskedLMDistillation(ours, theirs, self.loss)
 
     def corruption(self, seed: int) -> Corruption:
-        """Return a masker of tokens."""
+        """Return the corruption of the training's sequences."""
         return Masker(self.model.tokenizer, self.masking, seed)
 
     def write(self, student: PretrainedEncoder, folder: Path, card: Mapping[str, object]) -> None:
-        """Write a student with its head."""
+        """Write a student in the form of its teacher."""
         student.write(folder, {"card": dict(card)})
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderTeacher:
-    """An encoder without a head, whose hidden states are learnt.
-
-    Attributes:
-        model: The encoder.
-        loss: Weights of the parts of the loss.
-        source: Cuts a corpus into sequences.
-        micro_batch: Default tokens of a micro-batch.
-        usual: Default batch and learning rate.
-    """
+    """An encoder without a head, whose hidden states are learnt."""
 
     model: PretrainedEncoder
     loss: StateLoss = StateLoss(vectors=0.0)  # noqa: RUF009 (frozen)
@@ -149,17 +105,14 @@ class EncoderTeacher:
     usual: ClassVar = Usual()
 
     def distillation(self, student: Student) -> PretrainingModel:
-        """Return the model that trains a student."""
         layers = student.learns_from(self.model.config)
         return StateDistillation(student.model.encoder, self.model.encoder, layers, _mean, self.loss)
 
     def corruption(self, seed: int) -> Corruption:
-        """Return a corruption that hides nothing."""
         del seed
         return Unmasked()
 
     def write(self, student: PretrainedEncoder, folder: Path, card: Mapping[str, object]) -> None:
-        """Write a student."""
         student.write(folder, {"card": dict(card)})
 
 
@@ -187,11 +140,7 @@ def open_teacher(name_or_path: str | Path, **options: Unpack[OpenOptions]) -> Te
 
 
 def check_vocabulary(student: PretrainedEncoder, teacher: PretrainedEncoder) -> None:
-    """Refuse a student with another vocabulary than its teacher.
-
-    Raises:
-        InvalidInput: The vocabularies differ.
-    """
+    """Raise InvalidInput for a student with another vocabulary than its teacher."""
     ours, theirs = (each.tokenizer.vocabulary() for each in (student, teacher))
     if len(ours) != len(theirs):
         raise InvalidInput(

@@ -32,8 +32,8 @@ from bothways.tasks.torch_backend import TorchBackend
 from bothways.text.texts import check_text
 from bothways.threads import calling_thread_alone
 
-LEAST_COSINE = 0.999
-MOST_TEXTS = 2000
+MIN_COSINE = 0.999
+MAX_TEXTS = 2000
 # Other texts of the same kind lose more than those of the choice: 2,000 other sentences of Wikipedia lost 1.09 times as
 # much.
 _OF_WHAT_MAY_BE_LOST = 0.8
@@ -75,8 +75,8 @@ def quantize(
     folder: str | Path,
     texts: Iterable[str],
     *,
-    cosine: float = LEAST_COSINE,
-    most_texts: int = MOST_TEXTS,
+    cosine: float = MIN_COSINE,
+    most_texts: int = MAX_TEXTS,
     seed: int = 0,
     portable: bool = False,
     overwrite: bool = False,

@@ -31,7 +31,7 @@ class BinaryOutputs(Protocol):
     """
 
     @property
-    def two_classes(self) -> tuple[str, ...]: ...  # noqa: D102 (above)
+    def two_classes(self) -> tuple[str, ...]: ...
 
     def class_probabilities(self, scores: Sequence[Scores[Any]]) -> NDArray[np.float64]:
         """Return the probabilities of the classes (N, C), calibrated where the model is."""

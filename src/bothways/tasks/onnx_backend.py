@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from bothways.checkpoints.exported import ExportedModel, open_exported
+from bothways.checkpoints.exported import ExportedModel, no_weights, open_exported
 from bothways.checkpoints.hub import LocatedModel
 from bothways.checkpoints.schema import Extras
 from bothways.encoder.config import EncoderConfig
@@ -135,7 +135,7 @@ class OnnxBackend(Backend):
         Raises:
             InvalidInput: Always.
         """
-        raise self.exported.no_weights(verb)
+        raise no_weights(self.exported.name, verb)
 
     @override
     def not_fitted(self, task: str, head: str) -> NotFitted:

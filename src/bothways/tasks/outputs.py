@@ -175,13 +175,13 @@ class Fitted(Protocol):
     """
 
     @property
-    def outputs(self) -> Any: ...  # noqa: D102, ANN401 (an `Outputs`, or what answers for several models or tasks)
+    def outputs(self) -> Any: ...  # noqa: ANN401 (an `Outputs`, or what answers for several models or tasks)
 
     @property
-    def columns(self) -> Any: ...  # noqa: D102, ANN401 (a `ColumnNames`, also of several models)
+    def columns(self) -> Any: ...  # noqa: ANN401 (a `ColumnNames`, also of several models)
 
     @property
-    def card(self) -> Mapping[str, Any]: ...  # noqa: D102 (above)
+    def card(self) -> Mapping[str, Any]: ...
 
     def blocks(self, inputs: Iterable[Any]) -> Iterator[list[Any]]:
         """Yield inputs, in the form that `tokenize` and `scores` take, in blocks that are answered at once."""

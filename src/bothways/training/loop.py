@@ -23,7 +23,7 @@ from bothways.evaluation.report import Validation
 from bothways.interrupts import Interrupts, interruption
 from bothways.products import matrix_product
 from bothways.progress import Progress, duration, progress
-from bothways.training.log import Meter, TrainingLog
+from bothways.training.log import Meter, TrainingLog, open_tracker
 from bothways.training.objective import Baseline, Objective, Payload, Recurrent, Update
 from bothways.training.optimizers import NamedOptimizer, sparse_tables
 from bothways.training.options import TrainingOptions
@@ -39,7 +39,6 @@ from bothways.training.state import (
     differences,
 )
 from bothways.training.step import Stepper
-from bothways.training.trackers import open_tracker
 from bothways.training.workers import LOST, Workers, current_workers, naming_losses, share
 
 
@@ -104,7 +103,7 @@ def train(
 
 
 def recorded_arithmetic() -> dict[str, Any]:
-    """Return what decides the last bits of a sum on a CPU: threads split sums, and libraries order them."""
+    """Return the settings that decide the last bits of a sum on a CPU: threads split it, and libraries order it."""
     return {"threads": torch.get_num_threads(), "matrix_product": matrix_product().library}
 
 
@@ -165,21 +164,13 @@ class _Run(Generic[Payload]):
     def conditions(self) -> dict[str, Any]:
         """Return the conditions that a resumed run must share."""
         identity = {**self.origin, **self.objective.identity, "updates_per_epoch": self.per_epoch}
-        conditions: dict[str, Any] = {
-            "settings": self.options.to_dict(),
-            "identity": identity,
-            "device": self.device.type,
-        }
+        conditions = {"settings": self.options.to_dict(), "identity": identity, "device": self.device.type}
         if self.device.type == "cpu" and self.workers.count == 1:  # several processes never repeat it
             conditions |= recorded_arithmetic()
         return conditions
 
     def check_alike(self) -> None:
-        """Check that all processes train the same.
-
-        Raises:
-            InvalidInput: One has other options, data or code than the first.
-        """
+        """Check that all processes train the same."""
         first, *others = self.workers.gather({**self.conditions(), "shard": self.layout.sharded})
         for rank, each in enumerate(others, start=1):
             found = [f"{name} is {here!r} in the first and {there!r}" for name, here, there in differences(first, each)]
@@ -205,19 +196,16 @@ class _Run(Generic[Payload]):
         self.optimizer.load(checkpoint.optimizer, checkpoint.state.updates)
         if isinstance(self.objective, Recurrent):
             self.objective.carry(checkpoint.carried)
-        self._restore_random(checkpoint)
-        self.state = checkpoint.state
-        if checkpoint.kept is not None:  # in its first epoch a run falls back to the initial weights
-            self.kept = checkpoint.kept
-        self.started = time.perf_counter() - self.state.seconds
-        return self.state.updates
-
-    def _restore_random(self, checkpoint: TrainingCheckpoint) -> None:
         states = (checkpoint.random, *checkpoint.others)
         if len(states) == self.workers.count or self.workers.rank == 0:
             states[self.workers.rank].restore()
         else:  # another number of processes: dropout has no state to continue
             torch.manual_seed(self.options.seed + self.workers.rank + checkpoint.state.updates)
+        self.state = checkpoint.state
+        if checkpoint.kept is not None:  # in its first epoch a run falls back to the initial weights
+            self.kept = checkpoint.kept
+        self.started = time.perf_counter() - self.state.seconds
+        return self.state.updates
 
     def announce(self, resumed_from: int | None) -> None:
         """Write the first event of the log."""
@@ -243,12 +231,10 @@ class _Run(Generic[Payload]):
         self._leave()
         # A signal may have been held back after the last update.
         interrupted = interrupted or self.interrupts.requested
-        self.log.write(
-            self._ending(interrupted=interrupted),
-            update=self.state.updates,
-            kept_epoch=self.state.kept_epoch,
-            seconds=self._seconds(),
-        )
+        stopped_early = self.state.out_of_patience(self.options.patience)
+        ending = "interrupted" if interrupted else "stopped_early" if stopped_early else "finished"
+        ending = ending if self.diverged is None else "diverged"
+        self.log.write(ending, update=self.state.updates, kept_epoch=self.state.kept_epoch, seconds=self._seconds())
         return interrupted
 
     def _epochs(self) -> bool:
@@ -259,16 +245,11 @@ class _Run(Generic[Payload]):
             while self.state.epoch < self.epochs and not self.state.out_of_patience(self.options.patience):
                 self._epoch()
         except KeyboardInterrupt:
-            self._settle_interruption()
+            self._report()
+            if self.between_updates:  # else an update was cut short
+                self._checkpoint()
             return True
         return False
-
-    def _ending(self, *, interrupted: bool) -> str:
-        if self.diverged is not None:
-            return "diverged"
-        if interrupted:
-            return "interrupted"
-        return "stopped_early" if self.state.out_of_patience(self.options.patience) else "finished"
 
     def fall_back(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -292,6 +273,8 @@ class _Run(Generic[Payload]):
         self.module.eval()
 
     def record(self, *, interrupted: bool, resumed_from: int | None) -> TrainingRecord:
+        baseline = self.objective.baseline
+        validated_start = any(not each.epoch for each in self.state.validations)
         return TrainingRecord(
             losses=tuple(self.state.losses),
             validations=tuple(self.state.validations),
@@ -305,7 +288,7 @@ class _Run(Generic[Payload]):
             settings=self.options,
             epochs=self.state.epoch,
             diverged=self.diverged,
-            baseline=self._baseline_name(),
+            baseline=baseline.name if baseline and validated_start else None,
             signal=self.interrupts.received,
             skipped=self.state.skipped,
         )
@@ -354,11 +337,6 @@ class _Run(Generic[Payload]):
             self._read()
 
     def _read(self) -> None:
-        """Read the losses from the device.
-
-        Raises:
-            TrainingDiverged: More of them are not finite than ``skipped_updates`` allows.
-        """
         for one in self.meter.read():
             if one.finite:
                 self.state.losses.append(one.loss)
@@ -377,10 +355,6 @@ class _Run(Generic[Payload]):
             self.log.write("update", epoch=self.state.epoch + 1, **summary)
             self._advance_bar(0, f"loss {summary['loss']:.4f} · {summary['tokens_per_second']:,.0f} tokens/s")
 
-    def _baseline_name(self) -> str | None:
-        baseline = self.objective.baseline
-        return baseline.name if baseline and any(not each.epoch for each in self.state.validations) else None
-
     def _validate_start(self, baseline: Baseline) -> None:
         """Validate the initial model as epoch 0."""
         validation = self._validation(baseline.validate)
@@ -396,7 +370,9 @@ class _Run(Generic[Payload]):
         state = self.state
         if validation is not None:
             self._validated(validation, epoch=state.epoch + 1)
-        self._say_epoch(validation)
+        losses = state.losses[-state.update_in_epoch :]
+        metrics = {"training loss": sum(losses) / max(1, len(losses)), **(validation.metrics if validation else {})}
+        self._say(f"epoch {state.epoch + 1} of {self.epochs}, {duration(self._seconds())}", metrics)
         state.epoch, state.update_in_epoch = state.epoch + 1, 0
         if validation is None or state.kept_epoch == state.epoch:
             with self.interrupts.unbroken():
@@ -428,12 +404,6 @@ class _Run(Generic[Payload]):
         state.validations.append(entry)
         self.log.write("epoch", **entry.to_dict())
 
-    def _say_epoch(self, validation: Validation | None) -> None:
-        epoch = self.state.epoch + 1
-        losses = self.state.losses[-self.state.update_in_epoch :]
-        metrics = {"training loss": sum(losses) / max(1, len(losses)), **(validation.metrics if validation else {})}
-        self._say(f"epoch {epoch} of {self.epochs}, {duration(self._seconds())}", metrics)
-
     def _say(self, what: str, metrics: Mapping[str, float]) -> None:
         if self.bar is not None:
             self.bar.say(f"{what}: {', '.join(f'{name} {value:.4f}' for name, value in metrics.items())}")
@@ -457,12 +427,6 @@ class _Run(Generic[Payload]):
         )
         self.folder.save(checkpoint)
         self.meter.go_on()
-
-    def _settle_interruption(self) -> None:
-        """Report the updates; write a checkpoint unless an update was cut short."""
-        self._report()
-        if self.between_updates:
-            self._checkpoint()
 
     def _advance_bar(self, amount: int, note: str = "") -> None:
         if self.bar is not None:

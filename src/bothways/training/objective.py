@@ -49,12 +49,10 @@ class Update(Generic[Payload]):
 
     @property
     def weight(self) -> float:
-        """Units of the update."""
         return sum(micro_batch.weight for micro_batch in self.micro_batches)
 
     @property
     def tokens(self) -> int:
-        """Tokens of the update."""
         return sum(micro_batch.tokens for micro_batch in self.micro_batches)
 
 

@@ -49,17 +49,13 @@ class ParameterGroup:
 def parameter_groups(
     module: nn.Module, weight_decay: float, layer_decay: float | None = None
 ) -> tuple[ParameterGroup, ...]:
-    """Group the trainable parameters of ``module``: those with weight decay, then those without, the head first.
+    """Group the trainable parameters of a module: those with weight decay, then those without, the head first.
 
-    A parameter tied to two names appears once.
-
-    Args:
-        module: The module.
-        weight_decay: Decay of matrices.
-        layer_decay: Factor of the rate from one layer to the one below it; None for one rate.
+    A parameter tied to two names appears once. ``layer_decay`` is the factor of the rate from one layer to the one
+    below it; None for one rate.
 
     Raises:
-        InvalidInput: ``module`` has no trainable parameter, or no encoder for ``layer_decay``.
+        InvalidInput: The module has no trainable parameter, or no encoder for ``layer_decay``.
     """
     trained = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
     if not trained:
@@ -76,11 +72,7 @@ def parameter_groups(
 
 
 def distances(module: nn.Module) -> Mapping[nn.Parameter, int]:
-    """Return the distance from the head of each encoder parameter; of two encoders, the smaller one.
-
-    Raises:
-        InvalidInput: There is no encoder.
-    """
+    """Return the distance from the head of each encoder parameter; of two encoders, the smaller one."""
     encoders = [each for each in module.modules() if isinstance(each, Encoder)]
     if not encoders:
         raise InvalidInput("layer_decay needs an encoder whose layers are trained, got none: leave layer_decay out.")
@@ -203,11 +195,6 @@ class LAMB(Optimizer):
 
     It allows a large learning rate with updates of thousands of sequences. Tensors of fewer than two dimensions (biases
     and the gains of norms) are not scaled, as in the code of ALBERT, which was pre-trained with it.
-
-    Args:
-        groups: Parameter groups, each with its ``weight_decay``.
-        betas: Decay rates of the two moments.
-        eps: Added to the denominator of Adam's step.
     """
 
     def __init__(self, groups: Iterable[dict[str, Any]], betas: tuple[float, float], eps: float) -> None:
@@ -221,7 +208,6 @@ class LAMB(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Move the parameters by their gradients."""
         value = None if closure is None else closure()
         for group in self.param_groups:
             parameters = [each for each in group["params"] if each.grad is not None]
@@ -286,11 +272,7 @@ def sparse_tables(module: nn.Module) -> Iterator[None]:
 
 
 class RowGradients:
-    """Turns sparse gradients into dense ones, in buffers that are reused and zeroed row by row.
-
-    Args:
-        parameters: Parameters whose gradients may be sparse.
-    """
+    """Turns sparse gradients of parameters into dense ones, in buffers that are reused and zeroed row by row."""
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         self._parameters = parameters

@@ -45,22 +45,15 @@ class WholeParameters:
     sharded = False
 
     def run(self, compute: Callable[[], Value]) -> Value:
-        """Call ``compute``."""
         return compute()
 
     run_whole = run
 
-    def undo(self) -> None:
-        """Do nothing."""
+    def undo(self) -> None: ...
 
 
 class Sharded:
-    """Parameters sharded over the processes of torch's default group.
-
-    Args:
-        module: It has the same whole parameters in each process, which are replaced by shards.
-        workers: The processes.
-    """
+    """Parameters sharded over the processes of torch's default group, in place of equal whole ones in each process."""
 
     sharded = True
 
@@ -91,8 +84,6 @@ class Sharded:
         return result
 
     def run_whole(self, compute: Callable[[], Value]) -> Value:
-        """Call ``compute`` with all parameters whole."""
-
         def gathered() -> Value:
             for each in self._parts:
                 each.unshard()
@@ -174,7 +165,6 @@ def divided_like(value: Tensor, like: Tensor) -> Tensor:
 
 
 def _copied(attributes: dict[str, object]) -> dict[str, object]:
-    """Copy a module's attributes with its tables of hooks and parameters."""
     return {name: type(value)(value) if isinstance(value, dict) else value for name, value in attributes.items()}
 
 
@@ -185,12 +175,7 @@ def live_weights(module: nn.Module) -> Weights:
 
 
 def copy_weights(module: nn.Module, over: Weights | None = None) -> Weights:
-    """Copy the weights to the CPU.
-
-    Args:
-        module: The module.
-        over: An older copy that is no longer needed; its memory is reused.
-    """
+    """Copy the weights to the CPU, into the memory of an older copy that is no longer needed if there is one."""
     return {name: _copied_over(value.detach(), (over or {}).get(name)) for name, value in live_weights(module).items()}
 
 
@@ -201,11 +186,7 @@ def _copied_over(value: Tensor, over: Tensor | None) -> Tensor:
 
 
 def restore_weights(module: nn.Module, weights: Weights) -> None:
-    """Copy ``weights`` into ``module`` in place.
-
-    Raises:
-        IncompatibleWeights: Names or shapes differ; the module is unchanged.
-    """
+    """Copy ``weights`` into ``module`` in place."""
     live = live_weights(module)
     differing = sorted(
         name

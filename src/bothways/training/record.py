@@ -16,8 +16,7 @@ class EpochValidation:
     Attributes:
         epoch: Counted from 1; 0 before the first update.
         update: Updates done by then.
-        score: Score, higher is better.
-        metrics: Metrics by name.
+        score: Higher is better.
         standard_error: Standard error of the score, estimated on the held-out rows; 0 if unknown. For epoch 0, the
             amount by which a later epoch may be worse; negative if it must be better.
     """
@@ -29,7 +28,6 @@ class EpochValidation:
     standard_error: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the validation as JSON values; a metric that is not finite becomes None."""
         return {**dataclasses.asdict(self), "metrics": finite_or_none(self.metrics)}
 
 

@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 
 def run_training(objective: Objective[Payload], model: PretrainedEncoder, options: TrainingOptions) -> TrainingRecord:
-    """Train an objective above an encoder.
-
-    Raises:
-        InvalidInput: An option is out of range. And everything that `bothways.training.loop.train` raises.
-    """
+    """Train an objective above an encoder; see `bothways.training.loop.train`."""
     per_epoch = objective.updates_per_epoch()
     tokens = sum(each.tokens for each in objective.updates(0, 0)) if options.total_tokens else None
     resolved = options.resolved(
@@ -36,11 +32,7 @@ def run_training(objective: Objective[Payload], model: PretrainedEncoder, option
 
 
 def train_within(objective: Objective[Payload], model: PretrainedEncoder, options: TrainingOptions) -> None:
-    """Train an objective as a part of another training: without log and checkpoints, to its end or not at all.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C or SIGTERM ended it. And everything that `run_training` raises.
-    """
+    """Train an objective as a part of another training: without log and checkpoints, to its end or not at all."""
     alone = replace(options, log=None, checkpoints=None, checkpoint_every_updates=None, resume=False)
     record = run_training(objective, model, replace(alone, keep_diverged=False))
     if record.interrupted:
@@ -48,10 +40,10 @@ def train_within(objective: Objective[Payload], model: PretrainedEncoder, option
 
 
 def _origin(model: PretrainedEncoder) -> dict[str, str]:
-    """Return the identity of the model that a run starts from.
+    """Identify the starting model by its weights on disk.
 
-    It is that of the weights on disk, since the same weights may lie in another folder, and those in memory change: a
-    run may be resumed by the object that was interrupted.
+    The same weights may lie in another folder, and those in memory change: a run may be resumed by the object that was
+    interrupted.
     """
     folder = model.folder
     weights = hashlib.sha256(fingerprint(folder).encode()).hexdigest()[:16] if folder.is_dir() else model.name

@@ -34,7 +34,7 @@ class RandomState:
         )
 
     def restore(self) -> None:
-        """Restore the generators to this state."""
+        """Set the generators to this state."""
         random.setstate(self.python)
         np.random.set_state(self.numpy)
         torch.set_rng_state(_tensor(self.torch_cpu))
@@ -57,7 +57,7 @@ class RandomState:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "RandomState":
-        """Return the state from the result of `to_dict`."""
+        """Return the state from the result of `to_dict`, checked."""
         version, words, gauss = values["python"]
         inner = values["numpy"]["state"]
         key = np.array(inner["key"], dtype=np.uint32)
@@ -72,11 +72,7 @@ class RandomState:
         return state
 
     def check(self) -> None:
-        """Check that the generators accept the state.
-
-        Raises:
-            ValueError: They do not.
-        """
+        """Raise ValueError for a state that the generators do not accept."""
         if self.numpy["state"]["key"].shape != (624,) or self.numpy["state"]["pos"] not in range(625):
             raise ValueError("the state of numpy's generator must have 624 words and a position among them.")
         try:
@@ -89,11 +85,7 @@ class RandomState:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed Python, numpy and torch for the block, then restore their states.
-
-    Args:
-        seed: 0 to 2**32 - 1.
-    """
+    """Seed Python, numpy and torch (0 to 2**32 - 1) for the block, then restore their states."""
     before = RandomState.capture()
     try:
         random.seed(seed)

@@ -30,16 +30,7 @@ class SharedCheckpoints:
     """The folder of the newest checkpoint of several processes.
 
     The first process tidies the folder before the others look. A checkpoint appears when all processes have written
-    their parts, and only then is the previous one removed.
-
-    Args:
-        path: The folder; created with the first checkpoint.
-        resume: Allow existing checkpoints.
-        workers: The processes.
-
-    Raises:
-        OutputExists: There are checkpoints, and ``resume`` is false.
-        WorkerLost: Another process is gone.
+    their parts, and only then is the previous one removed. Every method may raise `WorkerLost`.
     """
 
     def __init__(self, path: Path, *, resume: bool, workers: Workers) -> None:
@@ -54,11 +45,10 @@ class SharedCheckpoints:
         self._pending: Future[Any] | None = None
 
     def save(self, checkpoint: TrainingCheckpoint) -> None:
-        """Copy ``checkpoint`` to memory and start writing it; all processes must call this together.
+        """Copy a checkpoint to memory and start writing it; all processes must call this together.
 
         Raises:
             OutOfDisk: The disk was full for the previous checkpoint; the one before that is intact.
-            WorkerLost: Another process is gone.
         """
         self.settle()
         self._opened = opened = ExitStack()
@@ -76,20 +66,9 @@ class SharedCheckpoints:
             failing.pop_all()
 
     def load(self) -> TrainingCheckpoint | None:
-        """Return the newest checkpoint, or None.
-
-        Raises:
-            CorruptCheckpoint: A file is missing, damaged or was changed.
-        """
         return self._folder.load()
 
     def settle(self) -> None:
-        """Wait until the checkpoint is complete.
-
-        Raises:
-            OutOfDisk: The disk is full; the previous checkpoint is intact.
-            WorkerLost: Another process is gone.
-        """
         pending, self._pending = self._pending, None
         if pending is None:
             return

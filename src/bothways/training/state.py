@@ -52,10 +52,6 @@ class RunState:
     Attributes:
         epoch: Finished epochs, their validation included.
         update_in_epoch: Updates of the unfinished epoch.
-        updates: All updates.
-        tokens: Tokens read.
-        seconds: Wall time of the run.
-        log_lines: Lines written to the log.
         losses: Mean loss per unit of each update that was not skipped.
         validations: One for each validated epoch.
         skipped: Skipped updates, whose loss or gradient was not finite.
@@ -91,16 +87,7 @@ class RunState:
         return cls(**{**values, "validations": validations})
 
     def check(self, *, epochs: int, per_epoch: int, total: int) -> None:
-        """Check that a run of this length can have reached the state.
-
-        Args:
-            epochs: Epochs of the run.
-            per_epoch: Updates of an epoch; the last one may have fewer.
-            total: Updates of the run.
-
-        Raises:
-            CorruptCheckpoint: A value is out of range, or contradicts another.
-        """
+        """Raise CorruptCheckpoint if no run of this length reaches the state; its last epoch may have fewer updates."""
         counts = ("epoch", "update_in_epoch", "updates", "tokens", "log_lines", "skipped")
         wrong = next((name for name in counts if not _is_count(getattr(self, name))), None) or next(
             (name for name, fits in self._fits(epochs, per_epoch, total) if not fits), None
@@ -155,10 +142,18 @@ class Checkpoints(Protocol):
     """The checkpoints of a run."""
 
     def save(self, checkpoint: TrainingCheckpoint) -> None:
-        """Write ``checkpoint``, perhaps in the background, then remove the previous one."""
+        """Write ``checkpoint``, perhaps in the background, then remove the previous one.
+
+        Raises:
+            OutOfDisk: The disk is full; the previous checkpoint is intact.
+        """
 
     def load(self) -> TrainingCheckpoint | None:
-        """Return the newest checkpoint, or None."""
+        """Return the newest checkpoint, or None.
+
+        Raises:
+            CorruptCheckpoint: A file is missing, damaged or was changed.
+        """
 
     def settle(self) -> None:
         """Wait until the saved checkpoint is complete."""
@@ -168,11 +163,7 @@ class Checkpoints(Protocol):
 
 
 class CheckpointFolder:
-    """The folder of a run's newest checkpoint.
-
-    Args:
-        path: The folder; created with the first checkpoint.
-        resume: Allow existing checkpoints.
+    """The folder of a run's newest checkpoint, created with the first one.
 
     Raises:
         OutputExists: There are checkpoints, and ``resume`` is false.
@@ -192,11 +183,6 @@ class CheckpointFolder:
             shutil.rmtree(older)
 
     def save(self, checkpoint: TrainingCheckpoint) -> None:
-        """Write ``checkpoint``, then remove the previous one.
-
-        Raises:
-            OutOfDisk: The disk is full; the previous checkpoint is intact.
-        """
         with self.next_one() as folder:
             describe(folder, checkpoint, in_parts=False)
             write_tensors(folder / _WEIGHTS, checkpoint.weights)
@@ -207,19 +193,13 @@ class CheckpointFolder:
                 write_tensors(folder / _CARRIED, checkpoint.carried)
             seal(folder)
 
-    def settle(self) -> None:
-        """Do nothing: files are written synchronously."""
+    def settle(self) -> None: ...
 
-    def close(self) -> None:
-        """Do nothing."""
+    def close(self) -> None: ...
 
     @contextmanager
     def next_one(self) -> Iterator[Path]:
-        """Yield a folder that becomes the newest checkpoint; then remove the previous one.
-
-        Raises:
-            OutOfDisk: The disk is full; the previous checkpoint is intact.
-        """
+        """Yield a folder that becomes the newest checkpoint; then remove the previous one."""
         before = self._complete()
         number = int(before[-1].name.removeprefix(_PREFIX)) + 1 if before else 1
         with new_folder(self._path / f"{_PREFIX}{number:08d}") as folder:
@@ -228,11 +208,6 @@ class CheckpointFolder:
             shutil.rmtree(older)
 
     def load(self) -> TrainingCheckpoint | None:
-        """Return the newest checkpoint, or None.
-
-        Raises:
-            CorruptCheckpoint: A file is missing, damaged or was changed.
-        """
         complete = self._complete()
         if not complete:
             return None
@@ -259,11 +234,7 @@ def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator
 
 
 def check_conditions(stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Check that a run is resumed under the conditions of its checkpoint.
-
-    Raises:
-        InvalidInput: They differ; the message names each difference.
-    """
+    """Raise InvalidInput, naming each difference, unless a run is resumed under its checkpoint's conditions."""
     found = [f"{name} was {before!r} and is now {after!r}" for name, before, after in differences(stored, now)]
     if found:
         raise InvalidInput(
@@ -330,7 +301,6 @@ def _read(folder: Path) -> TrainingCheckpoint:
 
 
 def _whole_tables(folder: Path, checksums: Mapping[str, Any], *, kept: bool) -> dict[str, Weights]:
-    """Read the tensors written by one process."""
     files = {"weights": _WEIGHTS, "optimizer": _OPTIMIZER} | ({"kept": _KEPT} if kept else {})
     if {*checksums} - {_CARRIED} != {_STATE, *files.values()}:
         listed = ", ".join(sorted([*files.values(), _STATE]))

@@ -16,9 +16,8 @@ from bothways.errors import InvalidInput, OutOfMemory
 from bothways.inference.runner import is_out_of_memory
 from bothways.training.objective import JointLoss, MicroBatch, Objective, Payload, Update
 from bothways.training.optimizers import NamedOptimizer
-from bothways.training.options import TrainingOptions
+from bothways.training.options import TrainingOptions, rate_fraction, warmup_updates
 from bothways.training.parameters import ParameterLayout
-from bothways.training.schedules import rate_fraction, warmup_updates
 from bothways.training.workers import Workers
 
 
@@ -30,9 +29,7 @@ class Step:
         update: Number of the update, from 1.
         loss: Mean loss per unit.
         gradient_norm: 2-norm of the gradient before clipping.
-        learning_rate: Learning rate of the step.
         weight: Number of units.
-        tokens: Tokens read.
     """
 
     update: int

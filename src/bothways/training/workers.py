@@ -37,10 +37,18 @@ class Workers(Protocol):
         """Number of processes."""
 
     def add(self, tensors: Sequence[Tensor]) -> None:
-        """Replace tensors by their sums over the processes."""
+        """Replace tensors by their sums over the processes.
+
+        Raises:
+            WorkerLost: Another process is gone.
+        """
 
     def gather(self, value: Value) -> list[Value]:
-        """Return the values of all processes, by rank."""
+        """Return the values of all processes, by rank.
+
+        Raises:
+            WorkerLost: Another process is gone.
+        """
 
 
 class SingleProcess:
@@ -49,27 +57,20 @@ class SingleProcess:
     rank = 0
     count = 1
 
-    def add(self, tensors: Sequence[Tensor]) -> None:
-        """Do nothing."""
+    def add(self, tensors: Sequence[Tensor]) -> None: ...
 
     def gather(self, value: Value) -> list[Value]:
-        """Return the value in a list."""
         return [value]
 
 
 class ProcessGroup:
-    """The processes of torch's default group, which must be initialised."""
+    """The processes of torch's default group, which must be initialised; sums take one message per dtype."""
 
     def __init__(self) -> None:
         self.rank = distributed.get_rank()
         self.count = distributed.get_world_size()
 
     def add(self, tensors: Sequence[Tensor]) -> None:
-        """Replace tensors by their sums over the processes, one message per dtype.
-
-        Raises:
-            WorkerLost: Another process is gone.
-        """
         for kind in {each.dtype for each in tensors}:
             alike = [each for each in tensors if each.dtype == kind]
             flat = torch.cat([each.reshape(-1) for each in alike])
@@ -80,11 +81,6 @@ class ProcessGroup:
                 tensor.copy_(part.view_as(tensor))
 
     def gather(self, value: Value) -> list[Value]:
-        """Return the values of all processes, by rank.
-
-        Raises:
-            WorkerLost: Another process is gone.
-        """
         found: list[Value | None] = [None] * self.count
         with naming_losses():
             distributed.all_gather_object(found, value)
@@ -141,9 +137,6 @@ def naming_losses(*signs: str) -> Iterator[None]:
 
     Args:
         signs: Parts of the relevant messages, if the block does more than exchange messages.
-
-    Raises:
-        WorkerLost: The block raised such an error.
     """
     try:
         yield

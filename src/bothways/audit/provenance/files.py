@@ -95,20 +95,20 @@ class RawFilePart(io.RawIOBase):
     def __init__(self, part: FilePart) -> None:
         self._part, self._place = part, 0
 
-    def readable(self) -> bool:  # noqa: D102
+    def readable(self) -> bool:
         return True
 
-    def seekable(self) -> bool:  # noqa: D102
+    def seekable(self) -> bool:
         return True
 
-    def tell(self) -> int:  # noqa: D102
+    def tell(self) -> int:
         return self._place
 
-    def seek(self, offset: int, whence: int = 0) -> int:  # noqa: D102
+    def seek(self, offset: int, whence: int = 0) -> int:
         self._place = max(offset + (0, self._place, self._part.size)[whence], 0)
         return self._place
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # noqa: D102
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         content = self._part.at(self._place, len(buffer))
         buffer[: len(content)] = content
         self._place += len(content)

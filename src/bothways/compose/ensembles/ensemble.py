@@ -7,7 +7,7 @@ from typing import Any, Self, Unpack
 
 import numpy as np
 
-from bothways.checkpoints.schema import MOST_MEMBERS, StoredEnsemble, damaged
+from bothways.checkpoints.schema import MAX_MEMBERS, StoredEnsemble, damaged
 from bothways.compose.ensembles.combining import Combination, Mean, Method, Vote, check_method
 from bothways.compose.ensembles.files import (
     asked_reading,
@@ -98,8 +98,8 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
             UnreadColumn: The members read no part of a row that ``columns`` names.
             NotFitted: One is no trained model.
         """
-        if not 2 <= len(members) <= MOST_MEMBERS:
-            raise InvalidInput(f"an ensemble has from 2 to {MOST_MEMBERS} members, but got {len(members)}.")
+        if not 2 <= len(members) <= MAX_MEMBERS:
+            raise InvalidInput(f"an ensemble has from 2 to {MAX_MEMBERS} members, but got {len(members)}.")
         folders = list(map(Path, members))
         models = open_members(folders, options)
         fitted = gathered(folders, models, Vote() if method == "vote" else Mean())

@@ -19,13 +19,7 @@ from bothways.text import TextTokenizer
 
 @dataclass(frozen=True, slots=True)
 class _Shard:
-    """The arrays of one shard, mapped.
-
-    Attributes:
-        tokens_T: Ids of its documents, end to end.
-        sentences_S: Where sentences end in them, ascending.
-        documents_D: How many sentences there are up to the end of each document.
-    """
+    """The mapped arrays of one shard: ids, ends of sentences, and number of sentences up to each document's end."""
 
     tokens_T: NDArray[np.unsignedinteger]
     sentences_S: NDArray[np.int64]
@@ -33,12 +27,7 @@ class _Shard:
 
 
 class TokenCorpus:
-    """The documents of a folder of shards.
-
-    Args:
-        folder: The folder.
-        manifest: Its manifest.
-    """
+    """The documents of a folder of shards."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder = folder
@@ -47,11 +36,7 @@ class TokenCorpus:
 
     @classmethod
     def open(cls, folder: str | Path, *, verify: bool = True) -> "TokenCorpus":
-        """Open a folder of shards.
-
-        Args:
-            folder: The folder.
-            verify: Compare the checksums of all files, which reads them once.
+        """Open a folder of shards, comparing the checksums of all files (which reads them once) unless told otherwise.
 
         Raises:
             InvalidInput: It holds no shards, or one is missing or damaged; the message names it.
@@ -64,11 +49,7 @@ class TokenCorpus:
         return cls(path, manifest)
 
     def check_tokenizer(self, tokenizer: TextTokenizer) -> None:
-        """Check that the shards were written with a tokenizer.
-
-        Raises:
-            InvalidInput: They were written with another.
-        """
+        """Raise InvalidInput if the shards were written with another tokenizer."""
         if tokenizer.encoding_digest != self.manifest.tokenizer:
             raise InvalidInput(
                 f"the shards in {str(self.folder)!r} were written with another tokenizer: take the one that they were "
@@ -93,13 +74,10 @@ class TokenCorpus:
         return ends if len(ends) and ends[-1] == length else np.append(ends, length)
 
     def pieces(self, longest: int) -> Pieces:
-        """Cut all documents into pieces of whole sentences, and group neighbours up to a number of tokens.
+        """Cut all documents into pieces of whole sentences, and group neighbours up to ``longest`` tokens.
 
-        A sentence that is longer is cut. The pieces of a group make up one sequence of the published recipes; as packed
+        A longer sentence is cut. The pieces of a group make up one sequence of the published recipes; as packed
         sequences of their own, tokens of different documents do not see each other.
-
-        Args:
-            longest: Most tokens of a piece, and of a group.
 
         Raises:
             InvalidInput: There are no tokens.
@@ -122,7 +100,6 @@ class TokenCorpus:
 
 
 def _cut(shard: _Shard, longest: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return begins and lengths of the pieces of a shard."""
     ends: list[int] = []
     begin = sentence = 0
     sentences = np.asarray(shard.sentences_S).tolist()

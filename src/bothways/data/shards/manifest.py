@@ -1,8 +1,8 @@
-"""The manifest of a folder of token shards: what is in it, of which tokenizer, with checksums.
+"""The manifest of a folder of token shards: its contents and tokenizer, with checksums.
 
 Each shard is three arrays in NumPy's format, named by its number: ``00000.tokens.npy`` (ids of its documents end to
-end), ``00000.sentences.npy`` (where each sentence ends in them) and ``00000.documents.npy`` (how many sentences there
-are up to the end of each document).
+end), ``00000.sentences.npy`` (the end of each sentence in them) and ``00000.documents.npy`` (the number of sentences up
+to the end of each document).
 """
 
 import hashlib
@@ -31,15 +31,7 @@ def checksum(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ShardEntry:
-    """One shard.
-
-    Attributes:
-        name: The beginning of its files' names.
-        tokens: Number of tokens.
-        sentences: Number of sentences.
-        documents: Number of documents.
-        sha256: Checksum of each of its files, by part.
-    """
+    """One shard: the beginning of its files' names, its sizes, and the checksum of each file, by part."""
 
     name: str
     tokens: int
@@ -48,18 +40,12 @@ class ShardEntry:
     sha256: Mapping[str, str]
 
     def path(self, folder: Path, part: str) -> Path:
-        """Return the path of a part."""
         return folder / f"{self.name}.{part}.npy"
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Lengths of documents in tokens.
-
-    Attributes:
-        longest: The most tokens of one.
-        up_to: Number of documents of 1, of 2 to 3, of 4 to 7, ... tokens.
-    """
+    """Lengths of documents in tokens: the longest, and how many have 1, 2 to 3, 4 to 7, ... tokens."""
 
     longest: int = 0
     up_to: tuple[int, ...] = ()
@@ -78,12 +64,10 @@ class Manifest:
     """The contents of a folder of token shards.
 
     Attributes:
-        tokenizer: `TextTokenizer.encoding_digest` of the one that they were written with.
+        tokenizer: `TextTokenizer.encoding_digest` of the tokenizer that wrote them.
         vocabulary: Ids are below this.
         dtype: Type of the ids: uint16 or uint32.
-        shards: The shards.
         duplicates: Documents that were left out, as the same text came before.
-        lengths: Lengths of the documents.
     """
 
     tokenizer: str
@@ -95,7 +79,6 @@ class Manifest:
 
     @property
     def tokens(self) -> int:
-        """Number of tokens."""
         return sum(shard.tokens for shard in self.shards)
 
     @property
@@ -105,11 +88,9 @@ class Manifest:
 
     @property
     def documents(self) -> int:
-        """Number of documents."""
         return sum(shard.documents for shard in self.shards)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
         totals = {"tokens": self.tokens, "sentences": self.sentences, "documents": self.documents}
         return {"format": FORMAT, **totals, **asdict(self)}
 
@@ -120,11 +101,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> "Manifest":
-        """Read the manifest of a folder of shards.
-
-        Raises:
-            InvalidInput: There is none, or it is damaged or of another format.
-        """
+        """Read the manifest of a folder of shards, or raise InvalidInput."""
         path = folder / MANIFEST
         try:
             content = json.loads(path.read_text(encoding="utf-8"))

@@ -19,10 +19,10 @@ class Pieces:
 
     Attributes:
         shard_P: Number of the shard of each.
-        begin_P: Where each begins in its shard.
+        begin_P: Begin of each in its shard.
         length_P: Tokens of each.
         document_P: Number of the document of each, ascending.
-        groups: Where each group of pieces begins among them, and at last P (G + 1).
+        groups: Begin of each group of pieces among them, and at last P (G + 1).
         longest: Maximum tokens of a piece, and of a group.
     """
 
@@ -35,7 +35,6 @@ class Pieces:
 
     @property
     def count(self) -> int:
-        """Number of pieces."""
         return len(self.length_P)
 
     @property
@@ -44,7 +43,6 @@ class Pieces:
         return len(self.groups) - 1
 
     def digest(self) -> str:
-        """Return a checksum of all arrays."""
         sums = hashlib.sha256()
         for array in (self.shard_P, self.begin_P, self.length_P, self.document_P, self.groups):
             sums.update(array.data)
@@ -64,8 +62,8 @@ class Pieces:
         """Split the documents at random into a training and a validation part, and group the pieces of each anew.
 
         Args:
-            fraction: Share of the tokens to hold out: as many documents as fit into it, at least two of four and more,
-                which pairs of segments are drawn from, else one.
+            fraction: Share of the tokens to hold out: as many documents as fit into it, at least two if there are four
+                or more, which pairs of segments are drawn from, else one.
             seed: Seed of the draw.
 
         Raises:
@@ -100,7 +98,7 @@ def runs(begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int6
 
 
 def group(length_P: NDArray[np.int32], longest: int) -> NDArray[np.int64]:
-    """Return the starts of runs of neighbours with at most so many tokens, and at last P (G + 1)."""
+    """Return the starts of runs of neighbours with at most ``longest`` tokens, and at last P (G + 1)."""
     starts, totals = [0], np.cumsum(length_P, dtype=np.int64).tolist()
     while starts[-1] < len(totals):
         before = totals[starts[-1] - 1] if starts[-1] else 0

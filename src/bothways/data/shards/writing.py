@@ -1,7 +1,7 @@
-"""Writing of token shards: documents are read, told apart from duplicates, encoded in parallel and written in turn.
+"""Writing of token shards: documents are read, deduplicated, encoded in parallel and written in turn.
 
-Memory stays flat but for eight bytes a document, by which duplicates are known. An unfinished run lies in
-``OUTPUT.partial``; the next one goes on behind its last whole shard.
+Memory stays flat except for eight bytes a document, the keys of duplicates. An unfinished run lies in
+``OUTPUT.partial``; the next one resumes after its last whole shard.
 
 Shapes: T tokens, S sentences and D documents of a shard.
 """
@@ -40,7 +40,7 @@ class ShardSource:
     Attributes:
         paths: Files, and folders of them.
         text: Column of the texts.
-        format: Of the files, where their names do not say it.
+        format: Format of the files, if their names do not give it.
         deduplicate: Leave out documents whose text came before.
     """
 
@@ -70,9 +70,9 @@ def write_shards(
         show_progress: Force the progress bar on or off.
 
     Raises:
-        InvalidInput: A file cannot be read, the corpus has no text, or an unfinished run is of other settings.
-        OutputExists: The output is there, and ``overwrite`` is false.
-        OutOfDisk: The disk is full; what was written can be continued.
+        InvalidInput: A file cannot be read, the corpus has no text, or an unfinished run has other settings.
+        OutputExists: The output exists, and ``overwrite`` is false.
+        OutOfDisk: The disk is full; the run can be continued.
     """
     check_folder_free(output, overwrite=overwrite)
     partial = output.with_name(f"{output.name}.partial")
@@ -141,7 +141,6 @@ class _Run:
 
     @classmethod
     def begin(cls, source: ShardSource, folder: Path, tokenizer: TextTokenizer, shard_tokens: int) -> "_Run":
-        """Begin a run, or continue the unfinished one of the folder."""
         vocabulary = max(tokenizer.vocabulary()) + 1
         special_V = np.zeros(vocabulary, dtype=bool)
         special_V[sorted(tokenizer.special_ids)] = True
@@ -163,11 +162,7 @@ class _Run:
         return run
 
     def go_on(self, state: dict[str, Any]) -> None:
-        """Take over the shards of an unfinished run.
-
-        Raises:
-            InvalidInput: It is of other settings.
-        """
+        """Take over the shards of an unfinished run."""
         other = [name for name, value in self.settings.items() if state["settings"].get(name) != value]
         if other:
             raise InvalidInput(
@@ -180,7 +175,6 @@ class _Run:
             self.seen.merge(np.load(self.folder / f"{shard.name}{_KEYS}"))
 
     def documents(self) -> Iterator[_Read]:
-        """Read the documents that are still to be written."""
         begin = self.place
         for number, path in enumerate(corpus_files(self.source.paths)):
             if number < begin.file:
@@ -195,7 +189,6 @@ class _Run:
                 yield _Read(document.text, _Place(number, within + 1), str(path))
 
     def add(self, document: _Encoded) -> None:
-        """Add a document unless it is a duplicate, and close the shard when it is full."""
         if self.source.deduplicate and not self.seen.add(document.key):
             self.manifest = replace(self.manifest, duplicates=self.manifest.duplicates + 1)
             return

@@ -23,7 +23,7 @@ from bothways.encoder.head_kinds import EachToken
 from bothways.encoder.heads import read_rows, read_width
 from bothways.errors import InvalidInput
 from bothways.inference.runner import Runner, row_answers
-from bothways.objectives.distances import cosine_distance
+from bothways.objectives.distillation import cosine_distance
 from bothways.packing import Packed
 from bothways.tasks.heads.model import HeadModel
 from bothways.tasks.heads.objective import LossUnits

@@ -4,8 +4,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from bothways.checkpoints.labels import numbered_names, placeholders
-from bothways.checkpoints.schema import damaged
+from bothways.checkpoints.schema import damaged, numbered_names, placeholders
 from bothways.errors import CorruptCheckpoint, InvalidInput, LabelsUnnamed
 from bothways.tasks.heads.targets import MultiLabel, Regression, SingleLabel, Target
 

@@ -123,7 +123,7 @@ class SingleLabel:
     @staticmethod
     def divergences(logits_UC: Tensor, taught_UC: Tensor, temperature: float) -> Tensor:
         """Return the divergence of each row from the probabilities of a teacher, see `soft_divergence` (U)."""
-        from bothways.objectives.distances import soft_divergence  # training alone needs the objectives
+        from bothways.objectives.distillation import soft_divergence  # training alone needs the objectives
 
         return soft_divergence(logits_UC, taught_UC, temperature)
 

@@ -9,7 +9,7 @@ from bothways.tasks.columns import RawTextColumns
 from bothways.tasks.spec import Hub, PredictOptions, TaskSpec, check_positive
 
 if TYPE_CHECKING:
-    from bothways.objectives import Masking
+    from bothways.objectives.masking import Masking
 
 
 @dataclass(frozen=True, slots=True)

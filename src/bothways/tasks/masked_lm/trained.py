@@ -11,7 +11,10 @@ from bothways.encoder import MaskedLMHead
 from bothways.evaluation.metrics.masked_lm import TokenLosses, token_outcomes
 from bothways.evaluation.report import Report, flat_estimates
 from bothways.inference.masked_lm import MaskedLMScorer
-from bothways.objectives import MaskedLM, Masker, Masking, PretrainingObjective, TextWindows, masked_losses
+from bothways.objectives.masked_lm import MaskedLM, masked_losses
+from bothways.objectives.masking import Masker, Masking
+from bothways.objectives.pretraining import PretrainingObjective
+from bothways.objectives.sequences import TextWindows
 from bothways.progress import phase
 from bothways.tasks.card import LIKE_THESE, CardMetrics, DataUsed, data_part, optimistic, written_card
 from bothways.tasks.masked_lm.fitted import HEAD, FittedMaskedLM, raw_texts, stored_texts

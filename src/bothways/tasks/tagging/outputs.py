@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from bothways.checkpoints.labels import label_settings
-from bothways.checkpoints.schema import StoredTags
+from bothways.checkpoints.schema import StoredTags, label_settings
 from bothways.choices import Scheme
 from bothways.confidence.confidence import Confidence
 from bothways.confidence.files import stored_temperature, temperature_settings
