@@ -38,7 +38,7 @@ from bothways.training.optimizers import NamedOptimizer
 from bothways.training.options import TrainingOptions
 from bothways.training.parameters import WholeParameters
 from bothways.training.step import Stepper
-from bothways.training.workers import SingleProcess
+from bothways.training.workers import Workers
 
 # Those that support relative positions on a GPU, beside the one that is chosen there.
 BACKENDS = ("skewed", "flex")
@@ -151,7 +151,7 @@ class Ours:
         self._backend = backend
         training = TrainingOptions(learning_rate=1e-5, precision="bfloat16")
         optimizer = NamedOptimizer(module, training)
-        self._stepper = Stepper(optimizer, training, 10**6, SingleProcess(), WholeParameters())
+        self._stepper = Stepper(optimizer, training, 10**6, Workers(), WholeParameters())
         self._runner = Runner(row_answers(self._means, per_token=False), device)
         self._done = 0
 

@@ -55,7 +55,7 @@ def batch():
 
 
 def means(model, batch):
-    return {name: part.loss() / model.units(batch)[name] for name, part in model.outputs(batch).items()}
+    return {name: part.total / model.units(batch)[name] for name, part in model.outputs(batch).items()}
 
 
 @pytest.mark.parametrize("places", [AllTokens(), ChosenTokens()], ids=["all", "chosen"])

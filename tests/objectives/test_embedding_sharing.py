@@ -37,14 +37,14 @@ def gradients(model, loss):
 def test_no_gradient_of_the_discriminator_reaches_the_generators_own_layers(tokenizer, source, sharing):
     model = model_of(sharing).eval()
     batch = batches(objective_of(model, source, tokenizer))[0]
-    found = gradients(model, model.outputs(batch)[REPLACED].loss())
+    found = gradients(model, model.outputs(batch)[REPLACED].total)
     tables = {f"generator.embedding.{name}.weight" for name in ("tokens", "positions", "types")}
     norms = {"generator.embedding.norm.weight", "generator.embedding.norm.bias"}
     reached = {name for name in found if name.startswith("generator")}
     assert reached == (tables | norms if sharing == SharedEmbeddings() else set())
     assert any(name.startswith("discriminator.layers") for name in found)
     assert not any(name.startswith("generator_head") for name in found)
-    masked = gradients(model, model.outputs(batch)[MASKED].loss())
+    masked = gradients(model, model.outputs(batch)[MASKED].total)
     assert not any(name.startswith("discriminator") for name in masked)
     assert masked["generator.embedding.tokens.weight"] > 0
     assert any(name.startswith("generator.layers") for name in masked)
@@ -55,10 +55,10 @@ def test_disentangled_tables_get_their_gradient_from_the_discriminator_alone(tok
     batch = batches(objective_of(model, source, tokenizer))[0]
     deltas = {f"discriminator.embedding.{name}.weight" for name in ("tokens", "positions", "types")}
     assert all(not dict(model.named_parameters())[name].any() for name in deltas)
-    found = gradients(model, model.outputs(batch)[REPLACED].loss())
+    found = gradients(model, model.outputs(batch)[REPLACED].total)
     assert deltas <= found.keys()
     assert "generator.embedding.tokens.weight" not in found
-    masked = gradients(model, model.outputs(batch)[MASKED].loss())
+    masked = gradients(model, model.outputs(batch)[MASKED].total)
     assert "generator.embedding.tokens.weight" in masked
     assert not deltas & masked.keys()
 
@@ -70,10 +70,10 @@ def test_disentangled_embeddings_begin_as_shared_ones_and_have_the_same_gradient
     apart.load_state_dict({**shared.state_dict(), **_deltas(apart)})
     batch = batches(objective_of(shared, source, tokenizer))[0]
     first, second = (model.outputs(batch)[REPLACED] for model in (shared, apart))
-    assert torch.equal(first.scores, second.scores)
+    assert torch.equal(shared.detect(batch)[1], apart.detect(batch)[1])
     for model, output in ((shared, first), (apart, second)):
         model.zero_grad(set_to_none=True)
-        output.loss().backward()
+        output.total.backward()
     both = shared.generator.embedding.tokens.weight.grad, apart.discriminator.embedding.tokens.weight.grad
     assert torch.allclose(*both, atol=1e-6)
 

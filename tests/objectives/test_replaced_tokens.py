@@ -82,12 +82,12 @@ def test_a_generator_that_knows_nothing_replaces_nearly_all_chosen_tokens(tokeni
     with torch.no_grad():
         for epoch in range(25):
             for batch in batches(objective_of(model, source, tokenizer), epoch):
-                output = model.outputs(batch)[REPLACED]
+                _, _, changed = model.detect(batch)
                 special = torch.isin(batch.packed.ids_T, torch.tensor([1, 2]))
-                replaced, ordinary = replaced + int(output.truth.sum()), ordinary + int((~special).sum())
+                replaced, ordinary = replaced + int(changed.sum()), ordinary + int((~special).sum())
                 chosen += len(batch.rows_M)
-                right += int((output.truth[batch.rows_M] == 0).sum())
-                assert not output.truth[special].any()
+                right += int((changed[batch.rows_M] == 0).sum())
+                assert not changed[special].any()
     assert ordinary > 5000
     assert 0.14 < chosen / ordinary < 0.2  # of short sequences at least one
     assert right / chosen == pytest.approx(1 / VOCABULARY, abs=4 * (1 / VOCABULARY / chosen) ** 0.5)
@@ -103,7 +103,7 @@ def test_units_are_chosen_places_and_all_tokens(tokenizer, source):
     loss = sum(objective.loss(part.payload) for part in update.micro_batches) / update.weight
     outputs = [model.outputs(part.payload.batch) for part in update.micro_batches]
     masked = torch.cat([output[MASKED].losses_M for output in outputs]).mean()
-    replaced = torch.cat([output[REPLACED].losses() for output in outputs]).mean()
+    replaced = torch.cat([output[REPLACED].losses_M for output in outputs]).mean()
     assert float(loss.detach()) == pytest.approx(float((masked + 50 * replaced).detach()), rel=1e-5)
 
 
@@ -209,7 +209,8 @@ def test_the_discriminators_loss_is_that_of_transformers(tokenizer, source, tmp_
     ).eval()
     for batch in batches(objective_of(model, source, tokenizer)):
         with torch.no_grad():
-            ours = model.outputs(batch)
+            ours = model.outputs(batch)[REPLACED]
+            _, scores, changed = model.detect(batch)
             states = model.generator(batch.packed, rows=SelectedRows(batch.rows_M))
             logits = model.generator_head(states, model.generator.embedding.tokens.weight)
             sampled = sample(logits.softmax(-1), batch.uniform_M)
@@ -220,6 +221,6 @@ def test_the_discriminators_loss_is_that_of_transformers(tokenizer, source, tmp_
                 token_type_ids=read.padded(read.types_T),
                 labels=read.padded(replaced),
             )
-        assert torch.equal(replaced, ours[REPLACED].truth)
-        assert float(ours[REPLACED].losses().mean()) == pytest.approx(float(expected.loss), abs=1e-5)
-        assert torch.allclose(ours[REPLACED].scores, expected.logits[read.real_BS], atol=1e-5)
+        assert torch.equal(replaced, changed)
+        assert float(ours.losses_M.mean()) == pytest.approx(float(expected.loss), abs=1e-5)
+        assert torch.allclose(scores, expected.logits[read.real_BS], atol=1e-5)

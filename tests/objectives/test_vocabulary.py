@@ -33,9 +33,9 @@ def test_losses_and_gradients_are_those_of_whole_logits(inputs):
     logits_MV = head(hidden_MH, table)
     expected_M = cross_entropy(logits_MV, targets_M, reduction="none")
     torch.testing.assert_close(found.losses_M, expected_M.detach(), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(found.loss(), expected_M.sum(), rtol=1e-5, atol=0.0)
+    torch.testing.assert_close(found.total, expected_M.sum(), rtol=1e-5, atol=0.0)
     assert torch.equal(found.right_M, logits_MV.argmax(-1) == targets_M)
-    ours, theirs = (torch.autograd.grad(0.37 * loss, leaves) for loss in (found.loss(), expected_M.sum()))
+    ours, theirs = (torch.autograd.grad(0.37 * loss, leaves) for loss in (found.total, expected_M.sum()))
     for mine, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5 * float(other.abs().max()))
 
@@ -59,14 +59,14 @@ def test_a_target_without_probability_has_a_finite_loss(inputs):
     expected = cross_entropy(head(hidden_MH, table), targets_M, reduction="sum")
     found = predict_tokens(head, table, hidden_MH, targets_M, torch.arange(PLACES))
     assert found.losses_M.isfinite().all()
-    torch.testing.assert_close(found.loss(), expected, rtol=1e-5, atol=0.0)
+    torch.testing.assert_close(found.total, expected, rtol=1e-5, atol=0.0)
 
 
 def test_no_places_have_no_loss_and_gradients_of_zero(inputs):
     head, table, hidden_MH, targets_M = inputs
     none = predict_tokens(head, table, hidden_MH[:0], targets_M[:0], torch.arange(0))
-    none.loss().backward()
-    assert none.loss().item() == 0.0
+    none.total.backward()
+    assert none.total.item() == 0.0
     assert not table.grad.any()
 
 

@@ -134,7 +134,7 @@ def test_what_makes_no_sense_is_refused(made):
     pretrainer, corpus = made()
     with pytest.raises(InvalidInput, match="one of epochs, updates and total_tokens, got updates=4, total_tokens=100"):
         pretrainer.fit(corpus, updates=4, total_tokens=100, **QUICK)
-    with pytest.raises(InvalidInput, match="'total_tokens' must be a whole number, 1 or more"):
+    with pytest.raises(InvalidInput, match="`total_tokens` must be a whole number, at least 1"):
         pretrainer.fit(corpus, total_tokens=0, **QUICK)
     with pytest.raises(InvalidInput, match="at least the 9 sequences that it grows from, got 8"):
         pretrainer.fit(corpus, updates=4, batch_warmup=BatchWarmup(9, updates=2), **QUICK)

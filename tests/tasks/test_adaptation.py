@@ -309,8 +309,8 @@ def test_a_new_head_that_learnt_nothing_is_not_kept(bare, monkeypatch):
         ([{"body": "w5"}], {}, "no column 'text'"),
         ([], {}, "is empty"),
         (["w5"], {}, "none can be held out of 1 row: give at least two rows, or"),
-        (TEXTS, {"batch_size": 0}, "batch_size must be a whole number, at least 1"),
-        (TEXTS, {"epochs": 0}, "'epochs' must be"),
+        (TEXTS, {"batch_size": 0}, "`batch_size` must be a whole number, at least 1"),
+        (TEXTS, {"epochs": 0}, "`epochs` must be"),
     ],
 )
 def test_data_and_settings_that_cannot_be_learnt_from_are_refused(bare, data, options, words):

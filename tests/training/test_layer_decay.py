@@ -104,7 +104,7 @@ def test_of_two_encoders_each_has_its_own_rates(tmp_path):
 
 @pytest.mark.parametrize("value", [0, -0.5, 1.1, float("nan"), "0.8"])
 def test_what_is_no_decay_is_refused(value):
-    with pytest.raises(InvalidInput, match="'layer_decay' must be a number above 0 and up to 1"):
+    with pytest.raises(InvalidInput, match="`layer_decay` must be a number above 0 and at most 1"):
         options(layer_decay=value)
 
 

@@ -98,7 +98,7 @@ def test_a_tracker_that_is_not_installed_is_refused_with_the_line_that_installs_
     monkeypatch.setattr("bothways.training.options.find_spec", {}.get)
     with pytest.raises(MissingDependency, match=r"logging to wandb needs the package 'wandb'.*: pip install wandb"):
         TrainingOptions(log_to="wandb")
-    with pytest.raises(InvalidInput, match=r"'log_to' must be one of .*; got 'visdom'"):
+    with pytest.raises(InvalidInput, match=r"`log_to` must be one of .*, got 'visdom'"):
         TrainingOptions(log_to="visdom")
 
 

@@ -391,5 +391,5 @@ def test_the_rate_falls_to_the_end_of_the_updates():
     assert (resolved.epochs, resolved.updates) == (1, 4)
     with pytest.raises(InvalidInput, match="expected epochs or updates, got both: 2 and 4"):
         replace(options, epochs=2).resolved(WIDTH, torch.device("cpu"))
-    with pytest.raises(InvalidInput, match="'updates' must be a whole number"):
+    with pytest.raises(InvalidInput, match="`updates` must be a whole number"):
         settings(updates=0)

@@ -14,7 +14,7 @@ from worker_toys import SPLITS, STOP_AT
 
 from bothways.training import workers as workers_module
 from bothways.training.loop import train
-from bothways.training.workers import SingleProcess, current_workers, joined, share
+from bothways.training.workers import Workers, current_workers, joined, share
 
 SCRIPT = Path(__file__).with_name("worker_toys.py")
 
@@ -124,14 +124,14 @@ def test_without_torchrun_there_is_one_process(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with joined() as workers:
         assert (workers.rank, workers.count) == (0, 1)
-        assert isinstance(current_workers(), SingleProcess)
+        assert current_workers().count == 1
         tensor = torch.ones(2)
         workers.add([tensor])
         assert tensor.tolist() == [1, 1]
         assert workers.gather("value") == ["value"]
     module = nn.Linear(2, 2)
     before = module.weight.clone()
-    share(module, SingleProcess())
+    share(module, Workers())
     assert torch.equal(module.weight, before)
 
 

@@ -127,32 +127,17 @@ class Checkpoint:
         return self._remembered(fill(self.name, head, weights), Checkpoint.build_head, name)
 
     def build_score_head(self, name: str) -> ScoreHead:
-        """Call `build_head` for a head that gives scores.
-
-        Raises:
-            InvalidInput: The head gives vocabulary logits.
-        """
+        """Call `build_head` for a head that gives scores, or raise InvalidInput."""
         return _scoring(name, self.build_head(name))
 
     def build_masked_lm_head(self) -> MaskedLMHead:
-        """Call `build_head` for the masked language modelling head.
-
-        Raises:
-            InvalidInput: The family has none.
-        """
-        head = self.build_head("masked_lm")
-        if not isinstance(head, MaskedLMHead):
-            raise InvalidInput(f"the masked_lm head of {self.family.title} models gives no vocabulary logits.")
-        return head
+        """Call `build_head` for the masked language modelling head, or raise InvalidInput."""
+        return self._for_vocabulary(self.build_head("masked_lm"))
 
     def new_score_head(self, name: str, labels: int = 1) -> ScoreHead:
         """Return a head to train: pre-trained tensors (a pooler, in some families), the rest random.
 
         Its output layer is always random: that of a trained head belongs to other labels.
-
-        Args:
-            name: Name of the head.
-            labels: Number of labels, for a head that gives a score for each.
 
         Raises:
             InvalidInput: The family has no such head, or it gives vocabulary logits.
@@ -167,25 +152,13 @@ class Checkpoint:
         return head
 
     def new_masked_lm_head(self) -> MaskedLMHead:
-        """Return a random masked language modelling head on the encoder's own token table.
-
-        Raises:
-            InvalidInput: The family has none.
-            UnsupportedConfig: A setting is not supported.
-        """
+        """Return a random masked language modelling head on the encoder's own token table."""
         kind = self.family.head("masked_lm", self.settings).kind
         self._check_tied(kind)
-        head = new_head(self.config, kind)
-        if not isinstance(head, MaskedLMHead):
-            raise InvalidInput(f"the masked_lm head of {self.family.title} models gives no vocabulary logits.")
-        return head
+        return self._for_vocabulary(new_head(self.config, kind))
 
     def score_count(self, name: str) -> int | None:
-        """Return the number of scores of a trained head, or None if this checkpoint has no such head.
-
-        Raises:
-            InvalidInput: The family has no such head.
-        """
+        """Return the number of scores of a trained head, or None if this checkpoint has no such head."""
         output = self._head_weights(name).get("output.weight")
         return None if output is None else output.shape[0]
 
@@ -200,6 +173,11 @@ class Checkpoint:
         if not isinstance(self.tensors, FolderTensors):
             return module
         return remember_source(module, partial(_built, replace(self, tensors={}), self.tensors.folder, build, *args))
+
+    def _for_vocabulary(self, head: Head) -> MaskedLMHead:
+        if not isinstance(head, MaskedLMHead):
+            raise InvalidInput(f"the masked_lm head of {self.family.title} models gives no vocabulary logits.")
+        return head
 
     def _check_tied(self, kind: HeadKind) -> None:
         if isinstance(kind, MaskedLMHeadKind) and self.settings.get("tie_word_embeddings") is False:
@@ -235,7 +213,6 @@ class Checkpoint:
         return {known for known in names if not known.startswith(self.family.prefix)}
 
     def _head_names(self, name: HeadName) -> set[str]:
-        """Return the names of a head's tensors in all of its variants."""
         return {
             known
             for stored in variants(name, self.family.heads[name])
@@ -305,11 +282,7 @@ def _scoring(name: str, head: Head) -> ScoreHead:
 
 
 def warn_of_unread(checkpoint: Checkpoint) -> None:
-    """Warn of tensors that are not read.
-
-    Warns:
-        TensorsLeftOver: There are some.
-    """
+    """Warn of tensors that are not read, with `TensorsLeftOver`."""
     left_over = list(checkpoint.unread())
     if left_over:
         warnings.warn(
@@ -322,12 +295,7 @@ def warn_of_unread(checkpoint: Checkpoint) -> None:
 
 
 def _check_encoder(settings: Mapping[str, object]) -> None:
-    """Check that a ``config.json`` does not describe a decoder.
-
-    Raises:
-        UnknownModel: It is of a family of decoders.
-        UnsupportedConfig: It is of a family of encoders, but generates text.
-    """
+    """Raise UnknownModel for a decoder's ``config.json``, UnsupportedConfig for an encoder that generates text."""
     model_type = settings.get("model_type")
     family = FAMILIES.get(model_type) if isinstance(model_type, str) else None
     sign = _sign_of_decoder(settings, model_type, () if family is None else family.architectures)
@@ -342,7 +310,6 @@ def _check_encoder(settings: Mapping[str, object]) -> None:
 
 
 def _sign_of_decoder(settings: Mapping[str, object], model_type: object, encoders: Collection[str]) -> str | None:
-    """Return the sign of a decoder, or None."""
     if isinstance(model_type, str) and model_type in DECODERS:
         return f"names the model_type {model_type!r}"
     for name in ("is_decoder", "is_encoder_decoder"):

@@ -1,7 +1,7 @@
-"""Exported models that answer: an ONNX graph with all that its task knows of its answers. Loads no torch.
+"""Exported models that answer: an ONNX graph with its task's settings. Loads no torch.
 
 Beside the outputs for other programs, the graph has one, ``rows``, for the windows of this package: the numbers that
-the model's own module gives for each. ``export.json`` says what it is, and holds a checksum for every file.
+the model's own module gives for each. ``export.json`` describes it, and has a checksum for every file.
 """
 
 from collections.abc import Mapping
@@ -30,14 +30,11 @@ class ExportedModel:
     """An exported model, checked against its checksums.
 
     Attributes:
-        folder: Where it lies.
-        name: What the caller called it.
+        name: The caller's name for it.
         settings: Its ``config.json``.
-        family: Its family.
-        config: The encoder that it was made of.
-        tokenizer: Its tokenizer.
-        extras: Its ``bothways.json``; empty where the model was not trained here.
-        rows: What the graph gives for each window.
+        config: The configuration of its encoder.
+        extras: Its ``bothways.json``; empty if the model was not trained here.
+        rows: Description of the graph's output for each window.
         checksum: SHA-256 of the graph.
     """
 
@@ -58,12 +55,7 @@ class ExportedModel:
 
 
 def no_weights(name: str, verb: str) -> InvalidInput:
-    """Return the error of asking an exported model for what takes weights.
-
-    Args:
-        name: What the model is called.
-        verb: What was to be done with it.
-    """
+    """Return the error for using an exported model (by its name) for a verb that takes weights."""
     return InvalidInput(
         f"expected a model with weights to {verb}, got {name!r}, which is an ONNX export: it answers, and no more. "
         "Open the model that it was made of."
@@ -71,7 +63,7 @@ def no_weights(name: str, verb: str) -> InvalidInput:
 
 
 def is_exported(folder: Path) -> bool:
-    """Return whether a folder holds an ONNX export, and no weights beside it."""
+    """Return True if a folder holds an ONNX export, and no weights beside it."""
     return (folder / DESCRIPTION).is_file() and (folder / ONNX_FILE).is_file() and not has_weights(folder)
 
 

@@ -91,11 +91,7 @@ def read_tensors(folder: Path, *, allow_pickle: bool = False) -> dict[str, Tenso
 
 
 def read_head_tensors(folder: Path) -> dict[str, Tensor]:
-    """Return the linear map of a classifier beside the encoder (`families.stored_heads.MEAN_HEAD`), if any.
-
-    Raises:
-        CorruptCheckpoint: The file is truncated or of another format.
-    """
+    """Return the linear map of a classifier beside the encoder (`families.stored_heads.MEAN_HEAD`), if any."""
     path = folder / HEAD_WEIGHTS
     if not path.is_file():
         return {}
@@ -103,12 +99,7 @@ def read_head_tensors(folder: Path) -> dict[str, Tensor]:
 
 
 def sha256_of(path: Path) -> str:
-    """Return the hexadecimal SHA-256 of a file.
-
-    Raises:
-        CorruptCheckpoint: It is no regular file.
-        UnknownModel: It cannot be read.
-    """
+    """Return the hexadecimal SHA-256 of a regular file."""
     with open_regular(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -125,7 +116,6 @@ def verify_checksums(folder: Path, checksums: Mapping[str, str]) -> None:
 
     Raises:
         CorruptCheckpoint: A file is missing or differs.
-        UnknownModel: A file cannot be read.
     """
     for name, expected in checksums.items():
         path = folder / name
@@ -144,7 +134,6 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
 
     Raises:
         CorruptCheckpoint: It is no safetensors file, damaged, or has too large a header.
-        UnknownModel: It cannot be read.
     """
     with _opened(path, "pt") as file:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
@@ -156,7 +145,6 @@ def read_arrays(path: Path) -> dict[str, NDArray[np.floating]]:
     Raises:
         CorruptCheckpoint: It is no safetensors file, damaged, or a number is infinite or NaN.
         IncompatibleWeights: It holds other types of numbers.
-        UnknownModel: It cannot be read.
     """
     try:
         with _opened(path, "numpy") as file:
@@ -211,13 +199,7 @@ def _read_shards(folder: Path) -> dict[str, Tensor]:
 
 
 def _read_pickled(path: Path) -> dict[str, Tensor]:
-    """Scan a pickled checkpoint for code, then read plain tensors and nothing else.
-
-    Raises:
-        MissingDependency: ``picklescan`` is not installed.
-        UnsafeCheckpoint: The pickle would import or call something that tensors do not need.
-        CorruptCheckpoint: It cannot be read or does not hold tensors.
-    """
+    """Scan a pickled checkpoint for code, then read plain tensors and nothing else."""
     import torch
 
     _scan(path)

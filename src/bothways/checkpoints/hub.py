@@ -19,13 +19,7 @@ FILES = ("*.json", "*.safetensors", "vocab.txt", "merges.txt", "*.model", "1_Poo
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """A checkpoint in an installed Python package.
-
-    Attributes:
-        package: Name of the package, which is never imported.
-        folder: Folder of the checkpoint inside the package.
-        checksums: SHA-256 of the official release's files.
-    """
+    """A checkpoint in an installed Python package, which is never imported, with checksums of the official release."""
 
     package: str
     folder: str
@@ -48,7 +42,6 @@ class LocatedModel:
     """A model on this machine.
 
     Attributes:
-        folder: Its folder.
         name: The caller's name for it.
         revision: Its commit on the hub, or None.
     """
@@ -211,7 +204,6 @@ class CachedModel:
 
     Attributes:
         name: Its name for `locate`.
-        folder: Its folder.
         commit: Its commit on the hub, or None.
         by_name: True if `locate` needs the name only; otherwise it needs the commit too.
     """

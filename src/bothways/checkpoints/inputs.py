@@ -44,13 +44,7 @@ class PaddedIds:
 
 @dataclass(frozen=True, slots=True)
 class ModelInput:
-    """A batch, and where its rows come from.
-
-    Attributes:
-        packed: The batch.
-        text_of_row: For each of its rows, the index of the text that it is (a window of).
-        dropped_tokens: For each text, how many of its tokens were cut off.
-    """
+    """A batch, the index of each row's text, and the number of truncated tokens of each text."""
 
     packed: Packed
     text_of_row: tuple[int, ...]
@@ -59,19 +53,19 @@ class ModelInput:
 
 @dataclass(frozen=True, slots=True)
 class InputReader:
-    """Checks what one model is called with."""
+    """Checks the arguments of a call of one model."""
 
     tokenizer: TextTokenizer
     config: EncoderConfig
     device: torch.device
 
     def texts(self, texts: Sequence[Text], on_overflow: Overflow) -> ModelInput:
-        """Texts, encoded.
+        """Encode texts.
 
         Raises:
             InvalidInput: There is none, or one is no text.
             TextTooLong: One is too long and the policy is ``"error"``.
-            IncompatibleWeights: The tokenizer tells more kinds of texts apart than the model.
+            IncompatibleWeights: The tokenizer has more kinds of texts than the model.
         """
         if not texts:
             raise InvalidInput("the encoder expects at least one text, but the list of texts is empty.")
@@ -90,11 +84,11 @@ class InputReader:
         return ModelInput(packed, rows, tuple(text.dropped_tokens for text in encoded))
 
     def ids(self, given: PaddedIds) -> ModelInput:
-        """Return padded ids (B, S), unpadded.
+        """Unpad ids (B, S).
 
         Raises:
-            InvalidInput: They are no tensors of ids that the model has.
-            TextTooLong: A row is longer than the model reads.
+            InvalidInput: They are no tensors of the model's ids.
+            TextTooLong: A row is longer than the model's limit.
             DeviceMismatch: One of the tensors lies on another device than the model.
         """
         self.check_tensors(given)
@@ -102,11 +96,10 @@ class InputReader:
         return ModelInput(packed, tuple(range(len(packed.lengths))), (0,) * len(packed.lengths))
 
     def groups(self, groups: Sequence[Group], on_overflow: Overflow) -> tuple[ModelInput, int]:
-        """Return groups of texts, encoded one after the other, and the number of choices in each.
+        """Encode groups of texts, one after the other, and return the number of choices in each.
 
         Raises:
             InvalidInput: There is none, they are of different sizes, or they were to be read in windows.
-            TextTooLong: A text is too long and the policy is ``"error"``.
         """
         if on_overflow == "window":
             raise InvalidInput(
@@ -123,13 +116,7 @@ class InputReader:
         return self.texts([text for group in groups for text in group], on_overflow), sizes.pop()
 
     def group_ids(self, given: PaddedIds) -> tuple[ModelInput, int]:
-        """Return padded ids (G, K, S), unpadded one after the other, and the number of choices in each group.
-
-        Raises:
-            InvalidInput: They are no tensors of ids that the model has, or have another shape.
-            TextTooLong: A row is longer than the model reads.
-            DeviceMismatch: One of the tensors lies on another device than the model.
-        """
+        """Unpad ids (G, K, S), one after the other, and return the number of choices in each group; see `ids`."""
         self.check_tensors(given)
         shape = tuple(given.input_ids.shape)
         others = [value for value in (given.attention_mask, given.token_type_ids) if value is not None]
@@ -142,12 +129,7 @@ class InputReader:
         return self.ids(given.rows()), shape[1]
 
     def check_tensors(self, given: PaddedIds) -> None:
-        """Check types and device of padded ids.
-
-        Raises:
-            InvalidInput: One of them is no tensor of whole numbers.
-            DeviceMismatch: One of them lies on another device than the model.
-        """
+        """Check types and device of padded ids."""
         inputs = (given.input_ids, given.attention_mask, given.token_type_ids)
         for name, value in zip(("input_ids", "attention_mask", "token_type_ids"), inputs, strict=True):
             if value is not None and not isinstance(value, Tensor):

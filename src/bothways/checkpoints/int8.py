@@ -1,7 +1,8 @@
 """Linear maps in int8 on disk: ``int8.safetensors`` beside the other weights in ``float32.safetensors``.
 
 The names there are those of this package. There is no ``model.safetensors``, and ``config.json`` names a method of
-quantisation that no other program knows, so that these refuse the folder and do not draw the missing weights anew.
+quantisation that no other program knows, so that other programs refuse the folder instead of drawing the missing
+weights.
 """
 
 from collections.abc import Mapping
@@ -35,7 +36,7 @@ def int8_tensors(maps: Mapping[str, Int8Weight]) -> dict[str, Tensor]:
 
 
 def read_int8(folder: Path) -> dict[str, Int8Weight]:
-    """Return the maps of a folder by the names of the encoder's parameters; none where it has no such file.
+    """Return the maps of a folder by the names of the encoder's parameters; none without the file.
 
     Raises:
         CorruptCheckpoint: The file is damaged, or holds something else.
@@ -51,11 +52,7 @@ def read_int8(folder: Path) -> dict[str, Int8Weight]:
 
 
 def rounded_weights(folder: Path, family: Family) -> dict[str, Tensor]:
-    """Return the weights that a folder holds in int8, in float32 under the family's names.
-
-    Raises:
-        CorruptCheckpoint: The file is damaged, or ``config.json`` is.
-    """
+    """Return the int8 weights of a folder, in float32 under the family's names."""
     maps = read_int8(folder)
     if not maps:
         return {}
@@ -64,14 +61,10 @@ def rounded_weights(folder: Path, family: Family) -> dict[str, Tensor]:
 
 
 def hold_int8(encoder: Encoder, folder: Path, described: Mapping[str, object]) -> None:
-    """Let an encoder multiply by the maps of its folder, and by others in bfloat16, where this machine can.
+    """Let an encoder multiply by the int8 maps of its folder, and by others in bfloat16, if this machine can.
 
-    Else it multiplies by the weights in float32, slower.
-
-    Args:
-        encoder: The encoder.
-        folder: Holds the maps.
-        described: What ``config.json`` says of them, and which layers are in bfloat16.
+    Else it multiplies by the weights in float32, which is slower. ``described`` is their entry in ``config.json``,
+    which names the layers in bfloat16.
 
     Raises:
         IncompatibleWeights: The file holds a weight that the encoder does not have.

@@ -45,29 +45,17 @@ class EncoderOutput:
 
     @property
     def pooler_output(self) -> Tensor:
-        """Linear and tanh on the first token (B, H).
-
-        Raises:
-            MissingOutput: The checkpoint has no trained pooler.
-        """
+        """Linear and tanh on the first token (B, H); MissingOutput if the checkpoint has no trained pooler."""
         return _present("pooler_output", self.pooled)
 
     @property
     def hidden_states(self) -> tuple[Tensor, ...]:
-        """The embedding and each layer's output: L + 1 tensors (B, S, H).
-
-        Raises:
-            MissingOutput: They were not requested.
-        """
+        """The embedding and each layer's output: L + 1 tensors (B, S, H); MissingOutput unless requested."""
         return _present("hidden_states", self.states)
 
     @property
     def attentions(self) -> tuple[Tensor, ...]:
-        """Attention weights: L tensors (B, N, S, S); zeros in the padding.
-
-        Raises:
-            MissingOutput: They were not requested.
-        """
+        """Attention weights: L tensors (B, N, S, S), zeros in the padding; MissingOutput unless requested."""
         return _present("attentions", self.weights)
 
 
@@ -96,20 +84,12 @@ class HeadOutput:
 
     @property
     def start_logits(self) -> Tensor:
-        """Logits of an answer starting at each token (B, S), minus infinity in the padding.
-
-        Raises:
-            MissingOutput: The head is not ``span``.
-        """
+        """Logits of an answer starting at each token (B, S), minus infinity in the padding; of ``span`` heads alone."""
         return self._ends()[..., 0]
 
     @property
     def end_logits(self) -> Tensor:
-        """Logits of an answer ending at each token (B, S), minus infinity in the padding.
-
-        Raises:
-            MissingOutput: The head is not ``span``.
-        """
+        """Logits of an answer ending at each token (B, S), minus infinity in the padding; of ``span`` heads alone."""
         return self._ends()[..., 1]
 
     def _ends(self) -> Tensor:

@@ -1,10 +1,10 @@
-"""Pickles of opened models, as spawned workers, joblib, Spark and Ray send them.
+"""Pickles of opened models, for spawned workers, joblib, Spark and Ray.
 
 A module that was built from a model folder and still has its weights travels as the folder's path and the checksum of
-the weights: a few kilobytes. Where the pickle is read, the folder is opened and compared with the checksum. A module
-that was trained or changed in memory, or whose folder has changed or gone, travels whole, its weights as one block of
-safetensors that shares no memory with the process that pickled it. Either keeps its dtype, and its device if the
-reading process has that device; else it goes to the CPU. Copying with ``copy.deepcopy`` stays in memory.
+the weights: a few kilobytes. Unpickling opens the folder and compares the checksum. A module that was trained or
+changed in memory, or whose folder has changed or gone, travels whole, its weights as one block of safetensors that
+shares no memory with the process that pickled it. Either keeps its dtype, and its device if the reading process has
+that device; else it goes to the CPU. Copying with ``copy.deepcopy`` stays in memory.
 """
 
 import copy
@@ -34,9 +34,9 @@ class ModelFolder:
     """A folder that weights are read from. It pickles as its path and the checksum of its weights.
 
     Args:
-        path: Where the weights lie.
-        family: Whose names they have.
-        allow_pickle: Whether a ``.bin`` file may be read.
+        path: The folder.
+        family: The family of the weights' names.
+        allow_pickle: Allow a ``.bin`` file.
         expected: The `fingerprint` that the weights must have; None takes them as they are.
     """
 
@@ -51,8 +51,8 @@ class ModelFolder:
         """Read all tensors under the family's names, mapped from disk.
 
         Raises:
-            UnknownModel: The folder, or its weights, are not there.
-            UnsafeCheckpoint: There is only a pickle, and it was not allowed or holds code.
+            UnknownModel: The folder, or its weights, do not exist.
+            UnsafeCheckpoint: There is only a pickle, which is not allowed or holds code.
             CorruptCheckpoint: A file is damaged, or the weights are not those that were pickled.
         """
         if not self._verified:
@@ -74,7 +74,7 @@ class ModelFolder:
 
 
 class FolderTensors(Mapping[str, Tensor]):
-    """All tensors of a model folder; those of an unpickled model are read when they are first asked for."""
+    """All tensors of a model folder; those of an unpickled model are read on first use."""
 
     def __init__(self, folder: ModelFolder, tensors: Mapping[str, Tensor] | None = None) -> None:
         self.folder = folder
@@ -90,7 +90,7 @@ class FolderTensors(Mapping[str, Tensor]):
         return len(self._tensors())
 
     def __reduce__(self) -> Reduced:
-        """Pickle as the folder, or, where that holds others by now, as the tensors themselves."""
+        """Pickle as the folder, or as the tensors themselves if the folder holds others now."""
         if self._read is None or _same(self._read, self.folder.read):
             return FolderTensors, (self.folder,)
         return safetensors.torch.load, (_block(self._read),)
@@ -105,22 +105,13 @@ _SOURCES: WeakKeyDictionary[nn.Module, Callable[[], nn.Module]] = WeakKeyDiction
 
 
 def remember_source(module: M, build: Callable[[], nn.Module]) -> M:
-    """Note how a module was built from a folder, and return it.
-
-    Args:
-        module: An encoder, a pooler or a head.
-        build: Builds it again; can be pickled, and holds no weights.
-    """
+    """Record how an encoder, pooler or head was built from a folder, and return it; ``build`` can be pickled."""
     _SOURCES[module] = build
     return module
 
 
 def built_again(module: M) -> M:
-    """Return a module with the weights that its folder holds, in float32 on the same device.
-
-    Raises:
-        UnknownModel: The folder is not there any more. And everything else that opening it raises.
-    """
+    """Return a module with the weights of its folder, in float32 on the same device."""
     build = _SOURCES.get(module)
     device = next(module.parameters()).device
     if build is None:  # it travelled with its weights, which are all there is
@@ -130,9 +121,9 @@ def built_again(module: M) -> M:
 
 
 def reduce_module(module: nn.Module) -> Reduced:
-    """Reduce a module for pickle: to what builds it, while its weights are those that this gives, else to its weights.
+    """Reduce a module for pickle: to its builder if that gives the same weights, else to its weights.
 
-    Encoders, poolers and heads are pickled by it. Modules of another class are once it is registered for them with
+    Encoders, poolers and heads are pickled by it, and modules of another class once it is registered for them with
     ``copyreg.pickle``.
     """
     if not is_as_stored(module):
@@ -144,7 +135,7 @@ def reduce_module(module: nn.Module) -> Reduced:
 
 
 def is_as_stored(module: nn.Module) -> bool:
-    """Return whether a module can be built from its folder as it is now."""
+    """Return True if a module can be built from its folder as it is now."""
     build = _SOURCES.get(module)
     uniform = len({value.dtype for value in module.parameters()}) == 1
     steady = all(part.training == module.training for part in module.modules())
@@ -152,7 +143,7 @@ def is_as_stored(module: nn.Module) -> bool:
 
 
 class Whole:
-    """Pickles a module or a tokenizer with all its weights or files, wherever it is from; unpickles as that itself."""
+    """Pickles a module or a tokenizer with all its weights or files, and unpickles as that itself."""
 
     def __init__(self, value: nn.Module | TextTokenizer) -> None:
         self._value = value
@@ -206,7 +197,7 @@ def _fill_again(kind: type[nn.Module], state: dict[str, Any], block: bytes, devi
 
 
 def _same(tensors: Mapping[str, Tensor], read: Callable[[], Mapping[str, Tensor]]) -> bool:
-    """Return true where these are, in their own dtype, what a folder holds now."""
+    """Return True if the tensors are, in their own dtype, those of a folder now."""
     try:
         stored = read()
     except BothwaysError:

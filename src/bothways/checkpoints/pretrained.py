@@ -68,12 +68,10 @@ class PretrainedEncoder:
 
     @property
     def config(self) -> EncoderConfig:
-        """The encoder's configuration."""
         return self.encoder.config
 
     @property
     def device(self) -> torch.device:
-        """The device of the weights."""
         return self.encoder.embedding.tokens.weight.device
 
     @property
@@ -85,18 +83,11 @@ class PretrainedEncoder:
 
     @property
     def quantization(self) -> Mapping[str, object] | None:
-        """Facts about its layers in int8: cosines, texts, layers; None for a model without any."""
+        """Facts about its int8 layers: cosines, texts, layers; None for a model without any."""
         return quantization_of(self.settings)
 
     def check_full(self, verb: str) -> None:
-        """Refuse what takes weights as they were trained.
-
-        Args:
-            verb: What was to be done with the model.
-
-        Raises:
-            InvalidInput: Layers of it are int8.
-        """
+        """Raise InvalidInput if layers are int8, for a verb that needs weights as they were trained."""
         if self.quantization is not None:
             raise InvalidInput(
                 f"expected a model to {verb} with float32 weights, got {self.name!r}, whose weights were rounded to "
@@ -108,7 +99,7 @@ class PretrainedEncoder:
         return built_again(module) if self.rounded else module
 
     def __reduce__(self) -> tuple[type["PretrainedEncoder"], tuple[Any, ...]]:
-        """Pickle by the folder while the encoder is what it holds, else whole: see `bothways.checkpoints.pickling`."""
+        """Pickle by the folder while the encoder is as stored there, else whole; see `checkpoints.pickling`."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         if not is_as_stored(self.encoder):
             heads = {name: Whole(head) for name, head in self.heads.items()}
@@ -136,14 +127,14 @@ class PretrainedEncoder:
             attention_mask: 1 for real tokens, 0 for padding (B, S).
             token_type_ids: Segment ids (B, S).
             output_hidden_states: Keep every layer's output.
-            output_attentions: Keep every layer's attention weights; they come from the reference backend.
-            on_overflow: What becomes of a text that is too long: ``"error"``, ``"truncate"`` (and how much was cut
-                stands in the output), or ``"window"`` (each window is a row of its own).
-            backend: Name of the attention backend to hold to.
+            output_attentions: Keep every layer's attention weights, with the reference backend.
+            on_overflow: Policy for texts that are too long: ``"error"``, ``"truncate"`` (the output has the number of
+                truncated tokens), or ``"window"`` (each window is a row).
+            backend: Name of the attention backend.
 
         Raises:
-            InvalidInput: Both or neither of texts and ids are given, or what is no tensor of ids that the model has.
-            TextTooLong: A text or row is longer than the model reads.
+            InvalidInput: Both or neither of texts and ids are given, or no tensors of the model's ids.
+            TextTooLong: A text or row is longer than the model's limit.
             DeviceMismatch: One of the tensors lies on another device than the model.
         """
         read = self._read(texts, _ids(texts, input_ids, attention_mask, token_type_ids), on_overflow)
@@ -163,21 +154,21 @@ class PretrainedEncoder:
         on_overflow: Overflow = "error",
         backend: str | None = None,
     ) -> HeadOutput:
-        """Return what one of the loaded heads says of texts, or of padded token ids.
+        """Return the output of a loaded head for texts, or for padded token ids.
 
         Args:
-            head: Its name, one of those that `load` was asked for.
+            head: Its name, one of those given to `load`.
             texts: As in a call. A ``multiple_choice`` head takes groups instead: lists of as many texts (or pairs)
                 each, of which one is to be chosen.
             input_ids: Token ids (B, S), or (G, K, S) for groups of choices, instead of texts.
             attention_mask: 1 for real tokens, 0 for padding, of the same shape.
             token_type_ids: Segment ids of the same shape.
-            on_overflow: What becomes of a text that is too long, as in a call; choices have no windows.
-            backend: Name of the attention backend to hold to.
+            on_overflow: As in a call; choices have no windows.
+            backend: Name of the attention backend.
 
         Raises:
-            InvalidInput: The head was not loaded, or the model cannot read what it was given.
-            TextTooLong: A text or row is longer than the model reads.
+            InvalidInput: The head was not loaded, or the input is unusable.
+            TextTooLong: A text or row is longer than the model's limit.
             DeviceMismatch: One of the tensors lies on another device than the model.
         """
         name, module = self._loaded_head(head)
@@ -196,12 +187,12 @@ class PretrainedEncoder:
         )
 
     def labels_of(self, head: str) -> tuple[str, ...]:
-        """Names of a loaded head's labels, in the order of its scores; none for a head that has no labels.
+        """Return the names of a loaded head's labels, in the order of its scores; empty for a head without labels.
 
         Raises:
             InvalidInput: The head was not loaded.
             CorruptCheckpoint: ``config.json`` does not map numbers to names.
-            IncompatibleWeights: It names more labels than the head has scores, or fewer.
+            IncompatibleWeights: It names another number of labels.
         """
         _, module = self._loaded_head(head)
         if isinstance(module, ScoreHead) and isinstance(module.kind.scores, Labels):
@@ -211,20 +202,20 @@ class PretrainedEncoder:
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the encoder, the loaded heads and the tokenizer in the ecosystem's layout, whole or not at all.
 
-        Heads that were not loaded are not written. A pooler is written where a head reads it; without heads, where it
-        was trained: what the checkpoint of a family without such a one (RoBERTa's, for instance) carried under that
-        name is left out, and ``transformers`` then draws it anew.
+        Heads that were not loaded are not written. A pooler is written if a head reads it or, without heads, if it was
+        trained: in a family without a trained pooler (such as RoBERTa) the checkpoint's one is left out, and
+        ``transformers`` then draws it anew.
 
         Raises:
             InvalidInput: The ecosystem has no model with just these heads; the message lists those there are.
             OutputExists: The folder exists and ``overwrite`` is false.
-            OutOfDisk: The disk is full; nothing was left behind.
+            OutOfDisk: The disk is full; nothing is left behind.
         """
         with new_folder(folder, overwrite=overwrite) as new:
             self.write(new)
 
     def write(self, folder: Path, extras: Mapping[str, object] | None = None) -> None:
-        """Write the files of `save`, and ``bothways.json`` if there are extras, into a folder that is there."""
+        """Write the files of `save`, and ``bothways.json`` if there are extras, into an existing folder."""
         settings = {**self.settings, "architectures": [self.family.architecture(tuple(self.heads), self.settings)]}
         tensors = self.encoder_tensors(tuple(self.heads))
         for name, head in self.heads.items():
@@ -235,7 +226,7 @@ class PretrainedEncoder:
         self.tokenizer.save(folder, types=self.config.reads_types)
 
     def encoder_tensors(self, heads: tuple[HeadName, ...]) -> dict[str, Tensor]:
-        """Return the encoder under the family's names, as it stands below these heads; a bare one with its pooler."""
+        """Return the encoder under the family's names, for a model with these heads; a bare one with its pooler."""
         self.check_full("save")
         family, encoder = self.family, self.in_full(self.encoder)
         if family.architecture(heads, self.settings) != family.base_architecture:
@@ -298,32 +289,31 @@ def load(
     download: bool = False,
     allow_pickle: bool = False,
 ) -> PretrainedEncoder:
-    """Load a pretrained encoder, its tokenizer and, where asked for, its heads.
+    """Load a pretrained encoder, its tokenizer and, if requested, its heads.
 
     Args:
         name_or_path: A folder, or a name such as ``sentence-transformers/all-MiniLM-L6-v2``.
         heads: Names of the trained heads to load with it, one or several: ``masked_lm``, ``permutation_lm``,
             ``next_sentence``, ``sentence_order``, ``replaced_token``, ``sequence``, ``token``, ``span``,
             ``multiple_choice``.
-        revision: The commit of a hub name; when None, the one that its download resolved.
-        device: ``"auto"`` takes a GPU where there is one.
+        revision: The commit of a hub name; when None, the one recorded by its download.
+        device: ``"auto"`` takes a GPU if there is one.
         dtype: ``float32``, ``bfloat16``, ``float16`` or ``float64``; None for inference alone takes bfloat16 on a GPU
-            that has it, else float32. ``auto`` does the same, and on a CPU with instructions for bfloat16 it
-            multiplies in bfloat16 in inference, with weights, sums, norms and residuals in float32; it says what it
-            took. Whether a GPU multiplies float32 in TF32 is torch's setting,
-            ``torch.set_float32_matmul_precision``.
-        download: Whether the hub may be asked for it.
-        allow_pickle: Whether a ``.bin`` file may be read, after a scan, where there is nothing else.
+            that has it, else float32. ``auto`` does the same, and on a CPU with instructions for bfloat16 it multiplies
+            in bfloat16 in inference, with weights, sums, norms and residuals in float32; it reports its choice. Whether
+            a GPU multiplies float32 in TF32 is torch's setting, ``torch.set_float32_matmul_precision``.
+        download: Allow a download from the hub.
+        allow_pickle: Read a ``.bin`` file if there is nothing else, after a scan.
 
     Raises:
-        UnknownModel: No such model, a file is missing, or its family is not known or one of decoders.
-        UnsafeCheckpoint: Its weights are a pickle, and that was not allowed or holds code.
-        CorruptCheckpoint: A file is truncated or altered.
-        IncompatibleWeights: Tensors are missing, left over or of another shape; or there is no such head in it.
-        InvalidInput: The family has no such head; the message lists those that it has.
-        UnsupportedConfig: Its configuration asks for something that is not built.
+        UnknownModel: There is no such model, a file is missing, or its family is unknown or one of decoders.
+        UnsafeCheckpoint: Its weights are a pickle, which is not allowed or holds code.
+        CorruptCheckpoint: A file is truncated or was changed.
+        IncompatibleWeights: Tensors are missing, left over or of another shape; or it has no such head.
+        InvalidInput: The family has no such head; the message lists its heads.
+        UnsupportedConfig: A setting is not supported.
         DeviceMismatch: There is no such device.
-        OfflineError: It would have to be downloaded, and that was not asked for or failed.
+        OfflineError: It needs a download that is not allowed or failed.
     """
     checkpoint = open_checkpoint(name_or_path, revision=revision, download=download, allow_pickle=allow_pickle)
     return pretrained(checkpoint, heads=heads, device=device, dtype=dtype)
@@ -336,7 +326,7 @@ def pretrained(
     device: str | torch.device = "auto",
     dtype: str | torch.dtype | None = "float32",
 ) -> PretrainedEncoder:
-    """Return the encoder and tokenizer of an open checkpoint, with those of its heads that are asked for."""
+    """Return the encoder and tokenizer of an open checkpoint, with the requested heads."""
     place = pick_device(device)
     precision = inference_dtype(dtype, place)
     rounded = dtype in (None, AUTO) and precision != torch.float32
@@ -373,7 +363,7 @@ def pretrained(
 
 @cache
 def _tell(precision: str) -> None:
-    """Say it once in a process."""
+    """Report it once in a process."""
     phase(precision)
 
 
@@ -394,7 +384,6 @@ def _placed(module: M, place: torch.device, precision: torch.dtype) -> M:
 def _ids(
     texts: object, input_ids: Tensor | None, attention_mask: Tensor | None, token_type_ids: Tensor | None
 ) -> PaddedIds | None:
-    """Return the padded ids of a call, or None where it has texts."""
     if (texts is None) is (input_ids is None):
         raise InvalidInput("call the encoder with either texts or input_ids, not with both or neither.")
     return None if input_ids is None else PaddedIds(input_ids, attention_mask, token_type_ids)

@@ -58,11 +58,7 @@ def write_model(
 ) -> None:
     """Write ``config.json``, ``model.safetensors`` and, with ``extras``, ``bothways.json`` with checksums.
 
-    Args:
-        folder: An existing folder, such as one from ``bothways.storage.new_folder``.
-        settings: Contents of ``config.json``; its precision is set to that of the tensors.
-        tensors: Weights under the family's names.
-        extras: Contents of ``bothways.json``, to which checksums of all safetensors files are added.
+    The precision in ``config.json`` is set to that of the tensors, which have the family's names.
 
     Raises:
         OSError: The disk is full, or the folder cannot be written to.
@@ -87,11 +83,7 @@ def write_json(path: Path, content: Mapping[str, object] | Sequence[object]) -> 
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write one safetensors file.
-
-    Raises:
-        OSError: The disk is full, or the folder cannot be written to.
-    """
+    """Write one safetensors file, or raise the operating system's OSError."""
     from safetensors.torch import save_file
 
     on_host = {name: value.cpu() for name, value in tensors.items()}
@@ -100,11 +92,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write one safetensors file of NumPy arrays.
-
-    Raises:
-        OSError: The disk is full, or the folder cannot be written to.
-    """
+    """Write one safetensors file of NumPy arrays, or raise the operating system's OSError."""
     from safetensors.numpy import save_file
 
     contiguous = {name: np.ascontiguousarray(value) for name, value in arrays.items()}
@@ -126,12 +114,7 @@ def _written(path: Path) -> Iterator[None]:
 
 
 def write_modules(folder: Path, behind: Mapping[str, str]) -> None:
-    """Write ``modules.json``: the encoder and the modules after it.
-
-    Args:
-        folder: The folder of the checkpoint.
-        behind: Folders of the modules by their kinds; they are created.
-    """
+    """Write ``modules.json``: the encoder and the modules after it, whose folders are created."""
     modules = [
         {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for index, (kind, path) in enumerate({"Transformer": "", **behind}.items())

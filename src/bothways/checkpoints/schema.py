@@ -53,7 +53,7 @@ class _Numbers(_Part):
 
     @property
     def numbers(self) -> dict[str, int | float]:
-        """Those besides the fields."""
+        """The values besides the fields."""
         return dict(self.__pydantic_extra__)
 
 
@@ -89,7 +89,7 @@ class StoredDetection(_Numbers):
 
     @property
     def settings(self) -> dict[str, int | float | bool]:
-        """Those besides the kind and the threshold."""
+        """The values besides the kind and the threshold."""
         return self.numbers if self.unit_length is None else {**self.numbers, "unit_length": self.unit_length}
 
 
@@ -112,10 +112,10 @@ class Stored(StoredReading):
 
     @classmethod
     def of(cls, content: Extras) -> Self:
-        """Return what ``bothways.json`` says, or what it says of one of several heads, as this kind.
+        """Return the content of ``bothways.json``, or its entry for one of several heads, as this kind.
 
         Raises:
-            CorruptCheckpoint: A value cannot be what was saved.
+            CorruptCheckpoint: A value is impossible.
             UnsupportedConfig: The file is of a later format.
         """
         version = content.get("format_version", FORMAT_VERSION)
@@ -169,10 +169,10 @@ class StoredGraph(_Part):
 
     Attributes:
         head: The head that gives them; None for vectors.
-        per_token: Whether they are of tokens.
+        per_token: True for numbers of tokens.
         size: Outputs of the head, or dimensions of a vector.
-        width: How many numbers: the outputs, and what an out-of-domain detector reads.
-        pooling: What made vectors of tokens.
+        width: Count of numbers: the outputs, and the input of an out-of-domain detector.
+        pooling: The pooling of tokens to vectors.
     """
 
     head: HeadName | None
@@ -183,7 +183,7 @@ class StoredGraph(_Part):
 
 
 class StoredHead(Stored):
-    """One of several heads above an encoder; beside these stand the values of its task's kind."""
+    """One of several heads above an encoder, beside the values of its task's kind."""
 
     name: Annotated[str, StringConstraints(pattern=HEAD_NAME)]
     config: dict[str, object]
@@ -226,18 +226,14 @@ class StoredEnsemble(Stored):
 
 
 def at_most(name: str, value: int | None, most: int) -> int | None:
-    """Return a whole number that the model allows, or None.
-
-    Raises:
-        CorruptCheckpoint: It is greater than ``most``.
-    """
+    """Return a whole number that the model allows, or None; raise CorruptCheckpoint for a greater one."""
     if value is not None and value > most:
         raise damaged(name, f"a whole number of at most {most}", value)
     return value
 
 
 def damaged(name: str, expected: str, value: object) -> CorruptCheckpoint:
-    """Return the error for a value that cannot be what was saved."""
+    """Return the error for an impossible value."""
     return CorruptCheckpoint(
         f"{OURS} must give {name} as {expected}, but it is {value!r:.200}: the file was altered or damaged. "
         "Get the model again from where it came."
@@ -249,7 +245,7 @@ def label_names(settings: Mapping[str, object], count: int) -> tuple[str, ...]:
 
     Raises:
         CorruptCheckpoint: ``id2label`` is not a map from numbers to names.
-        IncompatibleWeights: It does not name as many labels as the head has scores.
+        IncompatibleWeights: The head has another number of scores.
     """
     stored = settings.get("id2label")
     if stored is None:
@@ -269,11 +265,7 @@ def placeholders(count: int) -> tuple[str, ...]:
 
 
 def numbered_names(stored: object) -> tuple[str, ...]:
-    """Return the names in ``id2label``, ordered by their numbers.
-
-    Raises:
-        CorruptCheckpoint: It is not a map from numbers to names.
-    """
+    """Return the names in ``id2label``, ordered by their numbers."""
     if not isinstance(stored, Mapping) or not all(str(key).isdecimal() and len(str(key)) < 10 for key in stored):
         raise CorruptCheckpoint(f"id2label in config.json must map numbers to labels, but it is {stored!r:.200}.")
     return tuple(str(stored[key]) for key in sorted(stored, key=int))

@@ -44,12 +44,7 @@ def embeds_mean(folder: Path, *, cls_is_last: bool) -> bool:
 
 
 def check_modules(folder: Path) -> None:
-    """Check that an embedder has no other modules, which would give other vectors.
-
-    Raises:
-        UnsupportedConfig: It has.
-        CorruptCheckpoint: ``modules.json`` is damaged.
-    """
+    """Raise UnsupportedConfig for an embedder with other modules, which would give other vectors."""
     path = folder / "modules.json"
     if not path.is_file():
         return
@@ -70,7 +65,6 @@ def stored_pooling(folder: Path, *, cls_is_last: bool) -> Pooling | None:
 
     Raises:
         UnsupportedConfig: It names no supported pooling, or several.
-        CorruptCheckpoint: The file is damaged.
     """
     if not (folder / POOLING_FILE).is_file():
         return None

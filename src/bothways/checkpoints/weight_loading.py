@@ -13,12 +13,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def fill(checkpoint: str, module: M, weights: Mapping[str, Tensor]) -> M:
-    """Load all weights into a module on the meta device, checking their shapes.
-
-    Args:
-        checkpoint: Name of the checkpoint, for messages.
-        module: A module on the meta device.
-        weights: Weights by the module's names; there may be others.
+    """Load all weights into a module on the meta device, checking their shapes; there may be other weights.
 
     Raises:
         IncompatibleWeights: Weights are missing or of another shape.

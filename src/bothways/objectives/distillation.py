@@ -19,31 +19,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from typing import Self, TypeAlias
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bothways.encoder import Encoder, Recorder
 from bothways.errors import InvalidInput
 from bothways.objectives.masked_lm import MaskedLM
-from bothways.objectives.pretraining import MASKED, PartOutput, PretrainingModel, UnitPredictions, sums_of
+from bothways.objectives.pretraining import MASKED, PretrainingModel, UnitLosses
 from bothways.objectives.sequences import MaskedBatch
 from bothways.packing import Packed
-
-
-@dataclass(frozen=True, slots=True)
-class Distances:
-    """Distances of units from the teacher's outputs, as losses (M), and the row of the packed batch of each (M)."""
-
-    values: Tensor
-    rows: Tensor
-
-    def loss(self) -> Tensor:
-        return self.values.sum()
-
-    def sums(self, packed: Packed) -> NDArray[np.float64]:
-        return sums_of(packed, self.rows, self.values, torch.full_like(self.values, torch.nan))
 
 
 def soft_divergence(logits_UV: Tensor, taught_UV: Tensor, temperature: float) -> Tensor:
@@ -182,7 +166,7 @@ class MaskedLMDistillation(PretrainingModel):
         compared = tokens if isinstance(self.loss.places, AllTokens) else chosen
         return {SOFT: compared, MASKED: chosen, COSINE: tokens}
 
-    def outputs(self, batch: MaskedBatch) -> Mapping[str, PartOutput]:
+    def outputs(self, batch: MaskedBatch) -> Mapping[str, UnitLosses]:
         student, (teacher,) = self.student, self._teacher
         all_T = torch.arange(len(batch.packed.ids_T), device=batch.rows_M.device)
         rows_U = all_T if isinstance(self.loss.places, AllTokens) else batch.rows_M
@@ -192,10 +176,10 @@ class MaskedLMDistillation(PretrainingModel):
         hidden_TH = student.encoder(batch.packed)
         logits_UV = _logits(student, hidden_TH[rows_U])
         chosen_MV = logits_UV[batch.rows_M] if rows_U is all_T else logits_UV
-        parts: dict[str, PartOutput] = {
-            SOFT: Distances(soft_divergence(logits_UV, taught_UV, self.loss.temperature), rows_U),
-            MASKED: UnitPredictions(chosen_MV, batch.targets_M, batch.rows_M),
-            COSINE: Distances(cosine_distance(self.projection(hidden_TH), taught_TG), all_T),
+        parts: dict[str, UnitLosses] = {
+            SOFT: UnitLosses.of_distances(soft_divergence(logits_UV, taught_UV, self.loss.temperature), rows_U),
+            MASKED: UnitLosses.of_classes(chosen_MV, batch.targets_M, batch.rows_M),
+            COSINE: UnitLosses.of_distances(cosine_distance(self.projection(hidden_TH), taught_TG), all_T),
         }
         return {name: parts[name] for name in self.weights}
 
@@ -247,22 +231,22 @@ class StateDistillation(PretrainingModel):
         tokens = len(batch.packed.ids_T)
         return {VECTORS: batch.packed.count, STATES: tokens, EMBEDDINGS: tokens}
 
-    def outputs(self, batch: MaskedBatch) -> Mapping[str, PartOutput]:
+    def outputs(self, batch: MaskedBatch) -> Mapping[str, UnitLosses]:
         packed = batch.packed
         (embedded_TH, *ours), (taught_TG, *theirs) = self._states(packed)
         rows_T = torch.arange(len(packed.ids_T), device=packed.ids_T.device)
 
-        def vectors() -> Distances:
+        def vectors() -> UnitLosses:
             pooled = self.pool(ours[-1], packed), self.pool(theirs[-1], packed)
-            return Distances(vector_distance(*pooled, packed), packed.first_tokens_B)
+            return UnitLosses.of_distances(vector_distance(*pooled, packed), packed.first_tokens_B)
 
-        def states() -> Distances:
+        def states() -> UnitLosses:
             pairs = zip(ours, self.layers, strict=True)
             errors_T = [squared_error(self.projection(each_TH), theirs[layer]) for each_TH, layer in pairs]
-            return Distances(torch.stack(errors_T).mean(0), rows_T)
+            return UnitLosses.of_distances(torch.stack(errors_T).mean(0), rows_T)
 
-        def embeddings() -> Distances:
-            return Distances(squared_error(self.embedding_projection(embedded_TH), taught_TG), rows_T)
+        def embeddings() -> UnitLosses:
+            return UnitLosses.of_distances(squared_error(self.embedding_projection(embedded_TH), taught_TG), rows_T)
 
         parts = {VECTORS: vectors, STATES: states, EMBEDDINGS: embeddings}
         return {name: parts[name]() for name in self.weights}

@@ -19,9 +19,9 @@ from bothways.encoder.rows import SelectedRows
 from bothways.errors import InvalidInput, UnsupportedConfig
 from bothways.evaluation.metrics.masked_lm import TokenLosses
 from bothways.objectives.masking import Masker
-from bothways.objectives.pretraining import MASKED, PartOutput, PretrainingModel, UnitPredictions, sequence_sums
+from bothways.objectives.pretraining import MASKED, PretrainingModel, UnitLosses, sequence_sums
 from bothways.objectives.sequences import MaskedBatch, TextWindows
-from bothways.objectives.vocabulary import TokenPredictions, predict_tokens
+from bothways.objectives.vocabulary import predict_tokens
 from bothways.packing import Packed
 from bothways.training.objective import micro_batch_tokens
 
@@ -102,7 +102,7 @@ class MaskedLM(PretrainingModel):
         counted = {MASKED: len(batch.rows_M)}
         return counted if self.relation is None else {**counted, RELATION: len(batch.pairs_P)}
 
-    def outputs(self, batch: MaskedBatch) -> Mapping[str, PartOutput]:
+    def outputs(self, batch: MaskedBatch) -> Mapping[str, UnitLosses]:
         if self.decoder is not None:
             hidden_MH = self.decoder(self.encoder, batch.packed, batch.rows_M, batch.counts)
             return {MASKED: self._predictions(hidden_MH, batch)}
@@ -114,10 +114,10 @@ class MaskedLM(PretrainingModel):
         hidden_MH, first_PH = self.encoder(batch.packed, rows=selected).tensor_split([len(batch.rows_M)])
         return {
             MASKED: self._predictions(hidden_MH, batch),
-            RELATION: UnitPredictions(self.relation(first_PH), batch.relations_P, first_P),
+            RELATION: UnitLosses.of_classes(self.relation(first_PH), batch.relations_P, first_P),
         }
 
-    def _predictions(self, hidden_MH: Tensor, batch: MaskedBatch) -> TokenPredictions:
+    def _predictions(self, hidden_MH: Tensor, batch: MaskedBatch) -> UnitLosses:
         table = self.encoder.embedding.tokens.weight
         return predict_tokens(self.head, table, hidden_MH, batch.targets_M, batch.rows_M)
 

@@ -26,7 +26,7 @@ from bothways.encoder.memory import Memory
 from bothways.encoder.query_stream import VISIBLE
 from bothways.errors import InvalidInput
 from bothways.objectives.masking import MaskedTokens, PieceKinds
-from bothways.objectives.pretraining import PREDICTED, PartOutput, PretrainingModel
+from bothways.objectives.pretraining import PREDICTED, PretrainingModel, UnitLosses
 from bothways.objectives.sequences import Link, MaskedBatch
 from bothways.objectives.vocabulary import predict_tokens
 from bothways.text import TextTokenizer
@@ -191,7 +191,7 @@ class PermutationLM(PretrainingModel):
     def units(self, batch: MaskedBatch) -> Mapping[str, int]:
         return {PREDICTED: len(batch.rows_M)}
 
-    def outputs(self, batch: MaskedBatch) -> Mapping[str, PartOutput]:
+    def outputs(self, batch: MaskedBatch) -> Mapping[str, UnitLosses]:
         table = self.encoder.embedding.tokens.weight
         return {PREDICTED: predict_tokens(self.head, table, self.states(batch), batch.targets_M, batch.rows_M)}
 

@@ -30,49 +30,45 @@ from bothways.training.objective import Baseline, MicroBatch, Update, micro_batc
 from bothways.training.workers import current_workers
 
 
-class PartOutput(Protocol):
-    """One part of the loss of a batch."""
-
-    def loss(self) -> Tensor:
-        """Return the sum of the units' losses."""
-
-    def sums(self, packed: Packed) -> NDArray[np.float64]:
-        """Return each sequence's sum of losses, number of right predictions, and number of units (B, 3).
-
-        The second number is NaN for units that are neither right nor wrong.
-        """
-
-
 @dataclass(frozen=True, slots=True)
-class UnitPredictions:
-    """A head's predictions for its units, and their targets.
+class UnitLosses:
+    """One part of the loss of a batch: the losses of its units, such as predicted tokens.
 
     Attributes:
-        scores: Logits of C classes (M, C), or of a yes (M).
-        truth: Class numbers (M), or 0 and 1 (M).
-        rows: Row of the packed batch of each unit (M).
+        total: Sum of the losses; it alone need have a gradient.
+        losses_M: The loss of each unit.
+        right_M: 1 for a right prediction, 0 for a wrong one, NaN for units that are neither.
+        rows_M: Row of the packed batch of each unit.
     """
 
-    scores: Tensor
-    truth: Tensor
-    rows: Tensor
+    total: Tensor
+    losses_M: Tensor
+    right_M: Tensor
+    rows_M: Tensor
 
-    def loss(self) -> Tensor:
-        return self.losses().sum()
-
-    def losses(self) -> Tensor:
-        scores = self.scores.float()
+    @classmethod
+    def of_classes(cls, scores: Tensor, truth_M: Tensor, rows_M: Tensor) -> "UnitLosses":
+        """Return the cross-entropy of logits of C classes (M, C), or of a yes (M), with class numbers."""
+        logits = scores.float()
         if scores.dim() == 1:
-            return nn.functional.binary_cross_entropy_with_logits(scores, self.truth.float(), reduction="none")
-        return nn.functional.cross_entropy(scores, self.truth, reduction="none")
+            losses_M = nn.functional.binary_cross_entropy_with_logits(logits, truth_M.float(), reduction="none")
+            predicted_M = (scores > 0).to(truth_M.dtype)
+        else:
+            losses_M = nn.functional.cross_entropy(logits, truth_M, reduction="none")
+            predicted_M = scores.argmax(-1)
+        return cls(losses_M.sum(), losses_M, predicted_M == truth_M, rows_M)
 
-    def right(self) -> Tensor:
-        """Return a mask of the units whose prediction is the target (M)."""
-        predictions = (self.scores > 0).to(self.truth.dtype) if self.scores.dim() == 1 else self.scores.argmax(-1)
-        return predictions == self.truth
+    @classmethod
+    def of_distances(cls, losses_M: Tensor, rows_M: Tensor) -> "UnitLosses":
+        """Return distances from a teacher's outputs as losses."""
+        return cls(losses_M.sum(), losses_M, torch.full_like(losses_M, torch.nan), rows_M)
 
     def sums(self, packed: Packed) -> NDArray[np.float64]:
-        return sums_of(packed, self.rows, self.losses(), self.right().float())
+        """Return each sequence's sum of losses, number of right predictions, and number of units (B, 3)."""
+        counted_M3 = torch.stack([self.losses_M, self.right_M.float(), torch.ones_like(self.losses_M)], dim=1)
+        sums_B3 = np.zeros((packed.count, 3))
+        np.add.at(sums_B3, packed.sequence_T[self.rows_M].cpu().numpy(), counted_M3.detach().cpu().double().numpy())
+        return sums_B3
 
 
 class PretrainingModel(nn.Module, ABC):
@@ -92,22 +88,20 @@ class PretrainingModel(nn.Module, ABC):
     def device(self) -> torch.device:
         return next(self.parameters()).device
 
+    def carried(self) -> Mapping[str, Tensor]:
+        """Return the memory from update to update, by name; most models have none."""
+        return {}
+
+    def carry(self, carried: Mapping[str, Tensor]) -> None:
+        """Restore the part of a memory that belongs to this process."""
+
     @abstractmethod
     def units(self, batch: MaskedBatch) -> Mapping[str, int]:
         """Return the number of units that each head predicts in a batch."""
 
     @abstractmethod
-    def outputs(self, batch: MaskedBatch) -> Mapping[str, PartOutput]:
+    def outputs(self, batch: MaskedBatch) -> Mapping[str, UnitLosses]:
         """Return each head's part of the loss of a batch on the model's device."""
-
-
-@runtime_checkable
-class RecurrentModel(Protocol):
-    """A `PretrainingModel` with a memory from update to update."""
-
-    def carried(self) -> Mapping[str, Tensor]: ...
-
-    def carry(self, carried: Mapping[str, Tensor]) -> None: ...
 
 
 @runtime_checkable
@@ -205,16 +199,15 @@ class PretrainingObjective:
             yield self._update(self.stream.read(epoch * self._updates_per_epoch + number))
 
     def carried(self) -> Mapping[str, Tensor]:
-        return self.model.carried() if isinstance(self.model, RecurrentModel) else {}
+        return self.model.carried()
 
     def carry(self, carried: Mapping[str, Tensor]) -> None:
-        if isinstance(self.model, RecurrentModel):
-            self.model.carry(carried)
+        self.model.carry(carried)
 
     def loss(self, payload: PretrainingBatch) -> Tensor:
         """Sum all heads' losses, weighted so that an update's loss is the weighted sum of their means."""
         outputs = self.model.outputs(payload.batch.to(self.model.device))
-        return torch.stack([payload.factors[name] * output.loss() for name, output in outputs.items()]).sum()
+        return torch.stack([payload.factors[name] * output.total for name, output in outputs.items()]).sum()
 
     def validate(self) -> Validation | None:
         """Return each head's loss and, for predictions, accuracy and the perplexity of predicted tokens.
@@ -274,7 +267,7 @@ def sequence_sums(
     tokens: int,
     places: Sequence[int] | None = None,
 ) -> NDArray[np.float64]:
-    """Return the sums of each head over held-out sequences (heads, N, 3), see `PartOutput.sums`.
+    """Return the sums of each head over held-out sequences (heads, N, 3), see `UnitLosses.sums`.
 
     Sequences are read in blocks, so memory does not grow with their number.
 
@@ -316,14 +309,6 @@ def agreement(model: ComparedVectors, device: torch.device, source: SequenceSour
     if len(first_P) < _MIN_PAIRS:
         return 0.0
     return float(spearman(*((each @ each.T).numpy()[first_P, second_P] for each in (theirs, ours))))
-
-
-def sums_of(packed: Packed, rows_M: Tensor, losses_M: Tensor, right_M: Tensor) -> NDArray[np.float64]:
-    """Sum losses, right predictions and units (M) of each sequence (B, 3)."""
-    counted_M3 = torch.stack([losses_M, right_M, torch.ones_like(losses_M)], dim=1)
-    sums_B3 = np.zeros((packed.count, 3))
-    np.add.at(sums_B3, packed.sequence_T[rows_M].cpu().numpy(), counted_M3.cpu().double().numpy())
-    return sums_B3
 
 
 def _packed(sequences: Sequence[TrainingSequence]) -> Packed:

@@ -23,7 +23,7 @@ from bothways.encoder.embeddings import Embedding, EmbeddingTable
 from bothways.encoder.heads import ScoreHead, read_rows
 from bothways.encoder.rows import SelectedRows
 from bothways.errors import InvalidInput
-from bothways.objectives.pretraining import MASKED, PartOutput, PretrainingModel, UnitPredictions
+from bothways.objectives.pretraining import MASKED, PretrainingModel, UnitLosses
 from bothways.objectives.sequences import MaskedBatch
 from bothways.objectives.vocabulary import predict_tokens
 from bothways.packing import Packed
@@ -167,7 +167,13 @@ class ReplacedTokens(PretrainingModel):
     def units(self, batch: MaskedBatch) -> Mapping[str, int]:
         return {MASKED: len(batch.rows_M), REPLACED: len(batch.packed.ids_T)}
 
-    def outputs(self, batch: MaskedBatch) -> Mapping[str, PartOutput]:
+    def outputs(self, batch: MaskedBatch) -> Mapping[str, UnitLosses]:
+        filled, scores_T, replaced_T = self.detect(batch)
+        rows_T = torch.arange(len(scores_T), device=scores_T.device)
+        return {MASKED: filled, REPLACED: UnitLosses.of_classes(scores_T, replaced_T, rows_T)}
+
+    def detect(self, batch: MaskedBatch) -> tuple[UnitLosses, Tensor, Tensor]:
+        """Return the generator's losses, the discriminator's logits (T), and 1 for replaced tokens (T)."""
         hidden_MH = self.generator(batch.packed, rows=SelectedRows(batch.rows_M))
         sampled_M = torch.empty_like(batch.targets_M)
 
@@ -177,17 +183,9 @@ class ReplacedTokens(PretrainingModel):
         table = self.generator.embedding.tokens.weight
         filled = predict_tokens(self.generator_head, table, hidden_MH, batch.targets_M, batch.rows_M, draw)
         corrupted, replaced_T = corrupt(batch, sampled_M)
-        scores_T = self.scores(corrupted)
-        return {
-            MASKED: filled,
-            REPLACED: UnitPredictions(scores_T, replaced_T, torch.arange(len(scores_T), device=scores_T.device)),
-        }
-
-    def scores(self, packed: Packed) -> Tensor:
-        """Return the discriminator's logits (T) that tokens were replaced."""
-        hidden_TH = read_rows(self.discriminator_head.kind.read, self.discriminator, packed)
+        hidden_TH = read_rows(self.discriminator_head.kind.read, self.discriminator, corrupted)
         scores_T1: Tensor = self.discriminator_head(hidden_TH)
-        return scores_T1.squeeze(-1)
+        return filled, scores_T1.squeeze(-1), replaced_T
 
     def separate(self) -> tuple[Encoder, Encoder]:
         """Return copies of generator and discriminator without shared tables, for saving."""

@@ -9,19 +9,15 @@ Shapes: M chosen positions, m those of a chunk, H hidden, E embedding width, V v
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bothways.encoder import MaskedLMHead
 from bothways.encoder.linear import linear
-from bothways.objectives.pretraining import sums_of
-from bothways.packing import Packed
+from bothways.objectives.pretraining import UnitLosses
 from bothways.products import ROW_BLOCK
 
 Look = Callable[[Tensor, slice], None]
@@ -31,29 +27,6 @@ _ON_CPU, _ELSEWHERE = 2**23, 2**26
 """Logits of a chunk; larger ones for the kernels of a GPU."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenPredictions:
-    """Losses of predicted tokens, without their logits.
-
-    Attributes:
-        total: Sum of the losses; it alone has a gradient.
-        losses_M: Cross-entropy at each position.
-        right_M: True if the likeliest token is the target.
-        rows_M: Row of the packed batch of each position.
-    """
-
-    total: Tensor
-    losses_M: Tensor
-    right_M: Tensor
-    rows_M: Tensor
-
-    def loss(self) -> Tensor:
-        return self.total
-
-    def sums(self, packed: Packed) -> NDArray[np.float64]:
-        return sums_of(packed, self.rows_M, self.losses_M, self.right_M.float())
-
-
 def predict_tokens(
     head: MaskedLMHead,
     tokens_VE: Tensor,
@@ -61,7 +34,7 @@ def predict_tokens(
     targets_M: Tensor,
     rows_M: Tensor,
     look: Look | None = None,
-) -> TokenPredictions:
+) -> UnitLosses:
     """Return the losses of a head's predictions.
 
     Args:
@@ -78,7 +51,7 @@ def predict_tokens(
     else:
         losses_M, right_M, _ = _scan(own_ME, tokens_VE, bias_V, targets_M, look, (False, False, False))
         total = losses_M.sum()
-    return TokenPredictions(total, losses_M, right_M, rows_M)
+    return UnitLosses(total, losses_M, right_M, rows_M)
 
 
 Gradients = list[Tensor | None]

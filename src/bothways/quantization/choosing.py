@@ -21,12 +21,7 @@ Vectors = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class RoundedLayer:
-    """A layer that may become int8.
-
-    Attributes:
-        weight: Its weight.
-        as_int8: Its replacement.
-    """
+    """The weight of a layer that may become int8, and its replacement."""
 
     weight: nn.Parameter
     as_int8: Int8Weight
@@ -34,12 +29,7 @@ class RoundedLayer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """Layers in int8 and their cost.
-
-    Attributes:
-        names: Names of the layers.
-        cosines_N: Cosine of each text's vector with that of the model in float32.
-    """
+    """Layers in int8, and the cosine of each text's vector with that of the model in float32."""
 
     names: tuple[str, ...]
     cosines_N: NDArray[np.float64]
@@ -51,10 +41,10 @@ def choose_layers(
     texts: Sequence[str],
     expected_NH: Vectors,
     few: int,
-    least: float,
+    min_cosine: float,
     bar: Progress,
 ) -> Choice:
-    """Choose as many layers as keep every text's cosine at ``least`` or above.
+    """Choose as many layers as keep every text's cosine at ``min_cosine`` or above.
 
     The harm of a layer is its loss of mean cosine on the first texts when it alone is int8, divided by its weights. The
     number of the least harmful layers that can be int8 is then found by bisection over all texts, and each other layer
@@ -66,7 +56,7 @@ def choose_layers(
         texts: The texts.
         expected_NH: Their vectors in float32.
         few: Number of texts to compare layers on.
-        least: Minimum cosine.
+        min_cosine: Minimum cosine.
         bar: Progress over layers and search steps.
     """
     harm: dict[str, float] = {}
@@ -84,18 +74,18 @@ def choose_layers(
         return Choice(tuple(names), found)
 
     best = with_these(ordered)
-    if best.cosines_N.min() >= least:
+    if best.cosines_N.min() >= min_cosine:
         return best
     best, most = Choice((), np.ones(len(texts))), len(ordered)
     while most - len(best.names) > 1:
         tried = with_these(ordered[: (most + len(best.names)) // 2])
-        if tried.cosines_N.min() >= least:
+        if tried.cosines_N.min() >= min_cosine:
             best = tried
         else:
             most = len(tried.names)
     for name in ordered[len(best.names) + 1 :]:
         tried = with_these((*best.names, name))
-        if tried.cosines_N.min() >= least:
+        if tried.cosines_N.min() >= min_cosine:
             best = tried
     return best
 

@@ -31,16 +31,9 @@ _LEFT = {WEIGHTS, PICKLED, PICKLED_INDEX, SHARD_INDEX, OURS, "config.json", "SHA
 def write_int8_folder(
     folder: Path, checkpoint: Checkpoint, maps: Mapping[str, Int8Weight], described: Mapping[str, object]
 ) -> None:
-    """Fill an empty folder.
+    """Fill an empty folder with a model whose layers (by the encoder's parameters) are in int8.
 
-    Args:
-        folder: The folder.
-        checkpoint: The model.
-        maps: Its layers in int8 by the names of the encoder's parameters.
-        described: Their description for ``config.json`` and the card.
-
-    Raises:
-        OSError: The disk is full, or the folder cannot be written to.
+    Their description goes into ``config.json`` and the card.
     """
     stored = Stored.of(checkpoint.extras)
     _copy(checkpoint.folder, folder, kept=set(stored.checksums))
@@ -73,7 +66,6 @@ def write_int8_folder(
 
 
 def _tell(path: Path, described: Mapping[str, object]) -> None:
-    """Append the cost of int8 to the model card."""
     before = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     path.write_text(f"{before.rstrip()}\n\n{_IN_INT8.format(**described)}".lstrip(), encoding="utf-8")
 

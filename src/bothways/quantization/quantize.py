@@ -36,7 +36,7 @@ MIN_COSINE = 0.999
 MAX_TEXTS = 2000
 # Other texts of the same kind lose more than those of the choice: 2,000 other sentences of Wikipedia lost 1.09 times as
 # much.
-_OF_WHAT_MAY_BE_LOST = 0.8
+_SHARE_TO_LOSE = 0.8
 # Texts of a batch while layers collect inputs, and texts to compare layers on.
 _FITTING, _COMPARING = 64, 128
 
@@ -66,7 +66,6 @@ class Quantization:
     portable: bool
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
 
@@ -117,20 +116,10 @@ def quantize(
     if not largest_pair():
         phase("this processor or torch multiplies no int8: the search is exact, but slow")
     read, vector = _read(backend)
-    layers = linear_weights(backend.model.encoder)
-    candidates = _candidates(backend, read, layers, chosen, seed, pair)
-    vectors = _vectors(backend, read)
-    expected_NH = vectors(chosen)
-    least = 1 - _OF_WHAT_MAY_BE_LOST * (1 - cosine)
-    for others in (hold_bfloat16, drop_all) if has_bfloat16_product() else (drop_all,):
-        others(layers.values())
-        with progress("comparing layers", len(candidates), show=show_progress) as bar:
-            choice = choose_layers(candidates, vectors, chosen, expected_NH, _COMPARING, least, bar)
-        if choice.names:
-            break
-    else:
-        raise InvalidInput(f"no layer can be int8 at a cosine of {cosine:g}: lower `cosine`.")
-    found = _described(choice, tuple(layers), vector, in_bfloat16=others is hold_bfloat16, portable=pair == SMALL_PAIR)
+    layers, vectors = linear_weights(backend.model.encoder), _vectors(backend, read)
+    candidates = _candidates(backend, vectors, layers, chosen, seed, pair)
+    choice, in_bfloat16 = _chosen(candidates, vectors, chosen, layers, cosine, show_progress)
+    found = _described(choice, tuple(layers), vector, in_bfloat16=in_bfloat16, portable=pair == SMALL_PAIR)
     maps = {name: candidates[name].as_int8 for name in choice.names}
     with new_folder(folder, overwrite=overwrite) as new:
         write_int8_folder(new, backend.checkpoint, maps, found.to_dict())
@@ -138,11 +127,7 @@ def quantize(
 
 
 def _sample(texts: Iterable[str], most: int, seed: int) -> list[str]:
-    """Return the texts, or a sample of ``most`` of them in their order.
-
-    Raises:
-        InvalidInput: There are none, or one is empty or no string.
-    """
+    """Return the texts, or a sample of ``most`` of them in their order."""
     given = list(texts)
     if not given:
         raise InvalidInput("expected at least 1 text, got none: give texts of the kind that the model will read.")
@@ -186,11 +171,15 @@ def _vectors(backend: TorchBackend, read: Read) -> Callable[[Sequence[str]], Vec
 
 
 def _candidates(
-    backend: TorchBackend, read: Read, layers: Mapping[str, nn.Parameter], texts: Sequence[str], seed: int, pair: int
+    backend: TorchBackend,
+    vectors: Callable[[Sequence[str]], Vectors],
+    layers: Mapping[str, nn.Parameter],
+    texts: Sequence[str],
+    seed: int,
+    pair: int,
 ) -> dict[str, RoundedLayer]:
     """Return the layers that read any input, each with its int8 form."""
     modules = {name: backend.model.encoder.get_submodule(name.removesuffix(".weight")) for name in layers}
-    vectors = _vectors(backend, read)
     # One batch after another, so that every run draws the same rows.
     with sampled(modules, seed) as samples, calling_thread_alone():
         for start in range(0, len(texts), _FITTING):
@@ -204,6 +193,26 @@ def _candidates(
             candidates[name] = RoundedLayer(weight, fitted(weight, sample, pair))
             bar.advance()
     return candidates
+
+
+def _chosen(
+    candidates: Mapping[str, RoundedLayer],
+    vectors: Callable[[Sequence[str]], Vectors],
+    texts: Sequence[str],
+    layers: Mapping[str, nn.Parameter],
+    cosine: float,
+    show_progress: bool | None,
+) -> tuple[Choice, bool]:
+    """Choose layers beside the others in bfloat16 (True) or, if none can be int8 there, in float32."""
+    expected_NH = vectors(texts)
+    min_cosine = 1 - _SHARE_TO_LOSE * (1 - cosine)
+    for others in (hold_bfloat16, drop_all) if has_bfloat16_product() else (drop_all,):
+        others(layers.values())
+        with progress("comparing layers", len(candidates), show=show_progress) as bar:
+            choice = choose_layers(candidates, vectors, texts, expected_NH, _COMPARING, min_cosine, bar)
+        if choice.names:
+            return choice, others is hold_bfloat16
+    raise InvalidInput(f"no layer can be int8 at a cosine of {cosine:g}: lower `cosine`.")
 
 
 def _described(

@@ -24,19 +24,7 @@ _DAMPING = 0.01
 
 
 class InputSample:
-    """Inputs of a layer: their extremes, a sample, and sums over other rows.
-
-    Args:
-        width: Input width (I).
-        generator: Draws the sample.
-
-    Attributes:
-        low_I: Minima.
-        high_I: Maxima.
-        count: Number of summed rows.
-        sum_I: Their sum.
-        products_II: The sum of their outer products.
-    """
+    """Inputs of a layer: their extremes, a sample, and the sums and outer products over other rows (count)."""
 
     def __init__(self, width: int, generator: torch.Generator) -> None:
         self._generator = generator
@@ -63,7 +51,7 @@ class InputSample:
 
     @property
     def rows_RI(self) -> Tensor:
-        """The sample."""
+        """The sampled rows."""
         return torch.cat(self._rows)
 
 
@@ -158,9 +146,9 @@ def _in_turn(left_OI: Tensor, step_O: Tensor, order_I: Tensor, factor_II: Tensor
             neighbour = place.get(order[column] ^ 1)
             # Zero until the neighbour is rounded.
             other_O = codes_OI[:, neighbour] if neighbour is not None else torch.zeros_like(step_O)
-            least_O = (-pair - other_O.clamp_max(0)).clamp_min(-LARGEST)
-            most_O = (pair - other_O.clamp_min(0)).clamp_max(LARGEST)
-            codes_OI[:, column] = (left_OI[:, column] / step_O).round().clamp(least_O, most_O)
+            low_O = (-pair - other_O.clamp_max(0)).clamp_min(-LARGEST)
+            high_O = (pair - other_O.clamp_min(0)).clamp_max(LARGEST)
+            codes_OI[:, column] = (left_OI[:, column] / step_O).round().clamp(low_O, high_O)
             lost_O = left_OI[:, column] - codes_OI[:, column] * step_O
             errors_OI[:, column - start] = lost_O / factor_II[column, column]
             left_OI[:, column : block.stop].addr_(

@@ -13,7 +13,7 @@ from contextlib import ExitStack, nullcontext
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 import torch
 
@@ -27,12 +27,11 @@ from bothways.training.log import Meter, TrainingLog, open_tracker
 from bothways.training.objective import Baseline, Objective, Payload, Recurrent, Update
 from bothways.training.optimizers import NamedOptimizer, sparse_tables
 from bothways.training.options import TrainingOptions
-from bothways.training.parameters import ParameterLayout, copy_weights, laid_out, live_weights, restore_weights
+from bothways.training.parameters import WholeParameters, copy_weights, laid_out, live_weights, restore_weights
 from bothways.training.record import EpochValidation, TrainingRecord, finite_or_none
 from bothways.training.seeding import RandomState, seeded
 from bothways.training.state import (
     CheckpointFolder,
-    Checkpoints,
     RunState,
     TrainingCheckpoint,
     check_conditions,
@@ -40,6 +39,9 @@ from bothways.training.state import (
 )
 from bothways.training.step import Stepper
 from bothways.training.workers import LOST, Workers, current_workers, naming_losses, share
+
+if TYPE_CHECKING:
+    from bothways.training.shared_checkpoints import SharedCheckpoints
 
 
 def train(
@@ -107,7 +109,7 @@ def recorded_arithmetic() -> dict[str, Any]:
     return {"threads": torch.get_num_threads(), "matrix_product": matrix_product().library}
 
 
-def _folder(options: TrainingOptions, workers: Workers) -> Checkpoints | None:
+def _folder(options: TrainingOptions, workers: Workers) -> "CheckpointFolder | SharedCheckpoints | None":
     if options.checkpoints is None:
         return None
     path = Path(options.checkpoints)
@@ -125,11 +127,11 @@ class _Run(Generic[Payload]):
         self,
         objective: Objective[Payload],
         options: TrainingOptions,
-        folder: Checkpoints | None,
+        folder: "CheckpointFolder | SharedCheckpoints | None",
         interrupts: Interrupts,
         origin: Mapping[str, str],
         workers: Workers,
-        layout: ParameterLayout,
+        layout: WholeParameters,
     ) -> None:
         self.objective = objective
         self.workers = workers

@@ -250,32 +250,27 @@ class TrainingOptions:
     show_progress: bool | None = None
 
     def __post_init__(self) -> None:
-        if self.batch_size is not None and not _is_integer(self.batch_size, 1):
-            raise InvalidInput(f"batch_size must be a whole number, at least 1, got {self.batch_size!r}.")
-        for name in ("max_tokens", "log_every_updates"):
-            self._check_integer(name, minimum=1)
-        for name in ("epochs", "updates", "total_tokens", "patience", "checkpoint_every_updates"):
-            self._check_integer(name, minimum=1, optional=True)
+        for name in ("batch_size", "epochs", "updates", "total_tokens", "patience", "checkpoint_every_updates"):
+            self._check_integer(name, 1, optional=True)
+        for name, minimum in (("max_tokens", 1), ("log_every_updates", 1), ("seed", 0), ("skipped_updates", 0)):
+            self._check_integer(name, minimum)
         if self.total_tokens is not None and (self.epochs is not None or self.updates is not None):
             given = {"epochs": self.epochs, "updates": self.updates, "total_tokens": self.total_tokens}
             listed = ", ".join(f"{name}={value}" for name, value in given.items() if value is not None)
             raise InvalidInput(f"expected one of epochs, updates and total_tokens, got {listed}: give one length.")
-        self._check_integer("seed", minimum=0)
-        self._check_integer("skipped_updates", minimum=0)
         self._check("seed", self.seed < 2**32, "less than 2**32 (numpy's limit)")
         self._check_positive("eps")
         self._check_positive("learning_rate", optional=True)
         self._check_positive("max_gradient_norm", optional=True)
-        layer_decay_fits = self.layer_decay is None or (_is_number(self.layer_decay, 1.0) and self.layer_decay > 0.0)
-        self._check("layer_decay", layer_decay_fits, "a number above 0 and up to 1, or None")
+        decays = self.layer_decay is None or (_is_number(self.layer_decay, 1.0) and self.layer_decay > 0.0)
+        self._check("layer_decay", decays, "a number above 0 and at most 1, or None")
         self._check("warmup_fraction", _is_number(self.warmup_fraction, 1.0), "a fraction from 0 to 1")
         self._check("weight_decay", _is_number(self.weight_decay), "0 or more, and finite")
         betas_fit = len(self.betas) == 2 and all(_is_number(beta) and beta < 1.0 for beta in self.betas)
         self._check("betas", betas_fit, "two numbers in [0, 1)")
-        precisions = get_args(Precision)
-        self._check("precision", self.precision in (*precisions, None), f"one of {precisions}, or None")
-        optimizers = get_args(OptimizerName)
-        self._check("optimizer", self.optimizer in optimizers, f"one of {optimizers}")
+        self._check_choice("precision", get_args(Precision), optional=True)
+        self._check_choice("optimizer", get_args(OptimizerName))
+        self._check_choice("log_to", get_args(TrackerName), optional=True)
         schedules = "LinearDecay, CosineDecay, ConstantRate or StableDecay"
         self._check("schedule", isinstance(self.schedule, Schedule), schedules)
         for name in ("log", "checkpoints"):
@@ -283,8 +278,6 @@ class TrainingOptions:
         for name in ("activation_checkpointing", "resume", "keep_diverged", "shard"):
             self._check(name, isinstance(getattr(self, name), bool), "True or False")
         self._check("show_progress", isinstance(self.show_progress, bool | None), "True, False or None")
-        trackers = get_args(TrackerName)
-        self._check("log_to", self.log_to in (*trackers, None), f"one of {trackers}, or None")
         if self.log_to is not None and find_spec(self.log_to) is None:
             raise MissingDependency(
                 f"logging to {self.log_to} needs the package {self.log_to!r}, which is not installed: "
@@ -352,10 +345,15 @@ class TrainingOptions:
         schedule = {"kind": type(self.schedule).__name__, **dataclasses.asdict(self.schedule)}
         return {**values, "schedule": schedule, "betas": list(self.betas)}
 
-    def _check_integer(self, name: str, *, minimum: int, optional: bool = False) -> None:
+    def _check_integer(self, name: str, minimum: int, *, optional: bool = False) -> None:
         value = getattr(self, name)
-        expected = f"a whole number, {minimum} or more" + (", or None" if optional else "")
-        self._check(name, _is_integer(value, minimum) or (optional and value is None), expected)
+        fits = isinstance(value, int) and not isinstance(value, bool) and value >= minimum
+        expected = f"a whole number, at least {minimum}" + (", or None" if optional else "")
+        self._check(name, fits or (optional and value is None), expected)
+
+    def _check_choice(self, name: str, choices: tuple[str, ...], *, optional: bool = False) -> None:
+        value, expected = getattr(self, name), f"one of {choices}" + (", or None" if optional else "")
+        self._check(name, value in choices or (optional and value is None), expected)
 
     def _check_positive(self, name: str, *, optional: bool = False) -> None:
         value = getattr(self, name)
@@ -364,11 +362,7 @@ class TrainingOptions:
 
     def _check(self, name: str, fits: bool, expected: str) -> None:
         if not fits:
-            raise InvalidInput(f"training setting {name!r} must be {expected}; got {getattr(self, name)!r}.")
-
-
-def _is_integer(value: object, minimum: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= minimum
+            raise InvalidInput(f"`{name}` must be {expected}, got {getattr(self, name)!r}.")
 
 
 def _is_number(value: object, maximum: float = math.inf) -> bool:

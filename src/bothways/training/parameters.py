@@ -6,7 +6,7 @@ during a forward and backward pass, and all of them during a validation.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,37 +22,25 @@ Value = TypeVar("Value")
 Weights = dict[str, Tensor]
 
 
-class ParameterLayout(Protocol):
-    """A layout of parameters."""
+class WholeParameters:
+    """Whole parameters in each process."""
 
-    @property
-    def sharded(self) -> bool:
-        """True if each process holds a shard."""
+    sharded = False
+    """True if each process holds a shard."""
 
     def run(self, compute: Callable[[], Value]) -> Value:
         """Call ``compute``, which trains the module; sharded processes must call this equally often."""
+        return compute()
 
     def run_whole(self, compute: Callable[[], Value]) -> Value:
         """Call ``compute`` without gradients; it may run the module freely, but not read its ``state_dict``."""
+        return compute()
 
     def undo(self) -> None:
         """Give the module whole parameters again; sharded processes must call this together."""
 
 
-class WholeParameters:
-    """Whole parameters in each process."""
-
-    sharded = False
-
-    def run(self, compute: Callable[[], Value]) -> Value:
-        return compute()
-
-    run_whole = run
-
-    def undo(self) -> None: ...
-
-
-class Sharded:
+class Sharded(WholeParameters):
     """Parameters sharded over the processes of torch's default group, in place of equal whole ones in each process."""
 
     sharded = True
@@ -133,7 +121,7 @@ class _Root(nn.Module):
         return compute()
 
 
-def laid_out(module: nn.Module, workers: Workers, *, shard: bool) -> ParameterLayout:
+def laid_out(module: nn.Module, workers: Workers, *, shard: bool) -> WholeParameters:
     """Return the layout of a module's parameters; a single process has whole ones."""
     return Sharded(module, workers) if shard and workers.count > 1 else WholeParameters()
 

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -136,30 +136,6 @@ class TrainingCheckpoint:
     conditions: Mapping[str, Any]
     others: tuple[RandomState, ...] = ()
     carried: Mapping[str, Tensor] = field(default_factory=dict)
-
-
-class Checkpoints(Protocol):
-    """The checkpoints of a run."""
-
-    def save(self, checkpoint: TrainingCheckpoint) -> None:
-        """Write ``checkpoint``, perhaps in the background, then remove the previous one.
-
-        Raises:
-            OutOfDisk: The disk is full; the previous checkpoint is intact.
-        """
-
-    def load(self) -> TrainingCheckpoint | None:
-        """Return the newest checkpoint, or None.
-
-        Raises:
-            CorruptCheckpoint: A file is missing, damaged or was changed.
-        """
-
-    def settle(self) -> None:
-        """Wait until the saved checkpoint is complete."""
-
-    def close(self) -> None:
-        """Release resources."""
 
 
 class CheckpointFolder:

@@ -17,7 +17,7 @@ from bothways.inference.runner import is_out_of_memory
 from bothways.training.objective import JointLoss, MicroBatch, Objective, Payload, Update
 from bothways.training.optimizers import NamedOptimizer
 from bothways.training.options import TrainingOptions, rate_fraction, warmup_updates
-from bothways.training.parameters import ParameterLayout
+from bothways.training.parameters import WholeParameters
 from bothways.training.workers import Workers
 
 
@@ -48,7 +48,7 @@ class Stepper:
     """
 
     def __init__(
-        self, optimizer: NamedOptimizer, options: TrainingOptions, total: int, workers: Workers, layout: ParameterLayout
+        self, optimizer: NamedOptimizer, options: TrainingOptions, total: int, workers: Workers, layout: WholeParameters
     ) -> None:
         if options.learning_rate is None or options.precision is None:
             raise InvalidInput(

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
@@ -25,16 +25,16 @@ LOST = ("gloo/", "NCCL", "Connection ")
 PATIENCE = timedelta(days=2)
 
 
-class Workers(Protocol):
-    """The processes of a run."""
+class Workers:
+    """The processes of a run; here a single one.
 
-    @property
-    def rank(self) -> int:
-        """Number of this process, from 0."""
+    Attributes:
+        rank: Number of this process, from 0.
+        count: Number of processes.
+    """
 
-    @property
-    def count(self) -> int:
-        """Number of processes."""
+    rank = 0
+    count = 1
 
     def add(self, tensors: Sequence[Tensor]) -> None:
         """Replace tensors by their sums over the processes.
@@ -49,21 +49,10 @@ class Workers(Protocol):
         Raises:
             WorkerLost: Another process is gone.
         """
-
-
-class SingleProcess:
-    """A single process."""
-
-    rank = 0
-    count = 1
-
-    def add(self, tensors: Sequence[Tensor]) -> None: ...
-
-    def gather(self, value: Value) -> list[Value]:
         return [value]
 
 
-class ProcessGroup:
+class ProcessGroup(Workers):
     """The processes of torch's default group, which must be initialised; sums take one message per dtype."""
 
     def __init__(self) -> None:
@@ -103,7 +92,7 @@ def current_workers() -> Workers:
     """Return the processes of torch's default group, or a single process."""
     if distributed.is_available() and distributed.is_initialized():
         return ProcessGroup()
-    return SingleProcess()
+    return Workers()
 
 
 @contextmanager
