@@ -135,7 +135,7 @@ def test_a_floor_outside_the_fractions_is_refused(floor):
 )
 def test_a_setting_out_of_its_range_is_named(name, values):
     for value in values:
-        with pytest.raises(InvalidInput, match=f"'{name}' must be .*got"):
+        with pytest.raises(InvalidInput, match=f"`{name}` must be .*, got"):
             settings(**{name: value})
 
 
@@ -192,7 +192,7 @@ def test_settings_are_json_and_name_the_schedule():
 
 
 def test_settings_and_schedules_need_no_torch():
-    code = "import sys, bothways.training.options, bothways.training.options; sys.exit('torch' in sys.modules)"
+    code = "import sys, bothways.training.options; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
