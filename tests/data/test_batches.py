@@ -47,13 +47,10 @@ def test_many_texts_are_a_list_of_strings(value):
     assert {type(text) for text in texts} == {str}
 
 
-def test_a_generator_is_many():
+def test_a_generator_and_nothing_are_many():
     assert as_batch(text for text in TEXTS) == (TEXTS, False)
-
-
-@pytest.mark.parametrize("empty", [[], (), np.array([], dtype=str)])
-def test_none_at_all_are_many(empty):
-    assert as_batch(empty) == ([], False)
+    for empty in ([], (), np.array([], dtype=str)):
+        assert as_batch(empty) == ([], False)
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
@@ -79,11 +76,8 @@ def test_missing_texts_of_a_column_are_none():
         assert as_batch(pandas.Series(["a", missing], dtype="string")) == (["a", None], False)
 
 
-def test_rows_of_an_array_of_pairs_are_lists():
+def test_rows_of_an_array_are_lists_and_other_items_stay_the_same_objects():
     assert as_batch(np.array([["a", "b"], ["c", "d"]])) == ([["a", "b"], ["c", "d"]], False)
-
-
-def test_items_that_are_no_plain_values_stay_the_same_objects():
     item = object()
     assert as_batch([item])[0][0] is item
 
@@ -103,11 +97,8 @@ def test_what_is_neither_one_nor_many_is_refused(value, found):
     assert refusal(value).startswith(f"expected a text, or a list of texts, got {found}")
 
 
-def test_the_refusal_names_the_inputs_of_the_task():
+def test_the_refusal_names_the_inputs_of_the_task_and_what_to_do():
     assert refusal(5, "a question", "questions") == "expected a question, or a list of questions, got int: 5"
-
-
-def test_several_splits_and_lazy_frames_are_refused():
     datasets = pytest.importorskip("datasets")
     splits = datasets.DatasetDict({"train": TABLES["dataset"](COLUMNS)})
     assert refusal(splits).endswith("got DatasetDict. Choose one of its splits, such as data['train'].")
@@ -132,20 +123,15 @@ def test_columns_of_a_table_are_texts_and_labels(table):
     assert read_examples(labelled_rows(source["text"], source["label"])) == read_examples(source)
 
 
-def test_labels_that_are_tensors_are_numbers():
-    torch = pytest.importorskip("torch")
-    assert [row.values["label"] for row in labelled_rows(TEXTS, torch.tensor([2, 0, 1]))] == [2, 0, 1]
-
-
-def test_labels_of_a_column_with_names_are_its_names():
-    source = labelled_dataset([1, 0])
-    assert [row.values["label"] for row in labelled_rows(source["text"], source["label"])] == ["pos", "neg"]
-
-
-def test_the_index_of_a_series_does_not_move_labels():
-    pandas = pytest.importorskip("pandas")
-    rows = labelled_rows(TEXTS, pandas.Series([0, 1, 2], index=[2, 1, 0]))
-    assert [row.values["label"] for row in rows] == [0, 1, 2]
+def test_labels_come_from_tensors_columns_with_names_and_series_of_any_index():
+    torch, pandas = pytest.importorskip("torch"), pytest.importorskip("pandas")
+    named = labelled_dataset([1, 0])
+    for texts, labels, expected in (
+        (TEXTS, torch.tensor([2, 0, 1]), [2, 0, 1]),
+        (named["text"], named["label"], ["pos", "neg"]),
+        (TEXTS, pandas.Series([0, 1, 2], index=[2, 1, 0]), [0, 1, 2]),
+    ):
+        assert [row.values["label"] for row in labelled_rows(texts, labels)] == expected
 
 
 def test_rows_get_the_label_beside_what_they_have():

@@ -24,15 +24,12 @@ def test_an_empty_line_ends_a_document(tmp_path):
 
 
 def test_without_empty_lines_each_line_is_a_document(tmp_path):
-    path = tmp_path / "a.txt.gz"
-    path.write_bytes(gzip.compress(b"one\ntwo\nthree"))
-    assert texts(path) == ["one", "two", "three"]
-
-
-def test_an_empty_line_far_down_comes_too_late(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_text("line\n" * 10_000 + "\nlast\n")
-    assert len(texts(path)) == 10_001
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"one\ntwo\nthree"))
+    assert texts(tmp_path / "a.txt.gz") == ["one", "two", "three"]
+    (tmp_path / "late.txt").write_text("line\n" * 10_000 + "\nlast\n")
+    assert len(texts(tmp_path / "late.txt")) == 10_001
+    (tmp_path / "empty.txt").touch()
+    assert texts(tmp_path / "empty.txt") == []
 
 
 def test_a_row_is_a_document_and_empty_ones_are_passed_over(tmp_path):
@@ -47,11 +44,6 @@ def test_files_of_folders_come_in_the_order_of_their_names(tmp_path):
         (tmp_path / name).write_text("text")
     found = [str(path.relative_to(tmp_path)) for path in corpus_files([tmp_path, tmp_path / "b.txt"])]
     assert found == ["b.txt", "c.parquet", "a/1.txt.gz", "a/2.jsonl", "b.txt"]
-
-
-def test_an_empty_file_has_no_documents(tmp_path):
-    (tmp_path / "a.txt").touch()
-    assert texts(tmp_path / "a.txt") == []
 
 
 @pytest.mark.parametrize(("path", "words"), [("nowhere", "none at"), (".", r"no text in .*expected files named")])

@@ -91,7 +91,7 @@ FIRST = ("data", 0, "paragraphs", 0)
         (changed("context", None, *FIRST), r"'context' in paragraphs\[0\] of data\[0\] of .* is of type NoneType"),
         (changed("qas", {}, *FIRST), "'qas' in .* is of type dict"),
         (changed("question", 3, *FIRST, "qas", 1), r"'question' in qas\[1\] of .* is of type int"),
-        (changed("is_impossible", True, *FIRST, "qas", 0), "is_impossible set and answers all the same"),
+        (changed("is_impossible", True, *FIRST, "qas", 0), "both `is_impossible: true` and answers: drop one"),
     ],
     ids=str,
 )

@@ -5,6 +5,7 @@ import io
 import itertools
 import json
 import os
+import re
 import sys
 import tempfile
 import tracemalloc
@@ -64,11 +65,8 @@ def test_windows_line_ends_are_no_part_of_the_values(tmp_path, content_format):
     assert list(read_texts(written(tmp_path, f"a.{content_format}", content))) == TEXTS
 
 
-def test_a_compressed_file_without_gz_in_its_name_is_read_all_the_same(tmp_path):
+def test_gzip_is_read_whatever_the_name_and_to_the_end_of_several_members(tmp_path):
     assert list(read_texts(written(tmp_path, "a.jsonl", gzip.compress(JSONL)))) == TEXTS
-
-
-def test_a_file_of_several_gzip_members_is_read_to_its_end(tmp_path):
     path = written(tmp_path, "a.txt.gz", gzip.compress(b"one\n") + gzip.compress(b"two\n"))
     assert list(read_texts(path)) == ["one", "two"]
 
@@ -203,15 +201,52 @@ def test_real_data_sets_are_read_as_the_json_module_reads_them(name):
 # What is refused
 
 
-def test_a_missing_file_is_refused(tmp_path):
+REFUSED = [
+    ("a.csv", "text,label\n", "has a header but no rows"),
+    ("a.csv", "a,b,b\n1,2,3\n", "column 'b' twice"),
+    ("a.csv", "text\na\n".encode("utf-16"), "looks like UTF-16"),
+    ("a.csv", "text;label\nma\u00df;x\n".encode("latin-1"), "line 2 of .* is not UTF-8: .* Save the file as UTF-8"),
+    (
+        "a.csv",
+        "text;label\na;b;c\n",
+        "line 2 of .* has 3 fields, but the header has 2, parted by ';' as it has no comma",
+    ),
+    ("a.csv", 'a,b\n"1\n1",2\n1\n', "^line 4 of .* has 1 fields, but the header has 2"),
+    ("a.csv", 'a,b\n"1\n1",2\n1,2,3\n', "^line 4 of .* has 3 fields, but the header has 2"),
+    ("a.csv", 'a,b\n1,2\n"never closed\n3,4\n', "^the row that starts on line 3 of "),
+    ("a.csv", 'a,b\n1,2\n"a"b,c\n3,4\n', "^the row that starts on line 3 of "),
+    ("a.txt", b"\xef\xbb\xbfa\xff\n", r"byte 0xff at byte offset 4 \(column 5 "),
+    ("a.jsonl.gz", JSONL, "is not gzip data"),
+    ("a.parquet.gz", gzip.compress(b"PAR1"), "cannot be read as Parquet"),
+    ("a.jsonl", '{"a": 1}\n{"a": 1, "b": 2, "a": 3}', "^line 2 of .*the key 'a' appears twice"),
+    ("a.jsonl", '{"a": 1}\n{"x": {"a": 1, "a": 1}}', "^line 2 of .*the key 'a' appears twice"),
+    ("a.jsonl", "[1]", r"^line 1 of '.*a\.jsonl' is not a JSON object but an array\."),
+    ("a.jsonl", '"a"', "but a string"),
+    ("a.jsonl", "1.5", "but a number"),
+    ("a.jsonl", "true", "but a boolean"),
+    ("a.jsonl", "null", "but null"),
+    *(
+        ("a.jsonl", f'{{"text": "a"}}\n\n{line}\n', f"^line 3 of .*{problem}")
+        for line, problem in [
+            ('{"text": "a" "b"}', "is not valid JSON: Expecting ',' delimiter at column 14"),
+            ('{"text":', r"is not valid JSON: Expecting value at column 9\. "),
+            ('{"text":\r', r"is not valid JSON: Expecting value at column 9\. "),
+            ("{'text': 1}", "is not valid JSON"),
+            ("[" * 100_000, "nested too deeply"),
+            ('{"n": ' + "9" * 5000 + "}", "is not usable JSON"),
+        ]
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "problem"), REFUSED, ids=[problem for *_, problem in REFUSED])
+def test_a_file_that_cannot_be_read_is_refused_with_the_place(tmp_path, name, content, problem):
+    assert re.search(problem, refusal(written(tmp_path, name, content)))
+
+
+def test_a_path_without_a_file_is_refused(tmp_path):
     assert "there is no file" in refusal(tmp_path / "absent.jsonl")
-
-
-def test_a_folder_in_place_of_a_file_is_refused(tmp_path):
     assert "is a folder: expected a file" in refusal(tmp_path)
-
-
-def test_a_path_that_cannot_be_one_is_refused(tmp_path):
     assert "is not a path" in refusal("a\0b.csv")
     assert "could not be opened" in refusal(tmp_path / ("a" * 5000 + ".csv"))
 
@@ -255,10 +290,6 @@ def test_an_empty_list_and_an_empty_parquet_file_are_refused(tmp_path):
     assert "is empty" in refusal(tmp_path / "a.parquet")
 
 
-def test_a_header_alone_is_refused(tmp_path):
-    assert "has a header but no rows" in refusal(written(tmp_path, "a.csv", "text,label\n"))
-
-
 @pytest.mark.parametrize("name", ["a.xml", "a", "a.gz", "a.jsonl.zip", "gz"])
 def test_a_name_that_does_not_say_a_format_is_refused_with_the_formats_there_are(tmp_path, name):
     message = refusal(written(tmp_path, name, JSONL))
@@ -270,11 +301,6 @@ def test_an_unknown_format_or_one_for_a_list_or_none_for_a_nameless_stream_is_re
     assert "unknown format 'xml'" in refusal("a.csv", format="xml")
     assert "Leave it out" in refusal([{"text": "a"}], format="csv")
     assert "a stream without a name" in refusal(io.BytesIO(b"x"))
-
-
-def test_what_is_no_source_is_refused():
-    assert "got int" in refusal(3)
-    assert "got generator" in refusal(row for row in [{"text": "a"}])
 
 
 def test_a_missing_column_is_refused_with_the_columns_there_are_and_the_nearest(tmp_path):
@@ -289,58 +315,10 @@ def test_a_missing_column_is_refused_with_the_columns_there_are_and_the_nearest(
         list(read_texts([{}]))
 
 
-def test_a_column_twice_in_the_header_is_refused(tmp_path):
-    assert "column 'b' twice" in refusal(written(tmp_path, "a.csv", "a,b,b\n1,2,3\n"))
+def test_a_column_twice_in_a_parquet_file_is_refused(tmp_path):
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), tmp_path / "a.parquet")
     assert "column 'a' twice" in refusal(tmp_path / "a.parquet")
-
-
-@pytest.mark.parametrize("line", ['{"a": 1, "b": 2, "a": 3}', '{"x": {"a": 1, "a": 1}}'])
-def test_a_key_twice_in_a_json_object_is_refused(tmp_path, line):
-    message = refusal(written(tmp_path, "a.jsonl", '{"a": 1}\n' + line))
-    assert message.startswith("line 2 of ")
-    assert "the key 'a' appears twice" in message
-
-
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        ('{"text": "a" "b"}', "is not valid JSON: Expecting ',' delimiter at column 14"),
-        ('{"text":', "is not valid JSON: Expecting value at column 9. "),
-        ('{"text":\r', "is not valid JSON: Expecting value at column 9. "),
-        ("{'text': 1}", "is not valid JSON"),
-        ("[" * 100_000, "nested too deeply"),
-        ('{"n": ' + "9" * 5000 + "}", "is not usable JSON"),
-    ],
-)
-def test_invalid_json_is_refused_with_line_and_problem(tmp_path, line, problem):
-    message = refusal(written(tmp_path, "a.jsonl", '{"text": "a"}\n\n' + line + "\n"))
-    assert message.startswith("line 3 of ")
-    assert problem in message
-
-
-@pytest.mark.parametrize(
-    ("line", "kind"),
-    [("[1]", "an array"), ('"a"', "a string"), ("1.5", "a number"), ("true", "a boolean"), ("null", "null")],
-)
-def test_a_json_line_that_is_no_object_is_refused(tmp_path, line, kind):
-    assert f"line 1 of {str(tmp_path / 'a.jsonl')!r} is not a JSON object but {kind}." in refusal(
-        written(tmp_path, "a.jsonl", line)
-    )
-
-
-@pytest.mark.parametrize(("row", "count"), [("1", 1), ("1,2,3", 3)])
-def test_a_row_with_too_few_or_too_many_fields_is_refused(tmp_path, row, count):
-    message = refusal(written(tmp_path, "a.csv", f'a,b\n"1\n1",2\n{row}\n'))
-    assert message.startswith("line 4 of ")
-    assert f"has {count} fields, but the header has 2" in message
-
-
-@pytest.mark.parametrize("row", ['"never closed', '"a"b,c'])
-def test_quotes_that_do_not_match_are_refused_with_the_line_where_the_row_starts(tmp_path, row):
-    message = refusal(written(tmp_path, "a.csv", f"a,b\n1,2\n{row}\n3,4\n"))
-    assert message.startswith("the row that starts on line 3 of ")
 
 
 @pytest.mark.parametrize("compress", [False, True])
@@ -350,14 +328,6 @@ def test_invalid_utf8_is_refused_with_line_and_byte_offset(tmp_path, compress):
     message = refusal(path)
     assert f"line 2 of {str(path)!r} is not UTF-8: byte 0xe9 at byte offset {content.index(0xE9)} " in message
     assert "(column 4 of the line)" in message
-
-
-def test_the_byte_offset_on_the_first_line_counts_the_byte_order_mark(tmp_path):
-    assert "byte 0xff at byte offset 4 (column 5 " in refusal(written(tmp_path, "a.txt", b"\xef\xbb\xbfa\xff\n"))
-
-
-def test_utf16_is_recognised(tmp_path):
-    assert "looks like UTF-16" in refusal(written(tmp_path, "a.csv", "text\na\n".encode("utf-16")))
 
 
 def test_a_text_stream_that_cannot_be_decoded_is_refused():
@@ -383,23 +353,18 @@ def test_broken_gzip_is_refused(tmp_path):
     assert "is broken: its gzip data" in refusal(written(tmp_path, "a.txt.gz", bytes(packed)))
 
 
-def test_a_gz_name_on_plain_data_is_refused(tmp_path):
-    assert "is not gzip data" in refusal(written(tmp_path, "a.jsonl.gz", JSONL))
-
-
 def test_what_is_no_parquet_file_is_refused(tmp_path):
     pytest.importorskip("pyarrow")
     for content in (b"", JSONL, b"PAR1" + bytes(100) + b"PAR1"):
         assert "is not a Parquet file, or is damaged" in refusal(written(tmp_path, "a.parquet", content))
 
 
-def test_parquet_from_a_pipe_from_text_or_inside_of_gzip_is_refused(tmp_path, monkeypatch):
+def test_parquet_from_a_pipe_or_from_text_is_refused():
     reading, writing = os.pipe()
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
         assert "cannot be read as Parquet" in refusal(pipe, format="parquet")
     assert "cannot be read as Parquet" in refusal(io.StringIO(""), format="parquet")
-    assert "cannot be read as Parquet" in refusal(written(tmp_path, "a.parquet.gz", gzip.compress(b"PAR1")))
 
 
 def test_a_stream_that_cannot_be_read_is_refused():
@@ -478,9 +443,6 @@ def test_the_header_of_a_csv_file_shows_its_separator(tmp_path, separator):
 def test_commas_in_texts_part_nothing_where_the_header_has_semicolons(tmp_path):
     rows = read_rows(written(tmp_path, "a.csv", "text;label\nfirst, second;x\nthird;y\n"))
     assert [row.values["text"] for row in rows] == ["first, second", "third"]
-    message = refusal(written(tmp_path, "b.csv", "text;label\na;b;c\n"))
-    assert "line 2 of" in message
-    assert "has 3 fields, but the header has 2, parted by ';' as it has no comma" in message
 
 
 @pytest.mark.parametrize(
@@ -490,10 +452,3 @@ def test_commas_in_texts_part_nothing_where_the_header_has_semicolons(tmp_path):
 def test_a_header_that_shows_no_other_separator_is_parted_by_commas(tmp_path, header, names):
     (row,) = read_rows(written(tmp_path, "a.csv", header + "\n" + ",".join("x" for _ in names) + "\n"))
     assert list(row.values) == names
-
-
-def test_a_csv_file_in_another_encoding_is_refused_with_its_line(tmp_path):
-    message = refusal(written(tmp_path, "a.csv", "text;label\nma\u00df;x\n".encode("latin-1")))
-    assert "line 2 of" in message
-    assert "is not UTF-8" in message
-    assert "Save the file as UTF-8" in message
