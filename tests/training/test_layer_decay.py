@@ -11,43 +11,21 @@ from bothways.training.options import TrainingOptions
 from contract_cases import rows
 from tiny_models import write_checkpoint
 
+
 # At a decay of 0.5 and a rate of 1: the head has 1, the last of L layers 0.5 ** 2, the embedding 0.5 ** (L + 2).
+def table(layers, *like_the_embedding, **others):
+    rates = {f"layers.{layer}": 0.5 ** (layers + 1 - layer) for layer in range(layers)}
+    return dict.fromkeys(("embedding", *like_the_embedding), 0.5 ** (layers + 2)) | rates | others
+
+
 TABLES = {
-    "bert": {"embedding": 1 / 32, "layers.0": 1 / 16, "layers.1": 1 / 8, "layers.2": 1 / 4},
-    "electra": {"embedding": 1 / 32, "layers.0": 1 / 16, "layers.1": 1 / 8, "layers.2": 1 / 4},
-    "xlnet": {"embedding": 1 / 32, "layers.0": 1 / 16, "layers.1": 1 / 8, "layers.2": 1 / 4},
-    "camembert": {"embedding": 1 / 16, "layers.0": 1 / 8, "layers.1": 1 / 4},
-    "deberta": {
-        "embedding": 1 / 32,
-        "positions": 1 / 32,
-        "layers.0": 1 / 16,
-        "layers.1": 1 / 8,
-        "layers.2": 1 / 4,
-    },
-    "deberta-v2": {
-        "embedding": 1 / 32,
-        "positions": 1 / 32,
-        "convolution": 1 / 32,
-        "layers.0": 1 / 16,
-        "layers.1": 1 / 8,
-        "layers.2": 1 / 4,
-    },
-    "modernbert": {
-        "embedding": 1 / 64,
-        "final_norm": 1 / 2,
-        "layers.0": 1 / 32,
-        "layers.1": 1 / 16,
-        "layers.2": 1 / 8,
-        "layers.3": 1 / 4,
-    },
+    **{family: table(3) for family in ("bert", "electra", "xlnet")},
+    "camembert": table(2),
+    "deberta": table(3, "positions"),
+    "deberta-v2": table(3, "positions", "convolution"),
+    "modernbert": table(4, final_norm=1 / 2),
     # Four layers of two groups with two inner layers each: the first group is layers 1 and 2, the other 3 and 4.
-    "albert": {
-        "embedding": 1 / 64,
-        "layers.0": 1 / 16,
-        "layers.1": 1 / 16,
-        "layers.2": 1 / 4,
-        "layers.3": 1 / 4,
-    },
+    "albert": table(4) | {"layers.0": 1 / 16, "layers.1": 1 / 16, "layers.2": 1 / 4, "layers.3": 1 / 4},
 }
 
 
@@ -73,13 +51,13 @@ def steps_of(module, **changes):
 
 @pytest.mark.parametrize("family", TABLES)
 def test_every_parameter_moves_at_the_rate_of_its_layer(family, tmp_path):
-    table = {"head": 1.0, **{f"encoder.{part}": rate for part, rate in TABLES[family].items()}}
+    rates = {"head": 1.0, **{f"encoder.{part}": rate for part, rate in TABLES[family].items()}}
     found = set()
     for name, moved in steps_of(model_of(family, tmp_path)).items():
-        part = next(each for each in table if name.startswith(f"{each}."))
+        part = next(each for each in rates if name.startswith(f"{each}."))
         found.add(part)
-        torch.testing.assert_close(moved, torch.full_like(moved, table[part]), atol=1e-5, rtol=0, msg=name)
-    assert found == set(table)
+        torch.testing.assert_close(moved, torch.full_like(moved, rates[part]), atol=1e-5, rtol=0, msg=name)
+    assert found == set(rates)
 
 
 def test_without_a_decay_every_parameter_moves_alike(tmp_path):

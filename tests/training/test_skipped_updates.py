@@ -1,11 +1,9 @@
 """Updates that are not finite: left out and counted, up to a limit."""
 
-import json
-
 import pytest
 import torch
 from torch import nn
-from training_toys import Toy, mlp, settings
+from training_toys import Toy, at, events, mlp, settings
 
 from bothways.errors import InvalidInput, TrainingDiverged
 from bothways.training.loop import train
@@ -28,8 +26,7 @@ def test_updates_that_are_not_finite_leave_no_trace(optimizer, tmp_path):
     record = train(toy, settings(optimizer=optimizer, skipped_updates=2, log=log))
     assert (record.skipped, record.updates, len(record.losses)) == (2, 15, 13)
     assert all(torch.isfinite(each).all() for each in toy.module.parameters())
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
-    assert [line["update"] for line in lines if line["event"] == "skipped"] == [4, 9]
+    assert [line["update"] for line in events(log) if line["event"] == "skipped"] == [4, 9]
     assert record.to_dict()["skipped"] == 2
 
 
@@ -60,12 +57,11 @@ def test_one_more_than_the_limit_ends_the_run(tmp_path):
 def test_a_resumed_run_goes_on_counting(tmp_path):
     whole = train(Poisoned(module=mlp()), settings(skipped_updates=2))
 
-    def interrupt(call):
-        if call == 7:
-            raise KeyboardInterrupt
+    def interrupt():
+        raise KeyboardInterrupt
 
     options = {"skipped_updates": 2, "checkpoints": tmp_path / "c", "checkpoint_every_updates": 1}
-    first = Poisoned(module=mlp(), on_loss=interrupt)
+    first = Poisoned(module=mlp(), on_loss=at(7, interrupt))
     assert train(first, settings(**options)).interrupted
     second = Poisoned(module=mlp(), loss_calls=6)
     record = train(second, settings(**options, resume=True))
@@ -77,7 +73,5 @@ def test_a_resumed_run_goes_on_counting(tmp_path):
 
 def test_a_run_without_skipped_updates_has_none_and_the_same_losses():
     record = train(Toy(module=mlp()), settings(skipped_updates=5))
-    assert record.skipped == 0
-    assert record.to_dict()["skipped"] == 0
-    plain = train(Toy(module=mlp()), settings())
-    assert record.losses == plain.losses
+    assert record.skipped == record.to_dict()["skipped"] == 0
+    assert record.losses == train(Toy(module=mlp()), settings()).losses

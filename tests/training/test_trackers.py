@@ -45,25 +45,23 @@ def written(name, path=None):
 LOGGED = [({"train/loss": 0.5, "train/learning_rate": 0.1}, 2), ({"validation/accuracy": 0.9}, 2)]
 
 
-def test_mlflow_gets_settings_updates_and_epochs(stub):
-    calls, _ = stub("mlflow", "start_run", "log_params", "log_metrics", "end_run")
-    written("mlflow")
-    assert calls == [
-        ("start_run", (), {}),
-        ("log_params", (SETTINGS,), {}),
-        *(("log_metrics", (metrics,), {"step": step}) for metrics, step in LOGGED),
-        ("end_run", (), {}),
-    ]
-
-
-def test_trackio_gets_settings_updates_and_epochs(stub):
-    calls, _ = stub("trackio", "init", "log", "finish")
-    written("trackio")
-    assert calls == [
-        ("init", (), {"project": "bothways", "config": SETTINGS}),
-        *(("log", (metrics,), {"step": step}) for metrics, step in LOGGED),
-        ("finish", (), {}),
-    ]
+@pytest.mark.parametrize(
+    ("name", "functions", "begin", "logged", "end"),
+    [
+        (
+            "mlflow",
+            "start_run log_params log_metrics end_run",
+            [("start_run", (), {}), ("log_params", (SETTINGS,), {})],
+            "log_metrics",
+            "end_run",
+        ),
+        ("trackio", "init log finish", [("init", (), {"project": "bothways", "config": SETTINGS})], "log", "finish"),
+    ],
+)
+def test_a_tracker_gets_settings_updates_and_epochs(stub, name, functions, begin, logged, end):
+    calls, _ = stub(name, *functions.split())
+    written(name)
+    assert calls == [*begin, *((logged, (metrics,), {"step": step}) for metrics, step in LOGGED), (end, (), {})]
 
 
 def test_weights_and_biases_get_settings_updates_and_epochs(stub):

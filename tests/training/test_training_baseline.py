@@ -2,18 +2,28 @@
 
 import json
 import os
-import shutil
-import signal
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from test_training_loop import equal, weights_of
-from test_training_resume import CrashError, comparable, crash_at, out_of_range, rewritten
-from training_toys import Toy, Unvalidated, mlp, settings
+from test_training_resume import comparable, out_of_range, refuse_changed
+from training_toys import (
+    CrashError,
+    Toy,
+    Unvalidated,
+    at,
+    crash_at,
+    crashed,
+    equal,
+    events,
+    mlp,
+    settings,
+    sigint_at,
+    weights_of,
+)
 
-from bothways.errors import CorruptCheckpoint, TrainingDiverged
+from bothways.errors import TrainingDiverged
 from bothways.evaluation.report import Validation
 from bothways.training.loop import train
 from bothways.training.objective import Baseline
@@ -24,10 +34,6 @@ BASELINE = "toy before the training"
 
 def baseline_toy(margin=-1.0, **changes):
     return Toy(baseline=Baseline(BASELINE, margin), **changes)
-
-
-def sigint_at(call):
-    return lambda now: os.kill(os.getpid(), signal.SIGINT) if now == call else None
 
 
 @pytest.mark.parametrize(
@@ -106,12 +112,12 @@ def test_patience_counts_from_the_start():
 def test_the_log_and_the_record_have_the_start(tmp_path, capsys):
     toy = baseline_toy(scores=[0.6, 0.5, 0.4, 0.3])
     record = train(toy, settings(log=tmp_path / "log.jsonl", show_progress=True))
-    events = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
-    assert [event["event"] for event in events[:3]] == ["start", "epoch", "update"]
-    assert [event["epoch"] for event in events if event["event"] == "epoch"] == [0, 1, 2, 3]
+    lines = events(tmp_path / "log.jsonl")
+    assert [line["event"] for line in lines[:3]] == ["start", "epoch", "update"]
+    assert [line["epoch"] for line in lines if line["event"] == "epoch"] == [0, 1, 2, 3]
     first = {"event": "epoch", "epoch": 0, "update": 0, "score": 0.6, "standard_error": 0.0}
-    assert first.items() <= events[1].items()
-    assert (events[-1]["event"], events[-1]["kept_epoch"]) == ("finished", 0)
+    assert first.items() <= lines[1].items()
+    assert (lines[-1]["event"], lines[-1]["kept_epoch"]) == ("finished", 0)
     values = json.loads(json.dumps(record.to_dict(), allow_nan=False))
     assert (values["baseline"], values["kept_epoch"], values["epochs"]) == (BASELINE, 0, 3)
     assert [each["epoch"] for each in values["validations"]] == [0, 1, 2, 3]
@@ -128,7 +134,7 @@ def test_ctrl_c_in_the_first_epoch_leaves_the_start(tmp_path):
     assert (record.interrupted, record.kept_epoch, record.epochs, record.updates) == (True, 0, 0, 3)
     assert record.finished_no_epoch
     assert equal(weights_of(toy), start)
-    last = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[-1])
+    last = events(tmp_path / "log.jsonl")[-1]
     assert (last["event"], last["kept_epoch"]) == ("interrupted", 0)
 
 
@@ -157,7 +163,7 @@ def test_a_start_whose_score_is_not_finite_is_refused():
 @pytest.mark.parametrize("keep_diverged", [False, True])
 def test_a_run_that_diverges_says_that_it_kept_the_start(scores, kept, keep_diverged):
     toy = baseline_toy(scores=scores)
-    toy.on_loss = lambda call: toy.points.fill_(float("nan")) if call == 13 else None
+    toy.on_loss = at(13, lambda: toy.points.fill_(float("nan")))
     if keep_diverged:
         found = train(toy, settings(keep_diverged=True)).kept_epoch
     else:
@@ -186,9 +192,7 @@ def test_a_resumed_run_is_exact_and_does_not_validate_the_start_again(call, scor
     whole, dying, resumed = (baseline_toy(module=mlp(dropout=0.3), scores=scores) for _ in range(3))
     every = {"checkpoint_every_updates": 1}
     expected = train(whole, settings(**every, log=tmp_path / "whole.jsonl", checkpoints=tmp_path / "whole"))
-    dying.on_loss = crash_at(call)
-    with pytest.raises(CrashError):
-        train(dying, settings(**every, log=tmp_path / "log.jsonl", checkpoints=tmp_path / "run"))
+    crashed(dying, settings(**every, log=tmp_path / "log.jsonl", checkpoints=tmp_path / "run"), call)
     resumed.validations = done = 1 + (call - 1) // 5
     record = train(resumed, settings(**every, log=tmp_path / "log.jsonl", checkpoints=tmp_path / "run", resume=True))
     assert record.resumed_from == call - 1
@@ -248,10 +252,4 @@ def changed(**values):
     ],
 )
 def test_a_state_with_another_epoch_0_is_refused(tmp_path, stopped_at_7, change):
-    shutil.copytree(stopped_at_7, tmp_path / "run")
-    rewritten(next((tmp_path / "run").glob("checkpoint-*")), change)
-    toy = baseline_toy()
-    before = weights_of(toy)
-    with pytest.raises(CorruptCheckpoint, match="Remove the folder of the checkpoints and train again"):
-        train(toy, settings(checkpoints=tmp_path / "run", resume=True))
-    assert equal(weights_of(toy), before)
+    refuse_changed(baseline_toy(), tmp_path, stopped_at_7, change)

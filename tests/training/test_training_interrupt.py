@@ -1,6 +1,5 @@
 """Ctrl-C never loses the best weights."""
 
-import json
 import os
 import signal
 import subprocess
@@ -11,18 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_training_loop import equal, weights_of
-from training_toys import Toy, mlp, settings
+from training_toys import Toy, at, equal, events, mlp, settings, sigint_at, weights_of
 
 from bothways.training import loop
 from bothways.training.loop import train
 from bothways.training.parameters import copy_weights
 from bothways.training.state import CheckpointFolder
-
-
-def sigint_at(call, number=signal.SIGINT):
-    """Sends SIGINT in that call."""
-    return lambda now: os.kill(os.getpid(), number) if now == call else None
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -36,7 +29,7 @@ def test_the_first_signal_lets_the_update_finish_and_the_best_weights_are_restor
     assert record.updates == len(record.losses) == 12
     assert record.kept_epoch == 1
     assert equal(weights_of(toy), toy.seen[0])
-    last = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[-1])
+    last = events(tmp_path / "log.jsonl")[-1]
     assert (last["event"], last["update"], last["kept_epoch"]) == ("interrupted", 12, 1)
     assert signal.getsignal(number) is handler
 
@@ -84,13 +77,10 @@ def test_the_copy_of_the_weights_to_keep_takes_the_place_of_the_one_before():
 
 
 def test_a_keyboard_interrupt_out_of_the_objective_ends_the_run_with_the_best_weights():
-    toy = Toy(scores=[0.9, 0.1, 0.1])
+    def interrupt():
+        raise KeyboardInterrupt
 
-    def interrupt(call):
-        if call == 13:
-            raise KeyboardInterrupt
-
-    toy.on_loss = interrupt
+    toy = Toy(scores=[0.9, 0.1, 0.1], on_loss=at(13, interrupt))
     record = train(toy, settings())
     assert record.interrupted
     assert record.updates == len(record.losses) == 12
@@ -125,7 +115,7 @@ def test_sigint_after_the_last_update_is_not_lost(tmp_path, monkeypatch, where):
         record = train(toy, settings(log=tmp_path / "log.jsonl", checkpoints=tmp_path / "run"))
     assert pressing
     assert (record.interrupted, record.epochs, record.kept_epoch) == (True, 3, 3)
-    assert json.loads((tmp_path / "log.jsonl").read_text().splitlines()[-1])["event"] == "interrupted"
+    assert events(tmp_path / "log.jsonl")[-1]["event"] == "interrupted"
     resumed = Toy()
     record = train(resumed, settings(checkpoints=tmp_path / "run", resume=True))
     assert (record.interrupted, record.resumed_from) == (False, 15)
@@ -183,4 +173,4 @@ def test_a_signal_to_another_process_ends_it_in_good_order(tmp_path, number):
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "interrupted=True restored=True" in output
-    assert json.loads(log.read_text().splitlines()[-1])["event"] == "interrupted"
+    assert events(log)[-1]["event"] == "interrupted"

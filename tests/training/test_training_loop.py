@@ -9,20 +9,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
-from training_toys import Toy, Unvalidated, mlp, settings
+from training_toys import Toy, Unvalidated, at, equal, events, mlp, settings, weights_of
 
 from bothways.errors import InvalidInput, OutOfMemory, TrainingDiverged
 from bothways.training.loop import train
 from bothways.training.options import CosineDecay
 from bothways.training.record import EpochValidation, kept_of
-
-
-def weights_of(toy):
-    return {name: value.clone() for name, value in toy.module.state_dict().items()}
-
-
-def equal(one, other):
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 def test_overfits_random_labels():
@@ -99,22 +91,20 @@ def test_equals_a_loop_written_by_hand_with_torch_and_transformers():
         torch.testing.assert_close(toy.module.state_dict()[name], value, atol=1e-6, rtol=0)
 
 
-def test_the_weights_of_the_highest_score_are_restored_and_the_latest_of_equals_wins():
-    toy = Toy(scores=[0.1, 0.6, 0.6, 0.2])
-    record = train(toy, settings(epochs=4))
-    assert record.kept_epoch == 3
-    assert not record.stopped_early
-    assert equal(weights_of(toy), toy.seen[2])
-    assert not equal(toy.seen[2], toy.seen[3])
-
-
-@pytest.mark.parametrize(("standard_error", "kept"), [(0.0, 2), (0.04, 2), (0.06, 3), (0.15, 4), (0.5, 5)])
-def test_the_latest_epoch_within_a_standard_error_of_the_highest_score_is_kept(standard_error, kept):
-    toy = Toy(scores=[0.1, 0.6, 0.55, 0.5, 0.3], standard_error=standard_error)
+@pytest.mark.parametrize(
+    ("scores", "standard_error", "kept"),
+    [
+        ((0.1, 0.6, 0.6, 0.2, 0.2), 0.0, 3),  # of equals the latest
+        *(((0.1, 0.6, 0.55, 0.5, 0.3), *each) for each in [(0.0, 2), (0.04, 2), (0.06, 3), (0.15, 4), (0.5, 5)]),
+    ],
+)
+def test_the_latest_epoch_within_a_standard_error_of_the_highest_score_is_kept(scores, standard_error, kept):
+    toy = Toy(scores=scores, standard_error=standard_error)
     record = train(toy, settings(epochs=5))
-    assert record.kept_epoch == kept
+    assert (record.kept_epoch, record.stopped_early) == (kept, False)
     assert {each.standard_error for each in record.validations} == {standard_error}
     assert equal(weights_of(toy), toy.seen[kept - 1])
+    assert not equal(toy.seen[kept - 1], toy.seen[kept - 2])
 
 
 def test_patience_goes_by_the_highest_score_and_not_by_what_is_kept():
@@ -150,58 +140,37 @@ def test_without_validation_the_last_weights_stay():
     assert equal(weights_of(toy), reference.seen[2])
 
 
-def test_a_loss_that_is_not_finite_stops_with_the_update_named_and_the_best_weights():
-    toy = Toy(scores=[0.5, 0.9, 0.9])
-
-    def poison(call):
-        if call == 13:
-            with torch.no_grad():
-                toy.points.fill_(float("nan"))
-
-    toy.on_loss = poison
-    with pytest.raises(TrainingDiverged, match=r"loss of update 13 is nan.*Lower the learning rate"):
-        train(toy, settings())
-    assert equal(weights_of(toy), toy.seen[1])
-
-
-def test_without_validation_a_run_that_diverges_falls_back_to_its_latest_epoch():
-    toy, reference = Unvalidated(), Toy(scores=[1.0, 2.0, 3.0])
-    toy.on_loss = lambda call: toy.points.fill_(float("nan")) if call == 13 else None
-    with pytest.raises(TrainingDiverged, match="update 13 ") as caught:
+@pytest.mark.parametrize(("kind", "kept"), [(Toy, 1), (Unvalidated, 2)])
+def test_a_loss_that_is_not_finite_stops_with_the_update_named_and_the_best_or_latest_weights(kind, kept):
+    toy, reference = kind(scores=[0.9, 0.5, 0.5]), Toy(scores=[1.0, 2.0, 3.0])
+    toy.on_loss = at(13, lambda: toy.points.fill_(float("nan")))
+    with pytest.raises(TrainingDiverged, match=r"loss of update 13 is nan.*Lower the learning rate") as caught:
         train(toy, settings())
     train(reference, settings())
-    assert caught.value.kept_epoch == 2
-    assert equal(weights_of(toy), reference.seen[1])
+    assert caught.value.kept_epoch == kept
+    assert equal(weights_of(toy), reference.seen[kept - 1])
 
 
 @pytest.mark.parametrize(("kind", "kept"), [(Toy, 1), (Unvalidated, None)])
 def test_a_divergence_may_end_a_run_that_kept_an_epoch(kind, kept, tmp_path):
     toy, reference = kind(scores=[0.9, 0.5, 0.5]), Toy(scores=[1.0, 2.0, 3.0])
-    toy.on_loss = lambda call: toy.points.fill_(float("nan")) if call == 13 else None
+    toy.on_loss = at(13, lambda: toy.points.fill_(float("nan")))
     record = train(toy, settings(keep_diverged=True, log=tmp_path / "log.jsonl"))
     train(reference, settings())
     assert "the loss of update 13 is nan" in record.diverged
     assert (record.interrupted, record.finished_no_epoch, record.epochs) == (False, False, 2)
     assert record.kept_epoch == kept
     assert equal(weights_of(toy), reference.seen[(kept or 2) - 1])
-    assert json.loads((tmp_path / "log.jsonl").read_text().splitlines()[-1])["event"] == "diverged"
+    assert events(tmp_path / "log.jsonl")[-1]["event"] == "diverged"
 
 
-def test_a_divergence_in_the_first_epoch_is_an_error_in_any_case():
+@pytest.mark.parametrize(("bad", "call", "options"), [("nan", 3, {"keep_diverged": True}), ("inf", 1, {})])
+def test_a_divergence_in_the_first_epoch_is_an_error_and_falls_back_to_the_start(bad, call, options):
     toy = Toy()
-    toy.on_loss = lambda call: toy.points.fill_(float("nan")) if call == 3 else None
+    toy.on_loss = at(call, lambda: toy.points.fill_(float(bad)))
     before = weights_of(toy)
-    with pytest.raises(TrainingDiverged, match="update 3 "):
-        train(toy, settings(keep_diverged=True))
-    assert equal(weights_of(toy), before)
-
-
-def test_a_run_that_diverges_before_any_validation_falls_back_to_the_start():
-    toy = Toy()
-    toy.points.fill_(float("inf"))
-    before = weights_of(toy)
-    with pytest.raises(TrainingDiverged, match="update 1 "):
-        train(toy, settings())
+    with pytest.raises(TrainingDiverged, match=f"update {call} "):
+        train(toy, settings(**options))
     assert equal(weights_of(toy), before)
 
 
@@ -215,15 +184,15 @@ def test_a_score_that_is_not_finite_is_refused():
 def test_the_log_is_json_lines_that_agree_with_the_record(tmp_path):
     path = tmp_path / "made" / "log.jsonl"
     record = train(Toy(splits=(5, 3)), settings(log=path))
-    events = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [event["event"] for event in events[:1] + events[-1:]] == ["start", "finished"]
-    updates = [event for event in events if event["event"] == "update"]
+    lines = events(path)
+    assert [event["event"] for event in lines[:1] + lines[-1:]] == ["start", "finished"]
+    updates = [event for event in lines if event["event"] == "update"]
     # every second update, and the last of an epoch
     assert [event["update"] for event in updates] == [2, 4, 5, 6, 8, 10, 12, 14, 15]
     assert sum(event["tokens"] for event in updates) == record.tokens == 15 * 80
     assert updates[0]["loss"] == pytest.approx(sum(record.losses[:2]) / 2)
     assert all(event["tokens_per_second"] > 0 and event["gradient_norm"] > 0 for event in updates)
-    assert [event["score"] for event in events if event["event"] == "epoch"] == [v.score for v in record.validations]
+    assert [event["score"] for event in lines if event["event"] == "epoch"] == [v.score for v in record.validations]
 
 
 def test_the_log_has_the_scheduled_rates_and_the_norm_before_clipping(tmp_path):
@@ -232,9 +201,9 @@ def test_the_log_has_the_scheduled_rates_and_the_norm_before_clipping(tmp_path):
     train(Toy(), settings(epochs=1, log_every_updates=1, max_gradient_norm=1e-3, log=clipped))
     rates, norms = [], []
     for path in (free, clipped):
-        events = [json.loads(line) for line in path.read_text().splitlines()]
-        rates.append([event["learning_rate"] for event in events if event["event"] == "update"])
-        norms.append([event["gradient_norm"] for event in events if event["event"] == "update"])
+        lines = events(path)
+        rates.append([event["learning_rate"] for event in lines if event["event"] == "update"])
+        norms.append([event["gradient_norm"] for event in lines if event["event"] == "update"])
     assert rates[0] == rates[1] == pytest.approx([0.0, 0.01, 0.0075, 0.005, 0.0025])
     assert norms[0][0] == pytest.approx(norms[1][0])
     assert min(norms[1]) > 1e-3
@@ -300,37 +269,24 @@ def test_the_bar_shows_loss_and_speed_and_a_pipe_gets_nothing(capsys):
     assert "5/5" in shown
 
 
-def test_a_batch_that_does_not_fit_says_what_to_reduce():
-    class Big(Toy):
-        def loss(self, payload):  # noqa: ARG002  (the protocol's name)
-            raise torch.OutOfMemoryError("CUDA out of memory")
+ON_CPU = "[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate memory: you tried ..."
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError(ON_CPU)])
+def test_a_batch_that_does_not_fit_says_what_to_reduce(error):
+    def fail(_):
+        raise error
 
     with pytest.raises(OutOfMemory, match=r"does not fit into the memory of cpu\. Set its token budget lower"):
-        train(Big(), settings())
-
-
-def test_a_batch_that_does_not_fit_on_the_cpu_says_so_too_and_other_errors_are_left_alone():
-    class Failing(Toy):
-        message = "[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate memory: you tried ..."
-
-        def loss(self, payload):  # noqa: ARG002  (the protocol's name)
-            raise RuntimeError(self.message)
-
-    with pytest.raises(OutOfMemory, match=r"does not fit into the memory of cpu\. Set its token budget lower"):
-        train(Failing(), settings())
-    other = Failing()
-    other.message = "mat1 and mat2 shapes cannot be multiplied"
-    with pytest.raises(RuntimeError, match="mat1 and mat2"):
-        train(other, settings())
+        train(Toy(on_loss=fail), settings())
 
 
 @pytest.mark.parametrize("error", [RuntimeError, MemoryError])
 def test_a_run_that_fails_in_its_first_epoch_has_the_weights_that_it_began_with(error):
-    def fail(call):
-        if call == 4:
-            raise error("no more")
+    def fail():
+        raise error("no more")
 
-    toy = Toy(on_loss=fail)
+    toy = Toy(on_loss=at(4, fail))
     before = weights_of(toy)
     with pytest.raises(error, match="no more"):
         train(toy, settings())

@@ -13,9 +13,20 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from test_training_loop import equal, weights_of
 from torch import nn
-from training_toys import WIDTH, Toy, Unvalidated, mlp, run_settings, settings
+from training_toys import (
+    WIDTH,
+    Toy,
+    Unvalidated,
+    crashed,
+    equal,
+    events,
+    mlp,
+    run_settings,
+    settings,
+    sigint_at,
+    weights_of,
+)
 
 from bothways.checkpoints.files import sha256_of
 from bothways.errors import (
@@ -42,23 +53,10 @@ KILL_POINTS = {
 }
 
 
-class CrashError(Exception):
-    pass
-
-
-def crash_at(call):
-    def crash(now):
-        if now == call:
-            raise CrashError
-
-    return crash
-
-
 def comparable(path):
     """The events of a log without what is measured by the clock."""
     clock = {"seconds", "tokens_per_second"}
-    events = [json.loads(line) for line in path.read_text().splitlines()]
-    return [{k: v for k, v in event.items() if k not in clock} for event in events if event["event"] != "resumed"]
+    return [{k: v for k, v in each.items() if k not in clock} for each in events(path) if each["event"] != "resumed"]
 
 
 @pytest.fixture(scope="module")
@@ -73,11 +71,14 @@ def uninterrupted(tmp_path_factory):
 def stopped_at_12(tmp_path_factory):
     """The checkpoint of a run that was interrupted after its twelfth update of 15."""
     folder = tmp_path_factory.mktemp("stopped")
-    train(
-        Toy(on_loss=lambda call: os.kill(os.getpid(), signal.SIGINT) if call == 12 else None),
-        settings(checkpoints=folder),
-    )
+    train(Toy(on_loss=sigint_at(12)), settings(checkpoints=folder))
     return folder
+
+
+def stored_state(folder, stopped):
+    """A copy of a run's folder, and its checkpoint."""
+    shutil.copytree(stopped, folder / "run")
+    return folder / "run", next((folder / "run").glob("checkpoint-*"))
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +93,7 @@ def killed(tmp_path_factory):
 
 @pytest.mark.parametrize("point", KILL_POINTS)
 def test_killed_by_sigkill_and_resumed_it_gives_the_same_bits(point, killed, uninterrupted):
-    record, weights, events = uninterrupted
+    record, weights, lines = uninterrupted
     checkpoints = killed[point] / "checkpoints"
     toy = Toy(mlp(dropout=0.3))
     resumed = train(toy, run_settings(log=killed[point] / "log.jsonl", checkpoints=checkpoints, resume=True))
@@ -101,7 +102,7 @@ def test_killed_by_sigkill_and_resumed_it_gives_the_same_bits(point, killed, uni
     assert resumed.validations == record.validations
     assert (resumed.updates, resumed.tokens, resumed.kept_epoch) == (record.updates, record.tokens, record.kept_epoch)
     assert equal(weights_of(toy), weights)
-    assert comparable(killed[point] / "log.jsonl") == events
+    assert comparable(killed[point] / "log.jsonl") == lines
     assert len(list(checkpoints.iterdir())) == 1  # no leftovers of the killed process either
 
 
@@ -111,9 +112,7 @@ def test_resumes_exactly_from_every_update(call, tmp_path, monkeypatch):
     whole, dying, resumed = (Toy(mlp(dropout=0.3), splits=(5, 3), scores=[0.3, 0.2, 0.1]) for _ in range(3))
     every = settings(checkpoint_every_updates=1, schedule=CosineDecay())
     expected = train(whole, every)
-    dying.on_loss = crash_at(2 * call)
-    with pytest.raises(CrashError):
-        train(dying, replace(every, checkpoints=tmp_path))
+    crashed(dying, replace(every, checkpoints=tmp_path), 2 * call)
     resumed.validations = (call - 1) // 5
     record = train(resumed, replace(every, checkpoints=tmp_path, resume=True))
     assert record.resumed_from == call - 1
@@ -125,9 +124,7 @@ def test_resumes_exactly_from_every_update(call, tmp_path, monkeypatch):
 def test_resuming_twice_and_resuming_a_finished_run_change_nothing(tmp_path, uninterrupted):
     record, weights, _ = uninterrupted
     for call in (8, 6):
-        dying = Toy(mlp(dropout=0.3), on_loss=crash_at(call))
-        with pytest.raises(CrashError):
-            train(dying, run_settings(checkpoints=tmp_path, resume=True))
+        crashed(Toy(mlp(dropout=0.3)), run_settings(checkpoints=tmp_path, resume=True), call)
     for resumed_from in (10, 15):
         toy = Toy(mlp(dropout=0.3))
         again = train(toy, run_settings(checkpoints=tmp_path, resume=True))
@@ -148,16 +145,6 @@ def test_a_run_that_stopped_early_is_not_taken_up_again(tmp_path):
     assert equal(weights_of(again), toy.seen[0])
 
 
-def test_a_run_without_validation_resumes_exactly(tmp_path):
-    whole, dying, resumed = (Unvalidated(mlp(dropout=0.3)) for _ in range(3))
-    expected = train(whole, settings())
-    dying.on_loss = crash_at(12)
-    with pytest.raises(CrashError):
-        train(dying, settings(checkpoints=tmp_path))
-    assert train(resumed, settings(checkpoints=tmp_path, resume=True)).losses == expected.losses
-    assert equal(weights_of(resumed), weights_of(whole))
-
-
 def test_resuming_under_other_settings_names_each_difference(tmp_path):
     train(Toy(), settings(checkpoints=tmp_path))
     other = settings(learning_rate=0.02, schedule=LinearDecay(floor=0.1))
@@ -168,8 +155,8 @@ def test_resuming_under_other_settings_names_each_difference(tmp_path):
     assert "epochs" not in str(caught.value)
 
 
-def test_resuming_with_another_number_of_threads_is_refused(tmp_path):
-    number = torch.get_num_threads()
+def test_resuming_with_other_arithmetic_is_refused(tmp_path, monkeypatch):
+    number, ours = torch.get_num_threads(), matrix_product()
     train(Toy(), settings(checkpoints=tmp_path))
     try:
         torch.set_num_threads(number + 1)
@@ -177,11 +164,7 @@ def test_resuming_with_another_number_of_threads_is_refused(tmp_path):
             train(Toy(), settings(checkpoints=tmp_path, resume=True))
     finally:
         torch.set_num_threads(number)
-
-
-def test_resuming_with_another_matrix_product_is_refused(tmp_path, monkeypatch):
-    train(Toy(), settings(checkpoints=tmp_path))
-    ours, other = matrix_product(), TORCH if matrix_product() == ONEDNN else ONEDNN
+    other = TORCH if ours == ONEDNN else ONEDNN
     monkeypatch.setattr(loop, "matrix_product", lambda: other)
     with pytest.raises(InvalidInput, match=f"matrix_product was '{ours.library}' and is now '{other.library}'"):
         train(Toy(), settings(checkpoints=tmp_path, resume=True))
@@ -197,8 +180,10 @@ def test_resuming_on_other_data_or_another_model_is_refused(tmp_path):
         train(Toy(nn.Linear(6, 4)), settings(checkpoints=tmp_path, resume=True))
 
 
-def test_resuming_from_another_origin_is_refused(tmp_path):
+def test_another_origin_is_refused_and_an_earlier_run_is_not_overwritten(tmp_path):
     train(Toy(), settings(epochs=1, checkpoints=tmp_path), origin={"model": "one"})
+    with pytest.raises(OutputExists, match="checkpoints of an earlier run"):
+        train(Toy(), settings(epochs=1, checkpoints=tmp_path))
     with pytest.raises(InvalidInput, match=r"identity\.model was 'one' and is now 'two'"):
         train(Toy(), settings(epochs=1, checkpoints=tmp_path, resume=True), origin={"model": "two"})
     assert train(Toy(), settings(epochs=1, checkpoints=tmp_path, resume=True), origin={"model": "one"}).epochs == 1
@@ -209,19 +194,13 @@ def test_a_resumed_run_that_diverges_falls_back_to_what_was_kept_before_the_chec
     reference, stopped, resumed = Toy(scores=[1.0, 2.0, 3.0]), Unvalidated(), Unvalidated()
     start = weights_of(resumed)
     train(reference, settings())
-    stopped.on_loss = lambda call: os.kill(os.getpid(), signal.SIGINT) if call == update else None
+    stopped.on_loss = sigint_at(update)
     assert train(stopped, settings(checkpoints=tmp_path)).interrupted
     resumed.points.fill_(float("nan"))
     with pytest.raises(TrainingDiverged) as caught:
         train(resumed, settings(checkpoints=tmp_path, resume=True))
     assert caught.value.kept_epoch == kept
     assert equal(weights_of(resumed), start if kept is None else reference.seen[kept - 1])
-
-
-def test_an_earlier_run_is_not_overwritten_unasked(tmp_path):
-    train(Toy(), settings(epochs=1, checkpoints=tmp_path))
-    with pytest.raises(OutputExists, match="checkpoints of an earlier run"):
-        train(Toy(), settings(epochs=1, checkpoints=tmp_path))
 
 
 def test_a_full_disk_leaves_the_checkpoint_before_and_the_best_weights(tmp_path, monkeypatch, uninterrupted):
@@ -275,6 +254,16 @@ def rewritten(folder, change):
     sums.write_text(json.dumps({**json.loads(sums.read_text()), "state.json": sha256_of(path)}))
 
 
+def refuse_changed(toy, folder, stopped, change):
+    """Resume a toy from a changed copy of a stopped run, which is refused and leaves the weights."""
+    run, checkpoint = stored_state(folder, stopped)
+    rewritten(checkpoint, change)
+    before = weights_of(toy)
+    with pytest.raises(CorruptCheckpoint, match="Remove the folder of the checkpoints and train again"):
+        train(toy, settings(checkpoints=run, resume=True))
+    assert equal(weights_of(toy), before)
+
+
 def out_of_range(name, value, inside="state"):
     return pytest.param(lambda values: values[inside].update({name: value}), id=f"{name}={value!r:.20}")
 
@@ -307,19 +296,12 @@ def out_of_range(name, value, inside="state"):
     ],
 )
 def test_a_state_that_no_run_comes_to_is_refused(tmp_path, stopped_at_12, change):
-    shutil.copytree(stopped_at_12, tmp_path / "run")
-    rewritten(next((tmp_path / "run").glob("checkpoint-*")), change)
-    toy = Toy()
-    before = weights_of(toy)
-    with pytest.raises(CorruptCheckpoint, match="Remove the folder of the checkpoints and train again"):
-        train(toy, settings(checkpoints=tmp_path / "run", resume=True))
-    assert equal(weights_of(toy), before)
+    refuse_changed(Toy(), tmp_path, stopped_at_12, change)
 
 
 @pytest.mark.parametrize("step", [-1.0, 13.0, 2.5, float("nan")])
 def test_a_step_of_the_optimizer_that_no_run_comes_to_is_refused(tmp_path, stopped_at_12, step):
-    shutil.copytree(stopped_at_12, tmp_path / "run")
-    folder = next((tmp_path / "run").glob("checkpoint-*"))
+    run, folder = stored_state(tmp_path, stopped_at_12)
     state = load_file(folder / "optimizer.safetensors")
     for change in ({"step/0.bias": torch.tensor(step)}, {"exp_avg/0.bias": None}):
         kept = {name: value for name, value in {**state, **change}.items() if value is not None}
@@ -328,41 +310,39 @@ def test_a_step_of_the_optimizer_that_no_run_comes_to_is_refused(tmp_path, stopp
         sums["optimizer.safetensors"] = sha256_of(folder / "optimizer.safetensors")
         (folder / "checksums.json").write_text(json.dumps(sums))
         with pytest.raises(CorruptCheckpoint, match="the optimizer state of a parameter"):
-            train(Toy(), settings(checkpoints=tmp_path / "run", resume=True))
+            train(Toy(), settings(checkpoints=run, resume=True))
 
 
 def test_a_checkpoint_without_checksums_is_refused(tmp_path, stopped_at_12):
-    shutil.copytree(stopped_at_12, tmp_path / "run")
-    next((tmp_path / "run").glob("checkpoint-*/checksums.json")).unlink()
+    run, folder = stored_state(tmp_path, stopped_at_12)
+    (folder / "checksums.json").unlink()
     with pytest.raises(CorruptCheckpoint, match=r"checksums\.json"):
-        train(Toy(), settings(checkpoints=tmp_path / "run", resume=True))
+        train(Toy(), settings(checkpoints=run, resume=True))
 
 
-def test_tied_weights_and_buffers_are_kept(tmp_path):
-    def tied():
-        with torch.random.fork_rng():
-            torch.manual_seed(1)
-            module = nn.Sequential(
-                nn.Linear(6, 6), nn.Dropout(0.2), nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Linear(6, 3)
-            )
-        module[2].weight = module[0].weight
-        return module
+def tied():
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        module = nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.2), nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Linear(6, 3))
+    module[2].weight = module[0].weight
+    return module
 
-    whole, dying, resumed = (Toy(tied()) for _ in range(3))
+
+@pytest.mark.parametrize("make", [lambda: Unvalidated(mlp(dropout=0.3)), lambda: Toy(tied())], ids=["alone", "tied"])
+def test_a_run_without_validation_or_with_tied_weights_and_buffers_resumes_exactly(make, tmp_path):
+    whole, dying, resumed = (make() for _ in range(3))
     expected = train(whole, settings())
-    dying.on_loss = crash_at(12)
-    with pytest.raises(CrashError):
-        train(dying, settings(checkpoints=tmp_path))
+    crashed(dying, settings(checkpoints=tmp_path), 12)
     assert train(resumed, settings(checkpoints=tmp_path, resume=True)).losses == expected.losses
     assert equal(weights_of(resumed), weights_of(whole))
-    assert resumed.module[2].weight is resumed.module[0].weight
+    names = [[name for name, _ in each.module.named_parameters()] for each in (resumed, whole)]  # a tied one once
+    assert names[0] == names[1]
 
 
 def test_only_json_and_safetensors_are_written(tmp_path):
     train(Toy(), settings(epochs=2, checkpoints=tmp_path))
     (folder,) = tmp_path.iterdir()
-    names = {path.name for path in folder.iterdir()}
-    assert names == FILES
+    assert {path.name for path in folder.iterdir()} == FILES
 
 
 def test_a_run_of_so_many_updates_ends_within_an_epoch_and_resumes_exactly(tmp_path):
@@ -374,8 +354,7 @@ def test_a_run_of_so_many_updates_ends_within_an_epoch_and_resumes_exactly(tmp_p
     for call in (3, 12):
         folder = tmp_path / str(call)
         kept = replace(options, checkpoints=folder, checkpoint_every_updates=1)
-        with pytest.raises(CrashError):
-            train(Toy(mlp(dropout=0.3), on_loss=crash_at(call)), kept)
+        crashed(Toy(mlp(dropout=0.3)), kept, call)
         again = Toy(mlp(dropout=0.3))
         resumed = train(again, replace(kept, resume=True))
         assert resumed.losses == record.losses

@@ -4,12 +4,14 @@
 process for each point, which gets SIGKILL there. Checkpoints and log.jsonl go to FOLDER or FOLDER/POINT.
 """
 
+import json
 import os
 import shutil
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -104,6 +106,47 @@ def run_settings(**changes: object) -> TrainingOptions:
     return settings(checkpoint_every_updates=3, **changes)
 
 
+def weights_of(toy: Toy) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in toy.module.state_dict().items()}
+
+
+def equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def events(path: Path) -> list[dict[str, object]]:
+    """The lines of a log."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+class CrashError(Exception):
+    pass
+
+
+def at(call: int, act: Callable[[], object]) -> Callable[[int], None]:
+    """Act in one call of the loss or of the validation."""
+    return lambda now: act() if now == call else None
+
+
+def crash_at(call: int) -> Callable[[int], None]:
+    def crash() -> None:
+        raise CrashError
+
+    return at(call, crash)
+
+
+def sigint_at(call: int, number: int = signal.SIGINT) -> Callable[[int], None]:
+    return at(call, lambda: os.kill(os.getpid(), number))
+
+
+def crashed(toy: Toy, chosen: TrainingOptions, call: int) -> None:
+    """Train until a call of the loss fails."""
+    toy.on_loss = crash_at(call)
+    with suppress(CrashError):
+        train(toy, chosen)
+        raise AssertionError("expected a crash")
+
+
 def kill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -111,11 +154,11 @@ def kill() -> None:
 def arm(kill_at: str, toy: Toy) -> None:
     """Arrange for SIGKILL at one point of the run."""
     if kill_at == "before the first checkpoint":
-        toy.on_loss = lambda call: kill() if call == 2 else None
+        toy.on_loss = at(2, kill)
     elif kill_at == "in an update":
-        toy.on_loss = lambda call: kill() if call == 9 else None
+        toy.on_loss = at(9, kill)
     elif kill_at == "in validation":
-        toy.on_validate = lambda call: kill() if call == 2 else None
+        toy.on_validate = at(2, kill)
     elif kill_at == "in the middle of a checkpoint":
         write, calls = state_module.write_tensors, [0]
 

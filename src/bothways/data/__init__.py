@@ -70,7 +70,10 @@ __all__ = [
 ]
 
 _MODULES = {
-    "columns": "Inputs Joined Paired Row class_label given_words label_set number text_at value_at words_at".split(),
+    "columns": [
+        *("Inputs", "Joined", "Paired", "Row", "class_label", "given_words", "label_set", "number", "text_at"),
+        *("value_at", "words_at"),
+    ],
     "corpus": ["Document", "corpus_files", "read_documents"],
     "formats": ["FORMATS", "Format"],
     "judgments": ["Judgments", "read_judgments"],
