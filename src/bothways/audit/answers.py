@@ -3,7 +3,6 @@
 Shapes: N texts, C labels.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,8 +22,6 @@ Numbers = NDArray[np.float64]
 
 # Texts in one call of the model; the time limit is checked between calls.
 _CHUNK = 64
-# Quantile of the normal distribution for a 95 % interval.
-_Z = 1.959963984540054
 # Characters of a text that a report shows.
 _SHOWN_CHARACTERS = 300
 
@@ -60,49 +57,28 @@ def answers(context: Context, classifier: "TextClassifier", texts: Sequence[str]
     return ClassifierAnswers(tuple(scores), np.asarray(probabilities_NC, dtype=np.float64))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AnswerChanges:
-    """The answers that an edit of the texts changes."""
+def changed_share(changed_N: NDArray[np.bool_]) -> Estimate:
+    """Return the share of changed answers, with its 95 % interval."""
+    return share(int(changed_N.sum()), len(changed_N))
 
-    changed_N: NDArray[np.bool_]  # True for each edited text with another answer than the original
 
-    @property
-    def n(self) -> int:
-        """Number of edited texts."""
-        return len(self.changed_N)
-
-    @property
-    def rate(self) -> Estimate:
-        """Share of changed answers, with Wilson's interval."""
-        return share(int(self.changed_N.sum()), self.n)
-
-    @property
-    def places(self) -> list[int]:
-        """Indices of the changed answers."""
-        changed: list[int] = np.flatnonzero(self.changed_N).tolist()
-        return changed
-
-    def where(self, chosen_N: NDArray[np.bool_]) -> "AnswerChanges":
-        """Return the changes of some of the edited texts."""
-        return AnswerChanges(self.changed_N[chosen_N])
-
-    def rate_over(self, originals_N: NDArray[np.int64]) -> Estimate:
-        """Return the mean rate of the originals with a bootstrap interval, as edits of one text are dependent."""
-        _, groups_N = np.unique(originals_N, return_inverse=True)
-        rates_M = np.bincount(groups_N, self.changed_N) / np.bincount(groups_N)
-        m = len(rates_M)
-        (rate,) = bootstrap_estimates(lambda counts_RM: (counts_RM @ rates_M / m)[:, None], rows=m, of_rows=m)
-        return rate
+def mean_changed_share(changed_N: NDArray[np.bool_], originals_N: NDArray[np.int64]) -> Estimate:
+    """Return the mean share over the originals with a bootstrap interval, since edits of one text are dependent."""
+    _, groups_N = np.unique(originals_N, return_inverse=True)
+    rates_M = np.bincount(groups_N, changed_N) / np.bincount(groups_N)
+    m = len(rates_M)
+    (rate,) = bootstrap_estimates(lambda counts_RM: (counts_RM @ rates_M / m)[:, None], rows=m, of_rows=m)
+    return rate
 
 
 def share(count: int, of: int) -> Estimate:
     """Return a share with its 95 % interval (Wilson 1927); from 0 to 1 if there is nothing to count."""
+    from scipy.stats import binomtest
+
     if not of:
         return Estimate(0.0, 0.0, 1.0)
-    middle = (count + _Z**2 / 2) / (of + _Z**2)
-    half = _Z / (of + _Z**2) * math.sqrt(count * (of - count) / of + _Z**2 / 4)
-    low, high = max(0.0, middle - half), min(1.0, middle + half)
-    return Estimate(count / of, low if count else 0.0, high if count < of else 1.0)
+    interval = binomtest(count, of).proportion_ci(method="wilson")
+    return Estimate(count / of, float(interval.low), float(interval.high))
 
 
 def shown(text: str) -> str:

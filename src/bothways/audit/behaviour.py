@@ -12,11 +12,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from bothways.audit.answers import AnswerChanges, ClassifierAnswers, answers, drawn_texts, share, shown
+from bothways.audit.answers import ClassifierAnswers, answers, changed_share, drawn_texts, share, shown
 from bothways.audit.context import Context, Need
 from bothways.audit.edits import DIRECTIONS, EDITS, NEUTRAL_EDIT, Direction, Edit
 from bothways.audit.finding import Evidence, Finding, Rule, Rules, Severity
 from bothways.audit.texts import GENERAL
+from bothways.evaluation.intervals import Estimate
 
 _MAX_TEXTS = 100
 _EXAMPLES = 5
@@ -82,14 +83,14 @@ class _Originals:
     answered: ClassifierAnswers
     rng: np.random.Generator
 
-    def edited(self, edit: Edit) -> tuple[AnswerChanges, dict[str, object]]:
-        """Return the answers that an edit changes, and details for the report."""
+    def edited(self, edit: Edit) -> tuple[int, Estimate, dict[str, object]]:
+        """Return the number of edited texts, the share of answers that change, and details for the report."""
         pairs = [(number, edit.apply(text, self.rng)) for number, text in enumerate(self.texts)]
         numbers = [number for number, text in pairs if text is not None]
         edited = [text for _, text in pairs if text is not None]
         classifier = self.context.classifier
         after, before_N = answers(self.context, classifier, edited), self.answered.labels_N[numbers]
-        changes = AnswerChanges(before_N != after.labels_N)
+        changed_N = before_N != after.labels_N
         moved_N = after.probabilities_NC[np.arange(len(numbers)), before_N] - self.answered.confidence_N[numbers]
         flipped = [
             {
@@ -98,11 +99,10 @@ class _Originals:
                 "from": classifier.labels[before_N[place]],
                 "to": classifier.labels[after.labels_N[place]],
             }
-            for place in changes.places[:_EXAMPLES]
+            for place in np.flatnonzero(changed_N)[:_EXAMPLES]
         ]
         mean = float(moved_N.mean()) if numbers else None
-        rate = changes.rate
-        return changes, {"low": rate.low, "high": rate.high, "mean_change": mean, "flipped": flipped}
+        return len(numbers), changed_share(changed_N), {"mean_change": mean, "flipped": flipped}
 
 
 class BehaviorConsistencyValidator:
@@ -116,9 +116,9 @@ class BehaviorConsistencyValidator:
         rng = context.rng(self.name)
         texts = GENERAL if context.rows is None else drawn_texts(context, _MAX_TEXTS, rng)
         originals = _Originals(context, texts, answers(context, context.classifier, texts), rng)
-        neutral, _ = originals.edited(NEUTRAL_EDIT)
+        neutral = originals.edited(NEUTRAL_EDIT)
         yield _batches(originals)
-        yield from _invariance(originals, neutral)
+        yield from _invariance(originals, *neutral[:2])
         names = {label.strip().lower() for label in context.classifier.labels}
         if {"positive", "negative"} <= names or {"pos", "neg"} <= names:
             for direction in DIRECTIONS:
@@ -126,29 +126,27 @@ class BehaviorConsistencyValidator:
         yield from _agreement(originals)
 
 
-def _invariance(originals: _Originals, neutral: AnswerChanges) -> Iterator[Finding]:
+def _invariance(originals: _Originals, tested: int, usual: Estimate) -> Iterator[Finding]:
     """Yield a finding for each edit that changes too many answers, and one for all others together."""
     threshold = _TOLERATED
     null = f"no more than {_TOLERATED:.0%} of answers; too few texts have a function word for a null"
-    if neutral.n >= _MIN_EDITED:
-        usual = neutral.rate
+    if tested >= _MIN_EDITED:
         threshold = max(_TOLERATED, usual.high)
         null = (
             f"a neutral edit ({NEUTRAL_EDIT.name}) changes {usual.value:.1%} [{usual.low:.1%}, {usual.high:.1%}] of "
-            f"{neutral.n}"
+            f"{tested}"
         )
     few: dict[str, dict[str, object]] = {}
     highest, name = 0.0, "none"
     for edit in EDITS:
-        changes, details = originals.edited(edit)
-        rate, n = changes.rate, changes.n
-        if rate.low <= threshold or n < _MIN_EDITED:
-            few[edit.name] = {"value": rate.value if n else None, "n": n, **details}
-            if n and rate.value >= highest:
-                highest, name = rate.value, edit.name
+        n, rate, details = originals.edited(edit)
+        if rate.low > threshold and n >= _MIN_EDITED:
+            evidence = Evidence.of(f"share of answers that change ({edit.name})", rate, threshold, null, n, **details)
+            yield RULES.finding(f"behaviour-{edit.name.replace(' ', '-')}", evidence, rate=rate.value)
             continue
-        evidence = Evidence(f"share of answers that change ({edit.name})", rate.value, threshold, null, n, details)
-        yield RULES.finding(f"behaviour-{edit.name.replace(' ', '-')}", evidence, rate=rate.value)
+        few[edit.name] = {"value": rate.value if n else None, "n": n, "low": rate.low, "high": rate.high, **details}
+        if n and rate.value >= highest:
+            highest, name = rate.value, edit.name
     evidence = Evidence(
         f"highest share of answers that change ({name})", highest, threshold, null, len(originals.texts), {"edits": few}
     )
@@ -184,16 +182,12 @@ def _direction(context: Context, direction: Direction) -> Finding:
         same_P = after.probabilities_NC[np.arange(len(direction.pairs)), before.labels_N]
         failed_P, limit = same_P < before.confidence_N - _ALLOWED_FALL, _TOLERATED
         null = f"a probability may fall by {_ALLOWED_FALL}, as CheckList allows, in {_TOLERATED:.0%} of pairs"
-    failures = AnswerChanges(failed_P)
-    rate, examples = failures.rate, [list(direction.pairs[place]) for place in failures.places[:_EXAMPLES]]
-    evidence = Evidence(
-        f"share of pairs that fail ({direction.name})",
-        rate.value,
-        limit,
-        null,
-        failures.n,
-        {"low": rate.low, "high": rate.high, "failed": examples},
+    rate, failed = (
+        changed_share(failed_P),
+        [list(direction.pairs[place]) for place in np.flatnonzero(failed_P)[:_EXAMPLES]],
     )
+    statistic = f"share of pairs that fail ({direction.name})"
+    evidence = Evidence.of(statistic, rate, limit, null, len(failed_P), failed=failed)
     severity = Severity.LOW if rate.low > limit else Severity.INFO
     return RULES.finding(f"behaviour-{direction.name}", evidence, severity=severity, rate=rate.value)
 
@@ -211,6 +205,5 @@ def _agreement(originals: _Originals) -> Iterator[Finding]:
         {"text": shown(originals.texts[place]), "model": ours[place], "reference": theirs[place]}
         for place in apart[:_EXAMPLES]
     ]
-    details = {"low": agreed.low, "high": agreed.high, "apart": examples}
-    evidence = Evidence("agreement with the reference", agreed.value, n=len(ours), details=details)
+    evidence = Evidence.of("agreement with the reference", agreed, n=len(ours), apart=examples)
     yield RULES.finding("behaviour-agreement", evidence, rate=agreed.value)

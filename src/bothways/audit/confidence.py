@@ -147,13 +147,13 @@ def _calibration(context: Context, rows: _Rows, truth_N: NDArray[np.int64], rng:
     threshold = max(_MIN_GAP, chance)
     return RULES.finding(
         "confidence-overconfident" if gap.value > threshold else "confidence-calibration",
-        Evidence(
+        Evidence.of(
             "mean confidence minus accuracy",
-            gap.value,
+            gap,
             threshold,
             f"a calibrated model on as many rows: 99 % of {_DRAWS:,} draws stay below {chance:.3f}",
             len(gap_N),
-            {"low": gap.low, "high": gap.high, **numbers},
+            **numbers,
         ),
         gap=abs(gap.value),
         side="above" if gap.value > 0 else "below",

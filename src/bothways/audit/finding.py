@@ -2,9 +2,12 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from bothways.evaluation.intervals import Estimate
 
 Verdict: TypeAlias = Literal["pass", "fail", "inconclusive", "error"]
 
@@ -66,16 +69,24 @@ class Evidence:
     n: int = 0
     details: Mapping[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def of(
+        cls,
+        statistic: str,
+        estimate: "Estimate",
+        threshold: float | None = None,
+        null: str = "",
+        n: int = 0,
+        **details: object,
+    ) -> "Evidence":
+        """Return the evidence of an estimate; the ends of its interval are the first of the details."""
+        interval = {"low": estimate.low, "high": estimate.high}
+        return cls(statistic, estimate.value, threshold, null, n, {**interval, **details})
+
     def to_dict(self) -> dict[str, Any]:
         """Return the evidence as JSON values."""
-        return {
-            "statistic": self.statistic,
-            "value": self.value,
-            "threshold": self.threshold,
-            "null": self.null,
-            "n": self.n,
-            **self.details,
-        }
+        own = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "details"}
+        return {**own, **self.details}
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ Shapes: L layers and the embedding before them, n tokens of a text, M texts with
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.audit.answers import AnswerChanges, Numbers, answers, drawn_texts, shown
+from bothways.audit.answers import Numbers, answers, changed_share, drawn_texts, mean_changed_share, shown
 from bothways.audit.context import Context, Need, NeedUnmet
 from bothways.audit.finding import Evidence, Finding, Rule, Rules, Severity
 from bothways.audit.states import States, states_of, token_shifts
@@ -198,31 +198,31 @@ def _answers(
     numbers_M = np.array([each.number for each in insertions])
     own_N = answers(context, classifier, texts).labels_N
     after_M = answers(context, classifier, [each.text for each in insertions]).labels_N
-    changes = AnswerChanges(own_N[numbers_M] != after_M)
+    changed_M = own_N[numbers_M] != after_M
     kinds_M, places_M = (np.array(each) for each in zip(*((each.kind, each.place) for each in insertions), strict=True))
     lengths_M = np.array([_bin(lengths[number], _LENGTHS) for number in numbers_M])
-    neutral = changes.where(kinds_M == "neutral").rate_over(numbers_M[kinds_M == "neutral"])
+    neutral = mean_changed_share(changed_M[kinds_M == "neutral"], numbers_M[kinds_M == "neutral"])
     threshold = max(_TOLERATED, neutral.high)
     for kind in _SENTENCES:
         mine_M = kinds_M == kind
-        mine = changes.where(mine_M)
-        rate = mine.rate_over(numbers_M[mine_M])
-        evidence = Evidence(f"share of answers that one {kind} sentence turns", rate.value, n=mine.n)
-        severity = Severity.INFO
+        rate = mean_changed_share(changed_M[mine_M], numbers_M[mine_M])
+        severity, null = Severity.INFO, ""
         if kind != "neutral":
             null = f"a neutral sentence turns {neutral.value:.1%}, at most {neutral.high:.1%}"
-            evidence = replace(evidence, threshold=threshold, null=null)
             if rate.low > threshold:
                 severity = Severity.MEDIUM if kind == "imperative" and rate.low > _OBEYS else Severity.LOW
-        examples = [insertions[each] for each in changes.places if mine_M[each]][:_EXAMPLES]
-        details = {
-            "low": rate.low,
-            "high": rate.high,
-            "by_place": _rates_by(mine, places_M[mine_M], get_args(Place)),
-            "by_length": _rates_by(mine, lengths_M[mine_M], dict.fromkeys(lengths_M.tolist())),
-            "turned": [{"text": shown(texts[each.number]), "inserted": shown(each.text)} for each in examples],
-        }
-        yield RULES.finding(f"injection-{kind}", replace(evidence, details=details), severity=severity, rate=rate.value)
+        examples = [insertions[each] for each in np.flatnonzero(changed_M & mine_M)[:_EXAMPLES]]
+        evidence = Evidence.of(
+            f"share of answers that one {kind} sentence turns",
+            rate,
+            threshold if null else None,
+            null,
+            n=int(mine_M.sum()),
+            by_place=_shares_by(changed_M[mine_M], places_M[mine_M], get_args(Place)),
+            by_length=_shares_by(changed_M[mine_M], lengths_M[mine_M], dict.fromkeys(lengths_M.tolist())),
+            turned=[{"text": shown(texts[each.number]), "inserted": shown(each.text)} for each in examples],
+        )
+        yield RULES.finding(f"injection-{kind}", evidence, severity=severity, rate=rate.value)
 
 
 def _bin(value: int, ends: Sequence[int]) -> str:
@@ -234,6 +234,6 @@ def _bin(value: int, ends: Sequence[int]) -> str:
     return f"{start} tokens or more"
 
 
-def _rates_by(changes: AnswerChanges, names_M: NDArray[np.str_], names: Iterable[str]) -> dict[str, object]:
-    groups = {name: changes.where(names_M == name) for name in names}
-    return {name: {"value": group.rate.value, "n": group.n} for name, group in groups.items()}
+def _shares_by(changed_M: NDArray[np.bool_], names_M: NDArray[np.str_], names: Iterable[str]) -> dict[str, object]:
+    groups = {name: changed_M[names_M == name] for name in names}
+    return {name: {"value": changed_share(each).value, "n": len(each)} for name, each in groups.items()}

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.audit.answers import AnswerChanges, answers, drawn, drawn_texts, share, shown
+from bothways.audit.answers import answers, changed_share, drawn, drawn_texts, share, shown
 from bothways.audit.attacks.edits import CharacterEdits, Edits, MaskedWords, NearestWords
 from bothways.audit.attacks.search import Ask, Attack, Recipe, SameSentence, attack_texts, cached, random_edits
 from bothways.audit.context import Context, Need, NeedUnmet, Undecided
@@ -116,7 +116,7 @@ def _finding(context: Context, ask: Ask, attacked: AttackedTexts, recipe: Recipe
     attacks = attack_texts(ask, attacked.texts, attacked.labels_N.tolist(), recipe, rng)
     at_random = ask([random_edits(each, recipe, rng).text for each in attacks]).argmax(axis=1)
     rate, one_word, null = (
-        AnswerChanges(changed_N).rate
+        changed_share(changed_N)
         for changed_N in (
             np.array([each.reached for each in attacks]),
             np.array([each.reached and len(each.draft.changed) == 1 for each in attacks]),

@@ -184,14 +184,14 @@ def _outlier_words(encoders: TextEncoders, texts: Sequence[str], clean: Sequence
     examples = [{"text": shown(text), "word": word.word, "score": word.score} for text, word in strongest[:_EXAMPLES]]
     return RULES.finding(
         "shift-outlier-words",
-        Evidence(
+        Evidence.of(
             "share of texts with an outlier word",
-            rate.value,
+            rate,
             _MANY if clean is not None else None,
             f"{len(null)} {'texts that are shipped, of other domains' if clean is None else 'clean texts'}: "
             f"{LEVEL:.0%} of them stay below {threshold:.3g}",
             len(texts),
-            {"low": rate.low, "high": rate.high, "shown": examples},
+            shown=examples,
         ),
         severity=Severity.MEDIUM if many else Severity.INFO,
         rate=rate.value,
