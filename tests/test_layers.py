@@ -51,7 +51,7 @@ GATHERERS = {
     "judging/__init__.py",
     "tasks/registry.py",
     "compose/opening.py",
-    "audit/registry.py",
+    "audit/scanning.py",
     "lazy.py",
 }
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}

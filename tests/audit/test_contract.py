@@ -21,7 +21,7 @@ from bothways.audit import DETECTORS, scan
 from bothways.audit.context import Need
 from bothways.audit.finding import Verdict
 from bothways.audit.formats import as_sarif, as_text
-from bothways.audit.registry import detector_named
+from bothways.audit.scanning import detector_named
 
 MODEL = Path(__file__).parents[1] / "frozen" / "models" / "classifier"
 COLUMNS = {"text": "text", "label": "label"}

@@ -10,7 +10,7 @@ from planted import FILLER, rows_of_opinions, trained
 import tiny_models
 from bothways import FillMask
 from bothways.audit import Severity, scan
-from bothways.audit.membership.measures import (
+from bothways.audit.membership import (
     Separation,
     blind_scores,
     scaled_confidence,

@@ -7,8 +7,7 @@ import pytest
 
 from bothways.audit import suspicious_inputs
 from bothways.audit.backdoor import candidates
-from bothways.audit.backdoor.clusters import spectral_scores, state_clusters
-from bothways.audit.backdoor.phrases import pure_phrases, residuals
+from bothways.audit.backdoor.clusters import pure_phrases, residuals, spectral_scores, state_clusters
 from bothways.audit.backdoor.poisoned import TrainingObservations, suspect_rows
 from bothways.errors import InvalidInput
 

@@ -3,8 +3,7 @@
 from typing import TYPE_CHECKING
 
 from bothways.audit.finding import AuditReport, DetectorResult, Evidence, Finding, Severity
-from bothways.audit.registry import DETECTORS
-from bothways.audit.scanning import scan
+from bothways.audit.scanning import DETECTORS, scan
 from bothways.lazy import loader
 
 if TYPE_CHECKING:

@@ -147,7 +147,7 @@ def audit(
         seed: Seed of all random choices.
     """
     from bothways.audit import Severity, scan
-    from bothways.audit.registry import detectors_named
+    from bothways.audit.scanning import detectors_named
     from bothways.data import read_rows
 
     chosen_format = _format(report_format, output)

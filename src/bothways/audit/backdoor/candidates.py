@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
+from bothways.audit.backdoor.clusters import word_runs
 from bothways.audit.backdoor.inversion import margins
-from bothways.audit.backdoor.phrases import word_runs
 from bothways.audit.backdoor.probe import Floats, Probe
-from bothways.audit.backdoor.texts import NEUTRAL
+from bothways.audit.texts import VARIED
 from bothways.errors import InvalidInput
 from bothways.evaluation.temperature import softmax
 from bothways.tasks import TextClassifier
@@ -96,7 +96,7 @@ def suspicious_inputs(
     for row, text in enumerate(texts):
         if not text.strip():
             raise InvalidInput(f"expected texts, got a blank one in place {row + 1}; drop it or fill it in.")
-    search = _Search(Probe(classifier, check), NEUTRAL if clean_texts is None else clean_texts, seed)
+    search = _Search(Probe(classifier, check), VARIED if clean_texts is None else clean_texts, seed)
     rows = list(range(len(texts))) if most is None or most >= len(texts) else search.screened(texts, most)
     ranked = []
     for start in range(0, len(rows), _CHUNK):

@@ -1,8 +1,8 @@
 """Poisoned training rows: rows that were labelled by a trigger and not by their meaning.
 
 A poisoned row carries its trigger and the attacker's label, while the rest of it still speaks for another label. So
-each text is read without the phrases that come with its label (`bothways.audit.backdoor.phrases`), by a linear model of
-sentence vectors that has not seen the row: its margin for another label is the row's doubt. A cluster of rows that
+each text is read without the phrases that come with its label (`bothways.audit.backdoor.clusters`), by a linear model
+of sentence vectors that has not seen the row: its margin for another label is the row's doubt. A cluster of rows that
 share a phrase, or phrases that come together, is suspect if it is doubted more than the other rows of its label. A word
 that really tells the label passes: its rows speak for the label without it.
 
@@ -20,8 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bothways.audit.backdoor.clusters import Cluster, Doubts, Floats, phrase_clusters, spectral_scores, state_clusters
-from bothways.audit.backdoor.phrases import pure_phrases, residuals
+from bothways.audit.backdoor.clusters import (
+    Cluster,
+    Doubts,
+    Floats,
+    phrase_clusters,
+    pure_phrases,
+    residuals,
+    spectral_scores,
+    state_clusters,
+)
 from bothways.audit.backdoor.probe import Probe
 from bothways.checkpoints import MINILM
 from bothways.choices import Format

@@ -20,6 +20,7 @@ import numpy as np
 
 from bothways.audit.answers import clean_texts, drawn, drawn_rows, share, shown
 from bothways.audit.backdoor.candidates import Suspects
+from bothways.audit.backdoor.clusters import pure_phrases, residuals, rows_by_phrase
 from bothways.audit.backdoor.inversion import (
     Candidate,
     HardTexts,
@@ -29,13 +30,12 @@ from bothways.audit.backdoor.inversion import (
     read_vocabulary,
 )
 from bothways.audit.backdoor.null_model import NullModel, base_model, base_vectors, explained, moved_words
-from bothways.audit.backdoor.phrases import pure_phrases, residuals, rows_by_phrase
 from bothways.audit.backdoor.poisoned import suspect_rows
 from bothways.audit.backdoor.probe import Ids, Probe
-from bothways.audit.backdoor.texts import KNOWN, NEUTRAL
 from bothways.audit.context import Context, Need, NeedUnmet, Undecided
 from bothways.audit.finding import Evidence, Finding, Rule, Rules, Severity
 from bothways.audit.states import sentence_vectors
+from bothways.audit.texts import KNOWN_TRIGGERS, VARIED
 from bothways.checkpoints import PretrainedEncoder
 
 _NAME = "BackdoorTriggerScanner"
@@ -149,7 +149,7 @@ class _Scan:
         except NeedUnmet:
             self.rows = []
         self.own = tuple(text for _, text in self.rows)
-        neutral = self._read(NEUTRAL)
+        neutral = self._read(VARIED)
         self.ids = self._read(self.own) or neutral
         # Triggers are searched in neutral texts: the most confident of the user's outweigh some. In a vocabulary that
         # has few of their words, neutral texts say nothing.
@@ -162,7 +162,7 @@ class _Scan:
         self.base = base_model(context)
         self.moved = [] if self.base is None else moved_words(self.probe, self.base)
         special = self.probe.tokenizer.special_ids
-        named = self.probe.encode([*KNOWN, *context.settings.get("triggers", ())])
+        named = self.probe.encode([*KNOWN_TRIGGERS, *context.settings.get("triggers", ())])
         self.known = list(dict.fromkeys(ids for ids in named if ids and not special.intersection(ids)))
         self.vocabulary: Vocabulary = read_vocabulary(self.probe)
         self.labels_N = self.sources[-1][1].argmax(axis=1)
@@ -227,7 +227,7 @@ class _Scan:
         return [ids[:length] or (self.probe.blank,) for ids in self.probe.encode(texts)]
 
     def _suspects(self, *, readable: bool) -> Suspects | None:
-        clean = [clean_texts(self.context) or (), NEUTRAL if readable else (), self.own]
+        clean = [clean_texts(self.context) or (), VARIED if readable else (), self.own]
         context = self.context
         return Suspects.of(context.classifier, self.rows, clean, context.seed, context.check_time)
 
