@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from bothways.evaluation.intervals import Estimate
@@ -67,7 +67,7 @@ class Evidence:
     threshold: float | None = None
     null: str = ""
     n: int = 0
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, object] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -83,7 +83,7 @@ class Evidence:
         interval = {"low": estimate.low, "high": estimate.high}
         return cls(statistic, estimate.value, threshold, null, n, {**interval, **details})
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the evidence as JSON values."""
         own = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "details"}
         return {**own, **self.details}
@@ -115,11 +115,12 @@ class Finding:
 
     def printable(self) -> "Finding":
         """Return the finding with the characters of names and texts made harmless, see `printable`."""
-        evidence = replace(self.evidence, null=printable(self.evidence.null), details=_printable(self.evidence.details))
+        details = {printable(key): _printable(each) for key, each in self.evidence.details.items()}
+        evidence = replace(self.evidence, null=printable(self.evidence.null), details=details)
         title, location = printable(self.title, lines=False), printable(self.location, lines=False)
         return replace(self, title=title, location=location, remedy=printable(self.remedy), evidence=evidence)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the finding as JSON values."""
         return {
             "detector": self.detector,
@@ -210,7 +211,7 @@ class DetectorResult:
         """Return the result with the characters of its reason made harmless, see `printable`."""
         return replace(self, reason=printable(self.reason))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the result as JSON values."""
         return {"verdict": self.verdict, "ran": self.ran, "reason": self.reason, "seconds": round(self.seconds, 3)}
 
@@ -259,7 +260,7 @@ class AuditReport:
         """Return the findings of this severity and worse."""
         return tuple(each for each in self.findings if each.severity >= severity)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the report as JSON values."""
         return {
             "verdict": self.verdict,
@@ -303,7 +304,7 @@ def _escape(point: int) -> str:
     return f"\\x{point:02x}" if point < 0x100 else f"\\u{point:04x}"
 
 
-def _printable(value: Any) -> Any:  # noqa: ANN401 (JSON values)
+def _printable(value: object) -> object:
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, Mapping):

@@ -4,7 +4,6 @@ import hashlib
 import re
 import textwrap
 from collections.abc import Iterator
-from typing import Any
 
 from bothways.audit.finding import AuditReport, Finding, Severity
 from bothways.progress import duration
@@ -65,11 +64,11 @@ def _wrapped(head: str, text: str) -> list[str]:
     return textwrap.wrap(text, _WIDTH, initial_indent=head, subsequent_indent=" " * len(head)) or [head.rstrip()]
 
 
-def as_sarif(report: AuditReport) -> dict[str, Any]:
+def as_sarif(report: AuditReport) -> dict[str, object]:
     """Convert the report to a SARIF log of one run; detectors that crashed or did not run become notifications."""
     rules = {each.rule: each for each in report.findings}
     places = {rule: number for number, rule in enumerate(rules)}
-    notifications: list[dict[str, Any]] = [
+    notifications: list[dict[str, object]] = [
         {
             "level": _NOT_PASSED[each.verdict] if each.counts else "note",
             "message": {"text": f"{each.name}: {each.reason or each.verdict}"},
@@ -95,8 +94,8 @@ def as_sarif(report: AuditReport) -> dict[str, Any]:
     return {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
 
 
-def _sarif_rule(finding: Finding) -> dict[str, Any]:
-    rule: dict[str, Any] = {
+def _sarif_rule(finding: Finding) -> dict[str, object]:
+    rule: dict[str, object] = {
         "id": finding.rule,
         "name": finding.detector,
         "shortDescription": {"text": finding.title},
@@ -109,7 +108,7 @@ def _sarif_rule(finding: Finding) -> dict[str, Any]:
     return rule
 
 
-def _sarif_result(finding: Finding, rule: int, model: str) -> dict[str, Any]:
+def _sarif_result(finding: Finding, rule: int, model: str) -> dict[str, object]:
     place = finding.location or model
     fingerprint = hashlib.sha256("\n".join((finding.rule, finding.title, place)).encode()).hexdigest()
     # A relative reference, in which everything is percent-encoded that RFC 3986 reserves.

@@ -6,7 +6,7 @@ Shapes: n tokens of a text, L layers and the embedding before them, N texts, H h
 import difflib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -70,7 +70,7 @@ def states_of(
             yield States(tuple(window.ids), offsets[:, 0], offsets[:, 1], tokens_LnH, sentence_LH)
 
 
-def _unit(values: NDArray[Any]) -> Numbers:
+def _unit(values: NDArray[np.floating]) -> Numbers:
     unit: Numbers = values / np.maximum(np.linalg.norm(values, axis=-1, keepdims=True), 1e-12)
     return unit
 

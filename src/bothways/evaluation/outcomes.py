@@ -8,7 +8,6 @@ Shape letters: N rows, C classes or labels, R resamples, B reliability bins, K c
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,7 +40,7 @@ class Outcomes:
     """
 
     frame: Report
-    truth: NDArray[Any]
+    truth: NDArray[np.generic]
     metrics: tuple[str, ...]
     statistic: Statistic
     of_rows: Sequence[float]

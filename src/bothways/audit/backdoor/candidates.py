@@ -16,7 +16,6 @@ Shapes: N texts, C labels, K clean texts, W words of a text, S spans of words, E
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 
@@ -67,7 +66,7 @@ class SuspiciousInput:
 
 
 def suspicious_inputs(
-    classifier: TextClassifier[Any],
+    classifier: TextClassifier,
     texts: Sequence[str],
     clean_texts: Sequence[str] | None = None,
     *,
@@ -205,7 +204,7 @@ class Suspects:
     @classmethod
     def of(
         cls,
-        classifier: TextClassifier[Any],
+        classifier: TextClassifier,
         texts: Sequence[tuple[int, str]],
         clean: Iterable[Sequence[str]],
         seed: int,

@@ -111,7 +111,7 @@ class TrainingObservations:
 
 def audit_data(
     data: Source,
-    model: str | TextClassifier[Any] | None = None,
+    model: str | TextClassifier | None = None,
     *,
     embedder: str = MINILM,
     text: str | tuple[str, ...] | None = None,
@@ -197,7 +197,7 @@ class _HeadInputs(nn.Module):
         return states_read(self.model.head.kind.read, self.model.encoder, packed)
 
 
-def trained_on(classifier: TextClassifier[Any], texts: Sequence[str], labels: Sequence[str]) -> TrainingObservations:
+def trained_on(classifier: TextClassifier, texts: Sequence[str], labels: Sequence[str]) -> TrainingObservations:
     """Return the model's states and margins; rows with labels that it does not know have a margin of 0."""
     probe = Probe(classifier)
     places_C = np.array([probe.labels.index(each) if each in probe.labels else -1 for each in labels])

@@ -5,7 +5,6 @@ Shapes: N texts, C labels, V tokens of the vocabulary, E embedding width, T pack
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -28,7 +27,7 @@ _UNUSED = re.compile(r"\[unused\d+\]$|<unused\d+>$|<extra_id_\d+>$|madeupword\d+
 class Probe:
     """A classifier that is queried by token ids; texts beyond ``limit`` tokens are truncated."""
 
-    def __init__(self, classifier: TextClassifier[Any], check: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, classifier: TextClassifier, check: Callable[[], None] = lambda: None) -> None:
         self.labels: tuple[str, ...] = tuple(classifier.labels)
         self.tokenizer = classifier.model.tokenizer
         backend = classifier.fitted.backend

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from bothways.audit.finding import Finding
 from bothways.audit.provenance.files import FilePart, bad_path
@@ -10,7 +10,7 @@ from bothways.audit.provenance.rules import fault
 from bothways.audit.provenance.weights import LAYER, HeaderTensor
 from bothways.reading import MIB, parse_json
 
-Json: TypeAlias = Any
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 """A value of JSON, which somebody else wrote."""
 
 _MAX_JSON = 64 * MIB
@@ -41,11 +41,11 @@ _MAX_SIZE = 10**8
 _MAX_TOKENS = 10**7
 
 
-class _Twice(dict[str, Any]):
+class _Twice(dict[str, Json]):
     """A JSON object that holds a key twice."""
 
 
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _pairs(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     return dict(pairs) if len(dict(pairs)) == len(pairs) else _Twice(pairs)
 
 
@@ -53,7 +53,8 @@ def read_settings(part: FilePart) -> Json:
     """Return the JSON in a file; a ValueError if it is none, or too large or deep, or holds too long a number."""
     if part.size > _MAX_JSON:
         raise ValueError(f"more than {_MAX_JSON // MIB} MiB, too many bytes")
-    return parse_json(part.at(0, part.size), _pairs)
+    content: Json = parse_json(part.at(0, part.size), _pairs)
+    return content
 
 
 def scan_json(part: FilePart, place: str) -> Iterator[Finding]:
@@ -91,7 +92,7 @@ def scan_template(text: str, place: str) -> Iterator[Finding]:
         yield fault("template-bomb", place, repr(match[0][:60]))
 
 
-def _values(value: list[Any] | dict[str, Any]) -> list[Any]:
+def _values(value: list[Json] | dict[str, Json]) -> list[Json]:
     return list(value.values()) if isinstance(value, dict) else value
 
 
@@ -104,7 +105,7 @@ def _texts(value: Json) -> Iterator[str]:
             yield from _texts(each)
 
 
-def _hooks(each: Mapping[str, Any], place: str) -> Iterator[Finding]:
+def _hooks(each: Mapping[str, Json], place: str) -> Iterator[Finding]:
     """Yield the fields of an object that make loaders run code."""
     if "auto_map" in each:
         named = [text for text in _texts(each["auto_map"]) if text]
@@ -116,8 +117,9 @@ def _hooks(each: Mapping[str, Any], place: str) -> Iterator[Finding]:
     if each.get("trust_remote_code") is True:
         yield fault("remote-code", place, "settings that switch trust_remote_code on by themselves")
     for field in _KERNEL_FIELDS:
-        if isinstance(each.get(field), str) and "/" in each[field]:
-            yield fault("remote-kernel", place, field, details={field: each[field]})
+        kernel = each.get(field)
+        if isinstance(kernel, str) and "/" in kernel:
+            yield fault("remote-kernel", place, field, details={field: kernel})
     attention = each.get("_attn_implementation") or each.get("attn_implementation")
     if isinstance(attention, str) and "/" in attention:
         yield fault("remote-kernel", place, "the attention", details={"value": attention})
@@ -136,10 +138,11 @@ def _hooks(each: Mapping[str, Any], place: str) -> Iterator[Finding]:
 
 def _shards(content: Json, place: str) -> Iterator[Finding]:
     shards = content.get("weight_map") if isinstance(content, dict) else None
-    if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
+    names = [name for name in shards.values() if isinstance(name, str)] if isinstance(shards, dict) else []
+    if not isinstance(shards, dict) or len(names) < len(shards):
         yield fault("json-broken", place, "a list of shards that names no files")
         return
-    for name in sorted(set(shards.values())):
+    for name in sorted(set(names)):
         if bad_path(name):
             yield fault("path-traversal", place, f"a list of shards that leads out of the folder: {name[:200]!r}")
 
@@ -209,7 +212,7 @@ def _compared(what: str, claimed: Json, stored: int, place: str = _CONFIG) -> It
         )
 
 
-def _ids(tokenizer: Mapping[str, Any]) -> Iterator[int]:
+def _ids(tokenizer: Mapping[str, Json]) -> Iterator[int]:
     model, added = tokenizer.get("model"), tokenizer.get("added_tokens")
     vocabulary = model.get("vocab") if isinstance(model, dict) else None
     if isinstance(vocabulary, dict):
@@ -217,5 +220,5 @@ def _ids(tokenizer: Mapping[str, Any]) -> Iterator[int]:
     elif isinstance(vocabulary, list):
         yield len(vocabulary) - 1
     for each in added if isinstance(added, list) else ():
-        if isinstance(each, dict) and type(each.get("id")) is int:
-            yield each["id"]
+        if isinstance(each, dict) and isinstance(number := each.get("id"), int) and not isinstance(number, bool):
+            yield number

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bothways.audit.finding import Finding
 from bothways.audit.provenance.files import Check, FilePart
@@ -103,8 +103,8 @@ def read_header(part: FilePart) -> Mapping[str, HeaderTensor]:
     return tensors
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    entries: dict[str, Any] = {}
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    entries: dict[str, object] = {}
     for key, value in pairs:
         if key in entries:
             raise BadHeader(f"a header with {key!r} in it twice")
@@ -112,7 +112,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return entries
 
 
-def _tensor(name: str, entry: Any, data: int) -> HeaderTensor:  # noqa: ANN401 (JSON)
+def _tensor(name: str, entry: object, data: int) -> HeaderTensor:
     named = f"tensor {name[:100]!r}"
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise BadHeader(f"{named} without dtype, shape and place alone")

@@ -6,7 +6,7 @@ Shapes: L layers and the embedding before them.
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
@@ -84,7 +84,7 @@ class TextComparison:
     labels: tuple[str, str] | None = None
     probabilities: tuple[float, float] | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the comparison as JSON values."""
         return asdict(self)
 

@@ -5,7 +5,6 @@ K losses.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -98,7 +97,7 @@ def class_outcomes(
 
 
 def _class_rows(
-    labels: Sequence[str], truth_N: NDArray[Any], blocks: Iterator[ArrayLike]
+    labels: Sequence[str], truth_N: NDArray[np.generic], blocks: Iterator[ArrayLike]
 ) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
     """Return true and predicted classes, the probability of the predicted ones, and Brier score and NLL (N, 2)."""
     found = []
