@@ -5,18 +5,15 @@ Shapes: N texts, C labels.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bothways.audit.context import Context, NeedUnmet
 from bothways.evaluation.intervals import Estimate, bootstrap_estimates
+from bothways.tasks import TextClassifier
 from bothways.tasks.predict import score_inputs
-
-if TYPE_CHECKING:
-    from bothways.tasks import TextClassifier
-    from bothways.tasks.scores import Scores
+from bothways.tasks.scores import Scores
 
 Numbers = NDArray[np.float64]
 
@@ -30,7 +27,7 @@ _SHOWN_CHARACTERS = 300
 class ClassifierAnswers:
     """A classifier's answers to N texts."""
 
-    scores: "tuple[Scores[None], ...]"  # scores of the head for each text
+    scores: tuple[Scores[None], ...]  # scores of the head for each text
     probabilities_NC: Numbers  # probabilities of the labels, calibrated if the model is
 
     @property
@@ -46,7 +43,7 @@ class ClassifierAnswers:
         return best_N
 
 
-def answers(context: Context, classifier: "TextClassifier", texts: Sequence[str]) -> ClassifierAnswers:
+def answers(context: Context, classifier: TextClassifier, texts: Sequence[str]) -> ClassifierAnswers:
     """Answer texts, none of which may be blank."""
     scores: list[Scores[None]] = []
     for start in range(0, len(texts), _CHUNK):

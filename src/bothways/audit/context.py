@@ -5,9 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict, runtime_checkable
 
+# Both load what they are asked for, so a scan of files loads no torch.
+from bothways import checkpoints, tasks
 from bothways.errors import InvalidInput, NotFitted
+from bothways.tasks.columns import RawTextColumns, TextColumns
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,7 +19,6 @@ if TYPE_CHECKING:
     from bothways.checkpoints import PretrainedEncoder
     from bothways.data import Row, Source
     from bothways.tasks import TextClassifier
-    from bothways.tasks.columns import RawTextColumns
     from bothways.tasks.predict import Predictor
 
     TrainedModel: TypeAlias = Predictor[Any, Any, Any]
@@ -99,7 +101,7 @@ class Context:
     rows: "Sequence[Row] | None" = None
     reference_name: str | None = None
     open_options: Mapping[str, Any] = field(default_factory=dict)
-    columns: Mapping[str, object] = field(default_factory=dict)
+    columns: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     time_limit: float = 600.0
     settings: AuditSettings = field(default_factory=AuditSettings)
@@ -143,12 +145,10 @@ class Context:
     @cached_property
     def encoder(self) -> "PretrainedEncoder":
         """The encoder and its tokenizer."""
-        from bothways.checkpoints import load
-
         try:
             model = self.model
         except NeedUnmet:
-            return load(self.name, **self.open_options)
+            return checkpoints.load(self.name, **self.open_options)
         if not isinstance(model, OnOneEncoder):
             raise NeedUnmet("one encoder, and this is a model of several: audit its members one by one.")
         return model.model
@@ -156,11 +156,10 @@ class Context:
     @cached_property
     def classifier(self) -> "TextClassifier":
         """The model as a single-label text classifier."""
-        from bothways.tasks import TextClassifier
         from bothways.tasks.heads.targets import SingleLabel
 
         model = self.model
-        if not isinstance(model, TextClassifier) or not isinstance(model.outputs.target, SingleLabel):
+        if not isinstance(model, tasks.TextClassifier) or not isinstance(model.outputs.target, SingleLabel):
             raise NeedUnmet("a classifier of texts with at least two labels, and the model is none.")
         if len(model.labels) < 2:
             raise NeedUnmet("a classifier of texts with at least two labels, and the model has one.")
@@ -174,28 +173,22 @@ class Context:
         try:
             return self._open(self.reference_name)
         except NeedUnmet:
-            from bothways.checkpoints import load
-
-            return load(self.reference_name, **self.open_options)
+            return checkpoints.load(self.reference_name, **self.open_options)
 
     @cached_property
     def reference_classifier(self) -> "TextClassifier | None":
         """The reference if it is a classifier with the labels of the model, in any order; else None."""
-        from bothways.tasks import TextClassifier
-
         reference = None if self.reference_name is None else self.reference
-        if isinstance(reference, TextClassifier) and set(reference.labels) == set(self.classifier.labels):
+        if isinstance(reference, tasks.TextClassifier) and set(reference.labels) == set(self.classifier.labels):
             return reference
         return None
 
     @cached_property
     def base_encoder(self) -> "PretrainedEncoder":
         """The encoder that texts are compared by: the reference's, else the model's own."""
-        from bothways.checkpoints import PretrainedEncoder
-
         if self.reference_name is None:
             return self.encoder
-        if isinstance(self.reference, PretrainedEncoder):
+        if isinstance(self.reference, checkpoints.PretrainedEncoder):
             return self.reference
         if isinstance(self.reference, OnOneEncoder):
             return self.reference.model
@@ -214,7 +207,7 @@ class Context:
 
     def read_texts(self, rows: "Sequence[str | Row]", what: str) -> tuple[str, ...]:
         """Read the texts of rows; plain texts stay as they are."""
-        reader = self.reader
+        reader = self._reader
         try:
             return tuple(row if isinstance(row, str) else reader.read(row) for row in rows)
         except InvalidInput as error:
@@ -223,15 +216,13 @@ class Context:
     @cached_property
     def labelled(self) -> AuditTexts:
         """The texts and labels of the rows."""
-        from bothways.tasks.columns import TextColumns
-
         _ = self.classifier  # raises if it is none
         if self.rows is None:
             raise NeedUnmet("rows with texts and labels: give them with --data.")
         try:
             return self.read_labelled(self.rows)
         except NeedUnmet as error:
-            label = self.reader.label if isinstance(self.reader, TextColumns) else None
+            label = self._reader.label if isinstance(self._reader, TextColumns) else None
             if any(row.values.get(label) is not None for row in self.rows if label is not None):
                 self.notes[f"labels of the data were not used: {error.__cause__}"] = None
             raise
@@ -240,35 +231,24 @@ class Context:
         """Read the texts and labels of rows."""
         outputs = self.classifier.outputs
         try:
-            examples = outputs.read(rows, self.reader)
+            examples = outputs.read(rows, self._reader)
             labels_N = outputs.encode(examples)
         except InvalidInput as error:
             raise NeedUnmet(f"rows with texts and labels that the model knows: {error}") from error
         return AuditTexts(tuple(each.text for each in examples), labels_N, tuple(each.row for each in examples))
 
     @cached_property
-    def reader(self) -> "RawTextColumns":
-        """The columns that rows are read by: those of the model, or ``text``."""
-        from bothways.tasks.columns import RawTextColumns, TextColumns
-
+    def _reader(self) -> RawTextColumns:
+        # Those of the model, or ``text``.
         try:
             columns = self.model.with_columns(**self.columns).columns if self.columns else self.model.columns
         except NeedUnmet:
-            columns = TextColumns(**cast("dict[str, Any]", dict(self.columns)))
+            columns = TextColumns(**self.columns)
         except InvalidInput as error:
             raise NeedUnmet(f"rows in the columns that the model reads: {error}") from error
         if not isinstance(columns, RawTextColumns):
             raise NeedUnmet("rows of texts, and the model reads other rows.")
         return columns
-
-    def unmet(self, needs: Sequence[Need]) -> str | None:
-        """Return the first need that this scan does not meet, in words; None if it meets all."""
-        for need in needs:
-            try:
-                _INPUTS[need](self)
-            except NeedUnmet as error:
-                return f"needs {error}"
-        return None
 
     def _folder_of(self, name: str) -> Path:
         if name and Path(name).is_dir():
@@ -287,7 +267,7 @@ class Context:
             raise NeedUnmet("a model that was trained for a task, and this is an encoder without a head.") from error
 
 
-_INPUTS: Mapping[Need, Callable[[Context], object]] = {
+INPUTS: Mapping[Need, Callable[[Context], object]] = {
     "files": lambda context: context.folder,
     "encoder": lambda context: context.encoder,
     "classifier": lambda context: context.classifier,

@@ -8,7 +8,7 @@ Shapes: N texts or rows, M members, C labels, H hidden, F features, S shadow mod
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 from zlib import crc32
 
 import numpy as np
@@ -20,14 +20,12 @@ from bothways.audit.answers import answers, drawn
 from bothways.audit.context import Context, Need, NeedUnmet, Undecided
 from bothways.audit.finding import Evidence, Finding, Rule, Rules, Severity
 from bothways.audit.states import sentence_vectors, table_vectors
+from bothways.data import Row, read_rows
 from bothways.evaluation.intervals import Estimate
 from bothways.evaluation.out_of_domain import auroc, out_of_domain_report
+from bothways.tasks import FillMask, TextClassifier
 from bothways.tasks.heads.linear_start import fit_linear
 from bothways.text import Words
-
-if TYPE_CHECKING:
-    from bothways.data import Row
-    from bothways.tasks import FillMask, TextClassifier
 
 Numbers = NDArray[np.float64]
 
@@ -243,8 +241,6 @@ class _Rows:
                 "non-members: rows of the same kind that the model was not trained on. Give them with --non-members, "
                 "and the rows that it was trained on with --data."
             )
-        from bothways.data import read_rows
-
         members, member_labels = _read(context, context.rows or (), labelled=labelled)
         others, other_labels = _read(context, list(read_rows(given)), labelled=labelled)
         known = {text.strip() for text in members}
@@ -264,7 +260,7 @@ class _Rows:
         return cls(texts, labels_N, np.arange(len(texts)) < len(inside), shared)
 
 
-def _read(context: Context, rows: "Sequence[Row]", *, labelled: bool) -> tuple[list[str], NDArray[np.int64] | None]:
+def _read(context: Context, rows: Sequence[Row], *, labelled: bool) -> tuple[list[str], NDArray[np.int64] | None]:
     """Return the texts that are not blank, and the indices of their labels."""
     if not labelled:
         return [text for text in context.read_texts(rows, "rows with texts") if text.strip()], None
@@ -369,7 +365,7 @@ def _on_classifier(context: Context, rows: _Rows, rng: np.random.Generator) -> I
     yield _Attack("likelihood ratio, online", shadows.online(scores_N), note)
 
 
-def _logits(context: Context, classifier: "TextClassifier", texts: tuple[str, ...]) -> Numbers:
+def _logits(context: Context, classifier: TextClassifier, texts: tuple[str, ...]) -> Numbers:
     """Return uncalibrated logits, since rounding in a calibration blurs the difference of members and others."""
     answered = answers(context, classifier, texts)
     return np.concatenate([each.logits_RC for each in answered.scores]).astype(np.float64)
@@ -398,10 +394,8 @@ def _vectors(context: Context, texts: tuple[str, ...]) -> Numbers:
 # --- masked language models ---
 
 
-def _masked_lm(context: Context) -> "FillMask | None":
+def _masked_lm(context: Context) -> FillMask | None:
     """Return the model as a masked language model; None if it has another task."""
-    from bothways.tasks import FillMask
-
     try:
         model = context.model
     except NeedUnmet:
@@ -411,9 +405,7 @@ def _masked_lm(context: Context) -> "FillMask | None":
     return model if isinstance(model, FillMask) and model.has_head else None
 
 
-def _on_masked_lm(context: Context, model: "FillMask", rows: _Rows, rng: np.random.Generator) -> Iterator[_Attack]:
-    from bothways.tasks import FillMask
-
+def _on_masked_lm(context: Context, model: FillMask, rows: _Rows, rng: np.random.Generator) -> Iterator[_Attack]:
     own_N = _likelihoods(context, model, rows.texts)
     yield _Attack("pseudo-likelihood", own_N)
     if context.reference_name is not None and "masked_lm" in context.base_encoder.family.heads:
@@ -425,7 +417,7 @@ def _on_masked_lm(context: Context, model: "FillMask", rows: _Rows, rng: np.rand
     yield _Attack("highest softmax of [MASK]", softmax_N, f"the naive attack: mean over {_MASKS} words that are drawn")
 
 
-def _likelihoods(context: Context, model: "FillMask", texts: tuple[str, ...]) -> Numbers:
+def _likelihoods(context: Context, model: FillMask, texts: tuple[str, ...]) -> Numbers:
     """Return the mean log-probability of each text's tokens, each masked in turn."""
     means = []
     for text in texts:
@@ -435,7 +427,7 @@ def _likelihoods(context: Context, model: "FillMask", texts: tuple[str, ...]) ->
     return np.array(means)
 
 
-def _highest_softmax(context: Context, model: "FillMask", text: str, rng: np.random.Generator) -> float:
+def _highest_softmax(context: Context, model: FillMask, text: str, rng: np.random.Generator) -> float:
     context.check_time()
     words = text.split()
     masked = [

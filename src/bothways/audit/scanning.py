@@ -7,14 +7,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from bothways.audit.context import AuditSettings, Context, Need, NeedUnmet, Undecided
+from bothways.audit.context import INPUTS, AuditSettings, Context, Need, NeedUnmet, Undecided
 from bothways.audit.finding import FAILING, AuditReport, DetectorResult, Finding, printable, worst_first
+from bothways.data import Source, read_rows
 from bothways.errors import InvalidInput, nearest
 from bothways.progress import progress
 
 if TYPE_CHECKING:
     from bothways.audit.context import TrainedModel
-    from bothways.data import Source
 
 
 class Detector(Protocol):
@@ -84,7 +84,7 @@ def scan(
     *,
     seed: int = 0,
     time_limit: float = 600.0,
-    columns: Mapping[str, object] | None = None,
+    columns: Mapping[str, Any] | None = None,
     settings: AuditSettings | None = None,
     open_options: Mapping[str, Any] | None = None,
     show_progress: bool | None = None,
@@ -115,8 +115,6 @@ def scan(
     """
     if not time_limit > 0:
         raise InvalidInput(f"time_limit must be above 0 seconds, got {time_limit}.")
-    from bothways.data import read_rows
-
     chosen = detectors_named(detectors)
     name, opened = (
         (str(model_or_path), None) if isinstance(model_or_path, str | Path) else (model_or_path.name, model_or_path)
@@ -156,9 +154,8 @@ def run_detector(detector: Detector, context: Context, *, named: bool) -> tuple[
     findings: list[Finding] = []
     undecided = ""
     try:
-        missing = context.unmet(detector.needs)
-        if missing is not None:
-            return DetectorResult(name, "inconclusive", f"not run: {missing}", ran=False, counts=named), []
+        for need in detector.needs:
+            INPUTS[need](context)  # raises if it is unmet
         for finding in detector.analyze(context):
             findings.append(finding)
             context.check_time()

@@ -6,22 +6,17 @@ Shapes: n tokens of a text, L layers and the embedding before them, N texts, H h
 import difflib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from bothways.checkpoints import PretrainedEncoder
 from bothways.encoder import Recorder
 from bothways.encoder.pairs import means
 from bothways.inference import TextOptions, TextRows, text_runner
-from bothways.packing import pack
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from bothways.checkpoints import PretrainedEncoder
-    from bothways.packing import Packed
+from bothways.packing import Packed, pack
 
 Numbers = NDArray[np.float64]
 Vectors = Callable[[Sequence[str]], Numbers]
@@ -46,7 +41,7 @@ class States:
 
 
 def states_of(
-    encoder: "PretrainedEncoder", texts: Sequence[str], check_time: Callable[[], None] = lambda: None
+    encoder: PretrainedEncoder, texts: Sequence[str], check_time: Callable[[], None] = lambda: None
 ) -> Iterator[States]:
     """Yield the states of texts, in order; long texts are truncated."""
     limit = min(MAX_TOKENS, encoder.config.max_length or MAX_TOKENS)
@@ -96,18 +91,18 @@ def sentence_shifts(before: States, after: States) -> Numbers:
     return shifts_L
 
 
-def sentence_vectors(encoder: "PretrainedEncoder") -> Vectors:
+def sentence_vectors(encoder: PretrainedEncoder) -> Vectors:
     """Return a function from texts to the mean of their last hidden states, as unit vectors (N, H)."""
     return _mean_vectors(encoder, encoder.encoder)
 
 
-def table_vectors(encoder: "PretrainedEncoder") -> Vectors:
+def table_vectors(encoder: PretrainedEncoder) -> Vectors:
     """Return a function from texts to the mean of their tokens' rows in the embedding table, as unit vectors (N, E)."""
     return _mean_vectors(encoder, lambda packed: encoder.encoder.embedding.tokens(packed.ids_T))
 
 
-def _mean_vectors(encoder: "PretrainedEncoder", states: "Callable[[Packed], Tensor]") -> Vectors:
-    def forward(packed: "Packed") -> "Tensor":
+def _mean_vectors(encoder: PretrainedEncoder, states: Callable[[Packed], Tensor]) -> Vectors:
+    def forward(packed: Packed) -> Tensor:
         averages_BH: Tensor = means(states(packed), packed)
         return averages_BH
 

@@ -8,18 +8,16 @@ Shapes: V entries of a vocabulary, E embedding width.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from bothways.audit.edits import LOOK_ALIKES, swap_letters
+from bothways.checkpoints import PretrainedEncoder
+from bothways.tasks import FillMask
 from bothways.text import Words
-
-if TYPE_CHECKING:
-    from bothways.checkpoints import PretrainedEncoder
-    from bothways.tasks import FillMask
 
 # Shorter words are left alone, since first and last letters stay (Pruthi et al. 2019, section 3).
 MIN_LETTERS = 4
@@ -147,7 +145,7 @@ class NearestWords:
     name: ClassVar[str] = "word substitutions (nearest in the embedding table)"
 
     @classmethod
-    def of(cls, encoder: "PretrainedEncoder") -> "NearestWords":
+    def of(cls, encoder: PretrainedEncoder) -> "NearestWords":
         """Build from an encoder's embedding table."""
         tokenizer = encoder.tokenizer
         marks, special = tokenizer.word_marks, tokenizer.special_ids
@@ -182,7 +180,7 @@ class NearestWords:
 class MaskedWords:
     """The words that a masked language model predicts in the place of another (BAE; Garg and Ramakrishnan 2020)."""
 
-    model: "FillMask" = field(repr=False)
+    model: FillMask = field(repr=False)
     limit: int = 10  # maximum number of words to return
     name: ClassVar[str] = "word substitutions (masked language model)"
 

@@ -14,6 +14,7 @@ from bothways.audit.context import Context, Need, NeedUnmet, Undecided
 from bothways.audit.finding import Evidence, Finding, Rule, Rules, Severity
 from bothways.audit.states import sentence_vectors
 from bothways.evaluation.intervals import Estimate
+from bothways.tasks import FillMask
 
 _MAX_TEXTS, _MAX_WORDS = 60, 3000
 _MIN_TEXTS = 10
@@ -99,8 +100,6 @@ class AdversarialRobustness:
 
 def _substitutions(context: Context) -> Edits:
     """Return the words of a masked language model if there is one, else the nearest ones of the table."""
-    from bothways.tasks import FillMask
-
     name = context.settings.get("masked_lm")
     if name is not None:
         return MaskedWords(FillMask.from_pretrained(name, **context.open_options))

@@ -8,7 +8,7 @@ Shapes: N texts, C labels.
 import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,8 @@ from numpy.typing import NDArray
 from bothways.audit.answers import answers
 from bothways.audit.attacks.edits import CharacterEdits, Draft, Edits, editable
 from bothways.audit.context import Context
-
-if TYPE_CHECKING:
-    from bothways.data import Source
-    from bothways.tasks import TextClassifier
+from bothways.data import Source, read_rows
+from bothways.tasks import TextClassifier
 
 Numbers: TypeAlias = NDArray[np.float64]
 Ask: TypeAlias = Callable[[Sequence[str]], Numbers]
@@ -151,7 +149,7 @@ def _greedy(text: str, label: int, recipe: Recipe, rng: np.random.Generator) -> 
 
 
 def adversarial_rows(
-    classifier: "TextClassifier", data: "Source", recipe: Recipe | None = None, *, seed: int = 0
+    classifier: TextClassifier, data: Source, recipe: Recipe | None = None, *, seed: int = 0
 ) -> list[dict[str, object]]:
     """Return attacked rows with their right labels, for adversarial training (Goodfellow et al. 2015, arXiv:1412.6572).
 
@@ -170,8 +168,6 @@ def adversarial_rows(
     Raises:
         NeedUnmet: The rows have no labels that the classifier knows, or it is another kind of model.
     """
-    from bothways.data import read_rows
-
     context = Context(classifier.name, classifier, list(read_rows(data)), seed=seed, time_limit=float("inf"))
     labelled, columns = context.labelled, context.classifier.columns
     attacks = attack_texts(

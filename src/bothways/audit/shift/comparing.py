@@ -24,7 +24,8 @@ from bothways.audit.shift.scores import (
 )
 from bothways.audit.states import States, sentence_shifts, shared_tokens, token_shifts
 from bothways.audit.texts import GENERAL
-from bothways.errors import InvalidInput
+from bothways.errors import InvalidInput, TextTooLong
+from bothways.explain import attribute
 
 if TYPE_CHECKING:
     from bothways.audit.context import TrainedModel
@@ -199,9 +200,6 @@ def _gradients(encoders: TextEncoders, text: str) -> list[tuple[int, float]]:
     """Return the start of each word and its gradient times input; nothing without a classifier, or for long texts."""
     if encoders.classifier is None:
         return []
-    from bothways.errors import TextTooLong
-    from bothways.explain import attribute
-
     try:
         (attribution,) = attribute(encoders.classifier, [text], "gradient-x-input")
     except TextTooLong:

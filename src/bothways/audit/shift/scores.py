@@ -11,7 +11,6 @@ Shapes: N pairs of texts, L layers and the embedding before them, H hidden.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,11 +18,9 @@ from bothways.audit.answers import Numbers
 from bothways.audit.context import Context, NeedUnmet
 from bothways.audit.edits import BENIGN_EDITS, as_seen
 from bothways.audit.states import States, sentence_shifts, states_of
+from bothways.checkpoints import PretrainedEncoder
 from bothways.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from bothways.checkpoints import PretrainedEncoder
-    from bothways.tasks import TextClassifier
+from bothways.tasks import TextClassifier
 
 LEVEL = 0.95
 # Words of a text that are left out one by one.
@@ -46,10 +43,10 @@ class TextStates:
 class TextEncoders:
     """The models that encode texts."""
 
-    encoder: "PretrainedEncoder"
-    classifier: "TextClassifier | None"  # the classifier on it; None without one
+    encoder: PretrainedEncoder
+    classifier: TextClassifier | None  # the classifier on it; None without one
     # An encoder for changes of meaning; None to use the first layer of the audited one.
-    reference: "PretrainedEncoder | None"
+    reference: PretrainedEncoder | None
     context: Context  # keeps the time limit
 
     @classmethod
