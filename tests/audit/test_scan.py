@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from sarif_schema import violations
 
-from bothways.audit import Evidence, Finding, Severity, scan
-from bothways.audit import registry as registry_module
+from bothways.audit import Evidence, Finding, Severity, scan, scanning
 from bothways.audit.context import NeedUnmet, Undecided
 from bothways.audit.formats import as_sarif, as_text
 from bothways.errors import InvalidInput, UnknownModel
@@ -44,9 +43,9 @@ def detectors(monkeypatch):
         for number, toy in enumerate(toys):
             toy.name = f"Toy{number}"
             made[toy.name] = toy
-        monkeypatch.setattr(registry_module, "_HOMES", dict.fromkeys(made, ""))
-        monkeypatch.setattr(registry_module, "DETECTORS", tuple(made))
-        monkeypatch.setattr(registry_module, "detector_named", lambda name: made[name])
+        monkeypatch.setattr(scanning, "_HOMES", dict.fromkeys(made, ""))
+        monkeypatch.setattr(scanning, "DETECTORS", tuple(made))
+        monkeypatch.setattr(scanning, "detector_named", lambda name: made[name])
 
     return install
 
