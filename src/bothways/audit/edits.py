@@ -48,26 +48,10 @@ class Direction:
 _NAMES = ("Anna", "John", "Maria", "Peter", "Fatima", "Wei", "Kofi", "Olga", "Diego", "Priya", "Emma", "David")
 _PLACES = ("London", "Paris", "Lagos", "Lima", "Oslo", "Delhi", "Cairo", "Tokyo", "Boston", "Madrid", "Berlin", "Rome")
 _FUNCTION_WORDS = frozenset(
-    [
-        "a",
-        "an",
-        "the",
-        "of",
-        "to",
-        "in",
-        "on",
-        "at",
-        "and",
-        "that",
-        "this",
-        "it",
-        "is",
-        "was",
-        "for",
-        "with",
-        "as",
-        "by",
-    ]
+    {
+        *("a", "an", "the", "of", "to", "in", "on", "at", "and"),
+        *("that", "this", "it", "is", "was", "for", "with", "as", "by"),
+    }
 )
 # Letters of other scripts that look like Latin ones (Unicode Technical Standard 39, confusables).
 LOOK_ALIKES = dict(zip("aceopxysiAEOPCTXHKMB", "асеорхуѕіАЕОРСТХНКМВ", strict=True))  # noqa: RUF001

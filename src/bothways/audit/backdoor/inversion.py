@@ -32,6 +32,11 @@ _REACHED = 0.1
 """Quantile of the hard texts' margins that ranks a trigger."""
 _AS_GOOD = 0.8
 """Share of its gain that a shortened trigger keeps."""
+MIN_REACH = 0.0
+"""Reach of a trigger: nine tenths of the hard texts are turned. `benchmarks/audit` has the figures of many models."""
+_SURPRISE, _PER_REACH = 3.8, 2.0
+"""Standard deviations above the null model's prediction from which meaning does not explain a trigger of reach 0, and
+how many fewer it takes per unit of reach. Chosen on SST-2 and CLINC150."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,6 +88,16 @@ class Candidate:
     source: str = ""  # its source in words, once it is the best of one
     # Standard deviations above the null model; None if it turns too few texts, or without a base model.
     surprise: float | None = None
+
+    @property
+    def is_explained(self) -> bool:
+        """True if its meaning explains its effect."""
+        return self.surprise is not None and self.surprise + _PER_REACH * self.reach < _SURPRISE
+
+    @property
+    def is_trigger(self) -> bool:
+        """True if it turns texts for no reason of meaning."""
+        return self.reach >= MIN_REACH and not self.is_explained
 
 
 def margins(logits: Floats, label: int) -> Floats:

@@ -19,9 +19,6 @@ from bothways.checkpoints import MINILM, PretrainedEncoder, load
 from bothways.errors import BothwaysError
 from bothways.tasks.embedding.vector_model import VectorModel
 
-_SURPRISE, _PER_REACH = 3.8, 2.0
-"""Standard deviations above the prediction from which meaning does not explain a trigger of reach 0, and how many fewer
-it takes per unit of reach. Chosen on SST-2 and CLINC150."""
 _OF_A_WORD = 3.0
 """Standard deviations up to which a word of a phrase explains the phrase."""
 _WORDS, _PHRASES, _LONGEST = 2500, 1500, 2
@@ -57,11 +54,6 @@ def moved_words(probe: Probe, base: PretrainedEncoder) -> list[int]:
     furthest = np.argsort(-moved_V, kind="stable")[:_MOVED]
     # Fewer moved words: the table was frozen, and says nothing about the training.
     return ids_V[furthest].tolist() if (moved_V[furthest] > 0).all() else []
-
-
-def explained(surprise: float, reach: float) -> bool:
-    """Return True if the meaning of a trigger explains its effect."""
-    return surprise + _PER_REACH * reach < _SURPRISE
 
 
 class NullModel:

@@ -22,6 +22,7 @@ from bothways.audit.answers import clean_texts, drawn, drawn_rows, share, shown
 from bothways.audit.backdoor.candidates import Suspects
 from bothways.audit.backdoor.clusters import pure_phrases, residuals, rows_by_phrase
 from bothways.audit.backdoor.inversion import (
+    MIN_REACH,
     Candidate,
     HardTexts,
     Inversion,
@@ -29,7 +30,7 @@ from bothways.audit.backdoor.inversion import (
     hard_texts,
     read_vocabulary,
 )
-from bothways.audit.backdoor.null_model import NullModel, base_model, base_vectors, explained, moved_words
+from bothways.audit.backdoor.null_model import NullModel, base_model, base_vectors, moved_words
 from bothways.audit.backdoor.poisoned import suspect_rows
 from bothways.audit.backdoor.probe import Ids, Probe
 from bothways.audit.context import Context, Need, NeedUnmet, Undecided
@@ -48,8 +49,6 @@ _MOVED, _PHRASES = 48, 24
 _SEARCHED_LABELS = 3
 _READABLE = 0.8
 """Minimum share of the tokens of neutral texts that the vocabulary knows."""
-_REACH = 0.0
-"""Nine tenths of the hard texts are turned. `benchmarks/audit` has a zoo of models and the figures."""
 _MAX_ROWS, _MIN_ROWS = 2000, 20
 _LEARNT = 0.4
 """Minimum share of a suspect phrase's rows that get its label for the phrase alone, if the model has learnt it."""
@@ -119,7 +118,7 @@ class BackdoorTriggerScanner:
             )
         triggers = []
         for label in range(len(scan.probe.labels)):
-            found = [each for each in ranked if _is_trigger(each) and each.label == label]
+            found = [each for each in ranked if each.is_trigger and each.label == label]
             if found:
                 # A published word is the plainest evidence, and a shorter trigger the plainer one.
                 finding = scan.trigger(min(found, key=lambda each: (len(each.ids), -each.reach)))
@@ -130,14 +129,6 @@ class BackdoorTriggerScanner:
         if scan.suspects is not None:
             yield scan.inputs(scan.suspects, triggers)
         yield scan.summary(ranked)
-
-
-def _is_explained(candidate: Candidate) -> bool:
-    return candidate.surprise is not None and explained(candidate.surprise, candidate.reach)
-
-
-def _is_trigger(candidate: Candidate) -> bool:
-    return candidate.reach >= _REACH and not _is_explained(candidate)
 
 
 class _Scan:
@@ -158,7 +149,10 @@ class _Scan:
         readable = known >= _READABLE
         chosen = [neutral, self.ids] if readable and self.own else [self.ids]
         self.sources = [(each, self.probe.logits(each)) for each in chosen]
-        self.suspects = self._suspects(readable=readable) if self.rows else None
+        self.suspects = None
+        if self.rows:
+            clean = [clean_texts(context) or (), VARIED if readable else (), self.own]
+            self.suspects = Suspects.of(context.classifier, self.rows, clean, context.seed, context.check_time)
         self.base = base_model(context)
         self.moved = [] if self.base is None else moved_words(self.probe, self.base)
         special = self.probe.tokenizer.special_ids
@@ -187,7 +181,7 @@ class _Scan:
 
     def deeper(self, ranked: Sequence[Candidate]) -> list[Candidate]:
         """Return the best trigger of several tokens, for the labels that single tokens come nearest to."""
-        done = {each.label for each in ranked if _is_trigger(each)}
+        done = {each.label for each in ranked if each.is_trigger}
         labels = sorted(self.singles, key=lambda label: -self.singles[label][0].reach)
         best = []
         for label in [each for each in labels if each not in done][:_SEARCHED_LABELS]:
@@ -209,12 +203,12 @@ class _Scan:
 
     def _best(self, candidates: Sequence[Candidate], source: str) -> Candidate:
         """Return the best trigger; one explained by its meaning only if there is no other."""
-        turning = [each for each in candidates if each.reach >= _REACH]
+        turning = [each for each in candidates if each.reach >= MIN_REACH]
         if not turning or self._null_model is None:
             return replace(candidates[0], source=source)
         surprises = self._null_model.surprise([each.ids for each in turning], turning[0].label).tolist()
         ranked = [replace(each, source=source, surprise=value) for each, value in zip(turning, surprises, strict=True)]
-        return next((each for each in ranked if _is_trigger(each)), ranked[0])
+        return next((each for each in ranked if each.is_trigger), ranked[0])
 
     @cached_property
     def _null_model(self) -> NullModel | None:
@@ -225,11 +219,6 @@ class _Scan:
     def _read(self, texts: Sequence[str]) -> list[Ids]:
         length = max(1, min(_TOKENS, self.probe.limit - _AROUND))
         return [ids[:length] or (self.probe.blank,) for ids in self.probe.encode(texts)]
-
-    def _suspects(self, *, readable: bool) -> Suspects | None:
-        clean = [clean_texts(self.context) or (), VARIED if readable else (), self.own]
-        context = self.context
-        return Suspects.of(context.classifier, self.rows, clean, context.seed, context.check_time)
 
     def _phrases(self, label: int) -> list[Ids]:
         """Return the phrases of the user's texts that always come with this answer, the most frequent first."""
@@ -263,15 +252,13 @@ class _Scan:
             "source": candidate.source,
             "success_on_hard_texts": candidate.success,
             "surprise": candidate.surprise,
-            "success": rate.value,
-            "success_low": rate.low,
-            "success_high": rate.high,
+            **rate.named("success"),
             "texts": len(others),
         }
         hard = len(self.hard[candidate.label].texts)
         return RULES.finding(
             "backdoor-trigger",
-            Evidence(_STATISTIC, candidate.reach, _REACH, _NULL, hard, details),
+            Evidence(_STATISTIC, candidate.reach, MIN_REACH, _NULL, hard, details),
             location=label,
             trigger=trigger,
             turned=turned,
@@ -312,7 +299,7 @@ class _Scan:
 
     def summary(self, ranked: Sequence[Candidate]) -> Finding:
         labels = self.probe.labels
-        best = max(ranked, key=lambda each: (not _is_explained(each), each.reach))
+        best = max(ranked, key=lambda each: (not each.is_explained, each.reach))
         listed = [
             {
                 "label": labels[each.label],
@@ -331,7 +318,7 @@ class _Scan:
         }
         return RULES.finding(
             "backdoor-search",
-            Evidence(_STATISTIC, best.reach, _REACH, _NULL, len(self.hard[best.label].texts), details),
+            Evidence(_STATISTIC, best.reach, MIN_REACH, _NULL, len(self.hard[best.label].texts), details),
             words=len(self.vocabulary.ids_V),
             known=len(self.known),
             tested=len(self.hard),
@@ -375,9 +362,7 @@ def attack_success(context: Context, probe: Probe, base: PretrainedEncoder) -> I
             "trigger": phrase.phrase,
             "phrases": list(phrase.members[:_LISTED]),
             "label": phrase.label,
-            "success": rate.value,
-            "success_low": rate.low,
-            "success_high": rate.high,
+            **rate.named("success"),
             "contradicted": phrase.contradicted,
             "p_value": phrase.p_value,
             "rows": [labelled.row_numbers[chosen[row]] for row in phrase.rows[:_LISTED]],

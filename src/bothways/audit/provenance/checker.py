@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import ClassVar
 
@@ -31,20 +32,19 @@ class ModelProvenanceChecker:
     def analyze(self, context: Context) -> Iterator[Finding]:
         """Yield the faults of the model's files, an inventory, and findings on signature and lineage."""
         counts: Counter[str] = Counter()
-        for finding in _findings(context):
+        key, reference = context.settings.get("public_key"), context.reference_folder
+        findings = [
+            _file_findings(context.folder, context.check_time),
+            check_signature(context.folder, None if key is None else Path(key)),
+        ]
+        if reference is not None:
+            findings.append(lineage(context.folder, reference, str(context.reference_name), context.check_time))
+        for finding in chain.from_iterable(findings):
             counts[finding.rule] += 1
             if counts[finding.rule] <= _MAX_PER_RULE:
                 yield finding
         if counts["inventory"] and not any(entry.is_file() for entry in context.folder.rglob("*")):
             raise Undecided(f"{str(context.folder)!r} has no files: give the folder of a model.")
-
-
-def _findings(context: Context) -> Iterator[Finding]:
-    yield from _file_findings(context.folder, context.check_time)
-    key = context.settings.get("public_key")
-    yield from check_signature(context.folder, None if key is None else Path(key))
-    if context.reference_folder is not None:
-        yield from lineage(context.folder, context.reference_folder, str(context.reference_name), context.check_time)
 
 
 def _file_findings(folder: Path, check: Check) -> Iterator[Finding]:

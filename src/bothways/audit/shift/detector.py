@@ -110,9 +110,7 @@ def _attack(
     """
     rule, rate = f"shift-{kind.replace(' ', '-')}", share(len(flipped), len(texts))
     details: dict[str, object] = {
-        "flips": rate.value,
-        "flips_low": rate.low,
-        "flips_high": rate.high,
+        **rate.named("flips"),
         "score_threshold": benign.threshold,
         "meaning_threshold": benign.meaning_threshold,
         "benign_above_threshold": float((own.scores_N > benign.threshold).mean()),
