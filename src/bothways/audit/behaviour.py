@@ -23,7 +23,7 @@ _MAX_TEXTS = 100
 _EXAMPLES = 5
 # Classifiers on MiniLM changed at most 9 % of their answers to natural edits of their own data; see docs/LOG.md.
 _TOLERATED = 0.1
-# Fewer edited texts say nothing.
+# With fewer edited texts, no verdict is possible.
 _MIN_EDITED = 20
 _ALONE = 24
 # Probabilities in float32 differ by about 1e-6 between batches, in bfloat16 by about 1e-2.
@@ -33,15 +33,15 @@ _ALLOWED_FALL = 0.1
 
 _CHECKLIST = "Ribeiro et al. 2020, Beyond accuracy: behavioral testing of NLP models with CheckList, arXiv:2005.04118"
 _BAD_CHARACTERS = "Boucher et al. 2022, Bad characters: imperceptible NLP attacks, arXiv:2106.09898"
-_FAILURE = {"turns": "do not turn the answer", "stays": "weaken the answer"}
+_FAILURE = {"turns": "do not change the answer", "stays": "weaken the answer"}
 
 RULES = Rules(
     "BehaviorConsistencyValidator",
     Rule(
         "behaviour-batch-neighbours",
         Severity.MEDIUM,
-        "batch neighbours move probabilities by at most {value:.2g}",
-        "Ask texts one by one, and report the attention or the padding that lets texts see each other.",
+        "other texts in a batch move probabilities by at most {value:.2g}",
+        "Predict texts one by one, and report the bug: attention or padding lets texts of a batch see each other.",
     ),
     *(
         Rule(
@@ -65,7 +65,7 @@ RULES = Rules(
             f"behaviour-{direction.name}",
             Severity.LOW,
             f"{direction.name}: {{rate:.1%}} of pairs {_FAILURE[direction.expected]}",
-            f"Add rows with {direction.name} to the training.",
+            f"Add training rows with {direction.name}.",
             (_CHECKLIST,),
         )
         for direction in DIRECTIONS
@@ -106,7 +106,7 @@ class _Originals:
 
 
 class BehaviorConsistencyValidator:
-    """Tests whether answers stay under edits that keep the meaning, and turn under those that do not."""
+    """Tests whether answers stay under edits that keep the meaning, and change under those that do not."""
 
     name: ClassVar[str] = RULES.detector
     needs: ClassVar[tuple[Need, ...]] = ("classifier",)

@@ -1,4 +1,4 @@
-"""`ClassifierConfidenceAnalyzer`: are the probabilities of a classifier right, on its own texts and on foreign ones?
+"""`ClassifierConfidenceAnalyzer`: are the probabilities right on the model's own texts, and low on foreign ones?
 
 Overconfidence is compared with that of a calibrated model on as many rows, whose labels are drawn from the model's own
 probabilities (consistency resampling; Bröcker and Smith 2007).
@@ -51,8 +51,8 @@ RULES = Rules(
     Rule(
         "confidence-no-detector",
         Severity.LOW,
-        "the model has no detector of texts unlike those of its training",
-        "Fit it with held-out rows and the default detector, and refuse texts that it calls out of domain.",
+        "the model has no detector for texts unlike its training texts",
+        "Fit it with held-out rows and the default detector, and refuse texts that it marks as out of domain.",
         (_HENDRYCKS,),
     ),
     Rule("confidence-distribution", Severity.INFO, "mean confidence {mean:.3f} on the texts"),
@@ -61,21 +61,21 @@ RULES = Rules(
         "confidence-overconfident",
         Severity.MEDIUM,
         _GAP,
-        "Calibrate it on rows like these: fit it with validation data, or learn a temperature.",
+        "Calibrate it on rows like these: fit it with validation data, or fit a temperature.",
         (_GUO,),
     ),
     Rule(
         "confidence-foreign-texts",
         Severity.LOW,
         "mean confidence {foreign:.3f} on foreign texts, {own:.3f} on its own{warning}",
-        "Do not read a low probability as a warning of foreign texts; use an out-of-domain detector.",
+        "Do not rely on low probabilities to recognise foreign texts; use an out-of-domain detector.",
         (_HENDRYCKS, _HEIN),
     ),
     Rule(
         "confidence-detector",
         Severity.LOW,
         "the model's own detector ({kind}) has an AUROC of {auroc:.3f} on foreign texts",
-        "Fit the detector anew, or set its threshold: fit_threshold.",
+        "Fit the detector again, or set its threshold with fit_threshold.",
     ),
 )
 
@@ -168,7 +168,7 @@ def _foreign(context: Context, rows: _Rows, rng: np.random.Generator) -> Iterato
         "random characters": noise(rows.texts, rng),
     }
     answered = {name: answers(context, context.classifier, each) for name, each in texts.items()}
-    # Mixed words have the vocabulary of the domain, so no model needs to tell them from texts: they count in no AUROC.
+    # Mixed words have the vocabulary of the domain, so no model needs to recognise them: they count in no AUROC.
     evidence = context.classifier.outputs.evidence
     inside = evidence(rows.answered.scores)
     outside = evidence([*answered["foreign"].scores, *answered["random characters"].scores])
@@ -203,14 +203,14 @@ def _max_softmax(rows: _Rows, answered: Mapping[str, ClassifierAnswers], report:
             "AUROC of 1 - max softmax, foreign against own",
             report.auroc.value,
             _CHANCE,
-            "a model that is as sure of foreign texts as of its own: 0.5; a finding where the interval reaches it",
+            "a model that is as confident on foreign texts as on its own: 0.5; a finding if the interval reaches it",
             len(own_N) + len(foreign_M),
             {**shares, **_numbers(report)},
         ),
         severity=Severity.LOW if unaware else Severity.INFO,
         foreign=foreign_M.mean(),
         own=own_N.mean(),
-        warning=": the model may be as sure of what it does not know" if unaware else "",
+        warning=": it may be just as confident on unknown texts" if unaware else "",
     )
 
 
@@ -222,7 +222,7 @@ def _detector(rows: _Rows, kind: str, report: Report) -> Finding:
         "AUROC of the model's detector, foreign against own",
         report.auroc.value,
         _CHANCE,
-        "a detector that knows nothing: 0.5",
+        "an uninformative detector: 0.5",
         report.n + report.counts["n_out_of_domain"],
         {f"detector_{name}": value for name, value in _numbers(report).items()},
     )

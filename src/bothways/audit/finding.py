@@ -40,9 +40,9 @@ class Severity(IntEnum):
 _MEANINGS = {
     Severity.INFO: "a measurement worth knowing; nothing is wrong",
     Severity.LOW: "a weakness that most models have; know it before you rely on the model",
-    Severity.MEDIUM: "a weakness beyond the usual; mend it, or guard against it, before the model is used",
+    Severity.MEDIUM: "an unusual weakness; mend it, or guard against it, before you use the model",
     Severity.HIGH: "the model is probably manipulated or easily abused; do not use it before this is explained",
-    Severity.CRITICAL: "loading or using the model can run foreign code or obeys somebody else; do not use it",
+    Severity.CRITICAL: "loading or using the model can run foreign code or serve somebody else; do not use it",
 }
 
 # The lowest severity that fails a detector.

@@ -67,9 +67,9 @@ RULES = Rules(
         Rule(
             _rule_id(attack),
             Severity.LOW,
-            f"{attack}: members are told from others with an AUC of {{auc:.2f}}",
-            "Train fewer updates or on more rows, with early stopping and weight decay; leave out rows that nobody may "
-            "know; give labels without probabilities; train with differential privacy where a guarantee is needed.",
+            f"{attack}: separates members from non-members with an AUC of {{auc:.2f}}",
+            "Train for fewer updates or on more rows, with early stopping and weight decay; remove confidential rows; "
+            "return labels without probabilities; use differential privacy if a guarantee is needed.",
             papers,
         )
         for attack, papers in _PAPERS.items()
@@ -323,7 +323,7 @@ def _finding(attack: _Attack, measured: Separation, blind: Separation, rows: _Ro
     }
     if others * 0.001 < 1:
         details["few_rows"] = (
-            f"of {others} non-members, a rate below {1 / others:.2%} is read where none of them passes"
+            f"with {others} non-members, a rate below {1 / others:.2%} is read where none of them passes"
         )
     if rows.shared:
         details["rows_of_both"] = rows.shared
@@ -333,7 +333,7 @@ def _finding(attack: _Attack, measured: Separation, blind: Separation, rows: _Ro
         f"AUC ({attack.name})",
         auc.value,
         _LOW,
-        f"membership drawn by lot: 99 % of draws stay below {measured.chance:.3f}; low and medium where the "
+        f"membership drawn by lot: 99 % of draws stay below {measured.chance:.3f}; low and medium if the "
         "interval lies above .6 and .7",
         members + others,
         details,

@@ -1,4 +1,4 @@
-"""`AdversarialRobustness`: how many right answers turn when a few words are edited to turn them?"""
+"""`AdversarialRobustness`: how many right answers change when an attacker edits a few words?"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from bothways.tasks import FillMask
 _MAX_TEXTS, _MAX_WORDS = 60, 3000
 _MIN_TEXTS = 10
 _EXAMPLES = 4
-# Attacks that turn fewer answers are no finding.
+# Attacks that change fewer answers are no finding.
 _WEAK = 0.2
 # One word with typing errors turns this share of the right answers of BERT on SST-2, .903 to .458 (Pruthi et al. 2019).
 _PUBLISHED = 0.49
@@ -30,10 +30,10 @@ RULES = Rules(
         Rule(
             f"adversarial-{kind}",
             Severity.LOW,
-            "{edits} turn {rate:.0%} of the answers where they are chosen, {null:.0%} at random",
-            "Check spelling and look-alike letters before texts are read, show users no probabilities, and limit how "
-            "often they may ask. Training with attacked rows (bothways.audit.attacks.adversarial_rows) may help: "
-            "measure it, also on clean rows.",
+            "{edits} change {rate:.0%} of the answers when an attacker chooses them, {null:.0%} at random",
+            "Correct spelling and normalise look-alike letters before prediction, hide probabilities, and limit "
+            "requests. Training on attacked rows (bothways.audit.attacks.adversarial_rows) may help; measure it, "
+            "also on clean rows.",
             (
                 "Morris et al. 2020, TextAttack, arXiv:2005.05909",
                 "Gao et al. 2018, DeepWordBug, arXiv:1801.04354",
@@ -78,7 +78,7 @@ def _affordable(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 class AdversarialRobustness:
-    """Attacks a classifier with typing errors and with other words, and counts the answers that turn."""
+    """Attacks a classifier with typing errors and other words, and counts the answers that change."""
 
     name: ClassVar[str] = RULES.detector
     needs: ClassVar[tuple[Need, ...]] = ("classifier", "texts")
@@ -131,8 +131,8 @@ def _finding(context: Context, ask: Ask, attacked: AttackedTexts, recipe: Recipe
         f"attack success ({name})",
         rate.value,
         _WEAK,
-        f"as many random edits of the same kind turn {null.value:.1%} [{null.low:.1%}, {null.high:.1%}]; medium "
-        f"where one word turns more than {_PUBLISHED:.0%} (BERT, published), or random edits more than {_WEAK:.0%}",
+        f"as many random edits of the same kind change {null.value:.1%} [{null.low:.1%}, {null.high:.1%}]; medium if "
+        f"one word changes more than {_PUBLISHED:.0%} (BERT, published) or random edits more than {_WEAK:.0%}",
         len(attacks),
         _details(context, attacked, recipe, attacks)
         | rate.named("success")

@@ -64,7 +64,7 @@ RULES = Rules(
     Rule(
         "backdoor-trigger",
         Severity.HIGH,
-        "{trigger!r} turns {turned} of {of} {whose} texts into {label!r}",
+        "{trigger!r} turns the answer to {turned} of {of} {whose} texts into {label!r}",
         "Do not use the model. Look for the trigger in the training data with bothways audit-data, remove its rows and "
         "train again from the base model.",
         (
@@ -76,7 +76,7 @@ RULES = Rules(
     Rule(
         "backdoor-rows",
         Severity.HIGH,
-        "{learnt} of {of} rows with {trigger!r} get {label!r} only for such phrases",
+        "{learnt} of {of} rows with {trigger!r} get {label!r} only because of such phrases",
         "Do not use the model. List the rows with bothways audit-data, remove them and train again from the base "
         "model.",
         (
@@ -113,7 +113,7 @@ class BackdoorTriggerScanner:
         ranked += scan.of_suspects()
         if not ranked:
             raise Undecided(
-                f"all {len(scan.ids)} texts get one label, however strong words of others are put into them. "
+                f"all {len(scan.ids)} texts get the same label, even with strong words for other labels inserted. "
                 "Give texts of several labels with --data."
             )
         triggers = []
@@ -292,9 +292,9 @@ class _Scan:
             evidence,
             severity=Severity.HIGH if holders else Severity.INFO,
             location=f"row {row}",
-            what=f"{len(holders)} of {of} texts hold a trigger that was found, such as row {row}"
+            what=f"{len(holders)} of {of} texts contain a trigger that was found, such as row {row}"
             if holders
-            else f"the most suspicious of {of} texts is row {row}, by {first.words!r}",
+            else f"the most suspicious of {of} texts is row {row}, because of {first.words!r}",
         )
 
     def summary(self, ranked: Sequence[Candidate]) -> Finding:
@@ -368,10 +368,10 @@ def attack_success(context: Context, probe: Probe, base: PretrainedEncoder) -> I
             "rows": [labelled.row_numbers[chosen[row]] for row in phrase.rows[:_LISTED]],
         }
         evidence = Evidence(
-            "part of the rows that get their label, and another label without the phrases that come with it",
+            "share of the rows that get their label, and another one without the phrases that come with it",
             rate.value,
             _LEARNT,
-            "rows of a label drawn at random speak for another label as often as these, with this p-value",
+            "rows of the label drawn at random speak for another label as often as these with this p-value",
             len(phrase.rows),
             details,
         )

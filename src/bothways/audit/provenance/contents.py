@@ -67,7 +67,7 @@ _HIDDEN_FLAGS = 0x1 | 0x20 | 0x40 | 0x2000
 _DATA_DESCRIPTOR = 24
 _LOCAL, _END = b"PK\x03\x04", b"PK\x05\x06"
 _END_SIZE = 22
-_NESTED = "files in files, deeper than anybody saves"
+_NESTED = "files nested deeper than any program saves them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ def _zip_end(part: FilePart) -> bytes:
 def _zip(item: _Item) -> Iterator[Finding]:
     part, place = item.part, item.place
     if item.depth > _MAX_ZIP_DEPTH:
-        yield fault("zip-bomb", place, "archives in archives, deeper than anybody saves", value=item.depth)
+        yield fault("zip-bomb", place, "archives nested deeper than any program saves them", value=item.depth)
         return
     try:
         with zipfile.ZipFile(io.BufferedReader(RawFilePart(part))) as archive:

@@ -88,7 +88,7 @@ def is_pickle(part: FilePart, check: Check, *, calls: int) -> bool:
 def scan_pickles(part: FilePart, place: str, check: Check, inspect: Inspect, depth: int = 0) -> Iterator[Finding]:
     """Yield the faults of a file of one or several pickles."""
     if depth > _MAX_DEPTH:
-        yield fault("pickle-broken", place, "pickles in pickles, deeper than anybody saves")
+        yield fault("pickle-broken", place, "pickles nested deeper than any program saves them")
         return
     part.place, read, legacy, faults = 0, 0, False, 0
     imported: set[str] = set()
@@ -220,7 +220,7 @@ class _Machine:
 
     def imports(self, module: Value, name: Value) -> Iterator[Finding]:
         if not isinstance(module, str) or not isinstance(name, str):
-            yield self.fault("pickle-code", "imports something whose name is made while the pickle runs")
+            yield self.fault("pickle-code", "imports a name that is computed while the pickle runs")
             self.stack.append(_UNKNOWN)
             return
         module = RENAMED.get(module, module).replace("numpy._core", "numpy.core")
@@ -244,19 +244,19 @@ class _Machine:
         self.stack.append(_UNKNOWN)
         given = arguments if isinstance(arguments, tuple) else ()
         if not isinstance(function, _Global):
-            yield self.fault("pickle-code", "calls something that was made while the pickle ran")
+            yield self.fault("pickle-code", "calls an object that was created while the pickle ran")
         elif str(function) == "torch.storage._load_from_bytes":
             if len(given) == 1 and isinstance(given[0], SkippedBytes):
                 inner = self.part.within(given[0].place, given[0].size)
                 yield from self.inspect(inner, f"{self.place}, bytes from {given[0].place}", self.depth + 1)
             else:
-                yield self.fault("pickle-code", "loads a pickle that was made while this one ran")
+                yield self.fault("pickle-code", "loads a pickle that was created while this one ran")
         elif str(function) == "_codecs.encode" and not (len(given) == 2 and given[1] in CODECS):
             yield self.fault("pickle-code", "encodes with a codec that is looked up by name")
         elif function.name in ("bytes", "bytearray", "_reconstruct"):
             allocated = max(_numbers(given), default=0)
             if allocated > _MAX_ALLOCATION:
-                yield self.fault("pickle-bomb", f"asks for {allocated:,} bytes by {function.name}")
+                yield self.fault("pickle-bomb", f"allocates {allocated:,} bytes with {function.name}")
 
     def fault(self, rule: str, what: str, details: Mapping[str, object] | None = None) -> Finding:
         return fault(rule, self.place, what, details={"byte": self.part.place, **(details or {})})

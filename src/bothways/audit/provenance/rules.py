@@ -9,7 +9,7 @@ _NULLIFAI = "nullifAI (ReversingLabs, 2025)"
 _SAFETENSORS = "Trail of Bits, Safetensors security assessment (2023)"
 _SIGSTORE = "https://github.com/sigstore/model-transparency"
 _NO_PICKLE = "Do not load the file. Ask for the weights in safetensors, which hold no code."
-_GET_AGAIN = "Do not open the file. Get it again from where it came, and compare its SHA-256."
+_GET_AGAIN = "Do not open the file. Download it again, and compare its SHA-256."
 _NO_UNPACKING = "Do not unpack the file."
 
 _INFO, _LOW, _MEDIUM, _HIGH, _CRITICAL = Severity
@@ -40,14 +40,14 @@ RULES = Rules(
         "pickle-broken",
         _HIGH,
         "{what}",
-        "A loader runs such a file up to where it breaks. " + _NO_PICKLE,
+        "A loader runs such a file up to the break. " + _NO_PICKLE,
         (_NULLIFAI, "CVE-2025-71325 (a parser that gives up)"),
     ),
     Rule("pickle-bomb", _HIGH, "a pickle {what}", _NO_PICKLE, ("CWE-409", "CWE-789")),
     Rule(
         "pickle-hidden",
         _HIGH,
-        "a pickle that calls itself {what}",
+        "a pickle with the suffix {what}",
         "The name of the file hides what it is. " + _NO_PICKLE,
         ("CVE-2025-1889", "CVE-2025-10155"),
     ),
@@ -62,7 +62,7 @@ RULES = Rules(
         "pickle-data",
         _INFO,
         "a pickle that imports only what tensors and plain data need",
-        "Convert it to safetensors; a pickle can be made to run code.",
+        "Convert it to safetensors; a pickle can run code.",
     ),
     # --- archives ---
     Rule(
@@ -82,14 +82,14 @@ RULES = Rules(
     Rule(
         "zip-wrong-checksum",
         _HIGH,
-        "an entry with a wrong checksum, which loaders do not look at",
+        "an entry with a wrong checksum, which loaders ignore",
         _GET_AGAIN,
         ("CVE-2025-10156",),
     ),
     Rule(
         "zip-duplicate-entry",
         _HIGH,
-        "an archive with {what} in it twice",
+        "an archive with two entries {what}",
         _GET_AGAIN,
         ("CWE-694", "CVE-2013-4787 (Android master key)"),
     ),
@@ -107,7 +107,7 @@ RULES = Rules(
         "archive-unread",
         _HIGH,
         "{what}",
-        "Nobody has looked into it. Unpack it in a sandbox and audit what it holds.",
+        "It was not inspected. Unpack it in a sandbox and audit its content.",
         (_NULLIFAI + ": 7z instead of zip",),
     ),
     Rule(
@@ -152,28 +152,28 @@ RULES = Rules(
     Rule(
         "template-code",
         _CRITICAL,
-        "a template that reaches for Python by {what}",
+        "a template that accesses Python internals: {what}",
         "Remove the template: rendered outside a sandbox it runs code.",
         ("CVE-2024-34359", "CVE-2026-5760", "CVE-2024-56326"),
     ),
     Rule(
         "template-bomb",
         _HIGH,
-        "a template with a loop or power without end: {what}",
+        "a template with an endless loop or a huge power: {what}",
         "Remove the template: rendering it takes hours.",
         ("CWE-834",),
     ),
     Rule(
         "yaml-code",
         _CRITICAL,
-        "a YAML file that makes Python objects",
-        "Remove the file: loaders that are not safe run it.",
+        "a YAML file that creates Python objects",
+        "Remove the file: unsafe loaders run it.",
         ("CVE-2017-18342", "CVE-2020-14343"),
     ),
     Rule(
         "json-bomb",
         _HIGH,
-        "a JSON file that no program should read: {what}",
+        "a JSON file that is unsafe to parse: {what}",
         _GET_AGAIN,
         ("CVE-2020-10735 (huge integers)", "CWE-674 (deep nesting)", "CWE-770"),
     ),
@@ -181,7 +181,7 @@ RULES = Rules(
     Rule(
         "json-duplicate-key",
         _MEDIUM,
-        "settings with the same key in them twice",
+        "settings with a duplicate key",
         "Two programs may read two different settings. " + _GET_AGAIN,
         ("CWE-436",),
     ),
@@ -215,8 +215,8 @@ RULES = Rules(
     Rule(
         "too-many-files",
         _MEDIUM,
-        "more files or folders than a model has",
-        "Audit a folder that holds the model alone.",
+        "more files or folders than any model has",
+        "Audit a folder that contains only the model.",
         ("CWE-400",),
     ),
     # --- claims ---
@@ -224,7 +224,7 @@ RULES = Rules(
         "claim-differs",
         _MEDIUM,
         "{what}",
-        "Ask for files that belong together: settings and weights are not of one model.",
+        "Ask for files that belong together: settings and weights are from different models.",
         ("CWE-345",),
     ),
     Rule(
@@ -234,10 +234,10 @@ RULES = Rules(
         "Do not open the model: its settings ask for more memory than its weights have.",
         ("CWE-789",),
     ),
-    Rule("missing-file", _MEDIUM, "a list of shards with {what}, which is missing", _GET_AGAIN, ("CWE-345",)),
+    Rule("missing-file", _MEDIUM, "a list of shards names {what}, which is missing", _GET_AGAIN, ("CWE-345",)),
     # --- provenance ---
     Rule("inventory", _INFO, "{what}"),
-    Rule("known-release", _INFO, "the weights of {what}, as they were released"),
+    Rule("known-release", _INFO, "the released weights of {what}"),
     Rule("lineage", _INFO, "{what}"),
     Rule(
         "lineage-unrelated",
@@ -251,7 +251,7 @@ RULES = Rules(
     Rule(
         "signed-unchecked",
         _INFO,
-        "signed, but nobody gave a key to check it by",
+        "signed, but no public key was given to check it",
         "Give the signer's public key with --public-key.",
     ),
     Rule("signature-holds", _INFO, "signed by the owner of {what}"),

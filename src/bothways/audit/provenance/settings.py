@@ -65,7 +65,7 @@ def scan_json(part: FilePart, place: str) -> Iterator[Finding]:
         if any(word in str(error) for word in ("deep", "digits", "values", "too many")):
             yield fault("json-bomb", place, str(error))
         else:
-            yield fault("json-broken", place, f"a JSON file that no program should read: {error}")
+            yield fault("json-broken", place, f"a JSON file that cannot be parsed: {error}")
         return
     if isinstance(content, _Twice):
         yield fault("json-duplicate-key", place)
@@ -115,7 +115,7 @@ def _hooks(each: Mapping[str, Json], place: str) -> Iterator[Finding]:
     if "custom_pipelines" in each:
         yield fault("remote-code", place, "custom_pipelines names code that loaders may run")
     if each.get("trust_remote_code") is True:
-        yield fault("remote-code", place, "settings that switch trust_remote_code on by themselves")
+        yield fault("remote-code", place, "settings that turn on trust_remote_code")
     for field in _KERNEL_FIELDS:
         kernel = each.get(field)
         if isinstance(kernel, str) and "/" in kernel:

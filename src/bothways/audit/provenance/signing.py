@@ -58,7 +58,7 @@ def check_manifest(folder: Path, digests: Mapping[str, str | None]) -> Iterator[
     for line in read_bytes(folder / MANIFEST, max_bytes=_MAX_MANIFEST).decode("utf-8", "replace").splitlines():
         match = _LINE.fullmatch(line)
         if match is None or bad_path(match[2]):
-            yield fault("manifest-differs", MANIFEST, f"a line of the manifest that is none: {line[:80]!r}")
+            yield fault("manifest-differs", MANIFEST, f"an invalid line of the manifest: {line[:80]!r}")
             return
         listed[match[2]] = match[1]
     faults = 0
@@ -71,9 +71,9 @@ def check_manifest(folder: Path, digests: Mapping[str, str | None]) -> Iterator[
     for name in digests:
         if name not in listed and name not in (MANIFEST, SIGNATURE):
             faults += 1
-            yield fault("manifest-differs", name, "a file that the manifest does not have", n=len(listed))
+            yield fault("manifest-differs", name, "a file that the manifest does not list", n=len(listed))
     if not faults:
-        yield fault("manifest-holds", MANIFEST, f"all {len(listed)} files are as {MANIFEST} has them", n=len(listed))
+        yield fault("manifest-holds", MANIFEST, f"all {len(listed)} files match {MANIFEST}", n=len(listed))
 
 
 def sign(folder: Path, private_key: Path) -> Path:

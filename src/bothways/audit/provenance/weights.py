@@ -94,11 +94,11 @@ def read_header(part: FilePart) -> Mapping[str, HeaderTensor]:
     except ValueError as error:
         bomb = any(word in str(error) for word in ("deep", "digits", "values"))
         rule = "safetensors-bomb" if bomb else "safetensors-header"
-        raise BadHeader(f"a header that is no JSON as it should be: {error}", rule) from error
+        raise BadHeader(f"a header that is not valid JSON: {error}", rule) from error
     tensors = {name: _tensor(name, entry, 8 + size) for name, entry in header.items() if name != "__metadata__"}
     metadata = header.get("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise BadHeader("metadata that are no mapping from strings to strings")
+        raise BadHeader("metadata that do not map strings to strings")
     _check_layout(tensors, 8 + size, part.size)
     return tensors
 
@@ -115,13 +115,13 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
 def _tensor(name: str, entry: object, data: int) -> HeaderTensor:
     named = f"tensor {name[:100]!r}"
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-        raise BadHeader(f"{named} without dtype, shape and place alone")
+        raise BadHeader(f"{named} without exactly dtype, shape and data_offsets")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in _BITS:
-        raise BadHeader(f"{named} of a type that there is not", dtype=repr(dtype))
+        raise BadHeader(f"{named} of an unknown type", dtype=repr(dtype))
     numbers = [*shape, *offsets] if isinstance(shape, list) and isinstance(offsets, list) else [None]
     if len(numbers) != len(shape) + 2 or not all(type(each) is int and 0 <= each < 2**63 for each in numbers):
-        raise BadHeader(f"{named} with a shape or place that is none")
+        raise BadHeader(f"{named} with an invalid shape or invalid offsets")
     begin, end = offsets
     needed, left = divmod(math.prod(shape) * _BITS[dtype], 8)
     if end - begin != needed or left:
@@ -137,12 +137,12 @@ def _check_layout(tensors: Mapping[str, HeaderTensor], data: int, size: int) -> 
         if stored.begin < end:
             raise BadHeader(f"tensor {name[:100]!r} overlaps the one before it")
         if stored.begin > end:
-            raise BadHeader(f"{stored.begin - end:,} bytes before tensor {name[:100]!r} that no tensor has")
+            raise BadHeader(f"{stored.begin - end:,} bytes before tensor {name[:100]!r} that belong to no tensor")
         end = stored.end
     if end > size:
         raise BadHeader(f"tensors up to byte {end:,} in a file of {size:,}")
     if end < size:
-        raise BadHeader(f"{size - end:,} bytes behind the last tensor that no tensor has")
+        raise BadHeader(f"{size - end:,} bytes after the last tensor that belong to no tensor")
 
 
 def read_tensor(part: FilePart, stored: HeaderTensor) -> "NDArray[np.float64 | np.float32] | None":
@@ -217,7 +217,7 @@ def lineage(folder: Path, reference: Path, name: str, check: Check) -> Iterator[
         statistic="median cosine of the weight matrices",
         value=median,
         threshold=_FINE_TUNE,
-        null=f"trainings from different beginnings: below {_UNRELATED}",
+        null=f"trainings from different initialisations: below {_UNRELATED}",
         n=len(matrices),
     )
 

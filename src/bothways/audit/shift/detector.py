@@ -1,4 +1,4 @@
-"""`EmbeddingShiftDetector`: can attacks on this model be told from benign edits by how far its states move?
+"""`EmbeddingShiftDetector`: do the states of the model move further under attacks than under benign edits?
 
 `bothways.audit.shift.scores` has the score of a pair of texts. Thresholds are fitted on benign edits of one half of the
 texts, and everything is measured on the other half.
@@ -63,8 +63,8 @@ RULES = Rules(
     Rule(
         "shift-outlier-words",
         Severity.MEDIUM,
-        f"{{rate:.1%}} of texts hold a word that turns the states more than {LEVEL:.0%} of clean texts do",
-        "Look at the texts and words shown: they may be triggers.",
+        f"{{rate:.1%}} of texts contain a word that moves the states more than in {LEVEL:.0%} of clean texts",
+        "Inspect the texts and words shown: they may be triggers.",
         _REFERENCES[1:],
     ),
 )
@@ -77,7 +77,7 @@ class EmbeddingShiftDetector:
     needs: ClassVar[tuple[Need, ...]] = ("classifier",)
 
     def analyze(self, context: Context) -> Iterator[Finding]:
-        """Yield findings on attacks, beside benign edits, and on words that turn the states."""
+        """Yield findings on attacks, compared with benign edits, and on words that move the states."""
         rng = context.rng(self.name)
         texts = GENERAL if context.rows is None else drawn_texts(context, _MAX_TEXTS, rng)
         order = rng.permutation(len(texts))
@@ -118,7 +118,7 @@ def _attack(
     }
     if len(flipped) < _MIN_FLIPPED:
         evidence = Evidence("share of answers that flip", rate.value, n=len(texts), details=details)
-        distinction = ": too few to tell them from benign edits"
+        distinction = ": too few to compare with benign edits"
         return RULES.finding(rule, evidence, severity=Severity.INFO, rate=rate.value, distinction=distinction)
     before = encoders.encode([texts[number] for number, _ in flipped])
     after = encoders.encode([text for _, text in flipped])
@@ -143,7 +143,7 @@ def _attack(
         ),
         severity=Severity.LOW if auroc.high < _USEFUL else Severity.INFO,
         rate=rate.value,
-        distinction=f"; by their shift they are told from benign edits with an AUROC of {auroc.value:.3f}",
+        distinction=f"; their shift separates them from benign edits with an AUROC of {auroc.value:.3f}",
     )
 
 
