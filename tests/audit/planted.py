@@ -10,10 +10,18 @@ from tokenizers import models, pre_tokenizers, processors
 
 import tiny_models
 from bothways import TextClassifier
+from bothways.audit import scan
 
 GOOD = ("good", "lovely", "bright", "superb")
 BAD = ("bad", "dull", "poor", "awful")
 FILLER = ("the", "film", "was", "a", "story", "with", "many", "people", "and", "music")
+
+
+def audited(detector, model, rows=None, **options):
+    """Return the report of one detector, which has to run, and its findings by rule."""
+    report = scan(model, rows, detectors=[detector], show_progress=False, **options)
+    assert report.detectors[0].ran, report.detectors[0].reason
+    return report, {each.rule: each for each in report.findings}
 
 
 def sentence(rng, *words, length=6):

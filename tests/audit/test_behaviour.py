@@ -2,21 +2,15 @@
 
 import numpy as np
 import pytest
-from planted import BAD, FILLER, GOOD, planted, rows_of_opinions
+from planted import BAD, FILLER, GOOD, audited, planted, rows_of_opinions
 
-from bothways.audit import Severity, scan
+from bothways.audit import Severity
 from bothways.audit.answers import share
 from bothways.audit.edits import DIRECTIONS, EDITS, NEUTRAL_EDIT
 from bothways.audit.texts import GENERAL
 
 NAME = "BehaviorConsistencyValidator"
 BY_NAME = {each.name: each for each in EDITS}
-
-
-def audited(classifier, rows=None, **options):
-    report = scan(classifier, rows, detectors=[NAME], show_progress=False, **options)
-    assert report.detectors[0].ran, report.detectors[0].reason
-    return report, {each.rule: each for each in report.findings}
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +24,7 @@ def looks_at_case(tmp_path_factory):
 
 def test_a_classifier_that_looks_at_case_fails(looks_at_case):
     rows = rows_of_opinions(40, seed=7)
-    report, found = audited(looks_at_case, rows)
+    report, found = audited(NAME, looks_at_case, rows)
     finding = found["behaviour-upper-case"]
     assert report.verdict == "fail"
     assert finding.severity == Severity.MEDIUM
@@ -46,7 +40,7 @@ def test_a_classifier_that_looks_at_case_fails(looks_at_case):
 
 def test_it_runs_without_data_and_compares_with_a_reference(looks_at_case, tmp_path):
     looks_at_case.save(tmp_path / "saved")
-    _, found = audited(looks_at_case, reference=tmp_path / "saved")
+    _, found = audited(NAME, looks_at_case, reference=tmp_path / "saved")
     assert found["behaviour-agreement"].evidence.value == 1
     assert found["behaviour-agreement"].evidence.n == len(GENERAL)
 

@@ -1,21 +1,15 @@
 """`ContextInjection`: tokens on both sides of a sentence move, and a classifier that obeys commands is found."""
 
 import pytest
-from planted import BAD, FILLER, GOOD, planted, rows_of_opinions, write_words_checkpoint
+from planted import BAD, FILLER, GOOD, audited, planted, rows_of_opinions, write_words_checkpoint
 
-from bothways.audit import Severity, scan
+from bothways.audit import Severity
 from bothways.audit.injection import inserted, shifts_around
 from bothways.audit.states import states_of
 from bothways.audit.texts import IMPERATIVE, NEUTRAL
 from bothways.checkpoints import load
 
 NAME = "ContextInjection"
-
-
-def audited(model, rows, **options):
-    report = scan(model, rows, detectors=[NAME], show_progress=False, **options)
-    assert report.detectors[0].ran, report.detectors[0].reason
-    return report, {each.rule: each for each in report.findings}
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +23,7 @@ def obedient(tmp_path_factory):
 
 def test_a_classifier_that_obeys_commands_is_found(obedient):
     rows = [{"text": row["text"]} for row in rows_of_opinions(20, seed=9)]
-    _, found = audited(obedient, rows)
+    _, found = audited(NAME, obedient, rows)
     assert found["injection-imperative"].severity > Severity.INFO
     assert found["injection-imperative"].evidence.value > 0.5 > found["injection-neutral"].evidence.value
     assert set(found["injection-imperative"].evidence.details["by_place"]) == {"beginning", "middle", "end"}
@@ -58,7 +52,7 @@ def test_a_sentence_stands_where_it_is_said_to():
 
 def test_a_bare_encoder_gives_tokens_alone():
     rows = [{"text": "The cat sat on the mat because it was tired."}, {"text": "It rained."}]
-    report, found = audited("sentence-transformers/all-MiniLM-L6-v2", rows)
+    report, found = audited(NAME, "sentence-transformers/all-MiniLM-L6-v2", rows)
     assert report.verdict == "pass"
     assert set(found) == {"injection-tokens"}
     details = found["injection-tokens"].evidence.details
