@@ -1,4 +1,4 @@
-"""Bootstrap intervals: coverage, agreement with the plain method, seeds and memory."""
+"""Intervals and standard errors: coverage, agreement with the plain method and with simulations, seeds and memory."""
 
 import numpy as np
 import pytest
@@ -8,9 +8,12 @@ from bothways.errors import InvalidInput
 from bothways.evaluation.intervals import (
     bootstrap_estimates,
     bootstrap_values,
+    correlation_error,
+    mean_error,
     percentile_estimates,
     percentile_interval,
     resampled_counts,
+    share_error,
 )
 
 
@@ -102,3 +105,40 @@ def test_a_higher_level_gives_a_wider_interval():
 def test_unusable_input_is_refused_with_what_was_expected(call, message):
     with pytest.raises(InvalidInput, match=message):
         call()
+
+
+# --- standard errors, against the spread of simulated rows ---
+
+DRAWS = 4_000
+
+
+@pytest.mark.parametrize(("share", "rows"), [(0.5, 40), (0.9, 100), (0.97, 1_000)])
+def test_a_share_spreads_by_its_standard_error(share, rows):
+    found = np.random.default_rng(0).binomial(rows, share, DRAWS) / rows
+    assert np.mean([share_error(each, rows) for each in found]) == pytest.approx(found.std(), rel=0.12)
+
+
+def test_nothing_is_certain_because_all_of_a_few_rows_were_right():
+    assert share_error(1.0, 10) > share_error(1.0, 1_000) > 0
+    assert share_error(1.0, 2) == 0.5  # one of the two
+    assert share_error(0.0, 0) == pytest.approx(0.5 / np.sqrt(2))
+
+
+def test_a_share_bounds_the_error_of_any_mean_between_0_and_1():
+    values = np.random.default_rng(1).beta(2, 3, 500)
+    assert mean_error(values) < share_error(values.mean(), 500)
+
+
+def test_a_mean_spreads_by_its_standard_error():
+    draws = np.random.default_rng(2).exponential(size=(DRAWS, 60))
+    assert np.mean([mean_error(each) for each in draws]) == pytest.approx(draws.mean(1).std(), rel=0.05)
+    assert mean_error([3.0]) == 0
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.6, 0.9])
+def test_a_rank_correlation_spreads_by_its_standard_error(correlation):
+    generator, rows = np.random.default_rng(3), 200
+    mixed = np.array([[1, 0], [correlation, np.sqrt(1 - correlation**2)]])
+    found = [scipy.stats.spearmanr(*(mixed @ generator.normal(size=(2, rows))))[0] for _ in range(1_000)]
+    assert correlation_error(float(np.mean(found)), rows) == pytest.approx(np.std(found), rel=0.15)
+    assert correlation_error(0.5, 3) == 1
