@@ -70,21 +70,21 @@ CEILINGS = (
     Ceiling("files above 450 lines", 2, 0, 0, lambda: _above(450, code.file_lengths())),
     Ceiling("lines of the longest function", 89, 10, 60, lambda: max(code.function_lengths().values())),
     Ceiling("functions above 60 lines", 5, 2, 0, lambda: _above(60, code.function_lengths())),
-    Ceiling("lines of src", 74_767, 600, 64_000, lambda: code.lines("src/**/*.py")),
-    Ceiling("lines of tests", 57_343, 600, 48_000, lambda: code.lines("tests/**/*.py")),
+    Ceiling("lines of src", 74_617, 600, 64_000, lambda: code.lines("src/**/*.py")),
+    Ceiling("lines of tests", 57_310, 600, 48_000, lambda: code.lines("tests/**/*.py")),
     Ceiling("lines of benchmarks", 5_470, 400, 4_500, lambda: code.lines("benchmarks/**/*.py")),
     Ceiling("lines of docs/LOG.md", 617, 200, 700, lambda: code.lines("docs/LOG.md")),
     # Types.
     Ceiling("Any in tasks, compose, explain, retrieval", 378, 15, 60, lambda: code.names("Any", UPPER_HALF)),
-    Ceiling("Any elsewhere", 247, 15, 150, lambda: code.names("Any") - code.names("Any", UPPER_HALF)),
+    Ceiling("Any elsewhere", 215, 15, 150, lambda: code.names("Any") - code.names("Any", UPPER_HALF)),
     Ceiling("isinstance in tasks", 185, 8, 60, lambda: code.calls("isinstance", ("tasks",))),
     Ceiling("getattr with a default", 14, 3, 10, code.defaulted_attributes),
     Ceiling("type: ignore", 46, 3, 30, code.ignored_types),
-    Ceiling("cast", 32, 3, 20, lambda: code.calls("cast")),
+    Ceiling("cast", 31, 3, 20, lambda: code.calls("cast")),
     Ceiling("exec", 0, 0, 0, lambda: code.calls("exec")),
     # Imports.
     Ceiling("circles of imports inside packages", 3, 0, 0, lambda: len(code.circles())),
-    Ceiling("deferred imports of our own modules", 242, 10, 60, code.deferred_imports),
+    Ceiling("deferred imports of our own modules", 227, 10, 60, code.deferred_imports),
     # Words.
     Ceiling("docstrings 'Return what/which/whether/how/where/of'", 96, 15, 0, code.inverted_returns),
 )
