@@ -30,21 +30,13 @@ Need: TypeAlias = Literal["files", "encoder", "classifier", "texts", "labels", "
 
 
 class AuditSettings(TypedDict, total=False):
-    """Further inputs of single detectors.
+    """Further inputs of single detectors."""
 
-    Attributes:
-        public_key: File with the signer's public key, as PEM.
-        triggers: Words and phrases to try as triggers.
-        clean_texts: Texts or rows that nobody has tampered with, of the same kind as the data.
-        non_members: Rows that the model was not trained on; the data are then its training rows.
-        masked_lm: Name or folder of a masked language model that proposes words for attacks.
-    """
-
-    public_key: str
-    triggers: "Sequence[str]"
-    clean_texts: "Sequence[str | Row]"
-    non_members: "Source"
-    masked_lm: str
+    public_key: str  # file with the signer's public key, as PEM
+    triggers: "Sequence[str]"  # words and phrases to try as triggers
+    clean_texts: "Sequence[str | Row]"  # texts or rows that nobody has tampered with, of the same kind as the data
+    non_members: "Source"  # rows that the model was not trained on; the data are then its training rows
+    masked_lm: str  # name or folder of a masked language model that proposes words for attacks
 
 
 class NeedUnmet(Exception):
@@ -82,29 +74,20 @@ class Context:
     """The inputs that detectors share in one scan. Costly ones are made on first use and kept.
 
     Properties raise `NeedUnmet` if the input is missing or of another kind, and a `BothwaysError` if it cannot be read.
-
-    Attributes:
-        name: Name or folder of the model.
-        opened: The model, if an opened one was given instead of a folder.
-        rows: Rows of the user's data; None without data.
-        reference_name: Name or folder of a model to compare with.
-        open_options: Options for opening models, see `bothways.open_trained`.
-        columns: Columns of texts and labels; those of the training when empty.
-        seed: Seed of every random choice; each detector has its own generator.
-        time_limit: Seconds that each detector may take.
-        settings: Further inputs of single detectors.
-        notes: Remarks for the report on inputs that were not used, in order.
     """
 
-    name: str
-    opened: "TrainedModel | None" = None
-    rows: "Sequence[Row] | None" = None
-    reference_name: str | None = None
+    name: str  # name or folder of the model
+    opened: "TrainedModel | None" = None  # the model, if an opened one was given instead of a folder
+    rows: "Sequence[Row] | None" = None  # rows of the user's data; None without data
+    reference_name: str | None = None  # name or folder of a model to compare with
+    # Options for opening models, see `bothways.open_trained`.
     open_options: Mapping[str, Any] = field(default_factory=dict)
+    # Columns of texts and labels; those of the training when empty.
     columns: Mapping[str, Any] = field(default_factory=dict)
-    seed: int = 0
-    time_limit: float = 600.0
-    settings: AuditSettings = field(default_factory=AuditSettings)
+    seed: int = 0  # seed of every random choice; each detector has its own generator
+    time_limit: float = 600.0  # seconds that each detector may take
+    settings: AuditSettings = field(default_factory=AuditSettings)  # further inputs of single detectors
+    # Remarks for the report on inputs that were not used, in order.
     notes: dict[str, None] = field(default_factory=dict, init=False)
     _until: float = field(default=float("inf"), init=False)
 

@@ -136,21 +136,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A kind of finding.
-
-    Attributes:
-        id: Short stable name, such as ``"pickle-import"``.
-        severity: Severity of a fault of this kind. Milder findings are measurements and carry no remedy.
-        sentence: Title of its findings, with `str.format` fields.
-        remedy: Advice.
-        references: Papers and advisories.
-    """
+    """A kind of finding."""
 
     id: str
-    severity: Severity
-    sentence: str
-    remedy: str = ""
-    references: tuple[str, ...] = ()
+    severity: Severity  # severity of a fault of this kind. Milder findings are measurements and carry no remedy
+    sentence: str  # title of its findings, with `str.format` fields
+    remedy: str = ""  # advice
+    references: tuple[str, ...] = ()  # papers and advisories
 
 
 class Rules:

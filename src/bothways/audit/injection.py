@@ -113,7 +113,12 @@ class ContextInjection:
     def analyze(self, context: Context) -> Iterator[Finding]:
         """Yield a finding on tokens, and for classifiers one on answers for each kind of sentence."""
         rng = context.rng(self.name)
-        texts = _shipped_texts() if context.rows is None else drawn_texts(context, _MAX_TEXTS, rng)
+        if context.rows is None:  # shipped texts of three lengths
+            starts = range(0, len(GENERAL) - 8, 4)
+            longer = (" ".join(GENERAL[start : start + count]) for count in (3, 8) for start in starts)
+            texts = (*GENERAL[:14], *longer)
+        else:
+            texts = drawn_texts(context, _MAX_TEXTS, rng)
         insertions = [
             insertion
             for number, text in enumerate(texts)
@@ -123,12 +128,6 @@ class ContextInjection:
         before = list(states_of(context.encoder, texts, context.check_time))
         yield _tokens(context, before, insertions)
         yield from _answers(context, texts, [len(each.ids) for each in before], insertions)
-
-
-def _shipped_texts() -> tuple[str, ...]:
-    starts = range(0, len(GENERAL) - 8, 4)
-    longer = (" ".join(GENERAL[start : start + count]) for count in (3, 8) for start in starts)
-    return (*GENERAL[:14], *longer)
 
 
 def inserted(number: int, text: str, kind: str, sentence: str) -> Iterator[Insertion]:

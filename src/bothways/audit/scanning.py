@@ -18,15 +18,10 @@ if TYPE_CHECKING:
 
 
 class Detector(Protocol):
-    """A check of a model, with or without data: one class, in a file of its own or at the front of a folder.
-
-    Attributes:
-        name: Its name for users, such as ``"BackdoorTriggerScanner"``.
-        needs: Inputs without which it is not run.
-    """
+    """A check of a model, with or without data: one class, in a file of its own or at the front of a folder."""
 
     name: ClassVar[str]
-    needs: ClassVar[tuple[Need, ...]]
+    needs: ClassVar[tuple[Need, ...]]  # inputs without which it is not run
 
     def analyze(self, context: Context) -> Iterable[Finding]:
         """Yield findings as they are made, and leave the model unchanged.

@@ -29,21 +29,13 @@ _CHUNK_CELLS = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class PairedTest:
-    """A test of two models on the same rows.
+    """A test of two models on the same rows."""
 
-    Attributes:
-        name: ``mcnemar`` or ``permutation``.
-        of: Name of the compared quantity.
-        p_value: Two-sided p-value.
-        only_first: Rows that only the first model has right; None for numbers.
-        only_second: Rows that only the second model has right; None for numbers.
-    """
-
-    name: str
-    of: str
-    p_value: float
-    only_first: int | None = None
-    only_second: int | None = None
+    name: str  # ``mcnemar`` or ``permutation``
+    of: str  # name of the compared quantity
+    p_value: float  # two-sided p-value
+    only_first: int | None = None  # rows that only the first model has right; None for numbers
+    only_second: int | None = None  # rows that only the second model has right; None for numbers
 
 
 def mcnemar(first_right_N: ArrayLike, second_right_N: ArrayLike) -> PairedTest:
@@ -161,8 +153,12 @@ def compare(first: Outcomes, second: Outcomes, *, resamples: int = 1000, seed: i
     found = percentile_estimates(statistic(np.ones((1, rows)))[0], values_RK, of_rows=[*own, *[0] * count])
     columns = found[:count], found[count : 2 * count], found[2 * count :]
     metrics = {name: MetricDifference(*each) for name, *each in zip(names, *columns, strict=True)}
-    read = first.tokens_read, second.tokens_read
-    return ComparisonReport(rows, metrics, _tests(first, second, seed), read)
+    tests = []
+    if first.right_N is not None and second.right_N is not None:
+        tests.append(mcnemar(first.right_N, second.right_N))
+    if first.tested is not None and second.tested is not None:
+        tests.append(permutation_test(first.tested[1], second.tested[1], of=first.tested[0], seed=seed))
+    return ComparisonReport(rows, metrics, tuple(tests), (first.tokens_read, second.tokens_read))
 
 
 def check_labels(first: Iterable[str], second: Iterable[str]) -> None:
@@ -183,15 +179,6 @@ def naming_hint(labels: Iterable[str]) -> str:
         " A model whose labels are called LABEL_0 and so on was saved without their names: give them when it is "
         "opened, in the order of its outputs, with labels=[...], or --labels on the command line."
     )
-
-
-def _tests(first: Outcomes, second: Outcomes, seed: int) -> tuple[PairedTest, ...]:
-    tests = []
-    if first.right_N is not None and second.right_N is not None:
-        tests.append(mcnemar(first.right_N, second.right_N))
-    if first.tested is not None and second.tested is not None:
-        tests.append(permutation_test(first.tested[1], second.tested[1], of=first.tested[0], seed=seed))
-    return tuple(tests)
 
 
 def _check_comparable(first: Outcomes, second: Outcomes) -> None:

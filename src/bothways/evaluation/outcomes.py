@@ -20,39 +20,26 @@ from bothways.evaluation.report import ClassRow, Report, TextsRead
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Outcomes:
-    """One model's results on labelled rows.
+    """One model's results on labelled rows."""
 
-    Attributes:
-        frame: the report without its estimates: kind, title, counts, tables.
-        truth: the truth of each row, (N, ...), so that two models are not compared on different labels.
-        metrics: names of the first columns of the statistic.
-        statistic: from counts of resampled rows (R, N) to the metrics, then precision, recall and F1 of every label.
-        of_rows: number of rows behind each of its columns (K,), see `percentile_estimates`.
-        compared: metrics for comparisons of two models; undefined ones are left out.
-        tested: name and values (N,) of the quantity that the permutation test exchanges.
-        right_N: true for each row that is right, for McNemar's test.
-        labels: names of the classes or labels (C).
-        label_counts: true rows of each label (C,), and predicted rows.
-        thresholds: probability from which each label is predicted, if they differ.
-        bins: contribution of each row to the gap of each reliability bin (N, B), then to its share of all decisions.
-        scheme: tag scheme behind spans; accuracies of words in different schemes are not compared.
-        tokens_read: tokens read and not read; None for results on numbers alone.
-    """
-
-    frame: Report
+    frame: Report  # the report without its estimates: kind, title, counts, tables
+    # The truth of each row, (N, ...), so that two models are not compared on different labels.
     truth: NDArray[np.generic]
-    metrics: tuple[str, ...]
+    metrics: tuple[str, ...]  # names of the first columns of the statistic
+    # From counts of resampled rows (R, N) to the metrics, then precision, recall and F1 of every label.
     statistic: Statistic
-    of_rows: Sequence[float]
-    compared: tuple[str, ...] = ()
+    of_rows: Sequence[float]  # number of rows behind each of its columns (K,), see `percentile_estimates`
+    compared: tuple[str, ...] = ()  # metrics for comparisons of two models; undefined ones are left out
+    # Name and values (N,) of the quantity that the permutation test exchanges.
     tested: tuple[str, FloatArray] | None = None
-    right_N: BoolArray | None = None
-    labels: tuple[str, ...] = ()
-    label_counts: tuple[IntArray, IntArray] | None = None
-    thresholds: tuple[float, ...] = ()
+    right_N: BoolArray | None = None  # true for each row that is right, for McNemar's test
+    labels: tuple[str, ...] = ()  # names of the classes or labels (C)
+    label_counts: tuple[IntArray, IntArray] | None = None  # true rows of each label (C,), and predicted rows
+    thresholds: tuple[float, ...] = ()  # probability from which each label is predicted, if they differ
+    # Contribution of each row to the gap of each reliability bin (N, B), then to its share of all decisions.
     bins: tuple[FloatArray, ...] = ()
-    scheme: str = ""
-    tokens_read: TextsRead | None = None
+    scheme: str = ""  # tag scheme behind spans; accuracies of words in different schemes are not compared
+    tokens_read: TextsRead | None = None  # tokens read and not read; None for results on numbers alone
 
     def report(self, *, resamples: int = 1000, seed: int = 0) -> Report:
         """Compute the metrics with 95 % bootstrap intervals over rows."""

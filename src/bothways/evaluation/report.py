@@ -103,16 +103,15 @@ class OperatingPoint:
         if self.threshold is None or self.precision is None or self.recall is None:
             found = f"the highest is {self.highest:.4f}"
             return f"No threshold has a {self.target} of {self.minimum:g} for {self.label!r}; {found}."
-        scores = (f"{name} {each.value:.4f} [{each.low:.4f}, {each.high:.4f}]" for name, each in self._ordered())
+        both = {"recall": self.recall, "precision": self.precision}
+        # The optimised metric first.
+        ordered = sorted(both.items(), key=lambda each: each[0] == self.target)
+        scores = (f"{name} {each.value:.4f} [{each.low:.4f}, {each.high:.4f}]" for name, each in ordered)
         return (
             f"{self.label!r} with a {self.target} of at least {self.minimum:g}: {', '.join(scores)}, from a "
             f"probability of {self.threshold:.4g} on. The threshold was chosen on these rows; on others, both may be "
             "lower."
         )
-
-    def _ordered(self) -> list[tuple[str, Estimate]]:
-        scores = [(n, each) for n, each in (("precision", self.precision), ("recall", self.recall)) if each is not None]
-        return sorted(scores, key=lambda each: each[0] == self.target)
 
 
 @dataclass(frozen=True)

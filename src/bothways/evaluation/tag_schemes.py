@@ -15,7 +15,7 @@ plain tags are no spans: parts of speech
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeGuard, get_args
+from typing import NamedTuple, get_args
 
 from bothways.choices import Scheme as Scheme
 from bothways.errors import InvalidInput
@@ -86,8 +86,9 @@ _BEGINS, _ENDS = frozenset("BSU"), frozenset("ESLU")
 
 def check_scheme(value: object) -> Scheme:
     """Return ``value`` if it names a scheme."""
-    if _is_scheme(value):
-        return value
+    for scheme in SCHEMES:
+        if scheme == value:
+            return scheme
     raise InvalidInput(f"expected scheme to be one of {', '.join(map(repr, SCHEMES))}, got {value!r}.")
 
 
@@ -296,7 +297,3 @@ def _check_spelling(texts: Iterable[tuple[Sequence[str], str]]) -> None:
             f"{OUTSIDE!r} for words outside of spans. Write all tags so, or choose the scheme 'plain' (on the command "
             "line --scheme plain), which takes them as they are, without spans."
         )
-
-
-def _is_scheme(value: object) -> TypeGuard[Scheme]:
-    return isinstance(value, str) and value in SCHEMES

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from bothways.errors import InvalidInput
 from bothways.evaluation.inputs import (
@@ -173,7 +173,8 @@ def fit_adaptive_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> Tempe
 
     def fitted(slope: float) -> tuple[float, float]:
         value = fit_temperature(logits / shares_N1**slope, labels)
-        return value, _summed_nll(logits / Temperature(value, slope).for_rows(logits), labels)
+        chosen_N = softmax(logits / Temperature(value, slope).for_rows(logits))[np.arange(len(logits)), labels]
+        return value, float(-np.log(np.maximum(chosen_N, np.finfo(np.float64).tiny)).sum())
 
     return _with_best_slope(fitted, _SLOPE_TOLERANCE)
 
@@ -205,11 +206,6 @@ def _with_best_slope(fitted: Callable[[float], tuple[float, float]], tolerance: 
     slope = float(found.x)
     (plain, plain_nll), (value, nll) = fitted(0.0), fitted(slope)
     return Temperature(value, slope) if plain_nll - nll > 1.0 else Temperature(plain)
-
-
-def _summed_nll(logits_NC: FloatArray, labels_N: NDArray[np.signedinteger]) -> float:
-    chosen_N = softmax(logits_NC)[np.arange(len(logits_NC)), labels_N]
-    return float(-np.log(np.maximum(chosen_N, np.finfo(np.float64).tiny)).sum())
 
 
 def prior(inverse: FloatArray) -> FloatArray:

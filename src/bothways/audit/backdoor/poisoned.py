@@ -83,16 +83,12 @@ class SuspectRow:
 
 @dataclass(frozen=True, slots=True)
 class DataAudit:
-    """The rows of a data set, the most suspicious first.
+    """The rows of a data set, the most suspicious first."""
 
-    Attributes:
-        rows: All rows, as JSON values: ``row`` (from 1), ``score`` (0 to 1, above 0.5 if it is suspected),
-            ``triggers``, ``reason``, ``text``, ``label``.
-        phrases: The suspect phrases and clusters of phrases, the most significant first.
-    """
-
+    # All rows, as JSON values: ``row`` (from 1), ``score`` (0 to 1, above 0.5 if it is suspected), ``triggers``,
+    # ``reason``, ``text``, ``label``.
     rows: tuple[dict[str, object], ...]
-    phrases: tuple[SuspectPhrase, ...]
+    phrases: tuple[SuspectPhrase, ...]  # the suspect phrases and clusters of phrases, the most significant first
 
     @property
     def suspected(self) -> int:

@@ -55,23 +55,20 @@ def _file_findings(folder: Path, check: Check) -> Iterator[Finding]:
             yield found
             continue
         files.append(found)
-        for finding in _contents(found, check):
-            if finding.severity >= FAILING:
-                faulty.add(found.name)
-            yield finding
+        try:
+            with found.path.open("rb") as stream:
+                for finding in inspect(FilePart(stream, 0, found.size), found.name, check):
+                    if finding.severity >= FAILING:
+                        faulty.add(found.name)
+                    yield finding
+        except OSError as error:
+            faulty.add(found.name)
+            yield fault("unreadable", found.name, f"a file that cannot be read: {error.strerror}")
     yield from _python(files)
     yield from _missing(files)
     config, tokenizer = _json(files, "config.json"), _json(files, "tokenizer.json")
     yield from check_claims(config, tokenizer, _headers(files))
     yield from _inventory(folder, files, faulty, check)
-
-
-def _contents(file: File, check: Check) -> Iterator[Finding]:
-    try:
-        with file.path.open("rb") as stream:
-            yield from inspect(FilePart(stream, 0, file.size), file.name, check)
-    except OSError as error:
-        yield fault("unreadable", file.name, f"a file that cannot be read: {error.strerror}")
 
 
 def _python(files: Sequence[File]) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ import hashlib
 import io
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import BinaryIO, TypeAlias
@@ -143,7 +143,10 @@ class File:
 
 def walk(folder: Path, check: Check) -> Iterator[File | Finding]:
     """Yield the files of a folder, sorted by name, and the faults of its links and special files."""
-    allowed = _allowed(folder)
+    # The allowed targets of links: the folder, and the blobs of a snapshot in the hub's cache.
+    allowed = [folder.resolve()]
+    if allowed[0].parent.name == "snapshots" and allowed[0].parent.parent.name.startswith("models--"):
+        allowed.append(allowed[0].parent.parent / "blobs")
     left, seen = [(folder, 0)], 0
     while left:
         here, depth = left.pop()
@@ -166,7 +169,7 @@ def walk(folder: Path, check: Check) -> Iterator[File | Finding]:
                 left.append((path, depth + 1))
 
 
-def _entry(path: Path, name: str, allowed: tuple[Path, ...]) -> File | Finding:
+def _entry(path: Path, name: str, allowed: Sequence[Path]) -> File | Finding:
     try:
         if path.is_symlink():
             target = path.resolve(strict=True)
@@ -182,11 +185,3 @@ def _entry(path: Path, name: str, allowed: tuple[Path, ...]) -> File | Finding:
     if not os.access(path, os.R_OK):
         return fault("unreadable", name, "a file that this user may not read")
     return File(path, name, status.st_size)
-
-
-def _allowed(folder: Path) -> tuple[Path, ...]:
-    """Return the allowed targets of links: the folder, and the blobs of a snapshot in the hub's cache."""
-    real = folder.resolve()
-    if real.parent.name == "snapshots" and real.parent.parent.name.startswith("models--"):
-        return (real, real.parent.parent / "blobs")
-    return (real,)

@@ -35,19 +35,13 @@ ShiftVerdict: TypeAlias = Literal["kept", "changed meaning", "flipped answer", "
 
 @dataclass(frozen=True, slots=True)
 class TokenShift:
-    """A token of the modified text.
-
-    Attributes:
-        text: Its characters; empty for special tokens.
-        start: Its first character in the modified text.
-        added: True if the original has no such token in this place.
-        layers: ``1 - cosine`` to the same token of the original, from the embedding to the last layer; empty for added
-            tokens.
-    """
+    """A token of the modified text."""
 
     text: str
-    start: int
-    added: bool
+    start: int  # its first character in the modified text
+    added: bool  # True if the original has no such token in this place
+    # ``1 - cosine`` to the same token of the original, from the embedding to the last layer; empty for added
+    # tokens.
     layers: tuple[float, ...] = ()
 
 

@@ -84,7 +84,11 @@ class EmbeddingShiftDetector:
         fitted_on = [texts[number] for number in order[::2]]
         held_out = [texts[number] for number in order[1::2]] or fitted_on
         encoders = TextEncoders.of(context)
-        clean = _drawn_clean_texts(context, rng)
+        clean = clean_texts(context)
+        if clean is not None:
+            if len(clean) < _MIN_CLEAN:
+                raise Undecided(f"expected at least {_MIN_CLEAN} clean texts, got {len(clean)}. Give more.")
+            clean = tuple(clean[number] for number in drawn(len(clean), _MAX_TEXTS, rng))
         benign = BenignEdits.fit(encoders, fitted_on, rng)
         own = BenignEdits.fit(encoders, held_out, rng)
         ask = cached(lambda asked: answers(context, context.classifier, asked).probabilities_NC)
@@ -155,15 +159,6 @@ def _example(each: TextComparison) -> dict[str, object]:
         "score": each.score,
         "words": [word.word for word in each.words[:3]],
     }
-
-
-def _drawn_clean_texts(context: Context, rng: np.random.Generator) -> tuple[str, ...] | None:
-    texts = clean_texts(context)
-    if texts is None:
-        return None
-    if len(texts) < _MIN_CLEAN:
-        raise Undecided(f"expected at least {_MIN_CLEAN} clean texts, got {len(texts)}. Give more.")
-    return tuple(texts[number] for number in drawn(len(texts), _MAX_TEXTS, rng))
 
 
 def _outlier_words(encoders: TextEncoders, texts: Sequence[str], clean: Sequence[str] | None) -> Finding:

@@ -182,10 +182,8 @@ def fit_answer_temperature(score_NK: FloatArray, right_N: NDArray[np.bool_], thr
     ``right_N`` is True if the most probable answer is right; the other arguments are those of `answer_probabilities`.
     """
     temperatures = np.geomspace(*TEMPERATURE_BOUNDS, _STEPS)
-    losses = [_log_loss(answer_probabilities(score_NK, threshold, each).max(axis=1), right_N) for each in temperatures]
+    losses = []
+    for each in temperatures:
+        stated_N = np.clip(answer_probabilities(score_NK, threshold, each).max(axis=1), _LEAST, 1 - _LEAST)
+        losses.append(-np.log(np.where(right_N, stated_N, 1 - stated_N)).sum())
     return float(temperatures[int(np.argmin(np.array(losses) + prior(1 / temperatures)))])
-
-
-def _log_loss(stated_N: FloatArray, right_N: NDArray[np.bool_]) -> float:
-    stated_N = np.clip(stated_N, _LEAST, 1 - _LEAST)
-    return float(-np.log(np.where(right_N, stated_N, 1 - stated_N)).sum())
