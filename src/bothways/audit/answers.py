@@ -5,13 +5,14 @@ Shapes: N texts, C labels.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bothways.audit.context import Context, NeedUnmet
 from bothways.evaluation.intervals import Estimate, bootstrap_estimates
-from bothways.tasks import TextClassifier
+from bothways.tasks import FillMask, TextClassifier
 from bothways.tasks.predict import score_inputs
 from bothways.tasks.scores import Scores
 
@@ -76,6 +77,23 @@ def share(count: int, of: int) -> Estimate:
         return Estimate(0.0, 0.0, 1.0)
     interval = binomtest(count, of).proportion_ci(method="wilson")
     return Estimate(count / of, float(interval.low), float(interval.high))
+
+
+_Scores = TypeVar("_Scores", NDArray[np.float32], Numbers)
+
+
+def margins(scores_NC: _Scores, label: int) -> _Scores:
+    """Return the score of a label minus the largest other score (N)."""
+    margins_N: _Scores = scores_NC[..., label] - np.delete(scores_NC, label, axis=-1).max(axis=-1)
+    return margins_N
+
+
+def reference_masked_lm(context: Context) -> FillMask | None:
+    """Return the reference as a masked language model, if it has such a head."""
+    if context.reference_name is None or "masked_lm" not in context.base_encoder.family.heads:
+        return None
+    model = FillMask.from_pretrained(context.reference_name, **context.open_options)
+    return model if model.has_head else None
 
 
 def shown(text: str) -> str:

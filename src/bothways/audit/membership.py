@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
 
-from bothways.audit.answers import answers, drawn
+from bothways.audit.answers import answers, drawn, reference_masked_lm
 from bothways.audit.context import Context, Need, NeedUnmet, Undecided
 from bothways.audit.finding import Evidence, Finding, Rule, Rules, Severity
 from bothways.audit.states import sentence_vectors, table_vectors
@@ -408,11 +408,10 @@ def _masked_lm(context: Context) -> FillMask | None:
 def _on_masked_lm(context: Context, model: FillMask, rows: _Rows, rng: np.random.Generator) -> Iterator[_Attack]:
     own_N = _likelihoods(context, model, rows.texts)
     yield _Attack("pseudo-likelihood", own_N)
-    if context.reference_name is not None and "masked_lm" in context.base_encoder.family.heads:
-        other = FillMask.from_pretrained(context.reference_name, **context.open_options)
-        if other.has_head:
-            reference_N = _likelihoods(context, other, rows.texts)
-            yield _Attack("pseudo-likelihood relative to the reference", own_N - reference_N)
+    other = reference_masked_lm(context)
+    if other is not None:
+        reference_N = _likelihoods(context, other, rows.texts)
+        yield _Attack("pseudo-likelihood relative to the reference", own_N - reference_N)
     softmax_N = np.array([_highest_softmax(context, model, text, rng) for text in rows.texts])
     yield _Attack("highest softmax of [MASK]", softmax_N, f"the naive attack: mean over {_MASKS} words that are drawn")
 

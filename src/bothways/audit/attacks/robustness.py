@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.audit.answers import answers, changed_share, drawn, drawn_texts, share, shown
+from bothways.audit.answers import answers, changed_share, drawn, drawn_texts, reference_masked_lm, share, shown
 from bothways.audit.attacks.edits import CharacterEdits, Edits, MaskedWords, NearestWords
 from bothways.audit.attacks.search import Ask, Attack, Recipe, SameSentence, attack_texts, cached, random_edits
 from bothways.audit.context import Context, Need, NeedUnmet, Undecided
@@ -103,11 +103,8 @@ def _substitutions(context: Context) -> Edits:
     name = context.settings.get("masked_lm")
     if name is not None:
         return MaskedWords(FillMask.from_pretrained(name, **context.open_options))
-    if context.reference_name is not None and "masked_lm" in context.base_encoder.family.heads:
-        model = FillMask.from_pretrained(context.reference_name, **context.open_options)
-        if model.has_head:
-            return MaskedWords(model)
-    return NearestWords.of(context.encoder)
+    reference = reference_masked_lm(context)
+    return NearestWords.of(context.encoder) if reference is None else MaskedWords(reference)
 
 
 def _finding(context: Context, ask: Ask, attacked: AttackedTexts, recipe: Recipe, rng: np.random.Generator) -> Finding:

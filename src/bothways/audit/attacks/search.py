@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.audit.answers import answers
+from bothways.audit.answers import answers, margins
 from bothways.audit.attacks.edits import CharacterEdits, Draft, Edits, editable
 from bothways.audit.context import Context
 from bothways.data import Source, read_rows
@@ -65,13 +65,6 @@ class Attack:
     draft: Draft  # the text with the edits that came nearest to another answer
     queries: int  # number of texts that the model was asked
     reached: bool  # True if the answer turned
-
-
-def _gains(probabilities_NC: Numbers, label: int) -> Numbers:
-    """Compare the best other label of each answer with the given one; the attack succeeds above 0."""
-    others_NC = np.delete(probabilities_NC, label, axis=1)
-    gains_N: Numbers = others_NC.max(axis=1) - probabilities_NC[:, label]
-    return gains_N
 
 
 def attack_texts(
@@ -132,7 +125,7 @@ def _greedy(text: str, label: int, recipe: Recipe, rng: np.random.Generator) -> 
     without = [draft.replaced(number, "") for number in places]
     answers_NC = yield [text, *(each.text if each.text.strip() else text for each in without)]
     queries = len(answers_NC)
-    gain, *losses = _gains(answers_NC, label).tolist()
+    gain, *losses = (-margins(answers_NC, label)).tolist()
     for number in (places[each] for each in np.argsort(-np.array(losses), kind="stable")):
         if gain > 0 or len(draft.changed) == limit:
             break
@@ -141,7 +134,7 @@ def _greedy(text: str, label: int, recipe: Recipe, rng: np.random.Generator) -> 
             continue
         answers_NC = yield [each.text for each in drafts]
         queries += len(drafts)
-        gains = _gains(answers_NC, label)
+        gains = -margins(answers_NC, label)
         best = int(gains.argmax())
         if gains[best] > gain:
             draft, gain = drafts[best], float(gains[best])

@@ -19,8 +19,8 @@ from itertools import groupby
 
 import numpy as np
 
+from bothways.audit.answers import margins
 from bothways.audit.backdoor.clusters import word_runs
-from bothways.audit.backdoor.inversion import margins
 from bothways.audit.backdoor.probe import Floats, Probe
 from bothways.audit.texts import VARIED
 from bothways.errors import InvalidInput

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.audit.answers import margins
 from bothways.audit.backdoor.probe import Floats, Ids, Probe
 
 _MAX_WORDS = 60_000
@@ -98,13 +99,6 @@ class Candidate:
     def is_trigger(self) -> bool:
         """True if it turns texts for no reason of meaning."""
         return self.reach >= MIN_REACH and not self.is_explained
-
-
-def margins(logits: Floats, label: int) -> Floats:
-    """Return the logit of a label minus the largest other logit."""
-    others = np.delete(logits, label, axis=-1).max(axis=-1)
-    difference: Floats = logits[..., label] - others
-    return difference
 
 
 def read_vocabulary(probe: Probe) -> Vocabulary:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.audit.backdoor.inversion import margins
+from bothways.audit.answers import margins
 from bothways.audit.backdoor.probe import Ids, Probe
 from bothways.audit.context import Context, NeedUnmet
 from bothways.checkpoints import MINILM, PretrainedEncoder, load

@@ -13,7 +13,7 @@ from bothways.audit.provenance.files import CHUNK, Check, File, FilePart, sha256
 from bothways.audit.provenance.rules import RULES, fault
 from bothways.audit.provenance.settings import SHARD_LISTS, Json, check_claims, read_settings
 from bothways.audit.provenance.signing import MANIFEST, check_manifest, check_signature
-from bothways.audit.provenance.weights import BadHeader, HeaderTensor, lineage, read_header
+from bothways.audit.provenance.weights import lineage, stored_tensors
 
 # Further findings of one rule are not listed.
 _MAX_PER_RULE = 50
@@ -67,7 +67,9 @@ def _file_findings(folder: Path, check: Check) -> Iterator[Finding]:
     yield from _python(files)
     yield from _missing(files)
     config, tokenizer = _json(files, "config.json"), _json(files, "tokenizer.json")
-    yield from check_claims(config, tokenizer, _headers(files))
+    weights = (file.path for file in files if "/" not in file.name and suffix_of(file.name) == ".safetensors")
+    tensors = {name: stored.tensor for name, stored in stored_tensors(weights).items()}
+    yield from check_claims(config, tokenizer, tensors)
     yield from _inventory(folder, files, faulty, check)
 
 
@@ -102,18 +104,6 @@ def _missing(files: Sequence[File]) -> Iterator[Finding]:
             lacking = sorted({str(shard) for shard in shards.values()} - there)
             if lacking and "/" not in name:
                 yield fault("missing-file", name, repr(lacking[0][:200]))
-
-
-def _headers(files: Sequence[File]) -> Mapping[str, HeaderTensor]:
-    tensors: dict[str, HeaderTensor] = {}
-    for file in files:
-        if "/" not in file.name and suffix_of(file.name) == ".safetensors":
-            try:
-                with file.path.open("rb") as stream:
-                    tensors.update(read_header(FilePart(stream, 0, file.size)))
-            except BadHeader:
-                continue  # reported with the content of the file
-    return tensors
 
 
 def _inventory(folder: Path, files: Sequence[File], faulty: Collection[str], check: Check) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ Nothing here needs torch.
 import math
 import re
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -171,14 +171,16 @@ class Distance:
 
 
 @dataclass(frozen=True, slots=True)
-class _StoredTensor:
+class StoredTensor:
+    """A tensor in a file."""
+
     path: Path
     tensor: HeaderTensor
 
 
 def lineage(folder: Path, reference: Path, name: str, check: Check) -> Iterator[Finding]:
     """Compare the weights with a reference's: identical, a fine-tune, or unrelated."""
-    ours, theirs = _tensors(folder), _tensors(reference)
+    ours, theirs = _of_encoder(folder), _of_encoder(reference)
     if not ours or not theirs:
         lacking = str(folder) if not ours else name
         yield fault("lineage", "", f"no comparison with the reference: {lacking!r} has no weights in safetensors")
@@ -222,21 +224,25 @@ def lineage(folder: Path, reference: Path, name: str, check: Check) -> Iterator[
     )
 
 
-def _tensors(folder: Path) -> Mapping[str, _StoredTensor]:
-    tensors: dict[str, _StoredTensor] = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        if not path.is_file():
-            continue
+def stored_tensors(paths: Iterable[Path]) -> dict[str, StoredTensor]:
+    """Return the tensors of safetensors files by name; broken files have a finding of their own."""
+    tensors: dict[str, StoredTensor] = {}
+    for path in paths:
         try:
             with path.open("rb") as stream:
                 header = read_header(FilePart(stream, 0, path.stat().st_size))
         except BadHeader:
-            continue  # a finding of its own
-        tensors.update({_PREFIX.sub("", name): _StoredTensor(path, stored) for name, stored in header.items()})
+            continue
+        tensors.update({name: StoredTensor(path, stored) for name, stored in header.items()})
     return tensors
 
 
-def _distance(name: str, ours: _StoredTensor, theirs: _StoredTensor, check: Check) -> Distance | None:
+def _of_encoder(folder: Path) -> Mapping[str, StoredTensor]:
+    paths = [path for path in sorted(folder.glob("*.safetensors")) if path.is_file()]
+    return {_PREFIX.sub("", name): stored for name, stored in stored_tensors(paths).items()}
+
+
+def _distance(name: str, ours: StoredTensor, theirs: StoredTensor, check: Check) -> Distance | None:
     """Return the distance of two tensors, read in pieces; None for zeros and types that NumPy lacks."""
     import numpy as np
 
