@@ -134,9 +134,9 @@ def _report(context: Context, detectors: Sequence[Detector], *, named: bool, sho
     findings: list[Finding] = []
     with progress("auditing", len(detectors), show=show_progress) as bar:
         for detector in detectors:
-            result, found = run_detector(detector, context, named=named)
+            result, reported = run_detector(detector, context, named=named)
             results.append(result.printable())
-            findings.extend(each.printable() for each in found)
+            findings.extend(each.printable() for each in reported)
             bar.advance(1, detector.name)
     name, notes = printable(context.name, lines=False), tuple(map(printable, context.notes))
     return AuditReport(name, tuple(results), worst_first(findings), context.seed, version("bothways"), notes)

@@ -150,8 +150,8 @@ def compare(first: Outcomes, second: Outcomes, *, resamples: int = 1000, seed: i
     values_RK = bootstrap_values(statistic, rows, resamples=resamples, seed=seed)
     # A difference is a share of no number of rows.
     own = [each.of_rows[at] for each, place in zip((first, second), places, strict=True) for at in place]
-    found = percentile_estimates(statistic(np.ones((1, rows)))[0], values_RK, of_rows=[*own, *[0] * count])
-    columns = found[:count], found[count : 2 * count], found[2 * count :]
+    estimates = percentile_estimates(statistic(np.ones((1, rows)))[0], values_RK, of_rows=[*own, *[0] * count])
+    columns = estimates[:count], estimates[count : 2 * count], estimates[2 * count :]
     metrics = {name: MetricDifference(*each) for name, *each in zip(names, *columns, strict=True)}
     tests = []
     if first.right_N is not None and second.right_N is not None:

@@ -154,15 +154,15 @@ class Neighbours:
         """Return scores (N,): the mean over layers of the Euclidean distance, from 0 to 2."""
         _, layers, width = self.features_MLD.shape
         features = _unit(_features(evidence, layers, width))
-        found = np.empty((len(features), layers))
+        distances_NL = np.empty((len(features), layers))
         step = max(1, _BLOCK_CELLS // len(self.features_MLD))
         for layer in range(layers):
             known_MD = self.features_MLD[:, layer]
             for start in range(0, len(features), step):
                 cosines_NM = features[start : start + step, layer] @ known_MD.T
                 kth_N = -np.partition(-cosines_NM, self.k - 1, axis=1)[:, self.k - 1]
-                found[start : start + step, layer] = np.sqrt(np.maximum(0.0, 2 - 2 * kth_N))
-        scores_N: FloatArray = found.mean(axis=1)
+                distances_NL[start : start + step, layer] = np.sqrt(np.maximum(0.0, 2 - 2 * kth_N))
+        scores_N: FloatArray = distances_NL.mean(axis=1)
         return scores_N
 
 

@@ -52,12 +52,12 @@ class Outcomes:
         rows, end = len(self.truth), len(self.of_rows)
         value_K = statistic(np.ones((1, rows)))[0]
         values_RK = bootstrap_values(statistic, rows, resamples=resamples, seed=seed)
-        found = percentile_estimates(value_K[:end], values_RK[:, :end], of_rows=self.of_rows)
-        estimates = dict(zip(self.metrics, found, strict=False))
+        columns = percentile_estimates(value_K[:end], values_RK[:, :end], of_rows=self.of_rows)
+        estimates = dict(zip(self.metrics, columns, strict=False))
         if self.bins:
             count = len(self.bins)
             estimates |= _errors(np.split(value_K[end:], count), np.split(values_RK[:, end:], count, axis=1))
-        per_class = self._class_rows(found[len(self.metrics) :])
+        per_class = self._class_rows(columns[len(self.metrics) :])
         return replace(self.frame, estimates=estimates, per_class=per_class, tokens_read=self.tokens_read)
 
     def _class_rows(self, scores: Sequence[Estimate]) -> tuple[ClassRow, ...]:

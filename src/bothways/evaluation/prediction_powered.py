@@ -398,27 +398,27 @@ def _warnings(sample: Sample, method: PpiMethod, *, bounded: bool) -> list[str]:
     """Reasons to doubt the interval. Figures: the lowest coverage with 20 labels in simulations (docs/LOG.md)."""
     labels_n, judge_n, judge_N = sample.labels, sample.judge_scores, sample.unlabelled_judge_scores
     count, constant = len(labels_n), np.ptp(labels_n) == 0
-    found = []
+    warnings = []
     if count < FEW_LABELS:
-        found.append(
+        warnings.append(
             f"{count} labels are fewer than {FEW_LABELS}: in simulations with 20 labels, 95 % intervals held the truth "
             f"in {94 if bounded else 93} % of samples and were wide; label more rows."
         )
     if constant:
-        found.append(
+        warnings.append(
             f"all {count} labels are {labels_n[0]:g}: they do not show how often the judge is wrong "
             "on the other kind of row; label more rows."
         )
     if method == "classical":
-        return found
+        return warnings
     if not len(judge_N):
-        return [*found, "there are no rows without labels: the judge adds nothing to the labels."]
+        return [*warnings, "there are no rows without labels: the judge adds nothing to the labels."]
     if not constant and np.ptp(judge_n) == 0:
-        found.append("the judge gives every labelled row the same score: it adds nothing to the labels.")
+        warnings.append("the judge gives every labelled row the same score: it adds nothing to the labels.")
     elif not constant:
         correlation = float(np.corrcoef(labels_n, judge_n)[0, 1])
         if correlation * math.sqrt(count) <= _SIGNIFICANT:
-            found.append(
+            warnings.append(
                 f"the judge's correlation with the {count} labels is {correlation:.2f}, which chance could give: "
                 "it adds next to nothing to the labels."
             )
@@ -427,15 +427,15 @@ def _warnings(sample: Sample, method: PpiMethod, *, bounded: bool) -> list[str]:
     comparable = sample.binary and scores.min() >= 0 and scores.max() <= 1
     if comparable and abs(bias) >= max(LARGE_BIAS, _SIGNIFICANT * error):
         side = "above" if bias > 0 else "below"
-        found.append(
+        warnings.append(
             f"the judge's scores are on average {abs(bias):.2f} {side} the labels: the estimate corrects this, "
             "the judge's own mean does not."
         )
     p_value = shift_p_value(sample)
     if p_value < SHIFT_LEVEL:
-        found.append(
+        warnings.append(
             f"the judge scores labelled rows differently from the others (mean {judge_n.mean():.2f} and "
             f"{judge_N.mean():.2f}, p = {p_value:.1g}): the labelled rows are perhaps not a random sample, and then "
             "the interval does not hold; label rows drawn at random."
         )
-    return found
+    return warnings

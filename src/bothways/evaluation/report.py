@@ -101,8 +101,8 @@ class OperatingPoint:
     def summary(self) -> str:
         """Return a sentence."""
         if self.threshold is None or self.precision is None or self.recall is None:
-            found = f"the highest is {self.highest:.4f}"
-            return f"No threshold has a {self.target} of {self.minimum:g} for {self.label!r}; {found}."
+            highest = f"the highest is {self.highest:.4f}"
+            return f"No threshold has a {self.target} of {self.minimum:g} for {self.label!r}; {highest}."
         both = {"recall": self.recall, "precision": self.precision}
         # The optimised metric first.
         ordered = sorted(both.items(), key=lambda each: each[0] == self.target)

@@ -41,9 +41,9 @@ def meant(tags: Collection[str], outside: str) -> tuple[str, str] | None:
     if len(others) == len(tags):
         return None
     for form in _FORMS:
-        found = [match for match in map(form.fullmatch, others) if match]
-        if len(found) == len(others) and {match["prefix"].upper() for match in found} & {"B", "I"}:
-            return found[0].string, f"{found[0]['prefix'].upper()}-{found[0]['label']}"
+        matches = [match for match in map(form.fullmatch, others) if match]
+        if len(matches) == len(others) and {match["prefix"].upper() for match in matches} & {"B", "I"}:
+            return matches[0].string, f"{matches[0]['prefix'].upper()}-{matches[0]['label']}"
     return None
 
 
@@ -185,16 +185,16 @@ def scheme_of(texts: Iterable[tuple[Sequence[str], str]], preferred: Scheme | No
     are almost those of spans.
     """
     listed = list(texts)
-    found: dict[str, tuple[str, str]] = {}  # each prefix, with the tag and the text where it is first seen
+    examples: dict[str, tuple[str, str]] = {}  # each prefix, with the tag and the text where it is first seen
     for tags, where in listed:
         for tag in tags:
             if tag != OUTSIDE:
-                found.setdefault(parted(tag)[0], (tag, where))
-    if set(found) <= {""} and not (preferred and preferred != "plain" and not found):
+                examples.setdefault(parted(tag)[0], (tag, where))
+    if set(examples) <= {""} and not (preferred and preferred != "plain" and not examples):
         if preferred != "plain":
             _check_spelling(listed)
         return "plain"
-    fitting = _fitting(found)
+    fitting = _fitting(examples)
     if preferred in fitting:
         fitting.insert(0, preferred)
     right = (scheme for scheme in fitting if all(fault_of(tags, scheme) is None for tags, _ in listed))
@@ -272,14 +272,14 @@ def goes_on(tag: str, scheme: Scheme) -> bool:
     return scheme not in ("plain", "IOB1") and parted(tag)[0] in ("I", "E", "L")
 
 
-def _fitting(found: Mapping[str, tuple[str, str]]) -> list[Scheme]:
+def _fitting(examples: Mapping[str, tuple[str, str]]) -> list[Scheme]:
     """Return the schemes that have these prefixes, each given with a tag and a text."""
-    fitting = [scheme for scheme, prefixes in _PREFIXES.items() if set(found) <= {*prefixes.all, "B"}]
+    fitting = [scheme for scheme, prefixes in _PREFIXES.items() if set(examples) <= {*prefixes.all, "B"}]
     if fitting:
         return fitting
     known = {prefix for prefixes in _PREFIXES.values() for prefix in prefixes.all}
-    tag, where = next((seen for prefix, seen in found.items() if prefix not in known), next(iter(found.values())))
-    prefixes = ", ".join(prefix or "none" for prefix in sorted(found))
+    tag, where = next((seen for prefix, seen in examples.items() if prefix not in known), next(iter(examples.values())))
+    prefixes = ", ".join(prefix or "none" for prefix in sorted(examples))
     raise InvalidInput(
         f"{where} has the tag {tag!r}. The prefixes of all tags are {prefixes}, which is no scheme that is known: "
         f"{', '.join(_PREFIXES)}. Convert the tags, or choose the scheme 'plain', which takes them as they are."

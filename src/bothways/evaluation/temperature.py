@@ -200,10 +200,10 @@ def _with_best_slope(fitted: Callable[[float], tuple[float, float]], tolerance: 
     from scipy.optimize import minimize_scalar
 
     bounds = (0.0, MAX_SLOPE)
-    found = minimize_scalar(
+    minimum = minimize_scalar(
         lambda slope: fitted(slope)[1], bounds, bounds, method="bounded", options={"xatol": tolerance}
     )
-    slope = float(found.x)
+    slope = float(minimum.x)
     (plain, plain_nll), (value, nll) = fitted(0.0), fitted(slope)
     return Temperature(value, slope) if plain_nll - nll > 1.0 else Temperature(plain)
 

@@ -139,8 +139,8 @@ def operating_point(
         return np.divide(hits_R[:, None], all_R2, out=np.zeros_like(all_R2), where=all_R2 != 0)
 
     of_rows = [int(predicted.sum()), int(truth.sum())]
-    found = bootstrap_estimates(statistic, len(truth), resamples=resamples, seed=seed, of_rows=of_rows)
-    return OperatingPoint(label, target, minimum, threshold, found[0], found[1], float(given_K.max()))
+    estimates = bootstrap_estimates(statistic, len(truth), resamples=resamples, seed=seed, of_rows=of_rows)
+    return OperatingPoint(label, target, minimum, threshold, estimates[0], estimates[1], float(given_K.max()))
 
 
 def precision_recall(truth_N: BoolArray, probability_N: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -118,10 +118,10 @@ class BackdoorTriggerScanner:
             )
         triggers = []
         for label in range(len(scan.probe.labels)):
-            found = [each for each in ranked if each.is_trigger and each.label == label]
-            if found:
+            triggering = [each for each in ranked if each.is_trigger and each.label == label]
+            if triggering:
                 # A published word is the plainest evidence, and a shorter trigger the plainer one.
-                finding = scan.trigger(min(found, key=lambda each: (len(each.ids), -each.reach)))
+                finding = scan.trigger(min(triggering, key=lambda each: (len(each.ids), -each.reach)))
                 triggers.append(str(finding.evidence.details["trigger"]))
                 yield finding
         if scan.base is not None:

@@ -50,20 +50,20 @@ class ModelProvenanceChecker:
 def _file_findings(folder: Path, check: Check) -> Iterator[Finding]:
     files: list[File] = []
     faulty: set[str] = set()
-    for found in walk(folder, check):
-        if not isinstance(found, File):
-            yield found
+    for entry in walk(folder, check):
+        if not isinstance(entry, File):
+            yield entry
             continue
-        files.append(found)
+        files.append(entry)
         try:
-            with found.path.open("rb") as stream:
-                for finding in inspect(FilePart(stream, 0, found.size), found.name, check):
+            with entry.path.open("rb") as stream:
+                for finding in inspect(FilePart(stream, 0, entry.size), entry.name, check):
                     if finding.severity >= FAILING:
-                        faulty.add(found.name)
+                        faulty.add(entry.name)
                     yield finding
         except OSError as error:
-            faulty.add(found.name)
-            yield fault("unreadable", found.name, f"a file that cannot be read: {error.strerror}")
+            faulty.add(entry.name)
+            yield fault("unreadable", entry.name, f"a file that cannot be read: {error.strerror}")
     yield from _python(files)
     yield from _missing(files)
     config, tokenizer = _json(files, "config.json"), _json(files, "tokenizer.json")

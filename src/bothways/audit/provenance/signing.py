@@ -39,14 +39,14 @@ def _digests(folder: Path, check: Check = lambda: None) -> Mapping[str, str]:
     if not folder.is_dir():
         raise InvalidInput(f"expected the folder of a model, got {str(folder)!r}.")
     digests: dict[str, str] = {}
-    for found in walk(folder, check):
-        if not isinstance(found, File):
-            place = found.location or str(folder)
-            raise InvalidInput(f"{place!r}: {found.title}. Remove it before you sign the folder.")
-        if "\n" in found.name:
-            raise InvalidInput(f"expected names of files in one line, got {found.name!r}. Rename it.")
-        if found.name not in (MANIFEST, SIGNATURE):
-            digests[found.name] = sha256(found.path, check)
+    for entry in walk(folder, check):
+        if not isinstance(entry, File):
+            place = entry.location or str(folder)
+            raise InvalidInput(f"{place!r}: {entry.title}. Remove it before you sign the folder.")
+        if "\n" in entry.name:
+            raise InvalidInput(f"expected names of files in one line, got {entry.name!r}. Rename it.")
+        if entry.name not in (MANIFEST, SIGNATURE):
+            digests[entry.name] = sha256(entry.path, check)
     if not digests:
         raise InvalidInput(f"expected a folder with files of a model, got {str(folder)!r}, which has none.")
     return dict(sorted(digests.items()))

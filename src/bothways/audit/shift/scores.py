@@ -145,15 +145,15 @@ class SuspiciousWord:
 
 def suspicious_words(encoders: TextEncoders, texts: Sequence[str]) -> list[tuple[SuspiciousWord, ...]]:
     """Return the words of each text, by how far the last layer's mean state moves without them."""
-    found: list[tuple[SuspiciousWord, ...]] = []
+    ranked: list[tuple[SuspiciousWord, ...]] = []
     for text, states in zip(texts, encoders.states(texts), strict=True):
         spans, without = texts_without_words(text)
         scored = [
             SuspiciousWord(text[begin:end], begin, last_shift(other, states))
             for (begin, end), other in zip(spans, encoders.states(without), strict=True)
         ]
-        found.append(tuple(sorted(scored, key=lambda each: -each.score)))
-    return found
+        ranked.append(tuple(sorted(scored, key=lambda each: -each.score)))
+    return ranked
 
 
 def texts_without_words(text: str) -> tuple[list[tuple[int, int]], list[str]]:

@@ -100,7 +100,7 @@ def _class_rows(
     labels: Sequence[str], truth_N: NDArray[np.generic], blocks: Iterator[ArrayLike]
 ) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
     """Return true and predicted classes, the probability of the predicted ones, and Brier score and NLL (N, 2)."""
-    found = []
+    parts = []
     start = classes = 0
     for block in blocks:
         stated_BC = class_probabilities(block)
@@ -108,9 +108,9 @@ def _class_rows(
         truth_B = class_indices(truth_N[start : start + len(stated_BC)], "truth", classes=classes, rows=len(stated_BC))
         start += len(stated_BC)
         losses = scores.brier_per_row(truth_B, stated_BC), scores.nll_per_row(truth_B, stated_BC)
-        found.append((truth_B, stated_BC.argmax(axis=1), stated_BC.max(axis=1), np.column_stack(losses)))
+        parts.append((truth_B, stated_BC.argmax(axis=1), stated_BC.max(axis=1), np.column_stack(losses)))
     class_indices(truth_N, "truth", classes=classes, rows=start)
-    truth, predicted_N, confidence_N, losses_NK = (np.concatenate(each) for each in zip(*found, strict=True))
+    truth, predicted_N, confidence_N, losses_NK = (np.concatenate(each) for each in zip(*parts, strict=True))
     return truth, predicted_N, confidence_N, losses_NK
 
 

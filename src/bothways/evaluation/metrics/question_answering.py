@@ -91,16 +91,16 @@ def score_answer(predicted: str, annotated: Sequence[str], version: SquadVersion
         golds = [gold for gold in golds if gold] or [""]
     if not golds:
         return 0.0, 0.0
-    found = normalized(predicted)
-    return float(found in golds), max(_f1(found, gold, version) for gold in golds)
+    answer = normalized(predicted)
+    return float(answer in golds), max(_f1(answer, gold, version) for gold in golds)
 
 
-def _f1(found: str, gold: str, version: SquadVersion) -> float:
-    found_words, gold_words = found.split(), gold.split()
-    if version == "2.0" and not (found_words and gold_words):
-        return float(found_words == gold_words)
-    shared = sum((Counter(found_words) & Counter(gold_words)).values())
-    return 2 * shared / (len(found_words) + len(gold_words)) if shared else 0.0
+def _f1(answer: str, gold: str, version: SquadVersion) -> float:
+    answer_words, gold_words = answer.split(), gold.split()
+    if version == "2.0" and not (answer_words and gold_words):
+        return float(answer_words == gold_words)
+    shared = sum((Counter(answer_words) & Counter(gold_words)).values())
+    return 2 * shared / (len(answer_words) + len(gold_words)) if shared else 0.0
 
 
 def answer_outcomes(scores: AnswerScores, probability_N: ArrayLike, *, bins: int = BINS) -> Outcomes:

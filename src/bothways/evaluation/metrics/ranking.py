@@ -84,8 +84,8 @@ def ranking_differences(
     """Compare rankings with others query by query: the gain in each metric, with a paired interval."""
     if not np.array_equal(outcomes.truth, against.truth):
         raise InvalidInput("two rankings can be compared only on the same queries, in the same order.")
-    found = compare(against, outcomes, resamples=resamples, seed=seed)
-    return {name: each.difference for name, each in found.metrics.items()}
+    comparison = compare(against, outcomes, resamples=resamples, seed=seed)
+    return {name: each.difference for name, each in comparison.metrics.items()}
 
 
 def _values(
@@ -106,8 +106,8 @@ def _values(
         if rankings[query]
     }
     values_NM = np.zeros((len(queries), len(measures)))
-    for found in ir_measures.pytrec_eval.iter_calc(measures, truth, run):
-        values_NM[rows[found.query_id], columns[found.measure]] = found.value
+    for measured in ir_measures.pytrec_eval.iter_calc(measures, truth, run):
+        values_NM[rows[measured.query_id], columns[measured.measure]] = measured.value
     return values_NM
 
 

@@ -88,8 +88,8 @@ def number_outcomes(truth_N: ArrayLike, predicted_N: ArrayLike, *, training_mean
         notes = (_against_the_mean(truth, squares_N, answered),)
 
     def statistic(counts_RN: FloatArray) -> FloatArray:
-        found = [each(truth, predicted, counts_RN) for each in further.values()]
-        return np.column_stack([counts_RN @ losses_NK / len(truth), *found])
+        others = [each(truth, predicted, counts_RN) for each in further.values()]
+        return np.column_stack([counts_RN @ losses_NK / len(truth), *others])
 
     return Outcomes(
         frame=Report(
