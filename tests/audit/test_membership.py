@@ -10,13 +10,7 @@ from planted import FILLER, rows_of_opinions, trained
 import tiny_models
 from bothways import FillMask
 from bothways.audit import Severity, scan
-from bothways.audit.membership import (
-    Separation,
-    blind_scores,
-    scaled_confidence,
-    train_shadows,
-    true_positives,
-)
+from bothways.audit.membership import Separation, blind_scores, scaled_confidence, train_shadows, true_positives
 from bothways.cli import main
 
 NAME = "MembershipInferenceAuditor"

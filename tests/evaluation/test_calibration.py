@@ -22,11 +22,7 @@ from bothways.evaluation.temperature import (
     softmax,
 )
 
-LOGITS = hnp.arrays(
-    np.float64,
-    st.tuples(st.integers(1, 20), st.integers(2, 5)),
-    elements=st.floats(-30, 30),
-)
+LOGITS = hnp.arrays(np.float64, st.tuples(st.integers(1, 20), st.integers(2, 5)), elements=st.floats(-30, 30))
 
 
 def drawn(probabilities_NC, rng):

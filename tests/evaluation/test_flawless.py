@@ -38,10 +38,7 @@ def flawless_rankings():
 
 REPORTS = {
     "labels": (lambda: classification_report("ab", TRUTH_N, SURE_N2), ("accuracy",)),
-    "label sets": (
-        lambda: multi_label_report("ab", SURE_N2 > 0.5, SURE_N2),
-        ("micro_f1", "subset_accuracy"),
-    ),
+    "label sets": (lambda: multi_label_report("ab", SURE_N2 > 0.5, SURE_N2), ("micro_f1", "subset_accuracy")),
     "spans": (flawless_spans, ("span_f1", "span_precision", "span_recall", "accuracy")),
     "answers": (
         lambda: answering_report(score_answers(["x"] * N, [["x"]] * N), np.full(N, 0.9)),

@@ -4,12 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_1samp
 
-from bothways.evaluation.prediction_powered import (
-    Sample,
-    estimate_difference,
-    labels_to_separate,
-    probability_better,
-)
+from bothways.evaluation.prediction_powered import Sample, estimate_difference, labels_to_separate, probability_better
 
 
 def two_systems(rates, labels, others=4000, accuracy=0.85, seed=0):

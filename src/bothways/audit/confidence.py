@@ -20,7 +20,7 @@ from bothways.audit.texts import FOREIGN
 from bothways.evaluation.detectors import MaxSoftmax
 from bothways.evaluation.intervals import bootstrap_estimates
 from bothways.evaluation.out_of_domain import out_of_domain_report
-from bothways.evaluation.report import Report
+from bothways.evaluation.report import Report, flat_estimates
 
 _MAX_TEXTS = 300
 _FOREIGN_TEXTS = 30
@@ -137,7 +137,6 @@ def _calibration(context: Context, rows: _Rows, truth_N: NDArray[np.int64], rng:
     answered, confidence_N = rows.answered, rows.answered.confidence_N
     report: Report = context.classifier.outputs.outcomes(answered.scores, truth_N).report(seed=context.seed)
     metrics = {name: each for name, each in report.estimates.items() if name in ("accuracy", "ece", "mce", "nll")}
-    numbers = {key: number for name, each in metrics.items() for key, number in each.named(name).items()}
     gap_N = confidence_N - (answered.labels_N == truth_N).astype(np.float64)
     (gap,) = bootstrap_estimates(
         lambda counts_RN: (counts_RN @ gap_N / len(gap_N))[:, None], rows=len(gap_N), seed=context.seed
@@ -153,7 +152,7 @@ def _calibration(context: Context, rows: _Rows, truth_N: NDArray[np.int64], rng:
             threshold,
             f"a calibrated model on as many rows: 99 % of {_DRAWS:,} draws stay below {chance:.3f}",
             len(gap_N),
-            **numbers,
+            **flat_estimates(metrics),
         ),
         gap=abs(gap.value),
         side="above" if gap.value > 0 else "below",
@@ -230,8 +229,9 @@ def _detector(rows: _Rows, kind: str, report: Report) -> Finding:
 
 
 def _numbers(report: Report) -> dict[str, float]:
-    numbers = {key: number for name, each in report.estimates.items() for key, number in each.named(name).items()}
-    return numbers | {name: value for name, value in report.values.items() if value is not None}
+    return flat_estimates(report.estimates) | {
+        name: value for name, value in report.values.items() if value is not None
+    }
 
 
 def mixed(texts: Sequence[str], rng: np.random.Generator) -> list[str]:

@@ -199,10 +199,6 @@ class DetectorResult:
     seconds: float = 0.0
     counts: bool = True
 
-    def printable(self) -> "DetectorResult":
-        """Return the result with the characters of its reason made harmless, see `printable`."""
-        return replace(self, reason=printable(self.reason))
-
     def to_dict(self) -> dict[str, object]:
         """Return the result as JSON values."""
         return {"verdict": self.verdict, "ran": self.ran, "reason": self.reason, "seconds": round(self.seconds, 3)}

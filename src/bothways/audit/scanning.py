@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -135,7 +136,7 @@ def _report(context: Context, detectors: Sequence[Detector], *, named: bool, sho
     with progress("auditing", len(detectors), show=show_progress) as bar:
         for detector in detectors:
             result, reported = run_detector(detector, context, named=named)
-            results.append(result.printable())
+            results.append(replace(result, reason=printable(result.reason)))
             findings.extend(each.printable() for each in reported)
             bar.advance(1, detector.name)
     name, notes = printable(context.name, lines=False), tuple(map(printable, context.notes))

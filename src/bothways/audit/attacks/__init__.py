@@ -2,13 +2,7 @@
 
 from bothways.audit.attacks.edits import CharacterEdits, Draft, MaskedWords, NearestWords
 from bothways.audit.attacks.robustness import AdversarialRobustness
-from bothways.audit.attacks.search import (
-    Recipe,
-    SameSentence,
-    adversarial_rows,
-    attack_texts,
-    cached,
-)
+from bothways.audit.attacks.search import Recipe, SameSentence, adversarial_rows, attack_texts, cached
 
 __all__ = [
     "AdversarialRobustness",

@@ -82,11 +82,7 @@ def class_outcomes(
         truth=np.array(list(labels))[truth],
         metrics=names,
         statistic=statistic,
-        of_rows=[
-            *scores.single_label_rows(truth, predicted_N, classes),
-            *(0, 0),
-            *scores.score_rows(*label_counts),
-        ],
+        of_rows=[*scores.single_label_rows(truth, predicted_N, classes), *(0, 0), *scores.score_rows(*label_counts)],
         compared=names,
         tested=("nll", losses_NK[:, 1]),
         right_N=right_N,
