@@ -8,6 +8,7 @@ Shapes: N texts or rows, M members, C labels, H hidden, F features, S shadow mod
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 from zlib import crc32
 
@@ -191,13 +192,8 @@ def train_shadows(
         for inside_N in (half_N, ~half_N):
             check_time()
             chosen = torch.from_numpy(inside_N)
-            targets = truth[chosen]
-            weight_CH, bias_C = fit_linear(
-                vectors[chosen],
-                labels,
-                lambda scores_MC, targets=targets: cross_entropy(scores_MC, targets, reduction="sum"),  # type: ignore[misc]
-                units=float(inside_N.sum()),
-            )
+            loss = partial(cross_entropy, target=truth[chosen], reduction="sum")
+            weight_CH, bias_C = fit_linear(vectors[chosen], labels, loss, units=float(inside_N.sum()))
             logits_NC = (vectors.to(weight_CH.dtype) @ weight_CH.T + bias_C).double().numpy()
             member_SN.append(inside_N)
             scores_SN.append(scaled_confidence(logits_NC, labels_N))

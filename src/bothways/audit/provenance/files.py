@@ -7,10 +7,13 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 from bothways.audit.finding import Finding
 from bothways.audit.provenance.rules import fault
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 Check: TypeAlias = Callable[[], None]
 """Raises when the time limit is reached."""
@@ -108,9 +111,10 @@ class RawFilePart(io.RawIOBase):
         self._place = max(offset + (0, self._place, self._part.size)[whence], 0)
         return self._place
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        content = self._part.at(self._place, len(buffer))
-        buffer[: len(content)] = content
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        view = memoryview(buffer)
+        content = self._part.at(self._place, len(view))
+        view[: len(content)] = content
         self._place += len(content)
         return len(content)
 
