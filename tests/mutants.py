@@ -47,7 +47,6 @@ EVALUATION = {
     "metrics/regression": "embedding_reports regression_metrics reports comparing",
     "metrics/ranking": "rankings embedding_reports",
     "metrics/question_answering": "answers",
-    "metrics/masked_lm": "report_json",
     "reliability": "reliability metrics flawless",
     "metrics/tagging": "tagging_reports comparing",
 }

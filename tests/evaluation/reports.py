@@ -4,12 +4,11 @@ import numpy as np
 
 from bothways.evaluation.comparison import compare
 from bothways.evaluation.metrics.classification import class_outcomes, label_outcomes
-from bothways.evaluation.metrics.masked_lm import token_outcomes
 from bothways.evaluation.metrics.question_answering import answer_outcomes
 from bothways.evaluation.metrics.ranking import rank_outcomes, ranking_outcomes
 from bothways.evaluation.metrics.regression import agreement_outcomes, number_outcomes, similarity_outcomes
 from bothways.evaluation.metrics.tagging import TaggedWords, span_outcomes, tag_outcomes
-from bothways.evaluation.outcomes import mean_outcomes
+from bothways.evaluation.outcomes import mean_outcomes, token_outcomes
 from bothways.evaluation.report import Report
 from bothways.evaluation.tag_schemes import TagSpan
 

@@ -9,12 +9,12 @@ import pytest
 import report_inputs as given
 from bothways.evaluation.comparison import compare
 from bothways.evaluation.metrics.classification import class_outcomes, label_outcomes
-from bothways.evaluation.metrics.masked_lm import TokenLosses, token_outcomes
 from bothways.evaluation.metrics.question_answering import answer_outcomes, score_answers
 from bothways.evaluation.metrics.ranking import rank_outcomes, ranking_outcomes
 from bothways.evaluation.metrics.regression import number_outcomes, similarity_outcomes
 from bothways.evaluation.metrics.tagging import TaggedWords, span_outcomes, tag_outcomes
 from bothways.evaluation.out_of_domain import out_of_domain_report
+from bothways.evaluation.outcomes import TokenLosses, token_outcomes
 from bothways.evaluation.report import TextsRead
 
 FROZEN = json.loads(Path(__file__).with_name("reports.json").read_text(encoding="utf-8"))

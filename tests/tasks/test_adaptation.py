@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bothways.errors import InvalidInput, NotFitted, TextsTruncated, TextTooLong
-from bothways.evaluation.metrics.masked_lm import TokenLosses, token_outcomes
+from bothways.evaluation.outcomes import TokenLosses, token_outcomes
 from bothways.evaluation.report import TextsRead
 from bothways.objectives.masked_lm import MaskedLM
 from bothways.objectives.masking import Masker, Masking, WholeWordMasking

@@ -17,7 +17,7 @@ from bothways.encoder.heads import ScoreHead
 from bothways.encoder.query_stream import MaskDecoding
 from bothways.encoder.rows import SelectedRows
 from bothways.errors import InvalidInput, UnsupportedConfig
-from bothways.evaluation.metrics.masked_lm import TokenLosses
+from bothways.evaluation.outcomes import TokenLosses
 from bothways.objectives.masking import Masker
 from bothways.objectives.pretraining import MASKED, PretrainingModel, UnitLosses, sequence_sums
 from bothways.objectives.sequences import MaskedBatch, TextWindows

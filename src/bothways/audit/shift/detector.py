@@ -1,7 +1,7 @@
 """`EmbeddingShiftDetector`: do the states of the model move further under attacks than under benign edits?
 
-`bothways.audit.shift.scores` has the score of a pair of texts. Thresholds are fitted on benign edits of one half of the
-texts, and everything is measured on the other half.
+`bothways.audit.shift.comparing` has the score of a pair of texts. Thresholds are fitted on benign edits of one half of
+the texts, and everything is measured on the other half.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,11 +11,19 @@ from typing import ClassVar
 import numpy as np
 
 from bothways.audit.answers import answers, clean_texts, drawn, drawn_texts, share, shown
-from bothways.audit.attacks import CharacterEdits, Draft, Recipe, attack_texts, cached
+from bothways.audit.attacks.edits import CharacterEdits, Draft
+from bothways.audit.attacks.search import Recipe, attack_texts, cached
 from bothways.audit.context import Context, Need, Undecided
 from bothways.audit.finding import Evidence, Finding, Rule, Rules, Severity
-from bothways.audit.shift.comparing import TextComparison, compared
-from bothways.audit.shift.scores import LEVEL, BenignEdits, TextEncoders, score, suspicious_words
+from bothways.audit.shift.comparing import (
+    LEVEL,
+    BenignEdits,
+    TextComparison,
+    TextEncoders,
+    compared,
+    score,
+    suspicious_words,
+)
 from bothways.audit.texts import GENERAL
 from bothways.evaluation.out_of_domain import out_of_domain_report
 

@@ -16,7 +16,7 @@ from bothways.data import Example, Source, as_batch, read_rows
 from bothways.data.tables import is_column
 from bothways.data.windows import WindowStore
 from bothways.errors import InvalidInput
-from bothways.evaluation.metrics.masked_lm import TokenLosses
+from bothways.evaluation.outcomes import TokenLosses
 from bothways.families import HeadName
 from bothways.inference.graph import GraphScorer
 from bothways.inference.queries import Named, Query, Scorer, Search, run_search, together

@@ -13,8 +13,7 @@ import numpy as np
 from bothways.confidence.confidence import Confidence
 from bothways.errors import InvalidInput
 from bothways.evaluation.inputs import FloatArray
-from bothways.evaluation.metrics.masked_lm import TokenLosses, token_outcomes
-from bothways.evaluation.outcomes import Outcomes
+from bothways.evaluation.outcomes import Outcomes, TokenLosses, token_outcomes
 from bothways.inference.queries import Search
 from bothways.tasks.masked_lm.masked_text import MaskedText, MaskReader
 from bothways.tasks.masked_lm.predictions import FilledMask, FilledText, Filling

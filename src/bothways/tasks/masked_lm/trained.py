@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from bothways.data.windows import WindowStore
 from bothways.encoder import MaskedLMHead
-from bothways.evaluation.metrics.masked_lm import TokenLosses, token_outcomes
+from bothways.evaluation.outcomes import TokenLosses, token_outcomes
 from bothways.evaluation.report import Report, flat_estimates
 from bothways.inference.masked_lm import MaskedLMScorer
 from bothways.objectives.masked_lm import MaskedLM, masked_losses
