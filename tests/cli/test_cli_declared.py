@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 from command_line import call
 
-from bothways.cli.options import attribute_docs, given_of, group_of, options_of
+from bothways.cli.options import given_of, group_of, options_of
 from bothways.tasks.registry import SPECS
 
 
@@ -44,7 +44,7 @@ class Toy(Base):
 
 
 def test_docstrings_are_read_with_those_of_bases_as_plain_text():
-    docs = attribute_docs(Toy)
+    docs = {each.name: each.help for each in options_of(Toy)}
     assert docs["rate"] == "How fast: '0.5' is usual."
     assert docs["way"] == "'up', or none for neither."
     assert docs["names"] == "Some names."

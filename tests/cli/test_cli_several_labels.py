@@ -34,7 +34,7 @@ def test_a_threshold_is_given_to_a_prediction(several, tmp_path):
     (nothing,) = call("predict", run, "w5 w6", "--threshold", 1).lines()
     assert (sorted(everything["labels"]), nothing["labels"]) == (["any", "even", "odd"], [])
     outcome = call("predict", run, "w5 w6", "--threshold", 1.5)
-    assert (outcome.code, "--threshold: expected a probability from 0 to 1, got 1.5" in outcome.err) == (2, True)
+    assert (outcome.code, "--threshold must be at least 0 and at most 1, got 1.5" in outcome.err) == (2, True)
 
 
 def test_an_evaluation_is_at_the_thresholds_of_the_model_or_at_one_that_is_given(several, data, tmp_path):

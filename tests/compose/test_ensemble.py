@@ -170,7 +170,7 @@ def test_a_calibrated_ensemble_promises_sets_of_labels(animals, tmp_path):
     for each in found:
         expected = {name for name, value in each.together.probabilities.items() if 1 - value <= threshold}
         assert set(each.together.label_set) == expected | {each.together.label}
-        assert each.to_dict()["label_set"] == each.together.label_set
+        assert each.to_dict()["label_set"] == list(each.together.label_set)
     assert any(len(each.together.label_set) > 1 for each in found)
     assert ensemble.predict(texts[0]).together.label_set is None
     assert ensemble.card["coverage_from_rows"] == len(HELD)

@@ -19,13 +19,14 @@ from bothways.data import read_examples, read_rows, text_at
 from bothways.data.windows import digest_of, digest_of_texts
 from bothways.errors import InvalidInput
 from bothways.tasks import PairClassifier
+from bothways.tasks.columns import NonBlank
 from bothways.tasks.heads.combination import Combiner
 from bothways.tasks.heads.learner import TemperatureLearner
 from bothways.tasks.heads.losses import TextLoss
 from bothways.tasks.heads.targets import SingleLabel, fitted_temperature
 from bothways.tasks.outputs import Outputs
 from bothways.tasks.registry import SPECS
-from bothways.tasks.scores import Scores, TokensRead
+from bothways.tasks.scores import Probability, Scores, TaskPrediction, TokensRead
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.task import HeadTask
 from classifier_cases import rows, without_dropout
@@ -72,14 +73,27 @@ class PostColumns:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """The probability that a post breaks the rules."""
+class PostInput:
+    """A post.
 
-    broken: float
+    Attributes:
+        post: The post.
+    """
+
+    post: NonBlank
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict(TaskPrediction):
+    """The verdict on a post.
+
+    Attributes:
+        broken: The probability that it breaks the rules.
+        tokens_read: How much of it was read.
+    """
+
+    broken: Probability
     tokens_read: TokensRead
-
-    def to_dict(self):
-        return {"broken": self.broken}
 
 
 KEPT_OR_BROKEN = SingleLabel(("kept", "broken"))
@@ -191,6 +205,8 @@ VERDICTS = TaskSpec(
     learner="test_new_task:VerdictLearner",
     combiner="test_new_task:VerdictCombiner",
     columns=PostColumns(),
+    input=PostInput,
+    prediction="test_new_task:Verdict",
     summary="Find posts that break the rules.",
     does="find posts that break rules",
     example={"post": "Buy now!", "verdict": "broken"},

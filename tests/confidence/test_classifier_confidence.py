@@ -102,7 +102,7 @@ def test_sets_of_labels_hold_the_best_one_grow_with_the_promise_and_stay_when_sa
     classifier.save(tmp_path / "saved")
     again = TextClassifier.from_pretrained(tmp_path / "saved", device="cpu")
     assert again.predict(texts(data), coverage=0.95) == wide
-    assert wide[0].to_dict()["label_set"] == wide[0].label_set
+    assert wide[0].to_dict()["label_set"] == list(wide[0].label_set)
     assert "label_set" not in classifier.predict("w5 w20").to_dict()
 
 

@@ -358,7 +358,7 @@ def test_settings_out_of_range_are_refused(values):
 
 def test_answers_longer_than_a_saved_model_may_have_are_refused(base):
     assert AnswerOpening(max_answer_tokens=LONGEST_ANSWER).max_answer_tokens == LONGEST_ANSWER
-    with pytest.raises(InvalidInput, match="max_answer_tokens must be at most 100,000, but it is 100,001"):
+    with pytest.raises(InvalidInput, match="max_answer_tokens must be at least 1 and at most 100,000, got 100,001"):
         opened(base, max_answer_tokens=LONGEST_ANSWER + 1)
 
 

@@ -141,9 +141,9 @@ def test_thresholds_are_learnt_without_calibration_too(base):
 
 @pytest.mark.parametrize("threshold", [-0.1, 1.5, float("nan")])
 def test_a_threshold_that_is_no_probability_is_refused(saved, trained, threshold):
-    with pytest.raises(InvalidInput, match="threshold: expected a probability from 0 to 1"):
+    with pytest.raises(InvalidInput, match="threshold must be at least 0 and at most 1"):
         TextClassifier.from_pretrained(saved, device="cpu", threshold=threshold)
-    with pytest.raises(InvalidInput, match="threshold: expected a probability from 0 to 1"):
+    with pytest.raises(InvalidInput, match="threshold must be at least 0 and at most 1"):
         trained.predict("w5", threshold=threshold)
 
 

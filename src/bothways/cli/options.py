@@ -3,11 +3,10 @@
 The help of a declared option is its entry in the docstring of the dataclass, which the reference pages show too.
 """
 
-import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, make_dataclass, replace
 from functools import cache
@@ -19,7 +18,7 @@ from cyclopts.validators import Number
 from bothways.choices import Dtype, Format, Overflow
 from bothways.errors import InvalidInput
 from bothways.tasks.registry import SPECS, models, models_with
-from bothways.tasks.spec import TaskSpec
+from bothways.tasks.spec import TaskSpec, attribute_docs
 
 _MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
@@ -197,26 +196,15 @@ def options_of(declaration: object) -> tuple[Option, ...]:
     texts, options = attribute_docs(kind), []
     for each in fields(kind):
         default = each.default if isinstance(declaration, type) else getattr(declaration, each.name)
-        option = _option(each.name, each.type, default, texts.get(each.name, ""))
+        text = texts.get(each.name, "").replace('``"', "'").replace('"``', "'").replace("``", "'")
+        option = _option(each.name, each.type, default, text.replace("`", "").replace("None", _NONE))
         options += [] if option is None else [option]
     return tuple(options)
 
 
-@cache
-def attribute_docs(kind: type) -> Mapping[str, str]:
-    """Return the documentation of each attribute in the docstrings of a dataclass and its bases, on one line."""
-    from docstring_parser import google
-
-    texts: dict[str, str] = {}
-    for base in reversed(kind.__mro__[:-1]):
-        for entry in google.parse(inspect.cleandoc(base.__dict__.get("__doc__") or "")).params:
-            text = " ".join((entry.description or "").split()).replace('``"', "'").replace('"``', "'")
-            texts[entry.arg_name] = text.replace("``", "'").replace("`", "").replace("None", _NONE)
-    return texts
-
-
 def _option(name: str, annotation: object, default: object, text: str) -> Option | None:
     """Return the option for a declared attribute; None if its type cannot be typed."""
+    annotation = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
     parts = get_args(annotation) if get_origin(annotation) in (typing.Union, types.UnionType) else (annotation,)
     kinds = [part for part in parts if part is not type(None)]
     if len(kinds) != 1 or isinstance(kinds[0], str):

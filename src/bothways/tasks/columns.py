@@ -6,8 +6,8 @@ unless told otherwise.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
+from dataclasses import asdict, astuple, dataclass, fields, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
 
 from bothways.errors import InvalidInput, UnreadColumn, shown
 
@@ -61,6 +61,40 @@ class ColumnNames(Protocol):
 
     def labelled_row(self, value: Any, label: object) -> dict[str, object]:  # noqa: ANN401 (the task's input)
         """Return the row of an input and its label."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A regular expression that a text contains a match of; annotates a type, as the bounds of `annotated_types` do."""
+
+    regex: str
+
+
+NonBlank: TypeAlias = Annotated[str, Pattern(r"\S")]
+
+
+@dataclass(frozen=True, slots=True)
+class TextInput:
+    """A text.
+
+    Attributes:
+        text: The text.
+    """
+
+    text: NonBlank
+
+
+@dataclass(frozen=True, slots=True)
+class PairInput:
+    """Two texts.
+
+    Attributes:
+        text_a: The first text.
+        text_b: The second text.
+    """
+
+    text_a: NonBlank
+    text_b: NonBlank
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,68 +160,6 @@ class TextColumns(RawTextColumns):
         return {**typed_texts(self.text, [value])[0], self.label: label}
 
 
-@dataclass(frozen=True, slots=True)
-class PairColumns:
-    """Two texts and their label.
-
-    Attributes:
-        text_a: Column of the first text.
-        text_b: Column of the second text.
-        label: Column of the label, or of the score.
-    """
-
-    text_a: str = "text_a"
-    text_b: str = "text_b"
-    label: str = "label"
-
-    one: ClassVar[str] = "a tuple of two texts"
-
-    @property
-    def inputs(self) -> "Inputs":
-        """The columns that are read as a pair."""
-        from bothways.data import Paired
-
-        return Paired(self.text_a, self.text_b)
-
-    def read(self, row: "Row") -> tuple[str, str]:
-        """Return both texts of a row."""
-        from bothways.data import text_at
-
-        return text_at(row, self.text_a), text_at(row, self.text_b)
-
-    def check(self, number: int, value: object) -> tuple[str, str]:
-        """Return a tuple or list of two texts as a pair."""
-        return two_texts(number, value, PAIR)
-
-    def is_one(self, value: object) -> bool:
-        """Return whether it is a tuple of two texts."""
-        return is_two_texts(value)
-
-    def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
-        """Return one row of two texts.
-
-        Raises:
-            InvalidInput: They are not two.
-        """
-        if len(texts) != 2:
-            raise InvalidInput(f"this model reads pairs, so it wants two texts, but got {len(texts)}.")
-        return [{self.text_a: texts[0], self.text_b: texts[1]}]
-
-    @property
-    def input_columns(self) -> tuple[str, ...]:
-        """Columns of both texts."""
-        return self.text_a, self.text_b
-
-    @property
-    def truth(self) -> str:
-        """Column of what is right."""
-        return self.label
-
-    def labelled_row(self, value: tuple[str, str], label: object) -> dict[str, object]:
-        """Return the row of a pair and its label."""
-        return {self.text_a: value[0], self.text_b: value[1], self.label: label}
-
-
 # --- two texts that belong together ---
 
 
@@ -235,6 +207,79 @@ def two_texts(number: int, value: object, kind: TwoTexts) -> tuple[str, str]:
             raise InvalidInput(f"{whose} is empty or only white space: drop the {kind.whole} or fill it in.")
     first, second = value
     return first, second
+
+
+@dataclass(frozen=True, slots=True)
+class TwoTextColumns:
+    """Columns of two texts and of what is right: the fields of a dataclass, in this order."""
+
+    names: ClassVar[TwoTexts]
+
+    @property
+    def input_columns(self) -> tuple[str, str]:
+        """Columns of both texts."""
+        first, second, _ = astuple(self)
+        return first, second
+
+    @property
+    def truth(self) -> str:
+        """Column of what is right."""
+        return str(astuple(self)[2])
+
+    def read(self, row: "Row") -> tuple[str, str]:
+        """Return both texts of a row."""
+        from bothways.data import text_at
+
+        first, second = self.input_columns
+        return text_at(row, first), text_at(row, second)
+
+    def check(self, number: int, value: object) -> tuple[str, str]:
+        """Return a tuple or list of two texts as a tuple."""
+        return two_texts(number, value, self.names)
+
+    def is_one(self, value: object) -> bool:
+        """Return True for a tuple of two texts."""
+        return is_two_texts(value)
+
+    def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
+        """Return one row of two texts.
+
+        Raises:
+            InvalidInput: The number of texts is not two.
+        """
+        if len(texts) != 2:
+            first, second = self.names.parts
+            raise InvalidInput(f"expected two texts, the {first} and the {second}, got {len(texts)}.")
+        return [dict(zip(self.input_columns, texts, strict=True))]
+
+    def labelled_row(self, value: tuple[str, str], label: object) -> dict[str, object]:
+        """Return the row of two texts and their label."""
+        return {**self.rows_of(value)[0], self.truth: label}
+
+
+@dataclass(frozen=True, slots=True)
+class PairColumns(TwoTextColumns):
+    """Two texts and their label.
+
+    Attributes:
+        text_a: Column of the first text.
+        text_b: Column of the second text.
+        label: Column of the label, or of the score.
+    """
+
+    text_a: str = "text_a"
+    text_b: str = "text_b"
+    label: str = "label"
+
+    names: ClassVar[TwoTexts] = PAIR
+    one: ClassVar[str] = PAIR.form
+
+    @property
+    def inputs(self) -> "Inputs":
+        """The columns that are read as a pair."""
+        from bothways.data import Paired
+
+        return Paired(self.text_a, self.text_b)
 
 
 def batch_of(columns: ColumnNames, value: object) -> tuple[list[Any], bool]:

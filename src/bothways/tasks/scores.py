@@ -8,16 +8,26 @@ hidden.
 
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Generic, TypeAlias, TypeVar
 
 import numpy as np
+from annotated_types import Ge, Le
 from numpy.typing import NDArray
 
 from bothways.errors import TextsTruncated
 from bothways.evaluation.report import TextsRead
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 PlacesT = TypeVar("PlacesT")
+
+Count: TypeAlias = Annotated[int, Ge(0)]
+Probability: TypeAlias = Annotated[float, Ge(0), Le(1)]
+
+JSON_NAME = "json_name"
+"""Key of a field's metadata: its name in JSON, where that is another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +35,48 @@ class TokensRead:
     """The number of tokens of a text that were read.
 
     Attributes:
-        windows: Overlapping windows that the text was read in.
-        dropped_tokens: Tokens of it that were not read; above 0 only with ``on_overflow="truncate"``.
+        windows: Number of overlapping windows that the text was read in.
+        dropped_tokens: Tokens of the text that were not read; above 0 only with ``on_overflow="truncate"``.
     """
 
-    windows: int
-    dropped_tokens: int
+    windows: Count
+    dropped_tokens: Count
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPrediction:
+    """The base of predictions and of their parts, which are frozen dataclasses.
+
+    In JSON, the parts of `TokensRead` stand beside the other fields; a field that is None by default is left out then.
+    """
+
+    def to_dict(self) -> dict[str, object]:
+        """Return JSON values."""
+        return _json_object(self)
+
+
+def _json_object(part: "DataclassInstance") -> dict[str, object]:
+    found, read = dict[str, object](), dict[str, object]()
+    for each in fields(part):
+        match getattr(part, each.name):
+            case TokensRead() as tokens:
+                read = _json_object(tokens)
+            case None if each.default is None:
+                pass
+            case value:
+                found[each.metadata.get(JSON_NAME, each.name)] = _json_value(value)
+    return found | read
+
+
+def _json_value(value: object) -> object:
+    match value:
+        case dict():
+            return {name: _json_value(each) for name, each in value.items()}
+        case tuple() | list():
+            return [_json_value(each) for each in value]
+        case TaskPrediction():
+            return _json_object(value)
+    return value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,10 +119,3 @@ def warn_of_cut(read: TextsRead) -> None:
     if read.cut:
         message = f"{read.cut:,} of {read.texts:,} texts were cut: {read.dropped_tokens:,} tokens were not read."
         warnings.warn(TextsTruncated(message), stacklevel=3)
-
-
-def flat(values: dict[str, object]) -> dict[str, object]:
-    """Return the entries of ``tokens_read`` among the others, without what was not asked for."""
-    tokens_read = values.pop("tokens_read")
-    flat = {**values, **tokens_read} if isinstance(tokens_read, dict) else values
-    return {name: value for name, value in flat.items() if value is not None}

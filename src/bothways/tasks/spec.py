@@ -3,13 +3,23 @@
 The verbs (`bothways.tasks.task.Task`) and the command line are made from these declarations.
 """
 
+import inspect
+import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, TypedDict, TypeVar
+from dataclasses import asdict, dataclass, fields
+from functools import cache
+from numbers import Integral, Real
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, TypeVar, Union, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Lt
 
 from bothways.choices import Cut, SpanScheme
 from bothways.errors import InvalidInput
 from bothways.tasks.columns import ColumnNames
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 OptionsT = TypeVar("OptionsT")
 
@@ -25,6 +35,9 @@ class NoOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictOptions:
     """Options of a prediction."""
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
     @property
     def nested(self) -> tuple[str, ...]:
@@ -42,8 +55,8 @@ class CalibratedOptions(PredictOptions):
     """Options of a prediction with probabilities.
 
     Attributes:
-        calibrated: True requires calibrated probabilities, False gives those of the head. Default: calibrated where
-            the model is.
+        calibrated: True requires calibrated probabilities, False gives those of the head. Default: calibrated if the
+            model is.
     """
 
     calibrated: bool | None = None
@@ -86,6 +99,9 @@ class TaskSpec:
         name: In ``bothways.json``, on the command line and in messages.
         home: The class that does it, as ``"module:Class"``; imported when it is first used.
         columns: The usual column names.
+        input: Dataclass of the parts of an input, with the names of their columns; a union of several, where an input
+            has other parts instead.
+        prediction: Its predictions as ``"module:Class"``, a `bothways.tasks.scores.TaskPrediction`, or a union of them.
         summary: What it does, in one line for help.
         does: What its models do, in a message after "models that".
         example: A row of labelled data.
@@ -112,6 +128,8 @@ class TaskSpec:
     name: str
     home: str
     columns: ColumnNames
+    input: type | UnionType
+    prediction: str
     summary: str
     does: str
     example: Mapping[str, object]
@@ -180,7 +198,47 @@ def options_of(kind: type[OptionsT], options: object) -> OptionsT:
     return given
 
 
-def check_positive(name: str, value: int) -> None:
-    """Raise InvalidInput unless ``value`` is a whole number, at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidInput(f"{name} must be at least 1, but it is {value!r}.")
+@cache
+def attribute_docs(kind: type) -> Mapping[str, str]:
+    """Return the documentation of each attribute in the docstrings of a dataclass and its bases, on one line."""
+    from docstring_parser import google
+
+    texts: dict[str, str] = {}
+    for base in reversed(kind.__mro__[:-1]):
+        for entry in google.parse(inspect.cleandoc(base.__dict__.get("__doc__") or "")).params:
+            texts[entry.arg_name] = " ".join((entry.description or "").split())
+    return texts
+
+
+def check_options(options: "DataclassInstance") -> None:
+    """Check numbers, flags and choices against their annotations, such as ``Annotated[int | None, Ge(1)]``.
+
+    Raises:
+        InvalidInput: A value is of another type, or out of bounds.
+    """
+    for each in fields(options):
+        annotation, *bounds = get_args(each.type) if get_origin(each.type) is Annotated else (each.type,)
+        kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+        value, kind = getattr(options, each.name), kinds[0]
+        if value is None and NoneType in kinds:
+            continue
+        if get_origin(kind) is Literal and value not in get_args(kind):
+            raise InvalidInput(f"{each.name} must be one of {', '.join(map(repr, get_args(kind)))}, got {value!r}.")
+        number, words = _NUMBERS.get(kind, (object, ""))
+        fits = isinstance(value, number) and (not words or (type(value) is bool) == (kind is bool))
+        if not fits:
+            raise InvalidInput(f"{each.name} must be {words}, got {value!r}.")
+        limits = [(*_BOUNDS[type(bound)], next(iter(asdict(bound).values()))) for bound in bounds if words]
+        if not all(holds(value, limit) for _, holds, limit in limits):
+            expected = " and ".join(f"{phrase} {limit:,}" for phrase, _, limit in limits)
+            raise InvalidInput(f"{each.name} must be {expected}, got {value:,}.")
+
+
+_NUMBERS: Mapping[object, tuple[type, str]]
+_NUMBERS = {bool: (bool, "True or False"), int: (Integral, "a whole number"), float: (Real, "a number")}
+_BOUNDS = {
+    Ge: ("at least", operator.ge),
+    Gt: ("above", operator.gt),
+    Le: ("at most", operator.le),
+    Lt: ("below", operator.lt),
+}

@@ -8,10 +8,11 @@ Shapes: M members, N texts, C outputs.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
 
 import numpy as np
+from annotated_types import Ge
 from numpy.typing import NDArray
 
 from bothways.choices import Method as Method
@@ -25,6 +26,7 @@ from bothways.tasks.heads.targets import (
     logits_of,
     probabilities_of,
 )
+from bothways.tasks.scores import JSON_NAME, Probability, TaskPrediction
 
 MemberLogits = NDArray[np.float64]
 
@@ -82,39 +84,31 @@ Combination = Mean | Vote | Stacked
 
 
 @dataclass(frozen=True, slots=True)
-class Disagreement:
+class Disagreement(TaskPrediction):
     """Disagreement of members on one text.
 
     Attributes:
-        differing: Share of the members that decide otherwise than the ensemble; of taggers the mean over the words, of
-            answerers whose answer reads otherwise.
+        differing: Share of the members that decide otherwise than the ensemble; for taggers the mean over the words,
+            for question answerers the share whose answer has another text.
         information: Mutual information of answer and member in nats: the entropy of the mean of the members'
             probabilities less the mean of their entropies (Houlsby et al. 2011, "Bayesian active learning for
-            classification and preference learning", arXiv:1112.5745); 0 where all say the same, the mean over the
-            labels where there are several.
+            classification and preference learning", arXiv:1112.5745); 0 if all agree, the mean over the labels for
+            several labels.
     """
 
-    differing: float
-    information: float
-
-    def to_dict(self) -> dict[str, float]:
-        """Return JSON values."""
-        return {"disagreement": self.differing, "mutual_information": self.information}
+    differing: Probability = field(metadata={JSON_NAME: "disagreement"})
+    information: Annotated[float, Ge(0)] = field(metadata={JSON_NAME: "mutual_information"})
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class Spread(TaskPrediction):
     """Spread of the members' numbers for one text.
 
     Attributes:
-        deviation: Their standard deviation, in the units of the labels.
+        deviation: Standard deviation of the members' numbers, in the units of the labels.
     """
 
-    deviation: float
-
-    def to_dict(self) -> dict[str, float]:
-        """Return JSON values."""
-        return {"deviation": self.deviation}
+    deviation: Annotated[float, Ge(0)]
 
 
 def check_method(method: str, target: Target, *, stackable: bool = True) -> None:

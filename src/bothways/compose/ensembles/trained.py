@@ -274,7 +274,7 @@ class EnsembleOutputs:
         """Return the outcomes of the ensemble, with the metrics of each member and how far they are apart."""
         found = self.own.outcomes(scores, truth, calibrated=calibrated)
         apart = [each.disagreement.to_dict() for each in self.decide(scores)]
-        means = {name: float(np.mean([each[name] for each in apart])) for name in apart[0]}
+        means = {name: float(np.array([each[name] for each in apart], dtype=np.float64).mean()) for name in apart[0]}
         frame = replace(found.frame, disagreement=means, members=tuple(self.metrics_of_members(scores, truth)))
         return replace(found, frame=frame)
 

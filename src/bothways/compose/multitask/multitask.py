@@ -16,7 +16,7 @@ from bothways.compose.multitask.trained import MultiPrediction, MultiReport, Tra
 from bothways.errors import InvalidInput, NotFitted, did_you_mean
 from bothways.progress import reporting
 from bothways.tasks.backend import OpenOptions
-from bothways.tasks.columns import TextColumns
+from bothways.tasks.columns import TextColumns, TextInput
 from bothways.tasks.heads.merging import check_merge
 from bothways.tasks.heads.training import HeadTraining
 from bothways.tasks.outputs import FittedHead
@@ -35,6 +35,8 @@ MULTITASK = TaskSpec(
     name="multitask",
     home="bothways.compose.multitask.multitask:MultiTask",
     columns=TextColumns(),
+    input=TextInput,
+    prediction="bothways.compose.multitask.trained:MultiPrediction",
     summary="Fine-tune one encoder with a head for each of several tasks.",
     example={"text": "Lakers win in overtime", "sentiment": "glad", "topic": "sports"},
     does="answer for several tasks at once",

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import Annotated, get_args
+
+from annotated_types import Ge, Gt, Le, Lt
 
 from bothways.choices import ClassWeights, Merge, TargetKind
 from bothways.confidence.options import ConfidenceOptions
 from bothways.errors import InvalidInput
-from bothways.tasks.spec import CalibratedOptions, check_positive
+from bothways.tasks.spec import CalibratedOptions, check_options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +33,10 @@ class LabelOpening:
     labels: Sequence[str] | None = None
     merge: Merge | None = None
     target: TargetKind | None = None
-    threshold: float | None = None
+    threshold: Annotated[float | None, Ge(0), Le(1)] = None
 
     def __post_init__(self) -> None:
-        check_threshold(self.threshold)
+        check_options(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,34 +77,22 @@ class LabelPrediction(CalibratedOptions):
     """Options of a prediction.
 
     Attributes:
-        calibrated: Insist on calibrated probabilities (True), or take those of the head as it is (False); by default
-            they are calibrated where the model is.
-        coverage: Also give a set of labels (or an interval around a number) that holds the truth with this probability;
-            nearly so, as the held-out rows that it was learnt on also chose the epoch and the calibration.
-        top: How many labels with their probabilities, or answers, or fillings to give, best first.
+        coverage: Also give a set of labels (or an interval around a number) that includes the truth with this
+            probability; approximately, since the held-out rows behind it also chose the epoch and the calibration.
+        top: Maximum number of labels, answers or fillings, best first.
         threshold: Probability from which each of several labels is given, or log odds against no answer from which an
-            answer is given (``-inf`` always gives one); by default as learnt on held-out rows.
+            answer is given (``-inf`` always gives one). Default: as fitted on held-out rows.
 
     Raises:
         InvalidInput: A coverage is no share, or asked for together with probabilities that are not calibrated; top is
             below 1, or the threshold no probability.
     """
 
-    coverage: float | None = None
-    top: int | None = None
-    threshold: float | None = None
+    coverage: Annotated[float | None, Gt(0), Lt(1)] = None
+    top: Annotated[int | None, Ge(1)] = None
+    threshold: Annotated[float | None, Ge(0), Le(1)] = None
 
     def __post_init__(self) -> None:
-        check_threshold(self.threshold)
-        if self.top is not None:
-            check_positive("top", self.top)
-        if self.coverage is not None and not 0 < self.coverage < 1:
-            raise InvalidInput(f"coverage: expected a share between 0 and 1, such as 0.9, got {self.coverage}")
+        check_options(self)
         if self.coverage is not None and self.calibrated is False:
             raise InvalidInput("coverage needs calibrated probabilities: leave calibrated out.")
-
-
-def check_threshold(threshold: float | None) -> None:
-    """Raise InvalidInput unless a threshold is a probability, or none was given."""
-    if threshold is not None and not 0 <= threshold <= 1:
-        raise InvalidInput(f"threshold: expected a probability from 0 to 1, got {threshold}")

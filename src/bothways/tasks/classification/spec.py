@@ -1,13 +1,15 @@
 """Declaration of text and pair classification. Loads no torch."""
 
 from bothways.tasks.classification.options import LabelFitting, LabelOpening, LabelPrediction
-from bothways.tasks.columns import PairColumns, TextColumns
+from bothways.tasks.columns import PairColumns, PairInput, TextColumns, TextInput
 from bothways.tasks.spec import Hub, TaskSpec
 
 CLASSIFICATION = TaskSpec(
     name="classification",
     home="bothways.tasks.classification.classifiers:TextClassifier",
     columns=TextColumns(),
+    input=TextInput,
+    prediction="bothways.tasks.heads.predictions:Prediction",
     summary="Classify texts: one label, several labels or a number.",
     hub=Hub(
         "text-classification",
@@ -36,6 +38,8 @@ PAIRS = TaskSpec(
     name="pairs",
     home="bothways.tasks.classification.classifiers:PairClassifier",
     columns=PairColumns(),
+    input=PairInput,
+    prediction="bothways.tasks.heads.predictions:Prediction",
     summary="Classify pairs of texts: entailment, paraphrase, similarity, relevance.",
     hub=Hub(
         "text-classification",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -18,7 +18,7 @@ from bothways.confidence.confidence import Confidence
 from bothways.errors import InvalidInput
 from bothways.tasks.embedding.rows import EmbeddingRow, RowTexts, read_embedding_rows
 from bothways.tasks.embedding.spec import EmbeddingColumns, LabelledTexts, PlainTexts, ScoredPairs
-from bothways.tasks.scores import Scores, TokensRead, flat, texts_read
+from bothways.tasks.scores import Scores, TaskPrediction, TokensRead, texts_read
 
 if TYPE_CHECKING:
     from bothways.data import Source
@@ -34,20 +34,16 @@ BLOCK = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Similarity:
+class Similarity(TaskPrediction):
     """The similarity of two texts.
 
     Attributes:
         similarity: Cosine of their vectors, -1 to 1.
-        tokens_read: How much of them was read: the windows of the one with more, and the dropped tokens of both.
+        tokens_read: How much of them was read: the windows of the text with more, and the dropped tokens of both.
     """
 
     similarity: float
     tokens_read: TokensRead
-
-    def to_dict(self) -> dict[str, object]:
-        """Return JSON values, flat."""
-        return flat(asdict(self))
 
 
 @dataclass(frozen=True, slots=True)

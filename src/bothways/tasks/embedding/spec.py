@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypedDict
 
 from bothways.choices import Pooling
 from bothways.errors import InvalidInput
-from bothways.tasks.columns import PAIR, is_two_texts, renamed, stored_columns, two_texts, typed_texts
+from bothways.tasks.columns import PAIR, PairInput, is_two_texts, renamed, stored_columns, two_texts, typed_texts
 from bothways.tasks.spec import SENTENCE_TRANSFORMER, Hub, TaskSpec
 
 if TYPE_CHECKING:
@@ -310,6 +310,8 @@ EMBEDDING = TaskSpec(
     name="embedding",
     home="bothways.tasks.embedding.embedder:SentenceEmbedder",
     columns=ScoredPairs(),
+    input=PairInput,
+    prediction="bothways.tasks.embedding.outputs:Similarity",
     summary="Embed texts as vectors whose cosine measures similarity.",
     hub=Hub("sentence-similarity", '["A man sleeps.", "Someone is asleep."]', SENTENCE_TRANSFORMER),
     example={"text_a": "A man sleeps.", "text_b": "Someone is asleep.", "score": 4.6},

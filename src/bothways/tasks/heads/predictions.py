@@ -1,77 +1,64 @@
 """Predictions of classifiers."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from bothways.tasks.scores import TokensRead, flat
+from bothways.tasks.scores import Probability, TaskPrediction, TokensRead
 
 
 @dataclass(frozen=True, slots=True)
-class Classification:
+class Classification(TaskPrediction):
     """One label out of several.
 
     Attributes:
         label: The most probable label.
-        probability: Its probability, calibrated where the model was.
-        probabilities: All of them, by label, most probable first.
+        probability: Its probability, calibrated if the model is.
+        probabilities: The probability of each label, or of the ``top`` labels, most probable first.
         tokens_read: How much of the text was read.
-        label_set: Labels of which one is right as often as the coverage that was asked for says, most probable first;
-            None where none was asked for.
-        out_of_domain: True if the text is unlike those that the model was trained on; None where the model cannot say.
-        out_of_domain_score: The more, the less it is like them.
+        label_set: With ``coverage``: labels that include the right one with this probability, most probable first.
+        out_of_domain: True if the text is unlike the training texts. For models with an out-of-domain detector.
+        out_of_domain_score: Distance from the training texts, in the detector's units.
     """
 
     label: str
-    probability: float
-    probabilities: dict[str, float]
+    probability: Probability
+    probabilities: dict[str, Probability]
     tokens_read: TokensRead
     label_set: tuple[str, ...] | None = None
     out_of_domain: bool | None = None
     out_of_domain_score: float | None = None
 
-    def to_dict(self) -> dict[str, object]:
-        """Return JSON values, flat."""
-        return flat(asdict(self))
-
 
 @dataclass(frozen=True, slots=True)
-class MultiLabelPrediction:
+class MultiLabelPrediction(TaskPrediction):
     """Any number of labels.
 
     Attributes:
-        labels: Those at or above the threshold, most probable first.
-        probabilities: All of them, by label, most probable first; they do not sum to 1.
+        labels: Labels whose probability reaches their threshold, most probable first.
+        probabilities: The probability of each label, or of the ``top`` labels, most probable first; they do not sum
+            to 1.
         tokens_read: How much of the text was read.
     """
 
     labels: tuple[str, ...]
-    probabilities: dict[str, float]
+    probabilities: dict[str, Probability]
     tokens_read: TokensRead
-
-    def to_dict(self) -> dict[str, object]:
-        """Return JSON values, flat."""
-        return flat(asdict(self))
 
 
 @dataclass(frozen=True, slots=True)
-class RegressionPrediction:
+class RegressionPrediction(TaskPrediction):
     """A number.
 
     Attributes:
-        value: In the units of the training labels.
+        value: The predicted number, in the units of the training labels.
         tokens_read: How much of the text was read.
-        low: Lower end of an interval that holds the truth as often as the coverage that was asked for says; None where
-            none was asked for.
-        high: Its upper end.
+        low: With ``coverage``: lower end of an interval that includes the true number with this probability.
+        high: With ``coverage``: upper end of the interval.
     """
 
     value: float
     tokens_read: TokensRead
     low: float | None = None
     high: float | None = None
-
-    def to_dict(self) -> dict[str, object]:
-        """Return JSON values, flat."""
-        return flat(asdict(self))
 
 
 Prediction = Classification | MultiLabelPrediction | RegressionPrediction

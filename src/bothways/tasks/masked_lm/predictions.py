@@ -1,65 +1,63 @@
 """Predictions of a masked language model."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+
+from bothways.tasks.scores import Count, Probability, TaskPrediction
 
 
 @dataclass(frozen=True, slots=True)
-class FilledMask:
+class FilledMask(TaskPrediction):
     """A word for one mask, with all other masks left as they are.
 
     Attributes:
-        word: The word, or the fragment of one.
-        pieces: The tokens that spell it, as they stand in the vocabulary.
-        probability: The product of its pieces' probabilities, given that it has so many; of one piece, the softmax of
-            the logits over the whole vocabulary.
-        log_probability: Its natural logarithm; words are ranked by it.
+        word: The word, or a fragment of one.
+        pieces: The tokens that spell it, as in the vocabulary.
+        probability: Product of its pieces' probabilities, given their number; for one piece, the softmax over the
+            vocabulary.
+        log_probability: Natural logarithm of the probability; words are ranked by it.
     """
 
     word: str
     pieces: tuple[str, ...]
-    probability: float
+    probability: Probability
     log_probability: float
 
 
 @dataclass(frozen=True, slots=True)
-class Filling:
+class Filling(TaskPrediction):
     """A word for every mask, chosen together.
 
     Attributes:
-        text: The text with the words in it.
-        words: One for each mask.
+        text: The text with the words filled in.
+        words: A word for each mask.
         probability: exp(log_probability).
-        log_probability: The mean, over several orders of filling the masks, of the sum of the log-probabilities of all
-            pieces, each given what was filled in before it; fillings are ranked by it.
+        log_probability: Mean over several orders of filling the masks: the sum of the log-probabilities of all pieces,
+            each given those filled in before it; fillings are ranked by it.
     """
 
     text: str
     words: tuple[str, ...]
-    probability: float
+    probability: Probability
     log_probability: float
 
 
 @dataclass(frozen=True, slots=True)
-class FilledText:
+class FilledText(TaskPrediction):
     """The best fillings of a text.
 
     Attributes:
-        fillings: Of all masks together, the best first.
-        masks: For each mask, the best words while all other masks are left as they are.
-        dropped_tokens: Tokens of the text that lie too far from the masks to be read with them.
+        fillings: The ``top`` fillings of all masks together, best first.
+        masks: The ``top`` words for each mask, with all other masks left as they are.
+        dropped_tokens: Tokens too far from the masks to be read with them.
     """
 
     fillings: tuple[Filling, ...]
     masks: tuple[tuple[FilledMask, ...], ...]
-    dropped_tokens: int
-
-    def to_dict(self) -> dict[str, object]:
-        """Return JSON values."""
-        return asdict(self)
+    dropped_tokens: Count
 
 
 @dataclass(frozen=True, slots=True)
-class PseudoLikelihood:
+class PseudoLikelihood(TaskPrediction):
     """The pseudo-likelihood of a text.
 
     Attributes:
@@ -71,11 +69,7 @@ class PseudoLikelihood:
     """
 
     log_likelihood: float
-    tokens: int
+    tokens: Count
     perplexity: float | None
-    windows: int
-    dropped_tokens: int
-
-    def to_dict(self) -> dict[str, object]:
-        """Return JSON values."""
-        return asdict(self)
+    windows: Count
+    dropped_tokens: Count

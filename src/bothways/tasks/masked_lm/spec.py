@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from annotated_types import Ge, MinLen
 
 from bothways.errors import InvalidInput
-from bothways.tasks.columns import RawTextColumns
-from bothways.tasks.spec import Hub, PredictOptions, TaskSpec, check_positive
+from bothways.tasks.columns import RawTextColumns, TextInput
+from bothways.tasks.spec import Hub, PredictOptions, TaskSpec, check_options
 
 if TYPE_CHECKING:
     from bothways.objectives.masking import Masking
@@ -59,14 +61,13 @@ class FillOptions(PredictOptions):
         InvalidInput: A number is below 1, or there are no words in ``words``.
     """
 
-    top: int = 5
-    words: Sequence[str] | None = None
-    max_pieces: int = 1
-    beam: int = 16
+    top: Annotated[int, Ge(1)] = 5
+    words: Annotated[Sequence[str] | None, MinLen(1)] = None
+    max_pieces: Annotated[int, Ge(1)] = 1
+    beam: Annotated[int, Ge(1)] = 16
 
     def __post_init__(self) -> None:
-        for name in ("top", "max_pieces", "beam"):
-            check_positive(name, getattr(self, name))
+        check_options(self)
         if self.words is None:
             return
         if not isinstance(self.words, Sequence) or isinstance(self.words, str) or not self.words:
@@ -84,6 +85,8 @@ MASKED_LM = TaskSpec(
     name="masked_lm",
     home="bothways.tasks.masked_lm.fill_mask:FillMask",
     columns=MaskedTextColumns(),
+    input=TextInput,
+    prediction="bothways.tasks.masked_lm.predictions:FilledText",
     summary="Fill masks with words, score texts, and continue pre-training on raw texts.",
     hub=Hub(
         "fill-mask", '"Paris is the [MASK] of France."', "AutoModelForMaskedLM", '"Paris is the [MASK] of France."'

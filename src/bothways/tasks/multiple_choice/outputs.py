@@ -9,7 +9,7 @@ Shapes: N contexts, K choices, W windows of one choice.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Self, TypeAlias
 
@@ -29,10 +29,10 @@ from bothways.inference import Rows, TextRows
 from bothways.tasks.backend import Backend
 from bothways.tasks.columns import ColumnNames
 from bothways.tasks.heads.targets import SingleLabel
-from bothways.tasks.multiple_choice.spec import ChoiceColumns, ChoicePrediction
+from bothways.tasks.multiple_choice.spec import ChoiceColumns
 from bothways.tasks.outputs import Outputs
-from bothways.tasks.scores import Scores, TokensRead, texts_read
-from bothways.tasks.spec import options_of
+from bothways.tasks.scores import Count, Probability, Scores, TaskPrediction, TokensRead, texts_read
+from bothways.tasks.spec import CalibratedOptions, options_of
 
 Choices: TypeAlias = tuple[str, tuple[str, ...]]
 """A context and its choices."""
@@ -45,28 +45,22 @@ ABSENT = -1e6
 
 
 @dataclass(frozen=True, slots=True)
-class ChosenAnswer:
+class ChosenAnswer(TaskPrediction):
     """The choice that goes with a context.
 
     Attributes:
-        choice: Its text.
-        index: Its number among the choices, from 0.
-        probability: Its probability, calibrated where the model was.
-        probabilities: Those of all choices, in their order.
+        choice: Text of the choice.
+        index: Number of the choice, from 0.
+        probability: Its probability, calibrated if the model is.
+        probabilities: The probability of each choice, in the order of the input.
         tokens_read: How much of context and choices was read.
     """
 
     choice: str
-    index: int
-    probability: float
-    probabilities: tuple[float, ...]
+    index: Count
+    probability: Probability
+    probabilities: tuple[Probability, ...]
     tokens_read: TokensRead
-
-    def to_dict(self) -> dict[str, object]:
-        """Return JSON values, flat."""
-        values = asdict(self)
-        tokens_read = values.pop("tokens_read")
-        return {**values, "probabilities": list(self.probabilities), **tokens_read}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,7 +119,7 @@ class ChoiceOutputs(Outputs[Choices, RightChoices, Choices, ChosenAnswer]):
 
     def decide(self, scores: Sequence[Scores[Choices]], options: object = None) -> list[ChosenAnswer]:
         """Return the most probable choice of each context."""
-        calibrated = options_of(ChoicePrediction, options).calibrated
+        calibrated = options_of(CalibratedOptions, options).calibrated
         found = []
         for each in scores:
             probabilities_K = self._probabilities([each], calibrated)[0]

@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from annotated_types import MinLen
 
 from bothways.confidence.options import TemperatureOptions
 from bothways.errors import InvalidInput, shown
+from bothways.tasks.columns import NonBlank
 from bothways.tasks.spec import CalibratedOptions, Hub, TaskSpec
 
 if TYPE_CHECKING:
@@ -90,15 +93,25 @@ class ChoiceColumns:
         return {self.context: context, **dict(zip(self.choices, choices, strict=True)), self.label: label}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChoicePrediction(CalibratedOptions):
-    """Options of a prediction."""
+@dataclass(frozen=True, slots=True)
+class ChoiceInput:
+    """A context and its choices.
+
+    Attributes:
+        context: The context.
+        choices: Two or more texts, of which one goes with the context.
+    """
+
+    context: NonBlank
+    choices: Annotated[tuple[NonBlank, ...], MinLen(2)]
 
 
 MULTIPLE_CHOICE = TaskSpec(
     name="multiple_choice",
     home="bothways.tasks.multiple_choice.chooser:MultipleChoice",
     columns=ChoiceColumns(),
+    input=ChoiceInput,
+    prediction="bothways.tasks.multiple_choice.outputs:ChosenAnswer",
     summary="Choose which of several answers fits a context.",
     hub=Hub(
         "multiple-choice",
@@ -107,7 +120,7 @@ MULTIPLE_CHOICE = TaskSpec(
     ),
     example={"context": "She opened the fridge and", "choices": ["took out the milk.", "flew away."], "label": 0},
     fit_options=TemperatureOptions,
-    predict_options=ChoicePrediction,
+    predict_options=CalibratedOptions,
     head="multiple_choice",
     outputs="bothways.tasks.multiple_choice.outputs:ChoiceOutputs",
     learner="bothways.tasks.multiple_choice.learner:ChoiceLearner",

@@ -4,67 +4,61 @@ Shapes: N questions, K candidates.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bothways.evaluation.metrics.question_answering import answer_probabilities
 from bothways.tasks.question_answering.spans import Span, SpanScores
-from bothways.tasks.scores import TokensRead
+from bothways.tasks.scores import Count, Probability, TaskPrediction, TokensRead
 
 CANDIDATES = 20
 """Probabilities are shared among this many spans and no answer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(TaskPrediction):
     """A part of the context: ``context[start:end] == text``.
 
     Attributes:
         text: The answer.
-        start: Its first character in the context.
-        end: The character behind its last.
-        probability: Calibrated where the model was: that just this, and not a longer or shorter part, is what an
-            annotator would have marked, articles and punctuation aside.
-        score: Log odds against no answer, as the model gives them.
+        start: Offset of its first character in the context, in code points.
+        end: Offset behind its last character.
+        probability: Probability that an annotator would have marked exactly this part, apart from articles and
+            punctuation; calibrated if the model is.
+        score: Log odds against no answer, uncalibrated.
     """
 
     text: str
-    start: int
-    end: int
-    probability: float
+    start: Count
+    end: Count
+    probability: Probability
     score: float
 
 
 @dataclass(frozen=True, slots=True)
-class QuestionAnswer:
-    """The prediction of the model for a question on a context.
+class QuestionAnswer(TaskPrediction):
+    """The answer to a question on a context, or the decision that the context holds none.
 
     Attributes:
-        answer: The answer as it stands in the context; None where the model says that there is none.
-        start: Its first character in the context.
-        end: The character behind its last.
-        probability: That this, be it an answer or none, is right; calibrated where the model was.
-        no_answer_probability: That there is no answer; None of a model that learnt from no such
-            question.
-        answers: The best that do not overlap, best first, also where ``answer`` is None.
+        answer: The answer as it stands in the context; null if the model decides that there is none.
+        start: Offset of its first character in the context, in code points; null without an answer.
+        end: Offset behind its last character; null without an answer.
+        probability: Probability that this decision is right; calibrated if the model is.
+        no_answer_probability: Probability that the context holds no answer; null for models trained without such
+            questions.
+        answers: The ``top`` answers that do not overlap, best first, also if ``answer`` is null.
         tokens_read: How much of question and context was read.
     """
 
     answer: str | None
-    start: int | None
-    end: int | None
-    probability: float
-    no_answer_probability: float | None
+    start: Count | None
+    end: Count | None
+    probability: Probability
+    no_answer_probability: Probability | None
     answers: tuple[Answer, ...]
     tokens_read: TokensRead
-
-    def to_dict(self) -> dict[str, object]:
-        """Return JSON values, flat but for the list of answers."""
-        values = asdict(self)
-        tokens_read = values.pop("tokens_read")
-        return {**values, "answers": list(values["answers"]), **tokens_read}
 
 
 @dataclass(frozen=True, slots=True)

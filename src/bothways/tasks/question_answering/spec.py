@@ -1,19 +1,18 @@
 """Declaration of question answering. Loads no torch."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import Annotated, ClassVar, TypeAlias
+
+from annotated_types import Ge, Le
 
 from bothways.confidence.options import TemperatureOptions
-from bothways.errors import InvalidInput
-from bothways.tasks.columns import QUESTION, is_two_texts, two_texts
-from bothways.tasks.spec import CalibratedOptions, Hub, TaskSpec
-
-if TYPE_CHECKING:
-    from bothways.data import Row
+from bothways.tasks.columns import QUESTION, NonBlank, TwoTextColumns, TwoTexts
+from bothways.tasks.spec import CalibratedOptions, Hub, TaskSpec, check_options
 
 LONGEST_ANSWER = 100_000
 """No model reads as many tokens at once."""
+
+AnswerTokens: TypeAlias = Annotated[int | None, Ge(1), Le(LONGEST_ANSWER)]
 
 ALWAYS_ANSWERS = (
     "No held-out question was without an answer, so the model cannot decline: it always gives one, and states no "
@@ -22,7 +21,7 @@ ALWAYS_ANSWERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class QuestionColumns:
+class QuestionColumns(TwoTextColumns):
     """A question, the context that it is asked of, and the answers there.
 
     Attributes:
@@ -36,45 +35,21 @@ class QuestionColumns:
     context: str = "context"
     answers: str = "answers"
 
+    names: ClassVar[TwoTexts] = QUESTION
     one: ClassVar[str] = QUESTION.form
 
-    def read(self, row: "Row") -> tuple[str, str]:
-        """Return question and context of a row."""
-        from bothways.data import text_at
 
-        return text_at(row, self.question), text_at(row, self.context)
+@dataclass(frozen=True, slots=True)
+class QuestionInput:
+    """A question and the context that holds its answer.
 
-    def check(self, number: int, value: object) -> tuple[str, str]:
-        """Return a tuple or list of question and context as a tuple."""
-        return two_texts(number, value, QUESTION)
+    Attributes:
+        question: The question.
+        context: The context.
+    """
 
-    def is_one(self, value: object) -> bool:
-        """Return whether it is a tuple of two texts."""
-        return is_two_texts(value)
-
-    def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
-        """Return one row of a question and its context.
-
-        Raises:
-            InvalidInput: They are not two.
-        """
-        if len(texts) != 2:
-            raise InvalidInput(f"this model wants two texts, a question and its context, but got {len(texts)}.")
-        return [{self.question: texts[0], self.context: texts[1]}]
-
-    @property
-    def input_columns(self) -> tuple[str, ...]:
-        """Columns of question and context."""
-        return self.question, self.context
-
-    @property
-    def truth(self) -> str:
-        """Column of what is right."""
-        return self.answers
-
-    def labelled_row(self, value: tuple[str, str], label: object) -> dict[str, object]:
-        """Return the row of a question, its context and its answers."""
-        return {self.question: value[0], self.context: value[1], self.answers: label}
+    question: NonBlank
+    context: NonBlank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +65,11 @@ class AnswerOpening:
         InvalidInput: The number of tokens is out of range.
     """
 
-    max_answer_tokens: int | None = None
+    max_answer_tokens: AnswerTokens = None
     threshold: float | None = None
 
     def __post_init__(self) -> None:
-        check_longest(self.max_answer_tokens)
+        check_options(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,23 +77,21 @@ class AnswerPrediction(CalibratedOptions):
     """Options of a prediction.
 
     Attributes:
-        top: How many answers to give that do not overlap, best first.
-        max_answer_tokens: Most tokens in an answer; by default as the model was opened.
-        threshold: Log odds against no answer from which an answer is given, by default as learnt; ``-inf`` always
-            gives one.
+        top: Maximum number of answers, which do not overlap, best first.
+        max_answer_tokens: Maximum tokens of an answer. Default: as the model was opened.
+        threshold: Log odds against no answer from which an answer is given; ``-inf`` always gives one. Default: as
+            fitted on held-out rows.
 
     Raises:
         InvalidInput: A number is out of range.
     """
 
-    top: int | None = None
-    max_answer_tokens: int | None = None
+    top: Annotated[int | None, Ge(1)] = None
+    max_answer_tokens: AnswerTokens = None
     threshold: float | None = None
 
     def __post_init__(self) -> None:
-        if self.top is not None and self.top < 1:
-            raise InvalidInput(f"top must be at least 1, but it is {self.top}.")
-        check_longest(self.max_answer_tokens)
+        check_options(self)
 
     @property
     def nested(self) -> tuple[str, ...]:
@@ -131,23 +104,12 @@ class AnswerPrediction(CalibratedOptions):
         return "answers" if (self.top or 1) > 1 else None
 
 
-def check_longest(tokens: int | None) -> None:
-    """Raise InvalidInput unless the number of tokens is one that an answer can have."""
-    if tokens is None:
-        return
-    if tokens < 1:
-        raise InvalidInput(f"max_answer_tokens must be at least 1, but it is {tokens}.")
-    if tokens > LONGEST_ANSWER:
-        raise InvalidInput(
-            f"max_answer_tokens must be at most {LONGEST_ANSWER:,}, but it is {tokens:,}: give as "
-            "many tokens as the longest answer that you want can have."
-        )
-
-
 QUESTION_ANSWERING = TaskSpec(
     name="question-answering",
     home="bothways.tasks.question_answering.answerer:QuestionAnswerer",
     columns=QuestionColumns(),
+    input=QuestionInput,
+    prediction="bothways.tasks.question_answering.answers:QuestionAnswer",
     summary="Find the answer to a question in a context.",
     hub=Hub(
         "question-answering",

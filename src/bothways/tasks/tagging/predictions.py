@@ -1,69 +1,69 @@
 """Predictions of a tagger."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from bothways.choices import Scheme
 from bothways.evaluation.tag_schemes import TagSpan, tags_of
-from bothways.tasks.scores import Scores, TokensRead
+from bothways.tasks.scores import Count, Probability, Scores, TaskPrediction, TokensRead
 from bothways.tasks.tagging.tag_set import TagSet
 from bothways.text import Words
 
 
 @dataclass(frozen=True, slots=True)
-class TaggedWord:
+class TaggedWord(TaskPrediction):
     """One word.
 
     Attributes:
         text: The word.
-        start: Where it begins in the text, in characters.
-        end: The character behind its last.
+        start: Offset of its first character in the text, in code points.
+        end: Offset behind its last character.
         tag: Its tag.
-        probability: That of the tag for this word by itself, calibrated where the model was.
+        probability: Probability of the tag for this word alone, calibrated if the model is.
     """
 
     text: str
-    start: int
-    end: int
+    start: Count
+    end: Count
     tag: str
-    probability: float
+    probability: Probability
 
 
 @dataclass(frozen=True, slots=True)
-class TaggedSpan:
+class TaggedSpan(TaskPrediction):
     """Words that belong together, such as a name.
 
     Attributes:
-        label: What they are.
-        start: Where they begin in the text, in characters: ``text[start:end]``.
-        end: The character behind their last.
-        text: What stands there.
-        probability: The least of those of the words' tags.
-        words: Numbers of the first word, and of the one behind the last.
+        label: Label of the span, such as PER.
+        start: Offset of its first character in the text, in code points.
+        end: Offset behind its last character.
+        text: ``text[start:end]`` of the whole text.
+        probability: The lowest probability of its words' tags.
+        words: Numbers of its first word and of the word behind its last, from 0.
     """
 
     label: str
-    start: int
-    end: int
+    start: Count
+    end: Count
     text: str
-    probability: float
-    words: tuple[int, int]
+    probability: Probability
+    words: tuple[Count, Count]
 
 
 @dataclass(frozen=True, slots=True)
-class Tagging:
+class Tagging(TaskPrediction):
     """The tags of a text's words.
 
     Attributes:
-        text: The text as it was given; of words that came as a list, these with single spaces between them.
+        text: The text as given; words given as a list are joined by single spaces.
+        spans: The spans that the tags encode, in order; empty for tags without a scheme.
         words: All words with their tags.
-        spans: The spans that the tags say, in order; none where tags are no spans.
         tokens_read: How much of the text was read.
     """
 
     text: str
-    words: tuple[TaggedWord, ...]
     spans: tuple[TaggedSpan, ...]
+    words: tuple[TaggedWord, ...]
     tokens_read: TokensRead
 
     @property
@@ -88,24 +88,6 @@ class Tagging:
         tagged = zip(self.words, self.tags_in(scheme), strict=True)
         return replace(self, words=tuple(replace(word, tag=tag) for word, tag in tagged))
 
-    def to_dict(self) -> dict[str, object]:
-        """Return JSON values."""
-        return {
-            "text": self.text,
-            "spans": [asdict(span) for span in self.spans],
-            "words": [
-                {
-                    "text": word.text,
-                    "start": word.start,
-                    "end": word.end,
-                    "tag": word.tag,
-                    "probability": word.probability,
-                }
-                for word in self.words
-            ],
-            **asdict(self.tokens_read),
-        }
-
 
 def taggings(
     texts: Sequence[Scores[Words]], tags: Sequence[str], probabilities: Sequence[float], tag_set: TagSet
@@ -120,7 +102,7 @@ def taggings(
             for (first, last), tag, probability in zip(each.places.spans, tags_W, probabilities_W, strict=True)
         )
         spans = tuple(_span(span, each.places, probabilities_W) for span in tag_set.spans(tags_W))
-        yield Tagging(text, words, spans, each.read)
+        yield Tagging(text, spans, words, each.read)
 
 
 def _span(span: TagSpan, words: Words, probabilities_W: Sequence[float]) -> TaggedSpan:

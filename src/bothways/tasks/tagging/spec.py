@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from annotated_types import MinLen
 
 from bothways.choices import Scheme, SpanScheme
 from bothways.confidence.options import TemperatureOptions
 from bothways.errors import InvalidInput, shown
-from bothways.tasks.columns import typed_texts
+from bothways.tasks.columns import NonBlank, TextInput, typed_texts
 from bothways.tasks.spec import CalibratedOptions, Hub, TaskSpec
 
 if TYPE_CHECKING:
@@ -88,6 +90,17 @@ class TagColumns:
         return {self.tokens: value, self.tags: label}
 
 
+@dataclass(frozen=True, slots=True)
+class WordsInput:
+    """The words of a text.
+
+    Attributes:
+        tokens: A list of words, or a text with white space between them.
+    """
+
+    tokens: Annotated[tuple[Annotated[str, MinLen(1)], ...], MinLen(1)] | NonBlank
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagOpening:
     """Options of opening a trained head.
@@ -129,7 +142,7 @@ class TagPrediction(CalibratedOptions):
     """Options of a prediction.
 
     Attributes:
-        scheme: Give the tags of words in this scheme, whatever the model's is.
+        scheme: Scheme of the words' tags. Default: the model's.
     """
 
     scheme: SpanScheme | None = None
@@ -149,6 +162,8 @@ TAGGING = TaskSpec(
     name="tagging",
     home="bothways.tasks.tagging.tagger:TextTagger",
     columns=TagColumns(),
+    input=WordsInput | TextInput,
+    prediction="bothways.tasks.tagging.predictions:Tagging",
     summary="Tag words: names, parts of speech and the like.",
     hub=Hub(
         "token-classification",
