@@ -7,13 +7,14 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
-
+from bothways import text as tokenizing
 from bothways.errors import EmptyInput, InvalidInput, did_you_mean, shown
-from bothways.text import Words
 from bothways.text.texts import check_length
+
+if TYPE_CHECKING:
+    from bothways.text import Words
 
 T = TypeVar("T")
 
@@ -176,7 +177,7 @@ def class_label(value: object) -> str:
         InvalidInput: The value is null, blank, a fraction, not finite, a list or an object, or holds half of a
             surrogate pair.
     """
-    value = _plain(value)
+    value = plain_scalar(value)
     if isinstance(value, str) and value.strip():
         check_encodable(value, "the class name")
         return value
@@ -189,7 +190,7 @@ def class_label(value: object) -> str:
 
 def kind_of_label(value: object) -> type:
     """Return the type of a label: string, boolean, or number, whole or with a fraction of 0."""
-    value = _plain(value)
+    value = plain_scalar(value)
     return type(value) if isinstance(value, str | bool) else float
 
 
@@ -250,7 +251,7 @@ def number(value: object) -> float:
     Raises:
         InvalidInput: The value is no number, a boolean, NaN, infinite, or too large to be learnt.
     """
-    value = _plain(value)
+    value = plain_scalar(value)
     is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
     if is_number or (isinstance(value, str) and DECIMAL.fullmatch(value.strip())):
         try:
@@ -267,8 +268,11 @@ def number(value: object) -> float:
     raise InvalidInput(f"expected a finite number, got {_described(value)}.")
 
 
-def _plain(value: object) -> object:
-    return value.item() if isinstance(value, np.generic) else value
+def plain_scalar(value: object) -> object:
+    """Convert a NumPy scalar to a Python value; return anything else as it is."""
+    kinds = () if type(value).__module__ == "builtins" else type(value).__mro__
+    scalar = any(kind.__name__ == "generic" and kind.__module__ == "numpy" for kind in kinds)
+    return value.item() if scalar else value  # type: ignore[attr-defined]
 
 
 def _described(value: object) -> str:
@@ -291,7 +295,7 @@ def _columns_there(wanted: str, columns: Iterable[object]) -> str:
     return f"It has: {shown}{more}.{did_you_mean(wanted, names)}"
 
 
-def words_at(row: Row, column: str) -> Words:
+def words_at(row: Row, column: str) -> "Words":
     """Return the words in a column: a list of strings, or one string with white space between the words.
 
     A string that spells a list of strings, as in a csv file, in JSON or Python notation, is that list.
@@ -306,10 +310,10 @@ def words_at(row: Row, column: str) -> Words:
         if not word:
             raise InvalidInput(f"{row.where}: word {number} in {column!r} is empty. Drop it, with its tag.")
         check_encodable(word, f"{row.where}: word {number} in {column!r}")
-    return Words.of_list(words)
+    return tokenizing.Words.of_list(words)
 
 
-def given_words(row: Row, tokens: str, text: tuple[str, ...]) -> Words:
+def given_words(row: Row, tokens: str, text: tuple[str, ...]) -> "Words":
     """Return the words of a row: its column of words if it has one, else the words of its text.
 
     Raises:
@@ -322,7 +326,7 @@ def given_words(row: Row, tokens: str, text: tuple[str, ...]) -> Words:
             f"{row.where} has neither a column {tokens!r} with words nor one {' or '.join(map(repr, text))} with a "
             f"text. It has: {', '.join(map(repr, row.values))}."
         )
-    words = Words.of_text(text_at(row, text))
+    words = tokenizing.Words.of_text(text_at(row, text))
     if not words.spans:
         raise EmptyInput(f"{row.where}: no character of its text can be seen. Drop the row or fill it in.")
     return words

@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,8 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Literal, get_args
 
-import numpy as np
-
+from bothways.data.columns import plain_scalar
 from bothways.data.formats import guess_format, is_gzip_name
 from bothways.errors import InvalidInput
 from bothways.storage import is_stream, new_file
@@ -182,19 +182,21 @@ def _cell(value: object) -> object:
         return ""
     if isinstance(value, Mapping | list | tuple):
         return _json(value)
-    if isinstance(value, float | np.floating) and not np.isfinite(value):
+    plain = plain_scalar(value)
+    if isinstance(plain, float) and not math.isfinite(plain):
         raise InvalidInput(f"{value!r} is not finite.")
-    return _plain_scalar(value) if isinstance(value, np.generic) else value
+    return plain
 
 
 def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain_scalar)
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_in_json)
 
 
-def _plain_scalar(value: object) -> object:
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"a value of type {type(value).__name__} has no form in JSON.")
+def _in_json(value: object) -> object:
+    plain = plain_scalar(value)
+    if plain is value:
+        raise TypeError(f"a value of type {type(value).__name__} has no form in JSON.")
+    return plain
 
 
 _WRITERS: Mapping[str, Callable[[IO[str]], Callable[[_Row], None]]] = {

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Generic, TypeVar, cast, overload
+from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from bothways.data.columns import (
     Inputs,
@@ -28,7 +28,9 @@ from bothways.data.formats import FORMATS, TEXT_FORMATS, Format, guess_format, i
 from bothways.data.lines import LONGEST_IN_DOCUMENT, LONGEST_LINE, decoded_lines, decompressed, open_file, text_lines
 from bothways.data.tables import DataFrameLike, is_column, plain, remedy, table_rows
 from bothways.errors import InvalidInput, shown
-from bothways.text import Words
+
+if TYPE_CHECKING:
+    from bothways.text import Words
 
 _READERS = {**TEXT_FORMATS, "json": json_rows}
 
@@ -56,7 +58,7 @@ class Example(Generic[LabelT]):
 class TaggedRow:
     """Words with as many tags, and the row in words for messages."""
 
-    words: Words
+    words: "Words"
     label: tuple[str, ...]
     where: str = field(default="a row", compare=False)
 

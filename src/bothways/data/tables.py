@@ -8,8 +8,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
-
 from bothways.data.columns import Row, check_columns
 from bothways.errors import InvalidInput, shown
 
@@ -68,17 +66,15 @@ def plain(value: object, depth: int = 0) -> object:
     Raises:
         InvalidInput: Lists or dicts are nested more than a hundred deep.
 
-    >>> plain(np.array(["B-PER", "O"]))
-    ['B-PER', 'O']
-    >>> plain(float("nan")) is None
-    True
+    >>> plain(("B-PER", float("nan")))
+    ('B-PER', None)
     """
     if type(value) is str or type(value) is int or value is None:
         return value
     if depth > _DEEPEST:
         raise InvalidInput(f"expected values nested at most {_DEEPEST} deep, got more: flatten them.")
-    if isinstance(value, np.ndarray | np.generic) or _known(value, _TENSORS):
-        value = value.tolist()  # type: ignore[attr-defined]
+    if _known(value, _ARRAYS):
+        value = _listed(value)
     # Only these very types: a named tuple, or a mapping of another kind, is something of the user's.
     if type(value) is list:
         return [plain(each, depth + 1) for each in value]
@@ -153,6 +149,10 @@ def _dataset_cells(column: Any) -> Iterator[object]:  # noqa: ANN401
             yield _with_names(plain(value), column.features)
 
 
+def _listed(array: Any) -> Any:  # noqa: ANN401
+    return array.tolist()
+
+
 _TABLES: Mapping[str, Callable[[Any, str], Iterator[Mapping[str, object]]]] = {
     "pandas.DataFrame": _pandas_rows,
     "polars.DataFrame": _polars_rows,
@@ -170,14 +170,14 @@ _COLUMNS: Mapping[str, Callable[[Any], Iterable[object]]] = {
     "pyarrow.Array": _arrow_cells,
     "datasets.Column": _dataset_cells,
     "datasets.IterableColumn": iter,
-    "torch.Tensor": lambda tensor: tensor.tolist(),
+    "torch.Tensor": _listed,
 }
 _REMEDIES = {
     "datasets.DatasetDict": "Choose one of its splits, such as data['train'].",
     "datasets.IterableDatasetDict": "Choose one of its splits, such as data['train'].",
     "polars.LazyFrame": "Collect it first: frame.collect().",
 }
-_TENSORS = {"torch.Tensor": True}
+_ARRAYS = {"numpy.ndarray": True, "numpy.generic": True, "torch.Tensor": True}
 _MISSING = {"pandas.NAType": True, "pandas.NaTType": True}
 
 
