@@ -9,22 +9,63 @@ from cyclopts import App, Group, Parameter
 from cyclopts.validators import Number
 
 from bothways.cli.options import Threads, command
+from bothways.demo import run
 from bothways.threads import choose_threads
 
 if TYPE_CHECKING:
-    from cyclopts.help import HelpPanel
+    from cyclopts.help import HelpEntry, HelpPanel
     from rich.console import Console, ConsoleOptions
 
-# The commands by the groups of the help, in the order in which a user needs them.
+# The commands by the groups of the help, in the order in which a user needs them, each with the first line of its help:
+# the help of the program imports no command.
 COMMANDS = {
-    "Choose a model": ("app:demo", "models:recommend", "models:models", "plan:cost", "plan:compare_models"),
-    "Train": ("train:train", "pretrain:adapt", "pretrain:distill", "pretrain:pretrain", "plan:plan"),
-    "Evaluate": ("evaluate:evaluate", "evaluate:compare", "judge:judge"),
-    "Predict": ("predict:predict", "ensemble:ensemble", "predict:fill_mask"),
-    "Embed and search": ("predict:embed", "search_evaluation:search"),
-    "Explain and audit": ("explain:explain", "audit:audit", "audit:audit_data"),
-    "Tokens and masks": ("tokens:tokenizer", "tokens:tokenize", "tokens:mask"),
-    "Share": ("share:export", "share:quantize", "share:sign", "share:verify"),
+    "Choose a model": {
+        "app:demo": "Train, evaluate and search on news, and write a report.",
+        "models:recommend": "Recommend models for a task, with reasons.",
+        "models:models": "List the catalogue of models, or show one card.",
+        "plan:cost": "Count a model's operations and memory without building it.",
+        "plan:compare_models": "Measure speed and memory of models side by side.",
+    },
+    "Train": {
+        "train:train": "Fine-tune a pretrained encoder for a task.",
+        "pretrain:adapt": "Continue pre-training (masked LM) on your own texts.",
+        "pretrain:distill": "Distill a model into a smaller one on unlabelled texts.",
+        "pretrain:pretrain": "Pre-train a new encoder on raw text.",
+        "plan:plan": "Plan a pre-training run: tokens, memory, hours and price.",
+    },
+    "Evaluate": {
+        "evaluate:evaluate": "Evaluate a trained model on labelled data.",
+        "evaluate:compare": "Compare two trained models on the same labelled data.",
+        "judge:judge": "Judge retrieval-augmented answers, and find the better system.",
+    },
+    "Predict": {
+        "predict:predict": "Predict with a trained model.",
+        "ensemble:ensemble": "Combine trained models of one task into an ensemble.",
+        "predict:fill_mask": "Fill the masks of texts with the likeliest words.",
+    },
+    "Embed and search": {
+        "predict:embed": "Embed texts as unit-length vectors.",
+        "search_evaluation:search": "Search texts by meaning and by words.",
+    },
+    "Explain and audit": {
+        "explain:explain": "Explain one prediction: the contribution of each word, and attention.",
+        "audit:audit": "Audit a model: files, backdoors, behaviour, confidence and leaks.",
+        "audit:audit_data": "Find poisoned rows of a training set.",
+    },
+    "Tokens and masks": {
+        "tokens:tokenizer": "Train tokenizers on your own texts.",
+        "tokens:tokenize": "Tokenize texts and count their tokens.",
+        "tokens:mask": "Show static and dynamic masks of a text each epoch.",
+    },
+    "Share": {
+        "share:export": "Export a model to ONNX or a transformers checkpoint.",
+        "share:quantize": "Round a model's linear layers to int8, faster on CPUs.",
+        "share:sign": "Write the checksums of a model's files, and sign them.",
+        "share:verify": "Verify a model's files against their checksums and signature.",
+    },
+}
+SUMMARIES = {
+    home.partition(":")[2].replace("_", "-"): summary for group in COMMANDS.values() for home, summary in group.items()
 }
 
 _BREAK = re.compile(r"(?<!\n)\n(?!\n)[ \t]*")
@@ -79,8 +120,6 @@ def demo(
         seed: Seed of the training.
     """
     choose_threads(threads)
-    from bothways.demo import run
-
     run(output, seed=seed, show=print)
 
 
@@ -92,7 +131,7 @@ class FilledParagraphs:
         """Print one box of options or commands."""
         from cyclopts.help import DefaultFormatter
 
-        entries = [entry.copy(description=_filled(entry.description)) for entry in panel.entries]
+        entries = [entry.copy(description=_filled(_described(entry))) for entry in panel.entries]
         DefaultFormatter()(console, options, panel.copy(entries=entries))
 
     def render_usage(self, console: "Console", options: "ConsoleOptions", usage: Any) -> None:  # noqa: ANN401 (theirs)
@@ -115,6 +154,15 @@ def joined(text: str) -> str:
     'One two.\n\nThree.'
     """
     return _BREAK.sub(" ", text)
+
+
+def _described(entry: "HelpEntry") -> object:
+    """Return the description of an option or command; for a command that is not imported, its summary."""
+    from cyclopts.help import InlineText
+
+    described = isinstance(entry.description, InlineText) and str(entry.description.primary_renderable)
+    summary = next((SUMMARIES[name] for name in entry.positive_names if name in SUMMARIES), None)
+    return entry.description if described or summary is None else InlineText.from_format(summary, "plaintext")
 
 
 def _filled(description: Any) -> Any:  # noqa: ANN401 (whatever is to be printed)
