@@ -148,7 +148,7 @@ def test_paragraphs_of_help_break_where_the_line_is_full(monkeypatch, words):
 
 
 def test_help_summarises_every_command_without_importing_it():
-    assert SUMMARIES == {words[0]: app.help.split("\n\n")[0] for words, app in ALL.items() if len(words) == 1}
+    assert {words[0]: app.help.split("\n\n")[0] for words, app in ALL.items() if len(words) == 1} == SUMMARIES
     shown = program("--help", env=os.environ | {"COLUMNS": "120"}).stdout
     for name, summary in SUMMARIES.items():
         assert re.search(rf"^│ {name} +{re.escape(summary)} +│$", shown, re.MULTILINE), name

@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import TypeAdapter
 
 from bothways.checkpoints.files import read_json
+from bothways.choices import FamilyName
 from bothways.choices import Language as Language
 from bothways.encoder.config import EncoderConfig
 from bothways.errors import InvalidInput, UnknownModel
@@ -197,9 +198,10 @@ class ModelCard:
     scores: tuple[Score, ...]
 
 
-def catalogue(*families: Family) -> tuple[ModelCard, ...]:
-    """Return every model of the given families, or of all families."""
-    return tuple(_card(family, size) for family in families or FAMILIES.values() for size in family.published)
+def catalogue(family: FamilyName | None = None) -> tuple[ModelCard, ...]:
+    """Return every model of a family, or of all families."""
+    families = FAMILIES.values() if family is None else (FAMILIES[family],)
+    return tuple(_card(each, size) for each in families for size in each.published)
 
 
 def card(name: str) -> ModelCard:

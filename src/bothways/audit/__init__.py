@@ -8,6 +8,10 @@ from bothways.lazy import loader
 
 if TYPE_CHECKING:
     from bothways.audit.backdoor.candidates import suspicious_inputs
+    from bothways.audit.backdoor.poisoned import audit_data as audit_data
+    from bothways.audit.provenance import sign as sign
+    from bothways.audit.provenance import write_manifest as write_manifest
+    from bothways.audit.provenance.signing import verified as verified
     from bothways.audit.shift import compare_texts
 
 __all__ = [
@@ -22,7 +26,12 @@ __all__ = [
     "suspicious_inputs",
 ]
 
-# A scan of files needs no torch, which these do.
-__getattr__ = loader(
-    __name__, {"compare_texts": "bothways.audit.shift", "suspicious_inputs": "bothways.audit.backdoor.candidates"}
-)
+# A scan of files needs no torch, which these do; and a start not what signs.
+_MODULES = {
+    "backdoor.candidates": ("suspicious_inputs",),
+    "backdoor.poisoned": ("audit_data",),
+    "provenance": ("sign", "write_manifest"),
+    "provenance.signing": ("verified",),
+    "shift": ("compare_texts",),
+}
+__getattr__ = loader(__name__, {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names})

@@ -10,7 +10,7 @@ from bothways.lazy import loader
 if TYPE_CHECKING:
     from bothways.checkpoints.checkpoint import Checkpoint, open_checkpoint
     from bothways.checkpoints.files import fingerprint
-    from bothways.checkpoints.hub import MINILM
+    from bothways.checkpoints.hub import MINILM, has_weights, is_installed, locate, open_tokenizer
     from bothways.checkpoints.output import EncoderOutput, HeadOutput
     from bothways.checkpoints.pretrained import PretrainedEncoder, load
 
@@ -21,8 +21,12 @@ __all__ = [
     "HeadOutput",
     "PretrainedEncoder",
     "fingerprint",
+    "has_weights",
+    "is_installed",
     "load",
+    "locate",
     "open_checkpoint",
+    "open_tokenizer",
 ]
 
 _HOMES = {
@@ -32,8 +36,12 @@ _HOMES = {
     "MINILM": "bothways.checkpoints.hub",
     "PretrainedEncoder": "bothways.checkpoints.pretrained",
     "fingerprint": "bothways.checkpoints.files",
+    "has_weights": "bothways.checkpoints.hub",
+    "is_installed": "bothways.checkpoints.hub",
     "load": "bothways.checkpoints.pretrained",
+    "locate": "bothways.checkpoints.hub",
     "open_checkpoint": "bothways.checkpoints.checkpoint",
+    "open_tokenizer": "bothways.checkpoints.hub",
 }
 
 __getattr__ = loader(__name__, _HOMES)

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bothways.checkpoints.files import FULL_WEIGHTS, PICKLED, SHARD_INDEX, WEIGHTS, verify_checksums
+from bothways.checkpoints.files import FULL_WEIGHTS, PICKLED, SHARD_INDEX, WEIGHTS, read_json, verify_checksums
 from bothways.errors import CorruptCheckpoint, InvalidInput, OfflineError, OutOfDisk, UnknownModel, nearest
+from bothways.families import FAMILIES, family_of
 from bothways.progress import phase
 from bothways.reading import did_you_mean_path, read_bytes
 from bothways.storage import OUT_OF_ROOM
+from bothways.text import TextTokenizer
+from bothways.text.recipes import TRAINED
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 BRANCH = "main"
@@ -135,8 +138,6 @@ def _nowhere(name: str) -> str:
 
 def _nearest(name: str) -> str:
     """Return the end of a message: the most similar folder here, else the most similar known model."""
-    from bothways.families import FAMILIES
-
     published = [size.name for family in FAMILIES.values() for size in family.published]
     cached = [path.name.removeprefix("models--").replace("--", "/") for path in _repositories()]
     known = [*EMBEDDED, *cached, *published]
@@ -251,3 +252,29 @@ def _repository(name: str) -> Path:
 
 def _snapshots(name: str) -> list[Path]:
     return sorted(path for path in _repository(name).glob("snapshots/*") if COMMIT.fullmatch(path.name))
+
+
+def is_installed(name: str) -> bool:
+    """Return True if an installed package contains this model."""
+    return name in EMBEDDED and importlib.util.find_spec(EMBEDDED[name].package) is not None
+
+
+def open_tokenizer(
+    name: str, *, revision: str | None = None, download: bool = False
+) -> tuple[TextTokenizer, int | None]:
+    """Open the tokenizer of a model without its weights, or a tokenizer alone.
+
+    Args:
+        name: A folder or the name of a model, see `locate`; or a folder that holds only a tokenizer.
+        revision: The commit of a model on the hub.
+        download: Whether it may be downloaded.
+
+    Returns:
+        The tokenizer, and the maximum length of its model; None for a tokenizer alone.
+    """
+    if (alone := Path(name)).is_dir() and not (alone / "config.json").exists():
+        return TextTokenizer.from_folder(alone, TRAINED), None
+    folder = locate(name, revision=revision, download=download).folder
+    settings = read_json(folder / "config.json")
+    family = family_of(settings.get("model_type"))
+    return TextTokenizer.from_folder(folder, family.tokenizer), family.config(settings).max_length

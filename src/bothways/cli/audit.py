@@ -4,10 +4,16 @@ import json as json_format
 import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
+from bothways import audit as auditing
+from bothways import report as pages
+from bothways.audit import AuditReport, Severity, scan
+from bothways.audit.context import AuditSettings
+from bothways.audit.formats import as_sarif, as_text
+from bothways.audit.scanning import detectors_named
 from bothways.choices import AuditFormat, Format, SeverityName
 from bothways.cli.options import (
     ANY_MODEL,
@@ -23,10 +29,8 @@ from bothways.cli.options import (
     usage_error,
 )
 from bothways.cli.printing import counted, note
-
-if TYPE_CHECKING:
-    from bothways.audit import AuditReport
-    from bothways.audit.context import AuditSettings
+from bothways.data import output_format, read_rows, write_rows
+from bothways.storage import check_file_writable, new_file
 
 _EXAMPLE = """\
 Examples:
@@ -95,15 +99,13 @@ class AuditInputs:
         if self.clean_texts is not None and self.data is None:
             raise usage_error("--clean-texts needs --data, with the texts to test.")
 
-    def settings(self) -> "AuditSettings":
+    def settings(self) -> AuditSettings:
         """Read the further inputs of detectors, by name.
 
         Raises:
             CycloptsError: A file of texts is empty.
             InvalidInput: A file cannot be read.
         """
-        from bothways.data import read_rows
-
         settings: AuditSettings = {}
         if self.public_key is not None:
             settings["public_key"] = str(self.public_key)
@@ -146,10 +148,6 @@ def audit(
         time_limit: Seconds per detector.
         seed: Seed of all random choices.
     """
-    from bothways.audit import Severity, scan
-    from bothways.audit.scanning import detectors_named
-    from bothways.data import read_rows
-
     chosen_format = _format(report_format, output)
     names = None if detectors is None else [name for each in detectors for name in each.split(",") if name]
     with as_usage_error():
@@ -183,8 +181,6 @@ def audit(
 
 
 def _lines(path: str) -> list[str]:
-    from bothways.data import read_rows
-
     lines = [str(row.values["text"]).strip() for row in read_rows(path, format="txt")]
     if not (kept := [line for line in lines if line]):
         raise usage_error(f"expected one text a line in {path}, got only empty lines.")
@@ -195,32 +191,22 @@ def _format(given: AuditFormat | None, output: Path | None) -> AuditFormat:
     """Return the format of the report, checked before the audit."""
     chosen = given or ("text" if output is None else _SUFFIXES.get(output.suffix.lower(), "text"))
     if chosen == "html":
-        from bothways.report.drawing import require_extra
-
         if output is None:
             raise usage_error("an HTML page needs a file: name it with --output.")
-        require_extra("a report")
+        pages.require_extra("a report")
     if output is not None:
-        from bothways.storage import check_file_writable
-
         check_file_writable(output)
     return chosen
 
 
-def _write(report: "AuditReport", chosen: AuditFormat, output: Path | None, command: str) -> None:
+def _write(report: AuditReport, chosen: AuditFormat, output: Path | None, command: str) -> None:
     """Write the report to the output, or print it."""
-    from bothways.audit.formats import as_sarif, as_text
-    from bothways.storage import new_file
-
     if chosen == "json":
         written = json_format.dumps(report.to_dict(), ensure_ascii=False, indent=2)
     elif chosen == "sarif":
         written = json_format.dumps(as_sarif(report), ensure_ascii=False, indent=2)
     elif chosen == "html":
-        from bothways.report import render
-        from bothways.report.audit import audit_page
-
-        written = render(audit_page(report, command)).rstrip("\n")
+        written = pages.render(pages.audit_page(report, command)).rstrip("\n")
     else:
         written = as_text(report)
     if output is None:
@@ -272,13 +258,9 @@ def audit_data(
         label: Column of the labels.
         json: Print JSON Lines, the only format on standard output anyway.
     """
-    from bothways.audit.backdoor.poisoned import audit_data as audited
-    from bothways.data import write_rows
-    from bothways.data.output import output_format
-
     del json
     output_format(output)
-    result = audited(
+    result = auditing.audit_data(
         data,
         model,
         embedder=embedder,

@@ -4,6 +4,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bothways import compose
 from bothways.choices import Method
 from bothways.cli.inputs import open_options, optional_source
 from bothways.cli.options import (
@@ -23,9 +24,11 @@ from bothways.cli.options import (
     usage_error,
 )
 from bothways.cli.printing import print_json
+from bothways.errors import OutputExists, UnreadColumn
+from bothways.storage import check_folder_free
 
 if TYPE_CHECKING:
-    from bothways.compose.ensembles.ensemble import Ensemble
+    from bothways.compose import Ensemble
 
 _FILES = ("bothways.json", "README.md")  # of an ensemble
 
@@ -67,10 +70,6 @@ def ensemble(
             answer, and to fit 'stacked'.
         overwrite: Replace an ensemble at the output.
     """
-    from bothways.compose.ensembles.ensemble import Ensemble
-    from bothways.errors import OutputExists, UnreadColumn
-    from bothways.storage import check_folder_free
-
     if len(runs) < 2:
         raise usage_error(f"expected the folders of at least 2 models, got {len(runs)}.")
     if method == "stacked" and calibrate is None:
@@ -80,7 +79,7 @@ def ensemble(
         # Replacing a folder deletes its content, which nobody wants for a trained model or other files.
         raise OutputExists(f"{str(output)!r} is not an ensemble, so it is not replaced. Choose another folder.")
     try:
-        made = Ensemble.of(
+        made = compose.Ensemble.of(
             runs,
             method=method,
             calibrate=optional_source(calibrate, format),

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from cyclopts import CycloptsError, Parameter
 
+from bothways import compose, tasks
+from bothways import report as pages
+from bothways.choices import Format
 from bothways.cli.inputs import check_piped, labelled_source, open_ranking, open_task, with_columns
 from bothways.cli.options import (
     ANY_MODEL,
@@ -33,13 +36,13 @@ from bothways.cli.options import (
     usage_error,
 )
 from bothways.cli.printing import note, one_line, plain_table, print_json, print_table, shortened
+from bothways.data import Row, Source, read_rows
 from bothways.errors import nearest
+from bothways.storage import check_file_writable
 from bothways.tasks.classification.options import LabelPrediction
 from bothways.tasks.registry import SPECS, models
 
 if TYPE_CHECKING:
-    from bothways.choices import Format
-    from bothways.data import Row, Source
     from bothways.evaluation.comparison import ComparisonReport
     from bothways.evaluation.report import Report
     from bothways.report.evaluation import Evaluated
@@ -148,10 +151,8 @@ def evaluate(
         trained = with_columns(open_task(run, given_of(opened), reading, model, task), given_of(columns))
     check_known(trained.spec, "data_options", given_of(own))
     if points:
-        from bothways.tasks.evaluate import check_class
-
         with as_usage_error():
-            check_class(trained, points.at_label)
+            tasks.check_class(trained, points.at_label)
     others = None if out_of_domain is None else _other_rows(trained, out_of_domain, format)
     page = None if report is None else (Path(run).name, report)
     _evaluate(trained, labelled_source(data, format), others, points, bootstrap, given_of(own), page, json=json)
@@ -159,8 +160,8 @@ def evaluate(
 
 def _evaluate(
     model: Any,  # noqa: ANN401 (a trained model)
-    data: "Source",
-    others: "list[Row] | None",
+    data: Source,
+    others: list[Row] | None,
     points: PointOptions,
     bootstrap: dict[str, Any],
     reading_data: dict[str, Any],
@@ -169,17 +170,16 @@ def _evaluate(
     json: bool,
 ) -> None:
     """Evaluate a model, print the results and write the page."""
-    from bothways.tasks.evaluate import operating_points
-    from bothways.tasks.evaluate import out_of_domain as evaluate_out_of_domain
-
     show, seed = bootstrap["show_progress"], bootstrap["seed"]
     drawing = {"resamples": bootstrap["resamples"], "seed": seed}
     rows = model.score(data, seed=seed, show_progress=show, **reading_data)
     result = model.report(rows, **drawing)
     if points:
         at: dict[str, Any] = {"at_precision": points.at_precision, "at_recall": points.at_recall}
-        result = replace(result, operating_points=operating_points(model, rows, **at, label=points.at_label, **drawing))
-    detection = None if others is None else evaluate_out_of_domain(model, rows, others, **bootstrap)
+        result = replace(
+            result, operating_points=tasks.operating_points(model, rows, **at, label=points.at_label, **drawing)
+        )
+    detection = None if others is None else tasks.out_of_domain(model, rows, others, **bootstrap)
     # Printed before the page is written, so that nothing is lost if that fails.
     _print_result(result, detection, json=json)
     if page is not None:
@@ -201,10 +201,7 @@ def _check_together(task: str | None, relevant: str | None, points: PointOptions
 
 def _check_page(page: Path) -> None:
     """Check before the evaluation that its page can be drawn and written."""
-    from bothways.report.drawing import require_extra
-    from bothways.storage import check_file_writable
-
-    require_extra("the page of an evaluation")
+    pages.require_extra("the page of an evaluation")
     check_file_writable(page)
 
 
@@ -220,7 +217,7 @@ def _suggested_task(task: str | None) -> Iterator[None]:
         raise usage_error(f"{error} Did you mean --task {near}?") from error
 
 
-def _other_rows(model: Any, source: str, format_: "Format | None") -> "list[Row]":  # noqa: ANN401 (a trained model)
+def _other_rows(model: Any, source: str, format_: Format | None) -> list[Row]:  # noqa: ANN401 (a trained model)
     """Return out-of-domain rows, read before the data are.
 
     Raises:
@@ -228,8 +225,6 @@ def _other_rows(model: Any, source: str, format_: "Format | None") -> "list[Row]
         NotCalibrated: The model has no detector.
         InvalidInput: The rows cannot be read, or one lacks what the model reads.
     """
-    from bothways.data import read_rows
-
     if not issubclass(model.spec.predict_options, LabelPrediction):
         those = models(spec for spec in SPECS.values() if issubclass(spec.predict_options, LabelPrediction))
         raise usage_error(f"--out-of-domain can be given for {those}, but this one does not.")
@@ -265,9 +260,7 @@ def _legend(reports: "Iterable[Report]") -> str:
 
 def _by_task(result: Any) -> "dict[str, Report]":  # noqa: ANN401 (a report or several)
     """Return the reports of several tasks by their names; a single one has the name ``""``."""
-    from bothways.compose.multitask.trained import MultiReport
-
-    return dict(result.reports) if isinstance(result, MultiReport) else {"": result}
+    return dict(result.reports) if isinstance(result, compose.MultiReport) else {"": result}
 
 
 def _print_classes(report: "Report") -> None:
@@ -287,8 +280,6 @@ def _print_classes(report: "Report") -> None:
 
 def _page_parts(model: Any, rows: Any, result: Any, uncalibrated: Any) -> "dict[str, Evaluated]":  # noqa: ANN401 (any task)
     """Return the parts of the page, one for each task."""
-    from bothways.report.evaluation import Evaluated
-
     parts, before = {}, _by_task(uncalibrated)
     for name, each in _by_task(result).items():
         task = model.parts[name] if name else model
@@ -297,15 +288,12 @@ def _page_parts(model: Any, rows: Any, result: Any, uncalibrated: Any) -> "dict[
             predicted = (one.value for one in model.outputs.decide(rows.scores))
             points = list(zip(map(float, rows.truth), predicted, strict=True))
         own = None if task.confidence.calibration is None else before[name]
-        parts[name] = Evaluated(each, task.card, own, points)
+        parts[name] = pages.Evaluated(each, task.card, own, points)
     return parts
 
 
 def _write_page(name: str, parts: "dict[str, Evaluated]", detection: "Report | None", page: Path) -> None:
-    from bothways.report import write
-    from bothways.report.evaluation import evaluation_page
-
-    write(evaluation_page(name, parts, out_of_domain=detection), page)
+    pages.write(pages.evaluation_page(name, parts, out_of_domain=detection), page)
     note(f"wrote {page}")
 
 
@@ -348,8 +336,6 @@ def compare(
         task: One task of a model of several; or 'similarity', for any encoders as embedders.
         seed: Seed of resamples and permutations.
     """
-    from bothways.data import read_rows
-
     both = _opened((first, second), task, given_of(opened), reading, model.in_full)
     one, other = (with_columns(each, given_of(columns)) for each in both)
     # Read once: standard input cannot be read for each of the two.
@@ -369,20 +355,18 @@ def _opened(
     Raises:
         CycloptsError: A task was named, but neither model has several.
     """
-    from bothways.compose.multitask.multitask import MultiTask
-    from bothways.compose.opening import SIMILARITY
-
-    opened = [open_task(name, own, reading, model, SIMILARITY if task == SIMILARITY else None) for name in names]
-    if task in (None, SIMILARITY):
+    opened = [
+        open_task(name, own, reading, model, compose.SIMILARITY if task == compose.SIMILARITY else None)
+        for name in names
+    ]
+    if task in (None, compose.SIMILARITY):
         return opened
-    if not any(isinstance(each, MultiTask) for each in opened):
+    if not any(isinstance(each, compose.MultiTask) for each in opened):
         raise usage_error(f"--task {task} selects one of several tasks, but each of these models has one: drop it.")
-    return [each.part(task) if isinstance(each, MultiTask) else each for each in opened]
+    return [each.part(task) if isinstance(each, compose.MultiTask) else each for each in opened]
 
 
 def _print_comparison(report: "ComparisonReport") -> None:
-    from bothways.evaluation.report import remarks_of
-
     table = plain_table("first", "second", "difference", "95 % interval", left=(f"{report.n} rows",))
     for name, each in report.metrics.items():
         difference = each.difference
@@ -393,5 +377,5 @@ def _print_comparison(report: "ComparisonReport") -> None:
         alone = f"; only the first is right on {test.only_first} rows, only the second on {test.only_second}"
         print(f"{test.name} ({test.of}): p = {test.p_value:.4f}{'' if test.only_first is None else alone}")
     for name, read in zip(("first", "second"), report.tokens_read, strict=True):
-        for line in remarks_of(read):
-            print(f"{name}: {line}")
+        if read is not None and (remark := read.summary()):
+            print(f"{name}: {remark}")

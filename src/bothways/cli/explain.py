@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from bothways import checkpoints, compose, tasks
+from bothways import explain as explaining
+from bothways import report as pages
 from bothways.choices import AttributionMethod
 from bothways.cli.inputs import open_task
 from bothways.cli.options import (
@@ -24,6 +27,9 @@ from bothways.cli.options import (
     usage_error,
 )
 from bothways.cli.printing import note, one_line, plain_table, print_json, print_table, rounded
+from bothways.data import read_rows
+from bothways.errors import NotFitted
+from bothways.storage import check_file_writable, new_file
 
 if TYPE_CHECKING:
     from bothways.checkpoints import PretrainedEncoder
@@ -63,20 +69,18 @@ class TargetOptions:
         Raises:
             CycloptsError: They name several, or an answer that is not in the context.
         """
-        from bothways.explain import AnswerSpan, ContextChoice, Label, WordTag
-
         targets: list[Target] = []
         if self.label is not None:
-            targets.append(Label(self.label))
+            targets.append(explaining.Label(self.label))
         if self.word is not None:
-            targets.append(WordTag(self.word, self.tag))
+            targets.append(explaining.WordTag(self.word, self.tag))
         if self.answer is not None:
             start = texts[-1].find(self.answer)
             if start < 0 or not self.answer.strip():
                 raise usage_error(f"--answer must be a part of the context, the last text, got {self.answer!r}.")
-            targets.append(AnswerSpan(start, start + len(self.answer)))
+            targets.append(explaining.AnswerSpan(start, start + len(self.answer)))
         if self.choice is not None:
-            targets.append(ContextChoice(self.choice))
+            targets.append(explaining.ContextChoice(self.choice))
         if len(targets) > 1:
             raise usage_error("expected one of --label, --word, --answer and --choice, got several.")
         return targets[0] if targets else None
@@ -113,8 +117,6 @@ def explain(
         steps: Points of the integral of integrated gradients.
         task: One task of a model of several.
     """
-    from bothways.storage import check_file_writable
-
     _check(texts, output, target)
     if output is not None:
         check_file_writable(output)
@@ -139,9 +141,7 @@ def _check(texts: tuple[str, ...], output: Path | None, target: TargetOptions) -
     if output is not None and output.suffix.lower() not in _SUFFIXES:
         raise usage_error(f"--output must end in one of {', '.join(_SUFFIXES)}, got {output.name!r}.")
     if output is not None and output.suffix.lower() not in (".json", ".npz"):
-        from bothways.report.drawing import require_extra
-
-        require_extra("a page or picture of an explanation")
+        pages.require_extra("a page or picture of an explanation")
     if target.tag is not None and target.word is None:
         raise usage_error("--tag needs --word, the number of the word.")
 
@@ -156,51 +156,41 @@ def _explained(
     reading: WindowOptions,
     opening: ModelOptions,
 ) -> "Explanation":
-    from bothways.errors import NotFitted
-    from bothways.explain import explain as explain_prediction
-    from bothways.explain import explain_attention
-    from bothways.tasks import FillMask, SentenceEmbedder
-
     model: Predictor[Any, Any, Any] | None = None
     try:
         model = open_task(name, {}, reading, opening, task)
     except NotFitted:
         if options != PREDICTED or task is not None:
             raise
-    if model is None or isinstance(model, FillMask):
+    if model is None or isinstance(model, tasks.FillMask):
         if len(texts) > 2:
             raise usage_error(f"an encoder without a task reads a text or a pair of texts, got {len(texts)}.")
         with as_usage_error():
-            attention = explain_attention(
+            attention = explaining.explain_attention(
                 _encoder(name, opening), texts[0] if len(texts) == 1 else (texts[0], texts[1])
             )
         return replace(attention, notes=("words, since this model has no task to give a score.",))
     with as_usage_error():
         target = options.target(texts)
-        if not isinstance(model, SentenceEmbedder):
-            return explain_prediction(model, _input(model, texts), method, target=target, steps=steps)
+        if not isinstance(model, tasks.SentenceEmbedder):
+            return explaining.explain(model, _input(model, texts), method, target=target, steps=steps)
         if len(texts) != 2:
             raise usage_error(f"an embedder is explained by the similarity of two texts, got {len(texts)}.")
-        return explain_prediction(model, texts, method, target=target, steps=steps)
+        return explaining.explain(model, texts, method, target=target, steps=steps)
 
 
 def _input(model: "Predictor[Any, Any, Any]", texts: tuple[str, ...]) -> Any:  # noqa: ANN401 (the task's input)
     """Return texts of the command line as an input of a model."""
-    from bothways.compose.ensembles.ensemble import Ensemble
-    from bothways.data import read_rows
-
     columns = model.fitted.columns
     rows = columns.rows_of(texts)
     if len(rows) != 1:
         raise usage_error(f"this model reads one text, and explains one at a time, got {len(rows)}.")
     (value,) = map(columns.read, read_rows(rows))
-    return value[0] if isinstance(model, Ensemble) else value  # of the first member: all read the same here
+    return value[0] if isinstance(model, compose.Ensemble) else value  # of the first member: all read the same here
 
 
 def _encoder(name: str, opening: ModelOptions) -> "PretrainedEncoder":
-    from bothways.checkpoints import load
-
-    return load(
+    return checkpoints.load(
         name,
         revision=opening.revision,
         device=opening.device,
@@ -211,14 +201,9 @@ def _encoder(name: str, opening: ModelOptions) -> "PretrainedEncoder":
 
 
 def _write(explanation: "Explanation", output: Path) -> None:
-    from bothways.storage import new_file
-
     suffix = output.suffix.lower()
     if suffix in (".html", ".htm"):
-        from bothways.report import write
-        from bothways.report.explanation import explanation_page
-
-        write(explanation_page(explanation), output)
+        pages.write(pages.explanation_page(explanation), output)
         return
     with new_file(output, binary=True) as stream:
         if suffix == ".json":
@@ -233,9 +218,7 @@ def _write(explanation: "Explanation", output: Path) -> None:
 
 
 def _picture(explanation: "Explanation", suffix: str) -> bytes:
-    from bothways.report.explanation import explanation_picture
-
-    drawn = explanation_picture(explanation)
+    drawn = pages.explanation_picture(explanation)
     if suffix == ".svg":
         return drawn.encode()
     import vl_convert
@@ -292,10 +275,8 @@ def heads(
         seed: Seed of the random encoder.
         json: Print one JSON object, with the scores of all heads.
     """
-    from bothways.explain import head_roles, read_sentences
-
-    sentences, show = [] if data is None else read_sentences(data, most=most), False if quiet else None
-    roles = head_roles(_encoder(model, opening), sentences, random=random, seed=seed, show_progress=show)
+    sentences, show = [] if data is None else explaining.read_sentences(data, most=most), False if quiet else None
+    roles = explaining.head_roles(_encoder(model, opening), sentences, random=random, seed=seed, show_progress=show)
     if sentences and not quiet and not any(each.heads for each in sentences):
         note("these sentences have no dependency trees, so relations are not scored: give a .conllu file with heads.")
     if json:

@@ -4,16 +4,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bothways import compose, retrieval, tasks
 from bothways.choices import Format
 from bothways.cli.options import ModelOptions, WindowOptions, as_usage_error, spelled, usage_error
+from bothways.data import Row, Source, read_rows, text_at
+from bothways.tasks.columns import column_names
 
 if TYPE_CHECKING:
-    from bothways.data import Row, Source
     from bothways.retrieval import CandidateRanking
     from bothways.tasks import SentenceEmbedder
     from bothways.tasks.backend import OpenOptions
     from bothways.tasks.predict import Predictor
-    from bothways.text import TextTokenizer
 
 SKIP_EMPTY = "To continue without such rows: --on-empty skip or --on-empty null."
 
@@ -40,10 +41,8 @@ def open_task(
     Raises:
         CycloptsError: A value of an option is out of range, or the model's task has no such option.
     """
-    from bothways.compose.opening import open_trained
-
     with as_usage_error(*own):
-        return open_trained(name, task=task, **own, **open_options(reading, model))
+        return compose.open_trained(name, task=task, **own, **open_options(reading, model))
 
 
 def open_ranking(
@@ -54,10 +53,8 @@ def open_ranking(
     Raises:
         CycloptsError: A value of an option is out of range, or the model has no such label or option.
     """
-    from bothways.retrieval import CandidateRanking
-
     with as_usage_error(*own):
-        return CandidateRanking.open(name, relevant=relevant, **own, **open_options(reading, model))
+        return retrieval.CandidateRanking.open(name, relevant=relevant, **own, **open_options(reading, model))
 
 
 def open_embedder(
@@ -68,29 +65,8 @@ def open_embedder(
     Raises:
         CycloptsError: A value of an option is out of range.
     """
-    from bothways.tasks import SentenceEmbedder
-
     with as_usage_error(*vectors):
-        return SentenceEmbedder.from_pretrained(name, **vectors, **open_options(reading, model))
-
-
-def open_tokenizer(name: str, *, revision: str | None, download: bool) -> "tuple[TextTokenizer, int | None]":
-    """Open the tokenizer of a model without its weights, or a tokenizer alone.
-
-    Returns:
-        The tokenizer, and the maximum length of its model; None for a tokenizer alone.
-    """
-    from bothways.checkpoints.files import read_json
-    from bothways.checkpoints.hub import locate
-    from bothways.families import family_of
-    from bothways.text import TextTokenizer, recipes
-
-    if (alone := Path(name)).is_dir() and not (alone / "config.json").exists():
-        return TextTokenizer.from_folder(alone, recipes.TRAINED), None
-    folder = locate(name, revision=revision, download=download).folder
-    settings = read_json(folder / "config.json")
-    family = family_of(settings.get("model_type"))
-    return TextTokenizer.from_folder(folder, family.tokenizer), family.config(settings).max_length
+        return tasks.SentenceEmbedder.from_pretrained(name, **vectors, **open_options(reading, model))
 
 
 def with_columns(model: Any, columns: dict[str, Any]) -> Any:  # noqa: ANN401 (a model that reads rows)
@@ -99,8 +75,6 @@ def with_columns(model: Any, columns: dict[str, Any]) -> Any:  # noqa: ANN401 (a
     Raises:
         CycloptsError: It does not read such a part of a row.
     """
-    from bothways.tasks.columns import column_names
-
     known = model.column_names if hasattr(model, "column_names") else column_names(model.fitted.columns)
     for name in columns:
         if name not in known:
@@ -116,7 +90,7 @@ def given_rows(
     text: tuple[str, ...],
     format_: Format | None,
     columns: Collection[str] | None = None,
-) -> "Iterable[Row]":
+) -> Iterable[Row]:
     """Return the rows of ``--data``, or one for each text of the command line.
 
     Args:
@@ -129,37 +103,29 @@ def given_rows(
     Raises:
         CycloptsError: Both or neither were given.
     """
-    from bothways.data import read_rows
-
     check_given(texts, data)
     if data is None:
         return typed_rows({text[0]: each} for each in texts)
     return read_rows(data, format=format_, columns=columns)
 
 
-def typed_rows(values: Iterable[dict[str, object]]) -> "list[Row]":
+def typed_rows(values: Iterable[dict[str, object]]) -> list[Row]:
     """Return rows for values of the command line."""
-    from bothways.data import Row
-
     return [Row(number, each, f"text {number}") for number, each in enumerate(values, start=1)]
 
 
-def texts_of(rows: "Iterable[Row]", text: tuple[str, ...]) -> Iterator[str]:
+def texts_of(rows: Iterable[Row], text: tuple[str, ...]) -> Iterator[str]:
     """Yield the texts of rows, checked."""
-    from bothways.data import text_at
-
     for row in rows:
         yield text_at(row, text)
 
 
-def labelled_source(data: str, format_: Format | None) -> "Source":
+def labelled_source(data: str, format_: Format | None) -> Source:
     """Return labelled rows as the library takes them: a file, or its rows if their format is given."""
-    from bothways.data import read_rows
-
     return data if format_ is None else list(read_rows(data, format=format_))
 
 
-def optional_source(data: str | None, format_: Format | None) -> "Source | None":
+def optional_source(data: str | None, format_: Format | None) -> Source | None:
     """Return labelled rows as `labelled_source` does, or None."""
     return None if data is None else labelled_source(data, format_)
 

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from cyclopts import App, Parameter
 
-from bothways.choices import JudgeDimension, Merge, Negatives, PpiMethod
+from bothways import judging
+from bothways import report as pages
+from bothways.choices import Format, JudgeDimension, Merge, Negatives, PpiMethod
 from bothways.cli.inputs import check_piped, labelled_source, open_options, optional_source
 from bothways.cli.options import (
     ANY_MODEL,
@@ -43,12 +45,11 @@ from bothways.cli.training import (
     train_and_save,
 )
 from bothways.confidence.options import ConfidenceOptions
+from bothways.data import Row, read_rows, write_rows
 from bothways.judging.triples import TripleColumns
 from bothways.tasks.classification.spec import PAIRS
 
 if TYPE_CHECKING:
-    from bothways.choices import Format
-    from bothways.data import Row
     from bothways.judging import Judge, SystemRanking, SystemScore
     from bothways.training.options import TrainingArguments
     from bothways.training.record import TrainingRecord
@@ -84,7 +85,7 @@ class EstimateOptions:
     json: Json = False
     quiet: Quiet = False
 
-    def settings(self, columns: TripleColumns, format_: "Format | None") -> dict[str, Any]:
+    def settings(self, columns: TripleColumns, format_: Format | None) -> dict[str, Any]:
         """Return the keyword arguments of the library."""
         return {
             "columns": columns,
@@ -160,8 +161,6 @@ def train(
             strong another passage of the same document or the nearest by words, both alternates. Default: both if no
             row has a label, else none.
     """
-    from bothways.data import read_rows
-
     check_piped({"--train": train, "--validation": validation})
     given = {**given_of(own), **given_of(confidence)}
     words: dict[str, Any] = {"merge": given.pop("merge")} if "merge" in given else {}
@@ -189,11 +188,9 @@ def train(
 
 
 def _fit(
-    model: str, rows: "Sequence[Row]", dimension: JudgeDimension, words: dict[str, Any], options: "TrainingArguments"
+    model: str, rows: Sequence[Row], dimension: JudgeDimension, words: dict[str, Any], options: "TrainingArguments"
 ) -> "tuple[Judge, TrainingRecord]":
-    from bothways.judging import Judge
-
-    judge = Judge.train(model, rows, dimension, **words, **options)
+    judge = judging.Judge.train(model, rows, dimension, **words, **options)
     if judge.record is None:
         raise TypeError("a judge that was just trained must have a record")
     return judge, judge.record
@@ -233,13 +230,11 @@ def score(
         judge: Folder of a judge.
         data: All answers of the system: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for standard input.
     """
-    from bothways.judging import Judge, score_system
-
     check_piped({"--data": data, "--labels": estimate.labels})
-    opened = Judge.open(judge, estimate.dimension, **open_options(reading, model))
+    opened = judging.Judge.open(judge, estimate.dimension, **open_options(reading, model))
     settings = estimate.settings(TripleColumns.named(given_of(columns)), format)
     labels = optional_source(estimate.labels, format)
-    result = score_system(opened, labelled_source(data, format), labels, name=_system_name(data), **settings)
+    result = judging.score_system(opened, labelled_source(data, format), labels, name=_system_name(data), **settings)
     _tell(result, opened, str(judge), estimate)
 
 
@@ -278,20 +273,16 @@ def rank(
             the first two systems, or is least certain.
         next_rows: Number of these rows.
     """
-    from bothways.data import write_rows
-    from bothways.judging import Judge, rank_systems
-    from bothways.judging.ranking import read_truth, truth_in_labels
-
     names, systems = TripleColumns.named(given_of(columns)), _named_files(data)
     check_piped({**{f"the file {each!r}": each for each in data}, "--labels": estimate.labels, "--truth": truth})
-    opened = Judge.open(judge, estimate.dimension, **open_options(reading, model))
+    opened = judging.Judge.open(judge, estimate.dimension, **open_options(reading, model))
     sources: dict[str, Any] = {name: labelled_source(path, format) for name, path in systems.items()}
     rates: dict[str, float] | None = None
     if truth == "labels":
-        rates = truth_in_labels(sources, opened.dimension, names, format=format)
+        rates = judging.truth_in_labels(sources, opened.dimension, names, format=format)
     elif truth is not None:
-        rates = read_truth(truth, format=format)
-    result = rank_systems(
+        rates = judging.read_truth(truth, format=format)
+    result = judging.rank_systems(
         opened,
         sources,
         optional_source(estimate.labels, format),
@@ -334,9 +325,7 @@ def evaluate(
         data: Labelled triples. If rows name their system, Kendall's tau measures how well the judge orders systems.
         seed: Seed of the bootstrap.
     """
-    from bothways.judging import Judge
-
-    opened = Judge.open(judge, dimension, **open_options(reading, model))
+    opened = judging.Judge.open(judge, dimension, **open_options(reading, model))
     report = opened.evaluate(
         labelled_source(data, format),
         columns=TripleColumns.named(given_of(columns)),
@@ -371,19 +360,18 @@ def _named_files(paths: Sequence[str]) -> dict[str, str]:
 
 
 def _tell(result: "SystemScore | SystemRanking", judge: "Judge", folder: str, estimate: EstimateOptions) -> None:
-    from bothways.judging import SystemRanking
-
     if estimate.report is not None:
-        from bothways.report.judging import ranking_page, score_page
-        from bothways.report.page import write
-
         facts: dict[str, Any] = {"judge": _facts(judge), "command": shlex.join(["bothways", *sys.argv[1:]])}
-        page = ranking_page(result, **facts) if isinstance(result, SystemRanking) else score_page(result, **facts)
-        write(page, estimate.report)
+        page = (
+            pages.ranking_page(result, **facts)
+            if isinstance(result, judging.SystemRanking)
+            else pages.score_page(result, **facts)
+        )
+        pages.write(page, estimate.report)
     if estimate.json:
         print_json({"judge": folder, **result.to_dict()})
     else:
-        if isinstance(result, SystemRanking):
+        if isinstance(result, judging.SystemRanking):
             _print_ranking(result, judge)
         else:
             _print_score(result, judge)
@@ -408,23 +396,19 @@ def _facts(judge: "Judge") -> dict[str, str]:
 
 
 def _print_score(result: "SystemScore", judge: "Judge") -> None:
-    from bothways.judging.scoring import equivalent_labels
-
     labelled = f"{result.estimate.labels:,} labelled"
     print(f"{judge.dimension.question} {result.rows:,} rows of {result.system}, {labelled}")
     interval = f"{result.estimate.level:.0%} interval"
     table = plain_table("rate", interval, "width", "worth in labels", left=("method",))
     for name, each in result.estimates.items():
         bounds = f"{each.low:.4f} to {each.high:.4f}"
-        table.add_row(name, f"{each.value:.4f}", bounds, f"{each.high - each.low:.4f}", equivalent_labels(each))
+        table.add_row(name, f"{each.value:.4f}", bounds, f"{each.high - each.low:.4f}", judging.equivalent_labels(each))
     print_table(table)
     print(f"judge alone {result.judge_mean:.4f}; on the labelled rows:")
     print(result.quality.summary())
 
 
 def _print_ranking(result: "SystemRanking", judge: "Judge") -> None:
-    from bothways.judging.scoring import equivalent_labels
-
     print(judge.dimension.question)
     truth = ("truth",) if result.truth else ()
     headings = ("rate", "interval", *truth, "labels", "worth", "judge alone", "better than the next")
@@ -434,7 +418,7 @@ def _print_ranking(result: "SystemRanking", judge: "Judge") -> None:
         certainty = f"{result.probability(each.system, below[0].system):.3f}" if below else ""
         cells = [f"{estimate.value:.4f}", f"{estimate.low:.4f} to {estimate.high:.4f}"]
         cells += [f"{result.truth[each.system]:.4f}"] if result.truth else []
-        cells += [str(estimate.labels), equivalent_labels(estimate), f"{each.judge_mean:.4f}", certainty]
+        cells += [str(estimate.labels), judging.equivalent_labels(estimate), f"{each.judge_mean:.4f}", certainty]
         table.add_row(shortened(each.system, _LONGEST_NAME), *cells)
     print_table(table)
     if len(result.systems) > 1:

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from bothways import advice, checkpoints
 from bothways.choices import Constraint, FamilyName, Language
 from bothways.cli.options import Flag, Json, PositiveFloat, PositiveInt, Threads, as_usage_error, command, usage_error
 from bothways.cli.printing import plain_table, print_json, print_table, printable
+from bothways.errors import UnsafeCheckpoint
 from bothways.threads import choose_threads
 
 if TYPE_CHECKING:
@@ -46,9 +48,6 @@ def models(
         allow_pickle: With --download: also download weights in a .bin file, if there are no others.
         json: Print JSON: a list, the one card, or what was downloaded.
     """
-    from bothways.advice import card, catalogue
-    from bothways.families import FAMILIES
-
     if download:
         if name is None or family is not None:
             raise usage_error("--download needs the name of a model, and no --family.")
@@ -59,13 +58,13 @@ def models(
     if name is not None:
         if family is not None:
             raise usage_error("expected the name of a model or --family, got both.")
-        chosen = card(name)
+        chosen = advice.card(name)
         if json:
             print_json(_card_as_json(chosen))
         else:
             _print_card(chosen)
         return
-    cards = catalogue() if family is None else catalogue(FAMILIES[family])
+    cards = advice.catalogue(family)
     if json:
         print_json([_card_as_json(each) for each in cards])
     else:
@@ -78,14 +77,10 @@ def _fetch(name: str, revision: str | None, *, allow_pickle: bool, json: bool) -
     Raises:
         UnsafeCheckpoint: The hub has its weights only as a pickle, which was not allowed.
     """
-    from bothways.advice.cards import find_model, model_names
-    from bothways.checkpoints.hub import has_weights, locate
-    from bothways.errors import UnsafeCheckpoint
-
-    short = {each.split("/")[-1].lower() for each in model_names()}
-    full = find_model(name)[1].name if name.lower() in short else name
-    located = locate(full, revision=revision, download=True, allow_pickle=allow_pickle)
-    if not has_weights(located.folder, allow_pickle=allow_pickle):
+    short = {each.split("/")[-1].lower() for each in advice.model_names()}
+    full = advice.find_model(name)[1].name if name.lower() in short else name
+    located = checkpoints.locate(full, revision=revision, download=True, allow_pickle=allow_pickle)
+    if not checkpoints.has_weights(located.folder, allow_pickle=allow_pickle):
         raise UnsafeCheckpoint(
             f"{full!r} has no weights in safetensors on the hub. Add --allow-pickle to download a .bin file, which is "
             "scanned before it is read."
@@ -98,9 +93,7 @@ def _fetch(name: str, revision: str | None, *, allow_pickle: bool, json: bool) -
 
 
 def _card_as_json(card: "ModelCard") -> dict[str, Any]:
-    from bothways.advice.cards import published_facts
-
-    sources = published_facts().sources
+    sources = advice.published_facts().sources
     counted, lineage = card.counted, card.lineage
     return {
         "name": card.name,
@@ -126,17 +119,8 @@ def _card_as_json(card: "ModelCard") -> dict[str, Any]:
         "weaknesses": lineage and lineage.weaknesses,
         "uses": lineage and lineage.uses,
         "scores": [{**asdict(each), "source": sources[each.source]} for each in card.scores],
-        "installed": _is_installed(card.name),
+        "installed": checkpoints.is_installed(card.name),
     }
-
-
-def _is_installed(name: str) -> bool:
-    """Return True if an installed package contains this model."""
-    import importlib.util
-
-    from bothways.checkpoints.hub import EMBEDDED
-
-    return name in EMBEDDED and importlib.util.find_spec(EMBEDDED[name].package) is not None
 
 
 def _print_catalogue(cards: "Sequence[ModelCard]") -> None:
@@ -151,7 +135,7 @@ def _print_catalogue(cards: "Sequence[ModelCard]") -> None:
             heading = title
         counted = card.counted
         numbers = (card.year, f"{counted.parameters / 1e6:.1f} M", counted.layers, counted.hidden, counted.heads)
-        name = f"{card.name} *" if _is_installed(card.name) else card.name
+        name = f"{card.name} *" if checkpoints.is_installed(card.name) else card.name
         table.add_row(name, *map(str, numbers), str(counted.context or "any"))
     print_table(table)
     print("\n* is installed. Download others from the model hub: bothways models NAME --download")
@@ -174,8 +158,6 @@ def _print_card(card: "ModelCard") -> None:
 
 
 def _card_lines(card: "ModelCard") -> list[tuple[str, str]]:
-    from bothways.advice.cards import published_facts
-
     counted = card.counted
     parts = f"{counted.embedding_parameters:,} embedding, {counted.backbone_parameters:,} backbone"
     lines = [
@@ -186,7 +168,9 @@ def _card_lines(card: "ModelCard") -> list[tuple[str, str]]:
     ]
     for each in card.stated:
         why = f"; {each.differs}" if each.differs else ""
-        lines.append(("stated", f"{each.millions:g} M {each.what} ({published_facts().sources[each.source]}){why}"))
+        lines.append(
+            ("stated", f"{each.millions:g} M {each.what} ({advice.published_facts().sources[each.source]}){why}")
+        )
     lines.append(("layers", f"{counted.layers} of width {counted.hidden:,} with {counted.heads} heads"))
     lines.append(("context", f"{counted.context:,} tokens" if counted.context else "no fixed limit"))
     lines.append(("vocabulary", f"{counted.vocabulary:,} tokens"))
@@ -204,8 +188,6 @@ def _card_lines(card: "ModelCard") -> list[tuple[str, str]]:
 
 
 def _print_scores(scores: "Sequence[Score]") -> None:
-    from bothways.advice.cards import published_facts
-
     table = plain_table()
     table.add_column("benchmark")
     table.add_column("metric", overflow="fold")
@@ -213,7 +195,7 @@ def _print_scores(scores: "Sequence[Score]") -> None:
     table.add_column("score", justify="right")
     table.add_column("source", overflow="fold")
     for score in scores:
-        source = published_facts().sources[score.source] + (f"; {score.note}" if score.note else "")
+        source = advice.published_facts().sources[score.source] + (f"; {score.note}" if score.note else "")
         table.add_row(score.benchmark, score.metric, score.split, f"{score.value:g}", source)
     print_table(table)
 
@@ -258,13 +240,9 @@ def recommend(
             takes a few seconds for each.
     """
     choose_threads(threads)
-    from bothways.advice import find_local_models, this_machine
-    from bothways.advice import recommend as recommended
-    from bothways.advice.tasks import find_task
-
     with as_usage_error():
-        encoder = find_task(task).architecture == "encoder"
-        recommendation = recommended(
+        encoder = advice.find_task(task).architecture == "encoder"
+        recommendation = advice.recommend(
             task,
             constraint,
             max_latency_ms=max_latency_ms,
@@ -273,8 +251,8 @@ def recommend(
             language=language,
             most=most,
             measured=measure,
-            hardware=this_machine() if encoder else None,
-            local_models=find_local_models(),
+            hardware=advice.this_machine() if encoder else None,
+            local_models=advice.find_local_models(),
         )
     if json:
         print_json(asdict(recommendation))

@@ -11,15 +11,15 @@ from typing import IO, TYPE_CHECKING, Any
 from bothways.choices import OnEmpty
 from bothways.cli.options import check_known, options_of, usage_error
 from bothways.cli.printing import rounded
+from bothways.data import OutputFormat, Row, output_format, write_rows
 from bothways.errors import InvalidInput
+from bothways.storage import new_file
 from bothways.tasks.registry import SPECS, models
 from bothways.tasks.spec import TaskSpec
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from bothways.data import OutputFormat, Row
 
     Vectors = Iterable[NDArray[np.float32]]
     WriteVectors = Callable[[str, Vectors, int], int]
@@ -41,14 +41,14 @@ class PredictionTable:
         ranked: Whether a table has columns for the ranks of labels instead of one for each label.
     """
 
-    format: "OutputFormat"
+    format: OutputFormat
     keep: bool
     inputs: tuple[str, ...] = ()
     skip: bool = False
     listed: str | None = None
     ranked: bool = False
 
-    def rows(self, rows: "Iterable[Row]", predictions: Iterable[Any]) -> Iterator[Mapping[str, object]]:
+    def rows(self, rows: Iterable[Row], predictions: Iterable[Any]) -> Iterator[Mapping[str, object]]:
         """Yield the output rows.
 
         A table has the same columns in every row. It has one for ids if the first row has an id; other rows without an
@@ -105,8 +105,6 @@ def prediction_table(
     Raises:
         CycloptsError: The task's predictions do not fit into such a file.
     """
-    from bothways.data import output_format
-
     try:
         chosen = output_format(output)
     except InvalidInput as error:
@@ -212,8 +210,6 @@ def write_npy(path: str, vectors: "Vectors", dimensions: int) -> int:
     Raises:
         InvalidInput: It is a pipe, in which nothing can be overwritten.
     """
-    from bothways.storage import new_file
-
     with new_file(path, binary=True) as stream:
         if not stream.seekable():
             raise InvalidInput(f"a .npy array cannot be written to the pipe {path!r}: name a file, or write .jsonl.")
@@ -235,7 +231,6 @@ def _write_header(stream: IO[bytes], rows: int, dimensions: int) -> None:
 
 def write_jsonl(path: str, vectors: "Vectors", dimensions: int) -> int:
     """Write ``{"vector": [...]}`` a line, with the fewest digits that give the same float32; return their number."""
-    from bothways.data import write_rows
 
     def rows() -> Iterator[dict[str, object]]:
         for vector_D in vectors:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from bothways import advice, pretraining
 from bothways.choices import RecipeName, RecipeScale
 from bothways.cli.options import (
     Flag,
@@ -23,7 +24,7 @@ from bothways.threads import choose_threads
 
 if TYPE_CHECKING:
     from bothways.advice import Cost, ModelComparison, Plan, PlannedPhase
-    from bothways.pretraining.recipes import ScaledRecipe
+    from bothways.pretraining import ScaledRecipe
 
 # Published recipes to compare a plan with.
 _COMPARED = ("bert", "roberta")
@@ -54,12 +55,9 @@ def cost(
         length: Tokens per text.
         activation_checkpointing: Assume training with this option.
     """
-    from bothways.advice import cost as cost_of
-    from bothways.advice import find_config
-
-    name, config = find_config(model)
+    name, config = advice.find_config(model)
     with as_usage_error():
-        result = cost_of(config, batch=batch, length=length, activation_checkpointing=activation_checkpointing)
+        result = advice.cost(config, batch=batch, length=length, activation_checkpointing=activation_checkpointing)
     if json:
         print_json({"name": name, **asdict(result)})
     else:
@@ -67,8 +65,6 @@ def cost(
 
 
 def _print_cost(name: str, cost: "Cost") -> None:
-    from bothways.advice.costs import RUNTIME_BYTES, TRAINING_RUNTIME_BYTES
-
     share = f"{100 * cost.attention_share:.0f} % compares tokens and grows with the length; training takes 3 times it"
     batch = cost.flops_per_token * cost.batch * cost.length
     inference, training = cost.inference, cost.training
@@ -96,8 +92,8 @@ def _print_cost(name: str, cost: "Cost") -> None:
     print(f"{name}: {texts} of {cost.length} tokens, float32 on a CPU\n")
     print_table(table)
     print(
-        f"\nPython and torch take about {RUNTIME_BYTES / 1e6:.0f} MB more, in training "
-        f"{TRAINING_RUNTIME_BYTES / 1e6:.0f} MB. MB are millions of bytes."
+        f"\nPython and torch take about {advice.RUNTIME_BYTES / 1e6:.0f} MB more, in training "
+        f"{advice.TRAINING_RUNTIME_BYTES / 1e6:.0f} MB. MB are millions of bytes."
     )
 
 
@@ -130,10 +126,8 @@ def compare_models(
         seconds: Time to spend on each measurement.
     """
     choose_threads(threads)
-    from bothways.advice import compare_models as compare
-
     with as_usage_error():
-        comparison = compare(names, lengths=lengths, batch=batch, seconds=seconds)
+        comparison = advice.compare_models(names, lengths=lengths, batch=batch, seconds=seconds)
     if json:
         print_json(_comparison_as_json(comparison))
     else:
@@ -225,20 +219,16 @@ def plan(
             less memory, more operations.
         shard: Shard weights, gradients and moments over the devices, as pretrain --shard does.
     """
-    from bothways.advice import Rates, devices_of
-    from bothways.advice import plan as planned
-    from bothways.pretraining.recipes import find_recipe, scaled
-
     choose_threads(threads)
     if updates is not None and tokens is not None:
         raise usage_error("expected --updates or --tokens, got both.")
-    given = scaled(find_recipe(recipe), scale)
+    given = pretraining.scaled(pretraining.find_recipe(recipe), scale)
     with as_usage_error():
         changed = given.changed(updates=updates, tokens=tokens, batch=batch_size, length=length, warmup=batch.warmup())
-        result = planned(
+        result = advice.plan(
             changed,
-            devices_of(hardware),
-            Rates(utilisation, tokens_per_second, price),
+            advice.devices_of(hardware),
+            advice.Rates(utilisation, tokens_per_second, price),
             shard=shard,
             activation_checkpointing=activation_checkpointing,
         )

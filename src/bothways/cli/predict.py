@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from bothways import tasks
 from bothways.choices import OnEmpty
 from bothways.cli.inputs import (
     SKIP_EMPTY,
@@ -54,17 +55,17 @@ from bothways.cli.printing import (
     progress_beside,
     rounded,
 )
+from bothways.data import Row, read_rows, text_at, write_rows
 from bothways.errors import EmptyInput
+from bothways.tasks.columns import column_names
+from bothways.tasks.masked_lm.predictions import FilledText, PseudoLikelihood
 from bothways.tasks.masked_lm.spec import MASKED_LM
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from bothways.data import Row
-    from bothways.tasks.masked_lm.predictions import FilledText, PseudoLikelihood
-
-    Answer = FilledText | PseudoLikelihood
+Answer = FilledText | PseudoLikelihood
 
 _EXAMPLE = """\
 Examples:
@@ -120,8 +121,6 @@ def predict(
         quiet: Show no progress, and no note on uncalibrated probabilities.
         task: One task of a model of several; all of them by default.
     """
-    from bothways.data import read_rows, write_rows
-
     check_output(data, output)
     check_given(texts, data)
     del json
@@ -170,15 +169,12 @@ def _note_empty(tally: Counter[str], results: str, on_empty: OnEmpty) -> None:
 
 def _uncalibrated(model: Any) -> list[str]:  # noqa: ANN401 (a trained model)
     """Return the tasks of a model whose probabilities are not calibrated."""
-    from bothways.tasks.columns import column_names
-    from bothways.tasks.heads.targets import Regression
-
     return [
         name
         for name, each in (model.parts or {"this model": model}).items()
         if "calibrated" in column_names(each.spec.predict_options)
         and each.confidence.calibration is None
-        and each.labels != Regression.labels
+        and each.labels != tasks.Regression.labels
     ]
 
 
@@ -212,9 +208,6 @@ def embed(
         on_empty: What to do with a row without a text: fail (error), leave it out (skip), or write null, in a .npy file
             a row of NaN. A note gives their number.
     """
-    from bothways.data import text_at
-    from bothways.tasks.predict import with_gaps, with_text
-
     write = vector_writer(output)
     check_output(data, output)
     embedder = open_embedder(model, given_of(vectors), reading, opening)
@@ -224,8 +217,8 @@ def embed(
         encoded = embedder.encode_stream(texts_of(rows, text), show_progress=show)
     else:
         waiting: deque[bool] = deque()
-        texts = with_text(lambda row: text_at(row, text), rows, waiting)
-        gapped = with_gaps(embedder.encode_stream(texts, show_progress=show), waiting)
+        texts = tasks.with_text(lambda row: text_at(row, text), rows, waiting)
+        gapped = tasks.with_gaps(embedder.encode_stream(texts, show_progress=show), waiting)
         encoded = _filled(gapped, embedder.dimensions, on_empty, tally)
     with _advising_on_empty():
         count = write(output, encoded, embedder.dimensions)
@@ -297,9 +290,6 @@ def fill_mask(
         whole_words: With --pseudo-likelihood, also mask the following pieces of the same word.
         json: Print one JSON object for each text.
     """
-    from bothways.data import write_rows
-    from bothways.tasks import FillMask
-
     if whole_words and not pseudo_likelihood:
         raise usage_error("--whole-words needs --pseudo-likelihood.")
     if output != "-" and data is None:
@@ -308,7 +298,7 @@ def fill_mask(
     rows, again = itertools.tee(given_rows(texts, data, text, format))
     show, given = progress_beside(output, quiet=quiet), texts_of(again, text)
     with as_usage_error():
-        filler = FillMask.from_pretrained(model, **open_options(reading, opening))
+        filler = tasks.FillMask.from_pretrained(model, **open_options(reading, opening))
         answers: Iterator[Answer] = (
             filler.likelihood_stream(given, whole_words=whole_words, show_progress=show)
             if pseudo_likelihood
@@ -324,15 +314,13 @@ def fill_mask(
             _print_filled(row, text[0], answer)
 
 
-def _with_ids(rows: "Iterable[Row]", answers: "Iterable[Answer]") -> Iterator[Mapping[str, object]]:
+def _with_ids(rows: Iterable[Row], answers: Iterable[Answer]) -> Iterator[Mapping[str, object]]:
     for row, answer in zip(rows, answers, strict=True):
         kept = {"id": row.values["id"]} if "id" in row.values else {}
         yield kept | rounded(answer.to_dict())
 
 
-def _print_filled(row: "Row", column: str, answer: "Answer") -> None:
-    from bothways.tasks.masked_lm.predictions import PseudoLikelihood
-
+def _print_filled(row: Row, column: str, answer: Answer) -> None:
     table, text = plain_table(), str(row.values[column])
     if isinstance(answer, PseudoLikelihood):
         for name in ("log-likelihood", "tokens", "perplexity"):

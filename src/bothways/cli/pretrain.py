@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bothways.choices import RecipeName, RecipeScale
-from bothways.cli.inputs import check_piped, labelled_source, open_options, open_tokenizer, optional_source
+from bothways import checkpoints, pretraining, tasks
+from bothways.choices import Format, RecipeName, RecipeScale
+from bothways.cli.inputs import check_piped, labelled_source, open_options, optional_source
 from bothways.cli.options import (
     ANY_MODEL,
     ANY_WINDOWS,
@@ -50,15 +51,12 @@ from bothways.cli.training import (
     train_and_save,
     train_next,
 )
+from bothways.data import Source, corpus_files, read_rows
 from bothways.threads import choose_threads
 
 if TYPE_CHECKING:
-    from bothways.choices import Format
-    from bothways.data import Source
     from bothways.data.shards import TokenCorpus
-    from bothways.pretraining.distiller import Distiller
-    from bothways.pretraining.pretrainer import Pretrainer
-    from bothways.pretraining.task_distiller import TaskDistiller
+    from bothways.pretraining import Distiller, Pretrainer, TaskDistiller
     from bothways.tasks import FillMask
     from bothways.text import TextTokenizer
     from bothways.training.options import TrainingArguments
@@ -107,10 +105,8 @@ def adapt(
     check_piped({"--data": data, "--validation": validation})
 
     def fit(options: "TrainingArguments") -> "tuple[FillMask, TrainingRecord]":
-        from bothways.tasks import FillMask
-
         with as_usage_error():
-            task = FillMask.from_pretrained(model, **open_options(reading, opening.in_full))
+            task = tasks.FillMask.from_pretrained(model, **open_options(reading, opening.in_full))
         if not task.has_head:
             note(f"{model} has no masked LM head: a new one is initialised from its token embeddings.")
         held_out = optional_source(validation, format)
@@ -190,22 +186,18 @@ def distill(
         raise usage_error(f"a student is trained in float32: drop --dtype {model.dtype}.")
 
     def fit(options: "TrainingArguments") -> "tuple[Distiller | TaskDistiller, TrainingRecord]":
-        from bothways.checkpoints.hub import locate
-        from bothways.pretraining.distiller import Distiller
-        from bothways.pretraining.task_distiller import TaskDistiller, task_to_distill
-
-        located = locate(teacher, revision=model.revision, download=model.download)
-        if task_to_distill(located.folder, teacher) is not None:
+        located = checkpoints.locate(teacher, revision=model.revision, download=model.download)
+        if pretraining.task_to_distill(located.folder, teacher) is not None:
             if warmup is not None:
                 raise usage_error(f"{teacher!r} is distilled in batches of one size: drop --batch-from.")
             opened = open_options(replace(ANY_WINDOWS, max_length=length), model)
-            learner = TaskDistiller.from_pretrained(teacher, layers=layers, **opened)
+            learner = pretraining.TaskDistiller.from_pretrained(teacher, layers=layers, **opened)
             held_out = optional_source(validation, format)
             return learner, learner.fit(_rows(data, format), validation=held_out, **names, **options)
         _check_raw(teacher, names, validation)
         source: dict[str, Any] = {"revision": model.revision, "device": model.device, "download": model.download}
         source["allow_pickle"] = model.allow_pickle
-        distiller = Distiller.from_pretrained(teacher, layers=layers, length=length, **source)
+        distiller = pretraining.Distiller.from_pretrained(teacher, layers=layers, length=length, **source)
         tokenizer, text = distiller.student.model.tokenizer, names.get("text", TEXT)
         corpus = _corpus(data, output, tokenizer, text, format, quiet=run.quiet)
         return distiller, distiller.fit(corpus, batch_warmup=warmup, **options)
@@ -213,10 +205,8 @@ def distill(
     return train_and_save(output, training, run, fit, _after_distilling)
 
 
-def _rows(data: Names, format_: "Format | None") -> "Source":
+def _rows(data: Names, format_: Format | None) -> Source:
     """Return the rows of files and folders, as a task reads them."""
-    from bothways.data import corpus_files, read_rows
-
     files = [str(each) for each in corpus_files(data)]
     if len(files) == 1 and format_ is None:
         return files[0]
@@ -233,9 +223,7 @@ def _check_raw(teacher: str, columns: Mapping[str, object], validation: str | No
 
 
 def _after_distilling(distiller: "Distiller | TaskDistiller", folder: str) -> str:
-    from bothways.pretraining.distiller import Distiller
-
-    if not isinstance(distiller, Distiller):
+    if not isinstance(distiller, pretraining.Distiller):
         return evaluate_next(distiller, folder)
     if distiller.embeds:
         return f"bothways search build --model {folder} --data texts.jsonl --output runs/index"
@@ -305,13 +293,10 @@ def pretrain(
     warmup = batch.warmup()
 
     def fit(options: "TrainingArguments") -> "tuple[Pretrainer, TrainingRecord]":
-        from bothways.pretraining.pretrainer import Pretrainer
-        from bothways.pretraining.recipes import find_recipe, scaled
-
-        opened, _ = open_tokenizer(tokenizer, revision=None, download=False)
-        chosen = scaled(find_recipe(recipe), scale).changed(length=length)
+        opened, _ = checkpoints.open_tokenizer(tokenizer)
+        chosen = pretraining.scaled(pretraining.find_recipe(recipe), scale).changed(length=length)
         with as_usage_error():
-            pretrainer = Pretrainer(chosen, opened, device=device)
+            pretrainer = pretraining.Pretrainer(chosen, opened, device=device)
         if not run.quiet:
             for remark in chosen.recipe.remarks:
                 note(remark)
@@ -326,12 +311,11 @@ def _corpus(
     output: Path,
     tokenizer: "TextTokenizer",
     text: tuple[str, ...],
-    format_: "Format | None",
+    format_: Format | None,
     *,
     quiet: bool,
 ) -> "TokenCorpus":
     """Return the shards of a corpus: the given ones, those of an earlier run over the same files, or new ones."""
-    from bothways.data import corpus_files
     from bothways.data.shards import MANIFEST, ShardSource, TokenCorpus, write_shards
     from bothways.training.workers import current_workers
 

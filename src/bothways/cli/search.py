@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from bothways import checkpoints, compose, retrieval, tasks
 from bothways.choices import Format, Overflow
 from bothways.cli.inputs import given_rows, open_embedder, texts_of
 from bothways.cli.options import (
@@ -40,10 +41,12 @@ from bothways.cli.printing import (
     printable,
     six_digits,
 )
+from bothways.data import Row, class_label, value_at
+from bothways.errors import InvalidInput
 from bothways.progress import reporting
+from bothways.tasks.registry import stored_task
 
 if TYPE_CHECKING:
-    from bothways.data import Row
     from bothways.retrieval import Hit, Mode, Rerank, SearchIndex, SemanticSearch
     from bothways.retrieval.passages import Passage
     from bothways.retrieval.ranking import Fields
@@ -138,19 +141,15 @@ def build(
         reading: How texts are read.
         opening: How the model is found and where it runs.
     """
-    from bothways.retrieval import SemanticSearch, locked
-    from bothways.retrieval.index_files import check_index_free
-    from bothways.retrieval.lexical import check_available
-
     stemmer = None if language == "none" else language
     with as_usage_error():
-        check_available(stemmer)
-    check_index_free(output, overwrite=overwrite)
+        retrieval.check_available(stemmer)
+    retrieval.check_index_free(output, overwrite=overwrite)
     # No update of an index that is being replaced may begin: one of the two would undo the other.
-    with locked(output) if output.is_dir() else nullcontext(), reporting(False if quiet else None):
+    with retrieval.locked(output) if output.is_dir() else nullcontext(), reporting(False if quiet else None):
         embedder = open_embedder(model, given_of(vectors), reading, opening)
         texts, ids, fields = _columns(given_rows((), data, text, format), text, id, field)
-        search = SemanticSearch.build(embedder, texts, ids=ids, fields=fields, language=stemmer)
+        search = retrieval.SemanticSearch.build(embedder, texts, ids=ids, fields=fields, language=stemmer)
         search.save(output, overwrite=overwrite)
     if json:
         print_json({"texts": len(search.index), "dimensions": embedder.dimensions, "output": str(output)})
@@ -192,9 +191,7 @@ def add(
         model: Present place of the index's model, if it was moved.
         opening: How the model is found and where it runs.
     """
-    from bothways.retrieval import updating
-
-    with updating(index), reporting(False if quiet else None):
+    with retrieval.updating(index), reporting(False if quiet else None):
         search = open_search(index, model, opening, max_length=max_length, on_overflow=on_overflow)
         before = len(search.index)
         texts, ids, fields = _columns(given_rows((), data, text, format), text, id, search.index.field_names)
@@ -227,12 +224,9 @@ def delete(
         json: Print a summary as one JSON object.
         quiet: Print nothing.
     """
-    from bothways.data import class_label, value_at
-    from bothways.retrieval import SearchIndex, updating
-
     rows = given_rows(ids, data, (id,), format)
-    with updating(index), reporting(False if quiet else None):
-        opened = SearchIndex.open(index)
+    with retrieval.updating(index), reporting(False if quiet else None):
+        opened = retrieval.SearchIndex.open(index)
         before = len(opened)
         opened.delete(class_label(value_at(row, id)) for row in rows)
         opened.save(index, overwrite=True)
@@ -272,15 +266,13 @@ def query(
         reranking: A model that reorders the first hits.
         opening: How the model is found and where it runs.
     """
-    from bothways.retrieval.filters import parse_filters
-
     text = " ".join(words)
     if not text.strip():
         raise usage_error('the words to search for are empty. Give some: bothways search query INDEX "some words".')
     if len(words) > 1:
         note(f'searching for "{text}"; put several words in quotes, so that the shell leaves them as they are.')
     with as_usage_error():
-        filters = parse_filters(filter)
+        filters = retrieval.parse_filters(filter)
     rerank = rerank_of(reranking, opening)
     search = open_search(index, model, opening, modes=[mode])
     hits = search.search(text, top, mode=mode_of(mode, hybrid), filters=filters, rerank=rerank)
@@ -311,11 +303,9 @@ def open_search(
     on_overflow: Overflow | None = None,
 ) -> "SemanticSearch":
     """Open an index with the model that it was built with; for lexical search alone without a model."""
-    from bothways.retrieval import SearchIndex, SemanticSearch
-
     if set(map(mode_name, modes)) == {"lexical"}:
-        return SemanticSearch(None, SearchIndex.open(index))
-    return SemanticSearch.open(
+        return retrieval.SemanticSearch(None, retrieval.SearchIndex.open(index))
+    return retrieval.SemanticSearch.open(
         index,
         model=model,
         max_length=max_length,
@@ -335,13 +325,13 @@ def mode_name(mode: ModeName) -> ModeName:
 
 def mode_of(name: ModeName, hybrid: HybridOptions) -> "Mode":
     """Return the mode of this name and these options."""
-    from bothways.retrieval import Dense, Hybrid, Lexical, ReciprocalRank, Weighted
-
     if name == "dense":
-        return Dense()
+        return retrieval.Dense()
     if mode_name(name) == "lexical":
-        return Lexical()
-    return Hybrid(Weighted(hybrid.dense_weight) if hybrid.fusion == "weighted" else ReciprocalRank(), hybrid.depth)
+        return retrieval.Lexical()
+    weighted = hybrid.fusion == "weighted"
+    fusion = retrieval.Weighted(hybrid.dense_weight) if weighted else retrieval.ReciprocalRank()
+    return retrieval.Hybrid(fusion, hybrid.depth)
 
 
 def rerank_of(options: RerankOptions, opening: ModelOptions) -> "Rerank | None":
@@ -354,31 +344,23 @@ def rerank_of(options: RerankOptions, opening: ModelOptions) -> "Rerank | None":
         if options.relevant is not None:
             raise usage_error("--relevant names a label of the --reranker, which was not given.")
         return None
-    from bothways.checkpoints.hub import locate
-    from bothways.compose.ensembles.ensemble import ENSEMBLE
-    from bothways.retrieval import CrossEncoder, Rerank
-    from bothways.tasks import PairClassifier
-    from bothways.tasks.registry import stored_task
-
-    task = stored_task(locate(options.reranker).folder)
+    task = stored_task(checkpoints.locate(options.reranker).folder)
     if task not in (None, "pairs"):
-        what = "an ensemble, which does not rerank" if task == ENSEMBLE else f"a model for {task}"
-        which = "one of its members, if they are models of pairs" if task == ENSEMBLE else "one"
+        what = "an ensemble, which does not rerank" if task == compose.ENSEMBLE else f"a model for {task}"
+        which = "one of its members, if they are models of pairs" if task == compose.ENSEMBLE else "one"
         raise usage_error(
             f"--reranker must be one model of pairs, which reads query and passage at once, but {options.reranker!r} "
             f"is {what}. Name {which}, or train one with: bothways train pairs."
         )
-    pairs = PairClassifier.from_pretrained(options.reranker, device=opening.device, dtype=opening.dtype)
+    pairs = tasks.PairClassifier.from_pretrained(options.reranker, device=opening.device, dtype=opening.dtype)
     with as_usage_error():
-        return Rerank(CrossEncoder(pairs, options.relevant), options.rerank_depth)
+        return retrieval.Rerank(retrieval.CrossEncoder(pairs, options.relevant), options.rerank_depth)
 
 
 def _columns(
-    rows: "Iterable[Row]", text: tuple[str, ...], id_: str | None, fields: Sequence[str]
+    rows: Iterable[Row], text: tuple[str, ...], id_: str | None, fields: Sequence[str]
 ) -> "tuple[Iterator[str], Iterator[str] | None, Iterator[Fields] | None]":
     """Return the texts, ids and fields of rows as streams that are read together."""
-    from bothways.data import value_at
-
     rows = iter(rows)
     first = list(itertools.islice(rows, 1))
     if id_ is None and first and _ID in first[0].values:
@@ -389,11 +371,8 @@ def _columns(
     return texts_of(for_text, text), None if id_ is None else _different_ids(for_id, id_), kept if fields else None
 
 
-def _different_ids(rows: "Iterable[Row]", column: str) -> Iterator[str]:
+def _different_ids(rows: Iterable[Row], column: str) -> Iterator[str]:
     """Yield the ids of texts, which must differ."""
-    from bothways.data import class_label, value_at
-    from bothways.errors import InvalidInput
-
     seen: dict[str, int] = {}
     for row in rows:
         name = class_label(value_at(row, column))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
+from bothways import retrieval
 from bothways.choices import Format
 from bothways.cli.inputs import check_output, given_rows
 from bothways.cli.options import (
@@ -40,6 +41,8 @@ from bothways.cli.search import (
     query,
     rerank_of,
 )
+from bothways.data import class_label, read_judgments, read_rows, text_at, value_at, write_rows
+from bothways.errors import InvalidInput
 
 if TYPE_CHECKING:
     from bothways.evaluation.intervals import Estimate
@@ -111,10 +114,8 @@ def evaluate(
         reranking: A model that reorders the first hits of the mode; those of --against stay as they were found.
         opening: How the model is found and where it runs.
     """
-    from bothways.data import read_judgments
     from bothways.evaluation.metrics.ranking import ranking_differences
     from bothways.evaluation.report import flat_estimates
-    from bothways.retrieval import absent_documents, search_outcomes
 
     if mode_name(mode) in map(mode_name, against) and reranking.reranker is None:
         raise usage_error(f"--against {mode} is the mode itself.")
@@ -123,14 +124,14 @@ def evaluate(
     rerank = rerank_of(reranking, opening)
     searcher = open_search(index, model, opening, modes=[mode, *against])
     with _naming(index, qrels):
-        absent = absent_documents(judgments, searcher.index.ids)
+        absent = retrieval.absent_documents(judgments, searcher.index.ids)
 
     def measured(name: ModeName, reranker: "Rerank | None") -> "Outcomes":
         def search(texts: Sequence[str]) -> "list[list[Hit]]":
             return searcher.search(texts, hits, mode=mode_of(name, hybrid), rerank=reranker, show_progress=show)
 
         with _naming(queries, qrels):
-            return search_outcomes(search, texts_by_id, judgments)
+            return retrieval.search_outcomes(search, texts_by_id, judgments)
 
     outcomes, compared = measured(mode, rerank), {each: measured(each, None) for each in against}
     report = outcomes.report(resamples=resamples, seed=seed)
@@ -196,17 +197,14 @@ def mine(
         quiet: Print nothing but the rows.
         opening: How the model is found and where it runs.
     """
-    from bothways.data import read_rows, text_at, write_rows
-    from bothways.retrieval import Mining, mine_negatives
-
     del json  # there is no other form on standard output
     check_output(data, output)
     with as_usage_error():
-        mining = Mining(per_query, depth, share)
+        mining = retrieval.Mining(per_query, depth, share)
     pairs = [(text_at(row, anchor), text_at(row, positive)) for row in read_rows(data, format=format)]
     show = progress_beside(output, quiet=quiet)
     search = open_search(index, model, opening)
-    mined = mine_negatives(search, pairs, mining, show_progress=show)
+    mined = retrieval.mine_negatives(search, pairs, mining, show_progress=show)
     count = write_rows(output, _triplets(mined, per_query) if rows == "triplets" else _labelled(mined))
     if output != "-" and not quiet:
         note(f"{counted(count, 'row')} from {len(pairs):,} in {output}")
@@ -219,8 +217,6 @@ def mine(
 @contextmanager
 def _naming(*files: str | Path) -> Iterator[None]:
     """Name the files that disagree in an error about their ids."""
-    from bothways.errors import InvalidInput
-
     try:
         yield
     except InvalidInput as error:
@@ -228,9 +224,6 @@ def _naming(*files: str | Path) -> Iterator[None]:
 
 
 def _queries(source: str, text: tuple[str, ...], id_: str, format_: Format | None) -> dict[str, str]:
-    from bothways.data import class_label, text_at, value_at
-    from bothways.errors import InvalidInput
-
     texts: dict[str, str] = {}
     for row in given_rows((), source, text, format_):
         name = class_label(value_at(row, id_))

@@ -4,6 +4,9 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bothways import audit
+from bothways import export as exporting
+from bothways.audit.finding import FAILING
 from bothways.choices import ExportFormat, HeadName
 from bothways.cli.inputs import open_options, texts_of
 from bothways.cli.options import (
@@ -24,6 +27,7 @@ from bothways.cli.options import (
     usage_error,
 )
 from bothways.cli.printing import counted, note, print_json
+from bothways.data import read_rows
 
 if TYPE_CHECKING:
     from bothways.quantization.quantize import Quantization
@@ -66,9 +70,7 @@ def export(
     dtype = opening.dtype or "float32"
     if format == "onnx" and dtype != "float32":
         raise usage_error(f"ONNX files are written in float32, not in {dtype}: drop --dtype.")
-    from bothways.export import export as write
-
-    written = write(
+    written = exporting.export(
         model,
         output,
         format=format,
@@ -135,7 +137,6 @@ def quantize(
         raise usage_error(f"a model is quantized from float32, not from {opening.dtype}: drop --dtype.")
     if opening.device not in ("auto", "cpu"):
         raise usage_error(f"a model is quantized on the CPU, not on {opening.device}: drop --device.")
-    from bothways.data import read_rows
     from bothways.quantization import quantize as write
 
     result = write(
@@ -187,12 +188,9 @@ def sign(run: Path, /, *, key: Path | None = None) -> None:
         run: Folder of the model.
         key: Private elliptic-curve key, as PEM.
     """
-    from bothways.audit.provenance import sign as sign_folder
-    from bothways.audit.provenance import write_manifest
-
-    print(f"manifest     {write_manifest(run)}")
+    print(f"manifest     {audit.write_manifest(run)}")
     if key is not None:
-        print(f"signature    {sign_folder(run, key)}")
+        print(f"signature    {audit.sign(run, key)}")
         note(f"next: bothways verify {shlex.quote(str(run))} --public-key public.pem")
 
 
@@ -213,10 +211,7 @@ def verify(run: Path, /, *, public_key: Path | None = None, quiet: Flag = False)
         public_key: The signer's key, as PEM; without it, only checksums are compared.
         quiet: Print nothing; the exit code tells.
     """
-    from bothways.audit.finding import FAILING
-    from bothways.audit.provenance.signing import verified
-
-    findings = list(verified(run, public_key))
+    findings = list(audit.verified(run, public_key))
     if not quiet:
         for finding in findings:
             place = f"{finding.location}: " if finding.location else ""

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
+from bothways import checkpoints
+from bothways import text as tokenizing
 from bothways.choices import Format, MaskUnit, TokenizerKind
-from bothways.cli.inputs import given_rows, open_tokenizer, texts_of
+from bothways.cli.inputs import given_rows, texts_of
 from bothways.cli.options import (
     TEXT,
     File,
@@ -32,13 +34,14 @@ from bothways.cli.options import (
     usage_error,
 )
 from bothways.cli.printing import counted, note, plain_table, print_json, print_table, printable
+from bothways.data import Row, corpus_files, read_documents
 from bothways.progress import progress, reporting
+from bothways.storage import check_folder_free, new_folder
 from bothways.threads import choose_threads
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from bothways.data import Row
     from bothways.objectives.masking import MaskedTokens
     from bothways.text import TextTokenizer, TokenizerSummary
 
@@ -104,7 +107,7 @@ def tokenize(
     if model is None:
         raise usage_error("expected a model: a folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.")
     rows = given_rows(texts, data, text, format)
-    tokenizer, own_limit = open_tokenizer(model, revision=revision, download=download)
+    tokenizer, own_limit = checkpoints.open_tokenizer(model, revision=revision, download=download)
     limit = max_length or own_limit
     tokenized = _tokenized(tokenizer, texts_of(rows, text), limit)
     if json:
@@ -147,15 +150,13 @@ def _print_counts(texts: Iterable[Tokenized], limit: int | None) -> None:
 
 
 def _compare(
-    names: tuple[str, ...], rows: "Iterable[Row]", text: tuple[str, ...], *, in_full: bool, download: bool, json: bool
+    names: tuple[str, ...], rows: Iterable[Row], text: tuple[str, ...], *, in_full: bool, download: bool, json: bool
 ) -> None:
     """Print how the tokenizers of several models split the same rows.
 
     Raises:
         CycloptsError: There are fewer than two names, or one twice.
     """
-    from bothways.text import compare_tokenizers, text_pieces
-
     if len(set(names)) < max(2, len(names)):
         raise usage_error(f"--compare needs at least two different models, got {' '.join(names) or 'none'}.")
     tokenizers = {name: _open_pinned(name, download) for name in names}
@@ -163,8 +164,8 @@ def _compare(
     shown: list[tuple[str, dict[str, tuple[str, ...]]]] = []
     if in_full:
         texts = list(texts)
-        shown = [(each, {name: text_pieces(tokenizers[name], each) for name in names}) for each in texts]
-    summaries = compare_tokenizers(tokenizers, texts)
+        shown = [(each, {name: tokenizing.text_pieces(tokenizers[name], each) for name in names}) for each in texts]
+    summaries = tokenizing.compare_tokenizers(tokenizers, texts)
     if json:
         print_json(
             {
@@ -187,7 +188,7 @@ def _compare(
 def _open_pinned(name: str, download: bool) -> "TextTokenizer":
     pinned = _PINNED.fullmatch(name)
     plain, commit = (pinned["name"], pinned["commit"]) if pinned else (name, None)
-    return open_tokenizer(plain, revision=commit, download=download)[0]
+    return checkpoints.open_tokenizer(plain, revision=commit, download=download)[0]
 
 
 def _summary_as_json(summary: "TokenizerSummary") -> dict[str, object]:
@@ -253,8 +254,6 @@ class _Texts:
         self.documents = 0
 
     def __iter__(self) -> Iterator[str]:
-        from bothways.data import read_documents
-
         self.documents = 0
         with progress("reading documents", None) as bar:
             for file in self._files:
@@ -292,8 +291,6 @@ def train(
         lowercase: Lower-case texts and strip accents. Default: only for wordpiece.
         overwrite: Replace a tokenizer at the output.
     """
-    from bothways.data import corpus_files
-    from bothways.storage import check_folder_free, new_folder
     from bothways.text.training import check_vocabulary, train_tokenizer, write_trained_tokenizer
 
     choose_threads(threads)
@@ -360,7 +357,7 @@ def mask(
 
     from bothways.objectives.masking import MASKED_UNITS, Masker, Masking
 
-    tokenizer, _ = open_tokenizer(model, revision=revision, download=download)
+    tokenizer, _ = checkpoints.open_tokenizer(model, revision=revision, download=download)
     (encoded,) = tokenizer.encode([text], max_length=sys.maxsize)
     ids = np.array(encoded.windows[0].ids, dtype=np.int32)
     with as_usage_error():

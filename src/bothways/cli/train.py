@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from cyclopts import App, Parameter
 
-from bothways.choices import LossName, Merge, Sampling, TargetKind
+from bothways import compose, tasks
+from bothways.choices import Format, LossName, Merge, Sampling, TargetKind
 from bothways.cli.inputs import check_piped, labelled_source, open_options, optional_source
 from bothways.cli.options import (
     ANY_MODEL,
@@ -40,19 +41,18 @@ from bothways.cli.training import (
     train_and_save,
 )
 from bothways.confidence.options import ConfidenceOptions
+from bothways.data import Row, Source, read_rows
+from bothways.tasks import embedding
 from bothways.tasks.columns import renamed
+from bothways.tasks.embedding.spec import NAMES, EmbeddingColumns, kind_of
 from bothways.tasks.registry import SPECS, task_class
 from bothways.tasks.spec import TaskSpec
 
 if TYPE_CHECKING:
-    from bothways.choices import Format
-    from bothways.compose.multitask.data import TaskData
-    from bothways.compose.multitask.multitask import MultiTask
+    from bothways.compose import MultiTask, TaskData
     from bothways.compose.multitask.sampling import Sampling as Sampler
-    from bothways.data import Row, Source
-    from bothways.tasks.embedding.embedder import SentenceEmbedder
-    from bothways.tasks.embedding.losses import PlainLoss
-    from bothways.tasks.embedding.spec import EmbeddingColumns
+    from bothways.tasks import SentenceEmbedder
+    from bothways.tasks.embedding import PlainLoss
     from bothways.training.options import TrainingArguments
     from bothways.training.record import TrainingRecord
 
@@ -197,16 +197,14 @@ def _rows_to_detect(
     settings: Any,  # noqa: ANN401 (the task's own)
     columns: Mapping[str, Any],
     source: str | None,
-    format_: "Format | None",
-) -> "list[Row] | None":
+    format_: Format | None,
+) -> list[Row] | None:
     """Return the out-of-domain rows, checked before the training rather than after it.
 
     Raises:
         CycloptsError: The task fits no out-of-domain threshold.
         InvalidInput: A row is not usable; the message says where.
     """
-    from bothways.data import read_rows
-
     if source is None:
         return None
     if not settings.detects:
@@ -223,58 +221,49 @@ def _rows_to_detect(
 
 def _with_loss(
     embedder: "SentenceEmbedder",
-    source: "Source",
+    source: Source,
     given: Mapping[str, Any],
     fitting: dict[str, Any],
     opened: Mapping[str, Any],
-) -> "tuple[Source, dict[str, Any]]":
+) -> tuple[Source, dict[str, Any]]:
     """Return the rows and the keyword arguments of ``fit`` with the kind of rows and the loss.
 
     Raises:
         CycloptsError: The loss has no such setting, or cannot learn from such data.
         InvalidInput: The rows cannot be read.
     """
-    from bothways.tasks.embedding.losses import Matryoshka
-    from bothways.tasks.embedding.rows import with_usual_kind
-    from bothways.tasks.embedding.spec import NAMES, kind_of
-    from bothways.tasks.embedding.training import check_loss
-
     settings = dict(given)
     dimensions = settings.pop("matryoshka", None)
     named = {name: value for name, value in fitting.items() if name in NAMES}
     if "teacher" not in settings and not named:
-        source, columns = with_usual_kind(source)
+        source, columns = embedding.with_usual_kind(source)
         fitting = {**fitting, "columns": columns}
     with as_usage_error(*fitting):
         kind = fitting.get("columns") or kind_of(**named, teacher="teacher" in settings)
         plain = _plain_loss(settings, kind, opened)
-        loss = plain if dimensions is None else Matryoshka(plain, tuple(dimensions))
-        check_loss(loss, kind, embedder.dimensions)
+        loss = plain if dimensions is None else embedding.Matryoshka(plain, tuple(dimensions))
+        embedding.check_loss(loss, kind, embedder.dimensions)
     return source, {**fitting, "loss": loss}
 
 
-def _plain_loss(settings: dict[str, Any], columns: "EmbeddingColumns", opened: Mapping[str, Any]) -> "PlainLoss":
-    from bothways.tasks import SentenceEmbedder
-    from bothways.tasks.embedding.losses import CoSENT, Distillation, MultipleNegativesRanking, Triplet
-    from bothways.tasks.embedding.training import usual_loss
-
+def _plain_loss(settings: dict[str, Any], columns: EmbeddingColumns, opened: Mapping[str, Any]) -> "PlainLoss":
     teacher, name = settings.pop("teacher", None), settings.pop("loss", None)
     if teacher is not None and name is not None:
         raise usage_error("--teacher is a loss of its own: drop --loss.")
-    name = "distillation" if teacher is not None else name or usual_loss(columns).name
+    name = "distillation" if teacher is not None else name or embedding.usual_loss(columns).name
     allowed = {"ranking": ("scale", "symmetric"), "triplet": ("margin",)}.get(name, ("scale",))
     for each in settings:
         if each not in allowed:
             raise usage_error(f"the {name} loss has no setting --{each}; it has --{', --'.join(allowed)}.")
     match name:
         case "ranking":
-            return MultipleNegativesRanking(**settings)
+            return embedding.MultipleNegativesRanking(**settings)
         case "cosent":
-            return CoSENT(**settings)
+            return embedding.CoSENT(**settings)
         case "triplet":
-            return Triplet(**settings)
+            return embedding.Triplet(**settings)
         case _:
-            return Distillation(SentenceEmbedder.from_pretrained(teacher, **opened), **settings)
+            return embedding.Distillation(tasks.SentenceEmbedder.from_pretrained(teacher, **opened), **settings)
 
 
 _MULTITASK_EXAMPLE = f"""\
@@ -334,26 +323,23 @@ def multitask(
         temperature: For --sampling temperature: 1 is proportional, higher is more equal. Default: 2.
         merge: How to merge the logits of a long text's windows. Default: their mean, weighted by length.
     """
-    tasks = dict(_split_name(each, "--task") for each in task)
+    files = dict(_split_name(each, "--task") for each in task)
     held_out = dict(_split_name(each, "--validation") for each in validation)
-    if len(tasks) < len(task) or len(held_out) < len(validation):
+    if len(files) < len(task) or len(held_out) < len(validation):
         raise usage_error("expected a different name for each task, and at most one --validation for each.")
-    for name in held_out.keys() - tasks.keys():
-        raise usage_error(f"--validation is for {name!r}, but the tasks are {', '.join(tasks)}.")
+    for name in held_out.keys() - files.keys():
+        raise usage_error(f"--validation is for {name!r}, but the tasks are {', '.join(files)}.")
     if temperature is not None and sampling != "temperature":
         raise usage_error("--temperature needs --sampling temperature.")
-    words = {name: _task_words(name, value) for name, value in tasks.items()}
-    files: dict[str, str | None] = {f"--task {name}": each.file for name, each in words.items()}
-    check_piped(files | {f"--validation {name}": file for name, file in held_out.items()})
+    words = {name: _task_words(name, value) for name, value in files.items()}
+    read: dict[str, str | None] = {f"--task {name}": each.file for name, each in words.items()}
+    check_piped(read | {f"--validation {name}": file for name, file in held_out.items()})
 
     def fit(options: "TrainingArguments") -> "tuple[MultiTask, TrainingRecord]":
-        from bothways.compose.multitask.files import check_names
-        from bothways.compose.multitask.multitask import MultiTask
-
         with as_usage_error():
-            check_names(words)
+            compose.check_names(words)
             sampler = _sampler(sampling, temperature)
-            shared = MultiTask.from_pretrained(model, merge=merge, **open_options(reading, opening.in_full))
+            shared = compose.MultiTask.from_pretrained(model, merge=merge, **open_options(reading, opening.in_full))
         data = {name: _task_data(each, held_out.get(name), format) for name, each in words.items()}
         return shared, shared.fit(data, sampling=sampler, **options)
 
@@ -384,25 +370,21 @@ def _task_words(name: str, value: str) -> _TaskWords:
     raise usage_error(f"the target of --task {name} must be one of {', '.join(known)}, got {target!r}.")
 
 
-def _task_data(words: _TaskWords, validation: str | None, format_: "Format | None") -> "TaskData":
-    from bothways.compose.multitask.data import TaggingData, TaskData
-
+def _task_data(words: _TaskWords, validation: str | None, format_: Format | None) -> "TaskData":
     train, held_out = labelled_source(words.file, format_), optional_source(validation, format_)
     if words.target == "tagging":
-        return TaggingData(train, held_out, tokens=words.text, tags=words.label)
-    return TaskData(train, held_out, text=words.text, label=words.label, target=words.target)
+        return compose.TaggingData(train, held_out, tokens=words.text, tags=words.label)
+    return compose.TaskData(train, held_out, text=words.text, label=words.label, target=words.target)
 
 
 def _sampler(sampling: Sampling, temperature: float | None) -> "Sampler":
-    from bothways.compose.multitask.sampling import Proportional, Tempered, Uniform
-
     match sampling:
         case "proportional":
-            return Proportional()
+            return compose.Proportional()
         case "temperature":
-            return Tempered() if temperature is None else Tempered(temperature)
+            return compose.Tempered() if temperature is None else compose.Tempered(temperature)
         case "uniform":
-            return Uniform()
+            return compose.Uniform()
 
 
 train = App(name="train", help="Fine-tune a pretrained encoder for a task.")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from bothways import pretraining, tasks
 from bothways.cli.options import (
     Flag,
     Json,
@@ -31,7 +32,7 @@ from bothways.tasks.question_answering.spec import ALWAYS_ANSWERS
 from bothways.training.options import TrainingOptions
 
 if TYPE_CHECKING:
-    from bothways.pretraining.courses import BatchWarmup
+    from bothways.pretraining import BatchWarmup
     from bothways.tasks.heads.diagnostics import LabelIssue
     from bothways.training.options import TrainingArguments
     from bothways.training.record import TrainingRecord
@@ -120,9 +121,7 @@ class BatchOptions:
             return None
         if self.batch_from is None or len(over) != 1:
             raise usage_error("--batch-from needs --batch-warmup-updates or --batch-warmup-tokens, and each needs it.")
-        from bothways.pretraining.courses import BatchWarmup
-
-        return BatchWarmup(self.batch_from, self.batch_warmup_updates, self.batch_warmup_tokens)
+        return pretraining.BatchWarmup(self.batch_from, self.batch_warmup_updates, self.batch_warmup_tokens)
 
 
 FULL_BATCH = BatchOptions()
@@ -265,12 +264,9 @@ def _print_summary(
     *,
     json: bool,
 ) -> None:
-    from bothways.tasks.card import training_baseline
-    from bothways.tasks.outputs import FittedHead
-
     card = getattr(task.fitted, "card", {})  # pre-trained encoders have none
-    mistakes = task.fitted.issues if isinstance(task.fitted, FittedHead) else ()
-    baseline, notes, facts = training_baseline(card), _notes(card), task.facts()
+    mistakes = task.fitted.issues if isinstance(task.fitted, tasks.FittedHead) else ()
+    baseline, notes, facts = tasks.training_baseline(card), _notes(card), task.facts()
     measured, measured_on = _measured(record, card)
     if json:
         print_json(

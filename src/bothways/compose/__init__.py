@@ -1,1 +1,33 @@
-"""Models made of several: ensembles, and several tasks above one encoder."""
+"""Models made of several: ensembles, and several tasks above one encoder.
+
+The names are imported when they are first used (PEP 562).
+"""
+
+from typing import TYPE_CHECKING
+
+from bothways.lazy import loader
+
+if TYPE_CHECKING:
+    from bothways.compose.ensembles.ensemble import ENSEMBLE as ENSEMBLE
+    from bothways.compose.ensembles.ensemble import Ensemble as Ensemble
+    from bothways.compose.multitask.data import TaggingData as TaggingData
+    from bothways.compose.multitask.data import TaskData as TaskData
+    from bothways.compose.multitask.files import check_names as check_names
+    from bothways.compose.multitask.multitask import MultiTask as MultiTask
+    from bothways.compose.multitask.sampling import Proportional as Proportional
+    from bothways.compose.multitask.sampling import Tempered as Tempered
+    from bothways.compose.multitask.sampling import Uniform as Uniform
+    from bothways.compose.multitask.trained import MultiReport as MultiReport
+    from bothways.compose.opening import SIMILARITY as SIMILARITY
+    from bothways.compose.opening import open_trained as open_trained
+
+_MODULES = {
+    "ensembles.ensemble": ("ENSEMBLE", "Ensemble"),
+    "multitask.data": ("TaggingData", "TaskData"),
+    "multitask.files": ("check_names",),
+    "multitask.multitask": ("MultiTask",),
+    "multitask.sampling": ("Proportional", "Tempered", "Uniform"),
+    "multitask.trained": ("MultiReport",),
+    "opening": ("SIMILARITY", "open_trained"),
+}
+__getattr__ = loader(__name__, {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names})

@@ -15,8 +15,15 @@ from bothways.lazy import loader
 if TYPE_CHECKING:
     from bothways.judging.judge import Judge, judges_in
     from bothways.judging.quality import JudgeDisagreement, JudgeReport
-    from bothways.judging.ranking import NextRow, SystemComparison, SystemRanking, rank_systems
-    from bothways.judging.scoring import SystemScore, score_system
+    from bothways.judging.ranking import (
+        NextRow,
+        SystemComparison,
+        SystemRanking,
+        rank_systems,
+        read_truth,
+        truth_in_labels,
+    )
+    from bothways.judging.scoring import SystemScore, equivalent_labels, score_system
     from bothways.judging.triples import DIMENSIONS, Dimension, Triple, TripleColumns, label_of, read_triples
 
 __all__ = [
@@ -31,18 +38,21 @@ __all__ = [
     "SystemScore",
     "Triple",
     "TripleColumns",
+    "equivalent_labels",
     "judges_in",
     "label_of",
     "rank_systems",
     "read_triples",
+    "read_truth",
     "score_system",
+    "truth_in_labels",
 ]
 
 _NAMES = {
     "judge": ("Judge", "judges_in"),
     "quality": ("JudgeDisagreement", "JudgeReport"),
-    "ranking": ("NextRow", "SystemComparison", "SystemRanking", "rank_systems"),
-    "scoring": ("SystemScore", "score_system"),
+    "ranking": ("NextRow", "SystemComparison", "SystemRanking", "rank_systems", "read_truth", "truth_in_labels"),
+    "scoring": ("SystemScore", "equivalent_labels", "score_system"),
     "triples": ("DIMENSIONS", "Dimension", "Triple", "TripleColumns", "label_of", "read_triples"),
 }
 _HOMES = {name: f"{__name__}.{home}" for home, names in _NAMES.items() for name in names}

@@ -1,56 +1,68 @@
 """Self-contained HTML reports: charts as inline SVG, and a page to set them in.
 
-Drawing and rendering need the extra ``report``.
+Drawing and rendering need the extra ``report``. The names are imported when they are first used (PEP 562).
 """
 
-from bothways.report.charts import (
-    Bar,
-    TrainLoss,
-    ValidationScore,
-    bars,
-    learning_curve,
-    reliability_diagram,
-)
-from bothways.report.matrices import attention_map, attention_pair, confusion_matrix
-from bothways.report.page import (
-    Block,
-    Code,
-    Fact,
-    Figure,
-    KeyFigure,
-    KeyFigures,
-    Page,
-    Paragraph,
-    Section,
-    Table,
-    TextItem,
-    TextList,
-    render,
-    write,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Bar",
-    "Block",
-    "Code",
-    "Fact",
-    "Figure",
-    "KeyFigure",
-    "KeyFigures",
-    "Page",
-    "Paragraph",
-    "Section",
-    "Table",
-    "TextItem",
-    "TextList",
-    "TrainLoss",
-    "ValidationScore",
-    "attention_map",
-    "attention_pair",
-    "bars",
-    "confusion_matrix",
-    "learning_curve",
-    "reliability_diagram",
-    "render",
-    "write",
-]
+from bothways.lazy import loader
+
+if TYPE_CHECKING:
+    from bothways.report.audit import audit_page as audit_page
+    from bothways.report.charts import Bar as Bar
+    from bothways.report.charts import TrainLoss as TrainLoss
+    from bothways.report.charts import ValidationScore as ValidationScore
+    from bothways.report.charts import bars as bars
+    from bothways.report.charts import learning_curve as learning_curve
+    from bothways.report.charts import reliability_diagram as reliability_diagram
+    from bothways.report.drawing import require_extra as require_extra
+    from bothways.report.evaluation import Evaluated as Evaluated
+    from bothways.report.evaluation import evaluation_page as evaluation_page
+    from bothways.report.explanation import explanation_page as explanation_page
+    from bothways.report.explanation import explanation_picture as explanation_picture
+    from bothways.report.judging import ranking_page as ranking_page
+    from bothways.report.judging import score_page as score_page
+    from bothways.report.matrices import attention_map as attention_map
+    from bothways.report.matrices import attention_pair as attention_pair
+    from bothways.report.matrices import confusion_matrix as confusion_matrix
+    from bothways.report.page import Block as Block
+    from bothways.report.page import Code as Code
+    from bothways.report.page import Fact as Fact
+    from bothways.report.page import Figure as Figure
+    from bothways.report.page import KeyFigure as KeyFigure
+    from bothways.report.page import KeyFigures as KeyFigures
+    from bothways.report.page import Page as Page
+    from bothways.report.page import Paragraph as Paragraph
+    from bothways.report.page import Section as Section
+    from bothways.report.page import Table as Table
+    from bothways.report.page import TextItem as TextItem
+    from bothways.report.page import TextList as TextList
+    from bothways.report.page import render as render
+    from bothways.report.page import write as write
+
+_MODULES = {
+    "audit": ("audit_page",),
+    "charts": ("Bar", "TrainLoss", "ValidationScore", "bars", "learning_curve", "reliability_diagram"),
+    "drawing": ("require_extra",),
+    "evaluation": ("Evaluated", "evaluation_page"),
+    "explanation": ("explanation_page", "explanation_picture"),
+    "judging": ("ranking_page", "score_page"),
+    "matrices": ("attention_map", "attention_pair", "confusion_matrix"),
+    "page": (
+        "Block",
+        "Code",
+        "Fact",
+        "Figure",
+        "KeyFigure",
+        "KeyFigures",
+        "Page",
+        "Paragraph",
+        "Section",
+        "Table",
+        "TextItem",
+        "TextList",
+        "render",
+        "write",
+    ),
+}
+__getattr__ = loader(__name__, {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names})

@@ -18,9 +18,12 @@ if TYPE_CHECKING:
         search_outcomes,
     )
     from bothways.retrieval.filters import Among, Between, Filter
+    from bothways.retrieval.filters import parse_filters as parse_filters
     from bothways.retrieval.fusion import Dense, Fusion, Hybrid, Lexical, Mode, ReciprocalRank, Weighted
     from bothways.retrieval.index import SearchIndex
+    from bothways.retrieval.index_files import check_index_free as check_index_free
     from bothways.retrieval.index_files import locked, updating
+    from bothways.retrieval.lexical import check_available as check_available
     from bothways.retrieval.mining import Mined, Mining, mine_negatives
     from bothways.retrieval.ranking import Hit, Ranking, Retrieved, Retriever
     from bothways.retrieval.rerankers import BiEncoder, CrossEncoder
@@ -38,10 +41,11 @@ _MODULES = {
         "read_candidates",
         "search_outcomes",
     ),
-    "filters": ("Among", "Between", "Filter"),
+    "filters": ("Among", "Between", "Filter", "parse_filters"),
     "fusion": ("Dense", "Fusion", "Hybrid", "Lexical", "Mode", "ReciprocalRank", "Weighted"),
     "index": ("SearchIndex",),
-    "index_files": ("locked", "updating"),
+    "index_files": ("check_index_free", "locked", "updating"),
+    "lexical": ("check_available",),
     "mining": ("Mined", "Mining", "mine_negatives"),
     "ranking": ("Hit", "Ranking", "Retrieved", "Retriever"),
     "rerankers": ("BiEncoder", "CrossEncoder"),

@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING
 from bothways.lazy import loader
 
 if TYPE_CHECKING:
+    from bothways.tasks.card import training_baseline as training_baseline
     from bothways.tasks.classification.classifiers import PairClassifier, TextClassifier
     from bothways.tasks.embedding.embedder import SentenceEmbedder
+    from bothways.tasks.evaluate import check_class as check_class
+    from bothways.tasks.evaluate import operating_points as operating_points
+    from bothways.tasks.evaluate import out_of_domain as out_of_domain
+    from bothways.tasks.heads.targets import Regression as Regression
     from bothways.tasks.masked_lm.fill_mask import FillMask
     from bothways.tasks.multiple_choice.chooser import MultipleChoice
+    from bothways.tasks.outputs import FittedHead as FittedHead
+    from bothways.tasks.predict import with_gaps as with_gaps
+    from bothways.tasks.predict import with_text as with_text
     from bothways.tasks.question_answering.answerer import QuestionAnswerer
     from bothways.tasks.tagging.tagger import TextTagger
 
@@ -26,13 +34,21 @@ __all__ = [
 ]
 
 _HOMES = {
+    "FittedHead": "bothways.tasks.outputs",
     "FillMask": "bothways.tasks.masked_lm.fill_mask",
     "MultipleChoice": "bothways.tasks.multiple_choice.chooser",
     "PairClassifier": "bothways.tasks.classification.classifiers",
     "QuestionAnswerer": "bothways.tasks.question_answering.answerer",
+    "Regression": "bothways.tasks.heads.targets",
     "SentenceEmbedder": "bothways.tasks.embedding.embedder",
     "TextClassifier": "bothways.tasks.classification.classifiers",
     "TextTagger": "bothways.tasks.tagging.tagger",
+    "check_class": "bothways.tasks.evaluate",
+    "operating_points": "bothways.tasks.evaluate",
+    "out_of_domain": "bothways.tasks.evaluate",
+    "training_baseline": "bothways.tasks.card",
+    "with_gaps": "bothways.tasks.predict",
+    "with_text": "bothways.tasks.predict",
 }
 
 __getattr__ = loader(__name__, _HOMES)
