@@ -17,13 +17,11 @@ if TYPE_CHECKING:
         read_candidates,
         search_outcomes,
     )
-    from bothways.retrieval.filters import Among, Between, Filter
-    from bothways.retrieval.filters import parse_filters as parse_filters
+    from bothways.retrieval.filters import Among, Between, Filter, parse_filters
     from bothways.retrieval.fusion import Dense, Fusion, Hybrid, Lexical, Mode, ReciprocalRank, Weighted
     from bothways.retrieval.index import SearchIndex
-    from bothways.retrieval.index_files import check_index_free as check_index_free
-    from bothways.retrieval.index_files import locked, updating
-    from bothways.retrieval.lexical import check_available as check_available
+    from bothways.retrieval.index_files import check_index_free, locked, updating
+    from bothways.retrieval.lexical import check_available
     from bothways.retrieval.mining import Mined, Mining, mine_negatives
     from bothways.retrieval.ranking import Hit, Ranking, Retrieved, Retriever
     from bothways.retrieval.rerankers import BiEncoder, CrossEncoder
@@ -37,6 +35,8 @@ _MODULES = {
         "CandidateRanking",
         "Candidates",
         "absent_documents",
+        "check_available",
+        "check_index_free",
         "evaluate_reranker",
         "read_candidates",
         "search_outcomes",
@@ -85,10 +85,13 @@ __all__ = [
     "SemanticSearch",
     "Weighted",
     "absent_documents",
+    "check_available",
+    "check_index_free",
     "evaluate_reranker",
     "identity_of",
     "locked",
     "mine_negatives",
+    "parse_filters",
     "read_candidates",
     "reranked",
     "search_outcomes",
