@@ -35,8 +35,6 @@ _MODULES = {
         "CandidateRanking",
         "Candidates",
         "absent_documents",
-        "check_available",
-        "check_index_free",
         "evaluate_reranker",
         "read_candidates",
         "search_outcomes",

@@ -8,29 +8,34 @@ from typing import TYPE_CHECKING
 from bothways.lazy import loader
 
 if TYPE_CHECKING:
-    from bothways.tasks.card import training_baseline as training_baseline
+    from bothways.tasks.card import training_baseline
     from bothways.tasks.classification.classifiers import PairClassifier, TextClassifier
     from bothways.tasks.embedding.embedder import SentenceEmbedder
-    from bothways.tasks.evaluate import check_class as check_class
-    from bothways.tasks.evaluate import operating_points as operating_points
-    from bothways.tasks.evaluate import out_of_domain as out_of_domain
-    from bothways.tasks.heads.targets import Regression as Regression
+    from bothways.tasks.evaluate import check_class, operating_points, out_of_domain
+    from bothways.tasks.heads.targets import Regression
     from bothways.tasks.masked_lm.fill_mask import FillMask
     from bothways.tasks.multiple_choice.chooser import MultipleChoice
-    from bothways.tasks.outputs import FittedHead as FittedHead
-    from bothways.tasks.predict import with_gaps as with_gaps
-    from bothways.tasks.predict import with_text as with_text
+    from bothways.tasks.outputs import FittedHead
+    from bothways.tasks.predict import with_gaps, with_text
     from bothways.tasks.question_answering.answerer import QuestionAnswerer
     from bothways.tasks.tagging.tagger import TextTagger
 
 __all__ = [
     "FillMask",
+    "FittedHead",
     "MultipleChoice",
     "PairClassifier",
     "QuestionAnswerer",
+    "Regression",
     "SentenceEmbedder",
     "TextClassifier",
     "TextTagger",
+    "check_class",
+    "operating_points",
+    "out_of_domain",
+    "training_baseline",
+    "with_gaps",
+    "with_text",
 ]
 
 _HOMES = {
