@@ -1,5 +1,6 @@
 """``import bothways`` is light, and every module stands on its own."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -75,6 +76,17 @@ def test_every_public_name_resolves(name):
     value = getattr(bothways, name)
     assert getattr(value, "__name__", name) == name
     assert name in dir(bothways)
+
+
+@pytest.mark.parametrize(
+    "package",
+    ["advice", "audit", "compose", "explain", "export", "pretraining", "report", "retrieval", "tasks.embedding"],
+)
+def test_every_name_that_a_package_loads_on_its_first_use_resolves(package):
+    module = importlib.import_module(f"bothways.{package}")
+    for home, names in module._MODULES.items():
+        for name in names:
+            assert getattr(module, name) is getattr(importlib.import_module(f"{module.__name__}.{home}"), name)
 
 
 def test_the_version_is_that_of_the_installed_package():
