@@ -5,6 +5,8 @@ The checker reads source with ``ast``, so that it sees imports inside functions 
 
 import ast
 import socket
+import sys
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -337,3 +339,12 @@ def test_a_test_may_talk_to_its_own_machine():
         with accepted:
             client.sendall(b"hello")
             assert accepted.recv(5) == b"hello"
+
+
+# --- one process imports all tests, and pytest puts each of their folders on the path ---
+
+
+def test_each_module_of_the_tests_has_a_name_of_its_own():
+    names = Counter(path.stem for path in Path(__file__).parent.rglob("*.py") if path.stem != "conftest")
+    assert [name for name, count in names.items() if count > 1] == []
+    assert names.keys().isdisjoint(sys.stdlib_module_names)
