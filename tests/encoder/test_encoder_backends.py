@@ -22,7 +22,7 @@ from bothways.encoder.backends import (
 )
 from bothways.errors import UnsupportedAttention
 from bothways.packing import pack
-from tiny_models import random_ids, scramble, tiny_config, tiny_encoder
+from tiny_models import backends_of, every_family, random_ids, scramble, tiny_config, tiny_encoder
 
 ON_GPU = AttentionRequest("cuda", torch.bfloat16, 64, 0.0, weights=False, capability=8)
 ON_CPU = AttentionRequest("cpu", torch.float32, 64, 0.0, weights=False)
@@ -42,6 +42,22 @@ def kernels(monkeypatch):
         monkeypatch.setattr(backends, "flash_attn_kernel", lambda: flash_attn)
 
     return pretend
+
+
+@every_family
+def test_the_backends_that_serve_a_family_are_those_its_tests_run_with(model_type):
+    encoder = tiny_encoder(model_type)
+    packed = pack(random_ids((2, encoder.config.max_length or 18)))
+
+    def serves(name):
+        try:
+            with torch.no_grad():
+                encoder(packed, backend=name)
+        except UnsupportedAttention:
+            return False
+        return True
+
+    assert [name for name in BACKENDS if serves(name)] == backends_of(model_type)[1:]
 
 
 def test_an_unknown_backend_is_refused_and_the_known_ones_are_named():
