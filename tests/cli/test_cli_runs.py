@@ -25,7 +25,7 @@ from bothways.tasks.embedding.objective import EmbeddingObjective
 from bothways.tasks.heads import saving
 from bothways.tasks.heads.objective import WindowObjective
 from bothways.training import loop, step
-from killing import killed_before_file_event
+from killing import died_before_file_event
 
 
 def names(folder):
@@ -166,7 +166,6 @@ def test_a_process_that_was_killed_holds_nothing(files, tmp_path):
 # --- killed while the model is saved ---
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-quiet_fork = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 
 
 def write_model(weights):
@@ -206,8 +205,6 @@ def ends(output, *, finished=True):
     return True
 
 
-@needs_fork
-@quiet_fork
 @pytest.mark.parametrize(
     ("before", "exchange", "finished"),
     [(None, True, True), ("old", True, True), ("old", False, True), ("old", True, False)],
@@ -219,7 +216,7 @@ def test_a_run_that_is_killed_at_any_moment_of_its_end_is_resumed(tmp_path, monk
     for number in itertools.count(1):
         output = tmp_path / str(number) / "run"
         unfinished_run(output, before)
-        killed = killed_before_file_event(number, lambda output=output: ends(output, finished=finished))
+        killed = died_before_file_event(number, lambda output=output: ends(output, finished=finished))
         whole = not (output.parent / "run.checkpoints").exists()
         if before and exchange:  # at no moment there is neither
             assert (output / "model.safetensors").read_text() in ("old", "new")

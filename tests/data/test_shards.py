@@ -11,7 +11,7 @@ from bothways.errors import InvalidInput, OutputExists
 from bothways.text import TextTokenizer, recipes
 from bothways.text.sentences import sentence_spans
 from bothways.text.training import train_tokenizer, write_trained_tokenizer
-from killing import killed_before_file_event
+from killing import died_before_file_event, killed_before_file_event
 
 WORDS = [f"{start}{end}" for start in ("ba", "ko", "mi", "tu", "ren") for end in ("so", "li", "qua", "na")]
 
@@ -134,10 +134,14 @@ def test_special_tokens_that_a_text_spells_out_are_no_tokens_of_it(tokenizer, tm
     assert corpus.sentence_ends(0, 0, len(found[0])).tolist() == [len(found[0])]
 
 
-@pytest.mark.parametrize("number", [*range(1, 60, 4), 90, 130])
-def test_a_run_that_is_killed_is_continued_to_the_same_shards(tokenizer, data, tmp_path, number):
+@pytest.mark.parametrize(
+    ("number", "die"),
+    [*((number, died_before_file_event) for number in (*range(1, 60, 4), 90, 130)), (33, killed_before_file_event)],
+)
+@pytest.mark.parametrize("tokenizer", ["wordpiece"], indirect=True)
+def test_a_run_that_is_killed_is_continued_to_the_same_shards(tokenizer, data, tmp_path, number, die):
     write(data, tmp_path / "whole", tokenizer)
-    killed_before_file_event(number, lambda: write(data, tmp_path / "shards", tokenizer))
+    die(number, lambda: write(data, tmp_path / "shards", tokenizer))
     write(data, tmp_path / "other", tokenizer)
     if not (tmp_path / "shards").exists():
         write(data, tmp_path / "shards", tokenizer)

@@ -11,7 +11,7 @@ from index_samples import ENCODER, built, random_vectors
 
 from bothways.errors import InvalidInput, UnknownModel
 from bothways.retrieval import Among, SearchIndex, updating
-from killing import killed_before_file_event
+from killing import died_before_file_event
 
 
 def ids_of(hits):
@@ -116,8 +116,6 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 quiet_fork = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 
 
-@needs_fork
-@quiet_fork
 def test_an_update_killed_before_any_of_its_file_operations_leaves_the_old_index_or_the_new(tmp_path):
     folder = tmp_path / "index"
     old, new = built(3), built(3)
@@ -127,7 +125,7 @@ def test_an_update_killed_before_any_of_its_file_operations_leaves_the_old_index
     old.save(folder)
     found = []
     number = 1
-    while killed_before_file_event(number, lambda: new.save(folder, overwrite=True)):
+    while died_before_file_event(number, lambda: new.save(folder, overwrite=True)):
         opened = SearchIndex.open(folder)
         assert rows_of(opened) in (rows_of(old), rows_of(new)), number
         found.append(len(opened))
@@ -149,7 +147,7 @@ def test_updates_killed_at_any_time_leave_a_complete_index(tmp_path):
     sizes = {20: built(20), 21: built(21)}
     sizes[20].save(folder)
     generator = random.Random(0)
-    for _ in range(15):
+    for _ in range(5):
         child = os.fork()
         if child == 0:
             while True:
