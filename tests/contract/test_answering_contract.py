@@ -11,6 +11,7 @@ from bothways.compose.opening import open_trained
 from bothways.data import read_rows
 from bothways.tasks import QuestionAnswerer
 from contract_cases import tiny_settings, write_pretrained
+from everyday import some_of
 from tiny_models import every_family
 
 transformers = pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")
@@ -19,6 +20,7 @@ ROWS = [*questions(), long_question()]
 PAIRS = [(row["question"], row["context"]) for row in ROWS]
 # Of each way to attend, and of each head, one family learns by heart; the others learn for two epochs.
 BY_HEART = ("roberta", "albert", "deberta-v2", "xlnet", "modernbert")
+EVERY_DAY = ("roberta", "xlnet")
 
 
 @pytest.fixture(scope="module")
@@ -26,14 +28,16 @@ def fitted(tmp_path_factory):
     """A factory: an answerer fitted to a few questions and the folder that it saved itself into, made once a family."""
     made = {}
 
-    def make(model_type):
-        if model_type not in made:
+    def make(model_type, *, by_heart=None):
+        by_heart = model_type in EVERY_DAY if by_heart is None else by_heart
+        key = (model_type, by_heart)
+        if key not in made:
             folder = tmp_path_factory.mktemp(model_type)
             write_pretrained(folder / "base", model_type)
             write_pair_tokenizer(folder / "base", model_type)
             answerer = QuestionAnswerer.from_pretrained(folder / "base", device="cpu", max_length=18)
             options = {
-                "epochs": 60 if model_type in BY_HEART else 2,
+                "epochs": 60 if by_heart else 2,
                 "learning_rate": 3e-3,
                 "batch_size": 8,
                 "weight_decay": 0.0,
@@ -41,15 +45,15 @@ def fitted(tmp_path_factory):
             }
             answerer.fit(ROWS, validation=ROWS, **options)
             answerer.save(folder / "saved")
-            made[model_type] = (answerer, folder / "saved")
-        return made[model_type]
+            made[key] = (answerer, folder / "saved")
+        return made[key]
 
     return make
 
 
-@pytest.mark.parametrize("model_type", BY_HEART)
+@pytest.mark.parametrize("model_type", some_of(BY_HEART, *EVERY_DAY))
 def test_a_few_questions_are_learnt_by_heart(fitted, model_type):
-    answerer, _ = fitted(model_type)
+    answerer, _ = fitted(model_type, by_heart=True)
     found = answerer.predict(PAIRS)
     assert [each.answer or "" for each in found] == [
         row["answers"][0]["text"] if row["answers"] else "" for row in ROWS
