@@ -100,6 +100,7 @@ def test_a_relation_and_a_decoder_are_refused():
 
 
 @pytest.mark.slow
+@pytest.mark.slow  # every day: the golden losses of a masked LM with a decoder
 def test_a_tiny_corpus_is_learnt_by_heart(tmp_path):
     tokenizer = tiny_tokenizer(tmp_path / "tokenizer", "deberta")
     documents = [[[5 + 7 * number + 2 * at, 6 + 7 * number + 2 * at] for at in range(3)] for number in range(8)]

@@ -42,10 +42,11 @@ def options(**changes):
     return TrainingOptions(**(usual | changes))
 
 
+@pytest.mark.slow  # every day: the golden losses of a masked LM with next sentences, and with their order
 @pytest.mark.parametrize(
     ("model_type", "relation", "settings"),
     [
-        pytest.param("bert", NextSentence(), {}, marks=pytest.mark.slow),
+        ("bert", NextSentence(), {}),
         ("albert", SentenceOrder(), {"num_hidden_groups": 1, "inner_group_num": 1, "embedding_size": 24}),
     ],
     ids=["bert", "albert"],
