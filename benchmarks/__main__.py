@@ -8,20 +8,9 @@ from benchmarks.harness import Options, limit_threads, say
 from benchmarks.small_data import Part, add_options
 from benchmarks.tasks import NAMES as TASKS
 
-# Run one after the other by "all"; the others only by name: one needs a GPU, the rest make models first.
-NAMES = (
-    "embedding",
-    "finetuning",
-    "pretraining",
-    "startup",
-    "memory",
-    "quality",
-    "retrieval",
-    "predicting",
-)
-BY_NAME = ("gpu", "int8", "light", "small_data")
-# Those that are a function of another module, not the function ``run`` of their own.
-HOMES = {"int8": ("embedding", "int8"), "light": ("embedding", "light")}
+# Run one after the other by "all"; the others only by name: one needs a GPU, the other makes models first.
+NAMES = ("embedding", "finetuning", "startup", "memory", "quality", "retrieval")
+BY_NAME = ("gpu", "small_data")
 
 
 def main() -> None:
@@ -73,8 +62,7 @@ def main() -> None:
     limit_threads(options.threads)
     for name in NAMES if arguments.which == "all" else (arguments.which,):
         say(f"benchmark: {name}")
-        module, function = HOMES.get(name, (name, "run"))
-        getattr(importlib.import_module(f"benchmarks.{module}"), function)(options)
+        importlib.import_module(f"benchmarks.{name}").run(options)
 
 
 if __name__ == "__main__":

@@ -35,18 +35,17 @@ NAMES = (
     "openvino, sorted by tokens",
     "ctranslate2, sorted by tokens",
 )
-LIGHT_NAMES = (OURS, OURS_LIGHT, BASELINE, "onnxruntime, sorted by tokens")
-INT8_NAMES = (
-    OURS,
+ALL = (
+    *NAMES,
+    OURS_LIGHT,
     "bothways bfloat16",
     OURS_INT8,
-    BASELINE,
     "openvino bfloat16, sorted by tokens",
     "onnxruntime int8, sorted by tokens",
     "ctranslate2 int8, sorted by tokens",
 )
 # A careful user of these looks for the fastest batch.
-TUNED = tuple(name for name in (*NAMES, *INT8_NAMES) if name.endswith("sorted by tokens"))
+TUNED = tuple(name for name in ALL if name.endswith("sorted by tokens"))
 BATCH = 32
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 # What is written beside the graph: its int8 form, ctranslate2's files, and our own int8 model and export.
@@ -252,7 +251,7 @@ def _embedder(name: str, threads: int, graph: Path) -> Embedder:
             return CTranslate2(threads, graph.with_name(CTRANSLATE2), "float32")
         case "ctranslate2 int8":
             return CTranslate2(threads, graph.with_name(CTRANSLATE2), "int8")
-    raise ValueError(f"expected one of {NAMES + INT8_NAMES}, got {name!r}")
+    raise ValueError(f"expected one of {ALL}, got {name!r}")
 
 
 class Subject:

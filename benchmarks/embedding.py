@@ -17,20 +17,10 @@ from benchmarks import embedders
 from benchmarks.embedders import BASELINE, BATCH, OURS, TUNED, Exporter
 from benchmarks.harness import Options, Spread, interleaved, minilm_folder, ratios, say, table, write_results
 from benchmarks.reference import BATCHES, Deviation, MatrixProducts, Reference, Trial, floating_point_operations
-from benchmarks.startup import started
 from benchmarks.texts import SENTENCES, Workload, texts_of_length, workloads
 from benchmarks.workers import AbsentPeerError, Worker
 
-LATENCY_NAMES = (
-    OURS,
-    BASELINE,
-    "transformers, given order",
-    "onnxruntime, sorted by tokens",
-    "openvino, sorted by tokens",
-    "ctranslate2, sorted by tokens",
-    embedders.OURS_LIGHT,
-    *(name for name in embedders.INT8_NAMES if name not in (OURS, BASELINE)),
-)
+LATENCY_NAMES = tuple(name for name in embedders.ALL if name != "transformers, sorted by tokens")
 LATENCY_TOKENS, LATENCY_CALLS, LATENCY_BLOCK = 16, 200, 20
 PRODUCTS = "matrix products"
 
@@ -41,24 +31,8 @@ Rounds = Mapping[str, list[dict[str, float]]]
 
 
 def run(options: Options) -> Path:
-    """Compare, time and write the results."""
-    return measured("embedding", options, embedders.NAMES)
-
-
-def int8(options: Options) -> Path:
-    """Do the same for models in bfloat16 and int8; ours is fitted to sentences that are not embedded here."""
-    return measured("int8", options, embedders.INT8_NAMES)
-
-
-def light(options: Options) -> Path:
-    """Do the same for our export without torch, after starts of new processes."""
-    started("light-start", options, (OURS, embedders.OURS_LIGHT, BASELINE))
-    return measured("light", options, embedders.LIGHT_NAMES)
-
-
-def measured(title: str, options: Options, names: Sequence[str]) -> Path:
-    """Compare and time these contestants, those of the options, and write the results under a title."""
-    names = options.chosen(names)
+    """Compare, time and write the results; those in int8, in bfloat16 and without torch only where they are named."""
+    names = options.chosen(embedders.ALL) if options.contestants else embedders.NAMES
     figures: dict[str, Any] = {"absent": {}, "workloads": {}}
     sections: list[str] = []
     loads = workloads(quick=options.quick)
@@ -80,7 +54,7 @@ def measured(title: str, options: Options, names: Sequence[str]) -> Path:
         figures["peak_memory"] = {name: worker.call("peak_memory") for name, worker in workers.items()}
     if figures["absent"]:
         sections.append("Left out: " + "; ".join(f"{name} ({why})" for name, why in figures["absent"].items()) + ".")
-    return write_results(f"{title}-{options.threads_suffix}", options, figures, "\n\n".join(sections))
+    return write_results(f"embedding-{options.threads_suffix}", options, figures, "\n\n".join(sections))
 
 
 def _export(options: Options, names: Sequence[str], graph: Path) -> dict[str, Any] | None:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +56,7 @@ print(json.dumps({{"peak": peak_memory(), "vector": vector}}), flush=True)
 
 def run(options: Options) -> Path:
     """Start everybody in turn and write the results."""
-    return started("startup", options, NAMES)
-
-
-def started(title: str, options: Options, names: Sequence[str]) -> Path:
-    """Start these contestants in turn, and write the results under a title."""
-    names = options.chosen(names)
+    names = options.chosen(NAMES)
     with tempfile.TemporaryDirectory(prefix="bothways-benchmark-") as folder:
         graph = Path(folder) / "minilm.onnx"
         with Worker(Exporter) as exporter:
@@ -94,7 +88,7 @@ def started(title: str, options: Options, names: Sequence[str]) -> Path:
         faster = figures[name]["speedup_wall"].ratio() if BASELINE in rounds else ""
         rows.append([name, Spread.of(walls).text(), faster, mebibytes.text(0)])
     header = ("contestant", "process start to first vector, s", f"times {BASELINE}", "peak resident MiB")
-    return write_results(title, options, {"contestants": figures}, table(header, rows))
+    return write_results("startup", options, {"contestants": figures}, table(header, rows))
 
 
 def _start(name: str, threads: int, graph: Path) -> dict[str, Any]:
