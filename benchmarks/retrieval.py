@@ -18,8 +18,7 @@ from benchmarks.texts import read_rows
 from bothways import SearchIndex, SemanticSearch, SentenceEmbedder
 from bothways.data import read_judgments
 from bothways.evaluation.intervals import Estimate
-from bothways.evaluation.metrics.ranking import MEASURES as RANKING_MEASURES
-from bothways.evaluation.metrics.ranking import ranking_differences, ranking_outcomes
+from bothways.evaluation.metrics.ranking import RANKING_MEASURES, ranking_differences, ranking_outcomes
 from bothways.evaluation.outcomes import Outcomes
 from bothways.evaluation.report import Report
 from bothways.retrieval import Dense, Hybrid, Lexical, Mode, ReciprocalRank
