@@ -7,12 +7,10 @@ unless told otherwise.
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
 
+from bothways.data import Inputs, Joined, Paired, Row, as_batch, text_at
 from bothways.errors import InvalidInput, UnreadColumn, shown
-
-if TYPE_CHECKING:
-    from bothways.data import Inputs, Joined, Row
 
 InputT = TypeVar("InputT")
 ColumnsT = TypeVar("ColumnsT", bound="ColumnNames")
@@ -27,7 +25,7 @@ class ColumnNames(Protocol):
 
     one: ClassVar[str]
 
-    def read(self, row: "Row") -> Any:  # noqa: ANN401 (the task's input)
+    def read(self, row: Row) -> Any:  # noqa: ANN401 (the task's input)
         """Return the input of a row.
 
         Raises:
@@ -110,10 +108,8 @@ class RawTextColumns:
     one: ClassVar[str] = "a text"
 
     @property
-    def inputs(self) -> "Joined":
+    def inputs(self) -> Joined:
         """The columns that are read as one text."""
-        from bothways.data import Joined
-
         return Joined(self.text)
 
     @property
@@ -121,7 +117,7 @@ class RawTextColumns:
         """Columns of the text."""
         return self.text
 
-    def read(self, row: "Row") -> str:
+    def read(self, row: Row) -> str:
         """Return the text of a row."""
         return str(self.inputs.read(row))
 
@@ -226,10 +222,8 @@ class TwoTextColumns:
         """Column of what is right."""
         return str(astuple(self)[2])
 
-    def read(self, row: "Row") -> tuple[str, str]:
+    def read(self, row: Row) -> tuple[str, str]:
         """Return both texts of a row."""
-        from bothways.data import text_at
-
         first, second = self.input_columns
         return text_at(row, first), text_at(row, second)
 
@@ -275,10 +269,8 @@ class PairColumns(TwoTextColumns):
     one: ClassVar[str] = PAIR.form
 
     @property
-    def inputs(self) -> "Inputs":
+    def inputs(self) -> Inputs:
         """The columns that are read as a pair."""
-        from bothways.data import Paired
-
         return Paired(self.text_a, self.text_b)
 
 
@@ -290,8 +282,6 @@ def batch_of(columns: ColumnNames, value: object) -> tuple[list[Any], bool]:
     Raises:
         InvalidInput: It is neither an input nor many.
     """
-    from bothways.data import as_batch
-
     if columns.is_one(value):
         return [value], True
     many = "such tuples" if columns.one.startswith("a tuple") else "such"
@@ -323,8 +313,6 @@ def input_of(columns: ColumnNames, number: int, value: object) -> Any:  # noqa: 
         InvalidInput: It is none.
     """
     if isinstance(value, Mapping):
-        from bothways.data import Row
-
         return columns.read(Row(number + 1, dict(value), f"row {number + 1} of the inputs"))
     return columns.check(number, value)
 

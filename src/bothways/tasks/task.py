@@ -21,6 +21,7 @@ from bothways.checkpoints.schema import Stored
 from bothways.choices import Merge
 from bothways.errors import InvalidInput, NotFitted
 from bothways.lazy import require_torch
+from bothways.progress import reporting
 from bothways.storage import new_folder
 from bothways.tasks.backend import Backend, OpenOptions, open_backend
 from bothways.tasks.columns import ColumnNames, batch_of, column_names, input_of, stored_columns
@@ -258,7 +259,6 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
             InvalidInput: The data or an option is not usable; the message names the row.
             TypeError: An option is not known.
         """
-        from bothways.progress import reporting
         from bothways.training.run import run_training  # no prediction needs the loop
 
         backend = self.backend.weights("train")

@@ -10,12 +10,12 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypedDict
 
 from bothways.choices import Pooling
+from bothways.data import Row, class_label, number, text_at
 from bothways.errors import InvalidInput
 from bothways.tasks.columns import PAIR, PairInput, is_two_texts, renamed, stored_columns, two_texts, typed_texts
 from bothways.tasks.spec import SENTENCE_TRANSFORMER, Hub, TaskSpec
 
 if TYPE_CHECKING:
-    from bothways.data import Row
     from bothways.tasks.embedding.losses import EmbeddingLoss
 
 
@@ -56,8 +56,6 @@ class RowColumns:
         Raises:
             InvalidInput: The score is no finite number, or the label no class name.
         """
-        from bothways.data import class_label, number
-
         return number(value) if self.part == "score" else class_label(value) if self.part else None
 
     def compared(self) -> tuple[str, str]:
@@ -74,10 +72,8 @@ class RowColumns:
         first, second = self.texts[:2]
         return str(first), str(second)
 
-    def read(self, row: "Row") -> tuple[str, str]:
+    def read(self, row: Row) -> tuple[str, str]:
         """Return the two texts of a row that are compared."""
-        from bothways.data import text_at
-
         first, second = self.compared()
         return text_at(row, first), text_at(row, second)
 

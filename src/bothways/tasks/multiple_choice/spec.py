@@ -2,17 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 from annotated_types import MinLen
 
 from bothways.confidence.options import TemperatureOptions
+from bothways.data import Row, text_at, value_at
 from bothways.errors import InvalidInput, shown
 from bothways.tasks.columns import NonBlank
 from bothways.tasks.spec import CalibratedOptions, Hub, TaskSpec
-
-if TYPE_CHECKING:
-    from bothways.data import Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +29,12 @@ class ChoiceColumns:
 
     one: ClassVar[str] = "a tuple of a context and its choices"
 
-    def read(self, row: "Row") -> tuple[str, tuple[str, ...]]:
+    def read(self, row: Row) -> tuple[str, tuple[str, ...]]:
         """Return context and choices of a row.
 
         Raises:
             InvalidInput: A column is missing, or there are fewer than two choices; the message names the row.
         """
-        from bothways.data import text_at, value_at
-
         context = text_at(row, self.context)
         if len(self.choices) > 1:
             return context, tuple(text_at(row, column) for column in self.choices)

@@ -8,12 +8,12 @@ from annotated_types import MinLen
 
 from bothways.choices import Scheme, SpanScheme
 from bothways.confidence.options import TemperatureOptions
+from bothways.data import Row, given_words
 from bothways.errors import InvalidInput, shown
 from bothways.tasks.columns import NonBlank, TextInput, typed_texts
 from bothways.tasks.spec import CalibratedOptions, Hub, TaskSpec
 
 if TYPE_CHECKING:
-    from bothways.data import Row
     from bothways.text import Words
 
 
@@ -33,10 +33,8 @@ class TagColumns:
 
     one: ClassVar[str] = "a text"
 
-    def read(self, row: "Row") -> "Words":
+    def read(self, row: Row) -> "Words":
         """Return the words of a row, or of its text."""
-        from bothways.data import given_words
-
         return given_words(row, self.tokens, self.text)
 
     def check(self, number: int, value: object) -> "Words":
