@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from bothways.retrieval import EncoderIdentity, SearchIndex
-from bothways.retrieval.lexical import LexicalIndex
-from bothways.retrieval.passages import passage_of
-from bothways.retrieval.terms import terms_of
+from bothways.retrieval.lexical import LexicalIndex, passage_of, terms_of
 
 FILLER = "lorem ipsum dolor sit amet consectetur adipiscing elit sed do eiusmod tempor "
 

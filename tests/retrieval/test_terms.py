@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from index_samples import ENCODER, random_vectors
 
 from bothways.retrieval import SearchIndex
-from bothways.retrieval.terms import terms_of
+from bothways.retrieval.lexical import terms_of
 
 
 def latin_letters():

@@ -48,7 +48,7 @@ from bothways.tasks.registry import stored_task
 
 if TYPE_CHECKING:
     from bothways.retrieval import Hit, Mode, Rerank, SearchIndex, SemanticSearch
-    from bothways.retrieval.passages import Passage
+    from bothways.retrieval.lexical import Passage
     from bothways.retrieval.ranking import Fields
 
 _BUILD_EXAMPLE = """\

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bothways.lazy import loader
 
 if TYPE_CHECKING:
-    from bothways.retrieval.contents import EncoderIdentity, IndexTextOptions
+    from bothways.retrieval.contents import EncoderIdentity, IndexTextOptions, RowBatch
     from bothways.retrieval.evaluation import (
         CandidateRanking,
         Candidates,
@@ -17,20 +17,18 @@ if TYPE_CHECKING:
         read_candidates,
         search_outcomes,
     )
-    from bothways.retrieval.filters import Among, Between, Filter, parse_filters
     from bothways.retrieval.fusion import Dense, Fusion, Hybrid, Lexical, Mode, ReciprocalRank, Weighted
     from bothways.retrieval.index import SearchIndex
     from bothways.retrieval.index_files import check_index_free, locked, updating
     from bothways.retrieval.lexical import check_available
     from bothways.retrieval.mining import Mined, Mining, mine_negatives
-    from bothways.retrieval.ranking import Hit, Ranking, Retrieved, Retriever
+    from bothways.retrieval.ranking import Among, Between, Filter, Hit, Ranking, Retrieved, Retriever, parse_filters
     from bothways.retrieval.rerankers import BiEncoder, CrossEncoder
     from bothways.retrieval.reranking import Rerank, Reranker, reranked, search_reranked
-    from bothways.retrieval.rows import RowBatch
     from bothways.retrieval.search import SemanticSearch, identity_of
 
 _MODULES = {
-    "contents": ("EncoderIdentity", "IndexTextOptions"),
+    "contents": ("EncoderIdentity", "IndexTextOptions", "RowBatch"),
     "evaluation": (
         "CandidateRanking",
         "Candidates",
@@ -39,16 +37,14 @@ _MODULES = {
         "read_candidates",
         "search_outcomes",
     ),
-    "filters": ("Among", "Between", "Filter", "parse_filters"),
     "fusion": ("Dense", "Fusion", "Hybrid", "Lexical", "Mode", "ReciprocalRank", "Weighted"),
     "index": ("SearchIndex",),
     "index_files": ("check_index_free", "locked", "updating"),
     "lexical": ("check_available",),
     "mining": ("Mined", "Mining", "mine_negatives"),
-    "ranking": ("Hit", "Ranking", "Retrieved", "Retriever"),
+    "ranking": ("Among", "Between", "Filter", "Hit", "Ranking", "Retrieved", "Retriever", "parse_filters"),
     "rerankers": ("BiEncoder", "CrossEncoder"),
     "reranking": ("Rerank", "Reranker", "reranked", "search_reranked"),
-    "rows": ("RowBatch",),
     "search": ("SemanticSearch", "identity_of"),
 }
 _HOMES = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}

@@ -1,18 +1,22 @@
-"""The contents of an index as an immutable value, and the identity of the encoder that made it.
+"""The contents of an index as an immutable value: rows, checked as they come in, and the identity of the encoder.
 
-Letters in names: N rows.
+Letters in names: N rows, D dimensions.
 """
 
-from collections.abc import Iterable, Mapping
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from itertools import chain, tee
+from typing import Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 
+from bothways.data import DataFrameLike, Row, class_label, items_of, text_at, value_at
 from bothways.errors import InvalidInput
+from bothways.retrieval.dense import Vectors, unit_vectors
 from bothways.retrieval.lexical import DEFAULT_LANGUAGE, LexicalIndex
-from bothways.retrieval.ranking import Scalar
-from bothways.retrieval.rows import CheckedRows, refuse_string
+from bothways.retrieval.ranking import Fields, Scalar
 from bothways.tasks.embedding.representation import DenseVectors, RepresentationT
 from bothways.text import Overflow
 
@@ -135,7 +139,7 @@ class IndexContents(Generic[RepresentationT]):
         )
 
 
-def with_rows(old: IndexContents[DenseVectors], new: CheckedRows) -> IndexContents[DenseVectors]:
+def with_rows(old: IndexContents[DenseVectors], new: "CheckedRows") -> IndexContents[DenseVectors]:
     """Return the contents with more rows at the end.
 
     Raises:
@@ -164,3 +168,214 @@ def with_rows(old: IndexContents[DenseVectors], new: CheckedRows) -> IndexConten
 def _some(ids: set[str]) -> str:
     more = f" and {len(ids) - 3:,} more" if len(ids) > 3 else ""
     return ", ".join(map(repr, sorted(ids)[:3])) + more
+
+
+# --- rows ---
+
+Documents = Iterable[str | Mapping[str, object] | Row] | DataFrameLike
+
+
+class RowBatch(NamedTuple):
+    """A batch of rows for an index.
+
+    Attributes:
+        vectors_ND: One for each text, as an array or as an embedder represents texts.
+        texts: The texts, which lexical search reads and hits show.
+        ids: A different name for each text; None continues the numbers of the rows before.
+        fields: Values to keep with each text, under the same names for all; None for no fields.
+    """
+
+    vectors_ND: DenseVectors | Vectors
+    texts: Sequence[str]
+    ids: Sequence[str] | None = None
+    fields: Sequence[Fields] | None = None
+
+
+class CheckedRows(NamedTuple):
+    """Checked rows, with vectors of unit length."""
+
+    documents: DenseVectors
+    ids: tuple[str, ...]
+    texts: tuple[str, ...]
+    columns: Mapping[str, tuple[Scalar, ...]]
+
+
+def collect(batches: Iterable[RowBatch], dimensions: int, *, first_number: int = 0) -> CheckedRows:
+    """Copy and check the rows of all batches; a corpus is not held twice.
+
+    Args:
+        batches: The rows.
+        dimensions: The width of the vectors.
+        first_number: The number that names the first row without an id.
+
+    Raises:
+        InvalidInput: There are no texts, counts or widths differ, an id occurs twice, a vector is zero or not finite,
+            fields differ in their names or are no string, number, boolean or None, or several texts or ids are given
+            as one string.
+    """
+    blocks: deque[DenseVectors] = deque()
+    ids: list[str] = []
+    texts: list[str] = []
+    columns: dict[str, list[Scalar]] | None = None
+    for vectors, batch_texts, batch_ids, batch_fields in batches:
+        start = len(texts)
+        numbers = range(first_number + start, first_number + start + len(batch_texts))
+        given = [str(number) for number in numbers] if batch_ids is None else refuse_string(batch_ids, "ids")
+        fields = [{} for _ in batch_texts] if batch_fields is None else batch_fields
+        block = unit_vectors(vectors, dimensions, "vector", start)
+        if not len(block) == len(batch_texts) == len(given) == len(fields):
+            raise InvalidInput(
+                f"expected as many vectors as texts, ids and fields, got {len(block)} vectors, {len(batch_texts)} "
+                f"texts, {len(given)} ids and {len(fields)} fields."
+            )
+        blocks.append(block)
+        texts.extend(_checked_strings(refuse_string(batch_texts, "texts"), "text", start))
+        ids.extend(_checked_strings(given, "id", start))
+        columns = {name: [] for each in fields[:1] for name in each} if columns is None else columns
+        _extend(columns, fields, start)
+    if not texts:
+        raise InvalidInput("an index needs at least one text, got none.")
+    _refuse_duplicates(ids)
+    kept = {name: tuple(column) for name, column in (columns or {}).items()}
+    return CheckedRows(_joined(blocks, len(texts), dimensions), tuple(ids), tuple(texts), kept)
+
+
+def document_streams(
+    documents: Documents, ids: Iterable[str] | None, fields: Iterable[Fields] | None
+) -> tuple[Iterator[str], Iterator[str] | None, Iterator[Fields] | None]:
+    """Return the texts, ids and fields of documents as streams to be read in step.
+
+    Args:
+        documents: Texts; or rows with a ``text``, perhaps an ``id``, and fields: a mapping under ``fields``, or all
+            other columns.
+        ids: Ids of texts.
+        fields: Fields of texts.
+
+    Raises:
+        InvalidInput: The documents are no collection, ids or fields are given beside rows, or a row lacks a text or an
+            id that the first row has.
+    """
+    items = _items(documents, "texts")
+    first = next(items, None)
+    items = items if first is None else chain([first], items)
+    if not isinstance(first, Mapping | Row):
+        names = None if ids is None else _items(ids, "ids")
+        values = None if fields is None else _items(fields, "fields")
+        # The embedder refuses a text that is no string, and `collect` such an id or field.
+        return cast("Iterator[str]", items), cast("Iterator[str]", names), cast("Iterator[Fields]", values)
+    if ids is not None or fields is not None:
+        raise InvalidInput(
+            "expected ids and fields within the dicts or beside a list of texts, got both: leave one out."
+        )
+    for_text, for_id, for_fields = tee((_row(place, item) for place, item in enumerate(items)), 3)
+    has_id = "id" in (first.values if isinstance(first, Row) else first)
+    return (
+        (text_at(row, "text") for row in for_text),
+        (_id(row) for row in for_id) if has_id else None,
+        (_fields(row, has_id=has_id) for row in for_fields),
+    )
+
+
+def refuse_string(strings: T, what: str) -> T:
+    """Return several strings as they are.
+
+    Raises:
+        InvalidInput: They are one string, which would be taken apart into characters; ``what`` names them.
+    """
+    if isinstance(strings, str):
+        raise InvalidInput(f"expected several {what}, got one string: write [{strings!r:.60}].")
+    return strings
+
+
+def _items(given: object, what: str) -> Iterator[object]:
+    items = items_of(refuse_string(given, what))
+    if items is None:
+        raise InvalidInput(f"expected a list of {what}, got {type(given).__name__}: {given!r:.60}.")
+    return items
+
+
+def _row(place: int, item: object) -> Row:
+    if isinstance(item, Row):
+        return item
+    where = f"row {place} (counted from 0)"
+    if not isinstance(item, Mapping):
+        raise InvalidInput(f"expected {where} to be a dict, as the rows before it, got {type(item).__name__}.")
+    return Row(place, dict(item), where)
+
+
+def _id(row: Row) -> str:
+    value = value_at(row, "id")
+    try:
+        return class_label(value)
+    except InvalidInput as error:
+        raise InvalidInput(f"{row.where}: expected a string or a whole number as the id, got {value!r:.60}.") from error
+
+
+def _fields(row: Row, *, has_id: bool) -> Fields:
+    others = {name: value for name, value in row.values.items() if name != "text" and not (has_id and name == "id")}
+    nested = others.get("fields")
+    # `collect` checks the values.
+    return cast("Fields", nested if len(others) == 1 and isinstance(nested, Mapping) else others)
+
+
+def _extend(columns: dict[str, list[Scalar]], fields: Sequence[Fields], start: int) -> None:
+    for place, each in enumerate(fields, start=start):
+        if each.keys() != columns.keys():
+            raise InvalidInput(
+                f"row {place} (counted from 0) has the fields {sorted(map(str, each))}; expected those of the rows "
+                f"before, {sorted(columns)}. Give None where a value is missing."
+            )
+        for name, column in columns.items():
+            column.append(_checked_value(each[name], name, place))
+
+
+def _checked_value(value: object, name: str, place: int) -> Scalar:
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidInput(f"the field {name!r} of row {place} (counted from 0) is {value!r}. Give None instead.")
+    if value is None or isinstance(value, str | bool | int | float):
+        return _checked_string(value, f"the field {name!r} of row", place) if isinstance(value, str) else value
+    raise InvalidInput(
+        f"the field {name!r} of row {place} (counted from 0) must be a string, a number, a boolean or None, got "
+        f"{type(value).__name__}."
+    )
+
+
+def _checked_strings(values: Sequence[str], what: str, start: int) -> list[str]:
+    return [_checked_string(value, what, place) for place, value in enumerate(values, start=start)]
+
+
+def _checked_string(value: object, what: str, place: int) -> str:
+    if not isinstance(value, str):
+        raise InvalidInput(f"{what} {place} (counted from 0) must be a string, got {type(value).__name__}.")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidInput(
+            f"{what} {place} (counted from 0) holds half of a surrogate pair, which UTF-8 cannot represent. "
+            "Repair or drop it."
+        ) from None
+    return value
+
+
+def _joined(blocks: deque[DenseVectors], rows: int, dimensions: int) -> DenseVectors:
+    if len(blocks) == 1:
+        return blocks.popleft()
+    joined_ND = np.empty((rows, dimensions), dtype=np.float32)
+    filled = 0
+    while blocks:  # each block is freed as soon as it is copied
+        block = blocks.popleft()
+        joined_ND[filled : filled + len(block)] = block.vectors_ND
+        filled += len(block)
+    return DenseVectors(joined_ND)
+
+
+def _refuse_duplicates(ids: list[str]) -> None:
+    if len(set(ids)) < len(ids):
+        first_row: dict[str, int] = {}
+        for row, id_ in enumerate(ids):
+            if id_ in first_row:
+                raise InvalidInput(
+                    f"the id {id_!r} is that of rows {first_row[id_]} and {row} (counted from 0): ids must differ."
+                )
+            first_row[id_] = row

@@ -15,15 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from bothways.errors import InvalidInput
-from bothways.retrieval.contents import EncoderIdentity, IndexContents, with_rows
+from bothways.retrieval.contents import EncoderIdentity, IndexContents, RowBatch, collect, with_rows
 from bothways.retrieval.dense import DenseRetriever, Vectors, unit_vectors
-from bothways.retrieval.filters import Filter, allowed_rows
 from bothways.retrieval.fusion import Hybrid, HybridRetriever
 from bothways.retrieval.index_files import read_index, write_index
-from bothways.retrieval.lexical import DEFAULT_LANGUAGE, LexicalIndex, check_available
-from bothways.retrieval.passages import Passage
-from bothways.retrieval.ranking import Fields, Hit, QueriesT, Ranking, Retriever
-from bothways.retrieval.rows import RowBatch, collect
+from bothways.retrieval.lexical import DEFAULT_LANGUAGE, LexicalIndex, Passage, check_available
+from bothways.retrieval.ranking import Fields, Filter, Hit, QueriesT, Ranking, Retriever, allowed_rows
 from bothways.tasks.embedding.representation import DenseVectors
 
 _HYBRID = Hybrid()

@@ -1,18 +1,33 @@
 """Lexical retrieval by BM25 over word stems. Needs the extra ``search`` (bm25s, PyStemmer).
 
 The score is that of Robertson et al. 1995 (TREC-3) in Lucene's form, with Lucene's k1 = 1.2 and b = 0.75. A text is cut
-into words (`bothways.retrieval.terms`), and each is stemmed by the Snowball algorithm of the index's language. No word
-is left out: the inverse document frequency makes frequent words count for next to nothing.
+into terms (`terms_of`), and each is stemmed by the Snowball algorithm of the index's language. No word is left out: the
+inverse document frequency makes frequent words count for next to nothing.
+
+A term is a run of letters and digits with their marks: accents, vowel signs of Hindi, Arabic and Hebrew. NFKC and case
+folding unite forms of the same meaning: composed and decomposed letters, full and half width, ligatures, the positional
+letters of Arabic, CO₂ and CO2. They are applied to the runs and not to the whole text, because NFKC turns signs that
+stand beside words, such as ™, into letters.
+
+Scripts without spaces between words give each character and each pair of neighbours, as Lucene's ``CJKBigramFilter``
+does with ``outputUnigrams``. Kwok 1999 (JASIS 50:8) found that pairs alone work well for Chinese, and better together
+with single characters; without these, a word of one character would not be found in longer runs.
 
 Letters in names: N rows of the index, K rows asked for, L rows allowed.
 """
 
 import copy
+import itertools
 import math
+import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, Protocol, TypedDict, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +35,10 @@ import numpy.typing as npt
 from bothways.errors import InvalidInput, MissingDependency
 from bothways.progress import progress
 from bothways.reading import parse_json, read_bytes
-from bothways.retrieval.passages import Passage, passage_of
 from bothways.retrieval.ranking import Retrieved, Rows, Scores, best
-from bothways.retrieval.terms import terms_of
+from bothways.text.characters import UNSEEN, letter_run, marks
+
+NumberT = TypeVar("NumberT", bound=np.generic)
 
 DEFAULT_LANGUAGE = "english"
 
@@ -36,7 +52,7 @@ _WRITTEN = {"method": "lucene", "backend": "numpy", "dtype": "float32", "int_dty
 class LexicalIndex:
     """Word stems of each row and their BM25 weights; a retriever for the texts of queries."""
 
-    def __init__(self, bm25: Any, language: str | None) -> None:  # noqa: ANN401 (bm25s has no types)
+    def __init__(self, bm25: "_BM25", language: str | None) -> None:
         self._bm25 = bm25
         self._terms_of = analyser(language)
 
@@ -55,15 +71,15 @@ class LexicalIndex:
             InvalidInput: There is no stemmer for the language.
             MissingDependency: bm25s or PyStemmer is not installed.
         """
-        terms_of = analyser(language)
+        analyse = analyser(language)
         # Terms are numbered by first appearance, so that the same texts give the same files.
         vocabulary: dict[str, int] = {}
         ids = []
         with progress("indexing words", len(texts)) as bar:
             for text in texts:
-                ids.append([vocabulary.setdefault(term, len(vocabulary)) for term in terms_of(text)])
+                ids.append([vocabulary.setdefault(term, len(vocabulary)) for term in analyse(text)])
                 bar.advance()
-        bm25 = _bm25s().BM25(k1=1.2, b=0.75, method="lucene")
+        bm25: _BM25 = _bm25s().BM25(k1=1.2, b=0.75, method="lucene")
         with np.errstate(invalid="ignore"):  # texts without any words have a mean length of 0
             bm25.index((ids, vocabulary or {"": 0}), show_progress=False)
         return cls(bm25, language)
@@ -79,16 +95,18 @@ class LexicalIndex:
         settings = parse_json(read_bytes(folder / "params.index.json"))
         if {name: settings.get(name) for name in _WRITTEN} != _WRITTEN:
             raise ValueError("other settings than an index is built with")
-        bm25 = _bm25s().BM25.load(folder, mmap=True)
+        bm25: _BM25 = _bm25s().BM25.load(folder, mmap=True)
         _check_stored(bm25)
         return cls(bm25, language)
 
     def save(self, folder: Path) -> None:
         """Write the files of the index into a new folder."""
-        written = copy.copy(self._bm25)
+        written, scores = copy.copy(self._bm25), self._bm25.scores
         written.scores = {
-            name: written_whole(value) if isinstance(value, np.ndarray) else value
-            for name, value in self._bm25.scores.items()
+            **scores,
+            "data": written_whole(scores["data"]),
+            "indices": written_whole(scores["indices"]),
+            "indptr": written_whole(scores["indptr"]),
         }
         written.save(folder, show_progress=False)
 
@@ -104,8 +122,7 @@ class LexicalIndex:
         ids = self._bm25.get_tokens_ids(self._terms_of(query))
         if not ids:
             return np.zeros(len(self))
-        scores_N: Scores = self._bm25.get_scores_from_ids(ids).astype(np.float64)
-        return scores_N
+        return self._bm25.get_scores_from_ids(ids).astype(np.float64)
 
     def weights(self, query: str) -> dict[str, float]:
         """Return the inverse document frequency of the query's terms that occur in the index."""
@@ -117,17 +134,41 @@ class LexicalIndex:
         }
         return {term: math.log1p((len(self) - count + 0.5) / (count + 0.5)) for term, count in rows.items()}
 
-    def passage(self, query: str, text: str, *, width: int = 200) -> Passage:
+    def passage(self, query: str, text: str, *, width: int = 200) -> "Passage":
         """Return the passage of a text that has most of a query's words."""
         return passage_of(text, self.weights(query), self._terms_of, width=width)
 
 
-class _WrittenWhole(np.ndarray[Any, np.dtype[Any]]):
+class _Scores(TypedDict):
+    """The scores of all rows by term: a sparse matrix of columns."""
+
+    data: npt.NDArray[np.floating]
+    indices: npt.NDArray[np.integer]
+    indptr: npt.NDArray[np.integer]
+    num_docs: int
+
+
+class _BM25(Protocol):
+    """The part of ``bm25s.BM25`` that is used; the package has no types."""
+
+    scores: _Scores
+    vocab_dict: dict[str, int]
+
+    def index(self, corpus: tuple[list[list[int]], dict[str, int]], *, show_progress: bool) -> None: ...
+
+    def get_tokens_ids(self, query_tokens: list[str]) -> list[int]: ...
+
+    def get_scores_from_ids(self, query_tokens_ids: list[int]) -> npt.NDArray[np.floating]: ...
+
+    def save(self, save_dir: Path, *, show_progress: bool) -> None: ...
+
+
+class _WrittenWhole(np.ndarray[tuple[int, ...], np.dtype[NumberT]]):
     def tofile(self, fid: Any, sep: str = "", format: str = "%s") -> None:  # noqa: A002, ANN401, ARG002 (NumPy's)
         fid.write(np.ascontiguousarray(self).data)
 
 
-def written_whole(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def written_whole(array: npt.NDArray[NumberT]) -> npt.NDArray[NumberT]:
     """Return the array in a form that ``np.save`` writes completely, or raises the system's error.
 
     On a full disk ``ndarray.tofile`` raises an error without a number, and none at all if only the last 4 KB of a file
@@ -168,14 +209,14 @@ def check_available(language: str | None) -> None:
     analyser(language)
 
 
-def _check_stored(bm25: Any) -> None:  # noqa: ANN401 (bm25s has no types)
+def _check_stored(bm25: _BM25) -> None:
     """Refuse arrays that would be read beyond their ends, or that would give scores that are not finite.
 
     Raises:
         ValueError: The arrays are inconsistent.
     """
     scores, terms = bm25.scores, bm25.vocab_dict
-    data, rows, starts, count = (scores[name] for name in ("data", "indices", "indptr", "num_docs"))
+    data, rows, starts, count = scores["data"], scores["indices"], scores["indptr"], scores["num_docs"]
     if any(each.ndim != 1 for each in (data, rows, starts)) or type(count) is not int or not isinstance(terms, dict):
         raise ValueError("expected three vectors, a number of rows and a table of terms")
     if data.dtype != np.float32 or rows.dtype.kind not in "iu" or starts.dtype.kind not in "iu" or len(starts) < 2:
@@ -189,13 +230,14 @@ def _check_stored(bm25: Any) -> None:  # noqa: ANN401 (bm25s has no types)
         raise ValueError("terms beyond the vectors")
 
 
-def _bm25s() -> Any:  # noqa: ANN401 (bm25s has no types)
+def _bm25s() -> ModuleType:
     try:
         import bm25s
     except ImportError as error:
         raise MissingDependency.of("bm25s", extra="search", purpose="lexical search") from error
     _give_tqdm_own_lock()
-    return bm25s
+    package: ModuleType = bm25s
+    return package
 
 
 def _give_tqdm_own_lock() -> None:
@@ -207,3 +249,171 @@ def _give_tqdm_own_lock() -> None:
 
     if isinstance(tqdm.get_lock(), TqdmDefaultWriteLock):
         tqdm.set_lock(threading.RLock())
+
+
+# --- terms ---
+
+_ASCII_RUN = re.compile(r"\w+", re.ASCII)
+
+# In Persian words the zero-width non-joiner precedes endings, where others write a space.
+_BEFORE_ENDING = re.compile("(?<=[\u0600-\u06ff])\u200c")
+
+# Characters that do not distinguish words: format characters, joiners, and variation selectors.
+_WITHOUT_MEANING = re.compile(rf"{UNSEEN.pattern}|[\u034f\u180b-\u180f\u200c\u200d\ufe00-\ufe0f\U000e0020-\U000e01ef]")
+
+# Thai and Lao, Burmese, Khmer, kana, Chinese characters.
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u30ff\u31f0-\u31ff\u3400-\u9fff\uf900-\ufaff"
+_UNSPACED += "\U0001aff0-\U0001b16f\U00020000-\U0003ffff"
+_UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
+_PART = re.compile(rf"([{_UNSPACED}]+)|[^\s{_UNSPACED}]+")
+
+
+def terms_of(text: str) -> list[str]:
+    """Return the terms of a text, with repetitions.
+
+    >>> terms_of("Ange\N{SOFT HYPHEN}la's CAFE\N{COMBINING ACUTE ACCENT}")
+    ['angela', 's', 'café']
+    >>> terms_of("हिन्दी 東京")
+    ['हिन्दी', '東', '京', '東京']
+    """
+    if text.isascii():
+        return _ASCII_RUN.findall(text.lower())
+    runs = _run().findall(_BEFORE_ENDING.sub(" ", unicodedata.normalize("NFC", text)))
+    return [term for part in _PART.finditer(_folded(" ".join(runs))) for term in _terms(part)]
+
+
+def is_unspaced(run: str) -> bool:
+    """Return True for a run with characters of a script without spaces between words."""
+    return _UNSPACED_CHARACTER.search(run) is not None
+
+
+def _folded(text: str) -> str:
+    folded = unicodedata.normalize("NFKC", _WITHOUT_MEANING.sub("", text)).casefold()
+    # Case folding turns the dotted capital I of Turkish into an i with another dot.
+    return unicodedata.normalize("NFKC", folded.replace("i\u0307", "i"))
+
+
+def _terms(part: re.Match[str]) -> Iterator[str]:
+    if part[1] is None:
+        yield part[0]
+        return
+    characters = _character().findall(part[1])
+    yield from characters
+    yield from map("".join, itertools.pairwise(characters))
+
+
+@cache
+def _run() -> re.Pattern[str]:
+    return re.compile(letter_run())
+
+
+@cache
+def _character() -> re.Pattern[str]:
+    return re.compile(f".[{marks()}]*")
+
+
+# --- passages ---
+
+MIN_SHARE = 0.2
+"""Words with less than this share of the weight of the query's rarest, such as "the", are not marked."""
+
+_TO_A_SPACE = 20  # a passage may lose so many characters at each end to begin and end between words
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A part of a text, with an ellipsis where more stands before or after it.
+
+    Attributes:
+        text: The passage.
+        marked: Starts and ends of the query's words in it, in order and without overlap.
+    """
+
+    text: str
+    marked: tuple[tuple[int, int], ...] = ()
+
+    def parts(self) -> Iterator[tuple[str, bool]]:
+        """Yield the pieces of the passage, each with True for a word of the query."""
+        place = 0
+        for start, end in self.marked:
+            yield self.text[place:start], False
+            yield self.text[start:end], True
+            place = end
+        yield self.text[place:], False
+
+
+@dataclass(frozen=True, slots=True)
+class _Match:
+    start: int
+    end: int
+    terms: frozenset[str]
+
+
+def passage_of(
+    text: str, weights: Mapping[str, float], terms_of: Callable[[str], Sequence[str]], *, width: int = 200
+) -> Passage:
+    """Return the passage with the most different and rarest words of a query; the beginning of a text without any.
+
+    Args:
+        text: The text; white space in the passage becomes single spaces.
+        weights: The terms of the query, each with its inverse document frequency.
+        terms_of: Returns the terms of a text, as in the index.
+        width: Maximum number of characters, ellipses aside.
+    """
+    text = unicodedata.normalize("NFC", " ".join(text.split()))
+    threshold = MIN_SHARE * max(weights.values(), default=0.0)
+    rare = {term: weight for term, weight in weights.items() if weight >= threshold}
+    matches = list(_matches(text, rare, cache(lambda run: frozenset(terms_of(run)))))
+    begin, end = _window(text, matches, rare, width)
+    before, after = "…" if begin else "", "…" if end < len(text) else ""
+    shift = len(before) - begin
+    marked = tuple(
+        (each.start + shift, each.end + shift) for each in matches if begin <= each.start and each.end <= end
+    )
+    return Passage(f"{before}{text[begin:end]}{after}", marked)
+
+
+def _matches(text: str, weights: Mapping[str, float], terms_of: Callable[[str], frozenset[str]]) -> Iterator[_Match]:
+    if not weights:
+        return
+    for run in re.finditer(letter_run(), text):
+        terms = terms_of(run[0]) & weights.keys()
+        if terms and is_unspaced(run[0]):
+            yield from _within(run[0], run.start(), terms)
+        elif terms:
+            yield _Match(run.start(), run.end(), terms)
+
+
+def _within(run: str, start: int, terms: frozenset[str]) -> Iterator[_Match]:
+    """Yield the longest terms in a run of a script without spaces between words."""
+    at = 0
+    while at < len(run):
+        length = next((each for each in (2, 1) if run[at : at + each] in terms and at + each <= len(run)), 0)
+        if length:
+            yield _Match(start + at, start + at + length, frozenset({run[at : at + length]}))
+        at += length or 1
+
+
+def _window(text: str, matches: Sequence[_Match], weights: Mapping[str, float], width: int) -> tuple[int, int]:
+    """Return the start and the end of the passage."""
+    if len(text) <= width:
+        return 0, len(text)
+    best, first, last = 0.0, 0, 0
+    for number, match in enumerate(matches):
+        within: set[str] = set()
+        for each in matches[number:]:
+            if each.end - match.start > width - 2 * _TO_A_SPACE:
+                break
+            within |= each.terms
+            weight = sum(weights[term] for term in within)
+            if weight > best:
+                best, first, last = weight, match.start, each.end
+    begin = min(max(0, (first + last - width) // 2), len(text) - width)
+    end = begin + width
+    if begin and text[begin - 1] != " ":
+        space = text.find(" ", begin, min(begin + _TO_A_SPACE, first))
+        begin = space + 1 if space >= 0 else begin
+    if end < len(text) and text[end] != " ":
+        space = text.rfind(" ", max(end - _TO_A_SPACE, last), end)
+        end = space if space >= 0 else end
+    return begin, end

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, overload
 from bothways.checkpoints import fingerprint
 from bothways.checkpoints.hub import locate
 from bothways.errors import InvalidInput
-from bothways.retrieval.contents import EncoderIdentity, IndexTextOptions
-from bothways.retrieval.filters import Filter
+from bothways.retrieval.contents import Documents, EncoderIdentity, IndexTextOptions, RowBatch, document_streams
 from bothways.retrieval.fusion import Dense, Hybrid, Lexical, Mode
 from bothways.retrieval.index import SearchIndex
 from bothways.retrieval.lexical import DEFAULT_LANGUAGE
-from bothways.retrieval.ranking import Fields, Hit
+from bothways.retrieval.ranking import Fields, Filter, Hit
 from bothways.retrieval.reranking import Rerank, search_reranked
-from bothways.retrieval.rows import Documents, RowBatch, document_streams
 from bothways.tasks import SentenceEmbedder
 from bothways.tasks.embedding.representation import DenseVectors
 from bothways.tasks.embedding.sentence_layout import check_pooling
