@@ -8,8 +8,8 @@ from bothways import Ensemble, PairClassifier, TextClassifier, TextTagger
 from bothways.encoder.head_kinds import TextsOfPair
 from bothways.errors import InvalidInput, TextTooLong
 from bothways.explain import Label, WordTag, attribute, explain, input_gradients
-from bothways.explain.asking import subjects_of
 from bothways.explain.gradients import Entrance, _rows_in
+from bothways.explain.scoring import explain_targets
 from bothways.tasks.predict import score_inputs
 from classifier_cases import rows, without_dropout
 from contract_cases import TARGETS, pair_rows, write_embedder
@@ -174,7 +174,7 @@ def test_the_texts_of_pairs_that_are_read_apart_count_in_both_readings(tmp_path)
         assert [word.part for word in found.words] == sorted(word.part for word in found.words)
         assert found.completeness_error == pytest.approx(0, abs=2e-3)
         assert found.rest == pytest.approx(0, abs=1e-6)
-    run = Entrance.of(model).run(Entrance.of(model).read(subjects_of(model, pairs)))
+    run = Entrance.of(model).run(Entrance.of(model).read(explain_targets(model, pairs)))
     batch, apart = (each.batch for each in run.readings)
     same = batch.ids_T[_rows_in(batch, apart)] == apart.ids_T
     # Of a second text, the token that it begins with stands in the place of a separator.

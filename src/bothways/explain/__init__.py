@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 from bothways.lazy import loader
 
 if TYPE_CHECKING:
-    from bothways.explain.attention import Head, TextAttention, attention_of, causal, illustrative_head
-    from bothways.explain.attribution import Attribution, attribute
-    from bothways.explain.deletion import DeletionCurves, deletion_curves
+    from bothways.explain.attention import Head, TextAttention, attention_of, causal, illustrative_head, rollout
+    from bothways.explain.attribution import Attribution, DeletionCurves, attribute, deletion_curves
     from bothways.explain.explanation import Explanation, explain, explain_attention
     from bothways.explain.gradients import InputGradients, input_gradients
     from bothways.explain.heads import HeadRole, Sentence, head_roles, pronoun_sentences, read_sentences
-    from bothways.explain.rolling import rollout
-    from bothways.explain.subjects import AnswerSpan, ContextChoice, Label, Target, Word, WordTag
+    from bothways.explain.targets import AnswerSpan, ContextChoice, Label, Target, Word, WordTag
 
 __all__ = [
     "AnswerSpan",
@@ -47,13 +45,11 @@ __all__ = [
 ]
 
 _MODULES = {
-    "attention": ("Head", "TextAttention", "attention_of", "causal", "illustrative_head"),
-    "attribution": ("Attribution", "attribute"),
-    "deletion": ("DeletionCurves", "deletion_curves"),
+    "attention": ("Head", "TextAttention", "attention_of", "causal", "illustrative_head", "rollout"),
+    "attribution": ("Attribution", "DeletionCurves", "attribute", "deletion_curves"),
     "explanation": ("Explanation", "explain", "explain_attention"),
     "gradients": ("InputGradients", "input_gradients"),
     "heads": ("HeadRole", "Sentence", "head_roles", "pronoun_sentences", "read_sentences"),
-    "rolling": ("rollout",),
-    "subjects": ("AnswerSpan", "ContextChoice", "Label", "Target", "Word", "WordTag"),
+    "targets": ("AnswerSpan", "ContextChoice", "Label", "Target", "Word", "WordTag"),
 }
 __getattr__ = loader(__name__, {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names})

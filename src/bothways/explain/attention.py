@@ -155,3 +155,18 @@ def illustrative_head(attention: TextAttention) -> Head:
     layer = len(attention.weights_LNSS) - 1
     shares_N = (attention.weights_LNSS[layer] * wanted_SS).sum((1, 2)) / words_S.sum()
     return Head(layer, int(shares_N.argmax()))
+
+
+def rollout(attention: TextAttention) -> npt.NDArray[np.float64]:
+    """Return the attention rollout (S, S) of Abnar and Zuidema (2020, arXiv:2005.00928, section 3).
+
+    The mean over the heads of each layer is averaged with the identity, which stands for the residual connection, and
+    the layers are multiplied. Row s says how much each input token can have reached place s, and sums to 1. It reads
+    weights alone: values, feed-forward layers and norms have no part in it.
+    """
+    size = len(attention.tokens)
+    reached_SS = np.eye(size)
+    for layer_NSS in attention.weights_LNSS.astype(np.float64):
+        mixed_SS = (layer_NSS.mean(0) + np.eye(size)) / 2
+        reached_SS = mixed_SS / mixed_SS.sum(1, keepdims=True) @ reached_SS
+    return reached_SS

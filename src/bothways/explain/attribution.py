@@ -1,25 +1,28 @@
 """Attribution of a score to the words of an input: integrated gradients, gradient times input, and leave-one-out.
 
 An attribution answers how the score would change, by a rule of its own; none says why a model decides as it does. How
-well one ranks words is measured by `bothways.explain.deletion`.
+well one ranks words is measured by deletion curves: a score should fall faster when its words are deleted first than
+in random order.
 
-Shapes: N inputs, S steps of an integral, T packed tokens, H hidden, W words.
+Shapes: N inputs, F fractions of words, R resamples, S steps of an integral, T packed tokens, H hidden, W words.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bothways.choices import AttributionMethod
 from bothways.errors import InvalidInput
-from bothways.explain.asking import AnyModel, scores_of, subjects_of
+from bothways.evaluation.intervals import Interval, bootstrap_values, percentile_interval
 from bothways.explain.gradients import Entrance, Read
-from bothways.explain.subjects import NO_WORD, Subject, Target, Word
+from bothways.explain.scoring import explain_targets, scores_of
+from bothways.explain.targets import NO_WORD, ExplainTarget, Target, Word
+from bothways.tasks.predict import AnyPredictor
 
 STEPS = 32
+FRACTIONS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 # Tokens of a batch of interpolated inputs.
 _TOKENS = 4096
 
@@ -81,8 +84,8 @@ class Attribution:
 
 
 def attribute(
-    model: AnyModel,
-    inputs: Sequence[Any],
+    model: AnyPredictor,
+    inputs: Sequence[object],
     method: AttributionMethod = "integrated-gradients",
     *,
     target: Target | None = None,
@@ -113,7 +116,7 @@ def attribute(
         raise InvalidInput("expected a list of inputs, got one string: put it into a list.")
     if steps < 1:
         raise InvalidInput(f"expected steps of at least 1, got {steps}.")
-    subjects = subjects_of(model, inputs, target)
+    subjects = explain_targets(model, inputs, target)
     match method:
         case "leave-one-out":
             return _leave_one_out(model, subjects)
@@ -137,7 +140,7 @@ def _quadrature(steps: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 def _integrated(
     method: AttributionMethod,
     entrance: Entrance,
-    subject: Subject,
+    subject: ExplainTarget,
     points_S: NDArray[np.float64],
     shares_S: NDArray[np.float64],
 ) -> Attribution:
@@ -157,7 +160,7 @@ def _integrated(
     return Attribution(method, subject.score_name, score, subject.words, weights_W, rest, baseline)
 
 
-def _on_words(subject: Subject, read: Read, values_T: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+def _on_words(subject: ExplainTarget, read: Read, values_T: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
     """Return the sums of tokens' values over the words, and that over all other tokens."""
     words_T = np.concatenate([subject.words_of_tokens(text, each) for text, each in enumerate(read.places)])
     inside = words_T != NO_WORD
@@ -165,19 +168,99 @@ def _on_words(subject: Subject, read: Read, values_T: NDArray[np.float64]) -> tu
     return weights_W.astype(np.float64), float(values_T[~inside].sum())
 
 
-def _leave_one_out(model: AnyModel, subjects: Sequence[Subject]) -> list[Attribution]:
-    asked = [
+def _leave_one_out(model: AnyPredictor, subjects: Sequence[ExplainTarget]) -> list[Attribution]:
+    pairs = [
         (number, word)
         for number, each in enumerate(subjects)
         for word in range(len(each.words))
         if word not in each.kept
     ]
-    shorter = [subjects[number].without({word}) for number, word in asked]
+    shorter = [subjects[number].without({word}) for number, word in pairs]
     scores = scores_of(model, [*subjects, *shorter], description="leaving words out")
     weights = [np.full(len(each.words), np.nan) for each in subjects]
-    for (number, word), score in zip(asked, scores[len(subjects) :], strict=True):
+    for (number, word), score in zip(pairs, scores[len(subjects) :], strict=True):
         weights[number][word] = scores[number] - score
     return [
         Attribution("leave-one-out", each.score_name, float(score), each.words, weights_W)
         for each, score, weights_W in zip(subjects, scores[: len(subjects)], weights, strict=True)
     ]
+
+
+# --- deletion curves ---
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeletionCurves:
+    """Scores as words are deleted.
+
+    Attributes:
+        fractions: Fractions of an input's words that are deleted.
+        attributed_NF: Scores where the words that contribute most are deleted first.
+        random_NF: Scores where words are deleted in random order, the mean over several orders.
+        gain: The mean over inputs of the area under the random curve minus that under the attributed one. Above zero,
+            the attribution finds words that the score rests on.
+        interval: The interval of `gain`, by bootstrap over inputs.
+    """
+
+    fractions: tuple[float, ...]
+    attributed_NF: NDArray[np.float64]
+    random_NF: NDArray[np.float64]
+    gain: float
+    interval: Interval
+
+
+def deletion_curves(
+    model: AnyPredictor,
+    inputs: Sequence[object],
+    method: AttributionMethod = "integrated-gradients",
+    *,
+    target: Target | None = None,
+    fractions: Sequence[float] = FRACTIONS,
+    orders: int = 3,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> DeletionCurves:
+    """Delete the words of inputs by attribution and in random order, and compare the scores that remain.
+
+    The score is the one that is explained of the whole input. The words that it is about stay.
+
+    Args:
+        model: A trained model of one task.
+        inputs: Inputs of the task, each of two words at least.
+        method: Method of attribution.
+        target: The score; that of the model's own prediction when None.
+        fractions: Fractions of the words that can be deleted, ascending, from 0 to below 1.
+        orders: Random orders of each input.
+        resamples: Bootstrap resamples for the interval.
+        seed: Seed of orders and resamples.
+
+    Raises:
+        InvalidInput: Fractions are out of range, or as for `attribute`.
+    """
+    deleted = np.array(fractions, dtype=np.float64)
+    if len(deleted) < 2 or (np.diff(deleted) <= 0).any() or deleted[0] < 0 or deleted[-1] >= 1 or orders < 1:
+        raise InvalidInput(
+            f"expected ascending fractions from 0 to below 1, and orders of at least 1, got {list(fractions)} and "
+            f"{orders}."
+        )
+    subjects = explain_targets(model, inputs, target)
+    generator = np.random.default_rng(seed)
+    shorter: list[ExplainTarget] = []
+    for subject, found in zip(subjects, attribute(model, inputs, method, target=target), strict=True):
+        free = np.array([number for number in range(len(subject.words)) if number not in subject.kept], dtype=np.int64)
+        ranked = free[np.argsort(-np.nan_to_num(found.weights_W[free]), kind="stable")]
+        for order in (ranked, *(generator.permutation(free) for _ in range(orders))):
+            shorter += [subject.without(set(order[: round(share * len(free))].tolist())) for share in fractions]
+    scores = scores_of(model, shorter, description="deleting words").reshape(len(subjects), 1 + orders, len(deleted))
+    attributed_NF, random_NF = scores[:, 0], scores[:, 1:].mean(1)
+    apart_NF = random_NF - attributed_NF
+    gains_N = (np.diff(deleted) * (apart_NF[:, 1:] + apart_NF[:, :-1]) / 2).sum(1)
+    values_R = bootstrap_values(
+        lambda counts_RN: (counts_RN @ gains_N / counts_RN.sum(1))[:, None],
+        len(gains_N),
+        resamples=resamples,
+        seed=seed,
+    )[:, 0]
+    return DeletionCurves(
+        tuple(fractions), attributed_NF, random_NF, float(gains_N.mean()), percentile_interval(values_R)
+    )

@@ -1,7 +1,6 @@
-"""All that can be seen of a model on one input: the words that its prediction rests on, and where its heads look."""
+"""Explanations of one input: the words that a prediction rests on, and the attention of all heads."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -9,12 +8,13 @@ import numpy.typing as npt
 from bothways.checkpoints import PretrainedEncoder
 from bothways.choices import AttributionMethod
 from bothways.errors import InvalidInput, TextTooLong
-from bothways.explain.asking import AnyModel, subjects_of
-from bothways.explain.attention import Head, TextAttention, attention_of, illustrative_head
+from bothways.explain.attention import Head, TextAttention, attention_of, illustrative_head, rollout
 from bothways.explain.attribution import STEPS, Attribution, attribute
-from bothways.explain.rolling import rollout
-from bothways.explain.subjects import Target
+from bothways.explain.scoring import explain_targets
+from bothways.explain.targets import Target
 from bothways.tasks.outputs import FittedHead
+from bothways.tasks.predict import AnyPredictor
+from bothways.tasks.task import Task
 from bothways.text.texts import Text
 
 
@@ -25,7 +25,7 @@ class Explanation:
     Attributes:
         model: The model's name.
         attribution: Contribution of each word to the prediction; None for a model without a task.
-        attention: Where all heads look; None of a text that does not fit into one window, and of an ensemble.
+        attention: The attention of all heads; None for a text of several windows, and for an ensemble.
         notes: Parts that are missing, and why.
     """
 
@@ -36,7 +36,7 @@ class Explanation:
 
     @property
     def head(self) -> Head | None:
-        """A head that is worth looking at: see `illustrative_head`; None where there is no such text."""
+        """A head worth looking at, see `illustrative_head`; None without attention."""
         if self.attention is None:
             return None
         try:
@@ -54,9 +54,9 @@ class Explanation:
             values["rollout"] = rollout(self.attention).round(6).tolist()
         return values
 
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """Return the numbers as arrays by name: of words, and of tokens (L layers, N heads, S tokens)."""
-        found: dict[str, npt.NDArray[Any]] = {}
+        found: dict[str, npt.NDArray[np.generic]] = {}
         if self.attribution is not None:
             found["words"] = np.array([each.text for each in self.attribution.words], dtype=np.str_)
             found["word_weights"] = self.attribution.weights_W
@@ -68,8 +68,8 @@ class Explanation:
 
 
 def explain(
-    model: AnyModel,
-    value: Any,  # noqa: ANN401 (the task's input)
+    model: AnyPredictor,
+    value: object,
     method: AttributionMethod = "integrated-gradients",
     *,
     target: Target | None = None,
@@ -88,14 +88,13 @@ def explain(
         As `bothways.explain.attribute`.
     """
     (found,) = attribute(model, [value], method, target=target, steps=steps)
-    (subject,) = subjects_of(model, [value], target)
-    encoder = getattr(model, "model", None)
-    if not isinstance(encoder, PretrainedEncoder):
+    (subject,) = explain_targets(model, [value], target)
+    if not isinstance(model, Task):
         return Explanation(model.name, found, None, ("attention is that of one encoder: an ensemble has several.",))
     fitted = model.fitted
     shown = fitted.backend.reading.given(subject.shown) if isinstance(fitted, FittedHead) else subject.shown
     try:
-        return Explanation(model.name, found, attention_of(encoder, shown))
+        return Explanation(model.name, found, attention_of(model.model, shown))
     except TextTooLong:
         return Explanation(model.name, found, None, ("attention is that of one window: the text has several.",))
 

@@ -9,7 +9,6 @@ Shapes: N inputs, B sequences of a batch, T packed tokens, H hidden.
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,12 +17,13 @@ from torch import Tensor, nn
 from bothways.encoder.batch import Batch
 from bothways.encoder.embeddings import Embedding
 from bothways.errors import InvalidInput, TextTooLong
-from bothways.explain.asking import AnyModel, subjects_of
-from bothways.explain.subjects import Subject, Target
+from bothways.explain.scoring import explain_targets
+from bothways.explain.targets import ExplainTarget, Target
 from bothways.packing import Packed, pack
 from bothways.tasks.embedding.trained import TrainedEmbedder
 from bothways.tasks.embedding.vector_model import VectorModel
 from bothways.tasks.outputs import FittedHead
+from bothways.tasks.predict import AnyPredictor
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.text import Places, Window
 
@@ -50,10 +50,10 @@ class InputGradients:
     packed: Packed
     input_B: tuple[int, ...]
     places: tuple[Places, ...]
-    subjects: tuple[Subject, ...]
+    subjects: tuple[ExplainTarget, ...]
 
 
-def input_gradients(model: AnyModel, inputs: Sequence[Any], target: Target | None = None) -> InputGradients:
+def input_gradients(model: AnyPredictor, inputs: Sequence[object], target: Target | None = None) -> InputGradients:
     """Return the gradients of scores with respect to the first hidden states, as one batch.
 
     Args:
@@ -66,7 +66,7 @@ def input_gradients(model: AnyModel, inputs: Sequence[Any], target: Target | Non
         InvalidInput: The model has no gradients (an ensemble), or an input or the target is not usable.
         TextTooLong: A text does not fit into one window.
     """
-    subjects = subjects_of(model, inputs, target)
+    subjects = explain_targets(model, inputs, target)
     entrance = Entrance.of(model)
     read = entrance.read(subjects)
     run = entrance.run(read)
@@ -92,7 +92,7 @@ class Read:
         packed: The windows as a batch.
     """
 
-    subjects: tuple[Subject, ...]
+    subjects: tuple[ExplainTarget, ...]
     windows: tuple[Window, ...]
     places: tuple[Places, ...]
     packed: Packed
@@ -159,7 +159,7 @@ class Entrance:
     _readings: list[GradientInput] = field(default_factory=list)
 
     @classmethod
-    def of(cls, model: AnyModel) -> "Entrance":
+    def of(cls, model: AnyPredictor) -> "Entrance":
         """Return the entrance of a trained model.
 
         Raises:
@@ -184,7 +184,7 @@ class Entrance:
         made.embedding.register_forward_hook(made._enter)
         return made
 
-    def read(self, subjects: Sequence[Subject], copies: int = 1) -> Read:
+    def read(self, subjects: Sequence[ExplainTarget], copies: int = 1) -> Read:
         """Tokenise inputs, each so many times.
 
         Raises:
@@ -260,12 +260,12 @@ class Entrance:
 
 def _over_same_weights(module: nn.Module) -> nn.Module:
     """Return a copy of a module's structure over the same weights, in evaluation mode and without gradients of them."""
-    shared: dict[int, Any] = {id(each): nn.Parameter(each.data, requires_grad=False) for each in module.parameters()}
+    shared: dict[int, Tensor] = {id(each): nn.Parameter(each.data, requires_grad=False) for each in module.parameters()}
     shared |= {id(each): each for each in module.buffers()}
     return deepcopy(module, shared).eval()
 
 
-def _texts(subjects: Sequence[Subject]) -> Iterator[tuple[Subject, slice]]:
+def _texts(subjects: Sequence[ExplainTarget]) -> Iterator[tuple[ExplainTarget, slice]]:
     """Yield subjects, each with the place of its texts among those of all."""
     start = 0
     for each in subjects:

@@ -28,7 +28,7 @@ from bothways.data.columns import given_words
 from bothways.encoder import Encoder, Recorder
 from bothways.errors import InvalidInput, shown
 from bothways.explain.attention import Head
-from bothways.explain.subjects import NO_WORD, overlapping
+from bothways.explain.targets import NO_WORD, overlapping
 from bothways.packing import pack
 from bothways.progress import progress
 from bothways.text import Places, ReadWords, Words

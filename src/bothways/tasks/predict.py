@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -470,6 +470,9 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         names = column_names(usual)
         columns = renamed(usual, {name: value for name, value in options.items() if name in names})
         return columns, {name: value for name, value in options.items() if name not in names}
+
+
+AnyPredictor: TypeAlias = Predictor[Any, Any, Any]
 
 
 def score_blocks(

@@ -1,7 +1,7 @@
 """Inputs of tasks with the one number that is explained: a score of the model's own prediction, or of a chosen one.
 
-Every task is read in two steps. `Subject.rows` takes from the numbers that a head gives those that the score is made
-of; `Subject.score` makes one number of them, as torch operations, so that the same definition serves gradients and
+Every task is read in two steps. `ExplainTarget.rows` takes from the outputs of a head those that the score is made of;
+`ExplainTarget.score` makes one number of them, as torch operations, so that the same definition serves gradients and
 leave-one-out.
 
 Scores are uncalibrated. Log odds are taken where a softmax or sigmoid follows: of one label against all others, which
@@ -14,7 +14,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -72,7 +71,7 @@ class Word:
 
 
 @dataclass(frozen=True)
-class Subject(ABC):
+class ExplainTarget(ABC):
     """An input, and the score of it that is explained.
 
     Attributes:
@@ -88,22 +87,23 @@ class Subject(ABC):
 
     @property
     @abstractmethod
-    def value(self) -> Any:  # noqa: ANN401 (the task's input)
+    def value(self) -> object:
         """The input, as the task reads it."""
 
     @property
-    @abstractmethod
     def texts(self) -> tuple[Text, ...]:
-        """The texts that the model reads, each in a window."""
+        """The texts that the model reads, each in a window: the parts, unless a task joins some of them."""
+        return self.parts
 
     @property
     def shown(self) -> Text:
         """The text whose attention is shown."""
         return self.texts[0]
 
-    @abstractmethod
     def part_of(self, text: int, sequence: int) -> int:
-        """Return the part that a sequence of a text is."""
+        """Return the number of the part that a sequence of a text is."""
+        del text
+        return sequence
 
     @abstractmethod
     def rows(self, given: Sequence[Tensor], places: Sequence[Places]) -> Tensor:
@@ -118,11 +118,11 @@ class Subject(ABC):
     def score(self, rows_RC: Tensor) -> Tensor:
         """Return the score, a number."""
 
-    def without(self, words: Collection[int]) -> "Subject":
+    def without(self, words: Collection[int]) -> "ExplainTarget":
         """Return the input without some of its words, and the same score of it."""
         return self._with_parts(self.remaining(words))
 
-    def _with_parts(self, remaining: "Sequence[Remaining]") -> "Subject":
+    def _with_parts(self, remaining: "Sequence[Remaining]") -> "ExplainTarget":
         return replace(self, parts=tuple(each.text for each in remaining))
 
     def remaining(self, words: Collection[int]) -> list["Remaining"]:

@@ -1,7 +1,7 @@
-"""Subjects of explanations, made of a trained model and its inputs, and the scores that the model gives them."""
+"""Targets of explanations, made from a trained model and its inputs, and the scores that the model gives them."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -9,27 +9,30 @@ from numpy.typing import NDArray
 
 from bothways.compose.ensembles.trained import TrainedEnsemble
 from bothways.errors import InvalidInput
-from bothways.explain.subjects import AnswerSpan, ContextChoice, Label, Subject, Target, WordTag
-from bothways.explain.task_subjects import ChoiceSubject, LabelSubject, SimilaritySubject, SpanSubject, TagSubject
+from bothways.explain.targets import AnswerSpan, ContextChoice, ExplainTarget, Label, Target, WordTag
+from bothways.explain.task_targets import ChoiceTarget, LabelTarget, SimilarityTarget, SpanTarget, TagTarget
 from bothways.inference import TokenOutputs
 from bothways.tasks.classification.outputs import LabelOutputs
 from bothways.tasks.columns import input_of
 from bothways.tasks.embedding.outputs import EmbeddingOutputs
+from bothways.tasks.embedding.trained import TrainedEmbedder
 from bothways.tasks.heads.targets import Regression, SingleLabel
 from bothways.tasks.multiple_choice.outputs import ChoiceOutputs
 from bothways.tasks.outputs import FittedHead
-from bothways.tasks.predict import Predictor, score_inputs
+from bothways.tasks.predict import AnyPredictor, score_inputs
+from bothways.tasks.question_answering.answers import FoundSpans
 from bothways.tasks.question_answering.outputs import AnswerOutputs
 from bothways.tasks.scores import Scores
 from bothways.tasks.tagging.outputs import TagOutputs
 from bothways.text import Words
+from bothways.text.texts import Text
 
-AnyModel = Predictor[Any, Any, Any]
+TargetT = TypeVar("TargetT", bound=Target)
 
 OUTSIDE = "O"
 
 
-def subjects_of(model: AnyModel, inputs: Iterable[Any], target: Target | None = None) -> list[Subject]:
+def explain_targets(model: AnyPredictor, inputs: Iterable[object], target: Target | None = None) -> list[ExplainTarget]:
     """Return inputs of a model, each with the score that is explained.
 
     Args:
@@ -52,110 +55,104 @@ def subjects_of(model: AnyModel, inputs: Iterable[Any], target: Target | None = 
             f"{type(model).__name__}: explain one of its tasks (part(...), or --task), or its attention alone."
         )
     given = [input_of(fitted.columns, number, value) for number, value in enumerate(inputs)]
-    scores: Iterable[Scores[Any] | None] = [None] * len(given)
+    scores: Iterable[Scores[object] | None] = [None] * len(given)
     if target is None or (isinstance(target, WordTag) and target.tag is None):
         scores = score_inputs(fitted, given)
     # An ensemble has an input for each member; those of one text are alike.
     own = [each[0] for each in given] if together else given
-    return [_subject(model, outputs, value, target, each) for value, each in zip(own, scores, strict=True)]
+    found: list[ExplainTarget] = []
+    for value, each in zip(own, scores, strict=True):
+        match outputs:
+            case LabelOutputs():
+                found.append(_labels(model, outputs, value, _of_kind(target, Label, model), each))
+            case TagOutputs():
+                found.append(_tags(outputs, value, _of_kind(target, WordTag, model), each))
+            case ChoiceOutputs():
+                found.append(_choice(value, _of_kind(target, ContextChoice, model), each))
+            case AnswerOutputs():
+                found.append(_answer(outputs, value, _of_kind(target, AnswerSpan, model), each))
+    return found
 
 
 def scores_of(
-    model: AnyModel, subjects: Sequence[Subject], *, description: str = "scoring", show_progress: bool | None = None
+    model: AnyPredictor,
+    targets: Sequence[ExplainTarget],
+    *,
+    description: str = "scoring",
+    show_progress: bool | None = None,
 ) -> NDArray[np.float64]:
-    """Return the scores (N) of subjects by the model's own predictions, windows of long texts merged as it does.
+    """Return the scores (N) of targets by the model's own predictions, windows of long texts merged as it does.
 
     Raises:
         InvalidInput: A text is empty, or an ensemble is asked for the score of an answer.
     """
     fitted = model.fitted
-    values = [_value(model, number, each) for number, each in enumerate(subjects)]
-    if not any(isinstance(each, SpanSubject) for each in subjects):
+    # An embedder's columns may be those of other rows than pairs.
+    values = [
+        each.value if isinstance(each, SimilarityTarget) else input_of(fitted.columns, number, each.value)
+        for number, each in enumerate(targets)
+    ]
+    if not any(isinstance(each, SpanTarget) for each in targets):
         found = score_inputs(fitted, values, description=description, show_progress=show_progress)
-        return _numbers((each, [torch.from_numpy(one.logits_RC)]) for each, one in zip(subjects, found, strict=True))
+        return _numbers(targets, [torch.from_numpy(each.logits_RC) for each in found])
     if not isinstance(fitted, FittedHead):
         raise InvalidInput(
             f"expected one model for the score of an answer, got the ensemble {model.name!r}: ask its members."
         )
     texts = [text for value in values for text in fitted.outputs.texts(value)]
     read = fitted.backend.runner.run(texts, description=description, total=len(texts), show_progress=show_progress)
-    numbers = []
-    for subject, rows in zip(subjects, read, strict=True):
-        if not isinstance(rows, TokenOutputs):
+    rows = []
+    for target, given in zip(targets, read, strict=True):
+        if not isinstance(given, TokenOutputs):
             raise TypeError("spans are read from a row for each token")
-        given = [torch.from_numpy(each) for each in rows.rows]
-        numbers.append((subject, [subject.rows(given, rows.places)]))
-    return _numbers(numbers)
+        rows.append(target.rows([torch.from_numpy(each) for each in given.rows], given.places))
+    return _numbers(targets, rows)
 
 
-def _numbers(found: Iterable[tuple[Subject, list[torch.Tensor]]]) -> NDArray[np.float64]:
-    return np.array([float(subject.score(rows_RC.double())) for subject, (rows_RC,) in found])
+def _numbers(targets: Sequence[ExplainTarget], rows: Sequence[torch.Tensor]) -> NDArray[np.float64]:
+    return np.array([float(each.score(rows_RC.double())) for each, rows_RC in zip(targets, rows, strict=True)])
 
 
-def _value(model: AnyModel, number: int, subject: Subject) -> Any:  # noqa: ANN401 (the task's input)
-    """Return what the model reads of a subject; an embedder's columns may be of other rows than pairs."""
-    compares = isinstance(subject, SimilaritySubject)
-    return subject.value if compares else input_of(model.fitted.columns, number, subject.value)
-
-
-def _similarity(model: AnyModel, number: int, value: Any, target: Target | None) -> SimilaritySubject:  # noqa: ANN401
-    _expect(target, (), model)
-    if not (isinstance(value, tuple | list) and len(value) == 2 and all(isinstance(each, str) for each in value)):
-        raise InvalidInput(
-            f"expected input {number + 1} to be a tuple of two texts, whose similarity an embedder gives, got "
-            f"{type(value).__name__}."
-        )
-    return SimilaritySubject((value[0], value[1]), model.fitted.settings.dimensions)
-
-
-def _subject(
-    model: AnyModel,
-    outputs: LabelOutputs | TagOutputs | ChoiceOutputs | AnswerOutputs,
-    value: Any,  # noqa: ANN401 (the task's input)
-    target: Target | None,
-    scores: Scores[Any] | None,
-) -> Subject:
-    match outputs:
-        case LabelOutputs():
-            return _labels(model, outputs, value, _expect(target, (Label,), model), scores)
-        case TagOutputs():
-            return _tags(outputs, value, _expect(target, (WordTag,), model), scores)
-        case ChoiceOutputs():
-            return _choice(value, _expect(target, (ContextChoice,), model), scores)
-        case AnswerOutputs():
-            return _answer(outputs, value, _expect(target, (AnswerSpan,), model), scores)
-
-
-def _expect(target: Target | None, kinds: tuple[type, ...], model: AnyModel) -> Any:  # noqa: ANN401 (one of them)
-    if target is None or isinstance(target, kinds):
+def _of_kind(target: Target | None, kind: type[TargetT] | None, model: AnyPredictor) -> TargetT | None:
+    if target is None or (kind is not None and isinstance(target, kind)):
         return target
-    named = " or ".join(kind.__name__ for kind in kinds) or "no target"
+    named = "no target" if kind is None else kind.__name__
     raise InvalidInput(f"expected {named} or None for {model.name!r}, got {target}.")
 
 
+def _similarity(model: AnyPredictor, number: int, value: object, target: Target | None) -> SimilarityTarget:
+    _of_kind(target, None, model)
+    match model.fitted, value:
+        case TrainedEmbedder() as fitted, (str(first), str(second)):
+            return SimilarityTarget((first, second), fitted.settings.dimensions)
+    raise InvalidInput(
+        f"expected input {number + 1} to be a tuple of two texts, whose similarity an embedder gives, got "
+        f"{type(value).__name__}."
+    )
+
+
 def _labels(
-    model: AnyModel,
+    model: AnyPredictor,
     outputs: LabelOutputs,
-    value: Any,  # noqa: ANN401 (a text or a pair)
+    value: Text,
     target: Label | None,
-    scores: Scores[Any] | None,
-) -> LabelSubject:
-    parts = (value,) if isinstance(value, str) else tuple(value)
-    if isinstance(model.fitted, FittedHead):
-        parts = tuple(map(model.fitted.backend.reading.given, parts))
+    scores: Scores[object] | None,
+) -> LabelTarget:
+    read = model.fitted.backend.reading.given(value) if isinstance(model.fitted, FittedHead) else value
+    parts = (read,) if isinstance(read, str) else read
     if isinstance(outputs.target, Regression):
-        _expect(target, (), model)
-        return LabelSubject(parts, "", 0, 1, exclusive=False)
+        _of_kind(target, None, model)
+        return LabelTarget(parts, "", 0, 1, exclusive=False)
     number = int(scores.logits_RC[0].argmax()) if scores is not None else -1
     if target is not None:
         if target.name not in outputs.labels:
             raise InvalidInput(f"expected a label of {', '.join(map(repr, outputs.labels))}, got {target.name!r}.")
         number = outputs.labels.index(target.name)
     exclusive = isinstance(outputs.target, SingleLabel)
-    return LabelSubject(parts, outputs.labels[number], number, outputs.size, exclusive=exclusive)
+    return LabelTarget(parts, outputs.labels[number], number, outputs.size, exclusive=exclusive)
 
 
-def _tags(outputs: TagOutputs, value: Words, target: WordTag | None, scores: Scores[Any] | None) -> TagSubject:
+def _tags(outputs: TagOutputs, value: Words, target: WordTag | None, scores: Scores[object] | None) -> TagTarget:
     words, labels = value.listed(), outputs.labels
     predicted: list[int] = [] if scores is None else scores.logits_RC.argmax(1).tolist()
     if target is None:
@@ -167,29 +164,32 @@ def _tags(outputs: TagOutputs, value: Words, target: WordTag | None, scores: Sco
         if target.tag is not None and target.tag not in labels:
             raise InvalidInput(f"expected a tag of {', '.join(map(repr, labels))}, got {target.tag!r}.")
         tags = ((target.word, predicted[target.word] if target.tag is None else labels.index(target.tag)),)
-    return TagSubject.of(words, tags, tuple(labels[tag] for _, tag in tags))
+    return TagTarget.of(words, tags, tuple(labels[tag] for _, tag in tags))
 
 
-def _choice(value: Any, target: ContextChoice | None, scores: Scores[Any] | None) -> ChoiceSubject:  # noqa: ANN401
+def _choice(
+    value: tuple[str, tuple[str, ...]], target: ContextChoice | None, scores: Scores[object] | None
+) -> ChoiceTarget:
     context, choices = value
     index = target.index if target is not None else int(scores.logits_RC[0].argmax()) if scores is not None else 0
     if not 0 <= index < len(choices):
         raise InvalidInput(f"expected a choice from 0 to {len(choices) - 1}, got {index}.")
-    return ChoiceSubject((context, *choices), index)
+    return ChoiceTarget((context, *choices), index)
 
 
 def _answer(
     outputs: AnswerOutputs,
     value: tuple[str, str],
     target: AnswerSpan | None,
-    scores: Scores[Any] | None,
-) -> SpanSubject:
+    scores: Scores[object] | None,
+) -> SpanTarget:
     question, context = value
     if target is None:
-        found = () if scores is None else scores.places.candidates
+        places = None if scores is None else scores.places
+        found = places.candidates if isinstance(places, FoundSpans) else ()
         if not found:
             raise InvalidInput("the context has no span that could be an answer: name one with AnswerSpan.")
         target = AnswerSpan(found[0].start, found[0].end)
     if not 0 <= target.start < target.end <= len(context) or not context[target.start : target.end].strip():
         raise InvalidInput(f"expected a span within the {len(context)} characters of the context, got {target}.")
-    return SpanSubject((question, context), target, outputs.no_answer)
+    return SpanTarget((question, context), target, outputs.no_answer)

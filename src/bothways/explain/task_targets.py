@@ -1,4 +1,4 @@
-"""The inputs of each task, with the score that is explained of them; see `bothways.explain.subjects`.
+"""The inputs of each task, with the score that is explained; see `bothways.explain.targets`.
 
 Shapes: R rows of an input, C outputs, W words, K choices or numbers of a vector, n tokens.
 """
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bothways.errors import InvalidInput
-from bothways.explain.subjects import AnswerSpan, Remaining, Subject, log_odds
+from bothways.explain.targets import AnswerSpan, ExplainTarget, Remaining, log_odds
 from bothways.text import Places, ReadWords, Words, blanked_in_front
 from bothways.text.texts import Text
 
@@ -22,7 +22,7 @@ CONTEXT = 1
 
 
 @dataclass(frozen=True)
-class LabelSubject(Subject):
+class LabelTarget(ExplainTarget):
     """A text or a pair, and the log odds of a label, or the number that a regression gives.
 
     Attributes:
@@ -52,11 +52,6 @@ class LabelSubject(Subject):
         """One, or one pair."""
         return (self.value,)
 
-    def part_of(self, text: int, sequence: int) -> int:
-        """Return the sequence's number."""
-        del text
-        return sequence
-
     def rows(self, given: Sequence[Tensor], places: Sequence[Places]) -> Tensor:
         """Return the logits (1, C)."""
         del places
@@ -68,7 +63,7 @@ class LabelSubject(Subject):
 
 
 @dataclass(frozen=True)
-class TagSubject(Subject):
+class TagTarget(ExplainTarget):
     """Words, and the mean of the log odds of tags of some of them.
 
     Attributes:
@@ -82,8 +77,8 @@ class TagSubject(Subject):
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, words: Sequence[str], tags: tuple[tuple[int, int], ...], names: tuple[str, ...]) -> "TagSubject":
-        """Return the subject of words."""
+    def of(cls, words: Sequence[str], tags: tuple[tuple[int, int], ...], names: tuple[str, ...]) -> "TagTarget":
+        """Join words as the tokenizer reads them."""
         return cls((ReadWords.of(Words.of_list(words)).text,), tuple(words), tags, names)
 
     @property
@@ -97,11 +92,6 @@ class TagSubject(Subject):
     def value(self) -> Words:
         """The words."""
         return Words.of_list(self.listed)
-
-    @property
-    def texts(self) -> tuple[Text, ...]:
-        """The words with single spaces between them."""
-        return self.parts
 
     def part_of(self, text: int, sequence: int) -> int:
         """Return the only part."""
@@ -119,7 +109,7 @@ class TagSubject(Subject):
         """Words whose tags are explained."""
         return frozenset(word for word, _ in self.tags) | super().kept
 
-    def without(self, words: Collection[int]) -> "TagSubject":
+    def without(self, words: Collection[int]) -> "TagTarget":
         """Return the other words, which keep their tags."""
         stay = [number for number in range(len(self.listed)) if number not in words]
         place = {number: at for at, number in enumerate(stay)}
@@ -139,7 +129,7 @@ class TagSubject(Subject):
 
 
 @dataclass(frozen=True)
-class ChoiceSubject(Subject):
+class ChoiceTarget(ExplainTarget):
     """A context with choices, and the log odds of one of them.
 
     Attributes:
@@ -183,7 +173,7 @@ class ChoiceSubject(Subject):
 
 
 @dataclass(frozen=True)
-class SimilaritySubject(Subject):
+class SimilarityTarget(ExplainTarget):
     """Two texts, and the cosine of their vectors.
 
     Attributes:
@@ -197,11 +187,6 @@ class SimilaritySubject(Subject):
     @property
     def value(self) -> tuple[str, ...]:
         """Pair of texts, as the model reads it."""
-        return self.parts
-
-    @property
-    def texts(self) -> tuple[Text, ...]:
-        """Texts of the pair, each by itself."""
         return self.parts
 
     def part_of(self, text: int, sequence: int) -> int:
@@ -220,7 +205,7 @@ class SimilaritySubject(Subject):
 
 
 @dataclass(frozen=True)
-class SpanSubject(Subject):
+class SpanTarget(ExplainTarget):
     """A question with its context, and the log odds of a span against no answer.
 
     Attributes:
@@ -246,11 +231,6 @@ class SpanSubject(Subject):
         """One pair."""
         return ((self.parts[0], blanked_in_front(self.parts[1])),)
 
-    def part_of(self, text: int, sequence: int) -> int:
-        """Return the sequence's number."""
-        del text
-        return sequence
-
     @cached_property
     def kept(self) -> frozenset[int]:
         """Words of the answer."""
@@ -261,7 +241,7 @@ class SpanSubject(Subject):
         )
         return frozenset(inside) | super().kept
 
-    def _with_parts(self, remaining: Sequence[Remaining]) -> "SpanSubject":
+    def _with_parts(self, remaining: Sequence[Remaining]) -> "SpanTarget":
         question, context = remaining
         moved = AnswerSpan(context.place(self.span.start), context.place(self.span.end))
         return replace(self, parts=(question.text, context.text), span=moved)
