@@ -11,8 +11,7 @@ import torch
 
 from bothways.encoder import Encoder
 from bothways.encoder.heads import head_logits, new_head
-from bothways.export.graph import HIDDEN, EncoderGraph
-from bothways.export.onnx_file import write_onnx
+from bothways.export.graph import HIDDEN, EncoderGraph, write_onnx
 from bothways.families import FAMILIES
 from bothways.packing import to_padded, unpad
 from tiny_models import FIRST_WORD, TINY, VOCABULARY, scramble

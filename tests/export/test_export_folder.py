@@ -23,7 +23,7 @@ from bothways.errors import (
     UnsafeCheckpoint,
 )
 from bothways.export import check, export, onnx_file
-from bothways.export.onnx_file import OPSET
+from bothways.export.graph import OPSET
 from tiny_models import edit_config, write_checkpoint
 
 LABELS = {"0": "ant", "1": "bee", "2": "cow"}
@@ -202,11 +202,11 @@ def test_numbers_that_are_none_are_not_kept(model, folder):
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"format": "tflite"}, InvalidInput, "one of onnx, safetensors, but it is 'tflite'"),
+        ({"format": "tflite"}, InvalidInput, "expected a format of onnx, safetensors, got 'tflite'"),
         ({"format": "onnx", "head": "replaced_token"}, InvalidInput, "'replaced_token' was asked for"),
         ({"format": "onnx", "head": "token"}, IncompatibleWeights, "holds no token head"),
         ({"format": "safetensors", "head": "token"}, IncompatibleWeights, "holds no token head"),
-        ({"format": "onnx", "dtype": "float16"}, InvalidInput, "written in float32, but 'float16'"),
+        ({"format": "onnx", "dtype": "float16"}, InvalidInput, "written in float32, got dtype 'float16'"),
         ({"format": "safetensors", "dtype": "int8"}, InvalidInput, "dtype must be one of"),
     ],
 )

@@ -13,8 +13,7 @@ from bothways.encoder.head_kinds import EachToken
 from bothways.encoder.heads import new_head
 from bothways.encoder.rows import SelectedRows
 from bothways.export.answers import AskedTokens, WindowRows
-from bothways.export.graph import EncoderGraph
-from bothways.export.onnx_file import write_onnx
+from bothways.export.graph import EncoderGraph, write_onnx
 from bothways.families import FAMILIES
 from bothways.inference.graph import ASKED, Graph
 from bothways.packing import unpad

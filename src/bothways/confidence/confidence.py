@@ -1,6 +1,6 @@
 """Confidence in a model's answers: calibrated probabilities, coverage guarantees, out-of-domain detection.
 
-Everything here is learnt on held-out rows and is a frozen value. It knows arrays of logits and features, and no model.
+Everything here is fitted on held-out rows and is a frozen value. It reads arrays of logits and features, no model.
 
 Shapes: N rows, C classes, L layers that a detector reads, H hidden, M held-out rows.
 """
@@ -142,7 +142,7 @@ class Confidence:
         return self.out_of_domain
 
     def to_card(self) -> dict[str, object]:
-        """JSON values for the model card."""
+        """Return JSON values for the model card."""
         held_out = None if self.conformal is None else len(self.conformal.held_out_M)
         return {
             "calibration": None if self.calibration is None else stored_form(self.calibration)["method"],

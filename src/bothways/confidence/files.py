@@ -1,9 +1,9 @@
 """Confidence on disk: settings in ``bothways.json``, arrays in ``confidence.safetensors`` beside the weights."""
 
 import copyreg
+from collections.abc import Callable
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +15,13 @@ from bothways.confidence.confidence import Confidence, OutOfDomain, layers_of
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.evaluation.calibration import Calibration, calibration_from, stored_form
 from bothways.evaluation.coverage import ConformalInterval, ConformalSets
-from bothways.evaluation.detectors import DETECTORS, DetectorInput
+from bothways.evaluation.detectors import DETECTORS, Detector, DetectorInput
 from bothways.evaluation.temperature import Temperature
 
 FILE = "confidence.safetensors"
 """The arrays; beside settings in ``bothways.json``."""
 
-Arrays = dict[str, NDArray[Any]]
+Arrays = dict[str, NDArray[np.float64]]
 
 
 def write_confidence(folder: Path, confidence: Confidence) -> dict[str, object]:
@@ -56,17 +56,17 @@ def write_confidence(folder: Path, confidence: Confidence) -> dict[str, object]:
 
 
 def open_confidence(stored: StoredLabels, folder: Path, classes: int, layers: int, width: int) -> Confidence:
-    """Read what a saved model learnt about its answers; the files were compared with their checksums before.
+    """Read the confidence of a saved model; the files were compared with their checksums before.
 
     Args:
-        stored: What ``bothways.json`` says of it.
-        folder: Where its arrays lie.
-        classes: How many logits the model gives.
-        layers: How many layers it has that a detector can read.
-        width: How wide their features are.
+        stored: Its settings in ``bothways.json``.
+        folder: The folder of its arrays.
+        classes: The number of logits of the model.
+        layers: The number of layers that a detector can read.
+        width: The width of their features.
 
     Raises:
-        CorruptCheckpoint: A value or array is not one that was written.
+        CorruptCheckpoint: A value or an array was altered or damaged.
     """
     calibration = _calibration(stored, classes)
     conformal, detection = stored.conformal, stored.out_of_domain
@@ -123,8 +123,8 @@ def _conformal(stored: StoredGuarantee, arrays: Arrays) -> ConformalSets | Confo
 
 def _out_of_domain(stored: StoredDetection, arrays: Arrays, classes: int, layers: int, width: int) -> OutOfDomain:
     parts = {name.partition(".")[2]: each for name, each in arrays.items() if name.startswith("detector.")}
-    detector: Any = DETECTORS[stored.kind]
-    found = OutOfDomain(detector(**stored.settings, **parts), stored.threshold, arrays["inside"])
+    make: Callable[..., Detector] = DETECTORS[stored.kind]
+    found = OutOfDomain(make(**stored.settings, **parts), stored.threshold, arrays["inside"])
     reads = layers_of(found.detector)
     if reads > layers or found.inside_M.ndim != 1:
         raise ValueError("more layers than the model has, or scores that are no vector")

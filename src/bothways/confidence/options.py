@@ -44,7 +44,7 @@ class ConfidenceOptions:
         return self.detector is not None
 
     def layers(self, encoder_layers: int) -> int:
-        """Return how many of an encoder's layers the detector reads, the last first."""
+        """Return the number of an encoder's layers that the detector reads, the last first."""
         if self.detector in (None, "max_softmax", "energy"):
             return 0
         return encoder_layers if self.detector == ALL_LAYERS else 1

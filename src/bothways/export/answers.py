@@ -1,10 +1,10 @@
-"""The output of a graph for this package: the numbers that a task's own module gives for each window.
+"""The output of a graph for this package: the numbers of a task's own module for each window.
 
 Shapes: B windows, S longest window, T tokens of a batch, K numbers, V vocabulary.
 """
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -28,13 +28,20 @@ from bothways.tasks.spec import TaskSpec
 
 
 class RowsModule(Protocol):
-    """Gives the numbers of a padded batch, and of the same windows packed."""
+    """Gives the numbers of a padded batch, and of the same windows packed.
+
+    Attributes:
+        per_token: True for numbers of each token.
+    """
+
+    @property
+    def per_token(self) -> bool: ...  # noqa: D102 (above)
 
     def __call__(self, batch: PaddedRows, attention_mask: Tensor) -> Tensor:
         """Return the numbers of each window (B, K), or of each token (B, S, K)."""
 
     def packed(self, packed: Packed) -> Tensor:
-        """Return the same of a packed batch, in the same shape, padded on the right."""
+        """Return the same for a packed batch, in the same shape, padded on the right."""
 
 
 class WindowRows(nn.Module):
@@ -57,7 +64,7 @@ class WindowRows(nn.Module):
         return batch.padded(rows) if self.per_token else rows
 
     def packed(self, packed: Packed) -> Tensor:
-        """Return the same of a packed batch."""
+        """Return the same for a packed batch."""
         rows: Tensor = self.module(packed)
         return to_padded(rows, packed.lengths) if self.per_token else rows
 
@@ -71,6 +78,8 @@ class AskedTokens(nn.Module):
         encoder: The encoder.
         head: Its masked language modelling head.
     """
+
+    per_token: ClassVar[bool] = False
 
     def __init__(self, encoder: Encoder, head: MaskedLMHead) -> None:
         super().__init__()
@@ -111,14 +120,14 @@ class TaskRows:
 
 
 def rows_of_task(checkpoint: Checkpoint, head: HeadName | None) -> TaskRows | None:
-    """Return what the model of a checkpoint answers, with float32 weights on the CPU; None where it is of no task.
+    """Return the outputs of a checkpoint's task, with float32 weights on the CPU; None without a task.
 
     Args:
         checkpoint: The checkpoint.
-        head: The head that was asked for; another one than that of the task answers nothing.
+        head: The head to export; one of another task has no outputs here.
 
     Raises:
-        CorruptCheckpoint: What was saved with the model is damaged.
+        CorruptCheckpoint: A file of the model is damaged.
     """
     spec, ours = _spec(checkpoint, head)
     if spec is None:
@@ -129,11 +138,11 @@ def rows_of_task(checkpoint: Checkpoint, head: HeadName | None) -> TaskRows | No
     except (InvalidInput, UnsupportedConfig):
         if ours:
             raise
-        return None  # made elsewhere, for what is not built here: other programs read it all the same
+        return None  # from elsewhere, with a head that is not built here; other programs read it all the same
     return None if task._fitted is None else _rows(task.fitted)
 
 
-def _rows(fitted: Any) -> TaskRows | None:  # noqa: ANN401 (a fitted value of any task)
+def _rows(fitted: object) -> TaskRows | None:
     match fitted:
         case FittedHead():
             return _rows_of_head(fitted)
@@ -169,7 +178,7 @@ def _rows_of_head(fitted: FittedHead) -> TaskRows:
 
 
 def _spec(checkpoint: Checkpoint, head: HeadName | None) -> tuple[TaskSpec | None, bool]:
-    """Return the task that a checkpoint is a model of, and whether it was trained for it here."""
+    """Return the task of a checkpoint, and True if it was trained for it here."""
     name = checkpoint.extras.get("task")
     if isinstance(name, str):
         spec = SPECS.get(name)

@@ -1,4 +1,4 @@
-"""An ONNX file is run, and held against the model that it was written from.
+"""Comparison of an ONNX file with the model that it was written from.
 
 Shapes: B sequences, K choices, S longest sequence.
 """
@@ -27,8 +27,8 @@ class ExportCheck:
     """The result of the check.
 
     Attributes:
-        shapes: Shapes of the ``input_ids`` that both were run on.
-        largest_difference: Between any two numbers of real tokens.
+        shapes: Shapes of the ``input_ids``.
+        largest_difference: The largest difference for real tokens.
     """
 
     shapes: tuple[tuple[int, ...], ...]
@@ -40,8 +40,8 @@ def check_onnx(path: Path, model: PretrainedEncoder, graph: EncoderGraph, head: 
 
     Args:
         path: The file.
-        model: What it was written from.
-        graph: As it was recorded.
+        model: The model.
+        graph: The recorded graph.
         head: Name of its head.
 
     Raises:
@@ -66,10 +66,7 @@ def check_onnx(path: Path, model: PretrainedEncoder, graph: EncoderGraph, head: 
 
 
 def random_inputs(graph: EncoderGraph, generator: torch.Generator, sizes: dict[str, int]) -> dict[str, Tensor]:
-    """Return a padded batch that a graph takes.
-
-    The first row is the longest, and the others are padded on the right.
-    """
+    """Return a padded batch for a graph; the first row is the longest, the others are padded on the right."""
     config = graph.encoder.config
     shape = [min(sizes[str(name)], config.max_length or sizes[LENGTH]) for name in graph.inputs()[0].shape]
     mask = torch.ones(shape, dtype=torch.int64)
@@ -87,7 +84,7 @@ def random_inputs(graph: EncoderGraph, generator: torch.Generator, sizes: dict[s
 def torch_answers(
     model: PretrainedEncoder, head: str | None, inputs: dict[str, Tensor], graph: EncoderGraph
 ) -> tuple[NDArray[np.float32], ...]:
-    """Return what the model says of a batch, in the order of a graph's outputs."""
+    """Return the model's outputs for a batch, in the order of the graph's."""
     ids, mask, types = (inputs.get(name) for name in ("input_ids", "attention_mask", "token_type_ids"))
     assert ids is not None  # every graph takes them
     rows = (None if value is None else value.flatten(0, -2) for value in (ids, mask, types))

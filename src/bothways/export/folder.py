@@ -19,17 +19,16 @@ from bothways.choices import ExportFormat as ExportFormat
 from bothways.errors import InvalidInput, OutputExists
 from bothways.export.answers import TaskRows, rows_of_task
 from bothways.export.check import check_onnx
-from bothways.export.graph import EncoderGraph, Port
-from bothways.export.onnx_file import OPSET, require_packages, versions, write_onnx
+from bothways.export.graph import OPSET, EncoderGraph, Port, require_packages, versions, write_onnx
 from bothways.families import HeadName
 from bothways.storage import check_folder_free, new_folder
 from bothways.text.building import TOKENIZER_FILE
 
 FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
 _FORMAT_VERSION = 1
-# The files by which sentence embedders say how vectors are made.
+# The files of sentence embedders with their pooling.
 SENTENCE_FILES = ("modules.json", POOLING_FILE.as_posix(), LENGTH_FILE, "config_sentence_transformers.json")
-# What bothways.json says of its own files, or of how the model was made.
+# Entries of bothways.json about its own files, or about the training.
 _OF_FILES = ("format_version", "checksums", "card", "conformal", "out_of_domain")
 
 
@@ -38,10 +37,11 @@ class Export:
     """The files that were written.
 
     Attributes:
-        folder: Where.
-        format: In which format.
-        heads: With which heads.
-        largest_difference: Of the file's answers from the model's, for real tokens; None where nothing was converted.
+        folder: The folder.
+        format: The format.
+        heads: The heads.
+        largest_difference: The largest difference between the file's answers and the model's, for real tokens; None
+            for a format that is not converted.
     """
 
     folder: Path
@@ -70,10 +70,10 @@ def export(
         format: See `export_checkpoint`.
         head: See `export_checkpoint`.
         dtype: Precision of the weights; ONNX files are written in float32.
-        overwrite: Whether an earlier export at the output may be replaced.
+        overwrite: Replace an earlier export at the output.
         revision: The commit of a hub name; when None, the one that its download resolved.
-        download: Whether the hub may be asked for it.
-        allow_pickle: Whether a ``.bin`` file may be read, after a scan, where there is nothing else.
+        download: Allow a download from the hub.
+        allow_pickle: Allow a ``.bin`` file to be read, after a scan, if there is nothing else.
 
     Raises:
         UnknownModel: There is no such model.
@@ -98,25 +98,24 @@ def export_checkpoint(
     Args:
         checkpoint: The checkpoint.
         folder: The output; it appears whole or not at all.
-        format: ``"onnx"`` writes the encoder, and a head where one is named, as a graph for batches of all sizes, with
+        format: ``"onnx"`` writes the encoder, and the named head, as a graph for batches of all sizes, with
             its tokenizer, labels and a description. ``"safetensors"`` writes the checkpoint as transformers opens it.
-        head: Name of the head. Of a safetensors export it is the only one that is kept; by default it keeps those
-            that ``config.json`` names.
+        head: Name of the head. A safetensors export keeps only this one; by default those that ``config.json`` names.
         dtype: Precision of the weights; ONNX files are written in float32.
-        overwrite: Whether an earlier export at the output may be replaced.
+        overwrite: Replace an earlier export at the output.
 
     Raises:
-        InvalidInput: There is no such format, the family has no such head, or ONNX was to be in another precision.
+        InvalidInput: There is no such format, the family has no such head, or the precision is not one of ONNX files.
         IncompatibleWeights: The checkpoint does not hold that head.
         MissingDependency: The extra ``onnx`` is not installed.
         ExportMismatch: The ONNX file does not compute what the model does.
-        OutputExists: The folder is there and was not to be replaced, or it is no earlier export.
+        OutputExists: The folder exists and ``overwrite`` is false, or it is no earlier export.
         OutOfDisk: The disk is full; nothing was left behind.
     """
-    wanted = _check(Path(folder), format, dtype, overwrite)
-    held = checkpoint.family.architecture_heads(checkpoint.settings) if wanted == "safetensors" else ()
+    chosen = _check(Path(folder), format, dtype, overwrite)
+    held = checkpoint.family.architecture_heads(checkpoint.settings) if chosen == "safetensors" else ()
     heads = held if head is None else (checkpoint.family.head_name(head),)
-    rows = rows_of_task(checkpoint, next(iter(heads), None)) if wanted == "onnx" else None
+    rows = rows_of_task(checkpoint, next(iter(heads), None)) if chosen == "onnx" else None
     model = (
         pretrained(checkpoint, heads=heads, device="cpu", dtype=dtype)
         if rows is None
@@ -124,23 +123,22 @@ def export_checkpoint(
     )
     model.check_full("export")
     with new_folder(folder, overwrite=overwrite) as new:
-        if wanted == "onnx":
+        if chosen == "onnx":
             difference: float | None = _write_onnx(new, checkpoint, model, rows)
         else:
             difference = None
             _write_safetensors(new, checkpoint, model, whole=heads == held)
-    return Export(Path(folder), wanted, heads, difference)
+    return Export(Path(folder), chosen, heads, difference)
 
 
 def _check(folder: Path, name: str, dtype: str, overwrite: bool) -> ExportFormat:
-    """Refuse now rather than after the work is done."""
     found = next((known for known in FORMATS if known == name), None)
     if found is None:
-        raise InvalidInput(f"the format of an export must be one of {', '.join(FORMATS)}, but it is {name!r}.")
+        raise InvalidInput(f"expected a format of {', '.join(FORMATS)}, got {name!r}.")
     if found == "onnx":
         require_packages()
         if dtype != "float32":
-            raise InvalidInput(f"ONNX files are written in float32, but {dtype!r} was asked for.")
+            raise InvalidInput(f"ONNX files are written in float32, got dtype {dtype!r}: leave it out.")
     check_folder_free(folder, overwrite=overwrite)
     if folder.is_dir() and any(folder.iterdir()) and not (folder / DESCRIPTION).is_file():
         # Replacing a folder deletes what is in it, which nobody means for a folder of other things.
@@ -149,7 +147,7 @@ def _check(folder: Path, name: str, dtype: str, overwrite: bool) -> ExportFormat
 
 
 def _with(rows: TaskRows, checkpoint: Checkpoint, heads: tuple[HeadName, ...]) -> PretrainedEncoder:
-    """Return the model that rows come from, with some heads; that of the rows is the same, so it is written once."""
+    # The head of the rows is the same, so it is written once.
     return replace(rows.model, heads={name: rows.head.get(name) or checkpoint.build_head(name) for name in heads})
 
 
@@ -188,7 +186,7 @@ def _write_onnx(folder: Path, checkpoint: Checkpoint, model: PretrainedEncoder, 
             "outputs": [_described(port, "float32") for port in graph.outputs()],
             "versions": versions(),
             "check": {"input_shapes": found.shapes, "largest_difference": found.largest_difference},
-            # How bothways itself reads the model: calibration, pooling, lengths.
+            # For bothways itself: calibration, pooling, lengths.
             "bothways": {name: value for name, value in checkpoint.extras.items() if name not in _OF_FILES},
         },
     )
@@ -196,7 +194,7 @@ def _write_onnx(folder: Path, checkpoint: Checkpoint, model: PretrainedEncoder, 
 
 
 def _write_beside(folder: Path, checkpoint: Checkpoint, rows: TaskRows) -> None:
-    """Write what the task knows of its answers: ``bothways.json`` and its arrays, or how vectors are made."""
+    """Write ``bothways.json`` and its arrays, or the pooling of an embedder."""
     copied = _files_beside(checkpoint.extras)
     if rows.stored.head is None:
         copied += [name for name in SENTENCE_FILES if (checkpoint.folder / name).is_file()]
@@ -211,7 +209,7 @@ def _write_beside(folder: Path, checkpoint: Checkpoint, rows: TaskRows) -> None:
 
 
 def _write_safetensors(folder: Path, checkpoint: Checkpoint, model: PretrainedEncoder, *, whole: bool) -> None:
-    # What this package knows besides is of the heads that were trained: with others it would be wrong.
+    # The extras belong to the heads that were trained; with others they would be wrong.
     extras = checkpoint.extras if whole and checkpoint.extras else None
     for name in _files_beside(extras or {}):
         shutil.copyfile(checkpoint.folder / name, folder / name)
@@ -221,7 +219,7 @@ def _write_safetensors(folder: Path, checkpoint: Checkpoint, model: PretrainedEn
 
 
 def _files_beside(extras: Mapping[str, object]) -> list[str]:
-    """Return the files beside the weights that belong to what ``bothways.json`` says."""
+    """Return the files beside the weights that ``bothways.json`` lists."""
     return [name for name in Stored.of(extras).checksums if name == Path(name).name and name != WEIGHTS]
 
 
@@ -236,8 +234,5 @@ def _described(port: Port, dtype: str) -> dict[str, object]:
 
 
 def _title(checkpoint: Checkpoint) -> str:
-    """Return what the checkpoint is called.
-
-    Of a folder the last name alone, for where it lies is nobody else's business.
-    """
+    """Return the name of the checkpoint; for a folder its last part only, since its place is private."""
     return Path(checkpoint.name).name if Path(checkpoint.name).is_dir() else checkpoint.name

@@ -1,10 +1,21 @@
-"""An encoder, with or without a head, as a function of padded tensors alone: what an ONNX file records.
+"""An encoder, with or without a head, as a function of padded tensors alone, recorded and written as an ONNX file.
+
+Writing needs the extra ``onnx``.
 
 Shapes: B sequences, K choices of a question, S longest sequence, H hidden, V vocabulary, C labels.
 """
 
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
 
 from bothways.checkpoints.exported import ROWS
@@ -12,10 +23,24 @@ from bothways.encoder import Encoder, Head, MaskedLMHead, ScoreHead
 from bothways.encoder.batch import PaddedRows
 from bothways.encoder.head_kinds import ChoiceLogit, EachToken, Labels, Relation, Replaced, SpanLogits
 from bothways.encoder.heads import logits_from
+from bothways.errors import MissingDependency
 from bothways.export.answers import RowsModule
+
+if TYPE_CHECKING:
+    from onnx_ir import Model
 
 HIDDEN = "last_hidden_state"
 BATCH, CHOICES, LENGTH = "batch", "choices", "length"
+
+# Of ONNX 1.13: the one that torch's operators are written for, and the oldest that has all of them.
+OPSET = 18
+PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+# A file of protocol buffers ends at 2 GiB; above this, the weights lie beside it.
+_LARGEST_FILE = 1_800_000_000
+# None of them is the size of anything else in a model, and no two are alike.
+_RECORDED = {BATCH: 2, CHOICES: 3, LENGTH: 5}
+_MOST_ROWS = 1 << 20
+_NOISY = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +57,7 @@ class Port:
 
 
 class EncoderGraph(nn.Module):
-    """Hidden states and, with a head, its answers, of a padded batch.
+    """Hidden states of a padded batch and, with a head, its answers.
 
     Padding may stand on the left or on the right of a row; hidden states and logits are zero there, and minus infinity
     where an answer may not start or end.
@@ -41,7 +66,7 @@ class EncoderGraph(nn.Module):
         encoder: The encoder.
         head: Its head; None for hidden states alone.
         rows: Gives the numbers that this package reads.
-        width: How many they are, of a window or a token.
+        width: Their count for a window or a token.
     """
 
     def __init__(self, encoder: Encoder, head: Head | None, rows: RowsModule | None = None, width: int = 0) -> None:
@@ -51,13 +76,13 @@ class EncoderGraph(nn.Module):
         self.rows = rows
         self.width = width
         scores = head.kind.scores if isinstance(head, ScoreHead) else None
-        self.per_token = bool(getattr(rows, "per_token", False))
+        self.per_token = rows is not None and rows.per_token
         self.grouped, self.spanning = isinstance(scores, ChoiceLogit), isinstance(scores, SpanLogits)
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        """Return what `outputs` names, of token ids (B, S), or of (B, K, S) for a head that chooses."""
+        """Compute the outputs for token ids (B, S), or (B, K, S) for multiple choice; `outputs` names them."""
         choices = input_ids.shape[1] if self.grouped else 1
         shape = input_ids.shape
         if self.grouped:
@@ -75,12 +100,12 @@ class EncoderGraph(nn.Module):
         return tuple(found)
 
     def inputs(self) -> tuple[Port, ...]:
-        """Return what it takes, in order; all int64."""
+        """Return the inputs in order; all int64."""
         names = ["input_ids", "attention_mask", *(["token_type_ids"] if self.encoder.config.reads_types else [])]
         return tuple(Port(name, self._places()) for name in names)
 
     def outputs(self) -> tuple[Port, ...]:
-        """Return what it gives, in order; all floating point."""
+        """Return the outputs in order; all floating point."""
         ports = [Port(HIDDEN, (*self._places(), self.encoder.config.hidden))]
         if self.spanning:
             ports += Port("start_logits", (BATCH, LENGTH)), Port("end_logits", (BATCH, LENGTH))
@@ -106,3 +131,90 @@ def _logits_shape(head: Head) -> tuple[str | int, ...]:
         case Labels() | Relation() | SpanLogits():
             count = head.output.out_features
             return (BATCH, LENGTH, count) if isinstance(head.kind.read, EachToken) else (BATCH, count)
+
+
+# --- the file ---
+
+
+def require_packages() -> None:
+    """Check that the packages are installed.
+
+    Raises:
+        MissingDependency: A package is not installed.
+    """
+    for package in PACKAGES:
+        if find_spec(package) is None:
+            raise MissingDependency.of(package, extra="onnx", purpose="exporting to ONNX")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that make a file."""
+    return {name: version(name) for name in ("bothways", "torch", *PACKAGES)}
+
+
+def write_onnx(graph: EncoderGraph, path: Path, limit: int | None, metadata: Mapping[str, str]) -> None:
+    """Record a graph for batches of all sizes and write it.
+
+    Args:
+        graph: In evaluation mode, on the CPU.
+        path: The file. Weights above 1.8 GB, and those of a graph that answers a task, go into ``<name>.data`` beside
+            it: onnxruntime maps that file, so it starts sooner and takes half the memory.
+        limit: Maximum tokens of a sequence; None for no limit.
+        metadata: Entries of the file that describe it.
+    """
+    sizes = {
+        BATCH: torch.export.Dim(BATCH, min=1, max=_MOST_ROWS),
+        CHOICES: torch.export.Dim(CHOICES, min=1, max=_MOST_ROWS),
+        LENGTH: torch.export.Dim(LENGTH, min=1, max=limit or _MOST_ROWS),
+    }
+    ports = graph.inputs()
+    shapes = [[min(_RECORDED[str(name)], limit or 5) for name in port.shape] for port in ports]
+    examples = tuple(torch.ones(shape, dtype=torch.int64) for shape in shapes)
+    dynamic = tuple({place: sizes[str(name)] for place, name in enumerate(port.shape)} for port in ports)
+    # With gradients the layers take no short cut that depends on the number of rows, and overwrite nothing.
+    with _quiet(), torch.enable_grad():
+        recorded = torch.export.export(graph, examples, dynamic_shapes=dynamic, strict=False)
+        program = torch.onnx.export(
+            recorded,
+            examples,
+            dynamo=True,
+            dynamic_shapes=dynamic,
+            opset_version=OPSET,
+            input_names=[port.name for port in ports],
+            output_names=[port.name for port in graph.outputs()],
+            verbose=False,
+        )
+        assert program is not None  # with dynamo and without a file name there is one
+        _clean(program.model, metadata)
+        weights = sum(value.numel() * value.element_size() for value in graph.state_dict().values())
+        program.save(path, external_data=graph.rows is not None or weights > _LARGEST_FILE)
+
+
+def _clean(model: "Model", metadata: Mapping[str, str]) -> None:
+    """Replace the origin of each operator (lines of source and their paths) by the description of the file."""
+    for node in model.graph.all_nodes():
+        node.metadata_props.clear()
+        node.doc_string = None
+        for value in node.outputs:
+            value.metadata_props.clear()
+    for value in (*model.graph.inputs, *model.graph.initializers.values()):
+        value.metadata_props.clear()
+    model.graph.metadata_props.clear()
+    model.metadata_props.clear()
+    model.metadata_props.update(metadata)
+    model.producer_name, model.producer_version = "bothways", version("bothways")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    loggers = [logging.getLogger(name) for name in _NOISY]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            for logger in loggers:
+                logger.setLevel(logging.ERROR)
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)

@@ -6,21 +6,23 @@ Shapes: N triples.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.choices import JudgeDimension, Merge, Negatives
+from bothways.choices import CalibrationChoice, ClassWeights, DetectorChoice, JudgeDimension, Merge, Negatives
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.judging.quality import JudgeReport, judge_report
 from bothways.judging.training_rows import prepare
 from bothways.judging.triples import DIMENSIONS, Dimension, Triple, TripleColumns, find_dimension, read_triples
 from bothways.tasks import PairClassifier
+from bothways.tasks.heads.predictions import Prediction
 
 if TYPE_CHECKING:
     from bothways.judging.triples import Rows
     from bothways.tasks.backend import OpenOptions
+    from bothways.tasks.outputs import FittedHead
     from bothways.training.options import TrainingArguments
     from bothways.training.record import TrainingRecord
 
@@ -30,6 +32,15 @@ CARD = "judge"
 GOOD = "1"
 MERGE: Merge = "maxp"
 """A long passage is as relevant as its most relevant window."""
+
+
+class ConfidenceArguments(TypedDict, total=False):
+    """Options of `PairClassifier.fit` for the confidence of a judge."""
+
+    calibration: CalibrationChoice | None
+    detector: DetectorChoice | None
+    in_domain_share: float
+    class_weights: ClassWeights | None
 
 
 class Judge:
@@ -50,7 +61,7 @@ class Judge:
 
     def __init__(
         self,
-        classifier: PairClassifier[Any],
+        classifier: PairClassifier[Prediction],
         dimension: Dimension | JudgeDimension,
         *,
         good: str = GOOD,
@@ -79,7 +90,7 @@ class Judge:
         negatives: Negatives | None = None,
         opening: "OpenOptions | None" = None,
         merge: Merge = MERGE,
-        confidence: Mapping[str, Any] | None = None,
+        confidence: ConfidenceArguments | None = None,
         **options: "Unpack[TrainingArguments]",
     ) -> Self:
         """Fine-tune an encoder to judge triples, and calibrate it on held-out rows.
@@ -94,8 +105,7 @@ class Judge:
             negatives: The negatives to make, see `bothways.judging.training_rows`.
             opening: Options for opening the model and reading texts.
             merge: Rule that merges the windows of a long passage, see `bothways.tasks.heads.merging`.
-            confidence: Further options of `PairClassifier.fit`: ``calibration``, ``detector``, ``in_domain_share``,
-                ``class_weights``.
+            confidence: Options for the confidence of the judge.
             options: Training options, see `bothways.training.options.TrainingOptions`.
 
         Raises:
@@ -105,8 +115,15 @@ class Judge:
         found, seed = find_dimension(dimension), options.get("seed", 0)
         data = prepare(train, found, validation=validation, columns=columns, negatives=negatives, seed=seed)
         classifier = PairClassifier.from_pretrained(model, merge=merge, **(opening or {}))
-        names = {"text_a": data.columns.text_a, "text_b": data.columns.text_b, "label": data.columns.label}
-        record = classifier.fit(data.training, validation=data.validation, **{**names, **(confidence or {}), **options})
+        record = classifier.fit(
+            data.training,
+            validation=data.validation,
+            text_a=data.columns.text_a,
+            text_b=data.columns.text_b,
+            label=data.columns.label,
+            **(confidence or {}),
+            **options,
+        )
         if record.finished_no_epoch:
             return cls(classifier, found, record=record)
         stored = {"dimension": found.name, "question": found.question, "made_negatives": data.made}
@@ -129,7 +146,7 @@ class Judge:
             InvalidInput: The folder holds no judge, none for this dimension, or several and none was named.
         """
         path = _judge_folder(Path(folder), dimension)
-        classifier: PairClassifier[Any] = PairClassifier.from_pretrained(path, **opening)
+        classifier = PairClassifier.from_pretrained(path, **opening)
         stored = classifier.card.get(CARD)
         name = stored.get("dimension") if isinstance(stored, Mapping) else None
         if name is None:
@@ -204,8 +221,8 @@ class Judge:
     # --- for the commands that train ---
 
     @property
-    def fitted(self) -> Any:  # noqa: ANN401 (see `bothways.tasks.predictor.Predictor.fitted`)
-        """The fitted value of the classifier."""
+    def fitted(self) -> "FittedHead":
+        """The trained classifier as a value."""
         return self.classifier.fitted
 
     def facts(self) -> dict[str, object]:
