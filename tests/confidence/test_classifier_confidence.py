@@ -10,7 +10,7 @@ from bothways import MultiTask, PairClassifier, TaskData, TextClassifier
 from bothways.confidence.options import ConfidenceOptions
 from bothways.encoder import Encoder, Recorder
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, TextsTruncated
-from bothways.evaluation.calibration import Isotonic, method_of
+from bothways.evaluation.calibration import Isotonic
 from bothways.evaluation.detectors import Cosine, Mahalanobis, Neighbours
 from bothways.evaluation.temperature import Temperature
 from bothways.packing import pack
@@ -302,7 +302,7 @@ def test_the_card_says_data_seed_metrics_calibration_and_limits(classifier, tmp_
     report = classifier.evaluate(noisy_rows(40), seed=3).to_dict()
     for name in ("accuracy", "accuracy_low", "accuracy_high", "nll", "ece"):
         assert card["metrics"][name] == pytest.approx(report[name], abs=1e-5), name
-    assert card["confidence"]["calibration"] == method_of(classifier.confidence.calibration)
+    assert card["confidence"]["calibration"] == classifier.confidence.calibration.method
     assert [each["method"] for each in card["confidence"]["calibrations_tried"]] == [
         "temperature",
         "isotonic",

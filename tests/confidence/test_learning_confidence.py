@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bothways.confidence.confidence import learn_classification, learn_conformal_sets
+from bothways.confidence.fitting import learn_classification, learn_conformal_sets
 from bothways.confidence.options import ConfidenceOptions, TemperatureOptions
 from bothways.errors import InvalidInput
 from bothways.evaluation.coverage import ConformalSets

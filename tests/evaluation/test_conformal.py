@@ -81,7 +81,7 @@ def test_the_intervals_are_those_of_mapie(coverage):
     peer = SplitConformalRegressor(predictor, confidence_level=coverage, prefit=True)
     peer.conformalize(predicted_M[:, None], truth_M)
     _, expected = peer.predict_interval(np.array([[1.5]]))
-    half = ConformalInterval.fit(predicted_M, truth_M).half_width(coverage)
+    half = ConformalInterval.fit(predicted_M, truth_M).at(coverage)
     np.testing.assert_allclose(expected[0, :, 0], [1.5 - half, 1.5 + half])
 
 
@@ -140,4 +140,4 @@ def test_more_rows_than_are_kept_give_nearly_the_same_quantile():
     errors = np.random.default_rng(0).normal(size=5 * MOST_KEPT)
     interval = ConformalInterval.fit(errors, np.zeros_like(errors))
     assert len(interval.held_out_M) == MOST_KEPT
-    assert interval.half_width(0.9) == pytest.approx(np.quantile(np.abs(errors), 0.9), rel=0.03)
+    assert interval.at(0.9) == pytest.approx(np.quantile(np.abs(errors), 0.9), rel=0.03)

@@ -181,7 +181,7 @@ def _foreign(context: Context, rows: _Rows, rng: np.random.Generator) -> Iterato
         report = out_of_domain_report(
             score(inside), score(outside), threshold=detector.threshold, resamples=_RESAMPLES, seed=context.seed
         )
-        yield _detector(rows, detector.kind, report)
+        yield _detector(rows, detector.detector.kind, report)
 
 
 def _max_softmax(rows: _Rows, answered: Mapping[str, ClassifierAnswers], report: Report) -> Finding:

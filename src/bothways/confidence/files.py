@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bothways.checkpoints.files import read_arrays, reduce_value, remember_file
 from bothways.checkpoints.save import write_arrays
 from bothways.checkpoints.schema import Stored, StoredDetection, StoredGuarantee, StoredLabels, damaged
-from bothways.confidence.confidence import Confidence, OutOfDomain, layers_of
+from bothways.confidence.confidence import Confidence, OutOfDomain
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.evaluation.calibration import Calibration, calibration_from, stored_form
 from bothways.evaluation.coverage import ConformalInterval, ConformalSets
@@ -48,7 +48,7 @@ def write_confidence(folder: Path, confidence: Confidence) -> dict[str, object]:
         }
         arrays["inside"] = found.inside_M
         numbers = {name: each for name, each in values.items() if not isinstance(each, np.ndarray)}
-        detection = {"kind": found.kind, "threshold": found.threshold, **numbers}
+        detection = {"kind": found.detector.kind, "threshold": found.threshold, **numbers}
     if arrays:
         write_arrays(folder / FILE, arrays)
     calibration = None if confidence.calibration is None else stored_form(confidence.calibration)
@@ -125,7 +125,7 @@ def _out_of_domain(stored: StoredDetection, arrays: Arrays, classes: int, layers
     parts = {name.partition(".")[2]: each for name, each in arrays.items() if name.startswith("detector.")}
     make: Callable[..., Detector] = DETECTORS[stored.kind]
     found = OutOfDomain(make(**stored.settings, **parts), stored.threshold, arrays["inside"])
-    reads = layers_of(found.detector)
+    reads = found.detector.layers
     if reads > layers or found.inside_M.ndim != 1:
         raise ValueError("more layers than the model has, or scores that are no vector")
     # Arrays that do not fit together, or the model, fail here rather than when the model is asked.

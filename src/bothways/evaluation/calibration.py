@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -57,6 +58,8 @@ class Isotonic:
     knots: tuple[tuple[float, ...], ...]  # for each class, softmax probabilities in rising order
     # For each class, the calibrated probabilities at its knots, which do not fall.
     values: tuple[tuple[float, ...], ...]
+
+    method: ClassVar[CalibrationMethod] = "isotonic"
 
     def __post_init__(self) -> None:
         if len(self.knots) != len(self.values) or len(self.knots) < 2:
@@ -254,14 +257,9 @@ def isotonic_regression(x_N: FloatArray, y_N: FloatArray) -> tuple[FloatArray, F
     return points_G[kept_G], values_G[kept_G]
 
 
-def method_of(calibration: Calibration) -> CalibrationMethod:
-    """Return the name of a calibration's method."""
-    return "temperature" if isinstance(calibration, Temperature) else "isotonic"
-
-
 def stored_form(calibration: Calibration) -> dict[str, object]:
     """Return JSON values, which `calibration_from` reads."""
-    return {"method": method_of(calibration), **asdict(calibration)}
+    return {"method": calibration.method, **asdict(calibration)}
 
 
 def calibration_from(stored: object) -> Calibration:

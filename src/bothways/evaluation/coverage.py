@@ -96,7 +96,7 @@ class ConformalInterval:
         truth, predicted = paired_vectors(truth_M, predicted_M)
         return cls(_kept(np.abs(truth - predicted)))
 
-    def half_width(self, coverage: float) -> float:
+    def at(self, coverage: float) -> float:
         """Return the half-width of the interval, in units of the prediction."""
         return held_out_quantile(self.held_out_M, coverage)
 

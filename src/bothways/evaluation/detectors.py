@@ -8,7 +8,7 @@ Shape letters: N rows, B rows of a block, M training rows, C classes, L layers, 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -45,6 +45,9 @@ class DetectorInput:
 class MaxSoftmax:
     """Uncertainty ``1 - max softmax``. Hendrycks and Gimpel (2017), arXiv:1610.02136."""
 
+    kind: ClassVar[DetectorKind] = "max_softmax"
+    layers: ClassVar[int] = 0
+
     def score(self, evidence: DetectorInput) -> FloatArray:
         """Return scores (N,), from 0 to 1."""
         scores_N = np.empty(len(evidence.logits_NC))
@@ -66,6 +69,9 @@ class Energy:
     """
 
     temperature: float = 1.0  # T, above 0
+
+    kind: ClassVar[DetectorKind] = "energy"
+    layers: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.temperature) and self.temperature > 0):
@@ -96,6 +102,13 @@ class Mahalanobis:
     roots_LDD: FloatArray  # W with ``W W' = inverse covariance / mean distance``
     points_LCD: FloatArray  # mean features of each class that has training rows, times W
     unit_length: bool = True
+
+    kind: ClassVar[DetectorKind] = "mahalanobis"
+
+    @property
+    def layers(self) -> int:
+        """The number of layers whose features are read."""
+        return len(self.roots_LDD)
 
     @classmethod
     def fit(
@@ -141,6 +154,9 @@ class Neighbours:
     features_MLD: FloatArray  # training features, each layer's at unit length
     k: int = 10  # number of the neighbour, from 1
 
+    kind: ClassVar[DetectorKind] = "neighbours"
+    layers: ClassVar[int] = 1
+
     def __post_init__(self) -> None:
         if not (isinstance(self.k, int) and 1 <= self.k <= len(self.features_MLD)):
             raise InvalidInput(f"neighbours: expected k from 1 to the {len(self.features_MLD)} rows, got {self.k}")
@@ -173,6 +189,9 @@ class Cosine:
     # Means of the features at unit length of each class that has training rows, themselves at unit length.
     means_LCD: FloatArray
 
+    kind: ClassVar[DetectorKind] = "cosine"
+    layers: ClassVar[int] = 1
+
     @classmethod
     def fit(cls, features_MLD: ArrayLike, labels_M: ArrayLike, classes: int) -> "Cosine":
         """Fit to features of training rows."""
@@ -195,11 +214,7 @@ class Cosine:
 Detector = MaxSoftmax | Energy | Mahalanobis | Neighbours | Cosine
 
 DETECTORS: Mapping[DetectorKind, type[Detector]] = {
-    "max_softmax": MaxSoftmax,
-    "energy": Energy,
-    "mahalanobis": Mahalanobis,
-    "neighbours": Neighbours,
-    "cosine": Cosine,
+    each.kind: each for each in (MaxSoftmax, Energy, Mahalanobis, Neighbours, Cosine)
 }
 
 

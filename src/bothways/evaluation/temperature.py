@@ -17,10 +17,12 @@ Shape letters: N rows, C classes or labels, B rows of a block, K knots, D coeffi
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bothways.choices import CalibrationMethod
 from bothways.errors import InvalidInput
 from bothways.evaluation.inputs import (
     BoolArray,
@@ -89,6 +91,8 @@ class Temperature:
 
     value: float
     slope: float = 0.0
+
+    method: ClassVar[CalibrationMethod] = "temperature"
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.value) and self.value > 0):

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.confidence.fitting import separating
 from bothways.data import Source, read_rows
 from bothways.errors import InvalidInput, did_you_mean
 from bothways.evaluation.out_of_domain import out_of_domain_report
@@ -128,7 +129,7 @@ def with_threshold(model: Predictor[Any, Any, FittedT], others: Source, show_pro
     scores = _scores_of_others(model, others, show_progress)
     warn_of_cut(texts_read(each.read for each in scores))
     outputs = fitted.outputs
-    detector = outputs.confidence.detector(model.name).separating(outputs.evidence(scores))
+    detector = separating(outputs.confidence.detector(model.name), outputs.evidence(scores))
     outputs = replace(outputs, confidence=replace(outputs.confidence, out_of_domain=detector))
     card = card_with_threshold(fitted.card, outputs.confidence, len(scores))
     moved: FittedT = replace(fitted, outputs=outputs, card=card)

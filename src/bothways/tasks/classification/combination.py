@@ -9,8 +9,9 @@ from typing import Self
 import numpy as np
 
 from bothways.checkpoints.schema import StoredEnsemble
-from bothways.confidence.confidence import Confidence, learn_conformal_sets
+from bothways.confidence.confidence import Confidence
 from bothways.confidence.files import stored_temperature
+from bothways.confidence.fitting import learn_conformal_sets
 from bothways.data.windows import digest_of, digest_of_texts
 from bothways.evaluation.coverage import ConformalInterval, ConformalSets
 from bothways.tasks.classification.learner import fit_target_thresholds

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bothways.confidence.confidence import Confidence, learn_classification
+from bothways.confidence.confidence import Confidence
+from bothways.confidence.fitting import learn_classification
 from bothways.confidence.options import ConfidenceOptions
 from bothways.errors import InvalidInput
 from bothways.evaluation.coverage import ConformalInterval

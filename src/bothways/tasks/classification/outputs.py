@@ -20,7 +20,7 @@ from bothways.confidence.confidence import Confidence, coverage_guarantee
 from bothways.confidence.files import open_confidence, write_confidence
 from bothways.data import Example, Source, read_examples
 from bothways.errors import InvalidInput
-from bothways.evaluation.calibration import Calibration, method_of
+from bothways.evaluation.calibration import Calibration
 from bothways.evaluation.coverage import LabelSets
 from bothways.evaluation.detectors import DetectorInput
 from bothways.evaluation.outcomes import Outcomes
@@ -166,7 +166,7 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
         numbers = asdict(calibration) if isinstance(calibration, Temperature) else {}
         facts: dict[str, object] = {
             "labels": list(self.labels),
-            "calibration": None if calibration is None else {"method": method_of(calibration), **numbers},
+            "calibration": None if calibration is None else {"method": calibration.method, **numbers},
         }
         if isinstance(self.target, MultiLabel):
             thresholds = self.target.thresholds_C.tolist()
