@@ -22,7 +22,8 @@ from bothways.errors import (
     UnknownModel,
     UnsafeCheckpoint,
 )
-from bothways.export import check, export, onnx_file
+from bothways.export import check, export
+from bothways.export import graph as graph_module
 from bothways.export.graph import OPSET
 from tiny_models import edit_config, write_checkpoint
 
@@ -161,7 +162,7 @@ def test_the_same_model_gives_the_same_bytes(model, folder, tmp_path):
 
 
 def test_weights_beyond_a_file_lie_beside_it(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(onnx_file, "_LARGEST_FILE", 1000)
+    monkeypatch.setattr(graph_module, "_LARGEST_FILE", 1000)
     out = export(model, tmp_path / "out", format="onnx", head="sequence").folder
     assert (out / "model.onnx.data").stat().st_size > 20_000
     assert "model.onnx.data" in json.loads((out / "export.json").read_text())["checksums"]
@@ -172,7 +173,7 @@ def test_weights_beyond_a_file_lie_beside_it(model, tmp_path, monkeypatch):
 
 
 def test_a_file_that_computes_something_else_is_not_kept(model, tmp_path, monkeypatch):
-    write = onnx_file.write_onnx
+    write = graph_module.write_onnx
 
     def altered(graph, path, *rest):
         norm = graph.encoder.layers[2].feed_forward_norm
@@ -189,7 +190,7 @@ def test_a_file_that_computes_something_else_is_not_kept(model, tmp_path, monkey
 
 def test_numbers_that_are_none_are_not_kept(model, folder):
     opened = load(model, heads="sequence", device="cpu")
-    graph = onnx_file.EncoderGraph(opened.encoder, opened.heads["sequence"])
+    graph = graph_module.EncoderGraph(opened.encoder, opened.heads["sequence"])
     with torch.no_grad():
         opened.heads["sequence"].output.bias += torch.nan
     with pytest.raises(ExportMismatch, match="logits differs"):
@@ -237,9 +238,9 @@ def test_an_output_is_replaced_only_when_asked_for_and_only_if_it_is_an_export(m
     assert (tmp_path / "other" / "thesis.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize("package", onnx_file.PACKAGES)
+@pytest.mark.parametrize("package", graph_module.PACKAGES)
 def test_a_missing_package_is_named_with_the_line_that_installs_it(model, tmp_path, monkeypatch, package):
-    monkeypatch.setattr(onnx_file, "find_spec", lambda name: None if name == package else object())
+    monkeypatch.setattr(graph_module, "find_spec", lambda name: None if name == package else object())
     with pytest.raises(MissingDependency, match=rf"'{package}', .*pip install 'bothways\[onnx\]'"):
         export(model, tmp_path / "out", format="onnx")
     export(model, tmp_path / "out", format="safetensors")

@@ -1,11 +1,15 @@
 """The report of an evaluation: every number with its interval, for machines (`to_dict`), terminals and notebooks."""
 
+from __future__ import annotations
+
 import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
 
-from bothways.evaluation.intervals import Estimate
-from bothways.evaluation.reliability import ReliabilityBin
+if TYPE_CHECKING:
+    from bothways.evaluation.intervals import Estimate
+    from bothways.evaluation.reliability import ReliabilityBin
 
 MULTI_LABEL = "multi-label classification"
 
@@ -20,7 +24,7 @@ class TextsRead:
     dropped_tokens: int  # tokens that were not read, summed over the texts
 
     @classmethod
-    def of(cls, windows: Sequence[int], dropped_tokens: Sequence[int]) -> "TextsRead":
+    def of(cls, windows: Sequence[int], dropped_tokens: Sequence[int]) -> TextsRead:
         """Count the windows and the dropped tokens of each text."""
         return cls(
             texts=len(windows),

@@ -1,35 +1,43 @@
 """The families of published encoders, as data."""
 
 import copyreg
+from collections.abc import Iterator, Mapping
 
 from bothways.errors import UnknownModel
-from bothways.families.albert import ALBERT
-from bothways.families.bert import BERT
-from bothways.families.deberta import DEBERTA, DEBERTA_V2
-from bothways.families.distilbert import DISTILBERT
-from bothways.families.electra import ELECTRA
 from bothways.families.family import Family, Published
-from bothways.families.modernbert import MODERNBERT
-from bothways.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from bothways.families.stored_heads import CheckpointHead, HeadName
-from bothways.families.xlnet import XLNET
+from bothways.lazy import imported
 
-FAMILIES: dict[str, Family] = {
-    family.model_type: family
-    for family in (
-        BERT,
-        ROBERTA,
-        XLM_ROBERTA,
-        CAMEMBERT,
-        DISTILBERT,
-        ELECTRA,
-        ALBERT,
-        DEBERTA,
-        DEBERTA_V2,
-        XLNET,
-        MODERNBERT,
-    )
+_HOMES = {
+    "bert": "bothways.families.bert:BERT",
+    "roberta": "bothways.families.roberta:ROBERTA",
+    "xlm-roberta": "bothways.families.roberta:XLM_ROBERTA",
+    "camembert": "bothways.families.roberta:CAMEMBERT",
+    "distilbert": "bothways.families.distilbert:DISTILBERT",
+    "electra": "bothways.families.electra:ELECTRA",
+    "albert": "bothways.families.albert:ALBERT",
+    "deberta": "bothways.families.deberta:DEBERTA",
+    "deberta-v2": "bothways.families.deberta:DEBERTA_V2",
+    "xlnet": "bothways.families.xlnet:XLNET",
+    "modernbert": "bothways.families.modernbert:MODERNBERT",
 }
+
+
+class _Families(Mapping[str, Family]):
+    """The families by model type; each is imported when it is first used, since opening a model needs one."""
+
+    def __getitem__(self, model_type: str) -> Family:
+        family: Family = imported(_HOMES[model_type])
+        return family
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_HOMES)
+
+    def __len__(self) -> int:
+        return len(_HOMES)
+
+
+FAMILIES: Mapping[str, Family] = _Families()
 
 
 def family_of(model_type: object) -> Family:
