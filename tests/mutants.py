@@ -64,7 +64,7 @@ AREAS = {
             "tests/confidence/test_classifier_confidence.py",
             "tests/frozen/test_frozen_models.py",
         ]
-        for module in ("confidence", "files", "options")
+        for module in ("confidence", "files", "fitting", "options")
     },
     "packing": {"bothways/packing.py": ["tests/test_packing.py", "tests/encoder/test_encoder_forward.py"]},
     "attention": {
