@@ -63,7 +63,7 @@ def test_heads_that_look_at_neighbours_and_at_the_first_token_are_found(model, m
         return np.stack([previous, first])[None]
 
     made_up(monkeypatch, weights)
-    found = by_name(head_roles(model, [SENTENCE], random=False, least_pairs=1))
+    found = by_name(head_roles(model, [SENTENCE], random=False, min_pairs=1))
     assert found["previous token"].scores_LN.tolist() == [[1.0, 0.25]]  # [CLS] stands before the first of four words
     assert (found["previous token"].best.layer, found["previous token"].best.head) == (0, 0)
     assert found["first token"].scores_LN.tolist() == found["[CLS]"].scores_LN.tolist() == [[0.25, 1.0]]
@@ -82,13 +82,13 @@ def test_dependencies_are_scored_by_the_word_attended_to_most_and_beside_the_bes
         return np.stack([following, backward])[None]
 
     made_up(monkeypatch, weights)
-    found = by_name(head_roles(model, [SENTENCE, SENTENCE], random=False, least_pairs=2))
+    found = by_name(head_roles(model, [SENTENCE, SENTENCE], random=False, min_pairs=2))
     assert found["det to its head"].scores_LN.tolist() == [[1.0, 0.0]]
     assert found["obj to its head"].scores_LN.tolist() == [[0.0, 1.0]]
     assert found["head to its det"].scores_LN.tolist() == [[0.0, 1.0]]
     assert (found["det to its head"].without, found["det to its head"].count) == (1.0, 2)
     assert "root to its head" not in found
-    assert "det to its head" not in by_name(head_roles(model, [SENTENCE], random=False, least_pairs=2))
+    assert "det to its head" not in by_name(head_roles(model, [SENTENCE], random=False, min_pairs=2))
 
 
 def test_a_pronoun_is_right_where_its_noun_gets_more_than_the_other(model, monkeypatch):
@@ -127,12 +127,12 @@ def test_every_family_has_roles_beside_those_of_a_random_encoder(tmp_path, model
     write_checkpoint(tmp_path / "base", model_type)
     model = load(tmp_path / "base", device="cpu")
     drawn = torch.random.get_rng_state()
-    found = by_name(head_roles(model, [SENTENCE], least_pairs=1))
+    found = by_name(head_roles(model, [SENTENCE], min_pairs=1))
     assert torch.equal(torch.random.get_rng_state(), drawn)  # the random encoder draws from its own
     layers, count = len(model.encoder.layers.steps), model.config.heads
     assert all(each.scores_LN.shape == (layers, count) for each in found.values())
     assert all(0 <= each.random <= 1 and 0 <= each.score <= 1 for each in found.values())
-    again = by_name(head_roles(model, [SENTENCE], least_pairs=1))
+    again = by_name(head_roles(model, [SENTENCE], min_pairs=1))
     assert all(each.to_dict() == again[name].to_dict() for name, each in found.items())
 
 
@@ -142,7 +142,7 @@ def test_conllu_is_read_with_its_trees(tmp_path):
     first, second = read_sentences(path)
     assert first == Sentence(("w5", "w6", "w7"), (2, 3, 0), ("det", "nsubj:pass", "root"))
     assert second == Sentence(("w9",), (0,), ("root",))
-    assert read_sentences(path, most=1) == [first]
+    assert read_sentences(path, limit=1) == [first]
     path.write_text(TREE.replace("\t2\tdet", "\t_\t_"), encoding="utf-8")
     assert read_sentences(path)[0] == Sentence(("w5", "w6", "w7"))
     assert read_sentences([{"text": "w5, w6"}]) == [Sentence(("w5", ",", "w6"))]

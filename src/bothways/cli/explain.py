@@ -275,7 +275,7 @@ def heads(
         seed: Seed of the random encoder.
         json: Print one JSON object, with the scores of all heads.
     """
-    sentences, show = [] if data is None else explaining.read_sentences(data, most=most), False if quiet else None
+    sentences, show = [] if data is None else explaining.read_sentences(data, limit=most), False if quiet else None
     roles = explaining.head_roles(_encoder(model, opening), sentences, random=random, seed=seed, show_progress=show)
     if sentences and not quiet and not any(each.heads for each in sentences):
         note("these sentences have no dependency trees, so relations are not scored: give a .conllu file with heads.")

@@ -33,8 +33,7 @@ class TextAttention:
 
     Attributes:
         tokens: The S tokens as they stand in the vocabulary, special ones included.
-        words: For each token, whether it is (part of) a word or number of the text, and so neither a special token
-            nor punctuation.
+        words: For each token, True for (a part of) a word or number, which is no special token and no punctuation.
         weights_LNSS: Attention of each token (row) to each token (column); every row sums to 1.
     """
 

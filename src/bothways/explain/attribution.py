@@ -38,7 +38,7 @@ class Attribution:
         words: The words of the input.
         weights_W: Contribution of each, in the units of the score; not a number for words that cannot be left out.
         rest: Contribution of special tokens and of characters outside of words.
-        baseline_score: The score of the baseline, where the method has one.
+        baseline_score: The score of the baseline; None for methods without one.
     """
 
     method: AttributionMethod
@@ -53,8 +53,8 @@ class Attribution:
     def completeness_error(self) -> float | None:
         """The sum of all contributions minus the difference of the scores of input and baseline.
 
-        It is zero for the exact integral (Sundararajan et al. 2017, proposition 1); None for methods that promise
-        nothing of the kind.
+        It is zero for the exact integral (Sundararajan et al. 2017, proposition 1); None for methods without this
+        guarantee.
         """
         if self.baseline_score is None:
             return None
@@ -91,7 +91,7 @@ def attribute(
     target: Target | None = None,
     steps: int = STEPS,
 ) -> list[Attribution]:
-    """Return how much each word of inputs contributes to a score.
+    """Return the contribution of each word of the inputs to a score.
 
     - ``"integrated-gradients"``: the integral of the gradient along the line from a baseline to the input (Sundararajan
       et al. 2017, arXiv:1703.01365, equation 1), by Gauss-Legendre quadrature at the encoder's first hidden states.
@@ -102,9 +102,9 @@ def attribute(
 
     Args:
         model: A trained model of one task.
-        inputs: A list of what the task reads.
-        method: How.
-        target: The score to explain; that of the model's own prediction when None.
+        inputs: A list of the task's inputs.
+        method: The method.
+        target: The score to explain. Default: that of the model's own prediction.
         steps: Points of the integral.
 
     Raises:
@@ -116,16 +116,16 @@ def attribute(
         raise InvalidInput("expected a list of inputs, got one string: put it into a list.")
     if steps < 1:
         raise InvalidInput(f"expected steps of at least 1, got {steps}.")
-    subjects = explain_targets(model, inputs, target)
+    targets = explain_targets(model, inputs, target)
     match method:
         case "leave-one-out":
-            return _leave_one_out(model, subjects)
+            return _leave_one_out(model, targets)
         case "integrated-gradients":
             entrance, (points, shares) = Entrance.of(model), _quadrature(steps)
-            return [_integrated(method, entrance, each, points, shares) for each in subjects]
+            return [_integrated(method, entrance, each, points, shares) for each in targets]
         case "gradient-x-input":
             entrance = Entrance.of(model)
-            return [_integrated(method, entrance, each, np.ones(1), np.ones(1)) for each in subjects]
+            return [_integrated(method, entrance, each, np.ones(1), np.ones(1)) for each in targets]
     raise InvalidInput(
         f"expected a method of 'integrated-gradients', 'gradient-x-input', 'leave-one-out', got {method!r}."
     )
@@ -140,49 +140,49 @@ def _quadrature(steps: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 def _integrated(
     method: AttributionMethod,
     entrance: Entrance,
-    subject: ExplainTarget,
+    target: ExplainTarget,
     points_S: NDArray[np.float64],
     shares_S: NDArray[np.float64],
 ) -> Attribution:
     """Sum gradients at points of the line from the baseline, times the way from there to the input."""
-    once = entrance.read([subject])
+    once = entrance.read([target])
     tokens = sum(once.packed.lengths)
     total_T, size = np.zeros(tokens), max(1, _TOKENS // tokens)
     for start in range(0, len(points_S), size):
         points = points_S[start : start + size]
-        run = entrance.run(entrance.read([subject], len(points)), points.tolist())
+        run = entrance.run(entrance.read([target], len(points)), points.tolist())
         ways = [entrance.way(each.batch) for each in run.readings]
         parts = [(gradient * way).sum(-1).double() for gradient, way in zip(run.gradients(), ways, strict=True)]
         total_T += shares_S[start : start + size] @ run.on_tokens(parts).cpu().numpy().reshape(len(points), tokens)
     score = entrance.run(once).scores_N.item()
     baseline = entrance.run(once, [0.0]).scores_N.item() if method == "integrated-gradients" else None
-    weights_W, rest = _on_words(subject, once, total_T)
-    return Attribution(method, subject.score_name, score, subject.words, weights_W, rest, baseline)
+    weights_W, rest = _on_words(target, once, total_T)
+    return Attribution(method, target.score_name, score, target.words, weights_W, rest, baseline)
 
 
-def _on_words(subject: ExplainTarget, read: Read, values_T: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+def _on_words(target: ExplainTarget, read: Read, values_T: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
     """Return the sums of tokens' values over the words, and that over all other tokens."""
-    words_T = np.concatenate([subject.words_of_tokens(text, each) for text, each in enumerate(read.places)])
+    words_T = np.concatenate([target.words_of_tokens(text, each) for text, each in enumerate(read.places)])
     inside = words_T != NO_WORD
-    weights_W = np.bincount(words_T[inside], values_T[inside], minlength=len(subject.words))
+    weights_W = np.bincount(words_T[inside], values_T[inside], minlength=len(target.words))
     return weights_W.astype(np.float64), float(values_T[~inside].sum())
 
 
-def _leave_one_out(model: AnyPredictor, subjects: Sequence[ExplainTarget]) -> list[Attribution]:
+def _leave_one_out(model: AnyPredictor, targets: Sequence[ExplainTarget]) -> list[Attribution]:
     pairs = [
         (number, word)
-        for number, each in enumerate(subjects)
+        for number, each in enumerate(targets)
         for word in range(len(each.words))
         if word not in each.kept
     ]
-    shorter = [subjects[number].without({word}) for number, word in pairs]
-    scores = scores_of(model, [*subjects, *shorter], description="leaving words out")
-    weights = [np.full(len(each.words), np.nan) for each in subjects]
-    for (number, word), score in zip(pairs, scores[len(subjects) :], strict=True):
+    shorter = [targets[number].without({word}) for number, word in pairs]
+    scores = scores_of(model, [*targets, *shorter], description="leaving words out")
+    weights = [np.full(len(each.words), np.nan) for each in targets]
+    for (number, word), score in zip(pairs, scores[len(targets) :], strict=True):
         weights[number][word] = scores[number] - score
     return [
         Attribution("leave-one-out", each.score_name, float(score), each.words, weights_W)
-        for each, score, weights_W in zip(subjects, scores[: len(subjects)], weights, strict=True)
+        for each, score, weights_W in zip(targets, scores[: len(targets)], weights, strict=True)
     ]
 
 
@@ -194,9 +194,9 @@ class DeletionCurves:
     """Scores as words are deleted.
 
     Attributes:
-        fractions: Fractions of an input's words that are deleted.
-        attributed_NF: Scores where the words that contribute most are deleted first.
-        random_NF: Scores where words are deleted in random order, the mean over several orders.
+        fractions: Deleted fractions of an input's words.
+        attributed_NF: Scores when the words that contribute most are deleted first.
+        random_NF: Mean scores over several random orders.
         gain: The mean over inputs of the area under the random curve minus that under the attributed one. Above zero,
             the attribution finds words that the score rests on.
         interval: The interval of `gain`, by bootstrap over inputs.
@@ -220,17 +220,17 @@ def deletion_curves(
     resamples: int = 1000,
     seed: int = 0,
 ) -> DeletionCurves:
-    """Delete the words of inputs by attribution and in random order, and compare the scores that remain.
+    """Delete the words of inputs by attribution and in random order, and compare the remaining scores.
 
-    The score is the one that is explained of the whole input. The words that it is about stay.
+    The words that the score is about, such as a tagged word, stay.
 
     Args:
         model: A trained model of one task.
-        inputs: Inputs of the task, each of two words at least.
+        inputs: Inputs of the task, each with at least two words.
         method: Method of attribution.
-        target: The score; that of the model's own prediction when None.
-        fractions: Fractions of the words that can be deleted, ascending, from 0 to below 1.
-        orders: Random orders of each input.
+        target: The score. Default: that of the model's own prediction.
+        fractions: Fractions of the deletable words, ascending, from 0 to below 1.
+        orders: Random orders for each input.
         resamples: Bootstrap resamples for the interval.
         seed: Seed of orders and resamples.
 
@@ -243,15 +243,15 @@ def deletion_curves(
             f"expected ascending fractions from 0 to below 1, and orders of at least 1, got {list(fractions)} and "
             f"{orders}."
         )
-    subjects = explain_targets(model, inputs, target)
+    targets = explain_targets(model, inputs, target)
     generator = np.random.default_rng(seed)
     shorter: list[ExplainTarget] = []
-    for subject, found in zip(subjects, attribute(model, inputs, method, target=target), strict=True):
-        free = np.array([number for number in range(len(subject.words)) if number not in subject.kept], dtype=np.int64)
+    for each, found in zip(targets, attribute(model, inputs, method, target=target), strict=True):
+        free = np.array([number for number in range(len(each.words)) if number not in each.kept], dtype=np.int64)
         ranked = free[np.argsort(-np.nan_to_num(found.weights_W[free]), kind="stable")]
         for order in (ranked, *(generator.permutation(free) for _ in range(orders))):
-            shorter += [subject.without(set(order[: round(share * len(free))].tolist())) for share in fractions]
-    scores = scores_of(model, shorter, description="deleting words").reshape(len(subjects), 1 + orders, len(deleted))
+            shorter += [each.without(set(order[: round(share * len(free))].tolist())) for share in fractions]
+    scores = scores_of(model, shorter, description="deleting words").reshape(len(targets), 1 + orders, len(deleted))
     attributed_NF, random_NF = scores[:, 0], scores[:, 1:].mean(1)
     apart_NF = random_NF - attributed_NF
     gains_N = (np.diff(deleted) * (apart_NF[:, 1:] + apart_NF[:, :-1]) / 2).sum(1)

@@ -24,7 +24,7 @@ class Explanation:
 
     Attributes:
         model: The model's name.
-        attribution: Contribution of each word to the prediction; None for a model without a task.
+        attribution: Contribution of each word to the prediction; None for an encoder without a task.
         attention: The attention of all heads; None for a text of several windows, and for an ensemble.
         notes: Parts that are missing, and why.
     """
@@ -45,7 +45,7 @@ class Explanation:
             return Head(len(self.attention.weights_LNSS) - 1, 0)
 
     def to_dict(self) -> dict[str, object]:
-        """Return JSON values; of attention the rollout, since the weights of all heads are large (see `arrays`)."""
+        """Return JSON values; they have the rollout instead of all attention weights (see `arrays`)."""
         values: dict[str, object] = {"model": self.model, "notes": list(self.notes)}
         if self.attribution is not None:
             values["attribution"] = self.attribution.to_dict()
@@ -55,7 +55,7 @@ class Explanation:
         return values
 
     def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Return the numbers as arrays by name: of words, and of tokens (L layers, N heads, S tokens)."""
+        """Return arrays by name, for words and for tokens (L layers, N heads, S tokens)."""
         found: dict[str, npt.NDArray[np.generic]] = {}
         if self.attribution is not None:
             found["words"] = np.array([each.text for each in self.attribution.words], dtype=np.str_)
@@ -81,18 +81,18 @@ def explain(
         model: A trained model of one task.
         value: The input, as the task reads it.
         method: Method of attribution.
-        target: The score to explain; that of the model's own prediction when None.
+        target: The score to explain. Default: that of the model's own prediction.
         steps: Steps of the integral.
 
     Raises:
         As `bothways.explain.attribute`.
     """
     (found,) = attribute(model, [value], method, target=target, steps=steps)
-    (subject,) = explain_targets(model, [value], target)
+    (explained,) = explain_targets(model, [value], target)
     if not isinstance(model, Task):
         return Explanation(model.name, found, None, ("attention is that of one encoder: an ensemble has several.",))
     fitted = model.fitted
-    shown = fitted.backend.reading.given(subject.shown) if isinstance(fitted, FittedHead) else subject.shown
+    shown = fitted.backend.reading.given(explained.shown) if isinstance(fitted, FittedHead) else explained.shown
     try:
         return Explanation(model.name, found, attention_of(model.model, shown))
     except TextTooLong:

@@ -1,7 +1,7 @@
-"""Scores as functions of the first hidden states, written once for all tasks that run on an encoder.
+"""Gradients of scores with respect to the first hidden states, for all tasks on an encoder.
 
-`Entrance` copies the structure of a model over the same weights and stands at its embedding: what comes out of it
-can be moved, and differentiated with respect to. Other threads that use the model notice nothing.
+`Entrance` copies the structure of a model over the same weights and hooks its embedding, whose output can be moved and
+differentiated with respect to. Other threads can use the model meanwhile.
 
 Shapes: N inputs, B sequences of a batch, T packed tokens, H hidden.
 """
@@ -39,9 +39,9 @@ class InputGradients:
         gradient_TH: Their gradients; each token moves the score of its own input only.
         hidden_TH: The first hidden states.
         packed: The tokens.
-        input_B: The input that each sequence of the batch belongs to.
-        places: Where the tokens of each sequence stand.
-        subjects: The inputs with their words and what the score is.
+        input_B: The input of each sequence of the batch.
+        places: Places of the tokens of each sequence.
+        targets: The inputs with their words and their scores.
     """
 
     scores_N: Tensor
@@ -50,7 +50,7 @@ class InputGradients:
     packed: Packed
     input_B: tuple[int, ...]
     places: tuple[Places, ...]
-    subjects: tuple[ExplainTarget, ...]
+    targets: tuple[ExplainTarget, ...]
 
 
 def input_gradients(model: AnyPredictor, inputs: Sequence[object], target: Target | None = None) -> InputGradients:
@@ -59,16 +59,16 @@ def input_gradients(model: AnyPredictor, inputs: Sequence[object], target: Targe
     Args:
         model: A model of one task on an encoder: a classifier, tagger, question answerer, multiple choice, embedder.
         inputs: Its inputs; all are computed at once.
-        target: The score to differentiate; that of the model's own prediction when None.
+        target: The score to differentiate. Default: that of the model's own prediction.
 
     Raises:
         NotFitted: The model was not trained.
         InvalidInput: The model has no gradients (an ensemble), or an input or the target is not usable.
         TextTooLong: A text does not fit into one window.
     """
-    subjects = explain_targets(model, inputs, target)
+    targets = explain_targets(model, inputs, target)
     entrance = Entrance.of(model)
-    read = entrance.read(subjects)
+    read = entrance.read(targets)
     run = entrance.run(read)
     return InputGradients(
         run.scores_N.detach(),
@@ -77,7 +77,7 @@ def input_gradients(model: AnyPredictor, inputs: Sequence[object], target: Targe
         read.packed,
         read.input_B,
         read.places,
-        read.subjects,
+        read.targets,
     )
 
 
@@ -86,13 +86,13 @@ class Read:
     """Tokenised inputs.
 
     Attributes:
-        subjects: The inputs.
+        targets: The inputs.
         windows: One for each of their texts, end to end.
-        places: Where the tokens of each window stand.
+        places: Places of the tokens of each window.
         packed: The windows as a batch.
     """
 
-    subjects: tuple[ExplainTarget, ...]
+    targets: tuple[ExplainTarget, ...]
     windows: tuple[Window, ...]
     places: tuple[Places, ...]
     packed: Packed
@@ -100,7 +100,7 @@ class Read:
     @property
     def input_B(self) -> tuple[int, ...]:
         """The input of each sequence."""
-        return tuple(number for number, each in enumerate(self.subjects) for _ in each.texts)
+        return tuple(number for number, each in enumerate(self.targets) for _ in each.texts)
 
 
 @dataclass(slots=True, eq=False)
@@ -109,7 +109,7 @@ class GradientInput:
 
     Attributes:
         batch: The batch that was embedded.
-        hidden_TH: The states, moved if they were.
+        hidden_TH: The states, perhaps moved.
     """
 
     batch: Batch
@@ -123,7 +123,7 @@ class EntranceRun:
     Attributes:
         read: The inputs.
         scores_N: The scores.
-        readings: The calls of the embedding: the batch, and behind it the texts of pairs where a head reads them apart.
+        readings: The calls of the embedding: for the batch, and for the texts of pairs if a head reads them apart.
     """
 
     read: Read
@@ -149,7 +149,7 @@ class Entrance:
     Attributes:
         module: A copy of the module's structure; the weights are those of the model, and get no gradients.
         backend: The encoder, and how it reads texts.
-        per_token: True where the head reads each token.
+        per_token: True if the head reads each token.
     """
 
     module: nn.Module
@@ -184,13 +184,13 @@ class Entrance:
         made.embedding.register_forward_hook(made._enter)
         return made
 
-    def read(self, subjects: Sequence[ExplainTarget], copies: int = 1) -> Read:
+    def read(self, targets: Sequence[ExplainTarget], copies: int = 1) -> Read:
         """Tokenise inputs, each so many times.
 
         Raises:
             TextTooLong: A text does not fit into one window.
         """
-        texts = [text for each in subjects for text in each.texts]
+        texts = [text for each in targets for text in each.texts]
         reading = replace(self.backend.reading, on_overflow="truncate", stride=None)
         encoded = reading.encode(self.backend.tokenizer, texts, offsets=True)
         most = max(each.dropped_tokens for each in encoded)
@@ -201,15 +201,14 @@ class Entrance:
             )
         windows = tuple(each.windows[0] for each in encoded) * copies
         packed = pack([each.ids for each in windows], [each.types for each in windows], self.backend.model.device)
-        return Read(tuple(subjects) * copies, windows, tuple(map(Places.of, windows)), packed)
+        return Read(tuple(targets) * copies, windows, tuple(map(Places.of, windows)), packed)
 
     def run(self, read: Read, points: Sequence[float] | None = None) -> EntranceRun:
         """Compute the scores of inputs.
 
         Args:
             read: The inputs.
-            points: For each copy of them where it stands on the line from the baseline, at 0, to itself, at 1; all at 1
-                when None.
+            points: The place of each copy on the line from the baseline, at 0, to itself, at 1. Default: all at 1.
         """
         self._points, self._readings = None if points is None else tuple(points), []
         with torch.inference_mode(mode=False), torch.enable_grad():
@@ -217,7 +216,7 @@ class Entrance:
             lengths = read.packed.lengths if self.per_token else (1,) * read.packed.count
             each = [rows if self.per_token else rows[0] for rows in given.split_with_sizes(list(lengths))]
             scores = [
-                subject.score(subject.rows(each[texts], read.places[texts])) for subject, texts in _texts(read.subjects)
+                target.score(target.rows(each[texts], read.places[texts])) for target, texts in _texts(read.targets)
             ]
             return EntranceRun(read, torch.stack(scores), self._readings)
 
@@ -250,7 +249,7 @@ class Entrance:
 
     def _between(self, points: tuple[float, ...], batch: Batch) -> Tensor:
         """Return states (T, H) on the line from the baseline; copies of the inputs follow each other."""
-        # Texts that are read apart come behind what they are parts of: all first ones, then all second ones.
+        # Texts that are read apart follow the pairs: all first ones, then all second ones.
         count = self._readings[0].batch.count if self._readings else batch.count
         point_B = torch.from_numpy(np.repeat(points, count // len(points)))
         way_TH = self.way(batch)
@@ -265,10 +264,10 @@ def _over_same_weights(module: nn.Module) -> nn.Module:
     return deepcopy(module, shared).eval()
 
 
-def _texts(subjects: Sequence[ExplainTarget]) -> Iterator[tuple[ExplainTarget, slice]]:
-    """Yield subjects, each with the place of its texts among those of all."""
+def _texts(targets: Sequence[ExplainTarget]) -> Iterator[tuple[ExplainTarget, slice]]:
+    """Yield targets, each with the slice of its texts among those of all."""
     start = 0
-    for each in subjects:
+    for each in targets:
         yield each, slice(start, start + len(each.texts))
         start += len(each.texts)
 

@@ -39,18 +39,18 @@ Floats = NDArray[np.float64]
 Kind = Literal["weight", "accuracy"]
 
 PRONOUN = "pronoun to its noun"
-# Pairs of words from which on a dependency relation is scored.
+# Minimum number of word pairs of a dependency relation.
 MIN_PAIRS = 20
 _BATCH = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """Words, and their dependency tree where it is known.
+    """Words, perhaps with their dependency tree.
 
     Attributes:
         words: The words.
-        heads: For each word the number of its head, from 1; 0 for the root. Empty where they are not known.
+        heads: For each word the number of its head, from 1; 0 for the root. Empty if unknown.
         relations: For each word its relation to the head.
     """
 
@@ -69,7 +69,7 @@ class HeadRole:
         count: Tokens or words that it was scored on.
         scores_LN: The scores of all heads, from 0 to 1.
         without: The score of uniform attention, or of the best fixed distance, or of chance.
-        random: The best score of the heads of a random encoder; None where none was asked for.
+        random: The best score of the heads of a random encoder; None without one.
     """
 
     role: str
@@ -111,21 +111,21 @@ def head_roles(
     *,
     random: bool = True,
     seed: int = 0,
-    least_pairs: int = MIN_PAIRS,
+    min_pairs: int = MIN_PAIRS,
     show_progress: bool | None = None,
 ) -> tuple[HeadRole, ...]:
     """Score the roles of all heads.
 
-    Pronouns are scored on sentences that the package brings: see `pronoun_sentences`. Sentences that do not fit into a
-    window are left out.
+    Pronouns are scored on the package's sentences, see `pronoun_sentences`. Sentences longer than a window are left
+    out.
 
     Args:
         model: The encoder.
-        sentences: A corpus; the package's sentences with pronouns when there is none. Dependency relations are scored
-            where they have trees.
+        sentences: A corpus, with trees if dependency relations are to be scored. Default: the package's sentences with
+            pronouns.
         random: Also score a random encoder of the same shape.
         seed: Seed of its weights.
-        least_pairs: Pairs of words from which on a dependency relation is scored.
+        min_pairs: Minimum number of word pairs of a dependency relation.
         show_progress: Force the progress bar on or off.
 
     Raises:
@@ -162,7 +162,7 @@ def head_roles(
             float(others[0].mean(role).max()) if others else None,
         )
         for role in own.sums
-        if own.kinds[role] == "weight" or role == PRONOUN or own.counts[role] >= least_pairs
+        if own.kinds[role] == "weight" or role == PRONOUN or own.counts[role] >= min_pairs
     )
 
 
@@ -199,12 +199,12 @@ def pronoun_sentences() -> tuple[PronounSentence, ...]:
     return tuple(found)
 
 
-def read_sentences(source: Source, *, most: int | None = None) -> list[Sentence]:
+def read_sentences(source: Source, *, limit: int | None = None) -> list[Sentence]:
     """Return the sentences of a source: CoNLL-U with trees, or rows with words (``tokens``) or a text (``text``).
 
     Args:
         source: As for `bothways.data.read_rows`.
-        most: The first so many; all when None.
+        limit: Maximum number of sentences. Default: all.
 
     Raises:
         InvalidInput: The source cannot be read, or a row is not usable.
@@ -219,19 +219,19 @@ def read_sentences(source: Source, *, most: int | None = None) -> list[Sentence]
             found.append(Sentence(tuple(words), tuple(map(int, heads)), tuple(map(str, relations))))
         else:
             raise InvalidInput(f"{row.where}: expected a head and a relation for each word, got {shown(heads)}.")
-        if len(found) == most:
+        if len(found) == limit:
             break
     return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Look:
-    """Places that the heads attend to in one sentence.
+    """The attention of the heads in one sentence.
 
     Attributes:
         window: Its tokens.
         weights: Attention (L, N, n, n).
-        words_n: The word of each token, -1 where there is none.
+        words_n: The word of each token, -1 for none.
         count: W.
     """
 
@@ -251,7 +251,7 @@ class _Look:
 def _looks(
     model: PretrainedEncoder, encoder: Encoder, sentences: Sequence[Sequence[str]]
 ) -> Iterator[tuple[int, _Look]]:
-    """Yield the number of each sentence that fits into a window, and where the heads look."""
+    """Yield the number and the attention of each sentence that fits into a window."""
     limit = model.config.max_length or 512
     for start in range(0, len(sentences), _BATCH):
         read = [ReadWords.of(Words.of_list(each)) for each in sentences[start : start + _BATCH]]
@@ -316,11 +316,11 @@ class _Tally:
             "the token itself": np.eye(size, dtype=bool),
             "same token elsewhere": equal_nn,
         }
-        for role, wanted_nn in roles.items():
-            rows = inside[wanted_nn[inside].any(1)]
+        for role, pairs_nn in roles.items():
+            rows = inside[pairs_nn[inside].any(1)]
             if len(rows):
-                self._add(role, "weight", (looked.weights[:, :, rows] * wanted_nn[rows]).sum(-1))
-                self.uniform[role] += wanted_nn[rows].sum() / size
+                self._add(role, "weight", (looked.weights[:, :, rows] * pairs_nn[rows]).sum(-1))
+                self.uniform[role] += pairs_nn[rows].sum() / size
 
     def add_tree(self, sentence: Sentence, looked: _Look) -> None:
         """Add whether the word that is attended to most is the head, and the other way round."""
@@ -338,9 +338,9 @@ class _Tally:
                 self._add(role, "accuracy", (most_LNW[..., reader] == right)[..., None].astype(np.float64))
                 self.distances.setdefault(role, Counter())[right - reader] += 1
 
-    def add_pronoun(self, asked: PronounSentence, looked: _Look) -> None:
+    def add_pronoun(self, sentence: PronounSentence, looked: _Look) -> None:
         """Add whether a pronoun attends more to its noun than to the other."""
-        weights = looked.of_words()[:, :, asked.pronoun]
-        noun_LN, other_LN = weights[..., asked.noun], weights[..., asked.other]
+        weights = looked.of_words()[:, :, sentence.pronoun]
+        noun_LN, other_LN = weights[..., sentence.noun], weights[..., sentence.other]
         right_LN = (noun_LN > other_LN) + 0.5 * (noun_LN == other_LN)
         self._add(PRONOUN, "accuracy", right_LN[..., None])

@@ -38,7 +38,7 @@ def explain_targets(model: AnyPredictor, inputs: Iterable[object], target: Targe
     Args:
         model: A trained model of one task.
         inputs: Its inputs.
-        target: The score to explain of each; the model's own prediction when None.
+        target: The score to explain. Default: that of the model's own prediction.
 
     Raises:
         NotFitted: The model was not trained for its task.

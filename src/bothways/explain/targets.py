@@ -23,7 +23,7 @@ from torch import Tensor
 from bothways.text import Places, word_spans
 from bothways.text.texts import Text
 
-# What a token is numbered with that belongs to no word.
+# The word of a token that belongs to none.
 NO_WORD = -1
 
 
@@ -110,8 +110,8 @@ class ExplainTarget(ABC):
         """Return the rows (R, C) that the score is made of.
 
         Args:
-            given: What the module gives for each text: (K,), or (n, K) of a head that reads each token.
-            places: Where the tokens of each text stand.
+            given: Outputs of the module for each text: (K,), or (n, K) for a head that reads each token.
+            places: Places of the tokens of each text.
         """
 
     @abstractmethod
@@ -119,14 +119,14 @@ class ExplainTarget(ABC):
         """Return the score, a number."""
 
     def without(self, words: Collection[int]) -> "ExplainTarget":
-        """Return the input without some of its words, and the same score of it."""
+        """Return the same target without some words of its input."""
         return self._with_parts(self.remaining(words))
 
     def _with_parts(self, remaining: "Sequence[Remaining]") -> "ExplainTarget":
         return replace(self, parts=tuple(each.text for each in remaining))
 
     def remaining(self, words: Collection[int]) -> list["Remaining"]:
-        """Return what remains of the parts without some words."""
+        """Return the parts without some words."""
         spans: list[list[tuple[int, int]]] = [[] for _ in self.parts]
         for number in words:
             word = self.words[number]
@@ -143,7 +143,7 @@ class ExplainTarget(ABC):
         )
 
     def spans(self, part: int) -> list[tuple[int, int]]:
-        """Return where the words of a part stand."""
+        """Return starts and ends of the words of a part."""
         return word_spans(self.parts[part])
 
     @cached_property
@@ -153,7 +153,7 @@ class ExplainTarget(ABC):
         return frozenset(number for number, word in enumerate(self.words) if counts[word.part] == 1)
 
     def words_of_tokens(self, text: int, places: Places) -> NDArray[np.int64]:
-        """Return the number of the word that each token of a text belongs to (n), -1 where there is none."""
+        """Return the word of each token of a text (n), -1 for none."""
         words_n = np.full(len(places.begins_n), NO_WORD)
         for sequence in np.unique(places.sequences_n[places.sequences_n >= 0]).tolist():
             part = self.part_of(text, sequence)
@@ -196,17 +196,17 @@ class Remaining:
         return cls("".join(np.array(list(text))[kept]) if cut else text, kept)
 
     def place(self, character: int) -> int:
-        """Return where a character of the original stands now."""
+        """Return the new place of a character of the original."""
         return int(self.kept[:character].sum())
 
 
 def overlapping(spans: Sequence[tuple[int, int]], places: Places, sequence: int = 0) -> NDArray[np.int64]:
-    """Return for each token (n) the first span of a sequence that it shares a character with, -1 where there is none.
+    """Return the first span of a sequence that shares a character with each token (n), -1 for none.
 
     Args:
-        spans: Where words begin and end, in order.
-        places: Where tokens stand.
-        sequence: The sequence that the spans are of.
+        spans: Starts and ends of words, in order.
+        places: Places of the tokens.
+        sequence: The sequence of the spans.
     """
     starts, ends = np.array(spans).T
     found_n = np.minimum(np.searchsorted(ends, places.begins_n, side="right"), len(ends) - 1)
@@ -215,7 +215,7 @@ def overlapping(spans: Sequence[tuple[int, int]], places: Places, sequence: int 
 
 
 def log_odds(logits_C: Tensor, number: int) -> Tensor:
-    """Return the log odds of one output of a softmax against all others; its logit where there is no other."""
+    """Return the log odds of one output of a softmax against all others; its logit if there is no other."""
     if len(logits_C) == 1:
         return logits_C[number]
     others_C = torch.cat([logits_C[:number], logits_C[number + 1 :]])

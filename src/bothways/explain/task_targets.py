@@ -99,7 +99,7 @@ class TagTarget(ExplainTarget):
         return 0
 
     def spans(self, part: int) -> list[tuple[int, int]]:
-        """Return where the words stand in what is read."""
+        """Return starts and ends of the words in the text that is read."""
         del part
         read = ReadWords.of(self.value)
         return list(zip(read.begins_W.tolist(), read.ends_W.tolist(), strict=True))

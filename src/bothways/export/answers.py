@@ -35,7 +35,7 @@ class RowsModule(Protocol):
     """
 
     @property
-    def per_token(self) -> bool: ...  # noqa: D102 (above)
+    def per_token(self) -> bool: ...
 
     def __call__(self, batch: PaddedRows, attention_mask: Tensor) -> Tensor:
         """Return the numbers of each window (B, K), or of each token (B, S, K)."""
