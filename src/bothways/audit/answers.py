@@ -45,7 +45,7 @@ class ClassifierAnswers:
 
 
 def answers(context: Context, classifier: TextClassifier, texts: Sequence[str]) -> ClassifierAnswers:
-    """Answer texts, none of which may be blank."""
+    """Predict texts; none may be blank."""
     scores: list[Scores[None]] = []
     for start in range(0, len(texts), _CHUNK):
         context.check_time()

@@ -1,6 +1,6 @@
 """`BehaviorConsistencyValidator`: does a classifier keep its answer where it should, and change it where it should?
 
-The tests are those of `bothways.audit.edits`, in the manner of CheckList (Ribeiro et al. 2020, arXiv:2005.04118). The
+The tests are those of `bothways.audit.edits`, following CheckList (Ribeiro et al. 2020, arXiv:2005.04118). The
 share of answers that an edit changes is compared with that of a neutral edit of the same texts.
 
 Shapes: N texts, P pairs of texts, C labels.
@@ -46,7 +46,7 @@ RULES = Rules(
     *(
         Rule(
             f"behaviour-{edit.name.replace(' ', '-')}",
-            # Most models give way to padding and spoilt characters; the way people write must not change the answer.
+            # Most models yield to padding and corrupted characters; natural variation must not change the answer.
             Severity.MEDIUM if edit.kind == "natural" else Severity.LOW,
             f"{edit.name}: {{rate:.1%}} of answers change",
             edit.remedy,

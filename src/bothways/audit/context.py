@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict, runtime_checkable
 
-# Both load what they are asked for, so a scan of files loads no torch.
+# Both load their names on first use, so a scan of files loads no torch.
 from bothways import checkpoints, tasks
 from bothways.errors import InvalidInput, NotFitted
 from bothways.tasks.columns import RawTextColumns, TextColumns
@@ -34,13 +34,13 @@ class AuditSettings(TypedDict, total=False):
 
     public_key: str  # file with the signer's public key, as PEM
     triggers: "Sequence[str]"  # words and phrases to try as triggers
-    clean_texts: "Sequence[str | Row]"  # texts or rows that nobody has tampered with, of the same kind as the data
+    clean_texts: "Sequence[str | Row]"  # untampered texts or rows of the same kind as the data
     non_members: "Source"  # rows that the model was not trained on; the data are then its training rows
     masked_lm: str  # name or folder of a masked language model that proposes words for attacks
 
 
 class NeedUnmet(Exception):
-    """A detector lacks an input; the message names it and says how to give it."""
+    """A detector lacks an input; the message names it and explains how to provide it."""
 
 
 class Undecided(Exception):
@@ -199,7 +199,7 @@ class Context:
     @cached_property
     def labelled(self) -> AuditTexts:
         """The texts and labels of the rows."""
-        _ = self.classifier  # raises if it is none
+        _ = self.classifier  # raises for other models
         if self.rows is None:
             raise NeedUnmet("rows with texts and labels: give them with --data.")
         try:

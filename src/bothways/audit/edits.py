@@ -1,4 +1,4 @@
-"""Edits of texts as data, in the manner of CheckList (Ribeiro et al. 2020, arXiv:2005.04118), and look-alike letters.
+"""Edits of texts as data, following CheckList (Ribeiro et al. 2020, arXiv:2005.04118), and look-alike letters.
 
 An edit returns None for a text that it cannot change. ``NEUTRAL_EDIT`` is the null that the others are compared with.
 """
@@ -22,8 +22,8 @@ class Edit:
     """A change that keeps the meaning of a text."""
 
     name: str
-    # ``"natural"`` for what users write, ``"padding"`` for an added sentence that is beside the point,
-    # ``"hostile"`` for spoilt characters.
+    # ``"natural"`` for what users write, ``"padding"`` for an added irrelevant sentence,
+    # ``"hostile"`` for corrupted characters.
     kind: EditKind
     # From a text and a generator to the edited text; None or the same text if there is nothing to edit.
     change: Callable[[str, Rng], str | None]
@@ -59,7 +59,7 @@ _TO_LOOK_ALIKES = str.maketrans(LOOK_ALIKES)
 _TO_LATIN = str.maketrans({after: before for before, after in LOOK_ALIKES.items()})
 _ZERO_WIDTH = "\u200b"
 _WORD = re.compile(r"[^\W\d_]+")
-# Character edits change one word of so many, and at least one.
+# Character edits change one word in five, and at least one.
 _ONE_OF = 5
 
 

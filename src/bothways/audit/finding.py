@@ -56,7 +56,7 @@ class Evidence:
     Attributes:
         statistic: Name of the number, such as ``"attack success"``.
         value: The number; None for plain facts, such as a file that may run code.
-        threshold: The value beyond which it is a finding; None if there is no threshold.
+        threshold: The value beyond which it counts as a fault; None if there is no threshold.
         null: The distribution of the number in a model without the fault, in words and figures.
         n: Number of texts, files or tests measured.
         details: Further facts for the reader; JSON values.

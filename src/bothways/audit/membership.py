@@ -125,7 +125,7 @@ def true_positives(members_M: Numbers, others_N: Numbers, rate: float) -> float:
 def blind_scores(texts: Sequence[str], member_N: NDArray[np.bool_], rng: np.random.Generator) -> Numbers:
     """Return cross-validated membership scores from the words alone, without the model.
 
-    If these separate the two sets, the sets differ by themselves and attacks say little (Das et al. 2024, Blind
+    If these separate the two sets, the sets themselves differ and attacks prove little (Das et al. 2024, Blind
     baselines beat membership inference attacks for foundation models, arXiv:2406.16201).
     """
     features_NF = np.zeros((len(texts), _FEATURES + 1))
@@ -300,7 +300,7 @@ class MembershipInferenceAuditor:
             yield finding
         if leaks and blind.auc.low > _BY_WORDS:
             raise Undecided(
-                f"members and non-members differ by their words alone (AUC {blind.auc.value:.2f}), so attacks say "
+                f"members and non-members differ by their words alone (AUC {blind.auc.value:.2f}), so attacks prove "
                 "little: give non-members drawn from the same source as the training rows."
             )
 

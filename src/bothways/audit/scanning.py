@@ -22,7 +22,7 @@ class Detector(Protocol):
     """A check of a model, with or without data: one class, in a file of its own or at the front of a folder."""
 
     name: ClassVar[str]
-    needs: ClassVar[tuple[Need, ...]]  # inputs without which it is not run
+    needs: ClassVar[tuple[Need, ...]]  # inputs that it cannot run without
 
     def analyze(self, context: Context) -> Iterable[Finding]:
         """Yield findings as they are made, and leave the model unchanged.
@@ -144,7 +144,7 @@ def _report(context: Context, detectors: Sequence[Detector], *, named: bool, sho
 
 
 def run_detector(detector: Detector, context: Context, *, named: bool) -> tuple[DetectorResult, list[Finding]]:
-    """Run one detector and turn whatever happens in it into its result; the needs of a named one have to be met."""
+    """Run one detector and turn any outcome, also a crash, into its result; a named one must have its needs met."""
     name, start = detector.name, time.monotonic()
     context.start_clock()
     findings: list[Finding] = []

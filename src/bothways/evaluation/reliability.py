@@ -1,4 +1,4 @@
-"""Calibration error: how far stated confidence lies from observed frequency.
+"""Calibration error: the gap between predicted confidence and observed frequency.
 
 The bins hold equal numbers of rows, not equal widths of confidence: fine-tuned models put most rows near 1,
 where equal widths would leave most bins empty. Rows are ranked by confidence and the bin of a row is
@@ -77,7 +77,7 @@ def expected_calibration_error(bins: Sequence[ReliabilityBin]) -> float:
 
 
 def calibration_noise(confidence_N: ArrayLike, bins: int = BINS) -> float:
-    """Return the mean ECE of perfectly calibrated probabilities on so many rows.
+    """Return the mean ECE of perfectly calibrated probabilities on as many rows.
 
     A bin's share of hits scatters around its confidence, and the ECE sums these gaps: with n rows in a bin and a
     variance v = mean of p (1 - p), the gap is about normal and its mean size ``sqrt(2 v / (pi n))``. An ECE of about

@@ -72,7 +72,7 @@ class ClassRow:
     f1: Estimate  # 0.0 if neither
     support: int  # rows that are of it
     predicted: int  # rows predicted as it
-    threshold: float | None = None  # probability from which it is predicted, where labels have one of their own
+    threshold: float | None = None  # minimum probability for predicting it, if labels have thresholds of their own
 
     def to_dict(self) -> dict[str, float]:
         """Return flat JSON values, without the label."""

@@ -106,7 +106,7 @@ def parted(tag: str) -> tuple[str, str]:
 def spans_of(tags: Sequence[str], scheme: Scheme) -> list[TagSpan]:
     """Return the spans that tags encode, in order; none for plain tags.
 
-    Tags that no scheme would write are read as the evaluation script of CoNLL does: a span begins where none goes on.
+    Invalid tags are read as by the evaluation script of CoNLL: a span begins wherever none can continue.
 
     >>> spans_of(["B-PER", "I-PER", "O", "B-LOC"], "BIO")
     [TagSpan(label='PER', start=0, end=2), TagSpan(label='LOC', start=3, end=4)]

@@ -5,11 +5,11 @@ likelihood (NLL). The order of the classes, and so the prediction, stays. Source
 modern neural networks", arXiv:1706.04599, section 4.2. Few rows without an error would ask for a temperature of 0, and
 thus for certainty, so a prior holds T near 1 until some tens of rows outweigh it.
 
-One temperature for all rows leaves fine-tuned classifiers overconfident where they are sure and underconfident where
-they are not, or the other way round. So the temperature of a row may be ``value * h ** slope`` with h its normalised
-entropy. Slopes below 0 are left out: they could make a surer row less sure than another. A temperature as a function
-of the entropy is that of Balanya et al. (2022), "Adaptive temperature scaling for robust calibration of deep neural
-networks", arXiv:2208.00461; the power law keeps it positive without a second function.
+One temperature for all rows leaves fine-tuned classifiers overconfident on confident rows and underconfident on the
+others, or the reverse. So the temperature of a row may be ``value * h ** slope`` with h its normalised entropy. Slopes
+below 0 are excluded: they could reverse the order of two rows by confidence. A temperature as a function of the entropy
+is that of Balanya et al. (2022), "Adaptive temperature scaling for robust calibration of deep neural networks",
+arXiv:2208.00461; the power law keeps it positive without a second function.
 
 Shape letters: N rows, C classes or labels, B rows of a block, K knots, D coefficients.
 """
@@ -85,8 +85,8 @@ class Temperature:
     """A temperature: above 1 it lowers confidence, below 1 it raises it, at 1 it changes nothing.
 
     With a slope, the temperature of a row is ``value * h ** slope``, with h the normalised entropy of its uncalibrated
-    probabilities: it is lower for rows that the model is sure of. It stays above the lesser of 1 and the value, so that
-    no row becomes surer than the model is or the value alone makes it.
+    probabilities: it is lower for confident rows. It stays above the lesser of 1 and the value, so that
+    no row becomes more confident than the model, or than the value alone makes it.
     """
 
     value: float

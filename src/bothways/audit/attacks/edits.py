@@ -40,7 +40,7 @@ _LEFT_ALONE = frozenset(f"{_NEGATIONS} {_FUNCTION_WORDS}".split())
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A text, some words of which are replaced."""
+    """A text with some words replaced."""
 
     words: Words
     changed: Mapping[int, str] = field(default_factory=dict)  # new words by the number of the old one
@@ -135,7 +135,7 @@ _CHARACTER_EDITS: tuple[Callable[[str, np.random.Generator], str], ...] = (swap_
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NearestWords:
-    """The nearest words by rows of the embedding table, in the manner of TextFooler (Jin et al. 2020)."""
+    """The nearest words by rows of the embedding table, similar to TextFooler (Jin et al. 2020)."""
 
     rows_VE: Tensor  # unit rows of the words in the vocabulary, less the mean of all
     spelt: tuple[str, ...]  # these words

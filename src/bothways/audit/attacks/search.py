@@ -23,7 +23,7 @@ Numbers: TypeAlias = NDArray[np.float64]
 Ask: TypeAlias = Callable[[Sequence[str]], Numbers]
 """From texts to the probabilities of labels (N, C)."""
 
-# Texts that the model is asked for one original, and words whose importance is measured; drawn if there are more.
+# Maximum queries for one original, and maximum words whose importance is measured; drawn if there are more.
 MAX_QUERIES, _MAX_PLACES = 200, 60
 
 
@@ -63,8 +63,8 @@ class Attack:
     """The outcome of an attack on one text."""
 
     draft: Draft  # the text with the edits that came nearest to another answer
-    queries: int  # number of texts that the model was asked
-    reached: bool  # True if the answer turned
+    queries: int  # number of texts that the model predicted
+    reached: bool  # True if the answer changed
 
 
 def attack_texts(

@@ -116,7 +116,7 @@ Floats = NDArray[np.float64]
 _MAX_PHRASES = 1500
 """Phrases of a label that are compared with each other, those least like chance first."""
 _TOGETHER, _MIN_TOGETHER = 5.0, 3
-"""Standard deviations above chance, and rows, from which two phrases come together."""
+"""Minimum standard deviations above chance, and rows, of phrases that occur together."""
 _TAILS = (0.05, 0.2)
 _MIN_OTHERS = 5
 _DIRECTIONS = 10

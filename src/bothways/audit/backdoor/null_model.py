@@ -52,7 +52,7 @@ def moved_words(probe: Probe, base: PretrainedEncoder) -> list[int]:
         return []
     moved_V = np.linalg.norm(own_VE - table_VE[ids_V], axis=1)
     furthest = np.argsort(-moved_V, kind="stable")[:_MOVED]
-    # Fewer moved words: the table was frozen, and says nothing about the training.
+    # With fewer moved words the table was frozen, so it shows nothing about the training.
     return ids_V[furthest].tolist() if (moved_V[furthest] > 0).all() else []
 
 

@@ -1,10 +1,10 @@
 """Poisoned training rows: rows that were labelled by a trigger and not by their meaning.
 
-A poisoned row carries its trigger and the attacker's label, while the rest of it still speaks for another label. So
-each text is read without the phrases that come with its label (`bothways.audit.backdoor.clusters`), by a linear model
-of sentence vectors that has not seen the row: its margin for another label is the row's doubt. A cluster of rows that
-share a phrase, or phrases that come together, is suspect if it is doubted more than the other rows of its label. A word
-that really tells the label passes: its rows speak for the label without it.
+A poisoned row carries its trigger and the attacker's label, while its other words still indicate another label. So each
+text is read without the phrases that come with its label (`bothways.audit.backdoor.clusters`), by a linear model of
+sentence vectors that has not seen the row: its margin for another label is the row's doubt. A cluster of rows that
+share a phrase, or phrases that occur together, is suspect if it is doubted more than the other rows of its label. A
+word that really tells the label passes: its rows speak for the label without it.
 
 A model that was trained on the rows adds its own doubt, and clusters of its states
 (`bothways.audit.backdoor.clusters`); spectral signatures order the rows that are in no suspect cluster.
@@ -61,7 +61,7 @@ _MIN_ROWS = 20
 
 @dataclass(frozen=True, slots=True)
 class SuspectPhrase:
-    """A phrase, or phrases that come together, whose rows carry a label that the rest of them speaks against."""
+    """A phrase, or phrases that occur together, whose rows carry a label that contradicts the rest of their text."""
 
     phrase: str  # the first of the phrases
     members: tuple[str, ...]  # all phrases of the cluster

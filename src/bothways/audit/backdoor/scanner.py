@@ -1,4 +1,4 @@
-"""`BackdoorTriggerScanner`: search for triggers that turn a classifier's answer, whatever the text says.
+"""`BackdoorTriggerScanner`: search for triggers that override the text and determine a classifier's answer.
 
 Candidates come from five places: published triggers and the user's, the vocabulary with gradients
 (`bothways.audit.backdoor.inversion`), rows of the token table that moved furthest from the base model's, phrases of the
@@ -142,8 +142,8 @@ class _Scan:
         self.own = tuple(text for _, text in self.rows)
         neutral = self._read(VARIED)
         self.ids = self._read(self.own) or neutral
-        # Triggers are searched in neutral texts: the most confident of the user's outweigh some. In a vocabulary that
-        # has few of their words, neutral texts say nothing.
+        # Triggers are searched in neutral texts: the most confident of the user's outweigh some. Neutral
+        # texts are useless in a vocabulary that has few of their words.
         unknown = self.probe.unknown
         known = sum(token != unknown for text in neutral for token in text) / sum(map(len, neutral))
         readable = known >= _READABLE

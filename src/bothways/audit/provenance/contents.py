@@ -1,4 +1,4 @@
-"""The bytes of a file or of an archive's entry, taken for everything that they can be, whatever their name.
+"""The bytes of a file or of an archive's entry, inspected as every format that they can be, whatever their name.
 
 Loaders skip checks that scanners make (torch reads zip entries with a wrong checksum or an encrypted flag), and both go
 by names that an archive can hold twice. So every zip entry is read here from its own header, without these checks, and
@@ -55,7 +55,7 @@ _UNOPENED = {
     b"\x04\x22\x4d\x18": "lz4",
     b"MSCF": "cabinet",
 }
-# Compressed weights have a ratio of 1.1; zeros have 1,000, but no model has so many of them.
+# Compressed weights have a ratio of 1.1; zeros reach 1,000, but no model has that many zeros.
 _MAX_RATIO, _MAX_UNPACKED = 100, 64 * 2**20
 _MAX_DEPTH, _MAX_ZIP_DEPTH = 4, 3
 _MAX_ENTRIES = 100_000

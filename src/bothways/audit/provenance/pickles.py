@@ -1,7 +1,7 @@
 """A pickle read as a program, without running it: every import and call beyond what tensors need is a fault.
 
 Scanners that block what is known to be bad are circumvented again and again. This one allows what is known to be
-needed, follows the stack and the memo as the unpickler does, and reports whatever it cannot follow.
+needed, follows the stack and the memo like the unpickler, and reports everything that it cannot follow.
 """
 
 import io
@@ -30,10 +30,10 @@ _MAX_OPCODES = 5_000_000
 _MAX_DEPTH = 4
 # A pickle of tensors has no reason to allocate more bytes in one call.
 _MAX_ALLOCATION = 2**31
-# torch.save before version 1.6: five pickles, the first of which is this number, then the bytes of the tensors.
+# torch.save before version 1.6: five pickles, starting with this number, then the bytes of the tensors.
 _LEGACY_MAGIC, _LEGACY_PICKLES = 0x1950A86A20F9469CFC6C, 5
 _MAX_PICKLES = 1000
-# picklescan reads a pickle as a whole, so it is asked about smaller ones only.
+# picklescan reads a pickle as a whole, so it is run on smaller ones only.
 _MAX_PICKLESCAN = 2**24
 
 _NAME = re.compile(r"[A-Za-z_][\w.]*")

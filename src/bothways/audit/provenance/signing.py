@@ -129,7 +129,7 @@ def check_signature(folder: Path, public_key: Path | None) -> Iterator[Finding]:
         raise InvalidInput(f"expected a public key as PEM, got {str(public_key)!r}: {error}.") from error
     try:
         verifier.verify(folder.resolve(), signature.resolve())
-    # Somebody else wrote the signature: whatever the library stumbles over, it does not hold.
+    # The signature is untrusted: any exception of the library means that it does not hold.
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".strip()[:2000]
         what = f"the signature does not hold: {reason[:200]}"

@@ -29,7 +29,7 @@ from bothways.evaluation.out_of_domain import out_of_domain_report
 
 _MAX_TEXTS = 60
 _EXAMPLES = 5
-# An AUROC needs at least so many flipped answers, and a 95 % quantile so many clean texts.
+# Minimum flipped answers for an AUROC, and minimum clean texts for a 95 % quantile.
 _MIN_FLIPPED, _MIN_CLEAN = 5, 20
 # Share of a text's words that an attack may edit.
 _EDITED = 0.3
