@@ -189,8 +189,8 @@ def _check_comparable(first: Outcomes, second: Outcomes) -> None:
         )
     check_labels(first.labels, second.labels)
     if first.compared != second.compared:
-        wanted, given = (", ".join(each.compared) or "none" for each in (first, second))
-        raise InvalidInput(f"second: expected scores of {wanted}, got {given}")
+        expected, actual = (", ".join(each.compared) or "none" for each in (first, second))
+        raise InvalidInput(f"second: expected scores of {expected}, got {actual}")
     if first.truth.shape != second.truth.shape:
         raise InvalidInput(
             f"second: expected results of the shape {first.truth.shape} of the first model's, got {second.truth.shape}"

@@ -48,18 +48,13 @@ class Sample:
 
     The labelled rows must be a random sample of all rows: the intervals rest on that.
 
-    Attributes:
-        labels: Human labels (n,): 0 and 1, or numbers.
-        judge_scores: The judge's decisions or scores on the same rows (n,), in the same order.
-        unlabelled_judge_scores: The judge's decisions or scores on the rows without labels (N,); may be empty.
-
     Raises:
         InvalidInput: not finite vectors, fewer than two labels, or not a score for each label.
     """
 
-    labels: FloatArray
-    judge_scores: FloatArray
-    unlabelled_judge_scores: FloatArray
+    labels: FloatArray  # human labels (n,): 0 and 1, or numbers
+    judge_scores: FloatArray  # the judge's decisions or scores on the same rows (n,), in the same order
+    unlabelled_judge_scores: FloatArray  # the judge's decisions or scores on the rows without labels (N,); may be empty
 
     def __init__(self, labels: ArrayLike, judge_scores: ArrayLike, unlabelled_judge_scores: ArrayLike) -> None:
         known = real_array(labels, "labels", dimensions=1)
@@ -84,29 +79,17 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class PoweredEstimate(Estimate):
-    """An estimate from labelled and judged rows, with its interval.
+    """An estimate from labelled and judged rows, with its interval."""
 
-    Attributes:
-        level: Nominal coverage of the interval.
-        method: ``ppi++``, ``ppi`` or ``classical``.
-        labels: Labelled rows, summed over both systems of an unpaired difference.
-        unlabelled: Rows without labels, counted likewise.
-        power: Lambda, the weight of the judge: 0 ignores it. For two samples, the mean.
-        standard_error: Standard error of the estimate.
-        degrees: Degrees of freedom of Student's t.
-        effective_labels: Labels that the classical method needs for this standard error.
-        warnings: Sentences that name reasons to doubt the interval.
-    """
-
-    level: float
+    level: float  # nominal coverage of the interval
     method: PpiMethod
-    labels: int
-    unlabelled: int
-    power: float
+    labels: int  # labelled rows, summed over both systems of an unpaired difference
+    unlabelled: int  # rows without labels, counted likewise
+    power: float  # lambda, the weight of the judge: 0 ignores it. For two samples, the mean
     standard_error: float
-    degrees: float
-    effective_labels: float
-    warnings: tuple[str, ...] = ()
+    degrees: float  # degrees of freedom of Student's t
+    effective_labels: float  # labels that the classical method needs for this standard error
+    warnings: tuple[str, ...] = ()  # sentences that name reasons to doubt the interval
 
 
 @dataclass(frozen=True, eq=False)

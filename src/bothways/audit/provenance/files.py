@@ -28,12 +28,7 @@ _LEFT_OUT = frozenset({".git"})
 
 
 class FilePart:
-    """A part of a file that is read like a file of its own, however large the file claims to be.
-
-    Attributes:
-        size: Bytes of the part.
-        place: The byte that is read next, from 0.
-    """
+    """A part of a file that is read like a file of its own, whatever size it claims; ``place`` is the next byte."""
 
     def __init__(self, stream: BinaryIO, start: int, size: int) -> None:
         self._stream, self._start, self.size, self.place = stream, start, size, 0
