@@ -58,14 +58,15 @@ from bothways.cli.printing import (
 from bothways.data import Row, read_rows, text_at, write_rows
 from bothways.errors import EmptyInput
 from bothways.tasks.columns import column_names
-from bothways.tasks.masked_lm.predictions import FilledText, PseudoLikelihood
 from bothways.tasks.masked_lm.spec import MASKED_LM
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Answer = FilledText | PseudoLikelihood
+    from bothways.tasks.masked_lm.predictions import FilledText, PseudoLikelihood
+
+    Answer = FilledText | PseudoLikelihood
 
 _EXAMPLE = """\
 Examples:
@@ -314,15 +315,15 @@ def fill_mask(
             _print_filled(row, text[0], answer)
 
 
-def _with_ids(rows: Iterable[Row], answers: Iterable[Answer]) -> Iterator[Mapping[str, object]]:
+def _with_ids(rows: Iterable[Row], answers: "Iterable[Answer]") -> Iterator[Mapping[str, object]]:
     for row, answer in zip(rows, answers, strict=True):
         kept = {"id": row.values["id"]} if "id" in row.values else {}
         yield kept | rounded(answer.to_dict())
 
 
-def _print_filled(row: Row, column: str, answer: Answer) -> None:
+def _print_filled(row: Row, column: str, answer: "Answer") -> None:
     table, text = plain_table(), str(row.values[column])
-    if isinstance(answer, PseudoLikelihood):
+    if isinstance(answer, tasks.PseudoLikelihood):
         for name in ("log-likelihood", "tokens", "perplexity"):
             table.add_column(name, justify="right")
         table.add_column("text")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from bothways.tasks.evaluate import check_class, operating_points, out_of_domain
     from bothways.tasks.heads.targets import Regression
     from bothways.tasks.masked_lm.fill_mask import FillMask
+    from bothways.tasks.masked_lm.predictions import PseudoLikelihood
     from bothways.tasks.multiple_choice.chooser import MultipleChoice
     from bothways.tasks.outputs import FittedHead
     from bothways.tasks.predict import with_gaps, with_text
@@ -25,6 +26,7 @@ __all__ = [
     "FittedHead",
     "MultipleChoice",
     "PairClassifier",
+    "PseudoLikelihood",
     "QuestionAnswerer",
     "Regression",
     "SentenceEmbedder",
@@ -43,6 +45,7 @@ _HOMES = {
     "FillMask": "bothways.tasks.masked_lm.fill_mask",
     "MultipleChoice": "bothways.tasks.multiple_choice.chooser",
     "PairClassifier": "bothways.tasks.classification.classifiers",
+    "PseudoLikelihood": "bothways.tasks.masked_lm.predictions",
     "QuestionAnswerer": "bothways.tasks.question_answering.answerer",
     "Regression": "bothways.tasks.heads.targets",
     "SentenceEmbedder": "bothways.tasks.embedding.embedder",
