@@ -199,7 +199,7 @@ def test_other_models_answer_no_questions(qa, run):
     assert "this model does not read --context" in outcome.err
     _, answerer = qa
     for words, said in (
-        (["w5"], "wants two texts, a question and its context"),
+        (["w5"], "expected two texts, the question and the context, got 1"),
         (["w5", "w6", "--labels", "yes", "no"], "which has no labels"),
         (["w5", "w6", "--label", "kind"], "this model does not read --label"),
     ):

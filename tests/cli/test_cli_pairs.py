@@ -72,7 +72,7 @@ def test_a_model_of_pairs_is_asked_with_two_texts(files, pair_files, tmp_path, t
     assert call(*words(files, pair_files, tmp_path / "run")).code == 0
     outcome = call("predict", tmp_path / "run", *texts)
     assert outcome.code == 2
-    assert f"two texts, but got {len(texts)}" in outcome.err
+    assert f"expected two texts, the first text and the second text, got {len(texts)}" in outcome.err
     assert call("evaluate", tmp_path / "run", "--data", pair_files / "test.jsonl.gz", "--text", "text_a").code == 2
 
 

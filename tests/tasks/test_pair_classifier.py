@@ -229,7 +229,7 @@ def test_a_long_pair_is_refused_or_cut_on_request(base):
 
 @pytest.mark.parametrize("texts", [(), ("w5",), ("w5", "w6", "w7")])
 def test_typed_texts_must_be_two(fitted, texts):
-    with pytest.raises(InvalidInput, match=f"two texts, but got {len(texts)}"):
+    with pytest.raises(InvalidInput, match=f"expected two texts, the first text and the second text, got {len(texts)}"):
         fitted.columns.rows_of(texts)
 
 

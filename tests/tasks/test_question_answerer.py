@@ -384,7 +384,7 @@ def test_a_damaged_value_in_bothways_json_is_refused(saved, tmp_path, name, valu
 def test_one_text_and_three_are_no_question(answerer):
     assert answerer.columns.rows_of(["w5", "w6"]) == [{"question": "w5", "context": "w6"}]
     for texts in (["w5"], ["w5", "w6", "w7"]):
-        with pytest.raises(InvalidInput, match="wants two texts, a question and its context"):
+        with pytest.raises(InvalidInput, match="expected two texts, the question and the context, got"):
             answerer.columns.rows_of(texts)
 
 
