@@ -8,8 +8,7 @@ import pytest
 from reports import ranking_report
 
 from bothways.errors import InvalidInput, MissingDependency
-from bothways.evaluation.metrics.ranking import MEASURES as RANKING_MEASURES
-from bothways.evaluation.metrics.ranking import ranking_differences, ranking_outcomes
+from bothways.evaluation.metrics.ranking import RANKING_MEASURES, ranking_differences, ranking_outcomes
 
 JUDGEMENTS = {
     "q1": {"a": 3, "b": 1, "c": 0, "d": 2},
