@@ -26,17 +26,11 @@ Array: TypeAlias = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OutOfDomain:
-    """Detects rows unlike those that a model was trained on.
+    """Detects rows unlike those that a model was trained on."""
 
-    Attributes:
-        detector: Scores rows, higher for those unlike the domain.
-        threshold: Rows that score above this are out of domain.
-        inside_M: Scores of held-out rows of the domain, ascending.
-    """
-
-    detector: Detector
-    threshold: float
-    inside_M: Array
+    detector: Detector  # scores rows, higher for those unlike the domain
+    threshold: float  # rows that score above this are out of domain
+    inside_M: Array  # scores of held-out rows of the domain, ascending
 
     def detect(self, evidence: DetectorInput) -> tuple[float, bool]:
         """Return the score of a single row, and whether it is out of domain."""
@@ -46,21 +40,13 @@ class OutOfDomain:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Confidence:
-    """The confidence of a model, fitted on held-out rows.
+    """The confidence of a model, fitted on held-out rows."""
 
-    Attributes:
-        calibration: Turns logits into probabilities; None leaves them as they are.
-        chosen_by: Scores of each method of calibration, where there was a choice.
-        conformal: Guarantees coverage.
-        out_of_domain: Detects rows unlike the training rows.
-        not_tried: Why no more than one method of calibration was tried, where there was a choice; a sentence.
-    """
-
-    calibration: Calibration | None = None
-    chosen_by: tuple[MethodScore, ...] = ()
-    conformal: ConformalSets | ConformalInterval | None = None
-    out_of_domain: OutOfDomain | None = None
-    not_tried: str = ""
+    calibration: Calibration | None = None  # turns logits into probabilities; None leaves them as they are
+    chosen_by: tuple[MethodScore, ...] = ()  # scores of each method of calibration, where there was a choice
+    conformal: ConformalSets | ConformalInterval | None = None  # guarantees coverage
+    out_of_domain: OutOfDomain | None = None  # detects rows unlike the training rows
+    not_tried: str = ""  # why no more than one method of calibration was tried, where there was a choice; a sentence
 
     @property
     def layers(self) -> int:

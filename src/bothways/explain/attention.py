@@ -29,17 +29,12 @@ class Head:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TextAttention:
-    """The attention of every head over one text.
+    """The attention of every head over one text."""
 
-    Attributes:
-        tokens: The S tokens as they stand in the vocabulary, special ones included.
-        words: For each token, True for (a part of) a word or number, which is no special token and no punctuation.
-        weights_LNSS: Attention of each token (row) to each token (column); every row sums to 1.
-    """
-
-    tokens: tuple[str, ...]
+    tokens: tuple[str, ...]  # the S tokens as they stand in the vocabulary, special ones included
+    # For each token, True for (a part of) a word or number, which is no special token and no punctuation.
     words: tuple[bool, ...]
-    weights_LNSS: Weights
+    weights_LNSS: Weights  # attention of each token (row) to each token (column); every row sums to 1
 
     def head(self, head: Head) -> Weights:
         """Return the weights (S, S) of one head.

@@ -29,25 +29,16 @@ _TOKENS = 4096
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attribution:
-    """Contributions of the words of an input to a score.
+    """Contributions of the words of an input to a score."""
 
-    Attributes:
-        method: Method of attribution.
-        score_name: Name of the score, in words.
-        score: The score.
-        words: The words of the input.
-        weights_W: Contribution of each, in the units of the score; not a number for words that cannot be left out.
-        rest: Contribution of special tokens and of characters outside of words.
-        baseline_score: The score of the baseline; None for methods without one.
-    """
-
-    method: AttributionMethod
-    score_name: str
-    score: float
-    words: tuple[Word, ...]
+    method: AttributionMethod  # method of attribution
+    score_name: str  # name of the score, in words
+    score: float  # the score
+    words: tuple[Word, ...]  # the words of the input
+    # Contribution of each, in the units of the score; not a number for words that cannot be left out.
     weights_W: NDArray[np.float64]
-    rest: float = 0.0
-    baseline_score: float | None = None
+    rest: float = 0.0  # contribution of special tokens and of characters outside of words
+    baseline_score: float | None = None  # the score of the baseline; None for methods without one
 
     @property
     def completeness_error(self) -> float | None:
@@ -191,22 +182,15 @@ def _leave_one_out(model: AnyPredictor, targets: Sequence[ExplainTarget]) -> lis
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeletionCurves:
-    """Scores as words are deleted.
+    """Scores as words are deleted."""
 
-    Attributes:
-        fractions: Deleted fractions of an input's words.
-        attributed_NF: Scores when the words that contribute most are deleted first.
-        random_NF: Mean scores over several random orders.
-        gain: The mean over inputs of the area under the random curve minus that under the attributed one. Above zero,
-            the attribution finds words that the score rests on.
-        interval: The interval of `gain`, by bootstrap over inputs.
-    """
-
-    fractions: tuple[float, ...]
-    attributed_NF: NDArray[np.float64]
-    random_NF: NDArray[np.float64]
+    fractions: tuple[float, ...]  # deleted fractions of an input's words
+    attributed_NF: NDArray[np.float64]  # scores when the words that contribute most are deleted first
+    random_NF: NDArray[np.float64]  # mean scores over several random orders
+    # The mean over inputs of the area under the random curve minus that under the attributed one. Above zero, the
+    # attribution finds words that the score rests on.
     gain: float
-    interval: Interval
+    interval: Interval  # the interval of `gain`, by bootstrap over inputs
 
 
 def deletion_curves(

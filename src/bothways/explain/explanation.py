@@ -20,19 +20,13 @@ from bothways.text.texts import Text
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Explanation:
-    """Attribution and attention of a model on one input.
+    """Attribution and attention of a model on one input."""
 
-    Attributes:
-        model: The model's name.
-        attribution: Contribution of each word to the prediction; None for an encoder without a task.
-        attention: The attention of all heads; None for a text of several windows, and for an ensemble.
-        notes: Parts that are missing, and why.
-    """
-
-    model: str
-    attribution: Attribution | None
+    model: str  # the model's name
+    attribution: Attribution | None  # contribution of each word to the prediction; None for an encoder without a task
+    # The attention of all heads; None for a text of several windows, and for an ensemble.
     attention: TextAttention | None
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # parts that are missing, and why
 
     @property
     def head(self) -> Head | None:

@@ -33,24 +33,15 @@ class InputGradients:
     """Scores of inputs, and their gradients with respect to the first hidden states.
 
     Where a head also reads the texts of a pair apart, the gradient of a token is the sum over both readings.
-
-    Attributes:
-        scores_N: The scores.
-        gradient_TH: Their gradients; each token moves the score of its own input only.
-        hidden_TH: The first hidden states.
-        packed: The tokens.
-        input_B: The input of each sequence of the batch.
-        places: Places of the tokens of each sequence.
-        targets: The inputs with their words and their scores.
     """
 
     scores_N: Tensor
-    gradient_TH: Tensor
-    hidden_TH: Tensor
-    packed: Packed
-    input_B: tuple[int, ...]
-    places: tuple[Places, ...]
-    targets: tuple[ExplainTarget, ...]
+    gradient_TH: Tensor  # their gradients; each token moves the score of its own input only
+    hidden_TH: Tensor  # the first hidden states
+    packed: Packed  # the tokens
+    input_B: tuple[int, ...]  # the input of each sequence of the batch
+    places: tuple[Places, ...]  # places of the tokens of each sequence
+    targets: tuple[ExplainTarget, ...]  # the inputs with their words and their scores
 
 
 def input_gradients(model: AnyPredictor, inputs: Sequence[object], target: Target | None = None) -> InputGradients:
@@ -83,19 +74,12 @@ def input_gradients(model: AnyPredictor, inputs: Sequence[object], target: Targe
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Read:
-    """Tokenised inputs.
+    """Tokenised inputs."""
 
-    Attributes:
-        targets: The inputs.
-        windows: One for each of their texts, end to end.
-        places: Places of the tokens of each window.
-        packed: The windows as a batch.
-    """
-
-    targets: tuple[ExplainTarget, ...]
-    windows: tuple[Window, ...]
-    places: tuple[Places, ...]
-    packed: Packed
+    targets: tuple[ExplainTarget, ...]  # the inputs
+    windows: tuple[Window, ...]  # one for each of their texts, end to end
+    places: tuple[Places, ...]  # places of the tokens of each window
+    packed: Packed  # the windows as a batch
 
     @property
     def input_B(self) -> tuple[int, ...]:
@@ -105,29 +89,19 @@ class Read:
 
 @dataclass(slots=True, eq=False)
 class GradientInput:
-    """The first hidden states of one call of the embedding.
+    """The first hidden states of one call of the embedding."""
 
-    Attributes:
-        batch: The batch that was embedded.
-        hidden_TH: The states, perhaps moved.
-    """
-
-    batch: Batch
-    hidden_TH: Tensor
+    batch: Batch  # the batch that was embedded
+    hidden_TH: Tensor  # the states, perhaps moved
 
 
 @dataclass(slots=True, eq=False)
 class EntranceRun:
-    """One forward pass that can be differentiated.
+    """One forward pass that can be differentiated."""
 
-    Attributes:
-        read: The inputs.
-        scores_N: The scores.
-        readings: The calls of the embedding: for the batch, and for the texts of pairs if a head reads them apart.
-    """
-
-    read: Read
+    read: Read  # the inputs
     scores_N: Tensor
+    # The calls of the embedding: for the batch, and for the texts of pairs if a head reads them apart.
     readings: list[GradientInput]
 
     def gradients(self) -> list[Tensor]:
@@ -144,17 +118,11 @@ class EntranceRun:
 
 @dataclass(slots=True, eq=False)
 class Entrance:
-    """A model whose first hidden states can be moved and differentiated with respect to.
+    """A model whose first hidden states can be moved and differentiated with respect to."""
 
-    Attributes:
-        module: A copy of the module's structure; the weights are those of the model, and get no gradients.
-        backend: The encoder, and how it reads texts.
-        per_token: True if the head reads each token.
-    """
-
-    module: nn.Module
-    backend: TorchBackend
-    per_token: bool
+    module: nn.Module  # a copy of the module's structure; the weights are those of the model, and get no gradients
+    backend: TorchBackend  # the encoder, and how it reads texts
+    per_token: bool  # True if the head reads each token
     _points: tuple[float, ...] | None = None
     _readings: list[GradientInput] = field(default_factory=list)
 

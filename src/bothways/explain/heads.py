@@ -46,38 +46,24 @@ _BATCH = 16
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """Words, perhaps with their dependency tree.
+    """Words, perhaps with their dependency tree."""
 
-    Attributes:
-        words: The words.
-        heads: For each word the number of its head, from 1; 0 for the root. Empty if unknown.
-        relations: For each word its relation to the head.
-    """
-
-    words: tuple[str, ...]
+    words: tuple[str, ...]  # the words
+    # For each word the number of its head, from 1; 0 for the root. Empty if unknown.
     heads: tuple[int, ...] = ()
-    relations: tuple[str, ...] = ()
+    relations: tuple[str, ...] = ()  # for each word its relation to the head
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeadRole:
-    """Scores of all heads in one role.
+    """Scores of all heads in one role."""
 
-    Attributes:
-        role: Its name.
-        kind: Kind of the score.
-        count: Tokens or words that it was scored on.
-        scores_LN: The scores of all heads, from 0 to 1.
-        without: The score of uniform attention, or of the best fixed distance, or of chance.
-        random: The best score of the heads of a random encoder; None without one.
-    """
-
-    role: str
-    kind: Kind
-    count: int
-    scores_LN: Floats
-    without: float
-    random: float | None = None
+    role: str  # its name
+    kind: Kind  # kind of the score
+    count: int  # tokens or words that it was scored on
+    scores_LN: Floats  # the scores of all heads, from 0 to 1
+    without: float  # the score of uniform attention, or of the best fixed distance, or of chance
+    random: float | None = None  # the best score of the heads of a random encoder; None without one
 
     @property
     def best(self) -> Head:
@@ -168,19 +154,12 @@ def head_roles(
 
 @dataclass(frozen=True, slots=True)
 class PronounSentence:
-    """A sentence with a pronoun, the noun that it stands for, and another that it could.
+    """A sentence with a pronoun, the noun that it stands for, and another that it could."""
 
-    Attributes:
-        sentence: The words.
-        pronoun: Number of the pronoun.
-        noun: Number of its noun.
-        other: Number of the other noun.
-    """
-
-    sentence: Sentence
-    pronoun: int
-    noun: int
-    other: int
+    sentence: Sentence  # the words
+    pronoun: int  # number of the pronoun
+    noun: int  # number of its noun
+    other: int  # number of the other noun
 
 
 def pronoun_sentences() -> tuple[PronounSentence, ...]:
@@ -226,19 +205,12 @@ def read_sentences(source: Source, *, limit: int | None = None) -> list[Sentence
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Look:
-    """The attention of the heads in one sentence.
+    """The attention of the heads in one sentence."""
 
-    Attributes:
-        window: Its tokens.
-        weights: Attention (L, N, n, n).
-        words_n: The word of each token, -1 for none.
-        count: W.
-    """
-
-    window: Window
-    weights: Floats
-    words_n: NDArray[np.int64]
-    count: int
+    window: Window  # its tokens
+    weights: Floats  # attention (L, N, n, n)
+    words_n: NDArray[np.int64]  # the word of each token, -1 for none
+    count: int  # W
 
     def of_words(self) -> Floats:
         """Attention from word to word (L, N, W, W); zero from and to words without a token."""

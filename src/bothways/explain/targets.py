@@ -72,13 +72,9 @@ class Word:
 
 @dataclass(frozen=True)
 class ExplainTarget(ABC):
-    """An input, and the score of it that is explained.
+    """An input, and the score of it that is explained."""
 
-    Attributes:
-        parts: The texts of the input, as the tokenizer reads them.
-    """
-
-    parts: tuple[str, ...]
+    parts: tuple[str, ...]  # the texts of the input, as the tokenizer reads them
 
     @property
     @abstractmethod
@@ -168,15 +164,10 @@ class ExplainTarget(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """The rest of a text, and the places where its characters stood.
+    """The rest of a text, and the places where its characters stood."""
 
-    Attributes:
-        text: The rest.
-        kept: For each character of the original, True where it remains.
-    """
-
-    text: str
-    kept: NDArray[np.bool_]
+    text: str  # the rest
+    kept: NDArray[np.bool_]  # for each character of the original, True where it remains
 
     @classmethod
     def of(cls, text: str, cut: Sequence[tuple[int, int]]) -> "Remaining":

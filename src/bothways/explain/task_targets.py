@@ -23,19 +23,12 @@ CONTEXT = 1
 
 @dataclass(frozen=True)
 class LabelTarget(ExplainTarget):
-    """A text or a pair, and the log odds of a label, or the number that a regression gives.
+    """A text or a pair, and the log odds of a label, or the number that a regression gives."""
 
-    Attributes:
-        name: The label; empty for a number.
-        number: Which output.
-        outputs: Number of outputs.
-        exclusive: True where the labels exclude each other.
-    """
-
-    name: str
-    number: int
-    outputs: int
-    exclusive: bool
+    name: str  # the label; empty for a number
+    number: int  # which output
+    outputs: int  # number of outputs
+    exclusive: bool  # True where the labels exclude each other
 
     @property
     def score_name(self) -> str:
@@ -64,17 +57,11 @@ class LabelTarget(ExplainTarget):
 
 @dataclass(frozen=True)
 class TagTarget(ExplainTarget):
-    """Words, and the mean of the log odds of tags of some of them.
+    """Words, and the mean of the log odds of tags of some of them."""
 
-    Attributes:
-        listed: The words.
-        tags: Numbers of words, each with the number of its tag.
-        names: Names of these tags.
-    """
-
-    listed: tuple[str, ...]
-    tags: tuple[tuple[int, int], ...]
-    names: tuple[str, ...]
+    listed: tuple[str, ...]  # the words
+    tags: tuple[tuple[int, int], ...]  # numbers of words, each with the number of its tag
+    names: tuple[str, ...]  # names of these tags
 
     @classmethod
     def of(cls, words: Sequence[str], tags: tuple[tuple[int, int], ...], names: tuple[str, ...]) -> "TagTarget":
@@ -130,13 +117,9 @@ class TagTarget(ExplainTarget):
 
 @dataclass(frozen=True)
 class ChoiceTarget(ExplainTarget):
-    """A context with choices, and the log odds of one of them.
+    """A context with choices, and the log odds of one of them."""
 
-    Attributes:
-        index: Which choice.
-    """
-
-    index: int
+    index: int  # which choice
 
     @property
     def score_name(self) -> str:
@@ -174,13 +157,9 @@ class ChoiceTarget(ExplainTarget):
 
 @dataclass(frozen=True)
 class SimilarityTarget(ExplainTarget):
-    """Two texts, and the cosine of their vectors.
+    """Two texts, and the cosine of their vectors."""
 
-    Attributes:
-        dimensions: Numbers of a vector that count; all when None.
-    """
-
-    dimensions: int | None
+    dimensions: int | None  # numbers of a vector that count; all when None
 
     score_name: ClassVar[str] = "cosine of the two texts"
 
@@ -206,15 +185,10 @@ class SimilarityTarget(ExplainTarget):
 
 @dataclass(frozen=True)
 class SpanTarget(ExplainTarget):
-    """A question with its context, and the log odds of a span against no answer.
+    """A question with its context, and the log odds of a span against no answer."""
 
-    Attributes:
-        span: The span, in characters of the context.
-        no_answer: Index of a window's token for no answer.
-    """
-
-    span: AnswerSpan
-    no_answer: int
+    span: AnswerSpan  # the span, in characters of the context
+    no_answer: int  # index of a window's token for no answer
 
     @property
     def score_name(self) -> str:

@@ -104,19 +104,12 @@ class AskedTokens(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class TaskRows:
-    """The output of a task's model for this package.
+    """The output of a task's model for this package."""
 
-    Attributes:
-        model: Encoder and tokenizer.
-        head: The head of the module, by its name; empty where it gives vectors.
-        module: Gives the numbers.
-        stored: Their description.
-    """
-
-    model: PretrainedEncoder
-    head: dict[HeadName, Head]
-    module: RowsModule
-    stored: StoredGraph
+    model: PretrainedEncoder  # encoder and tokenizer
+    head: dict[HeadName, Head]  # the head of the module, by its name; empty where it gives vectors
+    module: RowsModule  # gives the numbers
+    stored: StoredGraph  # their description
 
 
 def rows_of_task(checkpoint: Checkpoint, head: HeadName | None) -> TaskRows | None:

@@ -24,15 +24,10 @@ _SIZES = ({BATCH: 1, CHOICES: 2, LENGTH: 300}, {BATCH: 3, CHOICES: 3, LENGTH: 9}
 
 @dataclass(frozen=True, slots=True)
 class ExportCheck:
-    """The result of the check.
+    """The result of the check."""
 
-    Attributes:
-        shapes: Shapes of the ``input_ids``.
-        largest_difference: The largest difference for real tokens.
-    """
-
-    shapes: tuple[tuple[int, ...], ...]
-    largest_difference: float
+    shapes: tuple[tuple[int, ...], ...]  # shapes of the ``input_ids``
+    largest_difference: float  # the largest difference for real tokens
 
 
 def check_onnx(path: Path, model: PretrainedEncoder, graph: EncoderGraph, head: str | None) -> ExportCheck:

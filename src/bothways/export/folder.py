@@ -34,19 +34,13 @@ _OF_FILES = ("format_version", "checksums", "card", "conformal", "out_of_domain"
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """The files that were written.
+    """The files that were written."""
 
-    Attributes:
-        folder: The folder.
-        format: The format.
-        heads: The heads.
-        largest_difference: The largest difference between the file's answers and the model's, for real tokens; None
-            for a format that is not converted.
-    """
-
-    folder: Path
-    format: ExportFormat
-    heads: tuple[HeadName, ...]
+    folder: Path  # the folder
+    format: ExportFormat  # the format
+    heads: tuple[HeadName, ...]  # the heads
+    # The largest difference between the file's answers and the model's, for real tokens; None for a format that is not
+    # converted.
     largest_difference: float | None
 
 

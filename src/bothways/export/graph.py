@@ -45,14 +45,10 @@ _NOISY = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An input or output of a graph.
+    """An input or output of a graph."""
 
-    Attributes:
-        name: Its name.
-        shape: Its dimensions: a name for one that changes from call to call, a number for one that does not.
-    """
-
-    name: str
+    name: str  # its name
+    # Its dimensions: a name for one that changes from call to call, a number for one that does not.
     shape: tuple[str | int, ...]
 
 

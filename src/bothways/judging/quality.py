@@ -19,15 +19,10 @@ from bothways.judging.triples import Triple
 
 @dataclass(frozen=True, slots=True)
 class JudgeDisagreement:
-    """A labelled triple that the judge is confident about, against its label.
-
-    Attributes:
-        triple: The row.
-        probability: The judge's probability that it is good.
-    """
+    """A labelled triple that the judge is confident about, against its label."""
 
     triple: Triple
-    probability: float
+    probability: float  # the judge's probability that it is good
 
     def to_dict(self) -> dict[str, object]:
         """Return JSON values."""
@@ -37,21 +32,15 @@ class JudgeDisagreement:
 
 @dataclass(frozen=True, slots=True)
 class JudgeReport:
-    """The agreement of a judge with human labels.
+    """The agreement of a judge with human labels."""
 
-    Attributes:
-        report: Accuracy, F1, Brier score and calibration error, with intervals.
-        auroc: How often a good triple has a higher probability than a bad one; None if all labels are the same.
-        tau: Kendall's tau between the systems' mean probability and their mean label; None for fewer than two systems.
-        systems: Mean label and mean probability of each system.
-        disagreements: The most confident ones, most confident first.
-    """
-
-    report: Report
+    report: Report  # accuracy, F1, Brier score and calibration error, with intervals
+    # How often a good triple has a higher probability than a bad one; None if all labels are the same.
     auroc: Estimate | None
+    # Kendall's tau between the systems' mean probability and their mean label; None for fewer than two systems.
     tau: float | None
-    systems: Mapping[str, tuple[float, float]]
-    disagreements: tuple[JudgeDisagreement, ...]
+    systems: Mapping[str, tuple[float, float]]  # mean label and mean probability of each system
+    disagreements: tuple[JudgeDisagreement, ...]  # the most confident ones, most confident first
 
     def to_dict(self) -> dict[str, object]:
         """Return JSON values."""

@@ -36,17 +36,11 @@ _MIN_PAIRED = 0.5
 
 @dataclass(frozen=True, slots=True)
 class NextRow:
-    """A row to label next: the judge is unsure of it, or sees the systems far apart.
+    """A row to label next: the judge is unsure of it, or sees the systems far apart."""
 
-    Attributes:
-        system: The system that answered.
-        triple: The row.
-        probability: The judge's probability that it is good.
-    """
-
-    system: str
+    system: str  # the system that answered
     triple: Triple
-    probability: float
+    probability: float  # the judge's probability that it is good
 
     def to_dict(self, columns: TripleColumns) -> dict[str, object]:
         """Return a row of a file with these columns."""
@@ -63,21 +57,13 @@ class NextRow:
 
 @dataclass(frozen=True, slots=True)
 class SystemComparison:
-    """Two systems.
+    """Two systems."""
 
-    Attributes:
-        first: The one that ranks higher.
-        second: The other.
-        difference: Success rate of the first minus that of the second, with its interval.
-        probability: Probability that the first is better.
-        pairing: ``"paired"`` if both answered the same queries and enough of them are labelled for both.
-    """
-
-    first: str
-    second: str
-    difference: PoweredEstimate
-    probability: float
-    pairing: Pairing
+    first: str  # the one that ranks higher
+    second: str  # the other
+    difference: PoweredEstimate  # success rate of the first minus that of the second, with its interval
+    probability: float  # probability that the first is better
+    pairing: Pairing  # ``"paired"`` if both answered the same queries and enough of them are labelled for both
 
     def to_dict(self) -> dict[str, object]:
         """Return JSON values."""
@@ -92,28 +78,18 @@ class SystemComparison:
 
 @dataclass(frozen=True, slots=True)
 class SystemRanking:
-    """Systems in order.
-
-    Attributes:
-        dimension: The judged dimension.
-        systems: Their success rates, the highest first.
-        comparisons: Every two of them.
-        separating_labels: Number of further queries to label that would separate the first two; 0 if their interval
-            excludes 0 already, None if labels on all rows would not be enough, or with one system.
-        truth: The true success rates, if they are known.
-        tau: Kendall's tau between the order and the truth; None if it is not known.
-        next_rows: Rows to label next.
-        quality: The judge's agreement with the labels of all systems together.
-    """
+    """Systems in order."""
 
     dimension: str
-    systems: tuple[SystemScore, ...]
-    comparisons: tuple[SystemComparison, ...]
+    systems: tuple[SystemScore, ...]  # their success rates, the highest first
+    comparisons: tuple[SystemComparison, ...]  # every two of them
+    # Number of further queries to label that would separate the first two; 0 if their interval excludes 0 already, None
+    # if labels on all rows would not be enough, or with one system.
     separating_labels: int | None
-    truth: Mapping[str, float]
-    tau: float | None
+    truth: Mapping[str, float]  # the true success rates, if they are known
+    tau: float | None  # Kendall's tau between the order and the truth; None if it is not known
     next_rows: tuple[NextRow, ...]
-    quality: JudgeReport
+    quality: JudgeReport  # the judge's agreement with the labels of all systems together
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -30,19 +30,12 @@ _ESTIMATE = ("value", "low", "high", "level", "method", "effective_labels")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JudgedSystem:
-    """The rows of a system with the judge's probabilities, some of them with human labels.
+    """The rows of a system with the judge's probabilities, some of them with human labels."""
 
-    Attributes:
-        name: The system.
-        triples: All rows.
-        probability_N: The judge's probability that each is good.
-        incomplete: Number of rows left out because they lack a text that the judge reads.
-    """
-
-    name: str
-    triples: Sequence[Triple]
-    probability_N: NDArray[np.float64]
-    incomplete: int = 0
+    name: str  # the system
+    triples: Sequence[Triple]  # all rows
+    probability_N: NDArray[np.float64]  # the judge's probability that each is good
+    incomplete: int = 0  # number of rows left out because they lack a text that the judge reads
 
     @property
     def labelled_N(self) -> NDArray[np.bool_]:
@@ -68,27 +61,16 @@ class JudgedSystem:
 
 @dataclass(frozen=True, slots=True)
 class SystemScore:
-    """The success rate of a system.
+    """The success rate of a system."""
 
-    Attributes:
-        system: Its name.
-        dimension: The judged dimension.
-        rows: Number of its rows.
-        incomplete: Number of rows left out because they lack a text that the judge reads.
-        judge_mean: Mean of the judge's probabilities, without correction.
-        estimates: The success rate with its interval by each method.
-        method: The method of `estimate`.
-        quality: The judge's agreement with the labels.
-    """
-
-    system: str
+    system: str  # its name
     dimension: str
-    rows: int
-    incomplete: int
-    judge_mean: float
-    estimates: Mapping[PpiMethod, PoweredEstimate]
-    method: PpiMethod
-    quality: JudgeReport
+    rows: int  # number of its rows
+    incomplete: int  # number of rows left out because they lack a text that the judge reads
+    judge_mean: float  # mean of the judge's probabilities, without correction
+    estimates: Mapping[PpiMethod, PoweredEstimate]  # the success rate with its interval by each method
+    method: PpiMethod  # the method of `estimate`
+    quality: JudgeReport  # the judge's agreement with the labels
 
     @property
     def estimate(self) -> PoweredEstimate:

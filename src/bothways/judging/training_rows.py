@@ -34,25 +34,15 @@ _NEAREST, _TRIES = 20, 50
 
 @dataclass(frozen=True, slots=True)
 class JudgeData:
-    """Training data of a judge.
-
-    Attributes:
-        columns: Columns of the pairs.
-        training: Pairs to train on.
-        validation: Held-out pairs.
-        made: Number of negatives among both that were made.
-        left_out: Number of rows without a label, or without all texts.
-        repeated: Number of rows that repeat another.
-        shared_passages: Number of passages that validation data share with training data.
-    """
+    """Training data of a judge."""
 
     columns: PairColumns
-    training: "list[Row]"
-    validation: "list[Row]"
-    made: int
-    left_out: int
-    repeated: int
-    shared_passages: int
+    training: "list[Row]"  # pairs to train on
+    validation: "list[Row]"  # held-out pairs
+    made: int  # number of negatives among both that were made
+    left_out: int  # number of rows without a label, or without all texts
+    repeated: int  # number of rows that repeat another
+    shared_passages: int  # number of passages that validation data share with training data
 
     @property
     def notes(self) -> list[str]:

@@ -27,27 +27,16 @@ _NO_LABEL = ("", "null", "none", "nan")
 
 @dataclass(frozen=True, slots=True)
 class Triple:
-    """A query, a passage, an answer, and what is known about them.
+    """A query, a passage, an answer, and what is known about them."""
 
-    Attributes:
-        query: The question.
-        passage: The retrieved passage; may be empty.
-        answer: The system's answer; may be empty.
-        label: The human label, 0 or 1; None without one.
-        id: The id of the row; None without one.
-        system: The system that answered; None if the row does not name it.
-        document: The document of the passage; None if the row does not name it.
-        where: The row in words, for messages.
-    """
-
-    query: str
-    passage: str = ""
-    answer: str = ""
-    label: int | None = None
-    id: str | None = None
-    system: str | None = None
-    document: str | None = None
-    where: str = "a row"
+    query: str  # the question
+    passage: str = ""  # the retrieved passage; may be empty
+    answer: str = ""  # the system's answer; may be empty
+    label: int | None = None  # the human label, 0 or 1; None without one
+    id: str | None = None  # the id of the row; None without one
+    system: str | None = None  # the system that answered; None if the row does not name it
+    document: str | None = None  # the document of the passage; None if the row does not name it
+    where: str = "a row"  # the row in words, for messages
 
     def text(self, part: Part) -> str:
         """Return one of the three texts."""
@@ -56,19 +45,12 @@ class Triple:
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """One question about a triple.
+    """One question about a triple."""
 
-    Attributes:
-        name: The name in files and on the command line.
-        question: The question that label 1 answers with yes.
-        first: Parts of the first text that the judge reads, joined by a space.
-        second: Part of the second text, which is split into windows if it is long.
-    """
-
-    name: JudgeDimension
-    question: str
-    first: tuple[Part, ...]
-    second: Part
+    name: JudgeDimension  # the name in files and on the command line
+    question: str  # the question that label 1 answers with yes
+    first: tuple[Part, ...]  # parts of the first text that the judge reads, joined by a space
+    second: Part  # part of the second text, which is split into windows if it is long
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -157,15 +139,10 @@ class TripleColumns:
 
 @dataclass(frozen=True, slots=True)
 class ReadTriples:
-    """The triples of a source.
+    """The triples of a source."""
 
-    Attributes:
-        triples: Rows with every text that the dimension reads.
-        incomplete: Number of rows left out because such a text is empty.
-    """
-
-    triples: tuple[Triple, ...]
-    incomplete: int = 0
+    triples: tuple[Triple, ...]  # rows with every text that the dimension reads
+    incomplete: int = 0  # number of rows left out because such a text is empty
 
     @property
     def labelled(self) -> tuple[Triple, ...]:

@@ -25,39 +25,24 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class IndexTextOptions:
-    """Options that texts were read with when they were embedded.
+    """Options that texts were read with when they were embedded."""
 
-    Attributes:
-        max_length: Maximum tokens per window, special tokens included.
-        on_overflow: The treatment of longer texts.
-        stride: Tokens that neighbouring windows shared; a quarter of a window's room when None.
-    """
-
-    max_length: int
-    on_overflow: Overflow
-    stride: int | None
+    max_length: int  # maximum tokens per window, special tokens included
+    on_overflow: Overflow  # the treatment of longer texts
+    stride: int | None  # tokens that neighbouring windows shared; a quarter of a window's room when None
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderIdentity:
-    """The identity of the encoder that made an index's vectors.
+    """The identity of the encoder that made an index's vectors."""
 
-    Attributes:
-        name: The user's name for the model; a label only.
-        fingerprint: SHA-256 of the model's weights.
-        pooling: How token vectors became one vector, such as ``mean``.
-        dimensions: The width of the vectors.
-        vocabulary: SHA-256 of the tokens in the order of their ids; None if unknown.
-        reading: The default text options; None if unknown.
-        precision: The precision of the encoder's products, such as ``float32`` or ``int8``; None if unknown.
-    """
-
-    name: str
-    fingerprint: str
-    pooling: str
-    dimensions: int
-    vocabulary: str | None = None
-    reading: IndexTextOptions | None = None
+    name: str  # the user's name for the model; a label only
+    fingerprint: str  # SHA-256 of the model's weights
+    pooling: str  # how token vectors became one vector, such as ``mean``
+    dimensions: int  # the width of the vectors
+    vocabulary: str | None = None  # SHA-256 of the tokens in the order of their ids; None if unknown
+    reading: IndexTextOptions | None = None  # the default text options; None if unknown
+    # The precision of the encoder's products, such as ``float32`` or ``int8``; None if unknown.
     precision: str | None = None
 
     def check_same(self, other: "EncoderIdentity") -> None:
@@ -87,25 +72,16 @@ class EncoderIdentity:
 
 @dataclass(frozen=True, slots=True)
 class IndexContents(Generic[RepresentationT]):
-    """Everything that an index holds.
+    """Everything that an index holds."""
 
-    Attributes:
-        documents: The representation of each text (N).
-        ids: The id of each row, all different.
-        texts: The text of each row.
-        encoder: The encoder that represented the texts.
-        columns: Values kept with the texts, N for each field name.
-        language: The language of the stemmer of lexical search.
-        lexical: The words of the texts, indexed; None until a search needs them.
-    """
-
-    documents: RepresentationT
-    ids: tuple[str, ...]
-    texts: tuple[str, ...]
-    encoder: EncoderIdentity
+    documents: RepresentationT  # the representation of each text (N)
+    ids: tuple[str, ...]  # the id of each row, all different
+    texts: tuple[str, ...]  # the text of each row
+    encoder: EncoderIdentity  # the encoder that represented the texts
+    # Values kept with the texts, N for each field name.
     columns: Mapping[str, tuple[Scalar, ...]] = field(default_factory=dict)
-    language: str | None = DEFAULT_LANGUAGE
-    lexical: LexicalIndex | None = None
+    language: str | None = DEFAULT_LANGUAGE  # the language of the stemmer of lexical search
+    lexical: LexicalIndex | None = None  # the words of the texts, indexed; None until a search needs them
 
     def next_number(self) -> int:
         """Return the number after the highest id that is a number; it names the next row without an id."""
@@ -176,18 +152,12 @@ Documents = Iterable[str | Mapping[str, object] | Row] | DataFrameLike
 
 
 class RowBatch(NamedTuple):
-    """A batch of rows for an index.
+    """A batch of rows for an index."""
 
-    Attributes:
-        vectors_ND: One for each text, as an array or as an embedder represents texts.
-        texts: The texts, which lexical search reads and hits show.
-        ids: A different name for each text; None continues the numbers of the rows before.
-        fields: Values to keep with each text, under the same names for all; None for no fields.
-    """
-
-    vectors_ND: DenseVectors | Vectors
-    texts: Sequence[str]
-    ids: Sequence[str] | None = None
+    vectors_ND: DenseVectors | Vectors  # one for each text, as an array or as an embedder represents texts
+    texts: Sequence[str]  # the texts, which lexical search reads and hits show
+    ids: Sequence[str] | None = None  # a different name for each text; None continues the numbers of the rows before
+    # Values to keep with each text, under the same names for all; None for no fields.
     fields: Sequence[Fields] | None = None
 
 

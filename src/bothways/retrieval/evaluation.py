@@ -76,17 +76,11 @@ def absent_documents(judgments: Mapping[str, Mapping[str, int]], ids: Collection
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """A query with candidate passages of known relevance.
+    """A query with candidate passages of known relevance."""
 
-    Attributes:
-        query: The query.
-        passages: The passages to rank.
-        grades: The relevance of each; 0 for not relevant.
-    """
-
-    query: str
-    passages: tuple[str, ...]
-    grades: tuple[int, ...]
+    query: str  # the query
+    passages: tuple[str, ...]  # the passages to rank
+    grades: tuple[int, ...]  # the relevance of each; 0 for not relevant
 
 
 def read_candidates(

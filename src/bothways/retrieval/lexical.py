@@ -322,15 +322,10 @@ _TO_A_SPACE = 20  # a passage may lose so many characters at each end to begin a
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A part of a text, with an ellipsis where more stands before or after it.
+    """A part of a text, with an ellipsis where more stands before or after it."""
 
-    Attributes:
-        text: The passage.
-        marked: Starts and ends of the query's words in it, in order and without overlap.
-    """
-
-    text: str
-    marked: tuple[tuple[int, int], ...] = ()
+    text: str  # the passage
+    marked: tuple[tuple[int, int], ...] = ()  # starts and ends of the query's words in it, in order and without overlap
 
     def parts(self) -> Iterator[tuple[str, bool]]:
         """Yield the pieces of the passage, each with True for a word of the query."""

@@ -57,15 +57,10 @@ class Ranking(NamedTuple):
 
 
 class Retrieved(NamedTuple):
-    """The result of a retriever for one query.
+    """The result of a retriever for one query."""
 
-    Attributes:
-        ranking: The best rows.
-        score: Scores any rows for the same query, as fusion needs it.
-    """
-
-    ranking: Ranking
-    score: Callable[[Rows], Scores]
+    ranking: Ranking  # the best rows
+    score: Callable[[Rows], Scores]  # scores any rows for the same query, as fusion needs it
 
 
 class Retriever(Protocol[QueriesT]):
