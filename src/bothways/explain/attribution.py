@@ -33,7 +33,7 @@ class Attribution:
 
     method: AttributionMethod  # method of attribution
     score_name: str  # name of the score, in words
-    score: float  # the score
+    score: float
     words: tuple[Word, ...]  # the words of the input
     # Contribution of each, in the units of the score; not a number for words that cannot be left out.
     weights_W: NDArray[np.float64]

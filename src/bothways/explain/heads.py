@@ -48,7 +48,7 @@ _BATCH = 16
 class Sentence:
     """Words, perhaps with their dependency tree."""
 
-    words: tuple[str, ...]  # the words
+    words: tuple[str, ...]
     # For each word the number of its head, from 1; 0 for the root. Empty if unknown.
     heads: tuple[int, ...] = ()
     relations: tuple[str, ...] = ()  # for each word its relation to the head
@@ -156,7 +156,7 @@ def head_roles(
 class PronounSentence:
     """A sentence with a pronoun, the noun that it stands for, and another that it could."""
 
-    sentence: Sentence  # the words
+    sentence: Sentence
     pronoun: int  # number of the pronoun
     noun: int  # number of its noun
     other: int  # number of the other noun

@@ -59,7 +59,7 @@ class LabelTarget(ExplainTarget):
 class TagTarget(ExplainTarget):
     """Words, and the mean of the log odds of tags of some of them."""
 
-    listed: tuple[str, ...]  # the words
+    listed: tuple[str, ...]
     tags: tuple[tuple[int, int], ...]  # numbers of words, each with the number of its tag
     names: tuple[str, ...]  # names of these tags
 

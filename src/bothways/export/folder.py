@@ -36,9 +36,9 @@ _OF_FILES = ("format_version", "checksums", "card", "conformal", "out_of_domain"
 class Export:
     """The files that were written."""
 
-    folder: Path  # the folder
-    format: ExportFormat  # the format
-    heads: tuple[HeadName, ...]  # the heads
+    folder: Path
+    format: ExportFormat
+    heads: tuple[HeadName, ...]
     # The largest difference between the file's answers and the model's, for real tokens; None for a format that is not
     # converted.
     largest_difference: float | None

@@ -29,7 +29,7 @@ _NO_LABEL = ("", "null", "none", "nan")
 class Triple:
     """A query, a passage, an answer, and what is known about them."""
 
-    query: str  # the question
+    query: str
     passage: str = ""  # the retrieved passage; may be empty
     answer: str = ""  # the system's answer; may be empty
     label: int | None = None  # the human label, 0 or 1; None without one

@@ -78,7 +78,7 @@ def absent_documents(judgments: Mapping[str, Mapping[str, int]], ids: Collection
 class Candidates:
     """A query with candidate passages of known relevance."""
 
-    query: str  # the query
+    query: str
     passages: tuple[str, ...]  # the passages to rank
     grades: tuple[int, ...]  # the relevance of each; 0 for not relevant
 

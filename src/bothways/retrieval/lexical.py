@@ -324,7 +324,7 @@ _TO_A_SPACE = 20  # a passage may lose so many characters at each end to begin a
 class Passage:
     """A part of a text, with an ellipsis where more stands before or after it."""
 
-    text: str  # the passage
+    text: str
     marked: tuple[tuple[int, int], ...] = ()  # starts and ends of the query's words in it, in order and without overlap
 
     def parts(self) -> Iterator[tuple[str, bool]]:
