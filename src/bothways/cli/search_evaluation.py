@@ -5,10 +5,9 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from cyclopts import App, Parameter
-from cyclopts.validators import Number
+from cyclopts import App
 
 from bothways import retrieval
 from bothways.choices import Format
@@ -16,11 +15,16 @@ from bothways.cli.inputs import check_output, given_rows
 from bothways.cli.options import (
     ANY_MODEL,
     TEXT,
-    Columns,
     File,
-    Flag,
+    FileFormat,
+    Json,
     ModelOptions,
     PositiveInt,
+    Quiet,
+    Resamples,
+    Share,
+    TextColumns,
+    WholeNumber,
     as_usage_error,
     command,
     usage_error,
@@ -30,8 +34,10 @@ from bothways.cli.search import (
     NO_RERANKER,
     WEIGHTED,
     HybridOptions,
+    IndexModel,
     ModeName,
     RerankOptions,
+    SearchMode,
     add,
     build,
     delete,
@@ -75,17 +81,17 @@ def evaluate(
     *,
     queries: File,
     qrels: Path,
-    mode: ModeName = "hybrid",
+    mode: SearchMode = "hybrid",
     against: tuple[ModeName, ...] = (),
-    text: Columns = TEXT,
+    text: TextColumns = TEXT,
     id: str = "id",  # noqa: A002 (the option's name)
     hits: PositiveInt = 1000,
-    format: Format | None = None,  # noqa: A002 (the option's name)
-    resamples: PositiveInt = 1000,
-    seed: Annotated[int, Parameter(validator=Number(gte=0))] = 0,
-    json: Flag = False,
-    quiet: Flag = False,
-    model: str | None = None,
+    format: FileFormat = None,  # noqa: A002 (the option's name)
+    resamples: Resamples = 1000,
+    seed: WholeNumber = 0,
+    json: Json = False,
+    quiet: Quiet = False,
+    model: IndexModel = None,
     hybrid: HybridOptions = WEIGHTED,
     reranking: RerankOptions = NO_RERANKER,
     opening: ModelOptions = ANY_MODEL,
@@ -98,21 +104,11 @@ def evaluate(
         index: Folder of the index.
         queries: Rows: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
         qrels: Relevance judgments: TREC's four columns, or tab-separated query_id, doc_id, relevance under a header.
-        mode: By both meaning and words (hybrid), by meaning (dense), or by words (lexical, also called bm25).
         against: Another mode to compare with, on the same queries; give it again for several. With a reranker it may be
             the mode itself, which is then compared without the reranker.
-        text: Column of the queries' texts; give it again to join several.
         id: Column of the queries' ids, as in the judgments.
         hits: Hits of each query; MAP, MRR and recall see no further.
-        format: Format of the queries, if the name does not tell.
-        resamples: Bootstrap resamples for the intervals.
         seed: Seed of the bootstrap.
-        json: Print everything as one JSON object.
-        quiet: Show no progress.
-        model: Present place of the index's model, if it was moved.
-        hybrid: How two scores become one.
-        reranking: A model that reorders the first hits of the mode; those of --against stay as they were found.
-        opening: How the model is found and where it runs.
     """
     from bothways.evaluation.metrics.ranking import ranking_differences
     from bothways.evaluation.report import flat_estimates
@@ -167,11 +163,11 @@ def mine(
     rows: Literal["triplets", "pairs"] = "triplets",
     per_query: PositiveInt = 3,
     depth: PositiveInt = 100,
-    share: Annotated[float, Parameter(validator=Number(gt=0, lte=1))] = 0.95,
-    format: Format | None = None,  # noqa: A002 (the option's name)
-    model: str | None = None,
-    json: Flag = False,
-    quiet: Flag = False,
+    share: Share = 0.95,
+    format: FileFormat = None,  # noqa: A002 (the option's name)
+    model: IndexModel = None,
+    json: Json = False,
+    quiet: Quiet = False,
     opening: ModelOptions = ANY_MODEL,
 ) -> None:
     """Mine hard negatives from a search index.
@@ -191,11 +187,7 @@ def mine(
             any give no triplet.
         depth: Number of hits to choose from.
         share: Passages above this share of the answer's cosine are skipped: they may be answers themselves.
-        format: Format of the data, if its name does not tell.
-        model: Present place of the index's model, if it was moved.
         json: Print JSON Lines, which is also the default.
-        quiet: Print nothing but the rows.
-        opening: How the model is found and where it runs.
     """
     del json  # there is no other form on standard output
     check_output(data, output)
