@@ -111,13 +111,11 @@ def evaluate(
         seed: Seed of the bootstrap.
     """
     from bothways.evaluation.metrics.ranking import ranking_differences
-    from bothways.evaluation.report import flat_estimates
 
     if mode_name(mode) in map(mode_name, against) and reranking.reranker is None:
         raise usage_error(f"--against {mode} is the mode itself.")
-    judgments, show = read_judgments(qrels), False if quiet else None
-    texts_by_id = _queries(queries, text, id, format)
-    rerank = rerank_of(reranking, opening)
+    judgments, texts_by_id = read_judgments(qrels), _queries(queries, text, id, format)
+    rerank, show = rerank_of(reranking, opening), False if quiet else None
     searcher = open_search(index, model, opening, modes=[mode, *against])
     with _naming(index, qrels):
         absent = retrieval.absent_documents(judgments, searcher.index.ids)
@@ -130,25 +128,15 @@ def evaluate(
             return retrieval.search_outcomes(search, texts_by_id, judgments)
 
     outcomes, compared = measured(mode, rerank), {each: measured(each, None) for each in against}
-    report = outcomes.report(resamples=resamples, seed=seed)
-    others = {each: other.report(resamples=resamples, seed=seed) for each, other in compared.items()}
-    differences = {
-        each: ranking_differences(outcomes, other, resamples=resamples, seed=seed) for each, other in compared.items()
-    }
+    drawing = {"resamples": resamples, "seed": seed}
+    report, others = outcomes.report(**drawing), {each: other.report(**drawing) for each, other in compared.items()}
+    differences = {each: ranking_differences(outcomes, other, **drawing) for each, other in compared.items()}
     if json:
-        comparisons = [
-            {"mode": each, **flat_estimates(other.estimates), **flat_estimates(differences[each], "_difference")}
-            for each, other in others.items()
-        ]
-        print_json({"mode": mode, **report.to_dict(), "absent_documents": absent, "against": comparisons})
-        return
-    if absent:
-        note(f"not in the index: {counted(absent, 'relevant document')}")
-    if report.counts["unjudged"]:
-        note(f"left out, without a relevant document: {report.counts['unjudged']:,} of {len(texts_by_id):,} queries")
-    if report.counts["missing_queries"]:
-        note(f"left out, without a query: {report.counts['missing_queries']:,} of the judged queries")
-    _print_table(mode if rerank is None else f"{mode}, reranked", report, others, differences)
+        against_as_json = [_compared(each, other, differences[each]) for each, other in others.items()]
+        print_json({"mode": mode, **report.to_dict(), "absent_documents": absent, "against": against_as_json})
+    else:
+        _print_notes(report, len(texts_by_id), absent)
+        _print_table(mode if rerank is None else f"{mode}, reranked", report, others, differences)
 
 
 @command(_MINE_EXAMPLE)
@@ -204,6 +192,21 @@ def mine(
             task, run = ("embedding", "runs/embedder") if rows == "triplets" else ("pairs", "runs/reranker")
             named = shlex.quote(model or search.index.encoder.name)
             note(f"next: bothways train {task} --model {named} --train {shlex.quote(output)} --output {run}")
+
+
+def _compared(mode: ModeName, report: "Report", differences: "dict[str, Estimate]") -> dict[str, object]:
+    from bothways.evaluation.report import flat_estimates
+
+    return {"mode": mode, **flat_estimates(report.estimates), **flat_estimates(differences, "_difference")}
+
+
+def _print_notes(report: "Report", queries: int, absent: int) -> None:
+    if absent:
+        note(f"not in the index: {counted(absent, 'relevant document')}")
+    if report.counts["unjudged"]:
+        note(f"left out, without a relevant document: {report.counts['unjudged']:,} of {queries:,} queries")
+    if report.counts["missing_queries"]:
+        note(f"left out, without a query: {report.counts['missing_queries']:,} of the judged queries")
 
 
 @contextmanager
