@@ -15,6 +15,7 @@ from bothways.cli.inputs import check_output, given_rows
 from bothways.cli.options import (
     ANY_MODEL,
     TEXT,
+    BootstrapSeed,
     File,
     FileFormat,
     Json,
@@ -24,7 +25,6 @@ from bothways.cli.options import (
     Resamples,
     Share,
     TextColumns,
-    WholeNumber,
     as_usage_error,
     command,
     usage_error,
@@ -88,7 +88,7 @@ def evaluate(
     hits: PositiveInt = 1000,
     format: FileFormat = None,  # noqa: A002 (the option's name)
     resamples: Resamples = 1000,
-    seed: WholeNumber = 0,
+    seed: BootstrapSeed = 0,
     json: Json = False,
     quiet: Quiet = False,
     model: IndexModel = None,
@@ -108,7 +108,6 @@ def evaluate(
             the mode itself, which is then compared without the reranker.
         id: Column of the queries' ids, as in the judgments.
         hits: Hits of each query; MAP, MRR and recall see no further.
-        seed: Seed of the bootstrap.
     """
     from bothways.evaluation.metrics.ranking import ranking_differences
 
@@ -132,8 +131,7 @@ def evaluate(
     report, others = outcomes.report(**drawing), {each: other.report(**drawing) for each, other in compared.items()}
     differences = {each: ranking_differences(outcomes, other, **drawing) for each, other in compared.items()}
     if json:
-        against_as_json = [_compared(each, other, differences[each]) for each, other in others.items()]
-        print_json({"mode": mode, **report.to_dict(), "absent_documents": absent, "against": against_as_json})
+        _print_as_json(mode, report, others, differences, absent)
     else:
         _print_notes(report, len(texts_by_id), absent)
         _print_table(mode if rerank is None else f"{mode}, reranked", report, others, differences)
@@ -194,10 +192,20 @@ def mine(
             note(f"next: bothways train {task} --model {named} --train {shlex.quote(output)} --output {run}")
 
 
-def _compared(mode: ModeName, report: "Report", differences: "dict[str, Estimate]") -> dict[str, object]:
+def _print_as_json(
+    mode: ModeName,
+    report: "Report",
+    others: "dict[ModeName, Report]",
+    differences: "dict[ModeName, dict[str, Estimate]]",
+    absent: int,
+) -> None:
     from bothways.evaluation.report import flat_estimates
 
-    return {"mode": mode, **flat_estimates(report.estimates), **flat_estimates(differences, "_difference")}
+    against = [
+        {"mode": each, **flat_estimates(other.estimates), **flat_estimates(differences[each], "_difference")}
+        for each, other in others.items()
+    ]
+    print_json({"mode": mode, **report.to_dict(), "absent_documents": absent, "against": against})
 
 
 def _print_notes(report: "Report", queries: int, absent: int) -> None:
