@@ -25,9 +25,9 @@ from torch import Tensor, nn
 
 from benchmarks.harness import Options, Spread, interleaved, ratios, say, table, write_results
 from bothways.encoder import Encoder
+from bothways.encoder.batch import SelectedRows
 from bothways.encoder.head_kinds import FirstToken, MeanOfTokens
 from bothways.encoder.heads import MaskedLMHead, ScoreHead, new_head, read_rows
-from bothways.encoder.rows import SelectedRows
 from bothways.errors import UnsupportedAttention
 from bothways.families import FAMILIES
 from bothways.inference import Runner

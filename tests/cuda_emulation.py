@@ -14,9 +14,10 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bothways.encoder import attention, backends
-from bothways.encoder.attention_call import AttentionCall
-from bothways.encoder.backends import REFERENCE
+from bothways.encoder import attention
+from bothways.encoder.attention import REFERENCE
+from bothways.encoder.backends import gpu
+from bothways.encoder.backends.basic import AttentionCall
 from bothways.packing import Packed
 
 # From "CUDA Ops that can autocast" in torch's documentation (torch.amp), those that a text encoder could call, and the
@@ -138,16 +139,16 @@ def emulated_cuda(monkeypatch, *, capability=9):
     Yields:
         A list that grows by the name of each backend that is chosen.
     """
-    names = []
+    names, choose = [], attention.choose
 
     def choose_as_on_a_gpu(request, name=None):
-        chosen = backends.choose(replace(request, device="cuda", capability=capability), name)
+        chosen = choose(replace(request, device="cuda", capability=capability), name)
         names.append(chosen.name)
         return chosen
 
     with monkeypatch.context() as patch, CudaAutocast(), SumsInFloat32():
         patch.setattr(attention, "choose", choose_as_on_a_gpu)
-        patch.setattr(backends, "flash_attn_kernel", lambda: flash_attention)
+        patch.setattr(gpu, "flash_attn_kernel", lambda: flash_attention)
         yield names
 
 

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bothways import SemanticSearch, SentenceEmbedder, threads
 from bothways.cli.app import build_app
-from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS
+from bothways.encoder.batch import ALL_ROWS, FIRST_TOKENS
 from bothways.packing import pack
 from tiny_models import every_family, random_ids, random_types, tiny_config, tiny_encoder
 
@@ -187,7 +187,7 @@ def test_a_sum_into_rows_that_are_named_twice_is_noticed():
 REPEATING = """
 import subprocess
 from bothways import load
-from bothways.encoder.rows import FIRST_TOKENS
+from bothways.encoder.batch import FIRST_TOKENS
 from bothways.packing import pack
 
 encoder = load(sys.argv[1]).encoder.train()

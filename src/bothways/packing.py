@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import accumulate, chain
-from typing import TypeVar, cast
+from typing import TypeAlias, TypeVar, cast
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from bothways.devices import on_device
 from bothways.errors import InvalidInput
 
 V = TypeVar("V")
+
+Ids: TypeAlias = Sequence[int] | NDArray[np.integer]
+"""Token ids or segment ids of one sequence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,28 +64,28 @@ class Packed(TokenRows):
 
     Attributes:
         lengths: The lengths n_0 ... n_{B-1} on the host, so that nothing waits for the device.
+        max_length: Tokens in the longest sequence, S.
     """
 
     lengths: tuple[int, ...]
+    max_length: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "max_length", max(self.lengths, default=0))
 
     @property
     def count(self) -> int:
         """Number of sequences (B)."""
         return len(self.lengths)
 
-    @property
-    def max_length(self) -> int:
-        """Tokens in the longest sequence."""
-        return self.once(_max_length)
-
     def hides(self, reach: int) -> bool:
-        """Tell whether a window of ``reach`` tokens on either side hides part of a sequence from a token."""
+        """Test whether a window of ``reach`` tokens on either side hides part of a sequence from a token."""
         return reach < self.max_length - 1
 
     @property
     def lengths_B(self) -> Tensor:
         """Tokens of each sequence, int64, on the device."""
-        return self.once(_lengths)
+        return self.cu_seqlens.diff().long()
 
     @property
     def sequence_T(self) -> Tensor:
@@ -135,9 +138,7 @@ class Packed(TokenRows):
 
 
 def pack(
-    sequences: Sequence[Sequence[int]] | Sequence[NDArray[np.integer]],
-    types: Sequence[Sequence[int]] | Sequence[NDArray[np.integer]] | None = None,
-    device: torch.device | str | None = None,
+    sequences: Sequence[Ids], types: Sequence[Ids] | None = None, device: torch.device | str | None = None
 ) -> Packed:
     """Lay token id lists end to end.
 
@@ -152,16 +153,16 @@ def pack(
     Raises:
         InvalidInput: There is no sequence, an empty sequence, or ``types`` has another shape.
     """
-    lengths = tuple(len(sequence) for sequence in sequences)
+    lengths = tuple(map(len, sequences))
     if not lengths or 0 in lengths:
         empty = lengths.index(0) if lengths else None
         found = "no sequence at all" if empty is None else f"sequence {empty} is empty"
         raise InvalidInput(f"pack expects sequences of at least one token each, but {found}.")
-    if types is not None and tuple(len(row) for row in types) != lengths:
+    if types is not None and tuple(map(len, types)) != lengths:
         raise InvalidInput("pack expects one segment id for each token, but the lengths of ids and types differ.")
     ids_T = _flat(sequences, sum(lengths))
     types_T = torch.zeros_like(ids_T) if types is None else _flat(types, sum(lengths))
-    packed = Packed(ids_T, types_T, _positions(lengths), _starts(lengths), lengths)
+    packed = Packed(ids_T, types_T, *_places_of(lengths), lengths)
     return packed if device is None else packed.to(device)
 
 
@@ -194,14 +195,8 @@ def unpad(
     runs_B = (real_BS[:, 1:] & ~real_BS[:, :-1]).sum(1) + real_BS[:, 0]
     if bool((runs_B > 1).any()):
         raise InvalidInput("attention_mask must have the real tokens of a row side by side, but some row has a gap.")
-    device = input_ids_BS.device
-    return Packed(
-        input_ids_BS[real_BS].long(),
-        types_BS[real_BS].long(),
-        _positions(lengths).to(device),
-        _starts(lengths).to(device),
-        lengths,
-    )
+    positions_T, starts = (places.to(input_ids_BS.device) for places in _places_of(lengths))
+    return Packed(input_ids_BS[real_BS].long(), types_BS[real_BS].long(), positions_T, starts, lengths)
 
 
 def to_padded(values_T: Tensor, lengths: Sequence[int], fill: float = 0.0) -> Tensor:
@@ -240,16 +235,8 @@ def summing_type(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32) if dtype.is_floating_point else dtype
 
 
-def _max_length(packed: Packed) -> int:
-    return max(packed.lengths)
-
-
-def _lengths(packed: Packed) -> Tensor:
-    return packed.cu_seqlens.diff().long()
-
-
 def _sequences(packed: Packed) -> Tensor:
-    return torch.repeat_interleave(packed.lengths_B, output_size=packed.ids_T.shape[0])
+    return torch.repeat_interleave(packed.cu_seqlens.diff().long(), output_size=packed.ids_T.shape[0])
 
 
 def _real(packed: Packed) -> Tensor:
@@ -261,17 +248,16 @@ def _places(packed: Packed) -> Tensor:
     return packed.sequence_T * packed.max_length + packed.positions_T
 
 
-def _flat(rows: Sequence[Sequence[int]] | Sequence[NDArray[np.integer]], total: int) -> Tensor:
+def _flat(rows: Sequence[Ids], total: int) -> Tensor:
     if isinstance(rows[0], np.ndarray):
         return torch.from_numpy(np.concatenate(rows).astype(np.int64))
     return torch.from_numpy(np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=total))
 
 
-def _positions(lengths: tuple[int, ...]) -> Tensor:
+def _places_of(lengths: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Return the position of each token in its sequence, and the start of each sequence and their end."""
     if len(set(lengths)) == 1:
-        return torch.arange(lengths[0]).repeat(len(lengths))
-    return torch.cat([torch.arange(length) for length in lengths])
-
-
-def _starts(lengths: tuple[int, ...]) -> Tensor:
-    return torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
+        positions_T = torch.arange(lengths[0]).repeat(len(lengths))
+    else:
+        positions_T = torch.cat([torch.arange(length) for length in lengths])
+    return positions_T, torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)

@@ -14,7 +14,7 @@ from bothways.advice.cost_tracing import _flops, count_flops, inference_bytes, t
 from bothways.advice.costs import RUNTIME_BYTES, TRAINING_RUNTIME_BYTES
 from bothways.advice.worker import resident_bytes
 from bothways.encoder import Encoder, linear
-from bothways.encoder.axes import SharedGroups
+from bothways.encoder.config import SharedGroups
 from bothways.errors import BothwaysError, CorruptCheckpoint, InvalidInput, OutOfMemory, UnknownModel
 from bothways.families import FAMILIES
 from bothways.families.catalogue import find_published

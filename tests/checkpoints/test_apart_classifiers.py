@@ -19,8 +19,7 @@ from bothways.checkpoints import load, open_checkpoint
 from bothways.choices import DetectorChoice
 from bothways.encoder.batch import PaddedRows
 from bothways.encoder.head_kinds import MeanOfTokens, TextsOfPair
-from bothways.encoder.heads import read_rows
-from bothways.encoder.pairs import texts_of_pairs
+from bothways.encoder.heads import read_rows, texts_of_pairs
 from bothways.errors import CorruptCheckpoint
 from bothways.export import export
 from bothways.families import FAMILIES

@@ -9,7 +9,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from bothways.checkpoints import load
-from bothways.encoder.axes import TanhPooler
+from bothways.encoder.config import TanhPooler
 from bothways.errors import (
     DeviceMismatch,
     IncompatibleWeights,

@@ -24,7 +24,7 @@ from bothways.tasks.columns import PairColumns, TextColumns, batch_of, input_of
 from bothways.tasks.multiple_choice.spec import MULTIPLE_CHOICE
 from bothways.tasks.question_answering.spec import QUESTION_ANSWERING
 from bothways.tasks.tagging.spec import TAGGING
-from bothways.text.texts import check_text
+from bothways.text.windows import check_text
 
 
 def nested(depth):

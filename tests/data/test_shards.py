@@ -9,8 +9,8 @@ import pytest
 from bothways.data.shards import MANIFEST, ShardSource, TokenCorpus, write_shards, writing
 from bothways.errors import InvalidInput, OutputExists
 from bothways.text import TextTokenizer, recipes
-from bothways.text.sentences import sentence_spans
 from bothways.text.training import train_tokenizer, write_trained_tokenizer
+from bothways.text.words import sentence_spans
 from killing import died_before_file_event, killed_before_file_event
 
 WORDS = [f"{start}{end}" for start in ("ba", "ko", "mi", "tu", "ren") for end in ("so", "li", "qua", "na")]

@@ -9,17 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bothways.encoder import Encoder, Recorder, backends
-from bothways.encoder.attention_call import AttentionCall, AttentionRequest
-from bothways.encoder.backends import (
-    BACKENDS,
-    REFERENCE,
-    SDPA,
-    Grouped,
-    Padded,
-    choose,
-    runs_of_equal_length,
-)
+from bothways.encoder import Encoder, Recorder
+from bothways.encoder.attention import BACKENDS, REFERENCE, choose
+from bothways.encoder.backends import gpu
+from bothways.encoder.backends.basic import SDPA, AttentionCall, AttentionRequest, Padded, runs_of_equal_length
+from bothways.encoder.backends.blocks import Grouped
 from bothways.errors import UnsupportedAttention
 from bothways.packing import pack
 from tiny_models import backends_of, every_family, random_ids, scramble, tiny_config, tiny_encoder
@@ -39,7 +33,7 @@ def kernels(monkeypatch):
 
     def pretend(*, torch_has_one, flash_attn=None):
         monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: torch_has_one)
-        monkeypatch.setattr(backends, "flash_attn_kernel", lambda: flash_attn)
+        monkeypatch.setattr(gpu, "flash_attn_kernel", lambda: flash_attn)
 
     return pretend
 
@@ -122,9 +116,9 @@ def test_a_flash_attn_that_cannot_be_imported_or_lacks_the_kernel_is_not_used(mo
         (tmp_path / "flash_attn.py").write_text(content)
         monkeypatch.syspath_prepend(tmp_path)
         monkeypatch.delitem(sys.modules, "flash_attn", raising=False)
-        backends.flash_attn_kernel.cache_clear()
-        assert backends.flash_attn_kernel() is None
-    backends.flash_attn_kernel.cache_clear()
+        gpu.flash_attn_kernel.cache_clear()
+        assert gpu.flash_attn_kernel() is None
+    gpu.flash_attn_kernel.cache_clear()
 
 
 def test_torch_has_the_kernel_as_it_is_called():
@@ -207,7 +201,7 @@ def test_the_named_backend_is_the_one_that_runs(name, monkeypatch):
 
 @given(lengths=ragged)
 def test_runs_cover_all_rows_and_no_two_neighbours_have_one_length(lengths):
-    runs = list(runs_of_equal_length(lengths))
+    runs = runs_of_equal_length(pack([[7] * length for length in lengths]))
     assert [start for start, _, _ in runs] == [0, *(end for _, end, _ in runs[:-1])]
     assert runs[-1][1] == sum(lengths)
     assert [length for start, end, length in runs for _ in range((end - start) // length)] == list(lengths)

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bothways.encoder import Encoder, count_parameters
-from bothways.encoder.axes import (
+from bothways.encoder.config import (
     AbsolutePositions,
     DisentangledPositions,
+    DropoutRates,
     LocalGlobalAttention,
     LogBuckets,
     OwnWeights,
@@ -18,7 +19,6 @@ from bothways.encoder.axes import (
     SharedGroups,
     TransformerXLPositions,
 )
-from bothways.encoder.config import DropoutRates
 from bothways.encoder.encoder import layer_order
 from bothways.errors import InvalidInput
 from tiny_models import tiny_config

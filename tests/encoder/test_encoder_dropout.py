@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bothways.encoder.dropout import Dropout, dropout
+from bothways.encoder.modules import Dropout, dropout
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.25, 0.5, 0.9])

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bothways.encoder import Encoder, Recorder
+from bothways.encoder.batch import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, SelectedRows, select
 from bothways.encoder.config import DropoutRates
 from bothways.encoder.encoder import layer_order
-from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, SelectedRows, select
 from bothways.packing import pack
 from tiny_models import every_family, every_family_and_backend, random_ids, scramble, tiny_config, tiny_encoder
 
@@ -88,7 +88,7 @@ def test_a_record_ends_in_what_the_pass_returns(model_type):
         record = Recorder(attentions=attentions)
         assert torch.equal(encoder(packed, record=record), record.hidden_states[-1])
         assert len(record.hidden_states) == encoder.config.layers + 1
-        assert torch.equal(record.hidden_states[0], encoder.embed(packed))
+        assert torch.equal(record.hidden_states[0], encoder.embedding(packed))
         torch.testing.assert_close(record.hidden_states[-1], expected_TH, rtol=0, atol=1e-5 * attentions)
         # Of each layer and text the weights of every head, token by token.
         layers = sum(map(len, layer_order(encoder.config))) if attentions else 0
@@ -119,20 +119,20 @@ def test_embedding_and_layers_apart_are_the_whole_pass_to_the_bit(model_type, ro
     torch.manual_seed(1)
     whole = encoder(packed, rows=rows)
     torch.manual_seed(1)
-    assert torch.equal(encoder.layers(encoder.embed(packed), packed, rows=rows), whole)
+    assert torch.equal(encoder(packed, hidden_TH=encoder.embedding(packed), rows=rows), whole)
 
 
 @every_family
 def test_layers_are_differentiated_with_respect_to_the_embedding(model_type):
     encoder, packed = tiny_encoder(model_type).double(), pack(random_ids((3, 8)))
-    hidden_TH = encoder.embed(packed).detach().requires_grad_()
+    hidden_TH = encoder.embedding(packed).detach().requires_grad_()
     before_TH = hidden_TH.detach().clone()
     with torch.enable_grad():
-        total = encoder.layers(hidden_TH, packed, rows=FIRST_TOKENS).square().sum()
+        total = encoder(packed, hidden_TH=hidden_TH, rows=FIRST_TOKENS).square().sum()
     (gradient_TH,) = torch.autograd.grad(total, hidden_TH)
     assert torch.equal(hidden_TH, before_TH)
     step_TH = 1e-5 * torch.randn(before_TH.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    up, down = (encoder.layers(hidden_TH + s * step_TH, packed, rows=FIRST_TOKENS).square().sum() for s in (1, -1))
+    up, down = (encoder(packed, hidden_TH=hidden_TH + s * step_TH, rows=FIRST_TOKENS).square().sum() for s in (1, -1))
     assert ((up - down) / 2).item() == pytest.approx((gradient_TH * step_TH).sum().item(), rel=1e-5)
 
 

@@ -11,7 +11,6 @@ import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 
 from bothways import products
 from bothways.encoder import linear as module
-from bothways.encoder import packed_weights
 from bothways.encoder.linear import Linear, linear, rows_to_fill
 from bothways.products import ROW_BLOCK
 
@@ -21,8 +20,7 @@ needs_onednn = pytest.mark.skipif(
 
 
 def use(monkeypatch, product):
-    for each in (module, packed_weights):
-        monkeypatch.setattr(each, "matrix_product", lambda: product)
+    monkeypatch.setattr(module, "matrix_product", lambda: product)
 
 
 @pytest.fixture
@@ -35,8 +33,7 @@ def asked(monkeypatch):
         return F.linear(x, weight, bias)
 
     use(monkeypatch, products.ONEDNN)
-    for each in (module, packed_weights):
-        monkeypatch.setattr(each, "onednn_product", recorded)
+    monkeypatch.setattr(module, "onednn_product", recorded)
     return seen
 
 
@@ -193,27 +190,27 @@ def test_a_parameter_that_changed_is_packed_anew(change, monkeypatch):
 def test_packed_copies_go_with_their_parameters_and_are_no_part_of_a_module(monkeypatch):
     use(monkeypatch, PACKED)
     gc.collect()
-    before, layer = len(packed_weights._kept), Linear(24, 40)
+    before, layer = len(module._kept), Linear(24, 40)
     with torch.inference_mode():
         layer(torch.ones(9, 24))
-    assert len(packed_weights._kept) == before + 1
+    assert len(module._kept) == before + 1
     assert set(layer.state_dict()) == {"weight", "bias"}
     pickle.dumps(copy.deepcopy(layer))
     del layer
     gc.collect()
-    assert len(packed_weights._kept) == before
+    assert len(module._kept) == before
 
 
 @needs_onednn
 def test_weights_that_torch_does_not_count_are_not_packed(monkeypatch):
     use(monkeypatch, PACKED)
     gc.collect()
-    before = len(packed_weights._kept)
+    before = len(module._kept)
     with torch.inference_mode():
         layer = Linear(24, 40)
         layer(torch.ones(9, 24))
         linear(torch.ones(9, 24), torch.ones(40, 24), None)
-    assert len(packed_weights._kept) == before
+    assert len(module._kept) == before
 
 
 @pytest.mark.parametrize(("rows", "filled"), [(1, 8), (16, 16), (65, 80), (129, 160), (257, 320), (2048, 2048)])
@@ -231,13 +228,13 @@ def test_weights_packed_for_few_rows_are_not_read_for_many(monkeypatch):
         (x,) = drawn((rows, 24))
         with torch.inference_mode():
             close(layer(x), x @ weight.t())
-        assert isinstance(packed_weights.form_of(layer.weight, rows), packed_weights.PackedWeight) == is_packed
+        assert isinstance(module.form_of(layer.weight, rows), module.PackedWeight) == is_packed
     assert [rows_to_fill(rows) for rows in (few - 1, few + 1)] == [1, 0]
 
 
 def test_a_form_that_was_chosen_is_read_for_any_number_of_rows(monkeypatch):
     use(monkeypatch, PACKED_FOR_FEW)
     layer = Linear(8, 4, bias=False)
-    chosen = packed_weights.BFloat16Weight.of(torch.ones(4, 8))
-    packed_weights.hold(layer.weight, chosen)
-    assert [packed_weights.form_of(layer.weight, rows) for rows in (1, products.FEW_ROWS + 1)] == [chosen, chosen]
+    chosen = module.BFloat16Weight.of(torch.ones(4, 8))
+    module.hold(layer.weight, chosen)
+    assert [module.form_of(layer.weight, rows) for rows in (1, products.FEW_ROWS + 1)] == [chosen, chosen]

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from bothways.encoder import Encoder
-from bothways.encoder.axes import AbsolutePositions, GatedFeedForward, RotaryPositions
-from bothways.encoder.feedforward import ACTIVATIONS
+from bothways.encoder.config import AbsolutePositions, GatedFeedForward, RotaryPositions
 from bothways.encoder.minimal import MinimalEncoder
+from bothways.encoder.modules import ACTIVATIONS
 from bothways.errors import UnsupportedConfig
 from bothways.families import FAMILIES
 from bothways.packing import pack

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from bothways.encoder import Encoder
+from bothways.encoder.batch import SelectedRows
 from bothways.encoder.config import DropoutRates
 from bothways.encoder.head_kinds import EachToken, FirstToken, LastToken, MeanOfTokens
 from bothways.encoder.heads import read_rows
-from bothways.encoder.rows import SelectedRows
 from bothways.packing import pack
 from cuda_emulation import emulated_cuda, no_waits
 from tiny_models import every_family, random_ids, random_types, scramble, tiny_config
@@ -75,7 +75,8 @@ def test_scores_without_distances_go_to_flash_attention(model_type, dropout, mon
     encoder = encoder_of(model_type, dropout=dropout)
     with emulated_cuda(monkeypatch) as chosen, torch.autocast("cpu", torch.bfloat16):
         encoder(batch_for(encoder))
-    relative = encoder.layers[0].attention.positions.has_scores
+    positions = encoder.layers[0].attention.positions
+    relative = positions is not None and positions.has_scores
     assert set(chosen) == {"padded" if relative else "varlen"}
 
 

@@ -8,11 +8,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bothways.encoder import Recorder
-from bothways.encoder.attention_call import AttentionRequest
-from bothways.encoder.backends import BACKENDS, choose
-from bothways.encoder.batch import PaddedRows
+from bothways.encoder.attention import BACKENDS, choose
+from bothways.encoder.backends.basic import AttentionRequest
+from bothways.encoder.batch import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, PaddedRows, SelectedRows
 from bothways.encoder.heads import head_logits, logits_from, new_head
-from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, SelectedRows
 from bothways.errors import UnsupportedAttention
 from bothways.families import FAMILIES
 from bothways.packing import pack, unpad

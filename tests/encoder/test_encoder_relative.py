@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bothways.encoder import relative
-from bothways.encoder.attention_call import AttentionCall, RelativeScores
-from bothways.encoder.axes import EveryDistance, LogBuckets
-from bothways.encoder.backends import BACKENDS, REFERENCE
+from bothways.encoder.attention import BACKENDS, REFERENCE
+from bothways.encoder.backends import relative
+from bothways.encoder.backends.basic import AttentionCall, RelativeScores
 from bothways.encoder.batch import PaddedRows
+from bothways.encoder.config import EveryDistance, LogBuckets
 from bothways.encoder.positions import DistanceTable, bucket_rows
 from bothways.packing import pack
 from tiny_models import random_ids, tiny_encoder

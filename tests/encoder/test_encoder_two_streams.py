@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from bothways.encoder import Recorder
-from bothways.encoder.attention_call import AttentionCall, RelativeScores
-from bothways.encoder.backends import BACKENDS, REFERENCE
-from bothways.encoder.memory import Memory
-from bothways.encoder.query_stream import VISIBLE, Targets, attend_before
+from bothways.encoder.attention import BACKENDS, REFERENCE
+from bothways.encoder.backends.basic import AttentionCall, RelativeScores
+from bothways.encoder.streams import VISIBLE, Memory, Targets, attend_before
 from bothways.errors import InvalidInput, UnsupportedAttention, UnsupportedConfig
 from bothways.packing import pack
 from cuda_emulation import emulated_cuda, no_waits
@@ -69,7 +68,7 @@ def test_other_backends_refuse_orders():
     queries = encoder.queries(*targets_of([order_of(5)]))
     for name in BACKENDS.keys() - {"reference", "padded", "skewed"}:
         with pytest.raises(UnsupportedAttention, match=name):
-            encoder.layers(encoder.embed(packed), packed, queries=queries, backend=name)
+            encoder(packed, queries=queries, backend=name)
 
 
 def looped(q_MND, rows_M, call, gain_MN):
@@ -136,7 +135,7 @@ def test_a_prediction_depends_on_the_tokens_before_its_target_alone(backend):
     def states(ids_T):
         packed = pack([each.tolist() for each in ids_T.split(lengths)])
         queries = encoder.queries(rows_M, counts, order_T)
-        return encoder.layers(encoder.embed(packed), packed, queries=queries, backend=backend)
+        return encoder(packed, queries=queries, backend=backend)
 
     sequence_T = torch.arange(2).repeat_interleave(torch.tensor(lengths))
     with torch.no_grad():
@@ -171,28 +170,28 @@ def test_memories_of_different_lengths_equal_each_sequence_alone(model_type):
         layers = range(encoder.config.layers)
         joined = tuple(torch.cat([each[layer] for each in states if each]) for layer in layers)
         packed = pack(ids)
-        found = encoder.layers(encoder.embed(packed), packed, memory=Memory(before, joined)).split(lengths)
+        found = encoder(packed, memory=Memory(before, joined)).split(lengths)
         for number, length in enumerate(before):
             alone = pack(ids[number : number + 1])
             own = Memory((length,), tuple(states[number])) if length else None
-            expected = encoder.layers(encoder.embed(alone), alone, memory=own)
+            expected = encoder(alone, memory=own)
             torch.testing.assert_close(found[number], expected, rtol=0, atol=2e-5)
 
 
 def test_a_memory_of_another_batch_is_refused():
     encoder, packed = tiny_encoder("xlnet"), pack(random_ids((4, 5)))
-    hidden = encoder.embed(packed)
+    hidden = encoder.embedding(packed)
     for memory in (Memory((2,), (torch.zeros(2, 24),) * 3), Memory((1, 1), (torch.zeros(2, 24),) * 2)):
         with pytest.raises(InvalidInput, match="expected a memory of 2 sequences and 3 layers"):
-            encoder.layers(hidden, packed, memory=memory)
+            encoder(packed, hidden_TH=hidden, memory=memory)
     with pytest.raises(InvalidInput, match="expected 2 rows"):
-        encoder.layers(hidden, packed, memory=Memory((1, 1), (torch.zeros(3, 24),) * 3))
+        encoder(packed, hidden_TH=hidden, memory=Memory((1, 1), (torch.zeros(3, 24),) * 3))
 
 
 def test_no_gradient_goes_back_to_a_memory():
     encoder, packed = tiny_encoder("xlnet"), pack(random_ids((4,)))
     states = tuple(torch.randn(3, 24, requires_grad=True) for _ in range(3))
-    encoder.layers(encoder.embed(packed), packed, memory=Memory((3,), states)).sum().backward()
+    encoder(packed, memory=Memory((3,), states)).sum().backward()
     assert all(state.grad is None for state in states)
 
 
@@ -203,5 +202,5 @@ def test_a_gpu_does_not_wait_for_the_streams(monkeypatch):
     memory = Memory((2, 0, 1), (torch.randn(3, 24),) * 3)
     with emulated_cuda(monkeypatch), no_waits(), torch.autocast("cpu", torch.bfloat16):
         queries = encoder.queries(rows_M, counts, order_T)
-        states = encoder.layers(encoder.embed(packed), packed, queries=queries, memory=memory)
+        states = encoder(packed, queries=queries, memory=memory)
     assert states.isfinite().all()

@@ -5,8 +5,7 @@ import torch
 
 from bothways.encoder import int8
 from bothways.encoder.int8 import ANY_PAIR, SMALL_PAIR, Int8Weight
-from bothways.encoder.linear import Linear
-from bothways.encoder.packed_weights import drop, held, hold
+from bothways.encoder.linear import Linear, held, hold, release
 
 ROWS = (1, 15, 16, 17, 384, 530)
 
@@ -140,6 +139,6 @@ def test_a_weight_that_changes_is_no_longer_the_one_in_int8():
         layer.weight.mul_(2)
     assert held(layer.weight) is None
     hold(layer.weight, as_int8)
-    drop(layer.weight)
+    release([layer.weight])
     assert held(layer.weight) is None
     assert held(made()[0].weight) is None

@@ -8,13 +8,12 @@ import torch.nn.functional as F  # noqa: N812
 
 from bothways.advice.cost_tracing import training_bytes
 from bothways.encoder import Encoder
+from bothways.encoder.attention import Recorder
+from bothways.encoder.batch import FIRST_TOKENS
 from bothways.encoder.encoder import activation_checkpointing
-from bothways.encoder.feedforward import FeedForward, GatedForward
-from bothways.encoder.memory import Memory
-from bothways.encoder.query_stream import MaskDecoding
+from bothways.encoder.layer import FeedForward, GatedForward
 from bothways.encoder.recomputation import checkpointed, computed_again
-from bothways.encoder.rows import FIRST_TOKENS
-from bothways.encoder.run import Recorder
+from bothways.encoder.streams import MaskDecoding, Memory
 from bothways.packing import pack
 from tiny_models import every_family, random_ids, scramble, tiny_config
 
@@ -62,7 +61,7 @@ def check_same_step(encoder, run):
 def test_gradients_and_random_numbers_are_those_without(model_type):
     encoder, batch = encoder_with_dropout(model_type), pack(random_ids(LENGTHS))
     calls = check_same_step(encoder, lambda each: each(batch))
-    assert calls == 2 * len(encoder.layers.steps) - 1  # the last layer runs once
+    assert calls == 2 * len(encoder.steps) - 1  # the last layer runs once
     check_same_step(encoder, lambda each: each(batch, rows=FIRST_TOKENS))
 
 
@@ -83,12 +82,12 @@ def test_two_streams_and_a_memory():
     encoder, batch = encoder_with_dropout("xlnet"), pack(random_ids(LENGTHS))
     rows_M, counts = torch.tensor([1, 3, 10, 15]), (2, 1, 1, 0)
     order_T = torch.cat([torch.randperm(length, generator=torch.Generator().manual_seed(1)) for length in LENGTHS])
-    states = tuple(torch.randn(5, encoder.config.hidden) for _ in encoder.layers.steps)
+    states = tuple(torch.randn(5, encoder.config.hidden) for _ in encoder.steps)
     memory = Memory((2, 0, 3, 0), states)
 
     def run(each):
         queries = each.queries(rows_M, counts, order_T)
-        return each.layers(each.embed(batch), batch, queries=queries, memory=memory)
+        return each(batch, queries=queries, memory=memory)
 
     check_same_step(encoder, run)
 
@@ -100,7 +99,7 @@ def test_the_mask_decoder():
 
     def run(each):
         queries = MaskDecoding(added_MH, rows_M, (2, 1, 0, 0))
-        return each.layers(each.embed(batch), batch, queries=queries)
+        return each(batch, queries=queries)
 
     check_same_step(encoder, run)
 
@@ -120,8 +119,8 @@ def test_attention_weights_are_recorded_once():
         records.append(Recorder(attentions=True))
         return each(batch, record=records[-1])
 
-    assert check_same_step(encoder, run) == len(encoder.layers.steps)
-    assert [len(each.attentions) for each in records] == 2 * [len(encoder.layers.steps)]
+    assert check_same_step(encoder, run) == len(encoder.steps)
+    assert [len(each.attentions) for each in records] == 2 * [len(encoder.steps)]
 
 
 def test_a_second_backward_pass_gives_the_same():
@@ -137,11 +136,11 @@ def test_a_second_backward_pass_gives_the_same():
 def test_it_ends_with_the_block_and_leaves_predictions_alone():
     encoder, batch = encoder_with_dropout("bert").eval(), pack(random_ids(LENGTHS))
     with activation_checkpointing(encoder):
-        assert encoder.layers.checkpointing
+        assert encoder.checkpointing
         with torch.no_grad():
             encoder(batch)
-    assert not encoder.layers.checkpointing
-    assert "checkpointing" not in vars(encoder.layers)
+    assert not encoder.checkpointing
+    assert "checkpointing" not in vars(encoder)
 
 
 def test_random_numbers_go_on_where_a_run_fails():

@@ -83,7 +83,7 @@ def test_gradients_are_those_of_finite_differences(classifier):
     model = classifier.fitted.backend.head_model
 
     def score(hidden_TH):
-        logits_BC = model.head(model.encoder.layers(hidden_TH, found.packed)[found.packed.first_tokens_B])
+        logits_BC = model.head(model.encoder(found.packed, hidden_TH=hidden_TH)[found.packed.first_tokens_B])
         return (logits_BC[:, 0] - torch.logsumexp(logits_BC[:, 1:], 1)).double()
 
     with torch.inference_mode():

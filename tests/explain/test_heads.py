@@ -129,7 +129,7 @@ def test_every_family_has_roles_beside_those_of_a_random_encoder(tmp_path, model
     drawn = torch.random.get_rng_state()
     found = by_name(head_roles(model, [SENTENCE], min_pairs=1))
     assert torch.equal(torch.random.get_rng_state(), drawn)  # the random encoder draws from its own
-    layers, count = len(model.encoder.layers.steps), model.config.heads
+    layers, count = len(model.encoder.steps), model.config.heads
     assert all(each.scores_LN.shape == (layers, count) for each in found.values())
     assert all(0 <= each.random <= 1 and 0 <= each.score <= 1 for each in found.values())
     again = by_name(head_roles(model, [SENTENCE], min_pairs=1))

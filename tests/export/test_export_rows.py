@@ -9,9 +9,9 @@ import torch
 from exported import batch, long_settings
 
 from bothways.encoder import Encoder
+from bothways.encoder.batch import SelectedRows
 from bothways.encoder.head_kinds import EachToken
 from bothways.encoder.heads import new_head
-from bothways.encoder.rows import SelectedRows
 from bothways.export.answers import AskedTokens, WindowRows
 from bothways.export.graph import EncoderGraph, write_onnx
 from bothways.families import FAMILIES

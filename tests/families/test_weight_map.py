@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from bothways.encoder.axes import SharedGroups
+from bothways.encoder.config import SharedGroups
 from bothways.errors import CorruptCheckpoint, IncompatibleWeights
 from bothways.families.weight_map import (
     Fused,

@@ -83,7 +83,7 @@ def test_states_and_vectors_are_compared_as_in_torch(batch):
     student, teacher = encoder_of(0, num_hidden_layers=2), encoder_of(5)
     model = StateDistillation(student, teacher, (0, 2), mean_of)
     found = means(model, batch)
-    ours_TH, theirs_TH = student.embed(batch.packed), teacher.embed(batch.packed)
+    ours_TH, theirs_TH = student.embedding(batch.packed), teacher.embedding(batch.packed)
     torch.testing.assert_close(found["embeddings"], nn.MSELoss()(ours_TH, theirs_TH))
     states = [states_of(encoder, batch.packed) for encoder in (student, teacher)]
     errors = [nn.MSELoss()(states[0][1], states[1][1]), nn.MSELoss()(states[0][2], states[1][3])]

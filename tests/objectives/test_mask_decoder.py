@@ -7,10 +7,10 @@ from corpora import tiny_tokenizer, write_corpus
 
 from bothways.checkpoints import load
 from bothways.encoder import Encoder
+from bothways.encoder.batch import SelectedRows
 from bothways.encoder.head_kinds import ScoreHeadKind
 from bothways.encoder.heads import new_head
-from bothways.encoder.query_stream import MaskDecoding
-from bothways.encoder.rows import SelectedRows
+from bothways.encoder.streams import MaskDecoding
 from bothways.errors import InvalidInput, UnsupportedConfig
 from bothways.families import FAMILIES
 from bothways.objectives.corpus import CorpusPieces
@@ -44,7 +44,7 @@ def test_one_application_without_positions_is_the_last_layer(model_type):
     rows = torch.arange(0, sum(LENGTHS), 2)
     with torch.no_grad():
         queries = MaskDecoding(torch.zeros(len(rows), 24), rows, (5, 2, 6), times=1)
-        found = encoder.layers(encoder.embed(packed), packed, queries=queries)
+        found = encoder(packed, queries=queries)
         expected = encoder(packed, rows=SelectedRows(rows))
     torch.testing.assert_close(found, expected, rtol=0, atol=2e-5)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from corpora import tiny_tokenizer
 
-from bothways.encoder.query_stream import VISIBLE
+from bothways.encoder.streams import VISIBLE
 from bothways.errors import InvalidInput
 from bothways.objectives.permutation_lm import Permutation, Permuter
 from tiny_models import FIRST_WORD, VOCABULARY

@@ -17,7 +17,7 @@ from replaced_token_cases import (
 )
 
 from bothways.checkpoints import load
-from bothways.encoder.rows import SelectedRows
+from bothways.encoder.batch import SelectedRows
 from bothways.objectives.corpus import CorpusPieces
 from bothways.objectives.pretraining import MASKED
 from bothways.objectives.replaced_tokens import (

@@ -6,7 +6,7 @@ import pytest
 import torch
 import transformers
 
-from bothways.encoder.axes import AbsolutePositions, DisentangledPositions, SharedGroups
+from bothways.encoder.config import AbsolutePositions, DisentangledPositions, SharedGroups
 from bothways.encoder.head_kinds import ChoiceLogit, Labels, LastToken, ScoreHeadKind
 from bothways.families import FAMILIES
 from tiny_models import TINY, padded, random_ids, random_types, scramble, tiny_config

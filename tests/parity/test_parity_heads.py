@@ -23,9 +23,9 @@ from oracles import (
 from transformers.models.auto import modeling_auto
 
 from bothways.checkpoints import load, open_checkpoint
-from bothways.encoder.dropout import Dropout
 from bothways.encoder.head_kinds import Labels, ScoreHeadKind
 from bothways.encoder.heads import head_logits, new_head
+from bothways.encoder.modules import Dropout
 from bothways.families import FAMILIES
 from bothways.families.weight_map import read_weights
 from bothways.packing import unpad

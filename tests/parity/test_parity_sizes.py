@@ -5,7 +5,7 @@ import torch
 import transformers
 
 from bothways.encoder import Pooler, count_parameters
-from bothways.encoder.axes import TanhPooler
+from bothways.encoder.config import TanhPooler
 from bothways.families import FAMILIES
 
 PUBLISHED = {size.name: (family, size) for family in FAMILIES.values() for size in family.published}

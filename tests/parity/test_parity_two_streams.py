@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from bothways.encoder.memory import Memory
-from bothways.encoder.query_stream import VISIBLE
+from bothways.encoder.streams import VISIBLE, Memory
 from bothways.packing import pack
 from tiny_models import VOCABULARY, padded, random_ids, random_types
 
@@ -53,7 +52,7 @@ def models(saved):
 
 def logits_of(ours, packed, orders, **options):
     encoder = ours.encoder
-    states = encoder.layers(encoder.embed(packed), packed, queries=encoder.queries(*targets_of(orders)), **options)
+    states = encoder(packed, queries=encoder.queries(*targets_of(orders)), **options)
     return ours.heads["permutation_lm"](states, encoder.embedding.tokens.weight)
 
 
@@ -105,6 +104,6 @@ def test_memory_is_that_of_transformers(models, two_streams):
         if two_streams:
             logits = logits_of(ours, packed, orders, memory=memory)
         else:
-            rows = encoder.layers(encoder.embed(packed), packed, memory=memory)
+            rows = encoder(packed, memory=memory)
             logits = ours.heads["permutation_lm"](rows, encoder.embedding.tokens.weight)
     assert (logits - expected).abs().max() < 1e-5 * expected.abs().max().clamp(min=1)

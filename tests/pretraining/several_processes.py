@@ -18,7 +18,7 @@ from pretraining_cases import TEXTS, tiny
 
 from bothways.data.shards import ShardSource, TokenCorpus, write_shards
 from bothways.encoder.attention import SelfAttention
-from bothways.encoder.dropout import Dropout
+from bothways.encoder.modules import Dropout
 from bothways.objectives.pretraining import PretrainingObjective
 from bothways.pretraining.pretrainer import Pretrainer
 from bothways.pretraining.recipes import RECIPES, scaled

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bothways import load
-from bothways.encoder.axes import LocalGlobalAttention
+from bothways.encoder.config import LocalGlobalAttention
 from bothways.errors import InvalidInput
 from bothways.families import FAMILIES
 from bothways.pretraining.students import Student, evenly_spread, shortened

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from bothways.encoder.int8 import Int8Weight
-from bothways.encoder.packed_weights import held
+from bothways.encoder.linear import held
 from bothways.progress import progress
 from bothways.quantization.choosing import RoundedLayer, choose_layers
 

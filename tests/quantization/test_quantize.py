@@ -11,9 +11,9 @@ import transformers
 from bothways import load
 from bothways.checkpoints.files import read_safetensors
 from bothways.checkpoints.int8 import INT8_WEIGHTS, read_int8
-from bothways.encoder import int8, packed_weights
+from bothways.encoder import int8, linear
 from bothways.encoder.int8 import ANY_PAIR, SMALL_PAIR, Int8Weight
-from bothways.encoder.packed_weights import BFloat16Weight, held
+from bothways.encoder.linear import BFloat16Weight, held
 from bothways.errors import CorruptCheckpoint, IncompatibleWeights, InvalidInput, OutputExists
 from bothways.products import has_bfloat16_product
 from bothways.quantization import quantize
@@ -133,7 +133,7 @@ def test_where_there_is_no_vnni_what_is_quantized_is_portable(bert, tmp_path, mo
 def test_the_search_is_the_same_without_the_operators(bert, tmp_path, monkeypatch):
     fast = quantize(bert, tmp_path / "fast", texts(), cosine=0.99)
     monkeypatch.setattr(int8, "largest_pair", lambda: 0)
-    monkeypatch.setattr(packed_weights, "has_bfloat16_product", lambda: False)
+    monkeypatch.setattr(linear, "has_bfloat16_product", lambda: False)
     slow = quantize(bert, tmp_path / "slow", texts(), cosine=0.99)
     assert slow.int8 == fast.int8
     assert slow.min_cosine == pytest.approx(fast.min_cosine, abs=1e-4)

@@ -11,10 +11,9 @@ from safetensors.torch import load_file
 
 import bothways
 from bothways import SemanticSearch, SentenceEmbedder, TextClassifier
-from bothways.encoder import packed_weights
+from bothways.encoder import linear
 from bothways.encoder.encoder import linear_weights
-from bothways.encoder.linear import Linear
-from bothways.encoder.packed_weights import BFloat16Weight, held
+from bothways.encoder.linear import BFloat16Weight, Linear, held
 from bothways.products import has_bfloat16_product
 from bothways.progress import reporting
 from bothways.retrieval.index_files import read_header
@@ -60,7 +59,7 @@ def test_the_operator_gives_the_products_of_rounded_numbers(count, monkeypatch):
         torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(1))
     found_TO = BFloat16Weight.of(layer.weight).product(x_TI, layer.bias.detach())
     exact_TO = x_TI.bfloat16().double() @ layer.weight.detach().bfloat16().double().t() + layer.bias.detach().double()
-    monkeypatch.setattr(packed_weights, "has_bfloat16_product", lambda: False)
+    monkeypatch.setattr(linear, "has_bfloat16_product", lambda: False)
     slow_TO = BFloat16Weight.of(layer.weight).product(x_TI, layer.bias.detach())
     for product_TO in (found_TO, slow_TO):
         assert product_TO.dtype == torch.float32

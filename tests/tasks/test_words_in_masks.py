@@ -11,7 +11,7 @@ from bothways.objectives.masking import Masker, Masking, NGramMasking, SpanMaski
 from bothways.tasks import FillMask
 from bothways.tasks.masked_lm.masked_text import MaskReader
 from bothways.text import TextTokenizer, recipes
-from bothways.text.word_marks import MarkedBeginnings
+from bothways.text.building import MarkedBeginnings
 from tiny_models import VOCABULARY, write_checkpoint
 
 TEXTS = ["the cat sat on the unhappy mat, the happy cats sat still", "a cat (the cat) is happy and sat on mats"] * 20

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bothways.text.sentences import sentence_spans
+from bothways.text.words import sentence_spans
 
 CASES = {
     "One. Two! Three? Four": ["One.", "Two!", "Three?", "Four"],

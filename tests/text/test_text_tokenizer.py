@@ -372,7 +372,7 @@ def test_a_megabyte_and_a_giant_word_take_bounded_time(tokenizer):
 def test_texts_beyond_one_block_keep_their_order(minilm, monkeypatch):
     texts = [f"{number} {'x ' * (number % 7)}" for number in range(60)]
     expected = minilm.encode(texts, max_length=6)
-    monkeypatch.setattr("bothways.text.texts._BLOCK_CHARACTERS", 25)
+    monkeypatch.setattr("bothways.text.windows._BLOCK_CHARACTERS", 25)
     assert minilm.encode(texts, max_length=6) == expected
     with pytest.raises(TextTooLong, match="text 42 "):
         minilm.encode([*["a"] * 41, "b " * 90], max_length=6, on_overflow="error")

@@ -10,9 +10,8 @@ from test_golden_losses import CASES, losses_of
 
 from bothways import TextClassifier
 from bothways.encoder import Encoder
-from bothways.encoder.attention import SelfAttention
-from bothways.encoder.backends import BACKENDS
-from bothways.encoder.dropout import Dropout
+from bothways.encoder.attention import BACKENDS, SelfAttention
+from bothways.encoder.modules import Dropout
 from bothways.errors import OutOfMemory, UnsupportedAttention
 from bothways.families import FAMILIES
 from bothways.inference import Runner

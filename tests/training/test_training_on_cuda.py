@@ -4,7 +4,7 @@ import pytest
 from test_golden_losses import CASES, losses_of
 
 from bothways.encoder.attention import SelfAttention
-from bothways.encoder.dropout import Dropout
+from bothways.encoder.modules import Dropout
 from bothways.training.step import Stepper
 from cuda_emulation import emulated_cuda, no_waits
 

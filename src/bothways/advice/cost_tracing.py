@@ -21,8 +21,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from bothways.encoder import Encoder
-from bothways.encoder.axes import FullAttention, SharedGroups
-from bothways.encoder.config import EncoderConfig
+from bothways.encoder.config import EncoderConfig, FullAttention, SharedGroups
 from bothways.encoder.encoder import activation_checkpointing
 from bothways.packing import Packed
 from bothways.products import ROWS_AT_ONCE

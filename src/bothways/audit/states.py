@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bothways.checkpoints import PretrainedEncoder
 from bothways.encoder import Recorder
-from bothways.encoder.pairs import means
+from bothways.encoder.heads import means
 from bothways.inference import TextOptions, TextRows, text_runner
 from bothways.packing import Packed, pack
 

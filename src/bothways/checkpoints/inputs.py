@@ -13,7 +13,7 @@ from bothways.encoder import EncoderConfig
 from bothways.errors import DeviceMismatch, IncompatibleWeights, InvalidInput, TextTooLong
 from bothways.packing import Packed, pack, unpad
 from bothways.text import Overflow, TextTokenizer
-from bothways.text.texts import Text
+from bothways.text.windows import Text
 
 Group = Sequence[Text]
 

@@ -15,7 +15,7 @@ from bothways.checkpoints.files import read_json, read_safetensors
 from bothways.encoder import Encoder
 from bothways.encoder.encoder import linear_weights
 from bothways.encoder.int8 import Int8Weight, largest_pair
-from bothways.encoder.packed_weights import hold, hold_bfloat16
+from bothways.encoder.linear import hold, hold_bfloat16
 from bothways.errors import CorruptCheckpoint, IncompatibleWeights
 from bothways.families import Family
 from bothways.families.weight_map import write_weights

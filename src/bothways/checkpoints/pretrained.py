@@ -23,7 +23,7 @@ from bothways.encoder import Encoder, EncoderConfig, Head, Pooler, Recorder, Sco
 from bothways.encoder.encoder import linear_weights
 from bothways.encoder.head_kinds import ChoiceLogit, Labels
 from bothways.encoder.heads import head_logits
-from bothways.encoder.packed_weights import hold_bfloat16
+from bothways.encoder.linear import hold_bfloat16
 from bothways.errors import InvalidInput
 from bothways.families import Family, HeadName
 from bothways.families.config_keys import quantization_of
@@ -32,7 +32,7 @@ from bothways.products import has_bfloat16_product
 from bothways.progress import phase
 from bothways.storage import new_folder
 from bothways.text import Overflow, TextTokenizer
-from bothways.text.texts import Text
+from bothways.text.windows import Text
 from bothways.threads import loading
 
 M = TypeVar("M", bound=nn.Module)

@@ -5,8 +5,7 @@ from typing import TypeVar
 
 from torch import Tensor, nn
 
-from bothways.encoder.axes import AbsolutePositions, DisentangledPositions, OwnWeights
-from bothways.encoder.config import EncoderConfig
+from bothways.encoder.config import AbsolutePositions, DisentangledPositions, EncoderConfig, OwnWeights
 from bothways.errors import IncompatibleWeights
 
 M = TypeVar("M", bound=nn.Module)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from bothways import text as tokenizing
 from bothways.errors import EmptyInput, InvalidInput, did_you_mean, shown
-from bothways.text.texts import check_length
+from bothways.text.windows import check_length
 
 if TYPE_CHECKING:
     from bothways.text import Words

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from bothways.lazy import loader
 
 if TYPE_CHECKING:
+    from bothways.encoder.attention import Recorder
     from bothways.encoder.config import EncoderConfig
     from bothways.encoder.encoder import Encoder, count_parameters
     from bothways.encoder.head_kinds import HeadKind, MaskedLMHeadKind, ScoreHeadKind
     from bothways.encoder.heads import Head, MaskedLMHead, Pooler, ScoreHead
-    from bothways.encoder.run import Recorder
 
 __all__ = [
     "Encoder",
@@ -36,7 +36,7 @@ _HOMES = {
     "MaskedLMHead": "bothways.encoder.heads",
     "MaskedLMHeadKind": "bothways.encoder.head_kinds",
     "Pooler": "bothways.encoder.heads",
-    "Recorder": "bothways.encoder.run",
+    "Recorder": "bothways.encoder.attention",
     "ScoreHead": "bothways.encoder.heads",
     "ScoreHeadKind": "bothways.encoder.head_kinds",
     "count_parameters": "bothways.encoder.encoder",

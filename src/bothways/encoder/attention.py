@@ -1,33 +1,121 @@
 """Bidirectional multi-head self-attention (Vaswani et al. 2017, arXiv:1706.03762, section 3.2).
 
-Every token attends to tokens of its own sequence, before and behind it: no causal mask, and no padding to mask.
-One query for each sequence is the same for every backend: there is nothing to fuse.
+Every token attends to tokens of its own sequence, before and behind it: no causal mask, and no padding to mask. The
+backends are in `bothways.encoder.backends`; `choose` picks the first that can serve a call, or holds the caller to the
+one that was named.
 
 Shapes: T packed tokens, H hidden, N heads, D head width, n tokens of one sequence, B sequences, M selected rows,
 S longest sequence.
 """
 
 import math
-from dataclasses import replace
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
 
 from bothways.devices import compute_capability
-from bothways.encoder.attention_call import AttentionCall, AttentionRequest
-from bothways.encoder.axes import DisentangledPositions, LocalGlobalAttention
-from bothways.encoder.backends import AttentionBackend, choose
-from bothways.encoder.batch import PaddedRows
-from bothways.encoder.config import EncoderConfig
-from bothways.encoder.dropout import Dropout
-from bothways.encoder.dropout import dropout as drop
-from bothways.encoder.linear import Linear
-from bothways.encoder.positions import layer_positions
-from bothways.encoder.projection import QKV
-from bothways.encoder.query_stream import attend_before
-from bothways.encoder.rows import FirstTokens, LastTokens, NoRows, Rows, select
-from bothways.encoder.run import Run
+from bothways.encoder.backends.basic import (
+    SDPA,
+    AttentionBackend,
+    AttentionCall,
+    AttentionRequest,
+    Padded,
+    Reference,
+)
+from bothways.encoder.backends.blocks import Grouped, Local
+from bothways.encoder.backends.gpu import Flex, VarLen
+from bothways.encoder.backends.relative import Skewed
+from bothways.encoder.batch import Batch, FirstTokens, LastTokens, NoRows, PaddedRows, Rows, select
+from bothways.encoder.config import DisentangledPositions, EncoderConfig, LocalGlobalAttention
+from bothways.encoder.linear import KEY, QKV, QUERY, Linear
+from bothways.encoder.modules import Dropout, dropout
+from bothways.encoder.positions import Shared, layer_positions
+from bothways.encoder.streams import Targets, attend_before
+from bothways.errors import UnsupportedAttention
 from bothways.packing import sum_rows, take_rows
+
+REFERENCE = Reference()
+_VARLEN, _SDPA, _GROUPED, _PADDED, _SKEWED, _LOCAL = VarLen(), SDPA(), Grouped(), Padded(), Skewed(), Local()
+# By name alone, until it has been measured.
+_FLEX = Flex()
+BACKENDS: dict[str, AttentionBackend] = {
+    backend.name: backend for backend in (_VARLEN, _SDPA, _GROUPED, _PADDED, _SKEWED, _LOCAL, _FLEX, REFERENCE)
+}
+
+# What to try, in this order: a GPU would rather compute some padding than be called for each length.
+_ON_CPU: tuple[AttentionBackend, ...] = (_SDPA, _SKEWED, _LOCAL, REFERENCE, _PADDED)
+_ON_CPU_WITH_DROPOUT: tuple[AttentionBackend, ...] = (_GROUPED, _SKEWED, _LOCAL, REFERENCE, _PADDED)
+_ELSEWHERE: tuple[AttentionBackend, ...] = (_VARLEN, _LOCAL, _PADDED, REFERENCE)
+
+
+def choose(request: AttentionRequest, name: str | None = None) -> AttentionBackend:
+    """Return the named backend for a request, or the fastest that can serve it on its device.
+
+    Raises:
+        UnsupportedAttention: The named backend does not exist or cannot serve the request, or none can.
+    """
+    if name is None:
+        on_cpu = _ON_CPU_WITH_DROPOUT if request.dropout else _ON_CPU
+        for backend in on_cpu if request.device == "cpu" else _ELSEWHERE:
+            if backend.refusal(request) is None:
+                return backend
+        reasons = "; ".join(f"{name!r}: {backend.refusal(request)}" for name, backend in BACKENDS.items())
+        raise UnsupportedAttention(f"no attention backend can serve this call. {reasons}.")
+    if name not in BACKENDS:
+        raise UnsupportedAttention(f"there is no attention backend {name!r}. Choose one of {', '.join(BACKENDS)}.")
+    refusal = BACKENDS[name].refusal(request)
+    if refusal is not None:
+        able = ", ".join(repr(name) for name, backend in BACKENDS.items() if backend.refusal(request) is None)
+        raise UnsupportedAttention(
+            f"the attention backend {name!r} cannot serve this call: {refusal}. Backends that can: {able or 'none'}."
+        )
+    return BACKENDS[name]
+
+
+class Recorder:
+    """A record of one run through an encoder, for inspection.
+
+    Args:
+        attentions: Keep the attention weights too. They come from the reference backend.
+
+    Attributes:
+        hidden_states: The embedding and then each layer's output: L + 1 tensors (T, H). The last one is what the
+            encoder returns, with no more rows than it was asked for.
+        attentions: For each layer, for each sequence of n tokens, its attention weights (N, n, n) before dropout.
+    """
+
+    def __init__(self, *, attentions: bool = False) -> None:
+        self.wants_attentions = attentions
+        self.hidden_states: list[Tensor] = []
+        self.attentions: list[list[Tensor]] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Inputs of every layer beside the hidden states, in one run of a batch.
+
+    Attributes:
+        batch: The batch.
+        shared: What all layers share of the positions.
+        backend: Name of the attention backend to hold to; the best that serves the call when None.
+        record: Where to keep what happens; None to keep nothing.
+        targets: Tokens with queries of their own, if any.
+        backends: The chosen attention backends, by the layers' needs.
+    """
+
+    batch: Batch
+    shared: Shared
+    backend: str | None
+    record: Recorder | None
+    targets: Targets | None = None
+    backends: dict[Hashable, AttentionBackend] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def wants_attentions(self) -> bool:
+        """True if the attention weights are kept."""
+        return self.record is not None and self.record.wants_attentions
 
 
 class SelfAttention(nn.Module):
@@ -40,18 +128,26 @@ class SelfAttention(nn.Module):
 
     def __init__(self, config: EncoderConfig, index: int) -> None:
         super().__init__()
-        self.reach = _reach(config, index)
+        pattern, positions = config.pattern, config.positions
+        local = isinstance(pattern, LocalGlobalAttention) and not pattern.seen_whole[index]
+        self.reach = pattern.reach if isinstance(pattern, LocalGlobalAttention) and local else None
         self.head_width = config.head_width
-        self.scale = _scale(config)
+        # One over the root of the head width, times the number of score terms (DeBERTa).
+        terms = 1
+        if isinstance(positions, DisentangledPositions):
+            terms += positions.content_to_position + positions.position_to_content
+        self.scale = 1.0 / math.sqrt(config.head_width * terms)
         self.dropout = config.dropout.attention
         self.qkv = QKV(config.hidden, config.heads, config.attention_biases)
-        self.positions = layer_positions(config, local=self.reach is not None)
+        self.positions = layer_positions(config, local=local)
         biased = config.attention_biases in ("all", "query and value, and output")
         self.output = Linear(config.hidden, config.hidden, bias=biased)
         self.output_dropout = Dropout(config.dropout.attention_output)
 
-    def forward(self, hidden_TH: Tensor, run: Run, rows: Rows) -> Tensor:
-        """Attend and project the rows that are read: (T, H), (B, H) or (M, H).
+    def forward(
+        self, hidden_TH: Tensor, queries_MH: Tensor | None, run: Run, rows: Rows
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend and project the rows that are read: (T, H), (B, H) or (M, H); and the queries, if any: (M, H).
 
         The first or last tokens alone take a way of their own, the same for every backend: one query a sequence leaves
         nothing to fuse. The named backend is held to serve the call all the same.
@@ -59,108 +155,85 @@ class SelfAttention(nn.Module):
         Raises:
             UnsupportedAttention: The named backend cannot serve this call, or has no attention weights to record.
         """
-        if isinstance(rows, NoRows):
-            return _nothing(hidden_TH)
-        chosen = self._backend(hidden_TH, run)
-        alone = not (run.wants_attentions or isinstance(run.batch, PaddedRows))
-        if alone and isinstance(rows, FirstTokens | LastTokens):
-            return self._out(self._of_one_token(hidden_TH, run, rows.of(run.batch)).flatten(1))
-        return self._read(chosen, self._call(self.qkv(hidden_TH), run), run, rows)
-
-    def two_streams(self, hidden_TH: Tensor, queries_MH: Tensor, run: Run, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Attend with both streams: the selected rows of the content stream, and the query stream (M, H).
-
-        Raises:
-            UnsupportedAttention: The named backend has no factorisation orders.
-        """
-        assert run.targets is not None  # there is a query stream
-        chosen = self._backend(hidden_TH, run)
+        unread, answered_MH = isinstance(rows, NoRows), None
+        if unread and queries_MH is None:
+            return _nothing(hidden_TH), None
+        backend = self._backend(hidden_TH, run)
+        if isinstance(rows, FirstTokens | LastTokens) and not (
+            run.wants_attentions or isinstance(run.batch, PaddedRows)
+        ):
+            first = isinstance(rows, FirstTokens)
+            rows_B = run.batch.first_tokens_B if first else run.batch.last_tokens_B
+            if self.positions is not None and self.positions.reads_queries:
+                call = self._call(self.qkv(hidden_TH), run)
+                q_BND = call.qkv_T3ND[rows_B, 0]
+            else:
+                call = self._call(self.qkv.parts(hidden_TH, KEY, 2), run)
+                q_BND = self.qkv.parts(hidden_TH[rows_B], QUERY).squeeze(1)
+            return self.output_dropout(self.output(attend_once(q_BND, rows_B, call).flatten(1))), None
         call = self._call(self.qkv(hidden_TH), run)
-        q_MND = self.qkv.queries(queries_MH)
-        # What distances add is worked out anew, for the targets' gains.
-        _, relative = self.positions(q_MND[:, None], self.qkv, run.shared)
-        context_MND = attend_before(q_MND, run.targets, replace(call, relative=relative))
-        read_TH = _nothing(hidden_TH) if isinstance(rows, NoRows) else self._read(chosen, call, run, rows)
-        return read_TH, self._out(context_MND.flatten(1))
-
-    def _read(self, chosen: AttentionBackend, call: AttentionCall, run: Run, rows: Rows) -> Tensor:
-        if run.record is not None and call.weights is not None:
-            run.record.attentions.append(call.weights)
-        context_TND = chosen.attend(call)
-        return self._out(select(context_TND.flatten(1), rows, run.batch))
-
-    def _of_one_token(self, hidden_TH: Tensor, run: Run, rows_B: Tensor) -> Tensor:
-        """Return the context (B, N, D) of one token per sequence; other queries only if positions need them."""
-        if self.positions.reads_queries:
-            call = self._call(self.qkv(hidden_TH), run)
-            return attend_once(call.qkv_T3ND[rows_B, 0], rows_B, call)
-        call = self._call(self.qkv.keys_and_values(hidden_TH), run)
-        return attend_once(self.qkv.queries(hidden_TH[rows_B]), rows_B, call)
+        if queries_MH is not None:
+            assert run.targets is not None  # there is a query stream
+            q_MND = self.qkv.parts(queries_MH, QUERY).squeeze(1)
+            if self.positions is None:
+                answered_MH = attend_before(q_MND, run.targets, call)
+            else:
+                # What distances add is computed anew, for the targets' gains.
+                _, relative = self.positions(q_MND[:, None], self.qkv, run.shared)
+                answered_MH = attend_before(q_MND, run.targets, replace(call, relative=relative))
+        if unread:
+            read_TH = _nothing(hidden_TH)
+        else:
+            if run.record is not None and call.weights is not None:
+                run.record.attentions.append(call.weights)
+            context_TH = select(backend.attend(call).flatten(1), rows, run.batch)
+            read_TH = self.output_dropout(self.output(context_TH))
+        if answered_MH is not None:
+            answered_MH = self.output_dropout(self.output(answered_MH.flatten(1)))
+        return read_TH, answered_MH
 
     def _call(self, qkv_T3ND: Tensor, run: Run) -> AttentionCall:
-        qkv_T3ND, relative = self.positions(qkv_T3ND, self.qkv, run.shared)
-        weights: list[Tensor] | None = [] if run.wants_attentions else None
+        relative = None
+        if self.positions is not None:
+            qkv_T3ND, relative = self.positions(qkv_T3ND, self.qkv, run.shared)
         return AttentionCall(
             qkv_T3ND,
             run.batch,
             self.scale,
-            self._dropout_rate,
+            self.dropout if self.training else 0.0,
             self.reach,
             relative,
-            run.order_T,
-            weights,
+            order_T=None if run.targets is None else run.targets.order_T,
+            weights=[] if run.wants_attentions else None,
         )
-
-    @property
-    def _dropout_rate(self) -> float:
-        return self.dropout if self.training else 0.0
 
     def _backend(self, hidden_TH: Tensor, run: Run) -> AttentionBackend:
-        """Return the named or best backend; layers with equal requests share the first one's choice."""
-        needs = self.reach, self._dropout_rate, hidden_TH.dtype
+        """Return the named or best backend; layers with equal needs share the first one's choice."""
+        rate = self.dropout if self.training else 0.0
+        needs = self.reach, rate, hidden_TH.dtype
         if needs not in run.backends:
-            run.backends[needs] = choose(self._request(hidden_TH, run), run.backend)
+            device = hidden_TH.device.type
+            # Under autocast the projection changes the precision.
+            autocast = torch.is_autocast_enabled(device)
+            request = AttentionRequest(
+                device,
+                torch.get_autocast_dtype(device) if autocast else hidden_TH.dtype,
+                self.head_width,
+                rate,
+                weights=run.wants_attentions,
+                padding=isinstance(run.batch, PaddedRows),
+                local=self.reach is not None and run.batch.hides(self.reach),
+                relative=self.positions is not None and self.positions.has_scores,
+                ordered=run.targets is not None and run.targets.order_T is not None,
+                capability=compute_capability(hidden_TH.device),
+            )
+            run.backends[needs] = choose(request, run.backend)
         return run.backends[needs]
-
-    def _request(self, hidden_TH: Tensor, run: Run) -> AttentionRequest:
-        device = hidden_TH.device.type
-        # Under autocast the projection changes the precision.
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_TH.dtype
-        local = self.reach is not None and run.batch.hides(self.reach)
-        return AttentionRequest(
-            device,
-            dtype,
-            self.head_width,
-            self._dropout_rate,
-            weights=run.wants_attentions,
-            padding=isinstance(run.batch, PaddedRows),
-            local=local,
-            relative=self.positions.has_scores,
-            ordered=run.order_T is not None,
-            capability=compute_capability(hidden_TH.device),
-        )
-
-    def _out(self, context_TH: Tensor) -> Tensor:
-        output_TH: Tensor = self.output_dropout(self.output(context_TH))
-        return output_TH
 
 
 def _nothing(hidden_TH: Tensor) -> Tensor:
     """Return no rows, (0, H), as a tensor of its own: a layer adds to it in place."""
     return hidden_TH.new_empty(0, hidden_TH.shape[1])
-
-
-def _reach(config: EncoderConfig, index: int) -> int | None:
-    pattern = config.pattern
-    return pattern.reach if isinstance(pattern, LocalGlobalAttention) and not pattern.seen_whole[index] else None
-
-
-def _scale(config: EncoderConfig) -> float:
-    """Return one over the root of the head width, times the number of score terms (DeBERTa)."""
-    terms = 1
-    if isinstance(config.positions, DisentangledPositions):
-        terms += config.positions.content_to_position + config.positions.position_to_content
-    return 1.0 / math.sqrt(config.head_width * terms)
 
 
 def attend_once(q_BND: Tensor, rows_B: Tensor, call: AttentionCall) -> Tensor:
@@ -184,7 +257,7 @@ def attend_once(q_BND: Tensor, rows_B: Tensor, call: AttentionCall) -> Tensor:
     places = sequence_T, batch.positions_T
     scores_BSN = scores_TN.new_full((len(q_BND), batch.max_length, q_BND.shape[1]), -torch.inf)
     weights_BSN = scores_BSN.index_put(places, scores_TN).softmax(1)
-    weights_TN = (drop(weights_BSN, call.dropout) if call.dropout else weights_BSN)[places]
+    weights_TN = (dropout(weights_BSN, call.dropout) if call.dropout else weights_BSN)[places]
     return sum_rows(weights_TN[..., None] * v_TND, sequence_T, len(q_BND)).to(q_BND.dtype)
 
 

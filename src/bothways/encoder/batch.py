@@ -1,8 +1,8 @@
-"""The batches that an encoder reads: packed, or with their padding kept.
+"""Batches that an encoder reads, packed or with their padding kept, and the rows of the last layer that are read.
 
 A graph of the encoder is recorded once and run on batches of all shapes, so it keeps the padding.
 
-Shapes: B sequences, S longest sequence, T = B S rows.
+Shapes: B sequences, S longest sequence, T packed tokens, or B S rows with padding, M selected rows.
 """
 
 from dataclasses import dataclass
@@ -117,3 +117,53 @@ class PaddedRows(TokenRows):
 
 
 Batch = Packed | PaddedRows
+
+
+# --- rows of the last layer; the others are not computed to the end ---
+
+
+@dataclass(frozen=True, slots=True)
+class AllRows:
+    """Every token, as pooling by the mean needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstTokens:
+    """The first token of each sequence, for classification; it alone has a query, all tokens have keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastTokens:
+    """The last token of each sequence, XLNet's classification token."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedRows:
+    """Some rows of the packed batch, for masked language modelling."""
+
+    rows_M: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class NoRows:
+    """No token, for query streams or earlier states; the last layer computes none."""
+
+
+Rows = AllRows | FirstTokens | LastTokens | SelectedRows | NoRows
+
+ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, NO_ROWS = AllRows(), FirstTokens(), LastTokens(), NoRows()
+
+
+def select(values_TH: Tensor, rows: Rows, batch: Batch) -> Tensor:
+    """Return the selected rows of a packed tensor: (T, ...), (B, ...) or (M, ...)."""
+    match rows:
+        case AllRows():
+            return values_TH
+        case FirstTokens():
+            return values_TH[batch.first_tokens_B]
+        case LastTokens():
+            return values_TH[batch.last_tokens_B]
+        case SelectedRows(rows_M):
+            return values_TH[rows_M]
+        case NoRows():
+            return values_TH[:0]

@@ -1,33 +1,266 @@
-"""Configuration of an encoder.
+"""Configuration of an encoder: the axes of the space of encoders, one sum type for each, and a point in it.
 
-An `EncoderConfig` is a point in the space of encoders that `bothways.encoder.axes` spans; a family of published models
-is a region of it.
+A family of published models is a region of that space.
 """
 
 from dataclasses import dataclass, fields
+from typing import Literal
 
-from bothways.encoder.axes import (
-    AttentionBiases,
-    AttentionPattern,
-    Convolution,
-    DisentangledPositions,
-    FeedForwardKind,
-    FullAttention,
-    LocalGlobalAttention,
-    LogBuckets,
-    NoConvolution,
-    NoProjection,
-    Normalisation,
-    OwnWeights,
-    Pooling,
-    Positions,
-    Projection,
-    SharedGroups,
-    Sharing,
-    TanhPooler,
-    TransformerXLPositions,
-)
 from bothways.errors import InvalidInput
+
+Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
+
+
+# Position: how a token knows where it stands.
+
+
+@dataclass(frozen=True, slots=True)
+class AbsolutePositions:
+    """A learned (or fixed sinusoidal) vector for each position, added to the embedding.
+
+    Attributes:
+        count: Positions that a text may use.
+        offset: Rows of the table before position 0 (RoBERTa keeps two).
+    """
+
+    count: int
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RotaryPositions:
+    """Queries and keys turned by an angle that grows with the position (Su et al. 2021, arXiv:2104.09864).
+
+    Attributes:
+        count: Positions that a text may use.
+        theta_global: Base of the angles in layers that see everything.
+        theta_local: And in layers that see a window.
+    """
+
+    count: int
+    theta_global: float
+    theta_local: float
+
+
+@dataclass(frozen=True, slots=True)
+class EveryDistance:
+    """A row for each distance up to ``span``; larger ones share the last (DeBERTa v1)."""
+
+    span: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogBuckets:
+    """A row for each distance up to half of ``span``, then rows for ranges that grow with the distance (DeBERTa v2).
+
+    Attributes:
+        span: Rows on either side of distance 0.
+        max_distance: Where the last range begins.
+    """
+
+    span: int
+    max_distance: int
+
+
+@dataclass(frozen=True, slots=True)
+class DisentangledPositions:
+    """Scores between content and distance (DeBERTa, He et al. 2020, arXiv:2006.03654).
+
+    Attributes:
+        count: Positions that a text may use.
+        distances: Which distances share a row of the table.
+        content_to_position: Whether queries meet the distance's keys.
+        position_to_content: Whether keys meet the distance's queries.
+        keys: Who projects the distances: projections of their own, with or without a bias on the keys, or the layer's.
+        normed: Whether the table of distances is normed before use.
+        absolute: Whether an absolute position is added to the embedding besides.
+    """
+
+    count: int
+    distances: EveryDistance | LogBuckets
+    content_to_position: bool
+    position_to_content: bool
+    keys: Literal["own", "own without bias", "shared"]
+    normed: bool
+    absolute: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TransformerXLPositions:
+    """Relative positions with learned biases (Dai et al. 2019, arXiv:1901.02860), and segments as XLNet has them.
+
+    Attributes:
+        count: None: there is no limit.
+        clamp: Distances beyond this count as this; None where all are told apart.
+    """
+
+    count: None = None
+    clamp: int | None = None
+
+
+Positions = AbsolutePositions | RotaryPositions | DisentangledPositions | TransformerXLPositions
+
+
+# Normalisation: where the layer norm stands.
+
+
+@dataclass(frozen=True, slots=True)
+class PostNorm:
+    """Norm after each residual sum, as in the original transformer."""
+
+    eps: float
+    bias: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PreNorm:
+    """Norm before each block; the first one is the identity, a last one closes the stack."""
+
+    eps: float
+    bias: bool = True
+
+
+Normalisation = PostNorm | PreNorm
+
+
+# Feed-forward.
+
+
+@dataclass(frozen=True, slots=True)
+class DenseFeedForward:
+    """Linear, activation, linear."""
+
+    width: int
+    activation: Activation
+    bias: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class GatedFeedForward:
+    """One half of a linear map, activated, is multiplied by the other (Shazeer 2020, arXiv:2002.05202)."""
+
+    width: int
+    activation: Activation
+    bias: bool = True
+
+
+FeedForwardKind = DenseFeedForward | GatedFeedForward
+
+
+# Attention pattern: which tokens a token may look at.
+
+
+@dataclass(frozen=True, slots=True)
+class FullAttention:
+    """Every token sees every token of its text."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalGlobalAttention:
+    """Some layers see everything, the others ``reach`` tokens to either side.
+
+    Attributes:
+        reach: Tokens that a local layer sees on either side of a token.
+        seen_whole: For each layer, whether it sees everything.
+    """
+
+    reach: int
+    seen_whole: tuple[bool, ...]
+
+
+AttentionPattern = FullAttention | LocalGlobalAttention
+
+
+# Biases of the attention's linear maps.
+
+AttentionBiases = Literal["all", "none", "query only", "query and value, and output"]
+
+
+# Sharing: which layers own their weights.
+
+
+@dataclass(frozen=True, slots=True)
+class OwnWeights:
+    """Each layer has its own weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedGroups:
+    """Consecutive layers share the weights of their group (Lan et al. 2019, arXiv:1909.11942).
+
+    Attributes:
+        groups: Number of groups that the layers are split into, evenly.
+        inner: Layers inside one group, applied one after the other at each step.
+    """
+
+    groups: int
+    inner: int = 1
+
+
+Sharing = OwnWeights | SharedGroups
+
+
+# Pooler: what stands behind ``pooler_output``.
+
+
+@dataclass(frozen=True, slots=True)
+class TanhPooler:
+    """Linear and tanh on the first token, trained with the model's own objective."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoPooler:
+    """The family has no pooler; its heads carry their own transform."""
+
+
+Pooling = TanhPooler | NoPooler
+
+
+# Projection: how an embedding narrower than the hidden size gets there.
+
+
+@dataclass(frozen=True, slots=True)
+class NoProjection:
+    """The embedding is as wide as the hidden states."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectedAfterNorm:
+    """A linear map behind the norm (ALBERT, ELECTRA)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectedBeforeNorm:
+    """A linear map without bias before the norm (DeBERTa)."""
+
+
+Projection = NoProjection | ProjectedAfterNorm | ProjectedBeforeNorm
+
+
+# Convolution: a local view beside the first layer.
+
+
+@dataclass(frozen=True, slots=True)
+class NoConvolution:
+    """No convolution, as nearly everywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstLayerConvolution:
+    """The first layer's output gains a convolution of its input (the large sizes of DeBERTa v2).
+
+    Attributes:
+        kernel: Tokens that it looks at, an odd number.
+        groups: Channels are convolved in so many groups.
+        activation: What follows it.
+    """
+
+    kernel: int
+    groups: int
+    activation: Activation
+
+
+Convolution = NoConvolution | FirstLayerConvolution
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,173 +1,127 @@
 """The one encoder that every family is a configuration of.
 
-Shapes: B sequences, T packed tokens, H hidden, L layers, M selected rows.
+Shapes: B sequences, T packed tokens, H hidden, E embedding width, L layers, M selected rows.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import cast
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from bothways.encoder.axes import PreNorm, SharedGroups
-from bothways.encoder.batch import Batch, PaddedRows
-from bothways.encoder.config import EncoderConfig
-from bothways.encoder.dropout import Dropout
-from bothways.encoder.embeddings import Embedding
-from bothways.encoder.layer import Convolution, Layer, convolution, layer, norm
-from bothways.encoder.linear import Linear
-from bothways.encoder.memory import Memory, Segment, segment_of
-from bothways.encoder.positions import SharedPositions, TransformerXL, shared_positions
-from bothways.encoder.projection import QKV
-from bothways.encoder.query_stream import MaskDecoding, Queries, QueryStream
+from bothways.encoder.attention import Recorder, Run
+from bothways.encoder.batch import ALL_ROWS, NO_ROWS, Batch, NoRows, Rows, select
+from bothways.encoder.config import (
+    AbsolutePositions,
+    DisentangledPositions,
+    EncoderConfig,
+    Positions,
+    PreNorm,
+    ProjectedAfterNorm,
+    ProjectedBeforeNorm,
+    SharedGroups,
+)
+from bothways.encoder.layer import convolution, layer
+from bothways.encoder.linear import QKV, Linear
+from bothways.encoder.modules import Dropout, EmbeddingTable, norm
+from bothways.encoder.positions import TransformerXL, shared_positions
 from bothways.encoder.recomputation import checkpointed
-from bothways.encoder.rows import ALL_ROWS, NO_ROWS, AllRows, NoRows, Rows, select
-from bothways.encoder.run import Recorder, Run
+from bothways.encoder.streams import MaskDecoding, Memory, Queries, QueryStream, Recurrence, Targets, unpadded
+from bothways.errors import UnsupportedConfig
+from bothways.packing import Packed
+
+Step: TypeAlias = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor | None]]
+"""A layer as a function of the hidden states (T, H) and the query stream (M, H), if any."""
 
 
-class Layers(nn.ModuleList):
-    """The layers of an encoder, from the embedding to the last hidden states.
+class Embedding(nn.Module):
+    """Token, position and segment vectors, projection, norm and dropout, as configured."""
 
-    Args:
-        config: The encoder.
-        positions: What all layers share of the positions.
-        convolution: Beside the first layer, if there is one.
-        final_norm: Behind the last layer.
-        dropout: Behind the final norm.
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        width, kind = config.embedding.width, config.embedding.projection
+        self.tokens = EmbeddingTable(config.vocabulary, width)
+        self.offset, rows = _position_rows(config.positions)
+        self.positions = EmbeddingTable(rows, width) if rows else None
+        self.types = EmbeddingTable(config.embedding.types, width) if config.embedding.types else None
+        early, late = isinstance(kind, ProjectedBeforeNorm), isinstance(kind, ProjectedAfterNorm)
+        self.early_projection = Linear(width, config.hidden, bias=False) if early else None
+        normed = config.hidden if early else width
+        self.norm = (
+            nn.LayerNorm(normed, eps=config.norm.eps, bias=config.norm.bias) if config.embedding.normed else None
+        )
+        # Read by the query stream of permutation language modelling only.
+        self.blank = nn.Parameter(torch.zeros(width)) if config.embedding.blank else None
+        self.dropout = Dropout(config.dropout.embedding)
+        self.projection = Linear(width, config.hidden) if late else None
 
-    Attributes:
-        checkpointing: Whether the backward pass computes each layer but the last again; see `activation_checkpointing`.
-    """
-
-    checkpointing = False
-
-    def __init__(
-        self,
-        config: EncoderConfig,
-        positions: SharedPositions,
-        convolution: Convolution | None,
-        final_norm: nn.Module,
-        dropout: nn.Module,
-    ) -> None:
-        order = layer_order(config)
-        super().__init__(layer(config, index) for index in range(1 + max(index for step in order for index in step)))
-        self.steps, self.inner = tuple(index for step in order for index in step), len(order[0])
-        # In tuples, so that their weights keep the names that they have as parts of the encoder.
-        self._around = positions, convolution
-        self._finish = final_norm, dropout
-
-    def forward(
-        self,
-        hidden_TH: Tensor,
-        batch: Batch,
-        *,
-        rows: Rows = ALL_ROWS,
-        backend: str | None = None,
-        record: Recorder | None = None,
-        queries: Queries | None = None,
-        memory: Memory | None = None,
-    ) -> Tensor:
-        """Return the last hidden states.
-
-        Args:
-            hidden_TH: First hidden states, as `Encoder.embed` gives them or altered.
-            batch: The batch that they are of.
-            rows: See `Encoder.forward`.
-            backend: See `Encoder.forward`.
-            record: See `Encoder.forward`.
-            queries: A query stream, or tokens to decode, whose states are then returned; ``rows`` are not read.
-            memory: Hidden states of the tokens before each sequence.
-
-        Returns:
-            (T, H), or (B, H) or (M, H) for first or last tokens or selected rows; (M, H) for queries.
+    def blanks(self, count: int) -> Tensor:
+        """Return the first vectors (M, H) of a query stream.
 
         Raises:
-            InvalidInput: The memory is of another batch or encoder.
-            UnsupportedAttention: The named backend cannot serve this call.
+            UnsupportedConfig: The encoder has no vector for it.
         """
-        segment = segment_of(batch, memory, len(self.steps))
-        targets = None if queries is None else segment.targets(queries)
-        shared = self._around[0](segment.batch, hidden_TH.dtype)
-        run = Run(segment.batch, shared, backend, record, targets)
-        hidden_TH = self._all_steps(hidden_TH, queries, segment, run, rows)
-        for step in self._finish:
-            hidden_TH = step(hidden_TH)
-        if record is not None:
-            record.hidden_states.append(hidden_TH)
+        if self.blank is None:
+            raise UnsupportedConfig("this encoder has no vector that a query stream begins with; XLNet has one.")
+        return self._finished(self.blank.expand(count, -1))
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return the first hidden states (T, H)."""
+        embedded_TE = self.tokens(batch.ids_T)
+        if self.positions is not None:
+            embedded_TE = embedded_TE + self.positions(batch.positions_T + self.offset)
+        if self.types is not None:
+            embedded_TE = embedded_TE + self.types(batch.types_T)
+        return self._finished(embedded_TE)
+
+    def _finished(self, embedded_TE: Tensor) -> Tensor:
+        for step in (self.early_projection, self.norm, self.dropout, self.projection):
+            embedded_TE = embedded_TE if step is None else step(embedded_TE)
+        hidden_TH: Tensor = embedded_TE
         return hidden_TH
 
-    def _all_steps(self, hidden_TH: Tensor, queries: Queries | None, segment: Segment, run: Run, rows: Rows) -> Tensor:
-        """Return the states behind the last layer: the selected rows, or the queries' (M, H) if there are any."""
-        queries_MH = queries.hidden_MH if isinstance(queries, QueryStream) else None
-        for place in range(len(self.steps)):
-            if run.record is not None and place % self.inner == 0:
-                run.record.hidden_states.append(hidden_TH)
-            last = place == len(self.steps) - 1
-            read = ALL_ROWS if not last else rows if queries_MH is None else NO_ROWS
-            step = partial(self._step, place, segment, run, read)
-            if last and isinstance(queries, MaskDecoding):
-                queries_MH = self._decoded(hidden_TH, queries, segment, run)
-            elif last or not self._recomputes(run):
-                hidden_TH, queries_MH = step(hidden_TH, queries_MH)
-            else:
-                hidden_TH, queries_MH = checkpointed(step, hidden_TH, queries_MH)
-        return hidden_TH if queries_MH is None else queries_MH
 
-    def _recomputes(self, run: Run) -> bool:
-        """Test whether layers are checkpointed; a second run would record attention weights twice."""
-        return self.checkpointing and torch.is_grad_enabled() and not run.wants_attentions
-
-    def _step(
-        self, place: int, segment: Segment, run: Run, rows: Rows, hidden_TH: Tensor, queries_MH: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return the selected rows of the states behind a layer, and those of the query stream if there is one."""
-        step, beside = cast("Layer", self[self.steps[place]]), self._around[1] if place == 0 else None
-        # What convolves the first layer's output reads all of its rows.
-        computed = segment.rows(rows if beside is None else ALL_ROWS)
-        joined_UH = segment.joined(hidden_TH, place)
-        if queries_MH is None:
-            output_TH = step(joined_UH, run, computed)
-        else:
-            output_TH, queries_MH = step.two_streams(joined_UH, queries_MH, run, computed)
-        if beside is not None:
-            output_TH = select(beside(hidden_TH, output_TH, segment.own), rows, segment.own)
-        return output_TH, queries_MH
-
-    def _decoded(self, hidden_TH: Tensor, queries: MaskDecoding, segment: Segment, run: Run) -> Tensor:
-        """Return the states (M, H) of the last layer's repeated application."""
-        step, joined_UH = cast("Layer", self[self.steps[-1]]), segment.joined(hidden_TH, len(self.steps) - 1)
-        queries_MH = hidden_TH[queries.rows_M] + queries.added_MH
-        for _ in range(queries.times):
-            _, queries_MH = step.two_streams(joined_UH, queries_MH, run, NO_ROWS)
-        return queries_MH
+def _position_rows(positions: Positions) -> tuple[int, int]:
+    """Return the row of position 0 in the table of absolute positions, and the number of rows; 0 without a table."""
+    match positions:
+        case AbsolutePositions(count=count, offset=offset):
+            return offset, count + offset
+        case DisentangledPositions(count=count, absolute=True):
+            return 0, count
+        case _:
+            return 0, 0
 
 
 class Encoder(nn.Module):
     """Embedding and L layers over packed tokens.
 
     Weights start as in BERT: normal with the configured spread for matrices, zero biases, identity norms.
+
+    Attributes:
+        steps: Index in ``layers`` of each layer that a batch runs through, in order.
+        inner: Number of layers inside each of the L steps.
+        checkpointing: Whether the backward pass computes each layer but the last again; see `activation_checkpointing`.
     """
+
+    checkpointing = False
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
+        order = layer_order(config)
         self.config = config
+        self.steps, self.inner = tuple(index for step in order for index in step), len(order[0])
         self.embedding = Embedding(config)
         self.positions = shared_positions(config)
-        beside, dropout = convolution(config), Dropout(config.dropout.output)
-        final_norm = norm(config) if isinstance(config.norm, PreNorm) else nn.Identity()
-        self.layers = Layers(config, self.positions, beside, final_norm, dropout)
-        self.convolution, self.final_norm, self.dropout = beside, final_norm, dropout
+        self.layers = nn.ModuleList(layer(config, index) for index in range(1 + max(self.steps)))
+        self.convolution = convolution(config)
+        self.final_norm = norm(config) if isinstance(config.norm, PreNorm) else nn.Identity()
+        self.dropout = Dropout(config.dropout.output)
         initialize(self, config.initializer_range)
 
-    def embed(self, batch: Batch) -> Tensor:
-        """Return the first hidden states (T, H), the input of `layers`."""
-        hidden_TH: Tensor = self.embedding(batch)
-        return hidden_TH
-
     def queries(self, rows_M: Tensor, counts: tuple[int, ...], order_T: Tensor) -> QueryStream:
-        """Return a query stream, an input of `layers`; see `QueryStream` for the arguments.
+        """Return a query stream; see `QueryStream` for the arguments.
 
         Raises:
             UnsupportedConfig: The encoder has no vector that it begins with.
@@ -178,30 +132,104 @@ class Encoder(nn.Module):
         self,
         batch: Batch,
         *,
+        hidden_TH: Tensor | None = None,
         rows: Rows = ALL_ROWS,
         backend: str | None = None,
         record: Recorder | None = None,
+        queries: Queries | None = None,
+        memory: Memory | None = None,
     ) -> Tensor:
-        """Return the last hidden states: ``encoder.layers(encoder.embed(batch), batch, ...)``.
+        """Return the last hidden states.
 
         Args:
             batch: The batch.
+            hidden_TH: First hidden states, as ``encoder.embedding(batch)`` gives them when left out.
             rows: Rows of the packed batch that are read afterwards; the last layer computes only those to the end.
             backend: Name of the attention backend to hold to; the best that serves the call when left out.
             record: Keeps the hidden states of all layers and, where it wants them, the attention weights.
+            queries: A query stream, or tokens to decode, whose states are then returned; ``rows`` are not read.
+            memory: Hidden states of the tokens before each sequence.
 
         Returns:
-            (T, H), or (B, H) or (M, H) for first or last tokens or selected rows.
+            (T, H), or (B, H) or (M, H) for first or last tokens or selected rows; (M, H) for queries.
 
         Raises:
+            InvalidInput: The memory is of another batch or encoder.
             UnsupportedAttention: The named backend cannot serve this call, or has no attention weights to record.
         """
-        if isinstance(batch, PaddedRows) and not isinstance(rows, AllRows | NoRows):
-            # Not every family's last layer can be recorded for some rows alone.
-            whole_TH: Tensor = self.layers(self.embed(batch), batch, backend=backend, record=record)
-            return select(whole_TH, rows, batch)
-        output: Tensor = self.layers(self.embed(batch), batch, rows=rows, backend=backend, record=record)
-        return output
+        if hidden_TH is None:
+            hidden_TH = self.embedding(batch)
+        recurrence = None if memory is None else Recurrence.of(memory, batch, len(self.steps))
+        run = self._run(batch, hidden_TH.dtype, backend, record, queries, recurrence)
+        # In a graph, not every family's last layer can be recorded for some rows alone.
+        computed = rows if isinstance(batch, Packed) or isinstance(rows, NoRows) else ALL_ROWS
+        recomputes = self.checkpointing and torch.is_grad_enabled() and not run.wants_attentions
+        queries_MH = queries.hidden_MH if isinstance(queries, QueryStream) else None
+        last = len(self.steps) - 1
+        for place in range(last + 1):
+            if record is not None and place % self.inner == 0:
+                record.hidden_states.append(hidden_TH)
+            if place == last and isinstance(queries, MaskDecoding):
+                queries_MH = self._decoded(hidden_TH, queries, run, recurrence)
+                break
+            read = ALL_ROWS if place < last else computed if queries_MH is None else NO_ROWS
+            step = self._step(place, batch, run, read, recurrence)
+            if recomputes and place < last:
+                hidden_TH, queries_MH = checkpointed(step, hidden_TH, queries_MH)
+            else:
+                hidden_TH, queries_MH = step(hidden_TH, queries_MH)
+        output_TH: Tensor = self.dropout(self.final_norm(hidden_TH if queries_MH is None else queries_MH))
+        if record is not None:
+            record.hidden_states.append(output_TH)
+        return output_TH if computed is rows else select(output_TH, rows, batch)
+
+    def _run(
+        self,
+        batch: Batch,
+        dtype: torch.dtype,
+        backend: str | None,
+        record: Recorder | None,
+        queries: Queries | None,
+        recurrence: Recurrence | None,
+    ) -> Run:
+        if recurrence is not None:
+            targets = None if queries is None else recurrence.targets(queries)
+            batch = recurrence.batch
+        elif queries is not None:
+            targets = Targets.of(queries.rows_M, queries.counts, queries.order_T, unpadded(batch))
+        else:
+            targets = None
+        shared = None if self.positions is None else self.positions(batch, dtype)
+        return Run(batch, shared, backend, record, targets)
+
+    def _step(self, place: int, batch: Batch, run: Run, rows: Rows, recurrence: Recurrence | None) -> Step:
+        """Return a layer as a function of hidden states and query stream, with memory and convolution, if any."""
+        layer, beside = self.layers[self.steps[place]], self.convolution if place == 0 else None
+        if recurrence is None and beside is None:
+            return partial(layer, run=run, rows=rows)
+
+        def step(hidden_TH: Tensor, queries_MH: Tensor | None) -> tuple[Tensor, Tensor | None]:
+            # The convolution of the first layer's output reads all of its rows.
+            computed = rows if beside is None else ALL_ROWS
+            if recurrence is None:
+                output_TH, queries_MH = layer(hidden_TH, queries_MH, run, computed)
+            else:
+                joined_UH = recurrence.joined(hidden_TH, place)
+                output_TH, queries_MH = layer(joined_UH, queries_MH, run, recurrence.rows(computed))
+            if beside is not None:
+                output_TH = select(beside(hidden_TH, output_TH, batch), rows, batch)
+            return output_TH, queries_MH
+
+        return step
+
+    def _decoded(self, hidden_TH: Tensor, queries: MaskDecoding, run: Run, recurrence: Recurrence | None) -> Tensor:
+        """Return the states (M, H) of the last layer's repeated application."""
+        queries_MH: Tensor = hidden_TH[queries.rows_M] + queries.added_MH
+        if recurrence is not None:
+            hidden_TH = recurrence.joined(hidden_TH, len(self.steps) - 1)
+        for _ in range(queries.times):
+            _, queries_MH = self.layers[self.steps[-1]](hidden_TH, queries_MH, run, NO_ROWS)
+        return queries_MH
 
 
 def linear_weights(encoder: Encoder) -> dict[str, nn.Parameter]:
@@ -221,7 +249,7 @@ def activation_checkpointing(module: nn.Module) -> Iterator[None]:
     The backward pass computes a layer once more before it needs what is inside. The last layer is needed at once, so it
     keeps everything.
     """
-    encoders = [part for part in module.modules() if isinstance(part, Layers) and not part.checkpointing]
+    encoders = [part for part in module.modules() if isinstance(part, Encoder) and not part.checkpointing]
     for each in encoders:
         each.checkpointing = True
     try:

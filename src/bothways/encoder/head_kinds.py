@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from bothways.encoder.axes import Activation
+from bothways.encoder.config import Activation
 
 # A dropout rate: one of the encoder's, or a number.
 Rate = Literal["head", "hidden"] | float

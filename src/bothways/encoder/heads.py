@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
-from bothways.encoder.batch import Batch
+from bothways.encoder.attention import Recorder
+from bothways.encoder.batch import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, Batch, PaddedRows, Rows, select
 from bothways.encoder.config import EncoderConfig
-from bothways.encoder.dropout import Dropout
 from bothways.encoder.encoder import Encoder, initialize
-from bothways.encoder.feedforward import ACTIVATIONS
 from bothways.encoder.head_kinds import (
     ChoiceLogit,
     EachToken,
@@ -36,9 +36,8 @@ from bothways.encoder.head_kinds import (
     Transform,
 )
 from bothways.encoder.linear import Linear, linear
-from bothways.encoder.pairs import compared, compared_width, means, texts_of_pairs
-from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, Rows, select
-from bothways.encoder.run import Recorder
+from bothways.encoder.modules import ACTIVATIONS, Dropout
+from bothways.packing import Packed
 
 
 class Pooler(nn.Module):
@@ -142,7 +141,11 @@ def score_count(scores: Scores, labels: int) -> int:
 
 def read_width(read: Read, hidden: int) -> int:
     """Return the width of the rows that a head reads, given the hidden size H; the first H are one state."""
-    return compared_width(hidden) if isinstance(read, TextsOfPair) else hidden
+    return 3 * hidden + 1 if isinstance(read, TextsOfPair) else hidden
+
+
+def _rows_of(read: Read) -> Rows:
+    return FIRST_TOKENS if isinstance(read, FirstToken) else LAST_TOKENS if isinstance(read, LastToken) else ALL_ROWS
 
 
 def read_rows(read: Read, encoder: Encoder, batch: Batch, *, backend: str | None = None) -> Tensor:
@@ -151,13 +154,13 @@ def read_rows(read: Read, encoder: Encoder, batch: Batch, *, backend: str | None
     Returns:
         (B, H), or (T, H) for a head that reads each token, or (B, 3 H + 1) for one that reads the texts of pairs.
     """
-    hidden_MH: Tensor = encoder(batch, rows=_rows(read), backend=backend)
+    hidden_MH: Tensor = encoder(batch, rows=_rows_of(read), backend=backend)
     return _of_all(read, encoder, hidden_MH, batch, backend)
 
 
 def read_from(read: Read, encoder: Encoder, hidden_TH: Tensor, batch: Batch, *, backend: str | None = None) -> Tensor:
     """Return the rows of `read_rows` from the hidden states of all tokens."""
-    return _of_all(read, encoder, select(hidden_TH, _rows(read), batch), batch, backend)
+    return _of_all(read, encoder, select(hidden_TH, _rows_of(read), batch), batch, backend)
 
 
 def _of_all(read: Read, encoder: Encoder, hidden_MH: Tensor, batch: Batch, backend: str | None) -> Tensor:
@@ -240,16 +243,6 @@ def _transform(config: EncoderConfig, kind: Transform | None, width: int) -> nn.
     return nn.Identity() if kind is None else TransformLayer(config, kind, width)
 
 
-def _rows(read: Read) -> Rows:
-    match read:
-        case FirstToken():
-            return FIRST_TOKENS
-        case LastToken():
-            return LAST_TOKENS
-        case MeanOfTokens() | EachToken() | TextsOfPair():
-            return ALL_ROWS
-
-
 def _rate(config: EncoderConfig, rate: Rate) -> float:
     match rate:
         case "head":
@@ -258,3 +251,69 @@ def _rate(config: EncoderConfig, rate: Rate) -> float:
             return config.dropout.hidden
         case _:
             return rate
+
+
+# --- the two texts of a pair, each read by itself, and compared ---
+# A sentence embedder has learned to read texts one by one and to give near vectors to those that mean the same; a pair
+# is to it a text like no other. So a head above it reads both (the comparison of two vectors: Reimers and Gurevych
+# 2019, arXiv:1908.10084).
+
+
+def means(hidden_TH: Tensor, batch: Batch) -> Tensor:
+    """Return the mean of each sequence's tokens (B, H)."""
+    return (batch.sums(hidden_TH) / batch.lengths_B[:, None]).to(hidden_TH.dtype)
+
+
+def compared(pairs_BH: Tensor, texts_2BH: Tensor) -> Tensor:
+    """Return each pair's state at length 1, and differences, products and cosine of its texts' (B, 3 H + 1).
+
+    Products of unit vectors are smaller than their differences by the root of H, by which they are scaled. The cosine,
+    which tells most of few pairs, is scaled by 4, so that a penalty on weights holds it back less.
+
+    Args:
+        pairs_BH: States of the pairs.
+        texts_2BH: States of all first texts, then of all second ones.
+    """
+    first_BH, second_BH = normalize(texts_2BH.float(), dim=-1).view(2, *pairs_BH.shape)
+    products_BH = first_BH * second_BH
+    parts = [
+        normalize(pairs_BH.float(), dim=-1),
+        (first_BH - second_BH).abs(),
+        products_BH * products_BH.shape[-1] ** 0.5,
+        4 * products_BH.sum(-1, keepdim=True),
+    ]
+    return torch.cat(parts, dim=-1).to(pairs_BH.dtype)
+
+
+def texts_of_pairs(batch: Batch, start: int, separator: int) -> Batch:
+    """Return a batch of 2 B texts, first and second of each pair in turn, as if each were read alone.
+
+    A first text ends with its pair's first separator. The second begins at the last of the separators that follow each
+    other there (BERT has one, RoBERTa two), in whose place it has the token that a text begins with.
+
+    Args:
+        batch: The pairs.
+        start: Id of the token that a text begins with.
+        separator: Id of the token that it ends with.
+    """
+    separators_T, beyond = batch.ids_T == separator, batch.max_length
+    ends_B = torch.minimum(_first(batch, separators_T, beyond), batch.lengths_B - 1)
+    other_T = ~separators_T & (batch.positions_T > ends_B[batch.sequence_T])
+    begins_B = torch.minimum(_first(batch, other_T, beyond), batch.lengths_B) - 1
+    places_T = batch.positions_T - begins_B[batch.sequence_T]
+    ids_T = torch.where(places_T == 0, start, batch.ids_T)
+    in_first_T, in_second_T = batch.positions_T <= ends_B[batch.sequence_T], places_T >= 0
+    if isinstance(batch, PaddedRows):
+        shape = batch.mask_BS.shape
+        masks = (batch.mask_BS & in_first_T.view(shape), batch.mask_BS & in_second_T.view(shape))
+        return PaddedRows.of(torch.cat([batch.ids_T.view(shape), ids_T.view(shape)]), torch.cat(masks).long())
+    lengths_2B = torch.cat([ends_B + 1, batch.lengths_B - begins_B])
+    texts_T = torch.cat([batch.ids_T[in_first_T], ids_T[in_second_T]])
+    starts = torch.cat([lengths_2B.new_zeros(1), lengths_2B.cumsum(0)]).int()
+    positions_T = torch.cat([batch.positions_T[in_first_T], places_T[in_second_T]])
+    return Packed(texts_T, torch.zeros_like(texts_T), positions_T, starts, tuple(lengths_2B.tolist()))
+
+
+def _first(batch: Batch, chosen_T: Tensor, beyond: int) -> Tensor:
+    """Return the first of the chosen places in each sequence, or ``beyond`` (B)."""
+    return batch.padded(torch.where(chosen_T, batch.positions_T, beyond), fill=beyond).amin(1).long()

@@ -2,21 +2,101 @@
 
 Beside the first layer of DeBERTa v2's large sizes stands a convolution.
 
-Shapes: T packed tokens, H hidden, M selected rows, B sequences, P rows with a gap behind each sequence.
+Shapes: T packed tokens, H hidden, F inner width, M selected rows or queries, B sequences, P rows with a gap behind each
+sequence.
 """
+
+from functools import partial
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from torch import Tensor, nn
 
-from bothways.encoder.attention import SelfAttention
-from bothways.encoder.axes import FirstLayerConvolution, PostNorm, PreNorm
-from bothways.encoder.batch import Batch
-from bothways.encoder.config import EncoderConfig
-from bothways.encoder.dropout import Dropout
-from bothways.encoder.feedforward import ACTIVATIONS, feed_forward
-from bothways.encoder.rows import Rows, select
-from bothways.encoder.run import Run
+from bothways.encoder.attention import Run, SelfAttention
+from bothways.encoder.batch import Batch, Rows, select
+from bothways.encoder.config import (
+    DenseFeedForward,
+    EncoderConfig,
+    FirstLayerConvolution,
+    GatedFeedForward,
+    PostNorm,
+    PreNorm,
+)
+from bothways.encoder.linear import Linear
+from bothways.encoder.modules import ACTIVATIONS, IN_PLACE_ACTIVATIONS, Dropout, norm
+from bothways.encoder.recomputation import computed_again
+from bothways.products import ROWS_AT_ONCE, in_parts
+
+
+class FeedForward(nn.Module):
+    """Linear, activation, linear."""
+
+    def __init__(self, config: EncoderConfig, kind: DenseFeedForward) -> None:
+        super().__init__()
+        self.inner = Linear(config.hidden, kind.width, bias=kind.bias)
+        self.outer = Linear(kind.width, config.hidden, bias=kind.bias)
+        self.activation = kind.activation
+        self.dropout = Dropout(config.dropout.inner)
+
+    def forward(self, hidden_TH: Tensor) -> Tensor:
+        """Map (T, H) to (T, H)."""
+        if _leaves_the_cache(hidden_TH):
+            return in_parts(self.forward, hidden_TH, hidden_TH.shape[1])
+        inner_TF = self.inner(hidden_TH)
+        # The inner states are the widest tensor: a second one costs page faults and a trip out of the cache.
+        activation = (ACTIVATIONS if torch.is_grad_enabled() else IN_PLACE_ACTIVATIONS)[self.activation]
+        if not _may_compute_again(self.dropout):
+            output_TH: Tensor = self.outer(self.dropout(activation(inner_TF)))
+            return output_TH
+        return computed_again(activation(inner_TF), partial(activation, inner_TF.detach()), self.outer)
+
+
+class GatedForward(nn.Module):
+    """Linear to twice the width; one half, activated, times the other; linear (Shazeer 2020, arXiv:2002.05202)."""
+
+    def __init__(self, config: EncoderConfig, kind: GatedFeedForward) -> None:
+        super().__init__()
+        self.inner = Linear(config.hidden, 2 * kind.width, bias=kind.bias)
+        self.outer = Linear(kind.width, config.hidden, bias=kind.bias)
+        self.activation = kind.activation
+        self.dropout = Dropout(config.dropout.inner)
+
+    def forward(self, hidden_TH: Tensor) -> Tensor:
+        """Map (T, H) to (T, H)."""
+        if _leaves_the_cache(hidden_TH):
+            return in_parts(self.forward, hidden_TH, hidden_TH.shape[1])
+        value_TF, gate_TF = self.inner(hidden_TH).chunk(2, 1)
+        activation = (ACTIVATIONS if torch.is_grad_enabled() else IN_PLACE_ACTIVATIONS)[self.activation]
+        if not _may_compute_again(self.dropout):
+            output_TH: Tensor = self.outer(self.dropout(activation(value_TF) * gate_TF))
+            return output_TH
+        kept_TF, kept_gate_TF = value_TF.detach(), gate_TF.detach()
+        inner_TF = computed_again(
+            activation(value_TF), lambda: activation(kept_TF), lambda activated_TF: activated_TF * gate_TF
+        )
+        return computed_again(inner_TF, lambda: activation(kept_TF) * kept_gate_TF, self.outer)
+
+
+def _leaves_the_cache(hidden_TH: Tensor) -> bool:
+    """Test whether inference on a CPU should take these rows in parts, so that the inner states stay in the cache."""
+    return torch.is_inference_mode_enabled() and hidden_TH.device.type == "cpu" and hidden_TH.shape[0] > ROWS_AT_ONCE
+
+
+def _may_compute_again(dropout: Dropout) -> bool:
+    """Test whether the backward pass may recompute the inner states.
+
+    Kept, they would be a quarter of all that a layer keeps; an activation takes a hundredth of a layer's time. After
+    dropout they cannot be told from the states before.
+    """
+    return torch.is_grad_enabled() and not (dropout.training and dropout.rate)
+
+
+def _feed_forward(config: EncoderConfig) -> FeedForward | GatedForward:
+    match config.feed_forward:
+        case DenseFeedForward() as kind:
+            return FeedForward(config, kind)
+        case GatedFeedForward() as kind:
+            return GatedForward(config, kind)
 
 
 class PostNormLayer(nn.Module):
@@ -26,20 +106,18 @@ class PostNormLayer(nn.Module):
         super().__init__()
         self.attention = SelfAttention(config, index)
         self.attention_norm = norm(config)
-        self.feed_forward = feed_forward(config)
+        self.feed_forward = _feed_forward(config)
         self.feed_forward_norm = norm(config)
         self.dropout = Dropout(config.dropout.hidden)
 
-    def forward(self, hidden_TH: Tensor, run: Run, rows: Rows) -> Tensor:
-        """Map (T, H) to its selected rows."""
+    def forward(
+        self, hidden_TH: Tensor, queries_MH: Tensor | None, run: Run, rows: Rows
+    ) -> tuple[Tensor, Tensor | None]:
+        """Map (T, H) to its selected rows, and the query stream (M, H), if any, to the next one."""
+        attended_TH, answered_MH = self.attention(hidden_TH, queries_MH, run, rows)
         # Behind the attention each row stands for itself, so unread ones are left out.
-        return self._behind(select(hidden_TH, rows, run.batch), self.attention(hidden_TH, run, rows))
-
-    def two_streams(self, hidden_TH: Tensor, queries_MH: Tensor, run: Run, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Return the selected rows of the content stream (T, H), and the query stream (M, H)."""
-        attended_TH, answered_MH = self.attention.two_streams(hidden_TH, queries_MH, run, rows)
         read_TH = self._behind(select(hidden_TH, rows, run.batch), attended_TH)
-        return read_TH, self._behind(queries_MH, answered_MH)
+        return read_TH, None if queries_MH is None else self._behind(queries_MH, answered_MH)
 
     def _behind(self, read_TH: Tensor, attended_TH: Tensor) -> Tensor:
         hidden_TH = self.attention_norm(_add_into(self.dropout(attended_TH), read_TH))
@@ -55,20 +133,17 @@ class PreNormLayer(nn.Module):
         self.attention_norm = norm(config) if index else nn.Identity()
         self.attention = SelfAttention(config, index)
         self.feed_forward_norm = norm(config)
-        self.feed_forward = feed_forward(config)
+        self.feed_forward = _feed_forward(config)
         self.dropout = Dropout(config.dropout.hidden)
 
-    def forward(self, hidden_TH: Tensor, run: Run, rows: Rows) -> Tensor:
-        """Map (T, H) to its selected rows."""
-        attended_TH = self.attention(self.attention_norm(hidden_TH), run, rows)
-        return self._behind(select(hidden_TH, rows, run.batch), attended_TH)
-
-    def two_streams(self, hidden_TH: Tensor, queries_MH: Tensor, run: Run, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Return the selected rows of the content stream (T, H), and the query stream (M, H)."""
-        normed = self.attention_norm(hidden_TH), self.attention_norm(queries_MH)
-        attended_TH, answered_MH = self.attention.two_streams(*normed, run, rows)
+    def forward(
+        self, hidden_TH: Tensor, queries_MH: Tensor | None, run: Run, rows: Rows
+    ) -> tuple[Tensor, Tensor | None]:
+        """Map (T, H) to its selected rows, and the query stream (M, H), if any, to the next one."""
+        normed_MH = None if queries_MH is None else self.attention_norm(queries_MH)
+        attended_TH, answered_MH = self.attention(self.attention_norm(hidden_TH), normed_MH, run, rows)
         read_TH = self._behind(select(hidden_TH, rows, run.batch), attended_TH)
-        return read_TH, self._behind(queries_MH, answered_MH)
+        return read_TH, None if queries_MH is None else self._behind(queries_MH, answered_MH)
 
     def _behind(self, read_TH: Tensor, attended_TH: Tensor) -> Tensor:
         hidden_TH = _add_into(self.dropout(attended_TH), read_TH)
@@ -85,19 +160,6 @@ def layer(config: EncoderConfig, index: int) -> Layer:
             return PostNormLayer(config, index)
         case PreNorm():
             return PreNormLayer(config, index)
-
-
-class Norm(nn.LayerNorm):
-    """`torch.nn.LayerNorm` without its checks of the arguments, which take as long as the norm of a short text."""
-
-    def forward(self, hidden_TH: Tensor) -> Tensor:
-        """Map (T, H) to (T, H)."""
-        return torch.layer_norm(hidden_TH, self.normalized_shape, self.weight, self.bias, self.eps)
-
-
-def norm(config: EncoderConfig) -> Norm:
-    """Return a norm of hidden states as configured."""
-    return Norm(config.hidden, eps=config.norm.eps, bias=config.norm.bias)
 
 
 def _add_into(fresh_TH: Tensor, hidden_TH: Tensor) -> Tensor:

@@ -1,22 +1,43 @@
-"""The linear map and its gradients, by the faster of two libraries.
+"""The linear maps of an encoder, by the faster of two libraries, and the forms of their weights in inference.
 
-Both give the numbers of `torch.nn.functional.linear` within rounding. oneDNN compiles code for each number of rows that
-it meets, 0.7 MB each, so it gets whole blocks of rows. Inference packs its batches in whole blocks
+Both libraries give the numbers of `torch.nn.functional.linear` within rounding. oneDNN compiles code for each number of
+rows that it meets, 0.7 MB each, so it gets whole blocks of rows. Inference packs its batches in whole blocks
 (`bothways.inference.batching`); of other batches, the last rows are filled up with zeros or multiplied by torch.
-In inference mode weights are read in the forms of `bothways.encoder.packed_weights`.
 
-Shapes: T rows, I and O widths.
+In inference mode a parameter is multiplied in the form that was chosen for it (bfloat16 or int8), else in oneDNN's own
+layout where that is faster. A form belongs to its parameter, is kept as long as it, and serves while torch has not
+changed the parameter. An edit through ``.data`` or a numpy view, of which torch keeps no count, is not seen.
+
+Shapes: T rows, I and O widths; H hidden, N heads, D head width.
 """
 
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+from weakref import ref
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from bothways.encoder.packed_weights import filled, form_of
-from bothways.products import ROW_BLOCK, matrix_product, onednn_product, packed_block
+from bothways.encoder.config import AttentionBiases
+from bothways.encoder.modules import FunctionContext
+from bothways.products import (
+    ROW_BLOCK,
+    has_bfloat16_product,
+    in_parts,
+    matrix_product,
+    onednn_product,
+    packed,
+    packed_block,
+)
+
+QUERY, KEY, VALUE = range(3)
+_ON_VALUE: tuple[AttentionBiases, ...] = ("query and value, and output",)
+_ON_QUERY: tuple[AttentionBiases, ...] = ("query only", *_ON_VALUE)
 
 
 class Linear(nn.Linear):
@@ -29,49 +50,89 @@ class Linear(nn.Linear):
         return linear(x_TI, self.weight, self.bias)
 
 
+class QKV(nn.Module):
+    """Queries, keys and values by one fused linear map: one weight (3 H, H); biases on all three, some or none.
+
+    Biases on some of the three are parameters of their own, so that the others stay without.
+    """
+
+    def __init__(self, hidden: int, heads: int, biases: AttentionBiases) -> None:
+        super().__init__()
+        self.heads = heads
+        self.weight = nn.Parameter(torch.empty(3 * hidden, hidden))
+        self.bias = nn.Parameter(torch.zeros(3 * hidden)) if biases == "all" else None
+        self.query_bias = nn.Parameter(torch.zeros(hidden)) if biases in _ON_QUERY else None
+        self.value_bias = nn.Parameter(torch.zeros(hidden)) if biases in _ON_VALUE else None
+
+    def forward(self, hidden_TH: Tensor) -> Tensor:
+        """Map (T, H) to (T, 3, N, D)."""
+        qkv_T3H = linear(hidden_TH, self.weight, self._whole_bias())
+        return qkv_T3H.view(hidden_TH.shape[0], 3, self.heads, -1)
+
+    def parts(self, rows_TH: Tensor, first: int, count: int = 1) -> Tensor:
+        """Map (T, H) to so many of `QUERY`, `KEY` and `VALUE`: (T, count, N, D)."""
+        hidden = self.weight.shape[1]
+        # A split, not a slice: with gradients, the backward of a slice fills a gradient of the whole weight.
+        sizes = [first * hidden, count * hidden, (3 - first - count) * hidden]
+        bias = self._whole_bias()
+        part_bias = None if bias is None else bias.split_with_sizes(sizes)[1]
+        found = linear(rows_TH, self.weight.split_with_sizes(sizes)[1], part_bias)
+        return found.view(rows_TH.shape[0], count, self.heads, -1)
+
+    def _whole_bias(self) -> Tensor | None:
+        if self.query_bias is None and self.value_bias is None:
+            return self.bias
+        zeros = self.weight.new_zeros(self.weight.shape[1])
+        query, value = (zeros if part is None else part for part in (self.query_bias, self.value_bias))
+        return torch.cat([query, zeros, value])
+
+
 def linear(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
     """Return ``x W^T + b`` (T, O)."""
-    if not _float32_rows(x_TI, weight_OI):
+    # Subclasses of tensors (without content, of a graph being recorded) go to torch.
+    if not (
+        type(x_TI) is Tensor
+        and x_TI.device.type == "cpu"
+        and x_TI.dtype == weight_OI.dtype == torch.float32
+        and x_TI.dim() == 2
+        and x_TI.shape[0] > 0
+        and not torch.is_autocast_enabled("cpu")
+    ):
         return F.linear(x_TI, weight_OI, bias_O)
     if torch.is_inference_mode_enabled() and (form := form_of(weight_OI, x_TI.shape[0])) is not None:
         return form.product(x_TI, bias_O)
-    if matrix_product().library != "onednn" or len(x_TI) + _unpacked_rows_to_fill(len(x_TI)) < ROW_BLOCK:
+    if matrix_product().library != "onednn" or len(x_TI) + rows_to_fill(len(x_TI), packed=False) < ROW_BLOCK:
         return F.linear(x_TI, weight_OI, bias_O)
     if torch.is_grad_enabled():
-        y_TO: Tensor = _Product.apply(x_TI, weight_OI, bias_O)  # type: ignore[no-untyped-call]
-        return y_TO
+        return _product(x_TI, weight_OI, bias_O)
     return _in_blocks(x_TI, weight_OI, bias_O)
 
 
-def rows_to_fill(rows: int) -> int:
-    """Return the number of rows that fill a batch of inference up to whole blocks; 0 if filling does not pay."""
-    if rows <= matrix_product().packed_rows:
+def rows_to_fill(rows: int, *, packed: bool = True) -> int:
+    """Return the number of rows that fill a batch up to whole blocks; 0 if filling does not pay.
+
+    Args:
+        rows: Rows of the batch.
+        packed: Whether weights may be packed, as in inference.
+    """
+    product = matrix_product()
+    if packed and rows <= product.packed_rows:
         return -rows % packed_block(rows)
-    return _unpacked_rows_to_fill(rows)
-
-
-def _unpacked_rows_to_fill(rows: int) -> int:
-    """Return the same for weights that are not packed."""
     missing = -rows % ROW_BLOCK
-    return missing if missing <= matrix_product().filling * rows else 0
+    return missing if missing <= product.filling * rows else 0
 
 
 class _Product(torch.autograd.Function):
     """The linear map with its three products by oneDNN."""
 
     @staticmethod
-    def forward(
-        ctx: Any,  # noqa: ANN401  (torch's context has no type for this)
-        x_TI: Tensor,
-        weight_OI: Tensor,
-        bias_O: Tensor | None,
-    ) -> Tensor:
+    def forward(ctx: FunctionContext, x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
         ctx.save_for_backward(x_TI, weight_OI)
         return _in_blocks(x_TI, weight_OI, bias_O)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient_TO: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401  (see above)
+    def backward(ctx: FunctionContext, gradient_TO: Tensor) -> tuple[Tensor | None, ...]:
         x_TI, weight_OI = ctx.saved_tensors
         wants_x, wants_weight, wants_bias = ctx.needs_input_grad
         gradient_TO = gradient_TO.contiguous()
@@ -80,6 +141,9 @@ class _Product(torch.autograd.Function):
             _weight_gradient(gradient_TO, x_TI) if wants_weight else None,
             gradient_TO.sum(0) if wants_bias else None,
         )
+
+
+_product: Callable[[Tensor, Tensor, Tensor | None], Tensor] = _Product.apply
 
 
 def _in_blocks(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
@@ -91,9 +155,9 @@ def _in_blocks(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) ->
     whole = rows // ROW_BLOCK * ROW_BLOCK
     if whole == rows:
         return onednn_product(x_TI, weight_OI, bias_O)
-    missing = _unpacked_rows_to_fill(rows)
+    missing = rows_to_fill(rows, packed=False)
     if missing and (width <= outputs or not whole):
-        return filled(x_TI, weight_OI, bias_O, missing)
+        return _filled(x_TI, weight_OI, bias_O, missing)
     parts = onednn_product(x_TI[:whole], weight_OI, bias_O), F.linear(x_TI[whole:], weight_OI, bias_O)
     return torch.cat(parts)
 
@@ -107,16 +171,148 @@ def _weight_gradient(gradient_TO: Tensor, x_TI: Tensor) -> Tensor:
     return found_OI if whole == len(x_TI) else found_OI.addmm_(gradient_TO[whole:].t(), x_TI[whole:])
 
 
-def _float32_rows(x_TI: Tensor, weight_OI: Tensor) -> bool:
-    """Test whether these are float32 rows on a CPU, which oneDNN may multiply.
+# --- forms of weights in inference ---
 
-    Subclasses of tensors (without content, of a graph being recorded) go to torch.
+
+class WeightForm(Protocol):
+    """A weight in the form that a product reads."""
+
+    def product(self, x_TI: Tensor, bias_O: Tensor | None) -> Tensor:
+        """Return ``x W^T + b`` (T, O) of float32 rows, in float32."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PackedWeight:
+    """A weight in float32 in oneDNN's own layout.
+
+    Attributes:
+        packed_OI: What `bothways.products.packed` gives.
     """
-    return (
-        type(x_TI) is Tensor
-        and x_TI.device.type == "cpu"
-        and x_TI.dtype == weight_OI.dtype == torch.float32
-        and x_TI.dim() == 2
-        and x_TI.shape[0] > 0
-        and not torch.is_autocast_enabled("cpu")
-    )
+
+    packed_OI: Tensor
+
+    def product(self, x_TI: Tensor, bias_O: Tensor | None) -> Tensor:
+        """Return ``x W^T + b`` (T, O)."""
+        return _filled_product(x_TI, self.packed_OI, bias_O)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BFloat16Weight:
+    """A weight in bfloat16 for rows in bfloat16; sums are in float32, results rounded once.
+
+    Attributes:
+        weight_OI: The weight in oneDNN's own layout; where the processor has no such product, its rounded numbers in
+            float32, which give the same but for the order of sums, and slower.
+        outputs: O.
+    """
+
+    weight_OI: Tensor
+    outputs: int
+
+    @classmethod
+    def of(cls, weight_OI: Tensor) -> "BFloat16Weight":
+        """Round a weight."""
+        rounded_OI = weight_OI.detach().bfloat16()
+        return cls(packed(rounded_OI) if has_bfloat16_product() else rounded_OI.float(), len(weight_OI))
+
+    def product(self, x_TI: Tensor, bias_O: Tensor | None) -> Tensor:
+        """Return ``x W^T + b`` (T, O)."""
+        return in_parts(lambda rows_TI: self._rounded(rows_TI.bfloat16(), bias_O), x_TI, self.outputs).float()
+
+    def _rounded(self, x_TI: Tensor, bias_O: Tensor | None) -> Tensor:
+        if self.weight_OI.dtype == torch.float32:
+            return F.linear(x_TI.float(), self.weight_OI, bias_O).bfloat16()
+        return _filled_product(x_TI, self.weight_OI, bias_O)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A form of a parameter, with the parameter's state at that time, and True for a chosen form."""
+
+    weight: "ref[Tensor]"
+    state: tuple[int, int, torch.Size]
+    form: WeightForm
+    chosen: bool
+
+    def is_of(self, weight_OI: Tensor) -> bool:
+        return self.weight() is weight_OI and self.state == _state(weight_OI)
+
+
+_kept: dict[int, _Kept] = {}
+"""By the parameter's `id`; a form goes with its parameter."""
+
+
+def hold(weight_OI: nn.Parameter, form: WeightForm) -> None:
+    """Multiply by a form in inference, as long as the parameter stays as it is."""
+    _keep(weight_OI, form, chosen=True)
+
+
+def hold_bfloat16(weights: Iterable[nn.Parameter]) -> None:
+    """Multiply by weights in bfloat16 in inference, except those in int8."""
+    for weight_OI in weights:
+        if held(weight_OI) is None:
+            hold(weight_OI, BFloat16Weight.of(weight_OI))
+
+
+def held(weight_OI: Tensor) -> WeightForm | None:
+    """Return the chosen form of a parameter; None without one, or if the parameter has changed since."""
+    kept = _kept.get(id(weight_OI))
+    return kept.form if kept is not None and kept.chosen and kept.is_of(weight_OI) else None
+
+
+def release(weights: Iterable[nn.Parameter]) -> None:
+    """Multiply by the parameters themselves again."""
+    for weight_OI in weights:
+        _kept.pop(id(weight_OI), None)
+
+
+def form_of(weight_OI: Tensor, rows: int) -> WeightForm | None:
+    """Return the form that multiplies so many rows in inference; None for the plain weight."""
+    kept = _kept.get(id(weight_OI))
+    known = kept is not None and kept.is_of(weight_OI)
+    may_pack = rows <= matrix_product().packed_rows
+    if kept is not None and known and (kept.chosen or may_pack):
+        return kept.form
+    if not may_pack or type(weight_OI) is not nn.Parameter or weight_OI.is_inference():
+        return None
+    return _keep(weight_OI, PackedWeight(packed(weight_OI)), chosen=False)
+
+
+def _keep(weight_OI: nn.Parameter, form: WeightForm, *, chosen: bool) -> WeightForm:
+    key = id(weight_OI)
+    _kept[key] = _Kept(ref(weight_OI, partial(_drop, _kept, key)), _state(weight_OI), form, chosen)
+    return form
+
+
+def _state(weight_OI: Tensor) -> tuple[int, int, torch.Size]:
+    # Of what is made in inference mode torch counts no changes.
+    return weight_OI.data_ptr(), 0 if weight_OI.is_inference() else weight_OI._version, weight_OI.shape
+
+
+def _drop(kept: dict[int, _Kept], key: int, _: object) -> None:
+    """Drop a form; given the dictionary, since modules go before parameters when a process ends."""
+    kept.pop(key, None)
+
+
+def _forget(*_: object) -> None:
+    """Drop packed copies after a step of an optimizer: torch does not count what a fused one writes."""
+    for key in [key for key, each in _kept.items() if not each.chosen]:
+        del _kept[key]
+
+
+register_optimizer_step_post_hook(_forget)
+
+
+def _filled_product(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
+    """Return ``x W^T + b`` (T, O), with rows of zeros up to whole blocks."""
+    rows = x_TI.shape[0]
+    missing = -rows % packed_block(rows)
+    if not missing:
+        return onednn_product(x_TI, weight_OI, bias_O)
+    return _filled(x_TI, weight_OI, bias_O, missing)
+
+
+def _filled(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None, missing: int) -> Tensor:
+    """Return ``x W^T + b`` (T, O) by oneDNN, computed with so many rows of zeros behind the others."""
+    filled_UO = onednn_product(F.pad(x_TI, (0, 0, 0, missing)), weight_OI, bias_O)
+    return filled_UO.resize_(x_TI.shape[0], filled_UO.shape[1])  # no view of it, for others write into the result

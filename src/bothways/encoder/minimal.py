@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.encoder.axes import AbsolutePositions, DenseFeedForward, ProjectedAfterNorm, SharedGroups
-from bothways.encoder.config import EncoderConfig
+from bothways.encoder.config import AbsolutePositions, DenseFeedForward, EncoderConfig, ProjectedAfterNorm, SharedGroups
 from bothways.errors import UnsupportedConfig
 
 Array = NDArray[np.float64]

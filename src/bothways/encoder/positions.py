@@ -15,21 +15,19 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bothways.devices import on_device
-from bothways.encoder.attention_call import RelativeScores
-from bothways.encoder.axes import (
+from bothways.encoder.backends.basic import RelativeScores
+from bothways.encoder.batch import Batch, PaddedRows
+from bothways.encoder.config import (
     AbsolutePositions,
     DisentangledPositions,
+    EncoderConfig,
     EveryDistance,
     LogBuckets,
     RotaryPositions,
     TransformerXLPositions,
 )
-from bothways.encoder.batch import Batch, PaddedRows
-from bothways.encoder.config import EncoderConfig
-from bothways.encoder.dropout import Dropout
-from bothways.encoder.embeddings import EmbeddingTable
-from bothways.encoder.linear import Linear
-from bothways.encoder.projection import QKV
+from bothways.encoder.linear import KEY, QKV, QUERY, Linear
+from bothways.encoder.modules import Dropout, EmbeddingTable
 from bothways.packing import take_rows
 
 
@@ -71,27 +69,6 @@ class LayerPositions(Protocol):
 
     def __call__(self, qkv_T3ND: Tensor, qkv: QKV, shared: Shared) -> tuple[Tensor, RelativeScores | None]:
         """Return queries, keys and values as attention takes them, and the scores of distances."""
-
-
-class NothingShared(nn.Module):
-    """Nothing: absolute positions are in the embedding already."""
-
-    def forward(self, batch: Batch, dtype: torch.dtype) -> Shared:
-        """Return nothing."""
-        del batch, dtype
-        return None
-
-
-class Unchanged(nn.Module):
-    """Attention without positions."""
-
-    has_scores = False
-    reads_queries = False
-
-    def forward(self, qkv_T3ND: Tensor, qkv: QKV, shared: Shared) -> tuple[Tensor, RelativeScores | None]:
-        """Return queries, keys and values unchanged, without scores of positions."""
-        del qkv, shared
-        return qkv_T3ND, None
 
 
 class RotaryAngles(nn.Module):
@@ -208,15 +185,16 @@ class Disentangled(nn.Module):
         rows_RH, places_W = self.dropout(shared.rows_RH), shared.places_W
         keys_WND = queries_WND = None
         if self.wants_keys:
-            keys_RND = qkv.keys(rows_RH) if self.keys is None else self._heads(self.keys(rows_RH))
-            keys_WND = take_rows(keys_RND, places_W)
+            keys_WND = take_rows(self._projected(self.keys, qkv, KEY, rows_RH), places_W)
         if self.wants_queries:
-            queries_RND = qkv.queries(rows_RH) if self.queries is None else self._heads(self.queries(rows_RH))
-            queries_WND = take_rows(queries_RND, places_W)
+            queries_WND = take_rows(self._projected(self.queries, qkv, QUERY, rows_RH), places_W)
         return qkv_T3ND, RelativeScores(keys_WND, queries_WND)
 
-    def _heads(self, values_RH: Tensor) -> Tensor:
-        return values_RH.view(values_RH.shape[0], self.heads, -1)
+    def _projected(self, own: Linear | None, qkv: QKV, part: int, rows_RH: Tensor) -> Tensor:
+        if own is None:
+            return qkv.parts(rows_RH, part).squeeze(1)
+        projected_RH: Tensor = own(rows_RH)
+        return projected_RH.view(rows_RH.shape[0], self.heads, -1)
 
 
 class Sinusoids(nn.Module):
@@ -286,11 +264,11 @@ def _frequencies(theta: float, width: int) -> list[float]:
     return frequencies
 
 
-def shared_positions(config: EncoderConfig) -> SharedPositions:
-    """Return the part of an encoder's positions that all layers share."""
+def shared_positions(config: EncoderConfig) -> SharedPositions | None:
+    """Return the part of an encoder's positions that all layers share; None if they are in the embedding alone."""
     match config.positions:
         case AbsolutePositions():
-            return NothingShared()
+            return None
         case RotaryPositions() as rotary:
             return RotaryAngles(rotary, config.head_width)
         case DisentangledPositions() as disentangled:
@@ -299,11 +277,11 @@ def shared_positions(config: EncoderConfig) -> SharedPositions:
             return Sinusoids(config, relative)
 
 
-def layer_positions(config: EncoderConfig, *, local: bool) -> LayerPositions:
-    """Return the part of an encoder's positions that each layer has of its own."""
+def layer_positions(config: EncoderConfig, *, local: bool) -> LayerPositions | None:
+    """Return the part of an encoder's positions that each layer has of its own; None without any."""
     match config.positions:
         case AbsolutePositions():
-            return Unchanged()
+            return None
         case RotaryPositions() as rotary:
             return Rotary(rotary.theta_local if local else rotary.theta_global)
         case DisentangledPositions() as disentangled:

@@ -14,7 +14,7 @@ import torch
 
 from bothways.checkpoints import PretrainedEncoder
 from bothways.errors import InvalidInput
-from bothways.text.texts import Text
+from bothways.text.windows import Text
 
 Weights = npt.NDArray[np.floating]
 

@@ -15,7 +15,7 @@ from bothways.explain.targets import Target
 from bothways.tasks.outputs import FittedHead
 from bothways.tasks.predict import AnyPredictor
 from bothways.tasks.task import Task
-from bothways.text.texts import Text
+from bothways.text.windows import Text
 
 
 @dataclass(frozen=True, slots=True, eq=False)

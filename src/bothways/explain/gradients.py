@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from bothways.encoder.batch import Batch
-from bothways.encoder.embeddings import Embedding
+from bothways.encoder.encoder import Embedding
 from bothways.errors import InvalidInput, TextTooLong
 from bothways.explain.scoring import explain_targets
 from bothways.explain.targets import ExplainTarget, Target

@@ -25,7 +25,7 @@ from bothways.tasks.question_answering.outputs import AnswerOutputs
 from bothways.tasks.scores import Scores
 from bothways.tasks.tagging.outputs import TagOutputs
 from bothways.text import Words
-from bothways.text.texts import Text
+from bothways.text.windows import Text
 
 TargetT = TypeVar("TargetT", bound=Target)
 

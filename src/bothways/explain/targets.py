@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.text import Places, word_spans
-from bothways.text.texts import Text
+from bothways.text.windows import Text
 
 # The word of a token that belongs to none.
 NO_WORD = -1

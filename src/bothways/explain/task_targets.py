@@ -15,7 +15,7 @@ from torch import Tensor
 from bothways.errors import InvalidInput
 from bothways.explain.targets import AnswerSpan, ExplainTarget, Remaining, log_odds
 from bothways.text import Places, ReadWords, Words, blanked_in_front
-from bothways.text.texts import Text
+from bothways.text.windows import Text
 
 # The context is the second text of the pair that a question answerer reads.
 CONTEXT = 1

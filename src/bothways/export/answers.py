@@ -13,8 +13,7 @@ from bothways.checkpoints import Checkpoint, PretrainedEncoder
 from bothways.checkpoints.pickling import FolderTensors
 from bothways.checkpoints.schema import StoredGraph
 from bothways.encoder import Encoder, Head, MaskedLMHead
-from bothways.encoder.batch import PaddedRows
-from bothways.encoder.rows import SelectedRows
+from bothways.encoder.batch import PaddedRows, SelectedRows
 from bothways.errors import InvalidInput, UnsupportedConfig
 from bothways.families import HeadName
 from bothways.inference.graph import ASKED

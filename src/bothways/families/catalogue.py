@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from bothways.encoder import Encoder, Pooler
-from bothways.encoder.axes import TanhPooler
-from bothways.encoder.config import EncoderConfig
+from bothways.encoder.config import EncoderConfig, TanhPooler
 from bothways.families.family import Family, Published
 
 

@@ -7,10 +7,13 @@ that a family needs to give.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from bothways.encoder.axes import (
+from bothways.encoder.config import (
     AbsolutePositions,
     Activation,
     DenseFeedForward,
+    DropoutRates,
+    EmbeddingConfig,
+    EncoderConfig,
     NoPooler,
     NoProjection,
     OwnWeights,
@@ -20,7 +23,6 @@ from bothways.encoder.axes import (
     Sharing,
     TanhPooler,
 )
-from bothways.encoder.config import DropoutRates, EmbeddingConfig, EncoderConfig
 from bothways.errors import CorruptCheckpoint, UnsupportedConfig
 
 Settings = Mapping[str, object]

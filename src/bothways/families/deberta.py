@@ -7,12 +7,15 @@ own queries and keys and lets far ones share a row; version 3 is version 2 with 
 from dataclasses import dataclass
 from typing import Literal
 
-from bothways.encoder.axes import (
+from bothways.encoder.config import (
     AbsolutePositions,
     AttentionBiases,
     Convolution,
     DenseFeedForward,
     DisentangledPositions,
+    DropoutRates,
+    EmbeddingConfig,
+    EncoderConfig,
     EveryDistance,
     FirstLayerConvolution,
     LogBuckets,
@@ -23,7 +26,6 @@ from bothways.encoder.axes import (
     PostNorm,
     ProjectedBeforeNorm,
 )
-from bothways.encoder.config import DropoutRates, EmbeddingConfig, EncoderConfig
 from bothways.encoder.head_kinds import (
     ChoiceLogit,
     FirstToken,

@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping
 
-from bothways.encoder.axes import (
+from bothways.encoder.config import (
+    DropoutRates,
+    EmbeddingConfig,
+    EncoderConfig,
     GatedFeedForward,
     LocalGlobalAttention,
     NoPooler,
     PreNorm,
     RotaryPositions,
 )
-from bothways.encoder.config import DropoutRates, EmbeddingConfig, EncoderConfig
 from bothways.encoder.head_kinds import (
     ChoiceLogit,
     EachToken,

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from bothways.encoder.axes import OwnWeights
-from bothways.encoder.config import EncoderConfig
+from bothways.encoder.config import EncoderConfig, OwnWeights
 from bothways.errors import CorruptCheckpoint, IncompatibleWeights
 
 if TYPE_CHECKING:

@@ -3,8 +3,15 @@
 The vector that the query stream of pre-training begins with is kept with the weights.
 """
 
-from bothways.encoder.axes import DenseFeedForward, NoPooler, PostNorm, TransformerXLPositions
-from bothways.encoder.config import DropoutRates, EmbeddingConfig, EncoderConfig
+from bothways.encoder.config import (
+    DenseFeedForward,
+    DropoutRates,
+    EmbeddingConfig,
+    EncoderConfig,
+    NoPooler,
+    PostNorm,
+    TransformerXLPositions,
+)
 from bothways.encoder.head_kinds import (
     ChoiceLogit,
     EachToken,

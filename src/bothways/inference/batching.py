@@ -1,4 +1,4 @@
-"""Windows, and batches of them by token budget and in whole blocks of rows."""
+"""Windows, and batches of them by token budget."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from bothways.errors import InvalidInput
 
 if TYPE_CHECKING:
     import torch
-
-    from bothways.packing import Packed
 
 # On a CPU a batch should stay near the caches; a GPU wants to be filled.
 CPU_TOKENS = 2048
@@ -45,6 +43,9 @@ class TokenBudget:
     Args:
         tokens: The budget to begin with.
 
+    Attributes:
+        tokens: The budget now.
+
     Raises:
         InvalidInput: It is below 1.
     """
@@ -52,7 +53,7 @@ class TokenBudget:
     def __init__(self, tokens: int) -> None:
         if tokens < 1:
             raise InvalidInput(f"tokens must be at least 1, but it is {tokens}.")
-        self._tokens = tokens
+        self.tokens = tokens
         self._lock = Lock()
 
     @classmethod
@@ -62,18 +63,13 @@ class TokenBudget:
             return tokens
         return cls((CPU_TOKENS if device.type == "cpu" else GPU_TOKENS) if tokens is None else tokens)
 
-    @property
-    def tokens(self) -> int:
-        """The budget of the moment."""
-        return self._tokens
-
     def lower(self, tokens: int) -> None:
         """Keep to so many tokens from now on; a budget that is lower already stays."""
         with self._lock:
-            self._tokens = min(self._tokens, tokens)
+            self.tokens = min(self.tokens, tokens)
 
     def __reduce__(self) -> tuple[type[TokenBudget], tuple[int]]:
-        return TokenBudget, (self._tokens,)
+        return TokenBudget, (self.tokens,)
 
 
 def by_token_budget(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
@@ -86,7 +82,7 @@ def by_token_budget(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
     """
     batch: list[int] = []
     tokens = 0
-    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
         if batch and tokens + lengths[index] > budget:
             yield batch
             batch, tokens = [], 0
@@ -105,27 +101,10 @@ def by_padded_budget(lengths: Sequence[int], budget: int) -> Iterator[list[int]]
     [[1], [2, 0], [3]]
     """
     batch: list[int] = []
-    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
         if batch and (len(batch) + 1) * lengths[batch[0]] > budget:
             yield batch
             batch = []
         batch.append(index)
     if batch:
         yield batch
-
-
-def pack_in_blocks(sequences: Sequence[Sequence[int]], types: Sequence[Sequence[int]]) -> Packed:
-    """Pack token ids, and where that takes little, fill the rows up to whole blocks with sequences of one token.
-
-    What is filled in stands behind the sequences that were given; nobody should read it.
-
-    >>> pack_in_blocks([[7] * 20] * 2, [[0] * 20] * 2).ids_T.shape
-    torch.Size([40])
-    >>> pack_in_blocks([[7] * 31] * 4, [[0] * 31] * 4).ids_T.shape
-    torch.Size([128])
-    """
-    from bothways.encoder.linear import rows_to_fill
-    from bothways.packing import pack
-
-    missing = rows_to_fill(sum(map(len, sequences)))
-    return pack([*sequences, *[(0,)] * missing], [*types, *[(0,)] * missing])

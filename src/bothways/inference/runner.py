@@ -12,23 +12,24 @@ window, or for each token.
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from itertools import islice
 from threading import Condition, Thread
 from time import monotonic
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from bothways.encoder.linear import rows_to_fill
 from bothways.errors import InvalidInput, OutOfMemory
-from bothways.inference.batching import Row, TokenBudget, TokenIds, by_token_budget, pack_in_blocks
+from bothways.inference.batching import Row, TokenBudget, TokenIds, by_token_budget
 from bothways.inference.texts import TextOptions, TextRunner
-from bothways.packing import Packed, pack
+from bothways.packing import Ids, Packed, pack
 from bothways.products import matrix_product
 from bothways.text import TextTokenizer
 from bothways.threads import can_limit_calling_thread, limit_calling_thread
@@ -62,7 +63,7 @@ class Runner(Generic[WindowT, AnswerT]):
 
     def __init__(
         self,
-        compute: Callable[[Packed, Sequence[WindowT]], Sequence[AnswerT]],
+        compute: Callable[[Packed, Sequence[WindowT]], Iterable[AnswerT]],
         device: torch.device,
         tokens: int | TokenBudget | None = None,
     ) -> None:
@@ -78,52 +79,52 @@ class Runner(Generic[WindowT, AnswerT]):
             OutOfMemory: A single window does not fit into memory.
         """
         lengths = [len(window.ids) for window in windows]
-        at_once = self._at_once(sum(lengths))
-        computed = self._in_threads(windows, lengths, at_once) if at_once > 1 else self._in_turn(windows, lengths)
-        found: dict[int, AnswerT] = {}
-        for batch, answers in computed:
-            found.update(zip(batch, answers, strict=True))
-        return [found[index] for index in range(len(windows))]
-
-    def _in_turn(self, windows: Sequence[WindowT], lengths: list[int]) -> Iterator[tuple[list[int], Sequence[AnswerT]]]:
-        unread: deque[tuple[list[int], Sequence[AnswerT]]] = deque()
+        if (at_once := self._at_once(sum(lengths))) > 1:
+            return self._run_in_threads(windows, lengths, at_once)
+        answers: dict[int, AnswerT] = {}
+        unread: deque[tuple[list[int], Iterable[AnswerT]]] = deque()
         for batch in self._batches(lengths):
             unread.append((batch, self._answers([windows[index] for index in batch])))
             if len(unread) > self._unread:
-                yield unread.popleft()
-        yield from unread
+                answers.update(zip(*unread.popleft(), strict=True))
+        for computed in unread:
+            answers.update(zip(*computed, strict=True))
+        return [answers[index] for index in range(len(windows))]
 
     def _at_once(self, tokens: int) -> int:
         """Return how many batches of so many tokens are computed at once."""
+        at_once = min(torch.get_num_threads(), _AT_ONCE, tokens // _WORTH_A_THREAD)
+        if at_once <= 1 or self._device.type != "cpu" or not can_limit_calling_thread():
+            return 1
         # Processes that share a model take its parts from each other in one order.
         shared = torch.distributed.is_available() and torch.distributed.is_initialized()
-        if self._device.type != "cpu" or shared or not can_limit_calling_thread():
-            return 1
-        return max(1, min(torch.get_num_threads(), _AT_ONCE, tokens // _WORTH_A_THREAD))
+        return 1 if shared else at_once
 
-    def _in_threads(
-        self, windows: Sequence[WindowT], lengths: list[int], at_once: int
-    ) -> Iterator[tuple[list[int], Sequence[AnswerT]]]:
+    def _run_in_threads(self, windows: Sequence[WindowT], lengths: list[int], at_once: int) -> list[AnswerT]:
         """Compute batches of about as many tokens, a multiple of those at once."""
-        matrix_product()  # it may be measured yet, which wants a quiet process
+        matrix_product()  # it may have to be measured first, in a quiet process
         tokens = sum(lengths)
         rounds = math.ceil(tokens / (self.budget.tokens * at_once))
         batches = [*by_token_budget(lengths, math.ceil(tokens / (rounds * at_once)))]
         threads = max(1, torch.get_num_threads() // at_once)
+        answers: dict[int, AnswerT] = {}
         with ThreadPoolExecutor(at_once, "inference", limit_calling_thread, (threads,)) as pool:
-            given = ([windows[index] for index in batch] for batch in batches)
-            yield from zip(batches, pool.map(self._answers, given), strict=True)
+            parts = ([windows[index] for index in batch] for batch in batches)
+            for batch, computed in zip(batches, pool.map(self._answers, parts), strict=True):
+                answers.update(zip(batch, computed, strict=True))
+        return [answers[index] for index in range(len(windows))]
 
     def _batches(self, lengths: list[int]) -> Iterator[list[int]]:
-        """Batches within the budget of the moment, which other batches and threads may lower."""
+        """Yield batches within the budget, which other batches and threads may lower meanwhile."""
         for planned in by_token_budget(lengths, self.budget.tokens):
             for part in by_token_budget([lengths[index] for index in planned], self.budget.tokens):
                 yield [planned[index] for index in part]
 
-    def _answers(self, windows: Sequence[WindowT]) -> Sequence[AnswerT]:
+    def _answers(self, windows: Sequence[WindowT]) -> Iterable[AnswerT]:
         """Compute a batch; if it does not fit into memory, its halves, and smaller batches from then on."""
         try:
-            packed = self._packed(windows).to(self._device)
+            ids, types = [window.ids for window in windows], [window.types for window in windows]
+            packed = pack_in_blocks(ids, types) if self._device.type == "cpu" else pack(ids, types, self._device)
             with torch.inference_mode():
                 return self._compute(packed, windows)
         except RuntimeError as error:
@@ -137,12 +138,6 @@ class Runner(Generic[WindowT, AnswerT]):
         self.budget.lower(sum(len(window.ids) for window in windows) // 2)
         middle = len(windows) // 2
         return [*self._answers(windows[:middle]), *self._answers(windows[middle:])]
-
-    def _packed(self, windows: Sequence[WindowT]) -> Packed:
-        # A batch has lists only or arrays only, which is more than the types of its windows say.
-        ids: list[Any] = [window.ids for window in windows]
-        types: list[Any] = [window.types for window in windows]
-        return pack_in_blocks(ids, types) if self._device.type == "cpu" else pack(ids, types)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +244,8 @@ class RequestQueue(Generic[WindowT, AnswerT]):
 
 def row_answers(
     forward: Callable[[Packed], Tensor], *, per_token: bool
-) -> Callable[[Packed, Sequence[TokenIds]], Sequence[Row]]:
-    """Return what a `Runner` computes with a model that gives rows of numbers.
+) -> Callable[[Packed, Sequence[TokenIds]], Iterable[Row]]:
+    """Return the function of a `Runner` for a model that gives rows of numbers.
 
     Args:
         forward: From a packed batch to a row for each window (B, K), or for each token (T, K).
@@ -263,7 +258,7 @@ def row_answers(
         ends = np.cumsum([len(window.ids) for window in windows]).tolist()
         return [rows[end - len(window.ids) : end] for window, end in zip(windows, ends, strict=True)]
 
-    def compute(packed: Packed, windows: Sequence[TokenIds]) -> Sequence[Row]:
+    def compute(packed: Packed, windows: Sequence[TokenIds]) -> Iterable[Row]:
         rows = forward(packed).float()
         if rows.device.type == "cuda":
             return _Copying(rows, partial(answers, windows=windows))
@@ -272,26 +267,36 @@ def row_answers(
     return compute
 
 
-class _Copying(Sequence[Row]):
-    """Answers on their way from a GPU; whoever reads one waits for the copy."""
+_new_event: Callable[[], torch.cuda.Event] = torch.cuda.Event
+
+
+class _Copying:
+    """Answers on their way from a GPU; whoever reads them waits for the copy."""
 
     def __init__(self, rows: Tensor, answers: Callable[[Row], list[Row]]) -> None:
         self._rows = rows.to("cpu", non_blocking=True)
-        self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._copied = _new_event()
         self._copied.record()
-        self._of = answers
+        self._answers = answers
 
-    @cached_property
-    def _answers(self) -> list[Row]:
+    def __iter__(self) -> Iterator[Row]:
         self._copied.synchronize()
         # Out of the pinned memory, which others wait for.
-        return self._of(self._rows.numpy().copy())
+        return iter(self._answers(self._rows.numpy().copy()))
 
-    def __len__(self) -> int:
-        return len(self._answers)
 
-    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 (a number or a slice)
-        return self._answers[index]
+def pack_in_blocks(sequences: Sequence[Ids], types: Sequence[Ids]) -> Packed:
+    """Pack token ids, and where that takes little, fill the rows up to whole blocks with sequences of one token.
+
+    The filling stands behind the given sequences; nobody should read it.
+
+    >>> pack_in_blocks([[7] * 20] * 2, [[0] * 20] * 2).ids_T.shape
+    torch.Size([40])
+    >>> pack_in_blocks([[7] * 31] * 4, [[0] * 31] * 4).ids_T.shape
+    torch.Size([128])
+    """
+    filling = [(0,)] * rows_to_fill(sum(map(len, sequences)))
+    return pack([*sequences, *filling], [*types, *filling])
 
 
 def text_runner(
@@ -321,6 +326,6 @@ def text_runner(
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """Return whether torch ran out of memory; only some of its allocators have an error of their own for that."""
+    """Test whether torch ran out of memory; only some of its allocators have an error of their own for that."""
     message = str(error)
     return isinstance(error, torch.OutOfMemoryError) or any(sign in message for sign in _OUT_OF_MEMORY)

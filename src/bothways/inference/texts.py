@@ -23,7 +23,7 @@ from bothways.errors import InvalidInput
 from bothways.inference.batching import Row, TokenBudget, TokenIds
 from bothways.progress import progress
 from bothways.text import Cut, EncodedText, Overflow, Places, TextTokenizer, read_as_words
-from bothways.text.texts import Text, check_text
+from bothways.text.windows import Text, check_text
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
@@ -161,7 +161,9 @@ class TextRunner:
             TextTooLong: A text is too long and the policy is ``"error"``.
         """
         for number, text in enumerate(texts, start=first):
-            check_filled(number, text)
+            check_text(number, text)
+            if not (text.strip() if isinstance(text, str) else all(part.strip() for part in text)):
+                raise InvalidInput(f"text {number + 1} is empty or only white space: drop it or fill it in.")
         return self.options.encode(self.tokenizer, texts, offsets=self.per_token, first=first)
 
     def rows(self, encoded: Sequence[EncodedText]) -> list[Rows]:
@@ -267,13 +269,6 @@ def ahead(
             if following is not None:
                 submit(following)
             yield block, result
-
-
-def check_filled(number: int, text: Text) -> None:
-    """Raise InvalidInput unless a value is a text, or a pair of texts, with more than white space; numbered from 0."""
-    check_text(number, text)
-    if not (text.strip() if isinstance(text, str) else all(part.strip() for part in text)):
-        raise InvalidInput(f"text {number + 1} is empty or only white space: drop it or fill it in.")
 
 
 def text_size(text: object) -> int:

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from bothways.data.windows import WindowStore
 from bothways.encoder import Encoder, EncoderConfig, MaskedLMHead
-from bothways.encoder.axes import DisentangledPositions
-from bothways.encoder.embeddings import EmbeddingTable
+from bothways.encoder.batch import SelectedRows
+from bothways.encoder.config import DisentangledPositions
 from bothways.encoder.heads import ScoreHead
-from bothways.encoder.query_stream import MaskDecoding
-from bothways.encoder.rows import SelectedRows
+from bothways.encoder.modules import EmbeddingTable
+from bothways.encoder.streams import MaskDecoding
 from bothways.errors import InvalidInput, UnsupportedConfig
 from bothways.evaluation.outcomes import TokenLosses
 from bothways.objectives.masking import Masker
@@ -52,9 +52,7 @@ class MaskDecoder(nn.Module):
     def forward(self, encoder: Encoder, packed: Packed, rows_M: Tensor, counts: tuple[int, ...]) -> Tensor:
         """Return the states (M, H) of chosen rows, ``counts`` in each sequence."""
         added_MH = self.positions(packed.positions_T[rows_M])
-        states_MH: Tensor = encoder.layers(
-            encoder.embed(packed), packed, queries=MaskDecoding(added_MH, rows_M, counts)
-        )
+        states_MH: Tensor = encoder(packed, queries=MaskDecoding(added_MH, rows_M, counts))
         return states_MH
 
 

@@ -30,7 +30,7 @@ class MaskedTokens:
         places_M: The chosen positions, ascending; at least one if there is an ordinary token.
         targets_M: The original ids at these positions.
         uniform_M: A random number in [0, 1) for each, to draw a generator's token.
-        order_n: Position of each token in a factorisation order, see `bothways.encoder.query_stream.QueryStream`; None
+        order_n: Position of each token in a factorisation order, see `bothways.encoder.streams.QueryStream`; None
             for masked language modelling.
     """
 

@@ -22,8 +22,7 @@ from torch import Tensor
 
 from bothways.devices import on_device
 from bothways.encoder import Encoder, MaskedLMHead, Recorder
-from bothways.encoder.memory import Memory
-from bothways.encoder.query_stream import VISIBLE
+from bothways.encoder.streams import VISIBLE, Memory
 from bothways.errors import InvalidInput
 from bothways.objectives.masking import MaskedTokens, PieceKinds
 from bothways.objectives.pretraining import PREDICTED, PretrainingModel, UnitLosses
@@ -207,8 +206,7 @@ class PermutationLM(PretrainingModel):
         queries = self.encoder.queries(batch.rows_M, batch.counts, batch.order_T)
         memory = self._memories.take(batch.links)
         record = Recorder() if any(link is not None and link.kept for link in batch.links) else None
-        hidden_TH = self.encoder.embed(batch.packed)
-        states_MH: Tensor = self.encoder.layers(hidden_TH, batch.packed, queries=queries, memory=memory, record=record)
+        states_MH: Tensor = self.encoder(batch.packed, queries=queries, memory=memory, record=record)
         if record is not None:  # without the output of the last layer
             self._memories.keep(batch, memory, record.hidden_states[:-1])
         return states_MH

@@ -19,9 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from bothways.encoder import Encoder, MaskedLMHead
-from bothways.encoder.embeddings import Embedding, EmbeddingTable
+from bothways.encoder.batch import SelectedRows
+from bothways.encoder.encoder import Embedding
 from bothways.encoder.heads import ScoreHead, read_rows
-from bothways.encoder.rows import SelectedRows
+from bothways.encoder.modules import EmbeddingTable
 from bothways.errors import InvalidInput
 from bothways.objectives.pretraining import MASKED, PretrainingModel, UnitLosses
 from bothways.objectives.sequences import MaskedBatch

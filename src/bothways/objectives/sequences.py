@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bothways.data.windows import WindowStore
 from bothways.devices import on_device
-from bothways.encoder.query_stream import VISIBLE
+from bothways.encoder.streams import VISIBLE
 from bothways.errors import InvalidInput
 from bothways.inference.batching import by_token_budget
 from bothways.objectives.masking import MaskedTokens, Masker

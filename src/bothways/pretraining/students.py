@@ -9,7 +9,7 @@ from torch import Tensor
 from bothways.checkpoints import fingerprint
 from bothways.checkpoints.pretrained import PretrainedEncoder
 from bothways.encoder import Encoder, EncoderConfig
-from bothways.encoder.axes import LocalGlobalAttention, SharedGroups
+from bothways.encoder.config import LocalGlobalAttention, SharedGroups
 from bothways.errors import InvalidInput
 from bothways.pretraining.runs import parameters
 from bothways.training.seeding import seeded

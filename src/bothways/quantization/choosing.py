@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bothways.encoder.int8 import Int8Weight
-from bothways.encoder.packed_weights import drop, held, hold
+from bothways.encoder.linear import held, hold, release
 from bothways.progress import Progress
 
 Vectors = NDArray[np.float32]
@@ -112,7 +112,7 @@ def _in_int8(candidates: Iterable[RoundedLayer]) -> Iterator[None]:
         yield
     finally:
         for each, (weight_OI, form) in zip(chosen, before, strict=True):
-            drop(each.weight)
+            release([each.weight])
             _set(each.weight, weight_OI)
             if form is not None:
                 hold(each.weight, form)

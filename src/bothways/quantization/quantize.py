@@ -17,7 +17,7 @@ from bothways.encoder.encoder import linear_weights
 from bothways.encoder.head_kinds import FirstToken, LastToken, MeanOfTokens, Read, ScoreHeadKind
 from bothways.encoder.heads import read_rows
 from bothways.encoder.int8 import ANY_PAIR, SMALL_PAIR, largest_pair
-from bothways.encoder.packed_weights import drop_all, hold_bfloat16
+from bothways.encoder.linear import hold_bfloat16, release
 from bothways.errors import InvalidInput, UnsupportedConfig
 from bothways.inference import TextRows
 from bothways.packing import Packed
@@ -29,7 +29,7 @@ from bothways.quantization.rounding import fitted, sampled
 from bothways.storage import check_folder_free, new_folder
 from bothways.tasks.backend import OpenOptions
 from bothways.tasks.torch_backend import TorchBackend
-from bothways.text.texts import check_text
+from bothways.text.windows import check_text
 from bothways.threads import calling_thread_alone
 
 MIN_COSINE = 0.999
@@ -206,7 +206,7 @@ def _chosen(
     """Choose layers beside the others in bfloat16 (True) or, if none can be int8 there, in float32."""
     expected_NH = vectors(texts)
     min_cosine = 1 - _SHARE_TO_LOSE * (1 - cosine)
-    for others in (hold_bfloat16, drop_all) if has_bfloat16_product() else (drop_all,):
+    for others in (hold_bfloat16, release) if has_bfloat16_product() else (release,):
         others(layers.values())
         with progress("comparing layers", len(candidates), show=show_progress) as bar:
             choice = choose_layers(candidates, vectors, texts, expected_NH, _COMPARING, min_cosine, bar)

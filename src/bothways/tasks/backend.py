@@ -20,7 +20,7 @@ from bothways.families import Family
 from bothways.inference import TextOptions, TextRunner, TokenBudget
 from bothways.tasks.scores import warn_of_cut
 from bothways.text import Overflow, TextTokenizer, check_overflow
-from bothways.text.texts import Text
+from bothways.text.windows import Text
 
 if TYPE_CHECKING:
     import torch

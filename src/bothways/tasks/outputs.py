@@ -21,7 +21,7 @@ from bothways.tasks.columns import ColumnNames
 from bothways.tasks.scores import Scores
 from bothways.tasks.spec import TaskSpec
 from bothways.text import EncodedText
-from bothways.text.texts import Text
+from bothways.text.windows import Text
 
 if TYPE_CHECKING:
     from bothways.choices import HeadName

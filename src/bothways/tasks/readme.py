@@ -23,7 +23,7 @@ PLACE = "path/to/this/folder"
 _MOST_LABELS = 40
 
 # The class of an encoder without its head, and how the logits of a head come about that reads the texts of a pair
-# apart: those of `bothways.encoder.pairs`.
+# apart: those of `bothways.encoder.heads`.
 _ENCODER = "AutoModel"
 _COMPARING = """\
 import torch

@@ -12,9 +12,8 @@ if TYPE_CHECKING:
     from bothways.text.comparison import CutWord, TokenizerSummary, compare_tokenizers, text_pieces
     from bothways.text.frames import Frame
     from bothways.text.recipes import ByteLevelBPE, SentencePiece, TokenizerFileOnly, TokenizerRecipe, WordPiece
-    from bothways.text.texts import Text
     from bothways.text.tokenizer import TextTokenizer
-    from bothways.text.windows import Cut, EncodedText, Overflow, Places, Window, check_overflow
+    from bothways.text.windows import Cut, EncodedText, Overflow, Places, Text, Window, check_overflow
     from bothways.text.words import ReadWords, Words, WordStarts, blanked_in_front, read_as_words, word_spans
 
 __all__ = [
@@ -51,9 +50,8 @@ _MODULES = {
     "comparison": ("CutWord", "TokenizerSummary", "compare_tokenizers", "text_pieces"),
     "frames": ("Frame",),
     "recipes": ("ByteLevelBPE", "SentencePiece", "TokenizerFileOnly", "TokenizerRecipe", "WordPiece"),
-    "texts": ("Text",),
     "tokenizer": ("TextTokenizer",),
-    "windows": ("Cut", "EncodedText", "Overflow", "Places", "Window", "check_overflow"),
+    "windows": ("Cut", "EncodedText", "Overflow", "Places", "Text", "Window", "check_overflow"),
     "words": ("ReadWords", "Words", "WordStarts", "blanked_in_front", "read_as_words", "word_spans"),
 }
 _HOMES = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}

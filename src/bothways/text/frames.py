@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import InvalidInput
-from bothways.text.texts import Text
 from bothways.text.tokenizer import TextTokenizer
-from bothways.text.windows import Window
+from bothways.text.windows import Text, Window
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ matching flags. Older checkpoints keep the special tokens in ``special_tokens_ma
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from bothways.errors import CorruptCheckpoint
 from bothways.reading import parse_json
@@ -55,7 +55,7 @@ class Settings:
         added: Tokens beside the vocabulary, by rising id.
     """
 
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
     added: tuple[AddedToken, ...] = ()
 
     def flag(self, name: str, default: bool) -> bool:
@@ -166,7 +166,7 @@ def _with_tokens(recipe: _R, settings: Settings) -> _R:
     return replace(recipe, special=merged, tokenizer_class=settings.tokenizer_class or recipe.tokenizer_class)
 
 
-def _role(default: SpecialToken | None, key: str, options: Mapping[str, Any]) -> SpecialToken | None:
+def _role(default: SpecialToken | None, key: str, options: Mapping[str, object]) -> SpecialToken | None:
     """Return the token under ``key``; null means none, and a name alone keeps the default's flags."""
     if key not in options:
         return default
@@ -204,18 +204,18 @@ def _is_special(value: object) -> bool:
     return isinstance(value, dict) and bool(value.get("special", False))
 
 
-def _legacy_tokens(ids: Mapping[str, Any], special: frozenset[str]) -> tuple[AddedToken, ...]:
+def _legacy_tokens(ids: Mapping[str, object], special: frozenset[str]) -> tuple[AddedToken, ...]:
     """Read ``added_tokens.json``: ``{"<ent>": 30522}``."""
-    if not all(type(value) is int for value in ids.values()):
-        raise CorruptCheckpoint(f"{ADDED_TOKENS_FILE}: expected an object from tokens to their ids.")
-    tokens = [
-        AddedToken(value, SpecialToken(content, normalized=content not in special), content in special)
-        for content, value in ids.items()
-    ]
+    tokens = []
+    for content, value in ids.items():
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise CorruptCheckpoint(f"{ADDED_TOKENS_FILE}: expected an object from tokens to their ids.")
+        token = SpecialToken(content, normalized=content not in special)
+        tokens.append(AddedToken(value, token, content in special))
     return tuple(sorted(tokens, key=lambda token: token.id))
 
 
-def _contents(options: Mapping[str, Any]) -> frozenset[str]:
+def _contents(options: Mapping[str, object]) -> frozenset[str]:
     """Return the content of every special token in the options."""
     named = [(key, value) for key, value in options.items() if key.endswith("_token")]
     for key in _LISTS:
@@ -224,7 +224,7 @@ def _contents(options: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(_token(key, value).content for key, value in named if isinstance(value, str | dict))
 
 
-def _read_object(files: Mapping[str, bytes], name: str) -> dict[str, Any]:
+def _read_object(files: Mapping[str, bytes], name: str) -> dict[str, object]:
     """Read a JSON object; a missing file counts as empty."""
     if name not in files:
         return {}

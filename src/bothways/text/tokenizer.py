@@ -17,14 +17,23 @@ from pathlib import Path
 import tokenizers
 
 from bothways.errors import CorruptCheckpoint, IncompatibleWeights, InvalidInput, UnknownModel
-from bothways.text.building import build_tokenizer, framed
+from bothways.text.building import WordMarks, build_tokenizer, framed, word_marks
 from bothways.text.recipes import TokenizerFileOnly, TokenizerRecipe
 from bothways.text.saving import read_files, write_tokenizer
 from bothways.text.settings import apply_settings, read_settings
 from bothways.text.special_tokens import SpecialToken, Template
-from bothways.text.texts import Text, blocks, check_text
-from bothways.text.windows import Cut, EncodedText, Overflow, Window, WindowLimits, check_overflow, encoded_text
-from bothways.text.word_marks import WordMarks, word_marks
+from bothways.text.windows import (
+    Cut,
+    EncodedText,
+    Overflow,
+    Text,
+    Window,
+    WindowLimits,
+    blocks,
+    check_overflow,
+    check_text,
+    encoded_text,
+)
 
 __all__ = ["EncodedText", "Text", "TextTokenizer", "Window"]
 

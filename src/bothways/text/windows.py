@@ -1,4 +1,4 @@
-"""Encoded texts, and the overlapping windows of texts that are too long.
+"""Texts and their checks, encoded texts, and the overlapping windows of texts that are too long.
 
 Policies for a text with more tokens than the model reads:
 
@@ -29,9 +29,10 @@ specially there, and a window in the middle of a text has no such token.
 Shapes: n tokens of a window.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeGuard, TypeVar, get_args
+from typing import TypeAlias, TypeVar, get_args
 
 import numpy as np
 import tokenizers
@@ -39,7 +40,79 @@ from numpy.typing import NDArray
 
 from bothways.choices import Cut as Cut
 from bothways.choices import Overflow as Overflow
-from bothways.errors import InvalidInput, TextTooLong
+from bothways.errors import InvalidInput, TextTooLong, shown
+
+Text: TypeAlias = str | tuple[str, str]
+
+MOST_CHARACTERS = 20_000_000
+LONGEST_WORD = 1_000_000
+"""A tokenizer takes a second and 60 MB for so many characters."""
+
+_BLOCK_CHARACTERS = 2_000_000
+_WORD = re.compile(r"\S+")
+
+
+def check_text(index: int, text: object) -> bool:
+    """Check one text or pair; return True for a pair.
+
+    Raises:
+        InvalidInput: It is neither, or holds a lone surrogate, or is far too long.
+    """
+    pair = isinstance(text, tuple)
+    parts = text if isinstance(text, tuple) else (text,)
+    if len(parts) != 1 + pair or not all(isinstance(part, str) for part in parts):
+        found = f"tuple[{', '.join(type(part).__name__ for part in parts)}]" if pair else type(text).__name__
+        raise InvalidInput(f"expected text {index + 1} to be a str or a tuple of two str, got {found}: {shown(text)}")
+    for part in parts:
+        if len(part) > LONGEST_WORD:
+            check_length(part, f"text {index + 1}")
+        if not part.isascii():  # known without looking at the characters
+            _check_unicode(index, part)
+    return pair
+
+
+def check_length(text: str, what: str) -> None:
+    """Refuse a text or word so long that tokenizers take minutes and gigabytes; ``what`` begins the message.
+
+    Raises:
+        InvalidInput: It has more than 20 million characters, or more than a million without white space.
+    """
+    if len(text) > MOST_CHARACTERS:
+        raise InvalidInput(
+            f"{what} has {len(text):,} characters: expected at most {MOST_CHARACTERS:,}. Cut it into several texts."
+        )
+    if len(text) > LONGEST_WORD and any(each.end() - each.start() > LONGEST_WORD for each in _WORD.finditer(text)):
+        raise InvalidInput(
+            f"{what} has more than {LONGEST_WORD:,} characters without white space between them, which no tokenizer "
+            "reads as words. Drop what is no text, or cut it."
+        )
+
+
+def _check_unicode(index: int, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(
+            f"text {index + 1} has half of a surrogate pair (U+{ord(text[error.start]):04X}) at character "
+            f"{error.start}, which no encoding can hold: it was decoded wrongly. Read the source as UTF-8, or drop "
+            "that character."
+        ) from error
+
+
+def blocks(texts: Sequence[Text]) -> Iterator[list[Text]]:
+    """Yield consecutive runs of texts of at most two million characters, or a single longer text."""
+    block: list[Text] = []
+    characters = 0
+    for text in texts:
+        length = len(text) if isinstance(text, str) else len(text[0]) + len(text[1])
+        if block and characters + length > _BLOCK_CHARACTERS:
+            yield block
+            block, characters = [], 0
+        block.append(text)
+        characters += length
+    if block:
+        yield block
+
 
 OVERFLOWS: tuple[Overflow, ...] = get_args(Overflow)
 
@@ -50,16 +123,13 @@ def check_overflow(value: object) -> Overflow:
     Raises:
         InvalidInput: ``value`` is not one of ``OVERFLOWS``.
     """
-    if _is_overflow(value):
-        return value
+    for policy in OVERFLOWS:
+        if value == policy:
+            return policy
     raise InvalidInput(
         f"expected on_overflow to be one of {', '.join(map(repr, OVERFLOWS))}, got {value!r}: "
         "'window' reads the whole text in overlapping windows, 'error' refuses it, 'truncate' keeps its start."
     )
-
-
-def _is_overflow(value: object) -> TypeGuard[Overflow]:
-    return isinstance(value, str) and value in OVERFLOWS
 
 
 _V = TypeVar("_V")

@@ -1,8 +1,11 @@
-"""Words of a text: where each one stands, what the model reads of them, and which token begins each.
+"""Words of a text (their places, their form for the model, the token that begins each), and its sentences.
 
 The model always reads words with a single space between them, whether they came as a list or were found in a raw text:
 so it meets the same form in use as in training, and where a word stands in the original does not depend on what a
 tokenizer keeps of it.
+
+Sentences end at the marks of most scripts, unless the word before a full stop is a known abbreviation or a single
+letter, or the next one begins in lower case. Pre-training cuts documents at these places; some wrong ones cost little.
 
 Shapes: W words of a text, n tokens of a window.
 """
@@ -18,8 +21,7 @@ from numpy.typing import NDArray
 
 from bothways.errors import InvalidInput
 from bothways.text.characters import SEPARATOR, UNSEEN, joiners, marks
-from bothways.text.texts import Text
-from bothways.text.windows import Places
+from bothways.text.windows import Places, Text
 
 # Read in the place of a word of which nothing can be seen, so that there is something between two spaces.
 _STAND_IN = "\N{REPLACEMENT CHARACTER}"
@@ -238,3 +240,61 @@ def _first_in_window(begins_W: NDArray[np.int64], ends_W: NDArray[np.int64], pla
 def _numbers(tokens: WordStarts, places: Places) -> NDArray[np.int64]:
     """Return the position of each token in the whole text; only the order matters."""
     return tokens.rows_M + places.start
+
+
+# --- sentences ---
+
+# What ends a sentence: at the end of a line always; after a mark with white space behind it; after a mark of scripts
+# that write none.
+_QUOTES = "\"'”’»)\\]"  # noqa: RUF001 (quotes, as written)
+_UNSPACED = "。！？｡؟۔।॥"  # noqa: RUF001 (full stops of other scripts)
+_END = re.compile(rf"(?P<line>\s*\n\s*)|(?P<mark>[.!?…]+[{_QUOTES}]*)(?=\s)|[{_UNSPACED}]+[{_QUOTES}」』）]*")  # noqa: RUF001
+_OPENING = "\"'“‘«(["  # noqa: RUF001
+_WORD_BEFORE = re.compile(r"[^\W\d_]+(?:\.[^\W\d_]+)*$")
+_LISTED = (
+    "adj al approx apr aug ave bros ca capt cf ch cmdr co col corp cpl dec dept dr ed eds e.g eg esp est et etc ex "
+    "feb fig figs fr gen gov hon i.e ie inc jan jr jul jun lt ltd maj mar messrs mgr mr mrs ms mt nos nov oct p pl pp "
+    "prof pt rep rev sec sen sep sept sgt sr st u.k u.s univ viz vol vols vs bzw bspw evtl ggf hr hrsg nr sog usw vgl "
+    "z.b mme mlle"
+)
+_ABBREVIATIONS = frozenset(_LISTED.split())
+
+
+def sentence_spans(text: str) -> list[tuple[int, int]]:
+    """Return begin and end of each sentence, ascending, without the white space around it.
+
+    >>> text = "Dr. Ames left at 5 p.m. yesterday. Why? Nobody knows."
+    >>> [text[begin:end] for begin, end in sentence_spans(text)]
+    ['Dr. Ames left at 5 p.m. yesterday.', 'Why?', 'Nobody knows.']
+    """
+    spans: list[tuple[int, int]] = []
+    begin = 0
+    for found in _END.finditer(text):
+        if found["mark"] is not None and not _ends(text, found.start(), found.end(), found["mark"]):
+            continue
+        begin = _add(spans, text, begin, found.start() if found["line"] is not None else found.end())
+    _add(spans, text, begin, len(text))
+    return spans
+
+
+def _add(spans: list[tuple[int, int]], text: str, begin: int, end: int) -> int:
+    """Add the sentence between two places, if any; return the end."""
+    sentence = text[begin:end]
+    left = len(sentence) - len(sentence.lstrip())
+    if left < len(sentence):
+        spans.append((begin + left, begin + len(sentence.rstrip())))
+    return end
+
+
+def _ends(text: str, start: int, end: int, mark: str) -> bool:
+    """Test whether a mark with white space behind it ends a sentence."""
+    after = text[end : end + 20].lstrip().lstrip(_OPENING)
+    if after[:1].islower():
+        return False
+    if mark != ".":
+        return True
+    word = _WORD_BEFORE.search(text, max(0, start - 20), start)
+    if word is None:
+        return True
+    last = word[0].rpartition(".")[2]
+    return word[0].lower() not in _ABBREVIATIONS and len(last) > 1

@@ -84,11 +84,10 @@ def distances(module: nn.Module) -> Mapping[nn.Parameter, int]:
 
 
 def _distances(encoder: Encoder) -> dict[nn.Parameter, int]:
-    layers = encoder.layers
-    last = len(layers.steps) // layers.inner
+    last = len(encoder.steps) // encoder.inner
     found = dict.fromkeys(encoder.parameters(), last + 2) | dict.fromkeys(encoder.final_norm.parameters(), 1)
-    for step, place in enumerate(layers.steps):
-        found.update(dict.fromkeys(layers[place].parameters(), last + 1 - step // layers.inner))
+    for step, place in enumerate(encoder.steps):
+        found.update(dict.fromkeys(encoder.layers[place].parameters(), last + 1 - step // encoder.inner))
     return found
 
 

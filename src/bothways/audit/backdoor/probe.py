@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bothways.errors import InvalidInput
-from bothways.inference.batching import by_token_budget, pack_in_blocks
+from bothways.inference.batching import by_token_budget
+from bothways.inference.runner import pack_in_blocks
 from bothways.packing import pack
 from bothways.tasks import TextClassifier
 

@@ -26,7 +26,7 @@ from bothways.errors import InvalidInput
 from bothways.progress import progress
 from bothways.storage import check_folder_free, held, move_folder, new_file
 from bothways.text import TextTokenizer
-from bothways.text.sentences import sentence_spans
+from bothways.text.words import sentence_spans
 
 SHARD_TOKENS = 2**24
 _BLOCK_CHARACTERS, _UNENCODED = 2**20, 2

@@ -28,7 +28,7 @@ from bothways.tasks.heads.targets import (
     calibrated_logits,
     fitted_temperature,
 )
-from bothways.text.texts import Text
+from bothways.text.windows import Text
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -44,7 +44,7 @@ from bothways.tasks.heads.targets import (
 from bothways.tasks.outputs import Outputs
 from bothways.tasks.scores import Scores, TokensRead, texts_read
 from bothways.tasks.spec import options_of
-from bothways.text.texts import Text
+from bothways.text.windows import Text
 
 LabelScores: TypeAlias = Scores[None]
 

@@ -15,9 +15,8 @@ from bothways.checkpoints import PretrainedEncoder
 from bothways.choices import Pooling
 from bothways.devices import on_device
 from bothways.encoder import Encoder
-from bothways.encoder.backends import runs_of_equal_length
-from bothways.encoder.batch import Batch, PaddedRows
-from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, Rows
+from bothways.encoder.backends.basic import runs_of_equal_length
+from bothways.encoder.batch import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, Batch, PaddedRows, Rows
 from bothways.packing import sum_rows, summing_type
 
 
@@ -70,12 +69,8 @@ def pool(hidden_TH: Tensor, packed: Batch, pooling: Pooling) -> Tensor:
     reduce = _REDUCTIONS[pooling]
     hidden_TH = hidden_TH.to(summing_type(hidden_TH.dtype))
     width = hidden_TH.shape[-1]
-    return torch.cat(
-        [
-            reduce(hidden_TH[start:end].view(-1, length, width))
-            for start, end, length in runs_of_equal_length(packed.lengths)
-        ]
-    )
+    runs = packed.once(runs_of_equal_length)
+    return torch.cat([reduce(hidden_TH[start:end].view(-1, length, width)) for start, end, length in runs])
 
 
 def merge_windows(

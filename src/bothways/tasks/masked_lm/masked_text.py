@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from bothways.errors import InvalidInput, TextTooLong
 from bothways.text import Overflow, TextTokenizer, Window
-from bothways.text.texts import check_text
+from bothways.text.windows import check_text
 
 # What every family's masks may be written as.
 MASK = "[MASK]"

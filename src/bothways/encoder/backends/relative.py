@@ -10,16 +10,16 @@ Shapes: T packed tokens, N heads, D head width, S longest sequence, W = 2 S - 1 
 tokens, G blocks (of all heads together) of r rows, w = n + r - 1 distances that r rows can have, R = n in whole blocks.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bothways.encoder.attention_call import AttentionCall, AttentionRequest
-from bothways.encoder.dropout import kept_scale, mark_dropped
+from bothways.encoder.backends.basic import AttentionCall, AttentionRequest
+from bothways.encoder.modules import FunctionContext, kept_scale, mark_dropped
 from bothways.packing import Packed
 
 # Up to this length a sequence is computed with all heads at once and in one block.
@@ -46,7 +46,7 @@ class Skewed:
         q_TND = call.qkv_T3ND[:, 0]
         shifted_TND = None if relative.shift_ND is None else q_TND + relative.shift_ND.to(q_TND.dtype)
         options = _Options(call.packed.lengths, call.scale, call.dropout)
-        context_TND: Tensor = _Attention.apply(  # type: ignore[no-untyped-call]
+        return _attention(
             call.qkv_T3ND,
             shifted_TND,
             relative.keys_WND,
@@ -57,7 +57,6 @@ class Skewed:
             call.packed.once(_reversed_rows),
             options,
         )
-        return context_TND
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +151,19 @@ def _tiles(lengths: tuple[int, ...], heads: int) -> Iterator[_Tile]:
         start += length
 
 
+class _Context(FunctionContext, Protocol):
+    terms: "_Terms"
+    options: _Options
+    weights: list[Tensor]
+    reverse_T: Tensor
+
+
 class _Attention(torch.autograd.Function):
     """Context (T, N, D) of packed queries, keys and values."""
 
     @staticmethod
     def forward(
-        ctx: Any,  # noqa: ANN401  (torch's context has no type for this)
+        ctx: _Context,
         qkv_T3ND: Tensor,
         shifted_TND: Tensor | None,
         keys_WND: Tensor | None,
@@ -203,7 +209,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient_TND: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401  (see above)
+    def backward(ctx: _Context, gradient_TND: Tensor) -> tuple[Tensor | None, ...]:
         terms, options, reverse_T = ctx.terms, ctx.options, ctx.reverse_T
         (context_TND,) = ctx.saved_tensors
         gradients = terms.zeros()
@@ -222,8 +228,10 @@ class _Attention(torch.autograd.Function):
             scores_hnn.sub_(tile.rows(agreement_NT[..., None])).mul_(weights_hnn)
             terms.add_gradients(tile, scores_hnn, gradients)
         del ctx.weights, ctx.terms
-        given: tuple[Tensor | None, ...] = gradients.in_the_order_given(options, reverse_T, len(context_TND))
-        return given
+        return gradients.of_inputs(options, reverse_T, len(context_TND))
+
+
+_attention: Callable[..., Tensor] = _Attention.apply
 
 
 @dataclass(slots=True)
@@ -306,7 +314,7 @@ class _Terms:
         q, k, v = map(torch.zeros_like, (self.q, self.k, self.v))
         return _Terms(q, k, v, shifted, keys, queries, gain, types=None, order=None)
 
-    def in_the_order_given(self, options: _Options, reverse_T: Tensor, rows: int) -> tuple[Tensor | None, ...]:
+    def of_inputs(self, options: _Options, reverse_T: Tensor, rows: int) -> tuple[Tensor | None, ...]:
         """Return the gradients of the inputs of `_Attention`: rows in their order, unscaled."""
         scale = options.scale
 

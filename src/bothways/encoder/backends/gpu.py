@@ -1,8 +1,9 @@
-"""Attention as a fused kernel that adds what distances say to each score and skips what is hidden (GPU).
+"""Attention on a GPU: variable-length flash attention, and torch's FlexAttention.
 
-torch compiles the kernel from two small functions: one that says which pairs are seen, one that changes a score. What
-queries and keys make of each distance is computed once, (N, T, W); the kernel reads from there, so neither an index nor
-a bias of n x n is ever made. Without a GPU the same functions run slowly and without gradients, to be tested.
+torch compiles the kernel of FlexAttention from two small functions: one tells which pairs are seen, one changes a
+score. The products of queries and keys with each distance are computed once, (N, T, W); the kernel reads from there, so
+neither an index nor a bias of n x n is ever made. Without a GPU the same functions run slowly and without gradients, to
+be tested.
 
 Shapes: T packed tokens, N heads, D head width, W = 2 S - 1 distances, Q blocks of rows.
 """
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from bothways.encoder.attention_call import AttentionCall, AttentionRequest, RelativeScores
+from bothways.encoder.backends.basic import AttentionCall, AttentionRequest, RelativeScores
 from bothways.packing import Packed
 
 if TYPE_CHECKING:
@@ -25,6 +26,60 @@ _BLOCK = 128
 _NARROWEST = 16
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+class VarLen:
+    """Variable-length flash attention on a GPU, by torch or the ``flash_attn`` package."""
+
+    name = "varlen"
+
+    def refusal(self, request: AttentionRequest) -> str | None:
+        """Refuse all but half precision on a GPU with flash attention, with a head width that the kernels support."""
+        unmet = request.unmet(local=True)
+        if unmet is not None:
+            return unmet
+        if request.device != "cuda":
+            return f"it needs a CUDA device, not {request.device!r}"
+        if request.capability < 8:
+            return f"it needs a GPU of compute capability 8.0 or newer, and this one has {request.capability}.x"
+        if request.dtype not in (torch.float16, torch.bfloat16):
+            return f"it needs float16 or bfloat16, not {request.dtype}"
+        if request.head_width % 8 or request.head_width > 256:
+            return f"it needs a head width that is a multiple of 8 up to 256, not {request.head_width}"
+        if not (flash_attn_kernel() or torch.backends.cuda.is_flash_attention_available()):
+            return "this torch was built without flash attention, and there is no flash_attn package that it can use"
+        return None
+
+    def attend(self, call: AttentionCall) -> Tensor:
+        """Return the context of every token, (T, N, D)."""
+        q_TND, k_TND, v_TND = call.qkv_T3ND.unbind(1)
+        starts, longest = call.batch.cu_seqlens, call.batch.max_length
+        seen = (-1, -1) if call.binding_reach is None else (call.binding_reach, call.binding_reach)
+        if kernel := flash_attn_kernel():
+            options = {"dropout_p": call.dropout, "softmax_scale": call.scale, "window_size": seen}
+            return kernel(q_TND, k_TND, v_TND, starts, starts, longest, longest, **options)
+        # What torch.nn.attention.varlen calls; that takes a second to import, and leaves out the dropout of the kernel.
+        context_TND: Tensor
+        context_TND, *_ = torch.ops.aten._flash_attention_forward(
+            *(q_TND, k_TND, v_TND, starts, starts, longest, longest, call.dropout),
+            is_causal=False,
+            return_debug_mask=False,
+            scale=call.scale,
+            window_size_left=seen[0],
+            window_size_right=seen[1],
+        )
+        return context_TND
+
+
+@cache
+def flash_attn_kernel() -> Callable[..., Tensor] | None:
+    """Return the kernel of the flash_attn package; None if it is missing or was built for another torch."""
+    try:
+        from flash_attn import flash_attn_varlen_func
+    except (ImportError, OSError):
+        return None
+    kernel: Callable[..., Tensor] = flash_attn_varlen_func
+    return kernel
 
 
 class Flex:

@@ -1,21 +1,23 @@
-"""Attention over groups of sequences of like length.
+"""Attention in blocks: over groups of sequences of like length, and over the keys around a block of queries.
 
-Shapes: B sequences of a group, S the longest of them, T packed tokens, N heads, D head width, P pairs of a sequence and
-a head, R = B S rows of the padded group.
+Shapes: T packed tokens, N heads, D head width; B sequences of a group, S the longest of them, P pairs of a sequence and
+a head, R = B S rows of the padded group; n tokens of one sequence, b blocks of r queries, c = r + 2 reach keys that a
+block can see.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 import torch
+import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bothways.devices import on_device
-from bothways.encoder.attention_call import AttentionCall, AttentionRequest
-from bothways.encoder.dropout import dropout as drop
-from bothways.encoder.dropout import kept_scale, mark_dropped
+from bothways.encoder.backends.basic import AttentionCall, AttentionRequest
+from bothways.encoder.modules import FunctionContext, dropout, kept_scale, mark_dropped
 from bothways.packing import Packed
 
 
@@ -85,6 +87,11 @@ def _groups(packed: Packed, heads: int, dtype: torch.dtype) -> list[_Group]:
     return groups
 
 
+class _DroppedContext(FunctionContext, Protocol):
+    scale: float
+    rate: float
+
+
 class _Dropped(torch.autograd.Function):
     """Context (P, S, D) of queries, keys and values, with dropout.
 
@@ -94,7 +101,7 @@ class _Dropped(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,  # noqa: ANN401  (torch's context has no type for this)
+        ctx: _DroppedContext,
         q_PSD: Tensor,
         k_PSD: Tensor,
         v_PSD: Tensor,
@@ -111,7 +118,7 @@ class _Dropped(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient_PSD: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401  (see above)
+    def backward(ctx: _DroppedContext, gradient_PSD: Tensor) -> tuple[Tensor | None, ...]:
         q_PSD, k_PSD, v_PSD, weights_PSS = ctx.saved_tensors
         gradient_v_PSD = _kept(weights_PSS, ctx.rate).transpose(1, 2) @ gradient_PSD
         gradient_PSS = gradient_PSD @ v_PSD.transpose(1, 2)
@@ -124,6 +131,9 @@ class _Dropped(torch.autograd.Function):
             gradient_v_PSD,
             *(None, None, None),
         )
+
+
+_dropped: Callable[[Tensor, Tensor, Tensor, Tensor, float, float], Tensor] = _Dropped.apply
 
 
 def _kept(marked_PSS: Tensor, rate: float) -> Tensor:
@@ -140,11 +150,63 @@ def _attend_group(qkv_T3ND: Tensor, group: _Group, call: AttentionCall) -> Tenso
         qkv_T3ND = spaced_R3ND.index_copy(0, group.rows_T, qkv_T3ND)
     # One copy for queries, keys and values: the products want every head's rows side by side.
     q_PSD, k_PSD, v_PSD = qkv_T3ND.view(count, group.longest, 3, heads, width).permute(2, 0, 3, 1, 4).flatten(1, 2)
-    context_PSD: Tensor
     if call.dropout and q_PSD.dtype == torch.float32 and not torch.is_autocast_enabled(q_PSD.device.type):
-        context_PSD = _Dropped.apply(q_PSD, k_PSD, v_PSD, group.bias_P1S, call.scale, call.dropout)  # type: ignore[no-untyped-call]
+        context_PSD = _dropped(q_PSD, k_PSD, v_PSD, group.bias_P1S, call.scale, call.dropout)
     else:
         scores_PSS = torch.baddbmm(group.bias_P1S, q_PSD, k_PSD.transpose(1, 2), alpha=call.scale)
-        context_PSD = drop(scores_PSS.softmax(-1), call.dropout) @ v_PSD
+        context_PSD = dropout(scores_PSS.softmax(-1), call.dropout) @ v_PSD
     context_TND = context_PSD.view(count, heads, group.longest, width).transpose(1, 2).reshape(-1, heads, width)
     return context_TND if group.rows_T is None else context_TND.index_select(0, group.rows_T)
+
+
+class Local:
+    """torch's fused attention over blocks of queries and the keys around them."""
+
+    name = "local"
+
+    def refusal(self, request: AttentionRequest) -> str | None:
+        """Refuse all but local windows."""
+        return request.unmet(local=True) or (None if request.local else "it is for local windows")
+
+    def attend(self, call: AttentionCall) -> Tensor:
+        """Return the context of every token, (T, N, D)."""
+        assert call.reach is not None  # the request said so
+        parts = call.qkv_T3ND.split_with_sizes(list(call.packed.lengths))
+        return torch.cat([_sequence(part, call, call.reach) for part in parts])
+
+
+def _sequence(qkv_n3ND: Tensor, call: AttentionCall, reach: int) -> Tensor:
+    """Return the context (n, N, D) of one sequence."""
+    length, rate, scale = len(qkv_n3ND), call.dropout, call.scale
+    q_NnD, k_NnD, v_NnD = qkv_n3ND.permute(1, 2, 0, 3)
+    if length <= reach + 1:
+        whole_NnD = F.scaled_dot_product_attention(q_NnD[None], k_NnD[None], v_NnD[None], dropout_p=rate, scale=scale)[
+            0
+        ]
+        return whole_NnD.transpose(0, 1)
+    # Fewer queries in a block would look at the same keys too often, more at too many.
+    rows = max(1, reach)
+    blocks = -(-length // rows)
+    q_bNrD = F.pad(q_NnD, (0, 0, 0, blocks * rows - length)).view(len(q_NnD), blocks, rows, -1).transpose(0, 1)
+    width = rows + 2 * reach
+    around = (0, 0, reach, blocks * rows - length + reach)
+    k_bNcD, v_bNcD = (F.pad(part, around).unfold(1, width, rows).permute(1, 0, 3, 2) for part in (k_NnD, v_NnD))
+    mask_b1rc = call.packed.once(_mask, length, rows, reach)
+    context_bNrD = F.scaled_dot_product_attention(
+        q_bNrD, k_bNcD, v_bNcD, attn_mask=mask_b1rc, dropout_p=rate, scale=scale
+    )
+    context_nND: Tensor = context_bNrD.transpose(1, 2).flatten(0, 1)[:length]
+    return context_nND
+
+
+def _mask(packed: Packed, length: int, rows: int, reach: int) -> Tensor:
+    """Return the mask in which query ``block * rows + r`` sees key ``block * rows + c - reach``: (b, 1, r, c)."""
+    blocks, device = -(-length // rows), packed.cu_seqlens.device
+    query_r, key_c = torch.arange(rows, device=device), torch.arange(rows + 2 * reach, device=device) - reach
+    near_rc = (query_r[:, None] - key_c).abs() <= reach
+    place_bc = torch.arange(blocks, device=device)[:, None] * rows + key_c
+    real_bc = (place_bc >= 0) & (place_bc < length)
+    seen_brc = near_rc & real_bc[:, None]
+    # Rows behind the end see something, so that their softmax is defined; they are cut off.
+    seen_brc |= torch.arange(blocks, device=device)[:, None, None] * rows + query_r[:, None] >= length
+    return seen_brc[:, None]

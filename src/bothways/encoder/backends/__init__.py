@@ -1,0 +1,1 @@
+"""Attention within each sequence of a packed batch, by several implementations."""

@@ -1,0 +1,267 @@
+"""Two-stream attention and segment recurrence: what XLNet and its like add to an encoder.
+
+Query stream (Yang et al. 2019, arXiv:1906.08237, section 2.3): the content stream is what every encoder computes, but
+a token sees only itself and the tokens that do not come behind it in a factorisation order. The query stream has a
+vector for each target: it begins at a learned vector that knows no token, and attends to the content states, one layer
+below, of the tokens strictly before the target. So it knows where the target stands, but not what it is. Both streams
+have the same weights. DeBERTa's mask decoder (He et al. 2020, arXiv:2006.03654, section 3.2) is the same attention in
+the last layer alone, with every token in sight.
+
+Segment recurrence (Dai et al. 2019, arXiv:1901.02860, section 3.2): every layer reads known hidden states of the tokens
+before a sequence as keys and values; nothing is computed for them and no gradient goes back to them.
+
+Shapes: B sequences, S longest sequence, T packed tokens, M targets, P most targets of a sequence, H hidden, N heads,
+D head width, W = 2 S - 1 distances; Z tokens of memories, U = Z + T.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bothways.devices import on_device
+from bothways.encoder.backends.basic import AttentionCall, distance_scores
+from bothways.encoder.batch import Batch, NoRows, Rows, SelectedRows, select
+from bothways.encoder.modules import dropout
+from bothways.errors import InvalidInput
+from bothways.packing import Packed, pack
+
+VISIBLE = -1
+"""Place in an order of the tokens that every token sees."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryStream:
+    """Targets that a second stream predicts, with a factorisation order of the tokens.
+
+    Attributes:
+        hidden_MH: First vectors of the stream, see `Encoder.queries`.
+        rows_M: Rows of the targets in the packed batch, ascending.
+        counts: Number of targets of each sequence (B), on the host.
+        order_T: Place of each token in a factorisation order of its sequence, from 0; `VISIBLE` for tokens that all
+            see, and which see each other alone.
+    """
+
+    hidden_MH: Tensor
+    rows_M: Tensor
+    counts: tuple[int, ...]
+    order_T: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class MaskDecoding:
+    """Chosen tokens that the last layer decodes, applied several times with the same weights, keys and values.
+
+    Queries begin at the states below the last layer; each application reads those of the one before.
+
+    Attributes:
+        added_MH: What the first queries gain, absolute positions.
+        rows_M: Rows of the tokens in the packed batch, ascending.
+        counts: Number of these of each sequence (B), on the host.
+        times: Number of applications.
+    """
+
+    added_MH: Tensor
+    rows_M: Tensor
+    counts: tuple[int, ...]
+    times: int = 2
+
+    @property
+    def order_T(self) -> None:
+        """None: every token sees all."""
+        return None
+
+
+Queries = QueryStream | MaskDecoding
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """Tensors about the targets of a batch that all layers share.
+
+    Attributes:
+        order_T: See `QueryStream`; None where every token sees all.
+        spaced_M: Where each stands if every sequence has room for P.
+        shape: B and P.
+        seen_BPS: Which tokens each sees.
+        distance_BPS: Row of the tables of distances for target i and token j.
+        differ_BPS: Whether both are of different segments.
+    """
+
+    order_T: Tensor | None
+    spaced_M: Tensor
+    shape: tuple[int, int]
+    seen_BPS: Tensor
+    distance_BPS: Tensor
+    differ_BPS: Tensor
+
+    @classmethod
+    def of(cls, rows_M: Tensor, counts: tuple[int, ...], order_T: Tensor | None, batch: Packed) -> "Targets":
+        """Compute them for a batch; see `QueryStream` for the arguments."""
+        most, longest = max(counts, default=0), batch.max_length
+        spaced_M = on_device(np.flatnonzero(np.arange(most) < np.array(counts)[:, None]), rows_M.device)
+        shape = len(counts), most
+
+        def of_targets(values_T: Tensor) -> Tensor:
+            return _spaced(values_T[rows_M], spaced_M, shape)[..., None]
+
+        def of_keys(values_T: Tensor, fill: int) -> Tensor:
+            return batch.padded(values_T, fill)[:, None]
+
+        if order_T is None:
+            seen_BPS = batch.real_BS[:, None].expand(*shape, longest)
+        else:
+            seen_BPS = of_keys(order_T, torch.iinfo(order_T.dtype).max) < of_targets(order_T)
+        place_S = torch.arange(longest, device=rows_M.device)
+        return cls(
+            order_T,
+            spaced_M,
+            shape,
+            seen_BPS,
+            of_targets(batch.positions_T) - place_S + (longest - 1),
+            of_keys(batch.types_T, 0) != of_targets(batch.types_T),
+        )
+
+    def spaced(self, values: Tensor) -> Tensor:
+        """Reshape rows of the targets (M, ...) to (B, P, ...), with zeros for missing ones."""
+        return _spaced(values, self.spaced_M, self.shape)
+
+    def rows(self, values: Tensor) -> Tensor:
+        """Reverse `spaced`."""
+        return values.flatten(0, 1).index_select(0, self.spaced_M)
+
+
+def attend_before(q_MND: Tensor, targets: Targets, call: AttentionCall) -> Tensor:
+    """Return the context (M, N, D) of targets over the tokens strictly before them, the same for every backend.
+
+    A target with nothing before it gets zeros.
+
+    Args:
+        q_MND: Queries of the targets; those of ``call`` are not read.
+        targets: Where they stand.
+        call: Keys and values of the content stream; ``relative`` with the gains of the targets.
+    """
+    *_, k_TND, v_TND = call.qkv_T3ND.unbind(1)
+    k_BNSD, v_BNSD = (call.batch.padded(each).transpose(1, 2) for each in (k_TND, v_TND))
+    q_BNPD = targets.spaced(q_MND).transpose(1, 2)
+    scores_BNPS = q_BNPD @ k_BNSD.transpose(2, 3)
+    if call.relative is not None:
+        scores_BNPS = scores_BNPS + distance_scores(q_BNPD, k_BNSD, call.relative, targets.distance_BPS[:, None])
+        if call.relative.gain_TN is not None:
+            gain_BNP1 = targets.spaced(call.relative.gain_TN).transpose(1, 2)[..., None]
+            scores_BNPS = scores_BNPS + gain_BNP1 * targets.differ_BPS[:, None]
+    hidden_B1PS = ~targets.seen_BPS[:, None]
+    if call.binding_reach is not None:
+        distance_B1PS = targets.distance_BPS[:, None] - (call.batch.max_length - 1)
+        hidden_B1PS = hidden_B1PS | (distance_B1PS.abs() > call.binding_reach)
+    # The least number, not minus infinity: where nothing is seen, a softmax of that has no gradient.
+    least = torch.finfo(scores_BNPS.dtype).min
+    weights_BNPS = (scores_BNPS * call.scale).masked_fill(hidden_B1PS, least).softmax(-1).masked_fill(hidden_B1PS, 0.0)
+    weights_BNPS = dropout(weights_BNPS, call.dropout) if call.dropout else weights_BNPS
+    context_BPND = (weights_BNPS.to(v_BNSD.dtype) @ v_BNSD).transpose(1, 2)
+    return targets.rows(context_BPND)
+
+
+def _spaced(values: Tensor, spaced_M: Tensor, shape: tuple[int, int]) -> Tensor:
+    blank = values.new_zeros((shape[0] * shape[1], *values.shape[1:]))
+    return blank.index_copy(0, spaced_M, values).view(*shape, *values.shape[1:])
+
+
+# --- segment recurrence ---
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Hidden states of the tokens just before or behind each sequence of a batch.
+
+    Attributes:
+        lengths: Number of these tokens for each of the B sequences, on the host; 0 where there are none.
+        states: For each layer, what it read at these tokens, sequence after sequence (Z, H).
+        behind: Whether the tokens stand just behind each sequence instead; empty where none does.
+    """
+
+    lengths: tuple[int, ...]
+    states: tuple[Tensor, ...]
+    behind: tuple[bool, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrence:
+    """A batch whose sequences stand beside their memories.
+
+    Attributes:
+        own: The batch.
+        memory: The memories.
+        batch: Memories and sequences together; the memories are of segment 0, as published.
+        joined_U: Where each of its rows stands among the rows of all memories and then of all sequences.
+        own_T: Where the rows of the sequences stand in it.
+    """
+
+    own: Packed
+    memory: Memory
+    batch: Packed
+    joined_U: Tensor
+    own_T: Tensor
+
+    @classmethod
+    def of(cls, memory: Memory, given: Batch, layers: int) -> "Recurrence":
+        """Put memories before or behind the sequences of a batch.
+
+        Raises:
+            InvalidInput: The memory is of another batch or encoder, or the batch has padding.
+        """
+        batch = unpadded(given)
+        if len(memory.lengths) != batch.count or len(memory.states) != layers:
+            raise InvalidInput(
+                f"expected a memory of {batch.count} sequences and {layers} layers, got {len(memory.lengths)} and "
+                f"{len(memory.states)}."
+            )
+        if any(len(state) != sum(memory.lengths) for state in memory.states):
+            raise InvalidInput(
+                f"expected {sum(memory.lengths)} rows in each layer's memory, "
+                f"got {[len(each) for each in memory.states]}."
+            )
+        before_B, lengths_B = np.array(memory.lengths), np.array(batch.lengths)
+        behind_B = np.array(memory.behind or (False,) * batch.count)
+        ends_B = np.cumsum(before_B + lengths_B)
+        parts_B2 = np.stack([before_B, lengths_B], 1)
+        parts_B2[behind_B] = parts_B2[behind_B, ::-1]
+        is_own_U = np.repeat(np.stack([behind_B, ~behind_B], 1).ravel(), parts_B2.ravel())
+        own_T = np.flatnonzero(is_own_U)
+        joined_U = np.empty(ends_B[-1], dtype=np.int64)
+        joined_U[~is_own_U] = np.arange(before_B.sum())
+        joined_U[own_T] = before_B.sum() + np.arange(lengths_B.sum())
+        device = batch.ids_T.device
+        rows_U = on_device(joined_U, device)
+        wide = pack([np.zeros(length, dtype=np.int64) for length in before_B + lengths_B], device=device)
+        types_U = torch.cat([batch.types_T.new_zeros(int(before_B.sum())), batch.types_T])[rows_U]
+        return cls(batch, memory, replace(wide, types_T=types_U), rows_U, on_device(own_T, device))
+
+    def joined(self, hidden_TH: Tensor, layer: int) -> Tensor:
+        """Return the rows that a layer reads, (U, H)."""
+        before_ZH = self.memory.states[layer].detach().to(hidden_TH.dtype)
+        return torch.cat([before_ZH, hidden_TH]).index_select(0, self.joined_U)
+
+    def rows(self, rows: Rows) -> Rows:
+        """Map rows of the sequences to rows of both together."""
+        return rows if isinstance(rows, NoRows) else SelectedRows(select(self.own_T, rows, self.own))
+
+    def targets(self, queries: Queries) -> Targets:
+        """Return the tokens of the sequences with queries of their own; they see all of the memory."""
+        order_U = None
+        if queries.order_T is not None:
+            before_Z = queries.order_T.new_full((sum(self.memory.lengths),), VISIBLE)
+            order_U = torch.cat([before_Z, queries.order_T])[self.joined_U]
+        return Targets.of(self.own_T[queries.rows_M], queries.counts, order_U, self.batch)
+
+
+def unpadded(batch: Batch) -> Packed:
+    """Check that the batch has no padding.
+
+    Raises:
+        InvalidInput: It has.
+    """
+    if not isinstance(batch, Packed):
+        raise InvalidInput("query streams and memories need a batch without padding: pack the sequences.")
+    return batch
