@@ -24,7 +24,7 @@ from bothways.errors import (
 from bothways.export import export
 from bothways.families import FAMILIES
 from bothways.families.stored_heads import HEAD_POOLING
-from bothways.tasks.predict import score_inputs
+from bothways.tasks.outputs import score_inputs
 from bothways.tasks.torch_backend import TorchBackend
 from contract_cases import as_embedder, pair_rows, rows, texts_of, write_embedder
 from everyday import some_families

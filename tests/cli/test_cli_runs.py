@@ -22,8 +22,8 @@ from bothways.errors import OutputExists
 from bothways.storage import new_folder
 from bothways.storage import output as storage_output
 from bothways.tasks.embedding.objective import EmbeddingObjective
-from bothways.tasks.heads import saving
 from bothways.tasks.heads.objective import WindowObjective
+from bothways.tasks.torch_backend import TorchBackend
 from bothways.training import loop, step
 from killing import died_before_file_event
 
@@ -104,14 +104,14 @@ def test_another_model_that_appears_during_the_training_is_not_replaced(files, r
 
 
 def test_what_appears_while_the_model_is_written_is_not_replaced(files, tmp_path, monkeypatch):
-    output, usual = tmp_path / "run", saving.write_head
+    output, usual = tmp_path / "run", TorchBackend.write
 
     def appear(*arguments, **more):
         output.mkdir(exist_ok=True)
         (output / "mine.txt").write_text("mine")
         usual(*arguments, **more)
 
-    monkeypatch.setattr(saving, "write_head", appear)
+    monkeypatch.setattr(TorchBackend, "write", appear)
     assert call(*words_of(files, output)).code == 1
     assert names(output) == ["mine.txt"]
     assert names(tmp_path) == ["run", "run-2"]
@@ -329,14 +329,14 @@ def test_sigterm_during_an_update_is_remembered_until_its_end(files, tmp_path, i
 
 
 def test_sigterm_while_the_model_is_saved_leaves_what_can_be_resumed(files, tmp_path, monkeypatch):
-    usual = saving.write_head
+    usual = TorchBackend.write
 
     def terminated(*arguments):
         usual(*arguments)
         os.kill(os.getpid(), signal.SIGTERM)
 
     with monkeypatch.context() as patch:
-        patch.setattr(saving, "write_head", terminated)
+        patch.setattr(TorchBackend, "write", terminated)
         outcome = call(*words_of(files, tmp_path / "run"))
     assert outcome.code == 143
     assert "Nothing was saved. Run the same command with --resume to continue." in outcome.err

@@ -21,6 +21,7 @@ from bothways.compose.ensembles.stacking import PENALTIES, fit_stacking
 from bothways.errors import InvalidInput
 from bothways.evaluation.metrics.scores import negative_log_likelihood
 from bothways.evaluation.temperature import Temperature, apply_temperature, sigmoid, softmax
+from bothways.tasks.heads.target_training import losses
 from bothways.tasks.heads.targets import (
     MultiLabel,
     Regression,
@@ -186,7 +187,7 @@ def test_stacking_is_at_the_least_of_its_penalised_loss(target):
         away = ((numbers[:3] - 1 / 3) ** 2).sum() + (numbers[3:] ** 2).sum()
         combined_NC = torch.from_numpy(made.combine(target, logits_MNC))
         known = torch.from_numpy(truth if target is SINGLE else truth.astype(np.float64))
-        return target.losses(combined_NC, known).mean().item() + fit.penalty * away
+        return losses(target, combined_NC, known).mean().item() + fit.penalty * away
 
     found = np.array([*fit.combination.weights, *fit.combination.biases])
     generator = np.random.default_rng(0)

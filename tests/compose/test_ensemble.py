@@ -25,7 +25,7 @@ from bothways.errors import (
 from bothways.evaluation.calibration import HeldOutRows
 from bothways.evaluation.temperature import apply_temperature
 from bothways.tasks import PairClassifier, SentenceEmbedder, TextClassifier
-from bothways.tasks.heads.targets import fitted_temperature
+from bothways.tasks.heads.target_training import fitted_temperature
 from classifier_cases import LABELS, noisy_rows, rows
 from pair_cases import pairs, scored
 from tiny_models import write_checkpoint

@@ -22,13 +22,13 @@ from bothways.tasks import PairClassifier
 from bothways.tasks.columns import NonBlank
 from bothways.tasks.heads.combination import Combiner
 from bothways.tasks.heads.learner import TemperatureLearner
-from bothways.tasks.heads.losses import TextLoss
-from bothways.tasks.heads.targets import SingleLabel, fitted_temperature
+from bothways.tasks.heads.target_training import TextLoss, fitted_temperature, validate
+from bothways.tasks.heads.targets import SingleLabel
 from bothways.tasks.outputs import Outputs
 from bothways.tasks.registry import SPECS
 from bothways.tasks.scores import Probability, Scores, TaskPrediction, TokensRead
 from bothways.tasks.spec import TaskSpec
-from bothways.tasks.task import HeadTask
+from bothways.tasks.task import Task
 from classifier_cases import rows, without_dropout
 from pair_cases import pairs
 from tiny_models import write_checkpoint
@@ -134,7 +134,7 @@ class VerdictOutputs(Outputs[str, np.ndarray, None, Verdict]):
         return self.write(Path())
 
     @classmethod
-    def open(cls, backend, options, size, *, ours):
+    def open(cls, backend, size, *, ours):
         return cls(Confidence(stored_temperature(Stored.of(backend.extras if ours else {}))))
 
     def settings(self):
@@ -161,7 +161,7 @@ class VerdictLearner(TemperatureLearner[VerdictOutputs, np.ndarray, None]):
         return TextLoss(KEPT_OR_BROKEN, stored.truth, stored.store)
 
     def validate(self, scores, truth):
-        return KEPT_OR_BROKEN.validate(_logits(scores), truth)
+        return validate(KEPT_OR_BROKEN, _logits(scores), truth)
 
     def calibrated(self, scores, truth):
         return _with_temperature(self.outputs, scores, truth)
@@ -184,7 +184,7 @@ class VerdictCombiner(Combiner[VerdictOutputs, str, np.ndarray, None]):
         return self.with_outputs(_with_temperature(self.outputs, scores, truth))
 
     def metrics(self, scores, truth):
-        return KEPT_OR_BROKEN.validate(_logits(scores), truth).metrics
+        return validate(KEPT_OR_BROKEN, _logits(scores), truth).metrics
 
     def data_facts(self, inputs: Sequence[str], truth):
         return {"rows": len(inputs), "texts_sha256": digest_of_texts(inputs), "verdicts_sha256": digest_of(truth)}
@@ -213,7 +213,7 @@ VERDICTS = TaskSpec(
 )
 
 
-class Moderator(HeadTask[str, Verdict]):
+class Moderator(Task[str, Verdict]):
     """Finds posts that break the rules."""
 
     spec = VERDICTS

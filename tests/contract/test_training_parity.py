@@ -9,10 +9,10 @@ from bothways.checkpoints import open_checkpoint
 from bothways.data import Example
 from bothways.data.windows import WindowStore
 from bothways.families.weight_map import write_weights
-from bothways.tasks.heads.losses import TextLoss
-from bothways.tasks.heads.model import HeadModel
 from bothways.tasks.heads.objective import WindowObjective
+from bothways.tasks.heads.target_training import TextLoss
 from bothways.tasks.heads.targets import MultiLabel, Regression, SingleLabel
+from bothways.tasks.torch_backend import HeadModel
 from bothways.text import TextTokenizer
 from contract_cases import padding_side, tiny_settings
 from tiny_models import TINY, every_family, padded, scramble, write_tokenizer

@@ -10,7 +10,7 @@ from bothways.errors import InvalidInput, TextTooLong
 from bothways.explain import Label, WordTag, attribute, explain, input_gradients
 from bothways.explain.gradients import Entrance, _rows_in
 from bothways.explain.scoring import explain_targets
-from bothways.tasks.predict import score_inputs
+from bothways.tasks.outputs import score_inputs
 from classifier_cases import rows, without_dropout
 from contract_cases import TARGETS, pair_rows, write_embedder
 from contract_cases import rows as target_rows

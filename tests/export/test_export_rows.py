@@ -18,7 +18,7 @@ from bothways.families import FAMILIES
 from bothways.inference.graph import ASKED, Graph
 from bothways.packing import unpad
 from bothways.tasks.embedding.vector_model import VectorModel
-from bothways.tasks.heads.model import HeadModel
+from bothways.tasks.torch_backend import HeadModel
 from tiny_models import TINY, scramble
 
 TOLERANCE = 1e-5

@@ -76,9 +76,9 @@ def test_resuming_with_other_masks_is_refused(bare, base, tmp_path):
 
 
 def test_masks_change_from_epoch_to_epoch_and_the_order_too(bare):
-    store = bare._state[0].stored(TEXTS)
+    store = bare.backend.stored(TEXTS)
     masker = Masker(bare.model.tokenizer, Masking(), 0)
-    head = bare._state[0].checkpoint.new_masked_lm_head()
+    head = bare.backend.checkpoint.new_masked_lm_head()
     windows = TextWindows(store, masker, "training")
     model = MaskedLM(bare.model.encoder, head)
     objective = PretrainingObjective.in_epochs(model, windows, windows, masker, batch_size=5, tokens=60)
@@ -94,9 +94,9 @@ def test_masks_change_from_epoch_to_epoch_and_the_order_too(bare):
 
 
 def test_the_weight_of_an_update_is_its_number_of_chosen_places(bare):
-    store = bare._state[0].stored(TEXTS)
+    store = bare.backend.stored(TEXTS)
     masker = Masker(bare.model.tokenizer, Masking(), 0)
-    head = bare._state[0].checkpoint.new_masked_lm_head()
+    head = bare.backend.checkpoint.new_masked_lm_head()
     windows = TextWindows(store, masker, "training")
     model = MaskedLM(bare.model.encoder, head)
     objective = PretrainingObjective.in_epochs(model, windows, windows, masker, batch_size=5, tokens=60)

@@ -13,7 +13,7 @@ from bothways.data.windows import WindowStore
 from bothways.errors import InvalidInput
 from bothways.evaluation.intervals import share_error
 from bothways.evaluation.metrics.classification import class_outcomes, label_outcomes
-from bothways.tasks.heads.losses import TextLoss
+from bothways.tasks.heads.target_training import TextLoss, balanced_weights, validate
 from bothways.tasks.heads.targets import MultiLabel, SingleLabel
 from bothways.text import EncodedText, Window
 from tiny_models import write_checkpoint
@@ -45,14 +45,14 @@ def base(tmp_path):
 def test_weights_of_labels_are_those_of_scikit_learn():
     truth = truth_of("single")
     expected = compute_class_weight("balanced", classes=np.arange(3), y=truth)
-    found = SINGLE.balanced_weights(truth)[:, 0]
+    found = balanced_weights(SINGLE, truth)[:, 0]
     assert found == pytest.approx(expected[truth])
     assert found.mean() == pytest.approx(1)
 
 
 def test_weights_of_several_labels_are_those_of_scikit_learn_for_each():
     truth = truth_of("multi")
-    found = MULTI.balanced_weights(truth)
+    found = balanced_weights(MULTI, truth)
     for label in range(3):
         assert found[:, label] == pytest.approx(compute_sample_weight("balanced", truth[:, label]))
     assert found.mean(axis=0) == pytest.approx([1, 1, 1])
@@ -63,14 +63,14 @@ def test_weights_of_several_labels_are_those_of_scikit_learn_for_each():
 
 def test_a_label_that_all_rows_have_or_none_counts_as_before():
     truth = np.array([[1, 0, 1], [1, 0, 0], [1, 0, 0]], dtype=np.float32)
-    assert (MULTI.balanced_weights(truth)[:, :2] == 1).all()
+    assert (balanced_weights(MULTI, truth)[:, :2] == 1).all()
 
 
 @pytest.mark.parametrize("kind", ["single", "multi"])
 def test_the_loss_of_an_update_is_the_weighted_mean_however_it_is_split(kind):
     target, truth = (SINGLE if kind == "single" else MULTI), truth_of(kind)
     store = store_of([1 + number % 3 for number in range(len(truth))])
-    answers = TextLoss(target, truth, store, target.balanced_weights(truth))
+    answers = TextLoss(target, truth, store, balanced_weights(target, truth))
     windows = list(range(len(store.text_of_window)))
     logits = torch.randn(len(truth), 3, generator=torch.Generator().manual_seed(0))
     scores = logits[store.text_of_window]  # all windows of a text say the same
@@ -138,7 +138,7 @@ def test_the_epoch_is_chosen_by_balanced_accuracy(base):
 def test_the_standard_error_of_balanced_accuracy_is_that_of_a_mean_of_shares():
     truth = np.array([0] * 80 + [1] * 15 + [2] * 5)
     logits = np.eye(3)[np.where(np.arange(100) % 4 == 0, 0, truth)]
-    found = SINGLE.validate(logits, truth, balanced=True)
+    found = validate(SINGLE, logits, truth, balanced=True)
     hits = [np.mean(logits[truth == label].argmax(1) == label) for label in range(3)]
     errors = [share_error(share, rows) for share, rows in zip(hits, (80, 15, 5), strict=True)]
     assert found.score == pytest.approx(np.mean(hits))

@@ -64,7 +64,7 @@ def test_the_loss_is_that_of_the_paper():
 
 
 def test_each_text_of_a_batch_stands_with_another_of_its_label(base):
-    store = opened(base)._state[0].stored([f"w{5 + at}" for at in range(24)])
+    store = opened(base).backend.stored([f"w{5 + at}" for at in range(24)])
     classes = np.arange(24) % 5
     encoder = opened(base).model.encoder
     objective = ContrastObjective(encoder, None, store, classes, seed=3)
@@ -83,7 +83,7 @@ def test_each_text_of_a_batch_stands_with_another_of_its_label(base):
 
 @pytest.mark.parametrize("tokens", [1, 100, 4096])
 def test_a_batch_has_room_for_so_many_tokens_and_two_labels_at_least(base, tokens):
-    store = opened(base)._state[0].stored([" ".join(["w5"] * 10) for _ in range(12)])
+    store = opened(base).backend.stored([" ".join(["w5"] * 10) for _ in range(12)])
     classes = np.array([0, 1] * 2 + [0] * 8)
     objective = ContrastObjective(opened(base).model.encoder, None, store, classes, 0, tokens)
     for update in objective.updates(0, 0):
@@ -94,7 +94,7 @@ def test_a_batch_has_room_for_so_many_tokens_and_two_labels_at_least(base, token
 
 def test_the_loss_has_all_digits_under_bfloat16(base):
     classifier = opened(base)
-    store = classifier._state[0].stored([f"w{5 + at} w{20 + at}" for at in range(6)])
+    store = classifier.backend.stored([f"w{5 + at} w{20 + at}" for at in range(6)])
     encoder, read = classifier.model.encoder, MeanOfTokens()
     objective = ContrastObjective(encoder, read, store, np.arange(6) % 2, seed=0)
     payload = next(iter(objective.updates(0, 0))).micro_batches[0].payload
@@ -305,7 +305,7 @@ def test_an_interrupted_contrast_ends_the_fit(base, monkeypatch):
     classifier = opened(base)
     with pytest.raises(KeyboardInterrupt):
         classifier.fit(rows("single"), **QUIET)
-    assert classifier._state[1] is None
+    assert classifier._fitted is None
 
 
 @pytest.mark.parametrize("place", ["contrastive_warmup", "train_within", "_scores_of_folds"])

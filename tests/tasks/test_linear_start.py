@@ -17,11 +17,11 @@ from bothways.tasks.classification.outputs import LabelOutputs
 from bothways.tasks.heads import linear_start
 from bothways.tasks.heads.inputs import StoredInputs
 from bothways.tasks.heads.linear_start import STRENGTH, LinearStart, fit_linear, start_head
-from bothways.tasks.heads.losses import TextLoss
-from bothways.tasks.heads.model import HeadModel
+from bothways.tasks.heads.target_training import TextLoss
 from bothways.tasks.heads.targets import MultiLabel, Regression, SingleLabel
 from bothways.tasks.heads.training import LINEAR
 from bothways.tasks.splits import TrainingData
+from bothways.tasks.torch_backend import HeadModel
 from bothways.training.options import TrainingOptions
 from bothways.training.seeding import seeded
 from classifier_cases import noisy_rows, rows, without_dropout
@@ -490,7 +490,7 @@ def test_texts_that_are_all_the_same_leave_what_is_frequent(base):
 
 
 def test_start_head_reads_in_evaluation_mode_and_leaves_the_rest_alone(base):
-    opened = TextClassifier.from_pretrained(base, device="cpu")._state[0]  # with dropout
+    opened = TextClassifier.from_pretrained(base, device="cpu").backend  # with dropout
     outputs = LabelOutputs(SingleLabel(("ant", "bee", "cow")))
     examples = [Example(row["text"], row["label"], number, "a row") for number, row in enumerate(rows(18))]
     stored = StoredInputs.of(opened, outputs, examples)

@@ -9,7 +9,7 @@ from bothways.compose.opening import open_trained
 from bothways.errors import InvalidInput, TextTooLong
 from bothways.tasks import PairClassifier, TextClassifier
 from bothways.tasks.classification.learner import LabelLearner
-from bothways.tasks.classification.options import LabelFitting
+from bothways.tasks.classification.spec import LabelFitting
 from bothways.tasks.columns import PairColumns
 from bothways.tasks.splits import TrainingData
 from classifier_cases import scored as logits_of
@@ -38,7 +38,7 @@ def fit(folder, data, **options):
 
 
 def test_a_pair_is_read_as_two_segments_in_their_order(fitted):
-    store = fitted._state[0].stored([("w5 w6", "w7"), ("w7", "w5 w6")])
+    store = fitted.backend.stored([("w5 w6", "w7"), ("w7", "w5 w6")])
     first, second = (store.pack([index]) for index in (0, 1))
     assert first.types_T.tolist() == [0, 0, 0, 0, 1, 1]
     assert second.types_T.tolist() == [0, 0, 0, 1, 1, 1]
@@ -182,7 +182,7 @@ def test_a_score_is_a_number_to_predict(base):
 def test_pairs_with_the_same_first_text_are_held_out_together(base):
     queries = [{"text_a": f"w{5 + number // 4}", "text_b": f"w{10 + number % 40}"} for number in range(80)]
     data = [{**row, "score": number // 4, "label": "ab"[number % 2]} for number, row in enumerate(queries)]
-    model = opened(base)._state[0]
+    model = opened(base).backend
 
     def read(data, columns, target):
         """The encoded labels to learn from, and those held out."""

@@ -23,12 +23,13 @@ from bothways.encoder.head_kinds import FirstToken, Labels, Transform
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, NotFitted, OutputExists
 from bothways.evaluation.temperature import apply_temperature, fit_adaptive_temperature
 from bothways.tasks import TextClassifier
+from bothways.tasks.classification import learner
 from bothways.tasks.classification.learner import LabelLearner
-from bothways.tasks.heads.losses import TextLoss
-from bothways.tasks.heads.model import HeadModel
 from bothways.tasks.heads.objective import WindowObjective
-from bothways.tasks.heads.targets import Regression, SingleLabel
+from bothways.tasks.heads.target_training import TextLoss
+from bothways.tasks.heads.targets import Regression
 from bothways.tasks.splits import TrainingData
+from bothways.tasks.torch_backend import HeadModel
 from bothways.text import EncodedText, Window
 from bothways.training.step import Stepper
 from classifier_cases import LABELS, noisy_rows, rows, same, scored, tensors, without_dropout
@@ -166,7 +167,7 @@ def test_a_training_copies_the_encoder_once(base, monkeypatch):
     found, usual = [], Stepper.step
     before = {each.data_ptr() for each in gc.get_objects() if type(each) is nn.Parameter}
     classifier = TextClassifier.from_pretrained(base, device="cpu")
-    shape = classifier._state[0].model.encoder.embedding.tokens.weight.shape
+    shape = classifier.backend.model.encoder.embedding.tokens.weight.shape
     monkeypatch.setattr(Stepper, "step", counting)
     data = [{"text": "w5 w6", "label": "ant"}, {"text": "w7 w8", "label": "bee"}] * 4
     classifier.fit(data, epochs=1, validation=data)
@@ -323,16 +324,16 @@ class Interruption:
 
     def __init__(self, monkeypatch, at):
         self.logits = []
-        original = SingleLabel.validate
+        original = learner.validate
 
-        def validate(target, logits_NC, truth_N):
+        def validate(target, logits_NC, truth_N, **options):
             if len(self.logits) + 1 == at:
-                monkeypatch.setattr(SingleLabel, "validate", original)
+                monkeypatch.setattr(learner, "validate", original)
                 os.kill(os.getpid(), signal.SIGINT)
             self.logits.append(logits_NC.copy())
-            return original(target, logits_NC, truth_N)
+            return original(target, logits_NC, truth_N, **options)
 
-        monkeypatch.setattr(SingleLabel, "validate", validate)
+        monkeypatch.setattr(learner, "validate", validate)
 
 
 def test_after_ctrl_c_the_classifier_has_its_kept_epoch_and_is_usable(base, monkeypatch, tmp_path):

@@ -85,7 +85,7 @@ def test_a_stride_decides_what_windows_share_and_is_kept(base, tmp_path, stride)
     classifier.save(tmp_path / "saved")
     words = " ".join(f"w{5 + place}" for place in range(24))
     again = opened(tmp_path / "saved")
-    store = again._state[0].stored([words])
+    store = again.backend.stored([words])
     inside = [store.ids_T[start + 1 : end - 1].tolist() for start, end in itertools.pairwise(store.starts)]
     for one, following in itertools.pairwise(inside):
         assert len(set(one) & set(following)) >= stride
@@ -101,8 +101,8 @@ def test_a_stride_that_shorter_windows_have_no_room_for_is_a_usual_one(base, tmp
     again = opened(tmp_path / "saved", max_length=length)
     usual = opened(base, max_length=length)
     words = " ".join(f"w{5 + place}" for place in range(24))
-    assert again.predict(words).tokens_read.windows == len(usual._state[0].stored([words]).starts) - 1
-    assert opened(tmp_path / "saved", max_length=8)._state[0].reading.stride == 3
+    assert again.predict(words).tokens_read.windows == len(usual.backend.stored([words]).starts) - 1
+    assert opened(tmp_path / "saved", max_length=8).backend.reading.stride == 3
     with pytest.raises(InvalidInput, match="stride must lie between 0 and 9, got 10"):
         opened(tmp_path / "saved", stride=10)
 

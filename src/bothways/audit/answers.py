@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bothways.audit.context import Context, NeedUnmet
 from bothways.evaluation.intervals import Estimate, bootstrap_estimates
 from bothways.tasks import FillMask, TextClassifier
-from bothways.tasks.predict import score_inputs
+from bothways.tasks.outputs import score_inputs
 from bothways.tasks.scores import Scores
 
 Numbers = NDArray[np.float64]
@@ -28,7 +28,7 @@ _SHOWN_CHARACTERS = 300
 class ClassifierAnswers:
     """A classifier's answers to N texts."""
 
-    scores: tuple[Scores[None], ...]  # scores of the head for each text
+    scores: tuple[Scores[object], ...]  # scores of the head for each text
     probabilities_NC: Numbers  # probabilities of the labels, calibrated if the model is
 
     @property
@@ -46,7 +46,7 @@ class ClassifierAnswers:
 
 def answers(context: Context, classifier: TextClassifier, texts: Sequence[str]) -> ClassifierAnswers:
     """Predict texts; none may be blank."""
-    scores: list[Scores[None]] = []
+    scores: list[Scores[object]] = []
     for start in range(0, len(texts), _CHUNK):
         context.check_time()
         scores += score_inputs(classifier.fitted, texts[start : start + _CHUNK], show_progress=False)

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from bothways.checkpoints import PretrainedEncoder
     from bothways.data import Row, Source
     from bothways.tasks import TextClassifier
-    from bothways.tasks.predict import Predictor
+    from bothways.tasks.predict import AnyPredictor
 
-    TrainedModel: TypeAlias = Predictor[Any, Any, Any]
+    TrainedModel: TypeAlias = AnyPredictor
 
 # The inputs that a detector can need. "files": the folder of a checkpoint. "encoder": any encoder. "classifier": a
 # trained single-label text classifier. "texts": rows with texts. "labels": rows with texts and their labels.

@@ -39,7 +39,7 @@ from bothways.cli.printing import note, one_line, plain_table, print_json, print
 from bothways.data import Row, Source, read_rows
 from bothways.errors import nearest
 from bothways.storage import check_file_writable
-from bothways.tasks.classification.options import LabelPrediction
+from bothways.tasks.classification.spec import LabelPrediction
 from bothways.tasks.registry import SPECS, models
 
 if TYPE_CHECKING:

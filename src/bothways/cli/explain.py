@@ -34,7 +34,7 @@ from bothways.storage import check_file_writable, new_file
 if TYPE_CHECKING:
     from bothways.checkpoints import PretrainedEncoder
     from bothways.explain import Explanation, Target
-    from bothways.tasks.predict import Predictor
+    from bothways.tasks.predict import AnyPredictor
 
 _SUFFIXES = (".html", ".htm", ".png", ".svg", ".json", ".npz")
 
@@ -156,7 +156,7 @@ def _explained(
     reading: WindowOptions,
     opening: ModelOptions,
 ) -> "Explanation":
-    model: Predictor[Any, Any, Any] | None = None
+    model: AnyPredictor | None = None
     try:
         model = open_task(name, {}, reading, opening, task)
     except NotFitted:
@@ -179,7 +179,7 @@ def _explained(
         return explaining.explain(model, texts, method, target=target, steps=steps)
 
 
-def _input(model: "Predictor[Any, Any, Any]", texts: tuple[str, ...]) -> Any:  # noqa: ANN401 (the task's input)
+def _input(model: "AnyPredictor", texts: tuple[str, ...]) -> Any:  # noqa: ANN401 (the task's input)
     """Return texts of the command line as an input of a model."""
     columns = model.fitted.columns
     rows = columns.rows_of(texts)

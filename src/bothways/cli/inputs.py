@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from bothways.retrieval import CandidateRanking
     from bothways.tasks import SentenceEmbedder
     from bothways.tasks.backend import OpenOptions
-    from bothways.tasks.predict import Predictor
+    from bothways.tasks.predict import AnyPredictor
 
 SKIP_EMPTY = "To continue without such rows: --on-empty skip or --on-empty null."
 
@@ -35,7 +35,7 @@ def open_options(reading: WindowOptions, model: ModelOptions) -> "OpenOptions":
 
 def open_task(
     name: str, own: dict[str, Any], reading: WindowOptions, model: ModelOptions, task: str | None = None
-) -> "Predictor[Any, Any, Any]":
+) -> "AnyPredictor":
     """Open a trained model as the task it was trained for, or as one of its tasks.
 
     Raises:

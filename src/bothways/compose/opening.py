@@ -6,7 +6,7 @@ from typing import Any, Unpack, cast
 from bothways.checkpoints.hub import locate
 from bothways.errors import InvalidInput, NotFitted
 from bothways.lazy import imported
-from bothways.tasks.predict import Predictor
+from bothways.tasks.predict import AnyPredictor
 from bothways.tasks.registry import SPECS, check_open_options, stored_task, task_class, task_of_heads
 from bothways.tasks.task import OpenArguments
 
@@ -25,7 +25,7 @@ def open_trained(
     *,
     task: str | None = None,
     **options: Unpack[OpenArguments],
-) -> Predictor[Any, Any, Any]:
+) -> AnyPredictor:
     """Open a trained model as the task that it was trained for, or an encoder as one that needs no training.
 
     Args:
@@ -49,18 +49,18 @@ def open_trained(
     name = task_name(found.folder, str(name_or_path))
     check_open_options(str(name_or_path), name, options)
     kind: Any = imported(COMPOSED[name]) if name in COMPOSED else task_class(SPECS[name])
-    opened: Predictor[Any, Any, Any] = kind.from_pretrained(name_or_path, **options)
+    opened: AnyPredictor = kind.from_pretrained(name_or_path, **options)
     if task is None:
         return opened
     if name != "multitask":
         raise InvalidInput(
             f"expected no task, as {str(name_or_path)!r} is a model of one task, {name}, got {task!r}: leave it out."
         )
-    part: Predictor[Any, Any, Any] = cast("Any", opened).part(task)
+    part: AnyPredictor = cast("Any", opened).part(task)
     return part
 
 
-def _embedder(name_or_path: str | Path, options: OpenArguments) -> Predictor[Any, Any, Any]:
+def _embedder(name_or_path: str | Path, options: OpenArguments) -> AnyPredictor:
     """Any encoder as an embedder of scored pairs."""
     from bothways.tasks.embedding.embedder import SentenceEmbedder
     from bothways.tasks.embedding.spec import ScoredPairs

@@ -36,7 +36,7 @@ _READERS = {**TEXT_FORMATS, "json": json_rows}
 
 Source = str | os.PathLike[str] | IO[str] | IO[bytes] | Iterable[Mapping[str, object] | Row] | DataFrameLike
 
-LabelT = TypeVar("LabelT")
+LabelT = TypeVar("LabelT", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from bothways.tasks.embedding.outputs import EmbeddingOutputs
 from bothways.tasks.embedding.trained import TrainedEmbedder
 from bothways.tasks.heads.targets import Regression, SingleLabel
 from bothways.tasks.multiple_choice.outputs import ChoiceOutputs
-from bothways.tasks.outputs import FittedHead
-from bothways.tasks.predict import AnyPredictor, score_inputs
+from bothways.tasks.outputs import FittedHead, score_inputs
+from bothways.tasks.predict import AnyPredictor
 from bothways.tasks.question_answering.answers import FoundSpans
 from bothways.tasks.question_answering.outputs import AnswerOutputs
 from bothways.tasks.scores import Scores

@@ -193,11 +193,25 @@ class TextRunner:
     ) -> Iterator[Rows]:
         """Yield the rows of any number of texts, in order and in flat memory; errors as for `tokenize` and `rows`."""
         with progress(description, total, show=show_progress) as bar:
-            size, characters = self.options.block_size(self.windows.budget), self.options.block_characters
-            texts_blocks = blocks(texts, size, characters, text_size)
-            for block, encoded in ahead(self.tokenize, texts_blocks):
-                yield from self.rows(encoded)
+            for block in self.blocks((text, (text,)) for text in texts):
+                yield from (rows for _, (rows,) in block)
                 bar.advance(len(block))
+
+    def blocks(self, items: Iterable[tuple[ItemT, Sequence[Text]]]) -> Iterator[list[tuple[ItemT, list[Rows]]]]:
+        """Yield items with the rows of their texts, block by block; errors as for `tokenize` and `rows`.
+
+        Args:
+            items: Any number of items, each with its texts.
+        """
+
+        def tokenize(block: list[tuple[ItemT, Sequence[Text]]], first: int) -> list[EncodedText]:
+            return self.tokenize([text for _, texts in block for text in texts], first)
+
+        size, characters = self.options.block_size(self.windows.budget), self.options.block_characters
+        parts = blocks(items, size, characters, lambda item: sum(map(text_size, item[1])))
+        for block, encoded in ahead(tokenize, parts):
+            rows = iter(self.rows(encoded))
+            yield [(item, [next(rows) for _ in texts]) for item, texts in block]
 
 
 def blocks(

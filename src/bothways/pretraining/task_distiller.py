@@ -55,13 +55,13 @@ class TaskDistiller:
         NotFitted: The teacher is not trained.
     """
 
-    def __init__(self, teacher: HeadTask[Any, Any], student: Student, loss: SoftLoss | None = None) -> None:
+    def __init__(self, teacher: HeadTask, student: Student, loss: SoftLoss | None = None) -> None:
         _check_distilled(teacher.spec, teacher.name)
         check_vocabulary(student.model, teacher.model)
         self.teacher = teacher
         self.student = student
         self.loss = loss or SoftLoss()
-        self._trained: HeadTask[Any, Any] | None = None
+        self._trained: HeadTask | None = None
 
     @classmethod
     def from_pretrained(cls, teacher: str | Path, *, layers: int | None = None, **options: Unpack[OpenOptions]) -> Self:
@@ -132,7 +132,7 @@ class TaskDistiller:
         return replace(teacher, model=replace(model, settings=settings), reading=reading, shared=False, network=None)
 
     @property
-    def model(self) -> HeadTask[Any, Any]:
+    def model(self) -> HeadTask:
         """The trained student, a model of the same class as its teacher."""
         if self._trained is None:
             raise NotFitted("the student is not trained yet: call fit first.")

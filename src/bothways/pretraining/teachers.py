@@ -23,8 +23,8 @@ from bothways.pretraining.models import masked_lm_head
 from bothways.pretraining.students import Student
 from bothways.tasks.backend import OpenOptions
 from bothways.tasks.embedding.sentence_layout import EmbeddingSettings, open_sentence_model
-from bothways.tasks.embedding.spec import EMBEDDING, EmbeddingOpening
-from bothways.tasks.embedding.trained import TrainedEmbedder
+from bothways.tasks.embedding.spec import EMBEDDING
+from bothways.tasks.embedding.trained import TrainedEmbedder, open_embedder
 from bothways.tasks.embedding.vector_model import pool
 from bothways.tasks.torch_backend import TorchBackend
 
@@ -65,8 +65,7 @@ class EmbedderTeacher:
     def write(self, student: PretrainedEncoder, folder: Path, card: Mapping[str, object]) -> None:
         backend = replace(self.embedder.backend.weights("learn from"), model=student)
         settings = _within(self.embedder.settings, student)
-        embedder = replace(self.embedder, backend=backend, settings=settings)
-        embedder.write_with(folder, {"task": EMBEDDING.name, "card": dict(card)})
+        replace(self.embedder, backend=backend, settings=settings, card=card).write(folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +132,7 @@ def open_teacher(name_or_path: str | Path, **options: Unpack[OpenOptions]) -> Te
             f"{backend.model.name!r} is a model for {backend.trained_for}: use TaskDistiller for models of a task."
         )
     if backend.trained_for == EMBEDDING.name or (backend.model.folder / "modules.json").is_file():
-        return EmbedderTeacher(TrainedEmbedder.of(backend, EmbeddingOpening()))
+        return EmbedderTeacher(open_embedder(EMBEDDING, backend))
     if _MASKED_LM in backend.checkpoint.heads():
         return MaskedLMTeacher(_with_masked_lm(backend))
     return EncoderTeacher(backend.model)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, ClassVar, Self, TypedDict
 
 import numpy as np
 
@@ -65,6 +66,7 @@ class OpenOptions(TypedDict, total=False):
     allow_pickle: bool
 
 
+@dataclass(frozen=True)
 class Backend(ABC):
     """An opened model: with weights in torch (`TorchBackend`), or an ONNX graph (`OnnxBackend`).
 
@@ -72,11 +74,14 @@ class Backend(ABC):
         reading: How texts are cut into windows.
         budget: Maximum tokens of a batch, lowered where memory runs out.
         options: The task's own options of `from_pretrained`: the ``open_options`` of its spec.
+        has_weights: False for an ONNX export.
     """
 
     reading: TextOptions
     budget: TokenBudget
-    options: object
+    options: object = field(default=None, kw_only=True)
+
+    has_weights: ClassVar[bool] = True
 
     @property
     @abstractmethod
@@ -121,6 +126,20 @@ class Backend(ABC):
     @abstractmethod
     def score_count(self, head: HeadName) -> int | None:
         """Return the number of scores of its trained head of this name; None without one."""
+
+    @abstractmethod
+    def with_trained_head(self, task: str, head: HeadName, layers: int, *, per_token: bool) -> Self:
+        """Return the same with its trained head, ready to answer.
+
+        Args:
+            task: The name of the task.
+            head: The name of the head.
+            layers: Layers whose hidden states stand behind the scores of each window.
+            per_token: Whether the head reads each token.
+
+        Raises:
+            CorruptCheckpoint: The head is damaged, or an exported graph gives other numbers.
+        """
 
     @abstractmethod
     def weights(self, verb: str) -> TorchBackend:

@@ -140,6 +140,7 @@ def unmeasured(why: str) -> str:
     return f"The card has no metrics: {why}. Evaluate the model on rows that it has never met."
 
 
+EPOCH_AND_CALIBRATION = "the epoch to keep and the calibration"
 LIKE_THESE = "Metrics and probabilities hold for texts like the held-out rows."
 COVERAGE_IS_APPROXIMATE = (
     "Coverage was learnt from the rows that also chose the epoch to keep and the calibration, so it is approximate: "

@@ -13,10 +13,12 @@ from bothways.data import Inputs, Joined, Paired, Row, as_batch, text_at
 from bothways.errors import InvalidInput, UnreadColumn, shown
 
 InputT = TypeVar("InputT")
-ColumnsT = TypeVar("ColumnsT", bound="ColumnNames")
+
+Card: TypeAlias = Mapping[str, Any]
+"""What a model says of its training, as JSON values."""
 
 
-class ColumnNames(Protocol):
+class ColumnNames(Protocol[InputT]):
     """A frozen dataclass of column names, and how an input is read from a row or from a Python value.
 
     Attributes:
@@ -25,14 +27,14 @@ class ColumnNames(Protocol):
 
     one: ClassVar[str]
 
-    def read(self, row: Row) -> Any:  # noqa: ANN401 (the task's input)
+    def read(self, row: Row) -> InputT:
         """Return the input of a row.
 
         Raises:
             InvalidInput: A column is missing or its value is not usable; the message names the row.
         """
 
-    def check(self, number: int, value: object) -> Any:  # noqa: ANN401 (the task's input)
+    def check(self, number: int, value: object) -> InputT:
         """Return a value of the caller's as an input; ``number`` counts from 0.
 
         Raises:
@@ -40,7 +42,7 @@ class ColumnNames(Protocol):
         """
 
     def is_one(self, value: object) -> bool:
-        """Return whether a value of the caller's is a single input, and not many."""
+        """Return True for a single input, False for many."""
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
         """Return rows, as a file would have them, for texts typed on a command line.
@@ -57,8 +59,12 @@ class ColumnNames(Protocol):
     def truth(self) -> str:
         """Column of what is right: the label, the tags, the answers."""
 
-    def labelled_row(self, value: Any, label: object) -> dict[str, object]:  # noqa: ANN401 (the task's input)
+    def labelled_row(self, value: InputT, label: object) -> dict[str, object]:
         """Return the row of an input and its label."""
+
+
+AnyColumns: TypeAlias = ColumnNames[Any]
+"""Columns of some task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,8 +280,8 @@ class PairColumns(TwoTextColumns):
         return Paired(self.text_a, self.text_b)
 
 
-def batch_of(columns: ColumnNames, value: object) -> tuple[list[Any], bool]:
-    """Return the inputs that `predict` was given as a list, and whether it was a single one.
+def batch_of(columns: AnyColumns, value: object) -> tuple[list[Any], bool]:
+    """Return the inputs that `predict` was given as a list, and True for a single one.
 
     Many are a list, a tuple, a generator, a NumPy array, a Series or another column, or a table, which gives its rows.
 
@@ -291,30 +297,33 @@ def batch_of(columns: ColumnNames, value: object) -> tuple[list[Any], bool]:
     return listed, False
 
 
-def parse(columns: ColumnNames, value: object) -> tuple[list[Any], bool]:
-    """Return the inputs of a call as a list, each checked, and whether there was a single one.
+def parse(columns: ColumnNames[InputT], value: object) -> tuple[list[InputT], bool]:
+    """Return the inputs of a call as a list, each checked, and True for a single one.
 
     Raises:
         InvalidInput: One is no input of the task.
     """
-    listed, single = batch_of(columns, value)
-    return list(inputs_of(columns, listed)), single
+    if columns.is_one(value):
+        return [columns.check(0, value)], True
+    return list(inputs_of(columns, batch_of(columns, value)[0])), False
 
 
-def inputs_of(columns: ColumnNames, values: Iterable[object]) -> Iterator[Any]:
+def inputs_of(columns: ColumnNames[InputT], values: Iterable[object]) -> Iterator[InputT]:
     """Yield values of the caller's as inputs, each checked; see `input_of`."""
     return (input_of(columns, number, value) for number, value in enumerate(values))
 
 
-def input_of(columns: ColumnNames, number: int, value: object) -> Any:  # noqa: ANN401 (the task's input)
+def input_of(columns: ColumnNames[InputT], number: int, value: object) -> InputT:
     """Return an item of a batch as an input; ``number`` counts from 0. A mapping is a row, such as of a DataFrame.
 
     Raises:
-        InvalidInput: It is none.
+        InvalidInput: It is not an input of the task.
     """
-    if isinstance(value, Mapping):
-        return columns.read(Row(number + 1, dict(value), f"row {number + 1} of the inputs"))
-    return columns.check(number, value)
+    match value:
+        case Mapping():
+            return columns.read(Row(number + 1, dict(value), f"row {number + 1} of the inputs"))
+        case _:
+            return columns.check(number, value)
 
 
 def typed_texts(columns: Sequence[str], texts: Sequence[str]) -> list[dict[str, object]]:

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.confidence.fitting import separating
-from bothways.data import Source, read_rows
+from bothways.data import Source
 from bothways.errors import InvalidInput, did_you_mean
 from bothways.evaluation.out_of_domain import out_of_domain_report
 from bothways.evaluation.report import OperatingPoint, Report
 from bothways.evaluation.thresholds import operating_point
-from bothways.tasks.card import card_with_threshold
-from bothways.tasks.outputs import Fitted
-from bothways.tasks.predict import Predictor, ScoredRows, score_inputs
-from bothways.tasks.scores import Scores, texts_read, warn_of_cut
-
-FittedT = TypeVar("FittedT", bound=Fitted)
+from bothways.tasks.predict import AnyPredictor, scores_of_others
+from bothways.tasks.scores import ScoredRows, Scores, texts_read
 
 
 @runtime_checkable
@@ -34,12 +29,12 @@ class BinaryOutputs(Protocol):
     @property
     def two_classes(self) -> tuple[str, ...]: ...
 
-    def class_probabilities(self, scores: Sequence[Scores[Any]]) -> NDArray[np.float64]:
+    def class_probabilities(self, scores: Sequence[Scores[object]]) -> NDArray[np.float64]:
         """Return the probabilities of the classes (N, C), calibrated where the model is."""
 
 
 def operating_points(
-    model: Predictor[Any, Any, Any],
+    model: AnyPredictor,
     rows: ScoredRows,
     *,
     at_precision: float | None = None,
@@ -74,7 +69,7 @@ def operating_points(
     )
 
 
-def check_class(model: Predictor[Any, Any, Any], label: str | None = None) -> tuple[str, ...]:
+def check_class(model: AnyPredictor, label: str | None = None) -> tuple[str, ...]:
     """Return the names of the two classes of a binary classifier.
 
     Raises:
@@ -94,7 +89,7 @@ def check_class(model: Predictor[Any, Any, Any], label: str | None = None) -> tu
 
 
 def out_of_domain(
-    model: Predictor[Any, Any, Any],
+    model: AnyPredictor,
     in_domain: ScoredRows,
     others: Source,
     *,
@@ -102,7 +97,7 @@ def out_of_domain(
     seed: int = 0,
     show_progress: bool | None = None,
 ) -> Report:
-    """Return how well a model separates rows of its domain from others.
+    """Report how well a model separates rows of its domain from others.
 
     Args:
         model: A classifier with an out-of-domain detector.
@@ -116,27 +111,8 @@ def out_of_domain(
         NotCalibrated: The model has no detector.
         InvalidInput: The data are not usable.
     """
-    scores, outputs = _scores_of_others(model, others, show_progress), model.fitted.outputs
+    scores, outputs = scores_of_others(model, others, show_progress), model.fitted.outputs
     found = outputs.confidence.detector(model.name)
     pairs = (found.detector.score(outputs.evidence(each)) for each in (in_domain.scores, scores))
     report = out_of_domain_report(*pairs, threshold=found.threshold, resamples=resamples, seed=seed)
     return replace(report, tokens_read=texts_read(each.read for each in scores))
-
-
-def with_threshold(model: Predictor[Any, Any, FittedT], others: Source, show_progress: bool | None) -> FittedT:
-    """Return a trained model with the out-of-domain threshold that separates held-out rows best from these others."""
-    fitted: Any = model.fitted
-    scores = _scores_of_others(model, others, show_progress)
-    warn_of_cut(texts_read(each.read for each in scores))
-    outputs = fitted.outputs
-    detector = separating(outputs.confidence.detector(model.name), outputs.evidence(scores))
-    outputs = replace(outputs, confidence=replace(outputs.confidence, out_of_domain=detector))
-    card = card_with_threshold(fitted.card, outputs.confidence, len(scores))
-    moved: FittedT = replace(fitted, outputs=outputs, card=card)
-    return moved
-
-
-def _scores_of_others(model: Predictor[Any, Any, Any], others: Source, show_progress: bool | None) -> list[Scores[Any]]:
-    model.confidence.detector(model.name)  # refused before the texts are read
-    inputs = [model._columns().read(row) for row in read_rows(others)]
-    return score_inputs(model.fitted, inputs, description="reading out-of-domain rows", show_progress=show_progress)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
 
@@ -16,7 +16,7 @@ from bothways.checkpoints.schema import Extras
 from bothways.encoder.config import EncoderConfig
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted
 from bothways.families import Family
-from bothways.inference import TextOptions, TextRunner, TokenBudget
+from bothways.inference import TextRunner, TokenBudget
 from bothways.inference.graph import Graph, GraphRunner, graph_budget
 from bothways.tasks.backend import Backend, OpenOptions, text_options
 from bothways.text import TextTokenizer
@@ -33,16 +33,12 @@ class OnnxBackend(Backend):
     Attributes:
         exported: The files.
         graph: Its graph.
-        reading: How texts are cut into windows.
-        budget: Maximum tokens of a batch, padding included.
-        options: The task's own options of `from_pretrained`.
     """
 
     exported: ExportedModel
     graph: Graph
-    reading: TextOptions
-    budget: TokenBudget
-    options: object = None
+
+    has_weights: ClassVar[bool] = False
 
     @classmethod
     def open(cls, located: LocatedModel, task: str, options: OpenOptions) -> OnnxBackend:
@@ -61,7 +57,7 @@ class OnnxBackend(Backend):
             )
         exported = open_exported(located)
         reading = text_options(exported.extras, exported.config, exported.tokenizer, task, options)
-        return cls(exported, Graph(exported.graph), reading, graph_budget())
+        return cls(reading, graph_budget(), exported, Graph(exported.graph))
 
     @property
     @override
@@ -114,19 +110,17 @@ class OnnxBackend(Backend):
         rows = self.exported.rows
         return rows.size if rows.head == head else None
 
-    def check_rows(self, task: str, width: int, *, per_token: bool) -> None:
-        """Check that the graph gives the numbers that a task reads.
-
-        Raises:
-            CorruptCheckpoint: It gives others.
-        """
+    @override
+    def with_trained_head(self, task: str, head: HeadName, layers: int, *, per_token: bool) -> OnnxBackend:
         rows = self.exported.rows
+        width = (self.score_count(head) or 0) + layers * self.config.hidden
         if (rows.width, rows.per_token) != (width, per_token):
             unit = "token" if per_token else "window"
             raise CorruptCheckpoint(
                 f"the graph of {self.name!r} must give {width} numbers for each {unit} to answer {task}, but it gives "
                 f"{rows.width}: its files do not belong together. Export the model again."
             )
+        return self
 
     @override
     def weights(self, verb: str) -> TorchBackend:

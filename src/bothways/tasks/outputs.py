@@ -12,15 +12,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar, cast
 
+from bothways.checkpoints.schema import Stored
 from bothways.confidence.confidence import Confidence
 from bothways.inference import Rows
-from bothways.inference.texts import blocks, text_size
 from bothways.lazy import imported
+from bothways.progress import progress
 from bothways.tasks.backend import Backend
-from bothways.tasks.columns import ColumnNames
+from bothways.tasks.columns import AnyColumns, Card, stored_columns
 from bothways.tasks.scores import Scores
 from bothways.tasks.spec import TaskSpec
-from bothways.text import EncodedText
 from bothways.text.windows import Text
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
         changed: Self = replace(cast("Any", self), confidence=confidence)
         return changed
 
-    def read(self, data: Source, columns: ColumnNames, options: object = None) -> list[Example[Any]]:
+    def read(self, data: Source, columns: AnyColumns, options: object = None) -> Sequence[Example[object]]:
         """Return labelled inputs.
 
         Raises:
@@ -115,22 +115,21 @@ class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
     # --- on disk ---
 
     @classmethod
-    def check_untrained(cls, backend: Backend, options: Any) -> None:  # noqa: ANN401 (the task's own)
+    def check_untrained(cls, backend: Backend) -> None:
         """Refuse a checkpoint without a trained head that cannot get one, and options that need one.
 
         Raises:
             InvalidInput: It cannot, or one was given.
         """
-        del backend, options
+        del backend
 
     @classmethod
     @abstractmethod
-    def open(cls, backend: Backend, options: Any, size: int, *, ours: bool) -> Self:  # noqa: ANN401 (the task's own)
+    def open(cls, backend: Backend, size: int, *, ours: bool) -> Self:
         """Return the outputs of a trained head in a checkpoint.
 
         Args:
-            backend: The checkpoint.
-            options: The task's options of `from_pretrained`.
+            backend: The checkpoint, with the task's options of `from_pretrained`.
             size: Outputs of its head.
             ours: Whether it was trained here for this task; ``bothways.json`` then says more.
 
@@ -154,15 +153,14 @@ class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
 
 AnyOutputs: TypeAlias = Outputs[Any, Any, Any, Any]
 
+PlacedOutputs: TypeAlias = Outputs[Any, Any, PlacesT, Any]
+"""Outputs whose scores have places of a type."""
+
 
 def outputs_type(spec: TaskSpec) -> type[AnyOutputs]:
     """Import the outputs of a task on a head."""
     kind: type[AnyOutputs] = imported(spec.outputs)
     return kind
-
-
-InputTexts: TypeAlias = tuple[Any, tuple[Text, ...]]
-"""An input of a head, and its texts."""
 
 
 class Fitted(Protocol):
@@ -181,21 +179,42 @@ class Fitted(Protocol):
     def columns(self) -> Any: ...  # noqa: ANN401 (a `ColumnNames`, also of several models)
 
     @property
-    def card(self) -> Mapping[str, Any]: ...
+    def card(self) -> Card: ...
 
-    def blocks(self, inputs: Iterable[Any]) -> Iterator[list[Any]]:
-        """Yield inputs, in the form that `tokenize` and `scores` take, in blocks that are answered at once."""
+    def score_blocks(self, inputs: Iterable[Any], options: object = None) -> Iterator[Sequence[Scores[object]]]:
+        """Yield the scores of any number of inputs, block by block.
 
-    def tokenize(self, block: Sequence[Any], first: int) -> list[EncodedText]:
-        """Return the windows of a block's texts; ``first`` inputs came before it."""
-
-    def scores(
-        self, block: Sequence[Any], encoded: Sequence[EncodedText], options: object = None
-    ) -> Sequence[Scores[Any]]:
-        """Return the scores of the inputs of a block."""
+        Args:
+            inputs: The inputs.
+            options: Options of the prediction.
+        """
 
     def facts(self) -> dict[str, object]:
         """Return labels, calibration and the like, as JSON values."""
+
+
+def score_blocks(
+    fitted: Fitted,
+    inputs: Iterable[Any],
+    options: object = None,
+    *,
+    description: str = "predicting",
+    total: int | None = None,
+    show_progress: bool | None = None,
+) -> Iterator[Sequence[Scores[object]]]:
+    """Yield the scores of inputs block by block, in order and in flat memory, while the next block is tokenised."""
+    with progress(description, total, show=show_progress) as bar:
+        for scores in fitted.score_blocks(inputs, options):
+            yield scores
+            bar.advance(len(scores))
+
+
+def score_inputs(
+    fitted: Fitted, inputs: Sequence[Any], *, description: str = "predicting", show_progress: bool | None = None
+) -> list[Scores[object]]:
+    """Return the scores of inputs, in order."""
+    blocks = score_blocks(fitted, inputs, description=description, total=len(inputs), show_progress=show_progress)
+    return [each for block in blocks for each in block]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -214,8 +233,8 @@ class FittedHead:
     spec: TaskSpec
     backend: Backend
     outputs: AnyOutputs
-    columns: ColumnNames
-    card: Mapping[str, Any] = field(default_factory=dict)
+    columns: AnyColumns
+    card: Card = field(default_factory=dict)
     issues: tuple[LabelIssue, ...] = ()
 
     @property
@@ -223,28 +242,47 @@ class FittedHead:
         """The name of the model."""
         return self.backend.name
 
-    def blocks(self, inputs: Iterable[Any]) -> Iterator[list[InputTexts]]:
-        """Yield inputs, each with its texts, in blocks that are answered at once."""
-        reading = self.backend.reading
-        with_texts: Iterable[InputTexts] = ((value, self.outputs.texts(value)) for value in inputs)
-        return blocks(
-            with_texts,
-            reading.block_size(self.backend.budget),
-            reading.block_characters,
-            lambda one: sum(map(text_size, one[1])),
-        )
+    def inputs_of(self, values: Iterable[InputT]) -> Iterator[tuple[InputT, tuple[Text, ...]]]:
+        """Yield inputs, each with its texts."""
+        return ((value, self.outputs.texts(value)) for value in values)
 
-    def tokenize(self, block: Sequence[InputTexts], first: int) -> list[EncodedText]:
-        """Return the windows of a block's texts; ``first`` inputs came before it."""
-        return self.backend.runner.tokenize([text for _, texts in block for text in texts], first)
-
-    def scores(
-        self, block: Sequence[InputTexts], encoded: Sequence[EncodedText], options: object = None
-    ) -> list[Scores[Any]]:
-        """Return the scores of the inputs of a block, given their windows: here the model runs."""
-        rows = iter(self.backend.runner.rows(encoded))
-        return [self.outputs.scores(value, [next(rows) for _ in texts], options) for value, texts in block]
+    def score_blocks(self, inputs: Iterable[InputT], options: object = None) -> Iterator[list[Scores[object]]]:
+        """Yield the scores of any number of inputs, block by block: here the model runs."""
+        for block in self.backend.runner.blocks(self.inputs_of(inputs)):
+            yield [self.outputs.scores(value, rows, options) for value, rows in block]
 
     def facts(self) -> dict[str, object]:
         """Return labels, calibration and the like, as JSON values."""
         return self.outputs.facts()
+
+    def write(self, folder: Path) -> None:
+        """Write the model in the ecosystem's layout into an existing folder.
+
+        Raises:
+            OSError: The disk is full, or the folder cannot be written to.
+        """
+        outputs, backend = self.outputs, self.backend.weights("save")
+        extras = {"task": self.spec.name, **outputs.write(folder), "card": dict(self.card)}
+        backend.write(folder, outputs.head, outputs.settings(), extras)
+
+
+def open_head(spec: TaskSpec, backend: Backend) -> FittedHead | None:
+    """Return the trained head in a checkpoint; None where it was not trained for the task.
+
+    Raises:
+        NotFitted: It is an export of another task.
+        InvalidInput: An option does not fit, or the outputs have no names.
+        CorruptCheckpoint: A file is damaged.
+    """
+    kind, ours = outputs_type(spec), backend.trained_for == spec.name
+    # The head of another task may have the same shape and mean something else.
+    size = backend.score_count(kind.head) if ours or backend.trained_for is None else None
+    if size is None:
+        if not backend.has_weights:
+            raise backend.not_fitted(spec.name, kind.head_title)
+        kind.check_untrained(backend)
+        return None
+    outputs = kind.open(backend, size, ours=ours)
+    card = Stored.of(backend.extras).card if ours else {}
+    ready = backend.with_trained_head(spec.name, kind.head, outputs.layers, per_token=kind.per_token)
+    return FittedHead(spec, ready, outputs, stored_columns(card, spec.columns), card)

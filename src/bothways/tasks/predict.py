@@ -7,24 +7,37 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeAlias, TypedDict, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    Protocol,
+    Self,
+    TypeAlias,
+    TypeVar,
+    Unpack,
+    overload,
+    runtime_checkable,
+)
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways import data
 from bothways.choices import OnEmpty
 from bothways.confidence.confidence import Confidence
 from bothways.errors import EmptyInput, InvalidInput
-from bothways.inference.texts import ahead
 from bothways.progress import progress
 from bothways.tasks.columns import column_names, inputs_of, parse, renamed
-from bothways.tasks.outputs import Fitted
-from bothways.tasks.scores import Scores
-from bothways.tasks.spec import CalibratedOptions, PredictArguments, PredictOptions, TaskSpec, chosen
+from bothways.tasks.outputs import Fitted, score_blocks, score_inputs
+from bothways.tasks.scores import ScoredRows, Scores, texts_read, warn_of_cut
+from bothways.tasks.spec import EvaluateArguments, PredictArguments, PredictOptions, TaskSpec, chosen
 
 if TYPE_CHECKING:
     from bothways.data import Row, Source
@@ -36,44 +49,16 @@ PredictionT = TypeVar("PredictionT", covariant=True)
 FittedT = TypeVar("FittedT", bound=Fitted)
 
 
-class EvaluateArguments(TypedDict, total=False):
-    """Columns and options of `evaluate` and `score`, of all tasks; a task's spec has its own."""
-
-    text: str | tuple[str, ...] | None
-    text_a: str | None
-    text_b: str | None
-    label: str | None
-    score: str | None
-    anchor: str | None
-    positive: str | None
-    negative: str | tuple[str, ...] | None
-    columns: Any
-    tokens: str | None
-    tags: str | None
-    question: str | None
-    context: str | None
-    answers: str | None
-    choices: str | tuple[str, ...] | None
-    scheme: Any
-    masking: Any
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ScoredRows:
-    """The scores of labelled rows, and their truth.
+@runtime_checkable
+class Classified(Protocol):
+    """A prediction with probabilities by label.
 
     Attributes:
-        scores: One for each row.
-        truth: The truth, as the task's outputs encode it.
+        probabilities: By label.
     """
 
-    scores: tuple[Scores[Any], ...]
-    truth: Any
-
     @property
-    def logits(self) -> NDArray[np.float64]:
-        """Uncalibrated logits of all rows, end to end."""
-        return np.concatenate([each.logits_RC for each in self.scores])
+    def probabilities(self) -> Mapping[str, float]: ...
 
 
 class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
@@ -141,10 +126,12 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
             TextTooLong: A text is too long and the policy is ``"error"``.
         """
         fitted, given = self.fitted, self._predict_options(options)
-        listed, single = parse(self._columns(), inputs)
+        listed, single = parse(fitted.columns, inputs)
         predictions: list[PredictionT] = []
-        for scores in score_blocks(fitted, listed, given, total=len(listed), show_progress=show_progress):
-            predictions += fitted.outputs.decide(scores, given)
+        with progress("predicting", len(listed), show=show_progress) as bar:
+            for scores in fitted.score_blocks(listed, given):
+                predictions += fitted.outputs.decide(scores, given)
+                bar.advance(len(scores))
         return predictions[0] if single else predictions
 
     __call__ = predict
@@ -158,7 +145,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         **options: Unpack[PredictArguments],
     ) -> Iterator[PredictionT]:
         """Yield predictions for an iterable of any length, in order and in flat memory."""
-        return self._predictions(inputs_of(self._columns(), inputs), total, show_progress, options)
+        return self._predictions(inputs_of(self.fitted.columns, inputs), total, show_progress, options)
 
     def predict_proba(
         self, inputs: Iterable[Any], *, show_progress: bool | None = None, **options: Unpack[PredictArguments]
@@ -174,14 +161,19 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
             InvalidInput: The model gives no probability of each label, or an input is not usable.
         """
         labels = self.labels
+        no_labels = f"a {type(self).__name__} has no probability for each label of an input: use predict."
+        if not labels:
+            raise InvalidInput(no_labels)
         if options.pop("top", None) is not None:
             raise InvalidInput("predict_proba gives the probabilities of all labels: leave top out, or use predict.")
-        listed, _ = parse(self._columns(), inputs)
-        predictions = [*self._predictions(listed, len(listed), show_progress, options)]
-        found = [getattr(each, "probabilities", None) for each in predictions]
-        if not labels or not all(isinstance(each, Mapping) for each in found):
-            raise InvalidInput(f"a {type(self).__name__} has no probability for each label of an input: use predict.")
-        rows = [[each[label] for label in labels] for each in found if isinstance(each, Mapping)]
+        listed, _ = parse(self.fitted.columns, inputs)
+        rows: list[list[float]] = []
+        for each in self._predictions(listed, len(listed), show_progress, options):
+            match each:
+                case Classified(probabilities={**found}):
+                    rows.append([found[label] for label in labels])
+                case _:
+                    raise InvalidInput(no_labels)
         return np.array(rows).reshape(-1, len(labels))
 
     @overload
@@ -225,7 +217,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
             EmptyInput: A row has no text, and ``on_empty`` is ``"error"``.
             InvalidInput: A row is not usable.
         """
-        read = self._columns().read
+        read = self.fitted.columns.read
         if on_empty == "error":
             return self._predictions(map(read, rows), None, show_progress, options)
         if on_empty not in ("skip", "null"):
@@ -239,8 +231,8 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         """Return options of a prediction as a value; one that the model cannot serve is refused before it reads."""
         call = f"{type(self).__name__}.predict()"
         given = chosen(self.spec.predict_options, options, call, known=("show_progress",))
-        if isinstance(given, CalibratedOptions):
-            self.fitted.outputs.confidence.chosen_calibration(given.calibrated, self.name)
+        if options.get("calibrated"):
+            self.confidence.chosen_calibration(True, self.name)
         return given
 
     def _predictions(
@@ -330,7 +322,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
 
     def compare(
         self,
-        other: Predictor[Any, Any, Any],
+        other: AnyPredictor,
         data: Source,
         *,
         resamples: int = 1000,
@@ -384,9 +376,16 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         Warns:
             TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).
         """
-        from bothways.tasks.evaluate import with_threshold
+        from bothways.confidence.fitting import separating
+        from bothways.tasks.card import card_with_threshold
 
-        self._fitted = with_threshold(self, others, show_progress)
+        fitted, scores = self.fitted, scores_of_others(self, others, show_progress)
+        warn_of_cut(texts_read(each.read for each in scores))
+        outputs = fitted.outputs
+        detector = separating(outputs.confidence.detector(self.name), outputs.evidence(scores))
+        outputs = replace(outputs, confidence=replace(outputs.confidence, out_of_domain=detector))
+        card = card_with_threshold(fitted.card, outputs.confidence, len(scores))
+        self._fitted = replace(fitted, outputs=outputs, card=card)  # type: ignore[type-var]
 
     # --- facts about the model ---
 
@@ -461,10 +460,6 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
 
     # --- helpers ---
 
-    def _columns(self) -> Any:  # noqa: ANN401 (the task's own)
-        """Return the columns that read inputs, of all members of an ensemble."""
-        return self.columns
-
     def _columns_of(self, usual: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401 (the task's own)
         """Return the columns that a call names, the others as usual, and the rest of its options."""
         names = column_names(usual)
@@ -473,30 +468,19 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
 
 
 AnyPredictor: TypeAlias = Predictor[Any, Any, Any]
+"""A model of some task, an ensemble, or a model of several tasks."""
 
 
-def score_blocks(
-    fitted: Fitted,
-    inputs: Iterable[Any],
-    options: object = None,
-    *,
-    description: str = "predicting",
-    total: int | None = None,
-    show_progress: bool | None = None,
-) -> Iterator[Sequence[Scores[Any]]]:
-    """Yield the scores of inputs block by block, in order and in flat memory, while the next block is tokenised."""
-    with progress(description, total, show=show_progress) as bar:
-        for block, encoded in ahead(fitted.tokenize, fitted.blocks(inputs)):
-            yield fitted.scores(block, encoded, options)
-            bar.advance(len(block))
+def scores_of_others(model: AnyPredictor, others: Source, show_progress: bool | None) -> list[Scores[object]]:
+    """Return the scores of out-of-domain rows.
 
-
-def score_inputs(
-    fitted: Fitted, inputs: Sequence[Any], *, description: str = "predicting", show_progress: bool | None = None
-) -> list[Scores[Any]]:
-    """Return the scores of inputs, in order."""
-    blocks = score_blocks(fitted, inputs, description=description, total=len(inputs), show_progress=show_progress)
-    return [each for block in blocks for each in block]
+    Raises:
+        NotCalibrated: The model has no detector.
+        InvalidInput: The data are not usable.
+    """
+    model.confidence.detector(model.name)  # refused before the texts are read
+    inputs = map(model.fitted.columns.read, data.read_rows(others))
+    return score_inputs(model.fitted, [*inputs], description="reading out-of-domain rows", show_progress=show_progress)
 
 
 def with_text(read: Callable[[Row], InputT], rows: Iterable[Row], has_text: deque[bool]) -> Iterator[InputT]:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias, Union, get_args, ge
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 from bothways.lazy import imported
-from bothways.tasks.columns import ColumnNames, Pattern, column_settings
+from bothways.tasks.columns import AnyColumns, Pattern, column_settings
 from bothways.tasks.scores import JSON_NAME, TokensRead
 from bothways.tasks.spec import TaskSpec, attribute_docs
 
@@ -37,7 +37,7 @@ class Schemas:
     prediction: Schema
 
     @classmethod
-    def of(cls, spec: TaskSpec, columns: ColumnNames | None = None) -> Self:
+    def of(cls, spec: TaskSpec, columns: AnyColumns | None = None) -> Self:
         """Return the schemas of a task, with the columns of a trained model or the usual ones."""
         options = {name: part | {"default": each} for name, (part, each) in _parts(spec.predict_options).items()}
         return cls(
@@ -84,7 +84,7 @@ def _title(kind: type) -> Schema:
     return {"title": kind.__name__, "description": (kind.__doc__ or "").partition("\n")[0]}
 
 
-def _forms(kind: type, columns: ColumnNames) -> Iterator[Schema]:
+def _forms(kind: type, columns: AnyColumns) -> Iterator[Schema]:
     """Yield the schema of an input's parts alone, and that of a row, which may have other columns as well."""
     parts, named = {name: schema for name, (schema, _) in _parts(kind).items()}, column_settings(columns)
     yield next(iter(parts.values())) if len(parts) == 1 else _title(kind) | _tuple_of(list(parts.values()))

@@ -9,7 +9,7 @@ hidden.
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Annotated, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from annotated_types import Ge, Le
@@ -21,7 +21,7 @@ from bothways.evaluation.report import TextsRead
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-PlacesT = TypeVar("PlacesT")
+PlacesT = TypeVar("PlacesT", covariant=True)
 
 Count: TypeAlias = Annotated[int, Ge(0)]
 Probability: TypeAlias = Annotated[float, Ge(0), Le(1)]
@@ -96,6 +96,24 @@ class Scores(Generic[PlacesT]):
     read: TokensRead
     features_LH: NDArray[np.float64] | None = None
     votes: float | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoredRows:
+    """The scores of labelled rows, and their truth.
+
+    Attributes:
+        scores: One for each row.
+        truth: The truth, as the task's outputs encode it.
+    """
+
+    scores: tuple[Scores[object], ...]
+    truth: Any
+
+    @property
+    def logits(self) -> NDArray[np.float64]:
+        """Uncalibrated logits of all rows, end to end."""
+        return np.concatenate([each.logits_RC for each in self.scores])
 
 
 def texts_read(reads: Iterable[TokensRead]) -> TextsRead:

@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, TypeVar, U
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from bothways.choices import Cut, SpanScheme
+from bothways.choices import Cut, Scheme, SpanScheme
 from bothways.errors import InvalidInput
-from bothways.tasks.columns import ColumnNames
+from bothways.tasks.columns import AnyColumns
+
+if TYPE_CHECKING:
+    from bothways.objectives.masking import Masking
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -109,6 +112,10 @@ class TaskSpec:
         fit_options: Dataclass of what `fit` takes besides columns and the options of every training.
         data_options: Dataclass of what `evaluate` and `score` take besides columns.
         predict_options: Dataclass of the options of a prediction.
+        fitted: The function that opens its trained models, as ``"module:function"``, see
+            `bothways.tasks.outputs.open_head`.
+        training: The function that lays out its training, as ``"module:function"``, see
+            `bothways.tasks.heads.training.train_head`.
         outputs: Its head as ``"module:Class"``, see `bothways.tasks.outputs.Outputs`; empty for
             a task of another kind.
         learner: Its training as ``"module:Class"``, see `bothways.tasks.heads.learner.Learner`; empty for a task of
@@ -127,7 +134,7 @@ class TaskSpec:
 
     name: str
     home: str
-    columns: ColumnNames
+    columns: AnyColumns
     input: type | UnionType
     prediction: str
     summary: str
@@ -138,11 +145,13 @@ class TaskSpec:
     data_options: type = NoOptions
     predict_options: type[PredictOptions] = PredictOptions
     head: str | None = None
+    fitted: str = "bothways.tasks.outputs:open_head"
+    training: str = "bothways.tasks.heads.training:train_head"
     outputs: str = ""
     learner: str = ""
     combiner: str = ""
     cut: Cut = "longer"
-    kinds: tuple[ColumnNames, ...] = ()
+    kinds: tuple[AnyColumns, ...] = ()
     notes: str = ""
     comparable: bool = True
     number_column: str | None = None
@@ -162,6 +171,28 @@ class PredictArguments(TypedDict, total=False):
     words: Sequence[str] | None
     max_pieces: int
     beam: int
+
+
+class EvaluateArguments(TypedDict, total=False):
+    """Columns and options of `evaluate` and `score`, of all tasks; a task's spec has its own."""
+
+    text: str | tuple[str, ...] | None
+    text_a: str | None
+    text_b: str | None
+    label: str | None
+    score: str | None
+    anchor: str | None
+    positive: str | None
+    negative: str | tuple[str, ...] | None
+    columns: AnyColumns | None
+    tokens: str | None
+    tags: str | None
+    question: str | None
+    context: str | None
+    answers: str | None
+    choices: str | tuple[str, ...] | None
+    scheme: Scheme | None
+    masking: "Masking | None"
 
 
 def chosen(kind: type[OptionsT], given: Mapping[str, Any], call: str, *, known: tuple[str, ...] = ()) -> OptionsT:

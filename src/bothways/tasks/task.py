@@ -7,25 +7,24 @@ nothing, and threads that predict meanwhile use the model as it was.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeAlias, Unpack, cast
+
+from typing_extensions import TypeVar
 
 from bothways import data as sources
 from bothways.checkpoints.exported import is_exported
 from bothways.checkpoints.hub import LocatedModel, locate
-from bothways.checkpoints.schema import Stored
-from bothways.choices import Merge
+from bothways.choices import CalibrationChoice, ClassWeights, DetectorChoice, Merge, Pooling, Scheme, TargetKind
 from bothways.errors import InvalidInput, NotFitted
-from bothways.lazy import require_torch
+from bothways.lazy import imported, require_torch
 from bothways.progress import reporting
 from bothways.storage import new_folder
 from bothways.tasks.backend import Backend, OpenOptions, open_backend
-from bothways.tasks.columns import ColumnNames, batch_of, column_names, input_of, stored_columns
-from bothways.tasks.onnx_backend import OnnxBackend
+from bothways.tasks.columns import AnyColumns, batch_of, column_names, input_of
 from bothways.tasks.outputs import Fitted, FittedHead, outputs_type
 from bothways.tasks.predict import Predictor
 from bothways.tasks.spec import chosen
@@ -36,6 +35,7 @@ from bothways.threads import loading
 if TYPE_CHECKING:
     from bothways.checkpoints import PretrainedEncoder
     from bothways.data import Source
+    from bothways.objectives.masking import Masking
     from bothways.tasks.torch_backend import TorchBackend
     from bothways.training.objective import Objective
     from bothways.training.options import TrainingArguments, TrainingOptions
@@ -58,26 +58,23 @@ if TYPE_CHECKING:
         anchor: str
         positive: str
         negative: str | tuple[str, ...]
-        columns: Any
-        target: Any
-        class_weights: Any
-        scheme: Any
-        calibration: Any
-        detector: Any
+        columns: AnyColumns | None
+        target: TargetKind | None
+        class_weights: ClassWeights | None
+        scheme: Scheme | None
+        calibration: CalibrationChoice | None
+        detector: DetectorChoice | None
         in_domain_share: float
-        loss: Any
+        loss: Any  # of a room
         pairs_per_text: int
-        masking: Any
+        masking: Masking | None
 
-
-InputT = TypeVar("InputT")
-PredictionT = TypeVar("PredictionT", covariant=True)
 
 OPENING = tuple(OpenOptions.__annotations__)
 
 
 class LabelArguments(OpenOptions, total=False):
-    """Options of `from_pretrained` of tasks with labels, see `bothways.tasks.classification.options`."""
+    """Options of `from_pretrained` of tasks with labels, see `bothways.tasks.classification.spec`."""
 
     labels: Sequence[str] | None
     merge: Merge | None
@@ -87,10 +84,10 @@ class LabelArguments(OpenOptions, total=False):
 class OpenArguments(LabelArguments, total=False):
     """Options of `from_pretrained`, of all tasks; which ones a task has besides `OpenOptions`, its spec says."""
 
-    target: Any
-    scheme: Any
+    target: TargetKind | None
+    scheme: Scheme | None
     max_answer_tokens: int | None
-    pooling: Any
+    pooling: Pooling | None
     unit_length: bool | None
     dimensions: int | None
 
@@ -102,8 +99,17 @@ class TrainedModel(Fitted, Protocol):
     def backend(self) -> Backend:
         """The opened model."""
 
+    def write(self, folder: Path) -> None:
+        """Write the model in the ecosystem's layout into an existing folder.
 
-FittedT = TypeVar("FittedT", bound=TrainedModel)
+        Raises:
+            OSError: The disk is full, or the folder cannot be written to.
+        """
+
+
+FittedT = TypeVar("FittedT", bound=TrainedModel, default=FittedHead)
+InputT = TypeVar("InputT")
+PredictionT = TypeVar("PredictionT", covariant=True)
 ResultT = TypeVar("ResultT", covariant=True)
 
 
@@ -136,21 +142,15 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
             raise InvalidInput(
                 f"expected an opened model, got {given!r}: {kind}.from_pretrained(...) opens a name or a folder."
             )
-        # One attribute, so that a fit replaces both at once.
-        self._state: tuple[Backend, FittedT | None] = (backend, fitted)
-
-    @property
-    def _fitted(self) -> FittedT | None:
-        return self._state[1]
-
-    @_fitted.setter
-    def _fitted(self, fitted: FittedT | None) -> None:
-        self._state = self._state[0], fitted
+        self._opened = backend
+        self._fitted = fitted
 
     @property
     def backend(self) -> Backend:
         """The opened model: tokenizer, how texts are read, and what computes them."""
-        return self._state[0]
+        # From one attribute, which a fit replaces at once.
+        fitted = self._fitted
+        return self._opened if fitted is None else fitted.backend
 
     @property
     def name(self) -> str:
@@ -171,34 +171,22 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
         """The tokenizer."""
         return self.backend.tokenizer
 
-    # --- what a task brings ---
-
     @classmethod
     def _backend(cls, located: LocatedModel, options: OpenOptions) -> Backend:
         return open_backend(located, cls.spec.name, options)
 
-    @classmethod
-    @abstractmethod
-    def _open(cls, backend: Backend, options: Any) -> FittedT | None:  # noqa: ANN401 (the task's own)
-        """Return the trained model in a checkpoint; None where it was not trained for this task."""
-
-    @abstractmethod
     def _training(
-        self,
-        backend: TorchBackend,
-        data: TrainingData,
-        columns: Any,  # noqa: ANN401 (the task's own)
-        options: Any,  # noqa: ANN401 (the task's own)
-        training: TrainingOptions,
+        self, backend: TorchBackend, data: TrainingData, columns: AnyColumns, own: object, training: TrainingOptions
     ) -> TaskTraining[FittedT]:
         """Read the data and lay out the training of ``backend``, a copy of this model's."""
+        ready: TaskTraining[FittedT] = imported(self.spec.training)(
+            self.spec, backend, self._fitted, data, columns, own, training
+        )
+        return ready
 
     def _not_fitted(self) -> NotFitted:
-        return self.backend.not_fitted(self.spec.name, "head")
-
-    @abstractmethod
-    def _write(self, fitted: FittedT, folder: Path) -> None:
-        """Write a trained model into an existing folder."""
+        head = outputs_type(self.spec).head_title if self.spec.outputs else "head"
+        return self.backend.not_fitted(self.spec.name, head)
 
     # --- the verbs ---
 
@@ -217,7 +205,7 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
         """
         own = {name: value for name, value in options.items() if name not in OPENING}
         opening = cast("OpenOptions", {name: value for name, value in options.items() if name in OPENING})
-        given: Any = chosen(cls.spec.open_options, own, f"{cls.__name__}.from_pretrained()", known=OPENING)
+        given: object = chosen(cls.spec.open_options, own, f"{cls.__name__}.from_pretrained()", known=OPENING)
         located = locate(
             name_or_path,
             revision=opening.get("revision"),
@@ -229,9 +217,10 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
         if not exported:
             require_torch("opening a model with weights")
         with nullcontext() if exported else loading():
-            backend: Any = cls._backend(located, opening)
+            backend = cls._backend(located, opening)
             backend = replace(backend, reading=replace(backend.reading, cut=cls.spec.cut), options=given)
-            return cls(backend, cls._open(backend, given))
+            fitted: FittedT | None = imported(cls.spec.fitted)(cls.spec, backend)
+            return cls(backend, fitted)
 
     def fit(
         self,
@@ -269,8 +258,7 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
         record = run_training(ready.objective, backend.model, training)
         if not record.finished_no_epoch:
             with reporting(training.show_progress):
-                fitted = ready.finish(record)
-                self._state = fitted.backend, fitted
+                self._fitted = ready.finish(record)
         return record
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
@@ -286,7 +274,7 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
         self.backend.weights("save")
         fitted = self.fitted
         with new_folder(folder, overwrite=overwrite) as new:
-            self._write(fitted, new)
+            fitted.write(new)
             write_readme(new, type(self).__name__, {"": self.spec})
 
     def fit_options(self, options: Mapping[str, Any]) -> tuple[Any, Any, TrainingOptions]:
@@ -309,56 +297,13 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
         return columns, own, TrainingOptions(**training)
 
 
-class HeadTask(Task[InputT, PredictionT, FittedHead]):
-    """A task that a head above the encoder answers: a class is a name, a spec and a docstring."""
+HeadTask: TypeAlias = Task[Any, Any, FittedHead]
+"""A task that a head above the encoder answers."""
 
-    @classmethod
-    def _open(cls, backend: Backend, options: Any) -> FittedHead | None:  # noqa: ANN401 (the task's own)
-        kind, ours = outputs_type(cls.spec), backend.trained_for == cls.spec.name
-        # The head of another task may have the same shape and mean something else.
-        size = backend.score_count(kind.head) if ours or backend.trained_for is None else None
-        if size is None:
-            if isinstance(backend, OnnxBackend):
-                raise backend.not_fitted(cls.spec.name, kind.head_title)
-            kind.check_untrained(backend, options)
-            return None
-        outputs = kind.open(backend, options, size, ours=ours)
-        card = Stored.of(backend.extras).card if ours else {}
-        columns = stored_columns(card, cls.spec.columns)
-        if isinstance(backend, OnnxBackend):
-            width = size + outputs.layers * backend.config.hidden
-            backend.check_rows(cls.spec.name, width, per_token=outputs.per_token)
-            return FittedHead(cls.spec, backend, outputs, columns, card)
-        model = backend.weights("use")
-        head = model.checkpoint.build_score_head(kind.head)
-        return FittedHead(cls.spec, model.with_head(head, outputs.layers), outputs, columns, card)
-
-    def _training(
-        self,
-        backend: TorchBackend,
-        data: TrainingData,
-        columns: Any,  # noqa: ANN401 (the task's own)
-        options: Any,  # noqa: ANN401 (the task's own)
-        training: TrainingOptions,
-    ) -> TaskTraining[FittedHead]:
-        from bothways.tasks.heads.training import HeadTraining
-
-        before = self._fitted
-        if before is None and outputs_type(self.spec).head == "sequence" and backend.embeds_mean and not backend.shared:
-            # A classifier above a sentence embedder reads what that does.
-            backend = backend.above_embedder(pairs=False)
-        return HeadTraining.of(self.spec, backend, before, data, columns, options, training)
-
-    def _not_fitted(self) -> NotFitted:
-        return self.backend.not_fitted(self.spec.name, outputs_type(self.spec).head_title)
-
-    def _write(self, fitted: FittedHead, folder: Path) -> None:
-        from bothways.tasks.heads.saving import write_head
-
-        write_head(fitted, folder)
+AnyTask: TypeAlias = Task[Any, Any, Any]
 
 
-def _rows(columns: ColumnNames, data: Any, labels: object) -> Any:  # noqa: ANN401 (sources of rows)
+def _rows(columns: AnyColumns, data: Any, labels: object) -> Any:  # noqa: ANN401 (sources of rows)
     """Return a source of rows; inputs with labels become rows."""
     if labels is None:
         return data
@@ -369,7 +314,7 @@ def _rows(columns: ColumnNames, data: Any, labels: object) -> Any:  # noqa: ANN4
     return sources.labelled_rows(rows, labels, label=columns.truth, many="inputs")
 
 
-def _validation_rows(columns: ColumnNames, validation: Any) -> Any:  # noqa: ANN401 (as above)
+def _validation_rows(columns: AnyColumns, validation: Any) -> Any:  # noqa: ANN401 (as above)
     if isinstance(validation, tuple) and len(validation) == 2 and not isinstance(validation[0], Mapping | str):
         return _rows(columns, *validation)
     return validation

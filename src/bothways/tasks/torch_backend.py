@@ -1,33 +1,71 @@
-"""A checkpoint as tasks see it: the encoder on a device, the head above it, and the runner of both."""
+"""A checkpoint as tasks see it: the encoder on a device, the head above it, and the runner of both.
+
+Shapes: B sequences of a batch, T tokens of a batch, C outputs, L layers, H hidden.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Unpack
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from typing_extensions import override
 
 from bothways.checkpoints import Checkpoint, PretrainedEncoder, open_checkpoint
 from bothways.checkpoints.hub import LocatedModel
 from bothways.checkpoints.pretrained import pretrained
+from bothways.checkpoints.save import head_tensors, write_model
 from bothways.checkpoints.schema import Extras
 from bothways.checkpoints.sentence_layout import embeds_mean
 from bothways.choices import HeadName
-from bothways.encoder import EncoderConfig, Pooler, ScoreHead
+from bothways.encoder import Encoder, EncoderConfig, Pooler, ScoreHead
 from bothways.encoder.head_kinds import EachToken
+from bothways.encoder.heads import layer_rows, layer_states, read_rows
 from bothways.families import Family
 from bothways.families.stored_heads import HEAD_POOLING, MEAN, pair_settings
-from bothways.inference import TextOptions, TextRunner, TokenBudget, text_runner
+from bothways.inference import TextRunner, TokenBudget, text_runner
 from bothways.packing import Packed, summing_type
 from bothways.tasks.backend import Backend, OpenOptions, text_options
-from bothways.tasks.heads.model import HeadModel
 from bothways.text import TextTokenizer
+
+
+class HeadModel(nn.Module):
+    """An encoder and a head; of the last layer, only the rows that the head reads are computed to the end.
+
+    Args:
+        encoder: The encoder.
+        head: The head.
+        layers: Number of layers, the last first, whose hidden states stand behind the scores, for an out-of-domain
+            detector: 0 for none, 1, or all.
+    """
+
+    def __init__(self, encoder: Encoder, head: ScoreHead, layers: int = 0) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head = head
+        self.layers = layers
+
+    def forward(self, packed: Packed) -> Tensor:
+        """Return scores (B, C), or (T, C) of a head that reads each token; with layers (B, C + L H)."""
+        read = self.head.kind.read
+        if self.layers > 1:
+            rows = layer_rows(read, self.encoder, layer_states(self.encoder, packed), packed)
+        else:
+            rows = (read_rows(read, self.encoder, packed),)
+        scores: Tensor = self.head(rows[0])
+        if not self.layers:
+            return scores
+        return torch.cat([scores, *(each[:, : self.encoder.config.hidden] for each in rows)], dim=1)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights."""
+        return self.head.output.weight.device
 
 
 @dataclass(frozen=True)
@@ -37,20 +75,14 @@ class TorchBackend(Backend):
     Attributes:
         checkpoint: The files.
         model: The encoder and its tokenizer.
-        reading: How texts are cut into windows.
-        budget: Maximum tokens of a batch, lowered where memory runs out.
-        options: The task's own options of `from_pretrained`.
         shared: Whether heads of several tasks are trained together above the encoder.
         network: Encoder and head; None without a head.
     """
 
     checkpoint: Checkpoint
     model: PretrainedEncoder
-    reading: TextOptions
-    budget: TokenBudget
-    options: object = None
-    shared: bool = False
-    network: HeadModel | None = None
+    shared: bool = field(default=False, kw_only=True)
+    network: HeadModel | None = field(default=None, kw_only=True)
 
     @classmethod
     def open(cls, name_or_path: str | Path | LocatedModel, task: str, **options: Unpack[OpenOptions]) -> TorchBackend:
@@ -63,7 +95,7 @@ class TorchBackend(Backend):
         )
         model = pretrained(checkpoint, device=options.get("device", "auto"), dtype=options.get("dtype"))
         reading = text_options(checkpoint.extras, model.config, model.tokenizer, task, options)
-        return cls(checkpoint, model, reading, TokenBudget.of(None, model.device))
+        return cls(reading, TokenBudget.of(None, model.device), checkpoint, model)
 
     @property
     @override
@@ -145,12 +177,41 @@ class TorchBackend(Backend):
         head = head.to(self.model.device, self.head_dtype)
         return replace(self, network=HeadModel(self.model.encoder, head, layers).eval())
 
+    @override
+    def with_trained_head(self, task: str, head: HeadName, layers: int, *, per_token: bool) -> TorchBackend:
+        del task, per_token
+        return self.with_head(self.checkpoint.build_score_head(head), layers)
+
     def with_layers(self, layers: int) -> TorchBackend:
         """Return the same with hidden states of other layers behind the scores of each window."""
         network = self.head_model
         if network.layers == layers:
             return self
         return replace(self, network=HeadModel(network.encoder, network.head, layers).eval())
+
+    def head_tensors(self, head: HeadName) -> dict[str, Tensor]:
+        """Return the head's weights under the family's names."""
+        model = self.model
+        return head_tensors(model.family.head(head, model.settings).rows, model.config, self.head_model.head)
+
+    def write(self, folder: Path, head: HeadName, settings: Mapping[str, object], extras: Mapping[str, object]) -> None:
+        """Write encoder and head in the ecosystem's layout into an existing folder.
+
+        Args:
+            folder: The folder.
+            head: The name of the head.
+            settings: Settings of the head for ``config.json``; None removes one.
+            extras: Entries of ``bothways.json``, besides how texts are read.
+
+        Raises:
+            OSError: The disk is full, or the folder cannot be written to.
+        """
+        model = self.model
+        stored = {**model.settings, "architectures": [model.family.architecture([head], model.settings)], **settings}
+        stored = {name: value for name, value in stored.items() if name not in settings or value is not None}
+        tensors = model.encoder_tensors((head,)) | self.head_tensors(head)
+        write_model(folder, stored, tensors, {**extras, **self.stored_reading()})
+        model.tokenizer.save(folder, types=model.config.reads_types)
 
     def copy_for_training(self, *, resumed: bool) -> TorchBackend:
         """Return the same with a copy of the encoder to train, while this one stays as it is."""

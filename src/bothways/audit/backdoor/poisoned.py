@@ -41,7 +41,7 @@ from bothways.packing import Packed
 from bothways.progress import phase
 from bothways.tasks import SentenceEmbedder, TextClassifier
 from bothways.tasks.columns import TextColumns
-from bothways.tasks.heads.model import HeadModel
+from bothways.tasks.torch_backend import HeadModel
 
 Labels = NDArray[np.int64]
 Embed = Callable[[Sequence[str]], NDArray[np.floating]]

@@ -26,10 +26,11 @@ from bothways.progress import phase, reporting
 from bothways.tasks.backend import OpenOptions
 from bothways.tasks.card import NOTICES_NOTHING, CardMetrics, Part, metrics_card, unmeasured
 from bothways.tasks.columns import column_settings, stored_columns
-from bothways.tasks.predict import Predictor, score_inputs
+from bothways.tasks.outputs import score_inputs
+from bothways.tasks.predict import Predictor
 from bothways.tasks.scores import Scores
 from bothways.tasks.spec import TaskSpec
-from bothways.tasks.task import Task
+from bothways.tasks.task import AnyTask
 
 # What a reader of the card of an ensemble has to know that was not calibrated.
 UNCALIBRATED = (
@@ -59,7 +60,7 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
     def __init__(
         self,
         folders: Sequence[Path],
-        members: Sequence[Task[Any, Any, Any]],
+        members: Sequence[AnyTask],
         fitted: TrainedEnsemble,
         reading: OpenOptions,
     ) -> None:
@@ -185,9 +186,6 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
         }
         write_ensemble(folder, self.folders, self.spec, extras, overwrite=overwrite)
 
-    def _columns(self) -> Any:  # noqa: ANN401 (of all members)
-        return self.fitted.columns
-
     def _not_fitted(self) -> NotFitted:
         return NotFitted("this ensemble has no members: make one with Ensemble.of.")
 
@@ -233,7 +231,7 @@ def _stored_columns(columns: EnsembleColumns, stored: StoredEnsemble) -> Ensembl
     return replace(columns, columns=tuple(stored_columns({"columns": names}, usual) for names, usual in own))
 
 
-def _blindness(models: Sequence[Task[Any, Any, Any]]) -> tuple[str, ...]:
+def _blindness(models: Sequence[AnyTask]) -> tuple[str, ...]:
     """Return the limit of an ensemble of which no member tells texts from elsewhere."""
     return () if any(model.confidence.out_of_domain is not None for model in models) else (NOTICES_NOTHING,)
 

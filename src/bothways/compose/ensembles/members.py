@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +12,10 @@ from bothways.errors import InvalidInput
 from bothways.evaluation.comparison import naming_hint
 from bothways.tasks.backend import OpenOptions
 from bothways.tasks.registry import SPECS, stored_task, task_class, task_of_heads
-from bothways.tasks.task import Task
+from bothways.tasks.task import AnyTask
 
 
-def open_members(folders: Sequence[Path], options: OpenOptions) -> list[Task[Any, Any, Any]]:
+def open_members(folders: Sequence[Path], options: OpenOptions) -> list[AnyTask]:
     """Open models that may become members.
 
     Raises:
@@ -43,9 +42,7 @@ def open_members(folders: Sequence[Path], options: OpenOptions) -> list[Task[Any
     return models
 
 
-def gathered(
-    folders: Sequence[Path], models: Sequence[Task[Any, Any, Any]], combination: Combination
-) -> TrainedEnsemble:
+def gathered(folders: Sequence[Path], models: Sequence[AnyTask], combination: Combination) -> TrainedEnsemble:
     """Gather models that belong together.
 
     Raises:
@@ -65,7 +62,7 @@ def gathered(
     return TrainedEnsemble(EnsembleOutputs(combiner, combination, members), EnsembleColumns(names, columns))
 
 
-def _check_alike(home: Path, first: Task[Any, Any, Any], folder: Path, member: Task[Any, Any, Any]) -> None:
+def _check_alike(home: Path, first: AnyTask, folder: Path, member: AnyTask) -> None:
     """Refuse a member that reads or says something else than the first one.
 
     Raises:
@@ -89,7 +86,7 @@ def _check_alike(home: Path, first: Task[Any, Any, Any], folder: Path, member: T
     )
 
 
-def _places(first: Task[Any, Any, Any], folder: Path, member: Task[Any, Any, Any]) -> NDArray[np.int64] | None:
+def _places(first: AnyTask, folder: Path, member: AnyTask) -> NDArray[np.int64] | None:
     """Return where a member has the labels of the first one.
 
     Raises:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from bothways.compose.ensembles.combining import MemberLogits, Stacked, features_of
 from bothways.errors import InvalidInput
+from bothways.tasks.heads.target_training import losses
 from bothways.tasks.heads.targets import Logits, Target, Truth
 
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
@@ -78,7 +79,7 @@ def fit_stacking(
             left_out, seen = fold_N == fold, torch.from_numpy(fold_N != fold)
             made = _fitted(target, features_MNC[:, seen], known[seen], penalty)
             logits_NC[left_out] = made.combine(target, features_MNC[:, ~seen].numpy())
-    best = min(PENALTIES, key=lambda each: target.losses(torch.from_numpy(unseen[each]), known).mean().item())
+    best = min(PENALTIES, key=lambda each: losses(target, torch.from_numpy(unseen[each]), known).mean().item())
     return StackedFit(_fitted(target, features_MNC, known, best), best, unseen[best])
 
 
@@ -95,7 +96,7 @@ def _fitted(target: Target, features_MNC: Tensor, truth: Tensor, penalty: float)
         optimizer.zero_grad()
         logits_NC = torch.tensordot(weights_M, features_MNC, dims=1) + biases_C
         away = ((weights_M - 1.0 / members) ** 2).sum() + (biases_C**2).sum()
-        total: Tensor = target.losses(logits_NC, truth).mean() + penalty * away
+        total: Tensor = losses(target, logits_NC, truth).mean() + penalty * away
         total.backward()  # type: ignore[no-untyped-call]
         return total
 

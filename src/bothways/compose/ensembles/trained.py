@@ -27,9 +27,7 @@ from bothways.tasks.columns import JointColumns, column_names, renamed
 from bothways.tasks.evaluate import BinaryOutputs
 from bothways.tasks.heads.combination import Combiner
 from bothways.tasks.outputs import AnyOutputs, FittedHead
-from bothways.tasks.predict import score_blocks
 from bothways.tasks.scores import Scores
-from bothways.text import EncodedText
 
 BLOCK = 1024
 """Inputs of a block, which each member answers in turn."""
@@ -69,7 +67,7 @@ class Member:
     def scores(self, block: Sequence[Any], options: object) -> list[Scores[Any]]:
         """Return calibrated scores of its inputs, with labels in the order of the first member."""
         found = []
-        for scores in score_blocks(self.fitted, block, options, show_progress=False):
+        for scores in self.fitted.score_blocks(block, options):
             for each in map(self.combiner.calibrated_scores, scores):
                 logits_RC = each.logits_RC if self.places_C is None else each.logits_RC[:, self.places_C]
                 found.append(replace(each, logits_RC=logits_RC))
@@ -325,22 +323,13 @@ class TrainedEnsemble:
         """The members."""
         return self.outputs.members
 
-    def blocks(self, inputs: Iterable[MemberInputs]) -> Iterator[list[MemberInputs]]:
-        """Yield inputs in blocks that are answered at once."""
-        return blocks(inputs, BLOCK)
-
-    def tokenize(self, block: Sequence[MemberInputs], first: int) -> list[EncodedText]:
-        """Return nothing: each member tokenises its own inputs."""
-        del block, first
-        return []
-
-    def scores(
-        self, block: Sequence[MemberInputs], encoded: Sequence[EncodedText], options: object = None
-    ) -> list[TogetherScores]:
-        """Return the scores of the members together for the inputs of a block."""
-        del encoded
-        own = [member.scores([each[number] for each in block], options) for number, member in enumerate(self.members)]
-        return [self.outputs.combine(members, options) for members in zip(*own, strict=True)]
+    def score_blocks(self, inputs: Iterable[MemberInputs], options: object = None) -> Iterator[list[TogetherScores]]:
+        """Yield the scores of the members together, in blocks that each member answers in turn."""
+        for block in blocks(inputs, BLOCK):
+            own = [
+                member.scores([each[number] for each in block], options) for number, member in enumerate(self.members)
+            ]
+            yield [self.outputs.combine(members, options) for members in zip(*own, strict=True)]
 
     def facts(self) -> dict[str, object]:
         """Return members, method, calibration, and names of what can be answered, as JSON values."""

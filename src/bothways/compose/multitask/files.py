@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+
+from torch import Tensor
 
 from bothways.checkpoints.files import read_safetensors
 from bothways.checkpoints.save import write_model, write_tensors
@@ -22,7 +23,6 @@ from bothways.errors import InvalidInput
 from bothways.families.stored_heads import beside_settings, head_beside
 from bothways.storage import new_folder
 from bothways.tasks.columns import stored_columns
-from bothways.tasks.heads.saving import tensors_of_head
 from bothways.tasks.outputs import FittedHead, outputs_type
 from bothways.tasks.readme import write_readme
 from bothways.tasks.registry import SPECS, task_class
@@ -69,11 +69,15 @@ def write_parts(
     with new_folder(folder, overwrite=overwrite) as new:
         heads = [_stored(new, backend, name, part, extras) for name, part in parts.items()]
         for name, part in others:
-            write_tensors(new / _file(name), tensors_of_head(part))
-        write_model(new, settings, tensors | tensors_of_head(first[1]), {**extras, "heads": heads})
+            write_tensors(new / _file(name), _tensors(part))
+        write_model(new, settings, tensors | _tensors(first[1]), {**extras, "heads": heads})
         model.tokenizer.save(new, types=model.config.reads_types)
         specs = {name: part.spec for name, part in parts.items()}
         write_readme(new, "MultiTask", specs)
+
+
+def _tensors(part: FittedHead) -> dict[str, Tensor]:
+    return part.backend.weights("save").head_tensors(part.outputs.head)
 
 
 def _config(backend: TorchBackend, part: FittedHead) -> dict[str, object]:
@@ -99,7 +103,7 @@ def _stored(
 
 
 def opened_beside(
-    backend: TorchBackend, kind: type[HeadTask[Any, Any]], kinds: Iterable[type[HeadTask[Any, Any]]], merge: Merge
+    backend: TorchBackend, kind: type[HeadTask], kinds: Iterable[type[HeadTask]], merge: Merge
 ) -> TorchBackend:
     """Return the model as a task of a kind reads it beside others: by its words where some of them read these."""
     words = any(outputs_type(each.spec).reads_words for each in kinds) and not outputs_type(kind.spec).reads_words
@@ -130,17 +134,17 @@ def read_parts(backend: TorchBackend, stored: StoredTasks, merge: Merge) -> dict
     return parts
 
 
-def _kind(head: StoredHead) -> type[HeadTask[Any, Any]]:
+def _kind(head: StoredHead) -> type[HeadTask]:
     """Return the class of a head's task; the first models of several tasks had none but the usual one."""
     name = head.task or USUAL_TASK
-    kind: type[HeadTask[Any, Any]] | None = task_class(SPECS[name]) if name in SPECS else None
-    if kind is None or not issubclass(kind, HeadTask):
+    if name not in SPECS or not SPECS[name].outputs:
         raise damaged("heads", "objects, each for a task that a head above the encoder answers", name)
+    kind: type[HeadTask] = task_class(SPECS[name])
     return kind
 
 
 def _part(
-    backend: TorchBackend, kind: type[HeadTask[Any, Any]], stored: StoredTasks, entry: StoredHead, *, further: bool
+    backend: TorchBackend, kind: type[HeadTask], stored: StoredTasks, entry: StoredHead, *, further: bool
 ) -> FittedHead:
     """One task, with what ``bothways.json`` and its own folder have of it."""
     checkpoint, outputs_kind, name = backend.checkpoint, outputs_type(kind.spec), entry.name
@@ -156,7 +160,7 @@ def _part(
     head = own.build_score_head(outputs_kind.head)
     read = replace(backend, checkpoint=own)
     try:
-        outputs = outputs_kind.open(read, backend.options, head.output.out_features, ours=True)
+        outputs = outputs_kind.open(read, head.output.out_features, ours=True)
     except InvalidInput as error:
         labels = f"{head.output.out_features} labels"
         raise damaged("heads", f"objects, this one with {labels}", entry.config) from error

@@ -20,8 +20,9 @@ from bothways.tasks.columns import TextColumns, TextInput
 from bothways.tasks.heads.merging import check_merge
 from bothways.tasks.heads.training import HeadTraining
 from bothways.tasks.outputs import FittedHead
-from bothways.tasks.predict import Predictor, ScoredRows
+from bothways.tasks.predict import Predictor
 from bothways.tasks.registry import task_class
+from bothways.tasks.scores import ScoredRows
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.splits import TrainingData
 from bothways.tasks.task import HeadTask
@@ -72,7 +73,7 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
 
         Args:
             name_or_path: A folder or a name, see `bothways.load`.
-            merge: The rule that merges windows of long texts, see `bothways.tasks.heads.merging`.
+            merge: The rule that merges windows of long texts, see `bothways.tasks.classification.outputs`.
             options: How the checkpoint is found, where it runs, and how texts are read; see
                 `bothways.tasks.backend.OpenOptions`.
 
@@ -105,7 +106,7 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
         return self.model.name
 
     @property
-    def parts(self) -> dict[str, HeadTask[Any, Any]]:
+    def parts(self) -> dict[str, HeadTask]:
         """The tasks by name, each a model of its own above the shared encoder; empty before a fit."""
         fitted = self._fitted
         return {} if fitted is None else {name: _part(each) for name, each in fitted.parts.items()}
@@ -210,9 +211,6 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
         parts = ", ".join(f"{name}={part.spec.name}" for name, part in self._fitted.parts.items())
         return f"MultiTask({self.name!r}, {parts})"
 
-    def _columns(self) -> Any:  # noqa: ANN401 (columns of the task, or of the tasks)
-        return self.spec.columns if self._fitted is None else self._fitted.columns
-
     def _not_fitted(self) -> NotFitted:
         return NotFitted(f"{self.model.name!r} has no trained tasks yet: call fit first.")
 
@@ -221,7 +219,7 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
         name: str,
         data: TaskData,
         backend: TorchBackend,
-        kinds: Mapping[str, type[HeadTask[Any, Any]]],
+        kinds: Mapping[str, type[HeadTask]],
         training: TrainingOptions,
     ) -> HeadTraining:
         """Return a task that is ready to be trained.
@@ -242,14 +240,14 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
             raise type(error)(f"task {name!r}: {error}") from error
 
 
-def _kinds(tasks: Mapping[str, TaskData]) -> dict[str, type[HeadTask[Any, Any]]]:
+def _kinds(tasks: Mapping[str, TaskData]) -> dict[str, type[HeadTask]]:
     """Return the class of each task.
 
     Raises:
         InvalidInput: A name or a task cannot be, there are fewer than two, or they read different kinds of input.
     """
     check_names(tasks)
-    kinds: dict[str, type[HeadTask[Any, Any]]] = {}
+    kinds: dict[str, type[HeadTask]] = {}
     for name, data in tasks.items():
         if not isinstance(data, TaskData):
             raise InvalidInput(
@@ -257,7 +255,7 @@ def _kinds(tasks: Mapping[str, TaskData]) -> dict[str, type[HeadTask[Any, Any]]]
                 f"{type(data).__name__}: a file is given as TaskData(file)."
             )
         kinds[name] = task_class(data.spec)
-        if not issubclass(kinds[name], HeadTask):
+        if not data.spec.outputs:
             raise InvalidInput(
                 f"task {name!r}: expected a task with a head above the encoder, got {data.spec.name}, which has none."
             )
@@ -268,7 +266,7 @@ def _kinds(tasks: Mapping[str, TaskData]) -> dict[str, type[HeadTask[Any, Any]]]
     return kinds
 
 
-def _part(part: FittedHead) -> HeadTask[Any, Any]:
+def _part(part: FittedHead) -> HeadTask:
     """Return a task as a model of its own."""
-    kind: type[HeadTask[Any, Any]] = task_class(part.spec)
+    kind: type[HeadTask] = task_class(part.spec)
     return kind(part.backend, part)

@@ -18,10 +18,9 @@ from bothways.errors import InvalidInput
 from bothways.evaluation.report import TextsRead
 from bothways.inference import Rows, TextRows, TextRunner, TokenOutputs
 from bothways.tasks.card import training_baseline
-from bothways.tasks.outputs import FittedHead, InputTexts
+from bothways.tasks.outputs import FittedHead
 from bothways.tasks.scores import Scores, TokensRead, texts_read
 from bothways.tasks.torch_backend import TorchBackend
-from bothways.text import EncodedText
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -199,21 +198,11 @@ class TrainedTasks:
         """The runner of all heads in one pass of the encoder."""
         return self.reader.backend.weights("use").text_runner(self.heads, per_token=self.heads.per_token)
 
-    def blocks(self, inputs: Iterable[Any]) -> Iterator[list[InputTexts]]:
-        """Yield inputs, each with its texts, in blocks that are answered at once."""
-        return self.reader.blocks(inputs)
-
-    def tokenize(self, block: Sequence[InputTexts], first: int) -> list[EncodedText]:
-        """Return the windows of a block's texts; ``first`` inputs came before it."""
-        return self.runner.tokenize([text for _, texts in block for text in texts], first)
-
-    def scores(
-        self, block: Sequence[InputTexts], encoded: Sequence[EncodedText], options: object = None
-    ) -> list[TaskScores]:
-        """Return the scores of all tasks for the inputs of a block, from one pass of the encoder."""
+    def score_blocks(self, inputs: Iterable[Any], options: object = None) -> Iterator[list[TaskScores]]:
+        """Yield the scores of all tasks for the inputs, block by block, from one pass of the encoder."""
         del options
-        rows = iter(self.runner.rows(encoded))
-        return [self._scores(value, [next(rows) for _ in texts]) for value, texts in block]
+        for block in self.runner.blocks(self.reader.inputs_of(inputs)):
+            yield [self._scores(value, rows) for value, rows in block]
 
     def _scores(self, value: Any, rows: Sequence[Rows]) -> TaskScores:  # noqa: ANN401 (an input of the tasks)
         ends = np.cumsum(self.heads.widths).tolist()

@@ -7,13 +7,13 @@ from typing_extensions import TypeVar
 
 from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
 from bothways.tasks.heads.predictions import Classification, MultiLabelPrediction, RegressionPrediction
-from bothways.tasks.task import HeadTask, LabelArguments
+from bothways.tasks.task import LabelArguments, Task
 
 InputT = TypeVar("InputT")
 LabelT = TypeVar("LabelT", covariant=True, default=Classification)
 
 
-class TextClassifier(HeadTask[str, LabelT], Generic[LabelT]):
+class TextClassifier(Task[str, LabelT], Generic[LabelT]):
     """A text classifier with calibrated probabilities: one label, several labels or a number for each text.
 
     >>> classifier = TextClassifier.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")  # doctest: +SKIP
@@ -49,7 +49,7 @@ class TextClassifier(HeadTask[str, LabelT], Generic[LabelT]):
             """Open an encoder to fine-tune, or a trained model to use; see `bothways.tasks.task.Task`."""
 
 
-class PairClassifier(HeadTask[tuple[str, str], LabelT], Generic[LabelT]):
+class PairClassifier(Task[tuple[str, str], LabelT], Generic[LabelT]):
     """A cross-encoder for text pairs: entailment, paraphrase, similarity, relevance.
 
     It reads both texts at once. With numbers as labels it scores how similar two texts are, or how well a passage

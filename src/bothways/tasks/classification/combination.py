@@ -14,10 +14,10 @@ from bothways.confidence.files import stored_temperature
 from bothways.confidence.fitting import learn_conformal_sets
 from bothways.data.windows import digest_of, digest_of_texts
 from bothways.evaluation.coverage import ConformalInterval, ConformalSets
-from bothways.tasks.classification.learner import fit_target_thresholds
 from bothways.tasks.classification.outputs import LabelOutputs, LabelScores, logits_of_all
 from bothways.tasks.heads.combination import Combiner
 from bothways.tasks.heads.target_settings import with_stored_thresholds
+from bothways.tasks.heads.target_training import fitted_temperature, validate, with_fitted_thresholds
 from bothways.tasks.heads.targets import (
     Logits,
     MultiLabel,
@@ -26,7 +26,6 @@ from bothways.tasks.heads.targets import (
     Target,
     Truth,
     calibrated_logits,
-    fitted_temperature,
 )
 from bothways.text.windows import Text
 
@@ -55,27 +54,23 @@ class LabelCombiner(Combiner[LabelOutputs, Text, Truth, None]):
 
     def uncalibrated(self, members: Sequence[Self]) -> Self:
         """Return the outputs without anything the first member learnt; a baseline stays where all members share it."""
-        target = self.row_target
-        if isinstance(target, MultiLabel):
-            target = MultiLabel(target.labels)
-        elif isinstance(target, Regression) and not all(each.row_target == target for each in members):
-            target = Regression()
+        target = self.row_target.without_thresholds()
+        match target:
+            case Regression() if not all(each.row_target == target for each in members):
+                target = Regression()
         return self.with_outputs(replace(self.outputs, target=target, confidence=Confidence(), layers=0))
 
     def calibrated(self, scores: Sequence[LabelScores], truth: Truth) -> Self:
         """Return the same with a temperature, thresholds of several labels, and coverage of one label or a number."""
         logits_NC = logits_of_all(scores)
         temperature = fitted_temperature(self.row_target, logits_NC, truth)
-        target = fit_target_thresholds(self.row_target, scores, truth, temperature)
+        target = with_fitted_thresholds(self.row_target, logits_NC, truth, temperature)
         confidence = Confidence(temperature, conformal=self._conformal(logits_NC, truth))
         return self.with_outputs(replace(self.outputs, target=target, confidence=confidence))
 
     def metrics(self, scores: Sequence[LabelScores], truth: Truth) -> Mapping[str, float]:
         """Return metrics of calibrated scores, at the thresholds as they are."""
-        target, logits_NC = self.row_target, logits_of_all(scores)
-        if isinstance(target, MultiLabel):
-            return target.metrics(logits_NC, truth)
-        return target.validate(logits_NC, truth).metrics
+        return validate(self.row_target, logits_of_all(scores), truth, fits_threshold=False).metrics
 
     def _conformal(self, logits_NC: Logits, truth: Truth) -> ConformalSets | ConformalInterval | None:
         match self.row_target:
@@ -95,7 +90,7 @@ class LabelCombiner(Combiner[LabelOutputs, Text, Truth, None]):
     def restored(self, stored: StoredEnsemble) -> Self:
         """Return the same with temperature, thresholds and coverage."""
         target = with_stored_thresholds(self.row_target, stored.thresholds)
-        kind = ConformalInterval if isinstance(target, Regression) else ConformalSets
+        kind = ConformalInterval if target.kind == "regression" else ConformalSets
         conformal = None if stored.conformal is None else kind(np.sort(np.array(stored.conformal)))
         confidence = Confidence(stored_temperature(stored), conformal=conformal)
         return self.with_outputs(replace(self.outputs, target=target, confidence=confidence))

@@ -3,39 +3,47 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bothways.choices import ClassWeights, Merge
 from bothways.confidence.confidence import Confidence
+from bothways.confidence.fitting import learn_classification
 from bothways.confidence.options import ConfidenceOptions
 from bothways.data import Example, Source, read_examples
 from bothways.data.windows import digest_of
 from bothways.encoder import ScoreHead
 from bothways.errors import InvalidInput
-from bothways.evaluation.calibration import Calibration
+from bothways.evaluation.coverage import ConformalInterval
 from bothways.evaluation.detectors import DetectorInput
 from bothways.evaluation.report import Validation
+from bothways.evaluation.temperature import Temperature, fit_sigmoid_temperature
 from bothways.progress import phase
-from bothways.tasks.card import BALANCED
-from bothways.tasks.classification.confidence import check_calibration, confidence_limits, fit_label_confidence
-from bothways.tasks.classification.options import LabelFitting, LabelOpening
+from bothways.tasks.card import BALANCED, COVERAGE_IS_APPROXIMATE, EPOCH_AND_CALIBRATION, NOTICES_NOTHING, optimistic
 from bothways.tasks.classification.outputs import LabelOutputs, LabelScores, logits_of_all
 from bothways.tasks.classification.rankings import PairRanking
+from bothways.tasks.classification.spec import LabelFitting, LabelOpening
 from bothways.tasks.columns import PairColumns, TextColumns
 from bothways.tasks.heads.contrastive import FEW_TEXTS, MAX_TEXTS
 from bothways.tasks.heads.diagnostics import LabelIssue, confident_mistakes, contradictions, notes_on_labels
 from bothways.tasks.heads.inputs import StoredInputs
 from bothways.tasks.heads.learner import Identity, Learner
 from bothways.tasks.heads.linear_start import STRENGTH
-from bothways.tasks.heads.losses import TextLoss
 from bothways.tasks.heads.merging import check_merge
-from bothways.tasks.heads.model import HeadModel
 from bothways.tasks.heads.objective import LabelLoss, LossUnits
+from bothways.tasks.heads.target_training import (
+    TextLoss,
+    balanced_weights,
+    standardize,
+    target_of,
+    unstandardize,
+    validate,
+    with_fitted_thresholds,
+)
 from bothways.tasks.heads.targets import (
     MultiLabel,
     Regression,
@@ -43,13 +51,11 @@ from bothways.tasks.heads.targets import (
     Target,
     Truth,
     at_threshold,
-    continued,
     converter,
-    target_of,
 )
 from bothways.tasks.spec import options_of
 from bothways.tasks.splits import TrainingData, hold_out
-from bothways.tasks.torch_backend import TorchBackend
+from bothways.tasks.torch_backend import HeadModel, TorchBackend
 
 MAX_DETECTOR_ROWS = 20_000
 """Training rows that a detector is fitted on, drawn from more."""
@@ -80,7 +86,7 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         options: LabelFitting,
         seed: int,
         before: LabelOutputs | None,
-    ) -> tuple[Self, list[Example[Any]], list[Example[Any]]]:
+    ) -> tuple[Self, list[Example[object]], list[Example[object]]]:
         """Read labelled rows; rows with the same text, or the same first text, are held out together."""
         opening = options_of(LabelOpening, backend.options)
         if None not in (options.target, opening.target) and options.target != opening.target:
@@ -92,7 +98,7 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
             raise InvalidInput("class_weights need labels, and numbers have none: leave them out.")
         variant, pairs = converter(kind), isinstance(columns, PairColumns)
 
-        def read(source: Source) -> list[Example[Any]]:
+        def read(source: Source) -> list[Example[object]]:
             return read_examples(source, text=columns.inputs, label=columns.label, convert=variant.convert)
 
         examples = read(data.train)
@@ -106,7 +112,7 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
             examples, held_out = hold_out(
                 examples, 0.1, seed, variant.names, group=lambda each: each.text[0] if pairs else each.text
             )
-        target = continued(target_of(kind, examples), None if before is None else before.target)
+        target = target_of(kind, examples, None if before is None else before.target)
         target = at_threshold(target, opening.threshold)
         ranking = PairRanking.of(target, held_out) if pairs else None
         return cls(LabelOutputs(target, merge), options, options.class_weights, ranking), examples, held_out
@@ -131,42 +137,34 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
 
     def standardize(self, head: ScoreHead) -> None:
         """Change a head that gives numbers into one that gives standardised numbers."""
-        if isinstance(self.target, Regression):
-            self.target.standardize(head)
+        standardize(self.target, head)
 
     def unstandardize(self, head: ScoreHead) -> Self:
         """Change a head that gives standardised numbers into one that gives numbers."""
-        if not isinstance(self.target, Regression):
-            return self
-        return self.with_outputs(replace(self.outputs, target=self.target.unstandardize(head)))
+        return self.with_target(unstandardize(self.target, head))
 
     @property
     def start_strength(self) -> float:
         """The log loss of scikit-learn's classifiers; with several labels a mean where theirs is a sum."""
-        return STRENGTH * (self.outputs.size if isinstance(self.target, MultiLabel) else 1)
+        return STRENGTH * (self.outputs.size if self.target.kind == "multi" else 1)
 
     def contrast_classes(self, stored: StoredInputs) -> NDArray[np.int64] | None:
         """Return the labels of not too many texts with one label each, some of which share theirs."""
         truth: NDArray[np.int64] = stored.truth
-        contrasted = isinstance(self.target, SingleLabel) and len(truth) <= MAX_TEXTS
+        contrasted = self.target.kind == "single" and len(truth) <= MAX_TEXTS
         return truth if contrasted and np.bincount(truth).max() > 1 else None
 
     # --- the loss ---
 
     def loss(self, stored: StoredInputs) -> LabelLoss:
         """Return the labels of windows; those of one text share its weight."""
-        weights_NK = None
-        if self.class_weights is not None and not isinstance(self.target, Regression):
-            weights_NK = self.target.balanced_weights(stored.truth)
+        weights_NK = None if self.class_weights is None else balanced_weights(self.target, stored.truth)
         return TextLoss(self.target, stored.truth, stored.store, weights_NK)
 
     def validate(self, scores: Sequence[LabelScores], truth: Truth) -> Validation:
         """Return accuracy, F1 or squared error; of pairs that rank also the mean average precision, which decides."""
-        logits_NC, target = logits_of_all(scores), self.target
-        if isinstance(target, SingleLabel) and self.class_weights is not None:
-            found = target.validate(logits_NC, truth, balanced=True)
-        else:
-            found = target.validate(logits_NC, truth)
+        logits_NC = logits_of_all(scores)
+        found = validate(self.target, logits_NC, truth, balanced=self.class_weights is not None)
         if self.ranking is None:
             return found
         precision, error = self.ranking.validate(logits_NC, truth)
@@ -174,14 +172,15 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
 
     def unit(self, truth: Truth) -> float:
         """Return the variance of the training numbers; 1 for labels."""
-        return float(np.var(truth)) or 1.0 if isinstance(self.target, Regression) else 1.0
+        return float(np.var(truth)) or 1.0 if self.target.kind == "regression" else 1.0
 
     @property
     def identity(self) -> Identity:
         """Target, labels, merging rule, units of numbers, and class weights."""
         more: dict[str, str | float] = {}
-        if isinstance(self.target, Regression):
-            more = {"mean of the numbers": self.target.mean, "scale of the numbers": self.target.scale}
+        match self.target:
+            case Regression(_, mean, scale):
+                more = {"mean of the numbers": mean, "scale of the numbers": scale}
         if self.class_weights is not None:
             more = {"class weights": self.class_weights}
         if self.ranking is not None:
@@ -195,7 +194,7 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         self, model: HeadModel, training: StoredInputs, held: StoredInputs, seed: int, tokens: int
     ) -> tuple[Self, list[LabelScores]]:
         """Fit calibration, coverage and the out-of-domain detector."""
-        layers = self.options.layers(model.encoder.config.layers) if isinstance(self.target, SingleLabel) else 0
+        layers = self.options.layers(model.encoder.config.layers) if self.target.kind == "single" else 0
         outputs = replace(self.outputs, layers=layers)
         with_states = HeadModel(model.encoder, model.head, layers).eval()
 
@@ -211,7 +210,7 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         confidence = fit_label_confidence(
             self.target, outputs.evidence(scores), held.truth, self.options, seed, training_evidence
         )
-        target = fit_target_thresholds(self.target, scores, held.truth, confidence.calibration)
+        target = with_fitted_thresholds(self.target, logits_of_all(scores), held.truth, confidence.calibration)
         outputs = replace(outputs, target=target, confidence=confidence)
         return replace(self, outputs=outputs, ranking=None), scores
 
@@ -228,8 +227,15 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
     @property
     def limits(self) -> tuple[str, ...]:
         """Limits of the card's metrics, in sentences."""
-        limits = confidence_limits(self.outputs.confidence, thresholds=isinstance(self.target, MultiLabel))
-        return limits if self.class_weights is None else (*limits, BALANCED)
+        confidence, thresholds = self.outputs.confidence, self.target.kind == "multi"
+        chose = "the epoch to keep, the calibration and the thresholds" if thresholds else EPOCH_AND_CALIBRATION
+        return (
+            optimistic("rows", chose),
+            "Metrics, probabilities and coverage hold for texts like the validation rows.",
+            *([COVERAGE_IS_APPROXIMATE] if confidence.conformal is not None else []),
+            *([NOTICES_NOTHING] if confidence.out_of_domain is None else []),
+            *([BALANCED] if self.class_weights is not None else []),
+        )
 
     def card(self) -> dict[str, object]:
         """Return class weights, confidence and thresholds."""
@@ -240,13 +246,13 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         self,
         scores: Sequence[LabelScores],
         truth: Truth,
-        training: Sequence[Example[Any]],
-        held_out: Sequence[Example[Any]],
+        training: Sequence[Example[object]],
+        held_out: Sequence[Example[object]],
     ) -> tuple[list[str], tuple[LabelIssue, ...]]:
         """Return doubts about labels and answers, and the most confident answers that the labels contradict."""
         logits_NC, calibration = logits_of_all(scores), self.outputs.confidence.calibration
         notes = notes_on_labels(self.target, logits_NC, truth, calibration)
-        if isinstance(self.target, Regression):
+        if self.target.kind == "regression":
             return notes, ()
         notes += contradictions([*training, *held_out])
         probabilities_NC = self.target.probabilities(logits_NC, calibration)
@@ -265,10 +271,9 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
 
     def without_calibration(self) -> Self:
         """Return the same without calibration, thresholds and coverage."""
-        outputs, target = self.outputs, self.target
-        target = MultiLabel(outputs.labels) if isinstance(target, MultiLabel) else target
-        confidence = Confidence(out_of_domain=outputs.confidence.out_of_domain)
-        return self.with_outputs(replace(outputs, target=target, confidence=confidence))
+        confidence = Confidence(out_of_domain=self.outputs.confidence.out_of_domain)
+        target = self.target.without_thresholds()
+        return self.with_outputs(replace(self.outputs, target=target, confidence=confidence))
 
     def loss_units(self, stored: StoredInputs) -> LossUnits:
         """Return the windows."""
@@ -279,7 +284,7 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         return self.target.decided(logits_of_all(scores), self.outputs.confidence.calibration)
 
 
-def learns_all(backend: TorchBackend, options: LabelFitting, rows: Sequence[Example[Any]]) -> bool:
+def learns_all(backend: TorchBackend, options: LabelFitting, rows: Sequence[Example[object]]) -> bool:
     """Return whether a new classifier learns from all rows, and cross-validation measures it.
 
     A tenth of so few would measure and calibrate nothing, and the training would miss them. Where an option needs
@@ -296,10 +301,52 @@ def learns_all(backend: TorchBackend, options: LabelFitting, rows: Sequence[Exam
     return few and as_usual and backend.reads_mean and not backend.shared
 
 
-def fit_target_thresholds(
-    target: Target, scores: Sequence[LabelScores], truth: Truth, calibration: Calibration | None
-) -> Target:
-    """Return the target with thresholds of several labels fitted on held-out rows, unless some were given."""
-    if not isinstance(target, MultiLabel) or target.thresholds:
-        return target
-    return target.learnt(logits_of_all(scores), truth, calibration)
+def check_calibration(target: Target, options: ConfidenceOptions, truth: Truth) -> None:
+    """Check before the training that held-out rows can calibrate the model after it.
+
+    Args:
+        target: The target.
+        options: The confidence to fit.
+        truth: The encoded labels of the held-out rows.
+
+    Raises:
+        InvalidInput: The method does not fit the target, or needs rows of every label and one has none.
+    """
+    match target, options.calibration:
+        case SingleLabel(labels), "isotonic" as method:
+            rows_C = np.bincount(truth, minlength=target.outputs)
+            if not rows_C.all():
+                raise InvalidInput(
+                    f"calibration by {method!r} needs held-out rows of every label, and of "
+                    f"{labels[int(rows_C.argmin())]!r} there is none: give validation data that have some, or choose "
+                    "'temperature' or 'auto'."
+                )
+        case MultiLabel(), method if method not in ("auto", "temperature", None):
+            raise InvalidInput(
+                f"several labels for a text are calibrated by a temperature, not by {method!r}: "
+                "choose 'temperature' or 'auto'."
+            )
+        case Regression(), method if method not in ("auto", None):
+            raise InvalidInput(f"numbers have no probabilities to calibrate by {method!r}: choose 'auto', or None.")
+
+
+def fit_label_confidence(
+    target: Target,
+    held_out: DetectorInput,
+    truth: Truth,
+    options: ConfidenceOptions,
+    seed: int,
+    training: Callable[[], tuple[DetectorInput, Truth]],
+) -> Confidence:
+    """Fit calibration, coverage and the out-of-domain detector on held-out rows; see `bothways.confidence`."""
+    match target:
+        case SingleLabel():
+            return learn_classification(held_out, truth, options, seed=seed, training=training)
+        case MultiLabel():
+            if options.calibration is None:
+                return Confidence()
+            phase("calibrating")
+            return Confidence(Temperature(fit_sigmoid_temperature(held_out.logits_NC, truth.astype(np.int64))))
+        case Regression():
+            phase("learning intervals with a coverage")
+            return Confidence(conformal=ConformalInterval.fit(held_out.logits_NC[:, 0], truth))

@@ -16,31 +16,21 @@ from typing_extensions import override
 
 from bothways.checkpoints.schema import StoredLabels
 from bothways.choices import Merge
-from bothways.confidence.confidence import Confidence, coverage_guarantee
+from bothways.confidence.confidence import Confidence, OutOfDomain, coverage_guarantee
 from bothways.confidence.files import open_confidence, write_confidence
 from bothways.data import Example, Source, read_examples
 from bothways.errors import InvalidInput
-from bothways.evaluation.calibration import Calibration
 from bothways.evaluation.coverage import LabelSets
 from bothways.evaluation.detectors import DetectorInput
 from bothways.evaluation.outcomes import Outcomes
-from bothways.evaluation.temperature import Temperature
 from bothways.inference import Rows, TextRows
 from bothways.tasks.backend import Backend
-from bothways.tasks.classification.options import LabelOpening, LabelPrediction
-from bothways.tasks.columns import ColumnNames, PairColumns, TextColumns
+from bothways.tasks.classification.spec import LabelOpening, LabelPrediction
+from bothways.tasks.columns import AnyColumns, PairColumns, TextColumns
 from bothways.tasks.heads.merging import check_merge, merge_windows
 from bothways.tasks.heads.predictions import Classification, Prediction, RegressionPrediction
 from bothways.tasks.heads.target_settings import stored_target, target_settings, with_stored_thresholds
-from bothways.tasks.heads.targets import (
-    Logits,
-    MultiLabel,
-    Regression,
-    SingleLabel,
-    Target,
-    Truth,
-    at_threshold,
-)
+from bothways.tasks.heads.targets import Logits, MultiLabel, Regression, SingleLabel, Target, Truth, at_threshold
 from bothways.tasks.outputs import Outputs
 from bothways.tasks.scores import Scores, TokensRead, texts_read
 from bothways.tasks.spec import options_of
@@ -87,16 +77,20 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
     @property
     def two_classes(self) -> tuple[str, ...]:
         """Names of the classes of a binary classifier; else empty."""
-        return self.labels if isinstance(self.target, SingleLabel) and self.size == 2 else ()
+        match self.target:
+            case SingleLabel((_, _) as names):
+                return names
+            case _:
+                return ()
 
     @override
-    def read(self, data: Source, columns: ColumnNames, options: object = None) -> list[Example[Any]]:
+    def read(self, data: Source, columns: AnyColumns, options: object = None) -> list[Example[object]]:
         del options
         of = cast("TextColumns | PairColumns", columns)
         convert: Callable[[object], Any] = self.target.convert
         return read_examples(data, text=of.inputs, label=of.label, convert=convert)
 
-    def encode(self, examples: Sequence[Example[Any]]) -> Truth:
+    def encode(self, examples: Sequence[Example[object]]) -> Truth:
         """Return the encoded labels: class numbers (N), 0 or 1 for each label (N, C), or numbers (N)."""
         return self.target.encode(examples)
 
@@ -105,49 +99,50 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
     def scores(self, value: Text, rows: Sequence[Rows], options: object = None) -> LabelScores:
         """Merge the windows' rows into the logits and features of the text."""
         del value, options
-        (only,) = rows
+        (only,), size = rows, self.target.outputs
         if not isinstance(only, TextRows):
             raise TypeError("labels of whole texts are read from a row for each window")
-        merged_K = merge_windows(only.rows_WK, np.asarray(only.lengths), self.merge, self.size)
-        logits_C, features = merged_K[: self.size], merged_K[self.size :]
+        merged_K = merge_windows(only.rows_WK, np.asarray(only.lengths), self.merge, size)
+        logits_C, features = merged_K[:size], merged_K[size:]
         features_LH = features.reshape(self.layers, -1) if self.layers else None
         return Scores(logits_C[None], None, TokensRead(len(only.lengths), only.dropped_tokens), features_LH)
 
     @override
     def decide(self, scores: Sequence[LabelScores], options: object = None) -> list[Prediction]:
         given = options_of(LabelPrediction, options)
-        if given.top is not None and isinstance(self.target, Regression):
+        if given.top is not None and self.target.kind == "regression":
             raise InvalidInput("top needs labels, but this model predicts a number: leave top out.")
-        calibration, target = self._calibration(calibrated=given.calibrated)
-        target = at_threshold(target, given.threshold)
-        guarantee = coverage_guarantee(self.confidence.conformal, given.coverage)
+        calibration, target = self.confidence.calibration, self.target
+        if given.calibrated is False:
+            calibration, target = None, target.uncalibrated(calibration)
+        if given.threshold is not None:
+            target = at_threshold(target, given.threshold)
+        guarantee = None if given.coverage is None else coverage_guarantee(self.confidence.conformal, given.coverage)
         predictions = []
         for each in scores:
             prediction = target.predict(each.logits_RC[0], calibration, each.read)
-            prediction = self._with_domain(_with_coverage(prediction, guarantee), each)
-            predictions.append(_with_top(prediction, given.top))
+            if guarantee is not None:
+                prediction = _with_coverage(prediction, guarantee)
+            if self.confidence.out_of_domain is not None or each.votes is not None:
+                prediction = self._with_domain(prediction, each)
+            predictions.append(prediction if given.top is None else _with_top(prediction, given.top))
         return predictions
 
-    def _calibration(self, *, calibrated: bool | None) -> tuple[Calibration | None, Target]:
-        """Return the calibration to apply, and the target with thresholds for the probabilities that it gives."""
-        calibration = self.confidence.calibration
-        if calibrated is not False:
-            return calibration, self.target
-        return None, self.target.without(calibration) if isinstance(self.target, MultiLabel) else self.target
-
     def _with_domain(self, prediction: Prediction, scores: LabelScores) -> Prediction:
-        if not isinstance(prediction, Classification):
-            return prediction
-        if scores.votes is not None:
-            return replace(prediction, out_of_domain=scores.votes > 0.5, out_of_domain_score=scores.votes)
-        if self.confidence.out_of_domain is None:
-            return prediction
-        score, beyond = self.confidence.out_of_domain.detect(self.evidence([scores]))
-        return replace(prediction, out_of_domain=beyond, out_of_domain_score=score)
+        match prediction, self.confidence.out_of_domain:
+            case Classification(), _ if scores.votes is not None:
+                return replace(prediction, out_of_domain=scores.votes > 0.5, out_of_domain_score=scores.votes)
+            case Classification(), OutOfDomain() as detector:
+                score, beyond = detector.detect(self.evidence([scores]))
+                return replace(prediction, out_of_domain=beyond, out_of_domain_score=score)
+            case _:
+                return prediction
 
     @override
     def outcomes(self, scores: Sequence[LabelScores], truth: Truth, *, calibrated: bool | None = None) -> Outcomes:
-        calibration, target = self._calibration(calibrated=calibrated)
+        calibration, target = self.confidence.calibration, self.target
+        if calibrated is False:
+            calibration, target = None, target.uncalibrated(calibration)
         found = target.outcomes(logits_of_all(scores), truth, calibration)
         return replace(found, tokens_read=texts_read(each.read for each in scores))
 
@@ -162,38 +157,39 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
 
     @override
     def facts(self) -> dict[str, object]:
-        calibration = self.confidence.calibration
-        numbers = asdict(calibration) if isinstance(calibration, Temperature) else {}
-        facts: dict[str, object] = {
-            "labels": list(self.labels),
-            "calibration": None if calibration is None else {"method": calibration.method, **numbers},
-        }
-        if isinstance(self.target, MultiLabel):
-            thresholds = self.target.thresholds_C.tolist()
-            facts |= {"threshold": thresholds[0]} if len(set(thresholds)) == 1 else {"thresholds": thresholds}
+        confidence, calibration = self.confidence, self.confidence.calibration
+        numbers = {} if confidence.temperature is None else asdict(confidence.temperature)
+        method = None if calibration is None else {"method": calibration.method, **numbers}
+        facts: dict[str, object] = {"labels": list(self.labels), "calibration": method}
+        match self.target:
+            case MultiLabel(thresholds_C=thresholds_C):
+                thresholds = thresholds_C.tolist()
+                facts |= {"threshold": thresholds[0]} if len(set(thresholds)) == 1 else {"thresholds": thresholds}
         return facts
 
     # --- on disk ---
 
     @classmethod
-    def check_untrained(cls, backend: Backend, options: LabelOpening) -> None:
+    def check_untrained(cls, backend: Backend) -> None:
         """Refuse names of labels for a checkpoint without a trained head."""
-        del backend
-        if options.labels is not None:
+        if options_of(LabelOpening, backend.options).labels is not None:
             raise InvalidInput("labels name the outputs of a trained head, but this checkpoint has none: call fit.")
 
     @classmethod
-    def open(cls, backend: Backend, options: LabelOpening, size: int, *, ours: bool) -> Self:
+    def open(cls, backend: Backend, size: int, *, ours: bool) -> Self:
         """Return the labels of a trained head, named by the checkpoint or by the options."""
+        options = options_of(LabelOpening, backend.options)
         target = stored_target(backend.settings, options.labels, size, named=ours)
         if options.target is not None and options.target != target.kind:
             raise InvalidInput(
                 f"expected a model with the target {options.target!r}, but this one has {target.kind!r}."
             )
         stored = StoredLabels.of(backend.extras if ours else {})
-        if isinstance(target, Regression):
-            target = Regression(stored.training_mean)
-        target = with_stored_thresholds(target, stored.thresholds)
+        match target:
+            case Regression():
+                target = Regression(stored.training_mean)
+            case MultiLabel():
+                target = with_stored_thresholds(target, stored.thresholds)
         target = at_threshold(target, options.threshold)
         merge = check_merge(options.merge or stored.merge or "weighted_mean")
         encoder = backend.config
@@ -206,14 +202,20 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
 
     @override
     def write(self, folder: Path) -> dict[str, object]:
-        own = self.stored_thresholds()
-        if isinstance(self.target, Regression):
-            own = {"training_mean": self.target.training_mean}
+        match self.target:
+            case Regression(training_mean):
+                own: dict[str, object] = {"training_mean": training_mean}
+            case _:
+                own = self.stored_thresholds()
         return {"merge": self.merge, "target": self.target.kind, **own, **write_confidence(folder, self.confidence)}
 
     def stored_thresholds(self) -> dict[str, object]:
         """Return the thresholds of several labels, for ``bothways.json`` and the card."""
-        return {"thresholds": list(self.target.thresholds)} if isinstance(self.target, MultiLabel) else {}
+        match self.target:
+            case MultiLabel(thresholds=thresholds):
+                return {"thresholds": list(thresholds)}
+            case _:
+                return {}
 
 
 def logits_of_all(scores: Sequence[LabelScores]) -> Logits:
@@ -221,14 +223,16 @@ def logits_of_all(scores: Sequence[LabelScores]) -> Logits:
     return np.concatenate([each.logits_RC for each in scores])
 
 
-def _with_top(prediction: Prediction, top: int | None) -> Prediction:
+def _with_top(prediction: Prediction, top: int) -> Prediction:
     """Keep the probabilities of so many labels; they come most probable first."""
-    if top is None or isinstance(prediction, RegressionPrediction):
-        return prediction
-    return replace(prediction, probabilities=dict(itertools.islice(prediction.probabilities.items(), top)))
+    match prediction:
+        case RegressionPrediction():
+            return prediction
+        case _:
+            return replace(prediction, probabilities=dict(itertools.islice(prediction.probabilities.items(), top)))
 
 
-def _with_coverage(prediction: Prediction, guarantee: LabelSets | float | None) -> Prediction:
+def _with_coverage(prediction: Prediction, guarantee: LabelSets | float) -> Prediction:
     """Add the label set, or the ends of the interval, of a coverage guarantee."""
     match prediction, guarantee:
         case RegressionPrediction(), float():

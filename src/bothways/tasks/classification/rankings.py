@@ -7,7 +7,7 @@ Shapes: N pairs, C outputs.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ class PairRanking:
     relevant: int
 
     @classmethod
-    def of(cls, target: Target, pairs: Sequence[Example[Any]]) -> Self | None:
+    def of(cls, target: Target, pairs: Sequence[Example[object]]) -> Self | None:
         """Return the questions of held-out pairs; None where they rank nothing.
 
         They rank where there are two labels, and most pairs stand in questions of three pairs or more on average that

@@ -1,8 +1,103 @@
-"""Declaration of text and pair classification. Loads no torch."""
+"""Declarations of text and pair classification, and their options. Loads no torch."""
 
-from bothways.tasks.classification.options import LabelFitting, LabelOpening, LabelPrediction
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, get_args
+
+from annotated_types import Ge, Gt, Le, Lt
+
+from bothways.choices import ClassWeights, Merge, TargetKind
+from bothways.confidence.options import ConfidenceOptions
+from bothways.errors import InvalidInput
 from bothways.tasks.columns import PairColumns, PairInput, TextColumns, TextInput
-from bothways.tasks.spec import Hub, TaskSpec
+from bothways.tasks.spec import CalibratedOptions, Hub, TaskSpec, check_options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelOpening:
+    """Options of opening a trained head.
+
+    Attributes:
+        labels: Names of its outputs, for checkpoints that do not carry them.
+        merge: How the logits of a long text's windows become one: their mean weighted with the windows' lengths
+            (``"weighted_mean"``, the default), their plain ``"mean"``, the ``"max"`` of each output, those of the
+            window where the last label is most probable (``"maxp"``), or those of the ``"first"`` window.
+        target: What the model predicts, or is to be trained for: ``"single"``, ``"multi"`` or ``"regression"``; a
+            trained model with another target is refused.
+        threshold: Probability from which each of several labels is given, instead of those learnt on held-out rows; of
+            answers, log odds against no answer from which one is given.
+
+    Raises:
+        InvalidInput: The threshold is no probability.
+    """
+
+    labels: Sequence[str] | None = None
+    merge: Merge | None = None
+    target: TargetKind | None = None
+    threshold: Annotated[float | None, Ge(0), Le(1)] = None
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelFitting(ConfidenceOptions):
+    """Options of a fit on labelled texts or pairs.
+
+    Attributes:
+        target: ``"single"`` label, ``"multi"`` (lists of labels), or ``"regression"`` (numbers); by default what the
+            model was opened for, else a single label.
+        class_weights: ``"balanced"`` lets all labels count alike in the loss, however many rows each has: a row counts
+            rows / (labels * rows of its label); of several labels, each in itself. The epoch to keep is then chosen by
+            balanced accuracy. By default every row counts alike.
+        score: Column of numbers to predict, instead of labels.
+
+    Raises:
+        InvalidInput: There are no such weights, or a score and several labels.
+    """
+
+    target: TargetKind | None = None
+    class_weights: ClassWeights | None = None
+    score: str | None = None
+
+    def __post_init__(self) -> None:
+        ConfidenceOptions.__post_init__(self)
+        if self.class_weights not in (*get_args(ClassWeights), None):
+            raise InvalidInput(f"class_weights must be 'balanced' or None, but it is {self.class_weights!r}.")
+        if self.score is not None and self.target == "multi":
+            raise InvalidInput("score predicts a number, so it goes neither with label nor with the target 'multi'.")
+
+    @property
+    def detects(self) -> bool:
+        """True if there is a detector, which takes one label for each text."""
+        return self.detector is not None and self.target in (None, "single") and self.score is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelPrediction(CalibratedOptions):
+    """Options of a prediction.
+
+    Attributes:
+        coverage: Also give a set of labels (or an interval around a number) that includes the truth with this
+            probability; approximately, since the held-out rows behind it also chose the epoch and the calibration.
+        top: Maximum number of labels, answers or fillings, best first.
+        threshold: Probability from which each of several labels is given, or log odds against no answer from which an
+            answer is given (``-inf`` always gives one). Default: as fitted on held-out rows.
+
+    Raises:
+        InvalidInput: A coverage is no share, or asked for together with probabilities that are not calibrated; top is
+            below 1, or the threshold no probability.
+    """
+
+    coverage: Annotated[float | None, Gt(0), Lt(1)] = None
+    top: Annotated[int | None, Ge(1)] = None
+    threshold: Annotated[float | None, Ge(0), Le(1)] = None
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        if self.coverage is not None and self.calibrated is False:
+            raise InvalidInput("coverage needs calibrated probabilities: leave calibrated out.")
+
 
 CLASSIFICATION = TaskSpec(
     name="classification",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -29,8 +28,6 @@ from bothways.tasks.embedding.spec import (
     EMBEDDING,
     NAMES,
     EmbeddingColumns,
-    EmbeddingLearning,
-    EmbeddingOpening,
     VectorArguments,
     kind_of,
     names_of,
@@ -38,16 +35,12 @@ from bothways.tasks.embedding.spec import (
 from bothways.tasks.embedding.trained import TrainedEmbedder, Vectors
 from bothways.tasks.onnx_backend import OnnxBackend
 from bothways.tasks.scores import TokensRead
-from bothways.tasks.splits import TrainingData
 from bothways.tasks.task import Task
 
 if TYPE_CHECKING:
     from bothways.data import Source
     from bothways.tasks.embedding.losses import EmbeddingLoss
-    from bothways.tasks.embedding.training import EmbedderTraining
     from bothways.tasks.task import FitArguments
-    from bothways.tasks.torch_backend import TorchBackend
-    from bothways.training.options import TrainingOptions
     from bothways.training.record import TrainingRecord
 
 
@@ -85,10 +78,6 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
         if model.trainings:
             model.name, model.folder, model.revision, model.trainings = str(folder), Path(folder), None, 0
 
-    @classmethod
-    def _open(cls, backend: Backend, options: EmbeddingOpening) -> TrainedEmbedder:
-        return TrainedEmbedder.of(backend, options)
-
     def fit(
         self,
         data: Source | Iterable[Any],
@@ -109,23 +98,6 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
             self.fit_options(options)  # an option that is not known is refused before anything is read
             data, options["columns"] = with_usual_kind(data)
         return super().fit(data, labels, validation=validation, **options)
-
-    def _training(
-        self,
-        backend: TorchBackend,
-        data: TrainingData,
-        columns: EmbeddingColumns,
-        options: EmbeddingLearning,
-        training: TrainingOptions,
-    ) -> EmbedderTraining:
-        # No prediction needs losses and objectives.
-        from bothways.tasks.embedding.training import EmbedderTraining, EmbeddingExamples
-
-        examples = EmbeddingExamples.read(data.train, data.validation, columns, training.seed)
-        return EmbedderTraining.of(replace(self.fitted, backend=backend), examples, options, training)
-
-    def _write(self, fitted: TrainedEmbedder, folder: Path) -> None:
-        fitted.write_with(folder, {"task": self.spec.name, "card": dict(fitted.card)})
 
     def _columns_of(self, usual: EmbeddingColumns, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Take ``columns`` as they are; names of columns also say which kind of rows they are of."""
@@ -273,8 +245,9 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
         Raises:
             InvalidInput: It was trained and not saved since, so what is on disk is another model.
         """
-        if isinstance(self.backend, OnnxBackend):
-            return self.backend.exported.checksum
+        match self.backend:
+            case OnnxBackend(exported=exported):
+                return exported.checksum
         if self.model.trainings:
             raise InvalidInput("this embedder was trained and is not what is on disk: save it first.")
         return fingerprint(self.model.folder)

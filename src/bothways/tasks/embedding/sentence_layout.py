@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, cast, get_args
+from typing import TYPE_CHECKING, Unpack, cast, get_args
 
 from bothways.checkpoints.files import read_json
 from bothways.checkpoints.hub import LocatedModel
@@ -72,9 +72,8 @@ def open_sentence_located(located: LocatedModel, task: str, options: OpenOptions
         CorruptCheckpoint: A file is damaged. And everything that `bothways.load` raises.
     """
     apart, rest = _apart(options)
-    backend: Any = open_backend(located, task, rest)
-    found: Backend = replace(backend, reading=_sentence_reading(backend, apart))
-    return found
+    backend = open_backend(located, task, rest)
+    return replace(backend, reading=_sentence_reading(backend, apart))
 
 
 def _apart(options: OpenOptions) -> tuple[OpenOptions, OpenOptions]:

@@ -5,7 +5,7 @@ Shapes: N texts, H hidden, K kept dimensions, W windows of one text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias, Unpack
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from bothways.checkpoints.schema import Stored
 from bothways.errors import InvalidInput
 from bothways.inference import Rows, TextRows, TextRunner, TokenBudget
-from bothways.inference.texts import blocks, text_size
 from bothways.tasks.backend import Backend
+from bothways.tasks.columns import Card
 from bothways.tasks.embedding.outputs import EmbeddingOutputs, VectorScores
 from bothways.tasks.embedding.sentence_layout import EmbeddingSettings, changed, settings_of, write_sentence_layout
 from bothways.tasks.embedding.spec import (
@@ -30,8 +30,7 @@ from bothways.tasks.embedding.spec import (
 )
 from bothways.tasks.onnx_backend import OnnxBackend
 from bothways.tasks.scores import Scores, TokensRead
-from bothways.tasks.spec import chosen
-from bothways.text import EncodedText
+from bothways.tasks.spec import TaskSpec, chosen, options_of
 
 Vectors: TypeAlias = NDArray[np.float32]
 
@@ -51,24 +50,9 @@ class TrainedEmbedder:
     backend: Backend
     settings: EmbeddingSettings
     columns: EmbeddingColumns = ScoredPairs()  # noqa: RUF009 (frozen)
-    card: Mapping[str, Any] = field(default_factory=dict)
+    card: Card = field(default_factory=dict)
 
     outputs: ClassVar[EmbeddingOutputs] = EmbeddingOutputs()
-
-    @classmethod
-    def of(cls, backend: Backend, asked: EmbeddingOpening) -> TrainedEmbedder:
-        """Return the embedder of a checkpoint: any encoder is one.
-
-        Raises:
-            InvalidInput: A setting is out of range.
-            UnsupportedConfig: The checkpoint's embedder has modules or a pooling that are not built.
-            CorruptCheckpoint: A file is damaged.
-        """
-        if isinstance(backend, OnnxBackend) and backend.exported.rows.head is not None:
-            raise backend.not_fitted(EMBEDDING.name, "embedder")
-        settings = settings_of(backend, asked)
-        card = Stored.of(backend.extras).card if backend.trained_for == EMBEDDING.name else {}
-        return cls(backend, settings, stored_kind(card), card)
 
     @property
     def dimensions(self) -> int:
@@ -123,42 +107,30 @@ class TrainedEmbedder:
             reads.append(read)
         return vectors_NK, reads
 
-    def blocks(self, inputs: Iterable[Sequence[str]]) -> Iterator[list[Sequence[str]]]:
-        """Yield the texts of rows, in blocks of rows that are embedded at once."""
-        reading = self.backend.reading
-        at_most = reading.block_size(self.backend.budget)
-        return blocks(inputs, at_most, reading.block_characters, lambda row: sum(map(text_size, row)))
-
-    def tokenize(self, block: Sequence[Sequence[str]], first: int) -> list[EncodedText]:
-        """Return the windows of the texts of rows; ``first`` rows came before."""
-        return self._runner(self.backend.budget).tokenize([text for row in block for text in row], first)
-
-    def scores(
-        self, block: Sequence[Sequence[str]], encoded: Sequence[EncodedText], options: object = None
-    ) -> list[VectorScores]:
-        """Return the vectors of the texts of rows."""
+    def score_blocks(self, inputs: Iterable[Sequence[str]], options: object = None) -> Iterator[list[VectorScores]]:
+        """Yield the vectors of the texts of rows, in blocks of rows."""
         del options
-        found = map(self._vector, self._runner(self.backend.budget).rows(encoded))
-        scores = []
-        for row in block:
-            vectors, reads = zip(*(next(found) for _ in row), strict=True)
-            read = TokensRead(max(one.windows for one in reads), sum(one.dropped_tokens for one in reads))
-            scores.append(Scores(np.stack(vectors).astype(np.float64), reads, read))
-        return scores
+        for block in self._runner(self.backend.budget).blocks((row, row) for row in inputs):
+            scores = []
+            for _, rows in block:
+                vectors, reads = zip(*map(self._vector, rows), strict=True)
+                read = TokensRead(max(one.windows for one in reads), sum(one.dropped_tokens for one in reads))
+                scores.append(Scores(np.stack(vectors).astype(np.float64), reads, read))
+            yield scores
 
     def facts(self) -> dict[str, object]:
         """Return how texts become vectors, and what trained them, as JSON values."""
         shown = {name: self.card[name] for name in ("loss", "matryoshka") if name in self.card}
         return {"pooling": self.settings.pooling, "dimensions": self.dimensions, **shown}
 
-    def write_with(self, folder: Path, extras: Mapping[str, object]) -> None:
-        """Write the embedder as the ecosystem has it, with further entries of ``bothways.json``.
+    def write(self, folder: Path) -> None:
+        """Write the embedder as the ecosystem has it into an existing folder.
 
         Raises:
             OSError: The disk is full, or the folder cannot be written to.
         """
         model, settings = self.backend.weights("save").model, self.settings
-        model.write(folder, {"task": None, **settings.to_dict(), **extras})
+        model.write(folder, {"task": EMBEDDING.name, **settings.to_dict(), "card": dict(self.card)})
         write_sentence_layout(folder, model.config.hidden, settings, cls_is_last=model.tokenizer.cls_is_last)
 
     def _runner(self, budget: TokenBudget) -> TextRunner:
@@ -167,18 +139,20 @@ class TrainedEmbedder:
         Raises:
             InvalidInput: The graph of an exported model makes no vectors, or by another pooling.
         """
-        if isinstance(self.backend, OnnxBackend):
-            rows = self.backend.exported.rows
-            if rows.pooling != self.settings.pooling:
-                raise InvalidInput(
-                    f"expected the pooling that {self.backend.name!r} was exported with, {rows.pooling!r}, got "
-                    f"{self.settings.pooling!r}: leave it out, or export the model that it was made of with this one."
-                )
-            return self.backend.text_runner(budget)
+        match self.backend:
+            case OnnxBackend() as backend:
+                pooling = backend.exported.rows.pooling
+                if pooling != self.settings.pooling:
+                    raise InvalidInput(
+                        f"expected the pooling that {backend.name!r} was exported with, {pooling!r}, got "
+                        f"{self.settings.pooling!r}: leave it out, or export the model that it was made of with this "
+                        "one."
+                    )
+                return backend.text_runner(budget)
         from bothways.tasks.embedding.vector_model import VectorModel
 
-        backend = replace(self.backend.weights("embed"), budget=budget)
-        return backend.text_runner(VectorModel.of(backend.model, self.settings.pooling))
+        model = replace(self.backend.weights("embed"), budget=budget)
+        return model.text_runner(VectorModel.of(model.model, self.settings.pooling))
 
     def _vector(self, rows: Rows) -> tuple[Vectors, TokensRead]:
         if not isinstance(rows, TextRows):
@@ -202,3 +176,20 @@ class TrainedEmbedder:
         length = np.float32(max(float(np.linalg.norm(vector_K)), 1e-12))
         unit_K: Vectors = np.divide(vector_K, length)
         return unit_K
+
+
+def open_embedder(spec: TaskSpec, backend: Backend) -> TrainedEmbedder:
+    """Return the embedder of a checkpoint: any encoder is one.
+
+    Raises:
+        NotFitted: It is an export with a head.
+        InvalidInput: A setting is out of range.
+        UnsupportedConfig: The checkpoint's embedder has modules or a pooling that are not built.
+        CorruptCheckpoint: A file is damaged.
+    """
+    match backend:
+        case OnnxBackend() if backend.exported.rows.head is not None:
+            raise backend.not_fitted(spec.name, "embedder")
+    settings = settings_of(backend, options_of(EmbeddingOpening, backend.options))
+    card = Stored.of(backend.extras).card if backend.trained_for == spec.name else {}
+    return TrainedEmbedder(backend, settings, stored_kind(card), card)

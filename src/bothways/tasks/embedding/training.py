@@ -48,7 +48,9 @@ from bothways.tasks.embedding.spec import (
 from bothways.tasks.embedding.trained import TrainedEmbedder
 from bothways.tasks.embedding.vector_model import VectorModel
 from bothways.tasks.heads.diagnostics import notes_on_training
-from bothways.tasks.splits import hold_out, hold_out_pairs
+from bothways.tasks.spec import TaskSpec
+from bothways.tasks.splits import TrainingData, hold_out, hold_out_pairs
+from bothways.tasks.torch_backend import TorchBackend
 from bothways.training.options import TrainingOptions
 from bothways.training.record import TrainingRecord
 
@@ -206,6 +208,34 @@ class EmbedderTraining:
         model = self.start.backend.weights("train").model
         card = {**written_card(model, record, used, metrics), **loss_settings(self.loss), "notes": notes}
         return replace(self.start, columns=examples.columns, card=card)
+
+
+def train_embedder(
+    spec: TaskSpec,
+    backend: TorchBackend,
+    before: TrainedEmbedder,
+    data: TrainingData,
+    columns: EmbeddingColumns,
+    options: EmbeddingLearning,
+    training: TrainingOptions,
+) -> EmbedderTraining:
+    """Read the data and lay out the training of an embedder, in place.
+
+    Args:
+        spec: The declarations of the task.
+        backend: The encoder.
+        before: The embedder before this training.
+        data: Training data.
+        columns: Columns of the parts of a row.
+        options: The task's options of `fit`.
+        training: Options of the training.
+
+    Raises:
+        InvalidInput: The data or an option is not usable; the message names the row.
+    """
+    del spec
+    examples = EmbeddingExamples.read(data.train, data.validation, columns, training.seed)
+    return EmbedderTraining.of(replace(before, backend=backend), examples, options, training)
 
 
 def _measured(

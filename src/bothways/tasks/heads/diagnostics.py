@@ -135,7 +135,7 @@ def _notes_on_temperature(calibration: Calibration | None) -> list[str]:
     ]
 
 
-def contradictions(examples: Sequence[Example[Any]]) -> list[str]:
+def contradictions(examples: Sequence[Example[object]]) -> list[str]:
     """Rows with the same text and different labels, in sentences."""
     rows: dict[Hashable, dict[Any, str]] = defaultdict(dict)
     for example in examples:
@@ -184,7 +184,7 @@ def confident_mistakes(
 
 
 def diagnostics_of_words(
-    labels: Sequence[str], words: TaggedWords, examples: Sequence[Example[Any]]
+    labels: Sequence[str], words: TaggedWords, examples: Sequence[Example[object]]
 ) -> tuple[list[str], tuple[LabelIssue, ...]]:
     """Return what the tags of held-out words say against a tagger, and the wrong ones, the most probable first."""
     notes = _notes_on_classes(labels, words.predicted_W, words.truth_W, "word", "tag")
@@ -206,5 +206,5 @@ def _most_probable(stated_N: Logits, wrong_N: NDArray[np.bool_]) -> list[int]:
     return order
 
 
-def _mistake(example: Example[Any], label: str, predicted: str, probability: float) -> LabelIssue:
+def _mistake(example: Example[object], label: str, predicted: str, probability: float) -> LabelIssue:
     return LabelIssue(example.where, example.text, label, predicted, float(probability))

@@ -13,12 +13,13 @@ from bothways.errors import EmptyInput, InvalidInput
 from bothways.evaluation.report import Validation
 from bothways.progress import phase, reporting
 from bothways.tasks.card import VALIDATION
-from bothways.tasks.columns import ColumnNames, batch_of
+from bothways.tasks.columns import AnyColumns, batch_of
 from bothways.tasks.heads.inputs import StoredInputs
 from bothways.tasks.heads.learner import AnyLearner, Distillable
 from bothways.tasks.heads.linear_start import STRENGTH, LinearStart, start_head
 from bothways.tasks.heads.objective import WindowObjective
 from bothways.tasks.heads.soft_targets import SoftLoss, SoftTargets, StateModel, TeacherOutputs
+from bothways.tasks.heads.target_training import standardized
 from bothways.tasks.heads.targets import Regression
 from bothways.tasks.heads.training import HeadData, measured_head
 from bothways.tasks.outputs import AnyOutputs, FittedHead
@@ -59,7 +60,7 @@ class DistillationData:
     """
 
     inputs: Sequence[Any]
-    held_out: Sequence[Example[Any]]
+    held_out: Sequence[Example[object]]
     split: bool
 
     @property
@@ -71,7 +72,7 @@ class DistillationData:
     def of(
         cls,
         outputs: AnyOutputs,
-        columns: ColumnNames,
+        columns: AnyColumns,
         data: Source | Iterable[Any],
         validation: Source | None,
         seed: int,
@@ -86,12 +87,12 @@ class DistillationData:
         rows = _rows(columns, data)
         if validation is not None:
             held = outputs.read(validation, columns)
-            given = _inputs(columns, rows)
-            if not given:
+            texts = [each.text for each in _inputs(columns, rows)]
+            if not texts:
                 raise _too_few(1)
-            return cls([each.text for each in given], held, split=False)
+            return cls(texts, held, split=False)
         labelled = bool(rows) and all(isinstance(row, Row) and columns.truth in row.values for row in rows)
-        given = outputs.read(rows, columns) if labelled else _inputs(columns, rows)
+        given: Sequence[Example[object]] = outputs.read(rows, columns) if labelled else _inputs(columns, rows)
         if len(given) < 2:
             raise _too_few(2)
         stays, held = hold_out(given, 0.1, seed, lambda _: (), group=_group)
@@ -116,7 +117,7 @@ class StudentTraining:
     teacher: FittedHead
     student: TorchBackend
     learner: AnyLearner
-    columns: ColumnNames
+    columns: AnyColumns
     lesson: DistillationData
     data: HeadData
     held: StoredInputs
@@ -129,7 +130,7 @@ class StudentTraining:
         learner: AnyLearner,
         student: TorchBackend,
         lesson: DistillationData,
-        columns: ColumnNames,
+        columns: AnyColumns,
         loss: SoftLoss,
         training: TrainingOptions,
         identity: Mapping[str, str],
@@ -163,7 +164,7 @@ class StudentTraining:
         decided = _distillable(learner).decided(stored.merged(own.outputs, list(taught.scores)))
         stored = replace(stored, truth=decided)
         if isinstance(own.outputs.row_target, Regression):
-            own = own.with_target(Regression.standardized(stored.truth.tolist()))
+            own = own.with_target(standardized(stored.truth))
         targets = SoftTargets(units, own.outputs.row_target, taught, loss)
         head, copied = _head(taught_by, student, own, training.seed)
         with_head = student.with_head(head)
@@ -259,8 +260,8 @@ def _rows(columns: Any, data: Any) -> list[Any]:  # noqa: ANN401 (sources of row
     ]
 
 
-def _inputs(columns: Any, rows: Sequence[Any]) -> list[Example[Any]]:  # noqa: ANN401 (the task's own)
-    found = []
+def _inputs(columns: Any, rows: Sequence[Any]) -> list[Example[object]]:  # noqa: ANN401 (the task's own)
+    found: list[Example[object]] = []
     for number, row in enumerate(rows):
         try:
             value = columns.read(row) if isinstance(row, Row) else columns.check(number, row)
@@ -272,7 +273,7 @@ def _inputs(columns: Any, rows: Sequence[Any]) -> list[Example[Any]]:  # noqa: A
     return found
 
 
-def _group(example: Example[Any]) -> object:
+def _group(example: Example[object]) -> object:
     """Return the key that keeps rows together when some are held out: the text, of pairs the first one."""
     return example.text[0] if isinstance(example.text, tuple) else getattr(example.text, "text", example.text)
 

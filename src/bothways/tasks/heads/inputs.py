@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +16,13 @@ from bothways.data import Example
 from bothways.data.windows import WindowStore
 from bothways.inference import Rows, TextRows, TokenOutputs
 from bothways.tasks.backend import Backend
-from bothways.tasks.outputs import AnyOutputs
+from bothways.tasks.outputs import AnyOutputs, PlacedOutputs
 from bothways.tasks.scores import Scores
 
 if TYPE_CHECKING:
-    from bothways.tasks.heads.model import HeadModel
+    from bothways.tasks.torch_backend import HeadModel
+
+PlacesT = TypeVar("PlacesT")
 
 _RELEASED = np.empty(0)
 
@@ -42,7 +44,7 @@ class StoredInputs:
     text_of_window: NDArray[np.int64] | None = None
 
     @classmethod
-    def of(cls, backend: Backend, outputs: AnyOutputs, examples: Sequence[Example[Any]]) -> StoredInputs:
+    def of(cls, backend: Backend, outputs: AnyOutputs, examples: Sequence[Example[object]]) -> StoredInputs:
         """Tokenise labelled inputs.
 
         Raises:
@@ -74,13 +76,13 @@ class StoredInputs:
         """Return some of the inputs, for heads that read whole texts."""
         return StoredInputs(self.store.take(numbers_N), self.truth[numbers_N])
 
-    def scores(self, outputs: AnyOutputs, model: HeadModel, tokens: int) -> list[Scores[Any]]:
+    def scores(self, outputs: PlacedOutputs[PlacesT], model: HeadModel, tokens: int) -> list[Scores[PlacesT]]:
         """Return the scores of all inputs by a model, in batches of so many tokens."""
         from bothways.tasks.heads.objective import window_scores
 
         return self.merged(outputs, window_scores(model, self.store, tokens))
 
-    def merged(self, outputs: AnyOutputs, rows: list[NDArray[np.float64]]) -> list[Scores[Any]]:
+    def merged(self, outputs: PlacedOutputs[PlacesT], rows: list[NDArray[np.float64]]) -> list[Scores[PlacesT]]:
         """Return the scores of all inputs, given the rows of their windows, which are released one by one."""
         lengths = self.store.lengths.tolist()
         ends = np.cumsum(np.bincount(self.store.text_of_window, minlength=self.store.texts)).tolist()
@@ -104,7 +106,7 @@ class StoredInputs:
         dropped: int,
         outputs: AnyOutputs,
     ) -> Rows:
-        own: list[Any] = [rows[window] for window in windows]
+        own: list[Any] = [rows[window] for window in windows]  # float64, where texts have float32
         if outputs.per_token:
             return TokenOutputs(tuple(own), tuple(self.store.places(window) for window in windows), dropped)
         return TextRows(np.stack(own), tuple(lengths[window] for window in windows), dropped)

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from bothways.data import Example
 from bothways.evaluation.report import Validation
 from bothways.progress import phase
-from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, optimistic
+from bothways.tasks.card import EPOCH_AND_CALIBRATION, LIKE_THESE, NOTICES_NOTHING, optimistic
 from bothways.tasks.heads.diagnostics import LabelIssue
 from bothways.tasks.heads.inputs import StoredInputs
-from bothways.tasks.heads.model import HeadModel
 from bothways.tasks.heads.objective import LabelLoss, LossUnits
 from bothways.tasks.outputs import AnyOutputs
 from bothways.tasks.scores import Scores
 from bothways.tasks.splits import TrainingData
+from bothways.tasks.torch_backend import HeadModel
 
 if TYPE_CHECKING:
     from bothways.encoder import ScoreHead
@@ -56,7 +56,7 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
         options: Any,  # noqa: ANN401 (the task's own)
         seed: int,
         before: OutputsT | None,
-    ) -> tuple[Self, list[Example[Any]], list[Example[Any]]]:
+    ) -> tuple[Self, Sequence[Example[object]], Sequence[Example[object]]]:
         """Read training data; return the learner, the training examples and the held-out ones.
 
         Args:
@@ -167,8 +167,8 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
         self,
         scores: Sequence[Scores[PlacesT]],
         truth: TruthT,
-        training: Sequence[Example[Any]],
-        held_out: Sequence[Example[Any]],
+        training: Sequence[Example[object]],
+        held_out: Sequence[Example[object]],
     ) -> tuple[list[str], tuple[LabelIssue, ...]]:
         """Return doubts about data and answers, in sentences, and the most confident wrong answers.
 
@@ -210,7 +210,7 @@ class TemperatureLearner(Learner[OutputsT, TruthT, PlacesT], Generic[OutputsT, T
     @property
     def limits(self) -> tuple[str, ...]:
         """Limits of the card's metrics, in sentences."""
-        return optimistic("texts", "the epoch to keep and the calibration"), LIKE_THESE, NOTICES_NOTHING
+        return optimistic("texts", EPOCH_AND_CALIBRATION), LIKE_THESE, NOTICES_NOTHING
 
 
 @runtime_checkable
@@ -226,5 +226,5 @@ class Distillable(Protocol):
     def loss_units(self, stored: StoredInputs) -> LossUnits:
         """Return the loss units of each window; the outputs' `row_target` gives their meaning."""
 
-    def decided(self, scores: Sequence[Scores[Any]]) -> object:
+    def decided(self, scores: Sequence[Scores[object]]) -> object:
         """Return the truth of inputs as their scores decide it."""

@@ -23,8 +23,8 @@ from bothways.encoder.head_kinds import EachToken
 from bothways.encoder.heads import read_rows
 from bothways.inference.runner import Runner, row_answers
 from bothways.packing import Packed
-from bothways.tasks.heads.model import HeadModel
 from bothways.tasks.heads.objective import LabelLoss
+from bothways.tasks.torch_backend import HeadModel
 
 STRENGTH = 10.0
 """Inverse of the penalty on the weights, for hidden states of mean squared length 1 (scikit-learn's C)."""

@@ -21,7 +21,7 @@ from bothways.evaluation.report import Validation
 from bothways.inference.batching import by_token_budget
 from bothways.inference.runner import Runner, row_answers
 from bothways.packing import Packed
-from bothways.tasks.heads.model import HeadModel
+from bothways.tasks.torch_backend import HeadModel
 from bothways.training.objective import Baseline, MicroBatch, Update, micro_batch_tokens
 from bothways.training.options import EPOCHS
 from bothways.training.workers import current_workers

@@ -15,6 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -23,11 +24,12 @@ from bothways.encoder.head_kinds import EachToken
 from bothways.encoder.heads import read_rows, read_width
 from bothways.errors import InvalidInput
 from bothways.inference.runner import Runner, row_answers
-from bothways.objectives.distillation import cosine_distance
+from bothways.objectives.distillation import cosine_distance, soft_divergence
 from bothways.packing import Packed
-from bothways.tasks.heads.model import HeadModel
 from bothways.tasks.heads.objective import LossUnits
-from bothways.tasks.heads.targets import Target
+from bothways.tasks.heads.target_training import losses
+from bothways.tasks.heads.targets import MultiLabel, Regression, SingleLabel, Target
+from bothways.tasks.torch_backend import HeadModel
 
 _BLOCK = 1024  # windows whose hidden states are in memory at once
 
@@ -143,9 +145,28 @@ class SoftTargets:
         numbers_U, rows_U = (torch.from_numpy(each) for each in self.units.of(windows))
         ours_U = scores[rows_U.to(scores.device)]
         taught_UC = self.taught.logits_UC[numbers_U].to(scores.device)
-        losses_U = loss.soft * self.target.divergences(ours_U[:, :outputs], taught_UC, loss.temperature)
+        losses_U = loss.soft * divergences(self.target, ours_U[:, :outputs], taught_UC, loss.temperature)
         if loss.states and ours_U.shape[1] > outputs:
             states_UG = self.taught.states_UG[numbers_U].to(scores.device)
             losses_U = losses_U + loss.states * cosine_distance(ours_U[:, outputs:], states_UG)
         shares_U = torch.from_numpy(self.units.shares_U)[numbers_U].to(scores.device, torch.float32)
         return (losses_U * shares_U).sum()
+
+
+def divergences(target: Target, logits_UC: Tensor, taught_UC: Tensor, temperature: float) -> Tensor:
+    """Return the divergence of each row from a teacher's prediction (U).
+
+    It is `soft_divergence` of one label; its mean over several; the loss of a number. Numbers have no temperature.
+    """
+    match target:
+        case SingleLabel():
+            return soft_divergence(logits_UC, taught_UC, temperature)
+        case MultiLabel():
+            ours_UC, theirs_UC = logits_UC / temperature, taught_UC / temperature
+            soft_UC = theirs_UC.sigmoid()
+            cross_UC, least_UC = (
+                F.binary_cross_entropy_with_logits(each, soft_UC, reduction="none") for each in (ours_UC, theirs_UC)
+            )
+            return (cross_UC - least_UC).mean(1) * temperature**2
+        case Regression():
+            return losses(target, logits_UC, taught_UC[:, 0])

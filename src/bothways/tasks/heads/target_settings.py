@@ -4,18 +4,14 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from bothways.checkpoints.schema import damaged, numbered_names, placeholders
+from bothways.checkpoints.schema import damaged, label_settings, numbered_names, placeholders
 from bothways.errors import CorruptCheckpoint, InvalidInput, LabelsUnnamed
 from bothways.tasks.heads.targets import MultiLabel, Regression, SingleLabel, Target
 
 
 def target_settings(target: Target) -> dict[str, object]:
-    """Return what ``config.json`` says of a target."""
-    return {
-        "problem_type": target.problem_type,
-        "id2label": {str(index): label for index, label in enumerate(target.labels)},
-        "label2id": {label: index for index, label in enumerate(target.labels)},
-    }
+    """Return the settings of ``config.json`` for a target."""
+    return {"problem_type": target.problem_type, **label_settings(target.labels)}
 
 
 def stored_target(
@@ -61,11 +57,13 @@ def with_stored_thresholds(target: Target, stored: Sequence[float] | None) -> Ta
     Raises:
         CorruptCheckpoint: They are not one for each label.
     """
-    if not isinstance(target, MultiLabel) or not stored:
-        return target
-    if len(stored) != target.outputs:
-        raise damaged("thresholds", f"a list of {target.outputs} numbers from 0 to 1", stored)
-    return replace(target, thresholds=tuple(stored))
+    match target, stored:
+        case MultiLabel(), [_, *_]:
+            if len(stored) != target.outputs:
+                raise damaged("thresholds", f"a list of {target.outputs} numbers from 0 to 1", stored)
+            return replace(target, thresholds=tuple(stored))
+        case _:
+            return target
 
 
 def stored_names(settings: Mapping[str, object], *, named: bool) -> tuple[str, ...]:

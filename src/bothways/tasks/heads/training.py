@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,14 +23,14 @@ from bothways.tasks.card import (
     unmeasured,
     written_card,
 )
-from bothways.tasks.columns import ColumnNames, PairColumns, TextColumns
+from bothways.tasks.columns import AnyColumns, PairColumns, TextColumns
 from bothways.tasks.heads.contrastive import FEW_TEXTS, contrast_updates, contrastive_warmup
 from bothways.tasks.heads.diagnostics import FEW_UPDATES, notes_on_training
 from bothways.tasks.heads.inputs import StoredInputs
 from bothways.tasks.heads.learner import AnyLearner
 from bothways.tasks.heads.linear_start import STRENGTH, LinearStart, held_out_scores, start_head
 from bothways.tasks.heads.objective import MIN_UPDATES, WindowObjective, passes_in_epoch
-from bothways.tasks.outputs import FittedHead
+from bothways.tasks.outputs import FittedHead, outputs_type
 from bothways.tasks.scores import Scores
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.splits import TrainingData, folds
@@ -111,7 +110,7 @@ class TrainingSetup:
     spec: TaskSpec
     backend: TorchBackend
     learner: AnyLearner
-    columns: ColumnNames
+    columns: AnyColumns
     training: TrainingOptions
     few: bool = False
 
@@ -195,8 +194,8 @@ class HeadData:
 
     stored: StoredInputs
     held: StoredInputs | None
-    examples: Sequence[Example[Any]]
-    held_out: Sequence[Example[Any]]
+    examples: Sequence[Example[object]]
+    held_out: Sequence[Example[object]]
     split: bool
 
 
@@ -223,7 +222,7 @@ class HeadTraining:
         backend: TorchBackend,
         before: FittedHead | None,
         data: TrainingData,
-        columns: ColumnNames,
+        columns: AnyColumns,
         options: object,
         training: TrainingOptions,
     ) -> HeadTraining:
@@ -289,6 +288,22 @@ class HeadTraining:
         )
 
 
+def train_head(
+    spec: TaskSpec,
+    backend: TorchBackend,
+    before: FittedHead | None,
+    data: TrainingData,
+    columns: AnyColumns,
+    options: object,
+    training: TrainingOptions,
+) -> HeadTraining:
+    """Read the data and lay out the training of a head; arguments and errors are those of `HeadTraining.of`."""
+    if before is None and outputs_type(spec).head == "sequence" and backend.embeds_mean and not backend.shared:
+        # A classifier above a sentence embedder reads what that does.
+        backend = backend.above_embedder(pairs=False)
+    return HeadTraining.of(spec, backend, before, data, columns, options, training)
+
+
 def _validated(setup: TrainingSetup, data: HeadData, backend: TorchBackend) -> Validation | None:
     if data.held is None:
         return None
@@ -330,8 +345,8 @@ def measured_head(
     spec: TaskSpec,
     backend: TorchBackend,
     learner: AnyLearner,
-    columns: ColumnNames,
-    scores: Sequence[Scores[Any]],
+    columns: AnyColumns,
+    scores: Sequence[Scores[object]],
     used: HeadData,
     held: StoredInputs,
     record: TrainingRecord,
@@ -414,11 +429,11 @@ def _cross_validated(setup: TrainingSetup, initial: InitialHead, data: HeadData,
 
 def _scores_of_folds(
     setup: TrainingSetup, stored: StoredInputs, folds_N: NDArray[np.int64], weights: Weights
-) -> list[Scores[Any]]:
+) -> list[Scores[object]]:
     """Return scores of all texts, each by a model that learnt from the other folds; the encoder's weights change."""
     encoder, outputs = setup.backend.model.encoder, setup.learner.outputs
     quiet = replace(setup, training=replace(setup.training, show_progress=False))
-    scores: dict[int, Scores[Any]] = {}
+    scores: dict[int, Scores[object]] = {}
     for number, fold in enumerate(np.unique(folds_N), start=1):
         setup.show(f"cross-validation, fold {number} of {folds_N.max() + 1}")
         restore_weights(encoder, weights)

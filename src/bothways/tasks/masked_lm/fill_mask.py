@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import Any, overload
 
 from bothways.checkpoints.schema import Stored
 from bothways.data import Source
@@ -16,14 +15,9 @@ from bothways.tasks.masked_lm.predictions import FilledText, PseudoLikelihood
 from bothways.tasks.masked_lm.pseudo_likelihood import pseudo_likelihood
 from bothways.tasks.masked_lm.spec import MASKED_LM, MaskedTextColumns, MaskingOptions
 from bothways.tasks.onnx_backend import OnnxBackend
-from bothways.tasks.predict import ScoredRows
-from bothways.tasks.splits import TrainingData
+from bothways.tasks.scores import ScoredRows
+from bothways.tasks.spec import TaskSpec
 from bothways.tasks.task import Task
-from bothways.training.options import TrainingOptions
-
-if TYPE_CHECKING:
-    from bothways.tasks.masked_lm.trained import MaskedLMTraining, TrainedMaskedLM
-    from bothways.tasks.torch_backend import TorchBackend
 
 
 class FillMask(Task[str, FilledText, FittedMaskedLM]):
@@ -44,50 +38,6 @@ class FillMask(Task[str, FilledText, FittedMaskedLM]):
     """
 
     spec = MASKED_LM
-
-    @classmethod
-    def _open(cls, backend: Backend, options: object) -> FittedMaskedLM | None:
-        del options
-        family = backend.family
-        if HEAD not in family.heads:
-            raise InvalidInput(
-                f"{family.title} models do not predict masked tokens: they have one of the heads "
-                f"{', '.join(family.heads)}. Take a model of another family, such as BERT or RoBERTa."
-            )
-        if isinstance(backend, OnnxBackend):
-            if backend.exported.rows.head != HEAD:
-                raise backend.not_fitted(MASKED_LM.name, "masked language modelling head")
-        elif (
-            HEAD not in family.architecture_heads(backend.settings)
-            and HEAD not in backend.weights("use").checkpoint.heads()
-        ):
-            return None
-        card = Stored.of(backend.extras).card if backend.trained_for == MASKED_LM.name else {}
-        columns = stored_columns(card, MaskedTextColumns())
-        if isinstance(backend, OnnxBackend):
-            return ExportedMaskedLM.of(backend, columns, card)
-        from bothways.tasks.masked_lm.trained import TrainedMaskedLM
-
-        model = backend.weights("use")
-        return TrainedMaskedLM.of(model, model.checkpoint.build_masked_lm_head(), columns, card)
-
-    def _training(
-        self,
-        backend: TorchBackend,
-        data: TrainingData,
-        columns: MaskedTextColumns,
-        options: MaskingOptions,
-        training: TrainingOptions,
-    ) -> MaskedLMTraining:
-        from bothways.tasks.masked_lm.trained import MaskedLMTraining
-
-        before = cast("TrainedMaskedLM | None", self._fitted)  # an export is refused before
-        return MaskedLMTraining.of(backend, before, data, columns, options.masking, training)
-
-    def _write(self, fitted: FittedMaskedLM, folder: Path) -> None:
-        from bothways.tasks.masked_lm.trained import write_masked_lm
-
-        write_masked_lm(cast("TrainedMaskedLM", fitted), folder)
 
     def _not_fitted(self) -> NotFitted:
         return NotFitted(
@@ -161,3 +111,32 @@ class FillMask(Task[str, FilledText, FittedMaskedLM]):
             for index, text in enumerate(texts)
         )
         return fitted.run(searches, "scoring", total=total, show_progress=show_progress)
+
+
+def open_masked_lm(spec: TaskSpec, backend: Backend) -> FittedMaskedLM | None:
+    """Return the masked language model of a checkpoint; None where it has no such head.
+
+    Raises:
+        InvalidInput: Models of this family have no such head.
+        NotFitted: It is an export of another task.
+        CorruptCheckpoint: A file is damaged.
+    """
+    family = backend.family
+    if HEAD not in family.heads:
+        raise InvalidInput(
+            f"{family.title} models do not predict masked tokens: they have one of the heads "
+            f"{', '.join(family.heads)}. Take a model of another family, such as BERT or RoBERTa."
+        )
+    card = Stored.of(backend.extras).card if backend.trained_for == spec.name else {}
+    columns = stored_columns(card, MaskedTextColumns())
+    match backend:
+        case OnnxBackend():
+            if backend.exported.rows.head != HEAD:
+                raise backend.not_fitted(spec.name, "masked language modelling head")
+            return ExportedMaskedLM.of(backend, columns, card)
+    from bothways.tasks.masked_lm.trained import TrainedMaskedLM
+
+    model = backend.weights("use")
+    if HEAD not in family.architecture_heads(backend.settings) and HEAD not in model.checkpoint.heads():
+        return None
+    return TrainedMaskedLM.of(model, model.checkpoint.build_masked_lm_head(), columns, card)

@@ -6,8 +6,9 @@ Shapes: N texts, M chosen places, V vocabulary.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
@@ -23,15 +24,14 @@ from bothways.inference.queries import Named, Query, Scorer, Search, run_search,
 from bothways.inference.texts import blocks
 from bothways.progress import progress
 from bothways.tasks.backend import Backend
+from bothways.tasks.columns import Card
 from bothways.tasks.masked_lm.masked_text import MaskReader
 from bothways.tasks.masked_lm.outputs import MaskedLMOutputs
 from bothways.tasks.masked_lm.search import FoundFills
 from bothways.tasks.masked_lm.spec import FillOptions, MaskedTextColumns
 from bothways.tasks.onnx_backend import OnnxBackend
-from bothways.tasks.predict import ScoredRows
-from bothways.tasks.scores import Scores, TokensRead
+from bothways.tasks.scores import ScoredRows, Scores, TokensRead
 from bothways.tasks.spec import options_of
-from bothways.text import EncodedText
 
 if TYPE_CHECKING:
     from bothways.objectives.masking import Masker
@@ -61,7 +61,7 @@ class FittedMaskedLM(ABC):
     scorer: Scorer
     outputs: MaskedLMOutputs
     columns: MaskedTextColumns
-    card: Mapping[str, Any]
+    card: Card
 
     @abstractmethod
     def token_losses(self, store: WindowStore, masker: Masker) -> TokenLosses:
@@ -71,22 +71,21 @@ class FittedMaskedLM(ABC):
             InvalidInput: The texts have no token to mask.
         """
 
-    def blocks(self, inputs: Iterable[str]) -> Iterator[list[tuple[int, str]]]:
-        """Yield texts with their numbers, in blocks whose searches run together."""
-        return blocks(enumerate(inputs), BLOCK)
+    @abstractmethod
+    def write(self, folder: Path) -> None:
+        """Write encoder and head in the ecosystem's layout into an existing folder.
 
-    def tokenize(self, block: Sequence[tuple[int, str]], first: int) -> list[EncodedText]:
-        """Return nothing: each search reads its text around the masks."""
-        del block, first
-        return []
+        It opens as a masked language model in transformers, and here as any encoder, to be fine-tuned for a task.
 
-    def scores(
-        self, block: Sequence[tuple[int, str]], encoded: Sequence[EncodedText], options: object = None
-    ) -> list[Scores[FoundFills]]:
-        """Return the scores of numbered texts with masks."""
-        del encoded
+        Raises:
+            OSError: The disk is full, or the folder cannot be written to.
+        """
+
+    def score_blocks(self, inputs: Iterable[str], options: object = None) -> Iterator[list[Scores[FoundFills]]]:
+        """Yield the scores of texts with masks, in blocks whose searches run together."""
         given = options_of(FillOptions, options)
-        return run_search(together([self.outputs.search(text, index, given) for index, text in block]), self.scorer)
+        for block in blocks(enumerate(inputs), BLOCK):
+            yield run_search(together([self.outputs.search(text, index, given) for index, text in block]), self.scorer)
 
     def run(
         self, searches: Iterator[Search[ResultT]], description: str, *, total: int | None, show_progress: bool | None
@@ -133,15 +132,20 @@ class ExportedMaskedLM(FittedMaskedLM):
     scorer: GraphScorer
     outputs: MaskedLMOutputs
     columns: MaskedTextColumns
-    card: Mapping[str, Any] = field(default_factory=dict)
+    card: Card = field(default_factory=dict)
 
     @classmethod
-    def of(cls, backend: OnnxBackend, columns: MaskedTextColumns, card: Mapping[str, Any]) -> ExportedMaskedLM:
+    def of(cls, backend: OnnxBackend, columns: MaskedTextColumns, card: Card) -> ExportedMaskedLM:
         """Return the model of an export."""
         tokenizer, reading = backend.tokenizer, backend.reading
         outputs = MaskedLMOutputs(MaskReader(tokenizer, reading.max_length, reading.on_overflow))
         scorer = GraphScorer(backend.graph, tokenizer, backend.config.vocabulary, backend.budget)
         return cls(backend, scorer, outputs, columns, card)
+
+    def write(self, folder: Path) -> None:
+        """Refuse: an export has no weights."""
+        del folder
+        self.backend.weights("save")
 
     def token_losses(self, store: WindowStore, masker: Masker) -> TokenLosses:
         """Return the losses of stored texts at the masker's places; each is read by itself, so it takes its time.
@@ -191,4 +195,4 @@ def stored_texts(backend: Backend, examples: Sequence[Example[None]]) -> WindowS
     """Return raw texts, tokenised; their windows share no tokens unless a stride was given."""
     # Tokens in two windows would be learnt twice.
     reading = replace(backend.reading, stride=backend.reading.stride or 0)
-    return replace(cast("Any", backend), reading=reading).stored([example.text for example in examples])  # type: ignore[no-any-return]
+    return replace(backend, reading=reading).stored([example.text for example in examples])

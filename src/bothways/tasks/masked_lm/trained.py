@@ -1,10 +1,11 @@
 """A trained masked language model as a value, and how it learns raw texts and is measured on them."""
 
-from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
+
+from typing_extensions import override
 
 from bothways.data.windows import WindowStore
 from bothways.encoder import MaskedLMHead
@@ -17,10 +18,12 @@ from bothways.objectives.pretraining import PretrainingObjective
 from bothways.objectives.sequences import TextWindows
 from bothways.progress import phase
 from bothways.tasks.card import LIKE_THESE, CardMetrics, DataUsed, data_part, optimistic, written_card
+from bothways.tasks.columns import Card
 from bothways.tasks.masked_lm.fitted import HEAD, FittedMaskedLM, raw_texts, stored_texts
 from bothways.tasks.masked_lm.masked_text import MaskReader
 from bothways.tasks.masked_lm.outputs import MaskedLMOutputs
-from bothways.tasks.masked_lm.spec import MASKED_LM, MaskedTextColumns
+from bothways.tasks.masked_lm.spec import MASKED_LM, MaskedTextColumns, MaskingOptions
+from bothways.tasks.spec import TaskSpec
 from bothways.tasks.splits import TrainingData, hold_out
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.training.options import TrainingOptions
@@ -53,12 +56,10 @@ class TrainedMaskedLM(FittedMaskedLM):
     scorer: MaskedLMScorer
     outputs: MaskedLMOutputs
     columns: MaskedTextColumns
-    card: Mapping[str, Any] = field(default_factory=dict)
+    card: Card = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls, backend: TorchBackend, head: MaskedLMHead, columns: MaskedTextColumns, card: Mapping[str, Any]
-    ) -> "TrainedMaskedLM":
+    def of(cls, backend: TorchBackend, head: MaskedLMHead, columns: MaskedTextColumns, card: Card) -> "TrainedMaskedLM":
         """Put a head above the encoder, where the encoder is."""
         encoder, tokenizer, reading = backend.model.encoder, backend.tokenizer, backend.reading
         model = MaskedLM(encoder, head.to(backend.model.device, backend.head_dtype)).eval()
@@ -73,18 +74,11 @@ class TrainedMaskedLM(FittedMaskedLM):
         """
         return masked_losses(self.model, store, masker, self.backend.budget.tokens)
 
-
-def write_masked_lm(fitted: TrainedMaskedLM, folder: Path) -> None:
-    """Write encoder and head in the ecosystem's layout into an existing folder.
-
-    It opens as a masked language model in transformers, and here as any encoder, to be fine-tuned for a task.
-
-    Raises:
-        OSError: The disk is full, or the folder cannot be written to.
-    """
-    backend = fitted.backend
-    with_head = replace(backend.model, heads={HEAD: fitted.model.head})
-    with_head.write(folder, {"task": MASKED_LM.name, **backend.stored_reading(), "card": dict(fitted.card)})
+    @override
+    def write(self, folder: Path) -> None:
+        with_head = replace(self.backend.model, heads={HEAD: self.model.head})
+        extras = {"task": MASKED_LM.name, **self.backend.stored_reading(), "card": dict(self.card)}
+        with_head.write(folder, extras)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -158,6 +152,20 @@ class MaskedLMTraining:
         card = written_card(self.started.backend.model, record, self.data, CardMetrics(report, LIMITS))
         own = {"new_head": self.new_head, "before": flat_estimates(self.before.estimates)}
         return replace(self.started, card={**card, "masking": self.masker.masking.to_card(), **own})
+
+
+def train_masked_lm(
+    spec: TaskSpec,
+    backend: TorchBackend,
+    before: TrainedMaskedLM | None,
+    data: TrainingData,
+    columns: MaskedTextColumns,
+    options: MaskingOptions,
+    training: TrainingOptions,
+) -> MaskedLMTraining:
+    """Read raw texts and lay out the training; arguments and errors are those of `MaskedLMTraining.of`."""
+    del spec
+    return MaskedLMTraining.of(backend, before, data, columns, options.masking, training)
 
 
 def _report(fitted: TrainedMaskedLM, held: WindowStore, masker: Masker, tokens: int) -> Report:

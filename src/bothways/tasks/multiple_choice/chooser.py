@@ -1,13 +1,11 @@
 """Multiple choice: which of several endings or answers goes with a context (SWAG, Zellers et al. 2018)."""
 
-from typing import Any
-
-from bothways.tasks.multiple_choice.outputs import ChosenAnswer
+from bothways.tasks.multiple_choice.outputs import Choices, ChosenAnswer
 from bothways.tasks.multiple_choice.spec import MULTIPLE_CHOICE
-from bothways.tasks.task import HeadTask
+from bothways.tasks.task import Task
 
 
-class MultipleChoice(HeadTask[Any, ChosenAnswer]):
+class MultipleChoice(Task[Choices, ChosenAnswer]):
     """Chooses which of several endings or answers goes with a context, with calibrated probabilities.
 
     >>> chooser = MultipleChoice.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")  # doctest: +SKIP

@@ -27,7 +27,7 @@ from bothways.evaluation.outcomes import Outcomes
 from bothways.evaluation.temperature import Temperature
 from bothways.inference import Rows, TextRows
 from bothways.tasks.backend import Backend
-from bothways.tasks.columns import ColumnNames
+from bothways.tasks.columns import AnyColumns
 from bothways.tasks.heads.targets import SingleLabel
 from bothways.tasks.multiple_choice.spec import ChoiceColumns
 from bothways.tasks.outputs import Outputs
@@ -84,7 +84,7 @@ class ChoiceOutputs(Outputs[Choices, RightChoices, Choices, ChosenAnswer]):
         """One of so many choices, which have no names."""
         return SingleLabel(())
 
-    def read(self, data: Source, columns: ColumnNames, options: object = None) -> list[Example[int]]:
+    def read(self, data: Source, columns: AnyColumns, options: object = None) -> list[Example[int]]:
         """Return contexts with their choices and the number of the right one."""
         del options
         examples, of = [], options_of(ChoiceColumns, columns)
@@ -140,9 +140,9 @@ class ChoiceOutputs(Outputs[Choices, RightChoices, Choices, ChosenAnswer]):
         return self.write(Path())
 
     @classmethod
-    def open(cls, backend: Backend, options: object, size: int, *, ours: bool) -> Self:
+    def open(cls, backend: Backend, size: int, *, ours: bool) -> Self:
         """Return the temperature of a trained head."""
-        del options, size
+        del size
         return cls(Confidence(stored_temperature(Stored.of(backend.extras if ours else {}))))
 
     def settings(self) -> Mapping[str, object]:

@@ -2,10 +2,10 @@
 
 from bothways.tasks.question_answering.answers import QuestionAnswer
 from bothways.tasks.question_answering.spec import QUESTION_ANSWERING
-from bothways.tasks.task import HeadTask
+from bothways.tasks.task import Task
 
 
-class QuestionAnswerer(HeadTask[tuple[str, str], QuestionAnswer]):
+class QuestionAnswerer(Task[tuple[str, str], QuestionAnswer]):
     """Finds the answer to a question in a context, or says that there is none.
 
     A context that is too long is read in overlapping windows, with the question in each. `fit` chooses the threshold

@@ -16,7 +16,6 @@ from bothways.progress import phase
 from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, optimistic
 from bothways.tasks.heads.inputs import StoredInputs
 from bothways.tasks.heads.learner import Identity, Learner
-from bothways.tasks.heads.model import HeadModel
 from bothways.tasks.heads.objective import LabelLoss
 from bothways.tasks.question_answering.answers import FoundSpans
 from bothways.tasks.question_answering.outputs import (
@@ -38,7 +37,7 @@ from bothways.tasks.question_answering.spec import (
 )
 from bothways.tasks.spec import options_of
 from bothways.tasks.splits import TrainingData
-from bothways.tasks.torch_backend import TorchBackend
+from bothways.tasks.torch_backend import HeadModel, TorchBackend
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -23,7 +23,7 @@ from bothways.evaluation.metrics.question_answering import AnswerScores, answer_
 from bothways.evaluation.outcomes import Outcomes
 from bothways.inference import Rows, TokenOutputs
 from bothways.tasks.backend import Backend
-from bothways.tasks.columns import ColumnNames
+from bothways.tasks.columns import AnyColumns
 from bothways.tasks.heads.targets import SingleLabel
 from bothways.tasks.outputs import Outputs
 from bothways.tasks.question_answering.answers import FoundSpans, QuestionAnswer, answered, candidate_scores
@@ -74,7 +74,7 @@ class AnswerOutputs(Outputs[QuestionAndContext, Gold, FoundSpans, QuestionAnswer
         """One of so many spans, or none, is right; they have no names."""
         return SingleLabel(())
 
-    def read(self, data: Source, columns: ColumnNames, options: object = None) -> list[Answered]:
+    def read(self, data: Source, columns: AnyColumns, options: object = None) -> list[Answered]:
         """Return questions with their contexts and annotated answers."""
         del options
         return read_questions(data, options_of(QuestionColumns, columns))
@@ -126,15 +126,15 @@ class AnswerOutputs(Outputs[QuestionAndContext, Gold, FoundSpans, QuestionAnswer
     # --- on disk ---
 
     @classmethod
-    def check_untrained(cls, backend: Backend, options: AnswerOpening) -> None:
+    def check_untrained(cls, backend: Backend) -> None:
         """Refuse a tokenizer that has no place for no answer."""
-        del options
         no_answer_index(backend.tokenizer)
 
     @classmethod
-    def open(cls, backend: Backend, options: AnswerOpening, size: int, *, ours: bool) -> Self:
+    def open(cls, backend: Backend, size: int, *, ours: bool) -> Self:
         """Return threshold, temperature and longest answer of a trained head."""
         del size
+        options = options_of(AnswerOpening, backend.options)
         stored = StoredAnswers.of(backend.extras if ours else {})
         own = at_most("max_answer_tokens", stored.max_answer_tokens, LONGEST_ANSWER)
         given = options.max_answer_tokens

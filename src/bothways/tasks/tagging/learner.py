@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -127,8 +127,8 @@ class TagLearner(TemperatureLearner[TagOutputs, TrueTags, Words]):
         self,
         scores: Sequence[WordScores],
         truth: TrueTags,
-        training: Sequence[Example[Any]],
-        held_out: Sequence[Example[Any]],
+        training: Sequence[Example[object]],
+        held_out: Sequence[Example[object]],
     ) -> tuple[list[str], tuple[LabelIssue, ...]]:
         """Return doubts about the tags, and the most confident answers that the labels contradict."""
         del training

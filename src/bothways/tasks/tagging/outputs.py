@@ -28,7 +28,7 @@ from bothways.evaluation.tag_schemes import TagSpan, check_scheme, scheme_of_nam
 from bothways.evaluation.temperature import Temperature
 from bothways.inference import Rows, TokenOutputs
 from bothways.tasks.backend import Backend
-from bothways.tasks.columns import ColumnNames
+from bothways.tasks.columns import AnyColumns
 from bothways.tasks.heads.target_settings import stored_names
 from bothways.tasks.heads.targets import SingleLabel
 from bothways.tasks.outputs import Outputs
@@ -82,7 +82,7 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
         """The tag of a word by itself."""
         return SingleLabel(self.labels)
 
-    def read(self, data: Source, columns: ColumnNames, options: object = None) -> list[TagExample]:
+    def read(self, data: Source, columns: AnyColumns, options: object = None) -> list[TagExample]:
         """Return words with tags in the model's scheme."""
         given = options_of(TagData, options)
         return read_in_scheme(data, options_of(TagColumns, columns), given.scheme, self.tag_set.scheme)
@@ -158,17 +158,18 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
     # --- on disk ---
 
     @classmethod
-    def check_untrained(cls, backend: Backend, options: TagOpening) -> None:
+    def check_untrained(cls, backend: Backend) -> None:
         """Refuse labels and scheme for a checkpoint without a trained head."""
-        del backend
+        options = options_of(TagOpening, backend.options)
         if options.labels is not None:
             raise InvalidInput("labels name the outputs of a trained head, but this checkpoint has none: call fit.")
         if options.scheme is not None:
             raise InvalidInput("labels and scheme are those of a trained head, but this checkpoint has none: fit.")
 
     @classmethod
-    def open(cls, backend: Backend, options: TagOpening, size: int, *, ours: bool) -> Self:
+    def open(cls, backend: Backend, size: int, *, ours: bool) -> Self:
         """Return the tags of a trained head, named by the checkpoint or by the options."""
+        options = options_of(TagOpening, backend.options)
         given, settings = options.labels, backend.settings
         names = tuple(given) if given is not None else stored_names(settings, named=ours)
         if len(names) != size or len(set(names)) != size:

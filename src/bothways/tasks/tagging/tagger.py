@@ -2,10 +2,10 @@
 
 from bothways.tasks.tagging.predictions import Tagging
 from bothways.tasks.tagging.spec import TAGGING
-from bothways.tasks.task import HeadTask
+from bothways.tasks.task import Task
 
 
-class TextTagger(HeadTask[str, Tagging]):
+class TextTagger(Task[str, Tagging]):
     """A tagger of words, with calibrated probabilities: names, parts of speech and the like.
 
     It takes raw texts and lists of words. A long text is read in windows; see `word_windows.word_scores` for how they
