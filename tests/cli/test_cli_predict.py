@@ -3,15 +3,19 @@
 import csv
 import itertools
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 from command_line import call, rows, write_jsonl
+from jsonschema import Draft202012Validator
 
 from bothways.cli.printing import six_digits
 from bothways.data import read_rows
 from bothways.errors import EmptyInput, InvalidInput
 from bothways.tasks import TextClassifier
+from bothways.tasks.registry import SPECS
+from bothways.tasks.schemas import DIALECT, Schemas
 
 
 @pytest.fixture
@@ -174,3 +178,30 @@ def test_rows_without_a_text_have_no_vector_or_nan(files, gaps, tmp_path):
     assert call(*words, tmp_path / "b.jsonl", "--on-empty", "null").code == 0
     lines = [json.loads(line)["vector"] for line in (tmp_path / "b.jsonl").read_text().splitlines()]
     assert [each is None for each in lines] == [True, True, False, True, False, True]
+
+
+# --- schemas ---
+
+
+def test_printed_predictions_fit_the_printed_schema(run, files):
+    schemas = call("schema", run).json()
+    (row,) = read_rows([{"text": "w5 w7"}])
+    assert Draft202012Validator(schemas["input"]).is_valid(row.values)
+    fits = Draft202012Validator(schemas["prediction"])
+    for options in ({}, {"top": 1}, {"coverage": 0.9}):
+        Draft202012Validator(schemas["options"]).validate(options)
+        words = [word for name, value in options.items() for word in (f"--{name}", value)]
+        for line in call("predict", run, "w5 w7", "w6 w8", *words).lines():
+            fits.validate(line)
+            assert not fits.is_valid({**line, "id": "a"})
+
+
+@pytest.mark.parametrize("task", SPECS)
+def test_the_name_of_a_task_stands_for_its_schemas(task):
+    expected = {name: {"$schema": DIALECT, **each} for name, each in asdict(Schemas.of(SPECS[task])).items()}
+    assert call("schema", task.replace("_", "-")).json() == expected
+
+
+def test_a_schema_needs_a_trained_model(files):
+    assert call("schema", files / "tiny").code != 0
+    assert call("schema", "taging").code != 0

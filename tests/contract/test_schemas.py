@@ -6,13 +6,15 @@ from dataclasses import asdict, fields
 import pytest
 from jsonschema import Draft202012Validator
 
+from bothways import Ensemble, MultiTask, TaggingData, TaskData
+from bothways.compose import schemas_of
 from bothways.data import Row
 from bothways.errors import InvalidInput
 from bothways.tasks.columns import renamed
 from bothways.tasks.registry import SPECS
 from bothways.tasks.schemas import Schemas
 from contract_cases import rows as labelled
-from task_cases import CASES, fitted
+from task_cases import CASES, QUICK, fitted, texts
 from tiny_models import edit_config, write_checkpoint
 
 every_task = pytest.mark.parametrize("task", list(SPECS))
@@ -44,11 +46,12 @@ def trained(base):
     """A factory: a model of a task, made once."""
     made = {}
 
-    def make(task, target=""):
-        if (task, target) not in made:
+    def make(task, target="", seed=0):
+        if (task, target, seed) not in made:
             data = [labelled(target, count) for count in (24, 12)] if target else [None, None]
-            made[task, target] = fitted(base, task, *data, **({"target": target} if target else {}))
-        return made[task, target]
+            own = {"target": target} if target else {}
+            made[task, target, seed] = fitted(base, task, *data, seed=seed, **own)
+        return made[task, target, seed]
 
     return make
 
@@ -94,7 +97,9 @@ def check(schema, predictions):
 @pytest.mark.parametrize(("task", "target"), MODELS)
 def test_predictions_fit_their_schema_and_broken_ones_do_not(trained, task, target):
     model, asked = trained(task, target), CASES[task].values(CASES[task].questions())
-    schemas, seen = Schemas.of(SPECS[task]), set()
+    schemas = schemas_of(model)
+    assert schemas == Schemas.of(SPECS[task])
+    seen = set()
     for options in ({}, *OPTIONS.get((task, target), ())):
         validator(schemas.options).validate(options)
         seen |= check(schemas.prediction, model.predict(asked, **options))
@@ -102,6 +107,38 @@ def test_predictions_fit_their_schema_and_broken_ones_do_not(trained, task, targ
     kind = next(each for each in kinds if set(each["required"]) <= seen)
     # Pairs have the predictions of texts, which are tried with every option.
     assert seen <= set(kind["properties"]) if task == "pairs" else seen == set(kind["properties"])
+
+
+@pytest.mark.parametrize(
+    ("task", "target"), [each for each in MODELS if SPECS[each[0]].combiner and each[0] != "pairs"]
+)
+def test_predictions_of_ensembles_fit_their_schema(trained, tmp_path, task, target):
+    for seed in (0, 1):
+        trained(task, target, seed).save(tmp_path / str(seed))
+    ensemble = Ensemble.of([tmp_path / "0", tmp_path / "1"], device="cpu")
+    schemas, asked = schemas_of(ensemble), CASES[task].values(CASES[task].questions())
+    assert {"disagreement", "deviation"} & check(schemas.prediction, ensemble.predict(asked))
+    assert (schemas.input, schemas.options) == (Schemas.of(SPECS[task]).input, Schemas.of(SPECS[task]).options)
+
+
+def test_rows_of_an_ensemble_have_the_columns_of_all_members(base, tmp_path):
+    for column in ("one", "two"):
+        data = [{column: row["text"], "label": row["label"]} for row in texts(24)]
+        fitted(base, "classification", data, data, text=column).save(tmp_path / column)
+    fits = validator(schemas_of(Ensemble.of([tmp_path / "one", tmp_path / "two"], device="cpu")).input)
+    assert fits.is_valid("w5")
+    assert fits.is_valid({"one": "w5", "two": "w6"})
+    assert not fits.is_valid({"one": "w5"})
+
+
+def test_inputs_and_predictions_of_several_tasks_fit_their_schema(base):
+    model = MultiTask.from_pretrained(base, device="cpu")
+    tags = [{"tokens": row["text"].split(), "tags": ["X", *["Y"] * row["text"].count(" ")]} for row in texts(12)]
+    model.fit({"animal": TaskData(texts(12), texts(6)), "marks": TaggingData(tags, tags[:6])}, **QUICK)
+    schemas = schemas_of(model)
+    assert check(schemas.prediction, model.predict(["w5 w6", "w7"])) == {"animal", "marks"}
+    for value in ("w5", ["w5", "w6"], {"text": "w5"}, {"tokens": ["w5"]}, {}, {"text": ""}, 5, {"tokens": []}):
+        assert validator(schemas.input).is_valid(value) == takes(model.predict, [value]), value
 
 
 # --- inputs ---

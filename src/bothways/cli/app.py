@@ -42,6 +42,7 @@ COMMANDS = {
         "predict:predict": "Predict with a trained model.",
         "ensemble:ensemble": "Combine trained models of one task into an ensemble.",
         "predict:fill_mask": "Fill the masks of texts with the likeliest words.",
+        "predict:schema": "Print JSON schemas of a model's inputs, options and predictions.",
     },
     "Embed and search": {
         "predict:embed": "Embed texts as unit-length vectors.",

@@ -1,12 +1,13 @@
-"""``bothways predict``, ``bothways fill-mask`` and ``bothways embed``."""
+"""``bothways predict``, ``bothways fill-mask``, ``bothways embed`` and ``bothways schema``."""
 
 import itertools
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from bothways import tasks
+from bothways import compose, tasks
 from bothways.choices import OnEmpty
 from bothways.cli.inputs import (
     SKIP_EMPTY,
@@ -59,6 +60,7 @@ from bothways.data import Row, read_rows, text_at, write_rows
 from bothways.errors import EmptyInput
 from bothways.tasks.columns import column_names
 from bothways.tasks.masked_lm.spec import MASKED_LM
+from bothways.tasks.registry import SPECS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -339,3 +341,28 @@ def _print_filled(row: Row, column: str, answer: "Answer") -> None:
     print_table(table)
     if answer.dropped_tokens:
         note(f"{row.where} is too long: {counted(answer.dropped_tokens, 'token')} not read.")
+
+
+_SCHEMA_EXAMPLE = """\
+Examples:
+  bothways schema runs/news
+  bothways schema question-answering"""
+
+
+@command(_SCHEMA_EXAMPLE)
+def schema(model: str, /, *, task: str | None = None, opening: ModelOptions = ANY_MODEL) -> None:
+    """Print JSON schemas of a model's inputs, options and predictions.
+
+    Prints one JSON object with three schemas (draft 2020-12). A row of JSON Lines fits "input"; a line that bothways
+    predict prints fits "prediction", apart from the id and the columns that it copies from the data.
+
+    Args:
+        model: Folder of a trained model, or the name of a task, such as tagging.
+        task: One task of a model of several; all of them by default.
+    """
+    spec = {name.replace("_", "-"): spec for name, spec in SPECS.items()}.get(model.replace("_", "-"))
+    if spec is None or task is not None:
+        schemas = compose.schemas_of(open_task(model, {}, ANY_WINDOWS, opening, task))
+    else:
+        schemas = tasks.Schemas.of(spec)
+    print_json({name: {"$schema": tasks.DIALECT, **each} for name, each in asdict(schemas).items()})

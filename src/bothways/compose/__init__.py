@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bothways.compose.multitask.trained import MultiReport as MultiReport
     from bothways.compose.opening import SIMILARITY as SIMILARITY
     from bothways.compose.opening import open_trained as open_trained
+    from bothways.compose.schemas import schemas_of as schemas_of
 
 _MODULES = {
     "ensembles.ensemble": ("ENSEMBLE", "Ensemble"),
@@ -29,5 +30,6 @@ _MODULES = {
     "multitask.sampling": ("Proportional", "Tempered", "Uniform"),
     "multitask.trained": ("MultiReport",),
     "opening": ("SIMILARITY", "open_trained"),
+    "schemas": ("schemas_of",),
 }
 __getattr__ = loader(__name__, {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names})

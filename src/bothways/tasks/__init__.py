@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from bothways.tasks.outputs import FittedHead
     from bothways.tasks.predict import with_gaps, with_text
     from bothways.tasks.question_answering.answerer import QuestionAnswerer
+    from bothways.tasks.schemas import DIALECT, Schemas
     from bothways.tasks.tagging.tagger import TextTagger
 
 __all__ = [
+    "DIALECT",
     "FillMask",
     "FittedHead",
     "MultipleChoice",
@@ -29,6 +31,7 @@ __all__ = [
     "PseudoLikelihood",
     "QuestionAnswerer",
     "Regression",
+    "Schemas",
     "SentenceEmbedder",
     "TextClassifier",
     "TextTagger",
@@ -41,6 +44,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "DIALECT": "bothways.tasks.schemas",
     "FittedHead": "bothways.tasks.outputs",
     "FillMask": "bothways.tasks.masked_lm.fill_mask",
     "MultipleChoice": "bothways.tasks.multiple_choice.chooser",
@@ -48,6 +52,7 @@ _HOMES = {
     "PseudoLikelihood": "bothways.tasks.masked_lm.predictions",
     "QuestionAnswerer": "bothways.tasks.question_answering.answerer",
     "Regression": "bothways.tasks.heads.targets",
+    "Schemas": "bothways.tasks.schemas",
     "SentenceEmbedder": "bothways.tasks.embedding.embedder",
     "TextClassifier": "bothways.tasks.classification.classifiers",
     "TextTagger": "bothways.tasks.tagging.tagger",

@@ -17,6 +17,8 @@ from bothways.tasks.spec import TaskSpec, attribute_docs
 
 Schema: TypeAlias = dict[str, Any]
 
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
 _TYPES: Mapping[object, str] = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
 _BOUNDS = {Ge: "minimum", Gt: "exclusiveMinimum", Le: "maximum", Lt: "exclusiveMaximum", Pattern: "pattern"}
 _CLOSED: Schema = {"additionalProperties": False}

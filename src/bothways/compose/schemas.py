@@ -1,0 +1,39 @@
+"""JSON schemas of trained models: of one task, ensembles, and models of several tasks."""
+
+from bothways.compose.ensembles.combining import Disagreement, Spread
+from bothways.compose.ensembles.trained import TrainedEnsemble
+from bothways.compose.multitask.trained import TrainedTasks
+from bothways.lazy import imported
+from bothways.tasks.heads.predictions import RegressionPrediction
+from bothways.tasks.predict import FittedT, InputT, PredictionT, Predictor
+from bothways.tasks.schemas import Schemas, any_of, prediction_schema, variants
+
+
+def schemas_of(model: Predictor[InputT, PredictionT, FittedT]) -> Schemas:
+    """Return the JSON schemas of a trained model, with the columns that it reads.
+
+    Raises:
+        NotFitted: It was not trained for its task.
+        InvalidInput: It is an embedder whose rows have one text, so it has nothing to compare.
+    """
+    match model.fitted:
+        case TrainedEnsemble(columns=joint):
+            # Members may have learnt from different columns, and each reads its own.
+            first, *others = (Schemas.of(model.spec, columns) for columns in dict.fromkeys(joint.columns))
+            kinds = variants(imported(model.spec.prediction))
+            apart = [(kind, Spread if kind is RegressionPrediction else Disagreement) for kind in kinds]
+            return Schemas(
+                {"allOf": [first.input, *(each.input for each in others)]} if others else first.input,
+                first.options,
+                any_of([prediction_schema(*pair) for pair in apart]),
+            )
+        case TrainedTasks(parts=parts):
+            own = {name: Schemas.of(part.spec, part.columns) for name, part in parts.items()}
+            predictions = {name: each.prediction for name, each in own.items()}
+            return Schemas(
+                any_of([each.input for each in own.values()]),
+                {"type": "object", "properties": {}, "additionalProperties": False},
+                {"type": "object", "properties": predictions, "required": [*own], "additionalProperties": False},
+            )
+        case fitted:
+            return Schemas.of(model.spec, fitted.columns)
