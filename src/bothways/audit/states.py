@@ -60,12 +60,13 @@ def states_of(
             begin, end = end, end + len(window.ids)
             offsets = np.array(window.offsets, dtype=np.int32).reshape(len(window.ids), 2)
             hidden_LnH = hidden_LTH[:, begin:end]
-            sentence_LH = _unit(hidden_LnH.mean(axis=1, dtype=np.float64))
-            tokens_LnH = _unit(hidden_LnH).astype(np.float32)
+            sentence_LH = unit_vectors(hidden_LnH.mean(axis=1, dtype=np.float64))
+            tokens_LnH = unit_vectors(hidden_LnH).astype(np.float32)
             yield States(tuple(window.ids), offsets[:, 0], offsets[:, 1], tokens_LnH, sentence_LH)
 
 
-def _unit(values: NDArray[np.floating]) -> Numbers:
+def unit_vectors(values: NDArray[np.floating]) -> Numbers:
+    """Scale vectors to unit length along the last axis."""
     unit: Numbers = values / np.maximum(np.linalg.norm(values, axis=-1, keepdims=True), 1e-12)
     return unit
 
@@ -112,6 +113,6 @@ def _mean_vectors(encoder: PretrainedEncoder, states: Callable[[Packed], Tensor]
     def vectors(texts: Sequence[str]) -> Numbers:
         read = runner.run(texts, show_progress=False)
         rows = [each.rows_WK[0] for each in read if isinstance(each, TextRows)]
-        return _unit(np.stack(rows).astype(np.float64))
+        return unit_vectors(np.stack(rows).astype(np.float64))
 
     return vectors

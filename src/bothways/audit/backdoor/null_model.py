@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from bothways.audit.answers import margins
 from bothways.audit.backdoor.probe import Ids, Probe
 from bothways.audit.context import Context, NeedUnmet
+from bothways.audit.states import unit_vectors
 from bothways.checkpoints import MINILM, PretrainedEncoder, load
 from bothways.errors import BothwaysError
 from bothways.tasks.embedding.vector_model import VectorModel
@@ -100,9 +101,7 @@ def base_vectors(probe: Probe, base: PretrainedEncoder) -> Callable[[Sequence[Id
     model = VectorModel.of(base, "mean").eval()
 
     def vectors(texts: Sequence[Ids]) -> Numbers:
-        rows_NH: Numbers = probe.run(model, texts).astype(float)
-        unit_NH: Numbers = rows_NH / np.maximum(np.linalg.norm(rows_NH, axis=1, keepdims=True), 1e-12)
-        return unit_NH
+        return unit_vectors(probe.run(model, texts, base.device).astype(float))
 
     return vectors
 

@@ -14,11 +14,11 @@ Shapes: N rows, C labels, H width of the vectors.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from bothways.audit.backdoor.clusters import (
     Cluster,
@@ -37,11 +37,9 @@ from bothways.data import Source, read_rows
 from bothways.data.columns import class_label
 from bothways.encoder.heads import read_rows as states_read
 from bothways.errors import InvalidInput
-from bothways.packing import Packed
 from bothways.progress import phase
 from bothways.tasks import SentenceEmbedder, TextClassifier
 from bothways.tasks.columns import TextColumns
-from bothways.tasks.torch_backend import HeadModel
 
 Labels = NDArray[np.int64]
 Embed = Callable[[Sequence[str]], NDArray[np.floating]]
@@ -182,17 +180,6 @@ def _labelled(data: Source, columns: TextColumns, data_format: Format | None) ->
     return texts, labels
 
 
-class _HeadInputs(nn.Module):
-    """The vectors that a head reads."""
-
-    def __init__(self, model: HeadModel) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, packed: Packed) -> Tensor:
-        return states_read(self.model.head.kind.read, self.model.encoder, packed)
-
-
 def trained_on(classifier: TextClassifier, texts: Sequence[str], labels: Sequence[str]) -> TrainingObservations:
     """Return the model's states and margins; rows with labels that it does not know have a margin of 0."""
     probe = Probe(classifier)
@@ -205,7 +192,9 @@ def trained_on(classifier: TextClassifier, texts: Sequence[str], labels: Sequenc
         return np.where(own_N < 0, 0.0, margins_N)
 
     phase("reading the states of the model")
-    return TrainingObservations(probe.run(_HeadInputs(probe.head_model), probe.encode(texts)), margins)
+    model = probe.head_model
+    states_NH = probe.run(partial(states_read, model.head.kind.read, model.encoder), probe.encode(texts), model.device)
+    return TrainingObservations(states_NH, margins)
 
 
 def suspect_rows(

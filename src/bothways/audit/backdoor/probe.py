@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from bothways.errors import InvalidInput
 from bothways.inference.batching import by_token_budget
 from bothways.inference.runner import pack_in_blocks
-from bothways.packing import pack
+from bothways.packing import Packed, pack
 from bothways.tasks import TextClassifier
 
 Ids = tuple[int, ...]
@@ -46,19 +46,18 @@ class Probe:
 
     def logits(self, texts: Sequence[Ids]) -> Floats:
         """Return the logits (N, C) of texts without special tokens."""
-        return self.run(self.head_model, texts)
+        return self.run(self.head_model, texts, self.head_model.device)
 
-    def run(self, module: nn.Module, texts: Sequence[Ids]) -> Floats:
-        """Return the output (N, K) of a module of packed batches for texts without special tokens."""
+    def run(self, forward: Callable[[Packed], Tensor], texts: Sequence[Ids], device: torch.device) -> Floats:
+        """Return the rows (N, K) that a function of packed batches gives for texts without special tokens."""
         framed = [self._framed(each) for each in texts]
-        device = next(module.parameters()).device
         rows: dict[int, Floats] = {}
         with torch.inference_mode():
             for batch in by_token_budget([len(each) for each in framed], _BATCH_TOKENS):
                 self._check()
                 ids = [list(framed[index]) for index in batch]
                 packed = pack_in_blocks(ids, [[0] * len(each) for each in ids]) if device.type == "cpu" else pack(ids)
-                rows_BK = module(packed.to(device))[: len(batch)].float().cpu().numpy()
+                rows_BK = forward(packed.to(device))[: len(batch)].float().cpu().numpy()
                 rows.update(zip(batch, rows_BK, strict=True))
         return np.stack([rows[number] for number in range(len(texts))])
 
