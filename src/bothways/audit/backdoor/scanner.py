@@ -268,7 +268,7 @@ class _Scan:
         )
 
     def inputs(self, suspects: Suspects, triggers: Sequence[str]) -> Finding:
-        """Report the suspicious texts: a fault if some hold a trigger."""
+        """Report the suspicious texts: a fault if some contain a trigger."""
         holders, holder = suspects.holders(triggers)
         first = holder or suspects.signs[0]
         row = self.rows[first.row][0] if holder or not holders else holders[0]
