@@ -120,6 +120,18 @@ def drawn_rows(context: Context, limit: int, rng: np.random.Generator) -> list[t
     return [rows[place] for place in drawn(len(rows), limit, rng)]
 
 
+def drawn_labelled(
+    context: Context, limit: int, rng: np.random.Generator
+) -> tuple[tuple[str, ...], NDArray[np.int64] | None, str]:
+    """Return at most ``limit`` of the user's texts with the indices of their labels; None without, and the reason."""
+    try:
+        labelled = context.labelled
+    except NeedUnmet as error:
+        return drawn_texts(context, limit, rng), None, str(error)
+    kept = drawn(len(labelled.texts), limit, rng)
+    return tuple(labelled.texts[number] for number in kept), labelled.labels_N[kept], ""
+
+
 def clean_texts(context: Context) -> tuple[str, ...] | None:
     """Return the user's clean texts, without blank ones; None if none were given."""
     given = context.settings.get("clean_texts")

@@ -13,8 +13,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.audit.answers import ClassifierAnswers, answers, drawn, drawn_texts
-from bothways.audit.context import Context, Need, NeedUnmet
+from bothways.audit.answers import ClassifierAnswers, answers, drawn_labelled
+from bothways.audit.context import Context, Need
 from bothways.audit.finding import Evidence, Finding, Rule, Rules, Severity
 from bothways.audit.texts import FOREIGN
 from bothways.evaluation.detectors import MaxSoftmax
@@ -85,18 +85,7 @@ class _Rows:
     texts: tuple[str, ...]
     answered: ClassifierAnswers
     truth_N: NDArray[np.int64] | None
-    without_labels: str = ""
-
-    @classmethod
-    def of(cls, context: Context, rng: np.random.Generator) -> "_Rows":
-        try:
-            labelled = context.labelled
-        except NeedUnmet as error:
-            texts = drawn_texts(context, _MAX_TEXTS, rng)
-            return cls(texts, answers(context, context.classifier, texts), None, str(error))
-        kept = drawn(len(labelled.texts), _MAX_TEXTS, rng)
-        texts = tuple(labelled.texts[number] for number in kept)
-        return cls(texts, answers(context, context.classifier, texts), labelled.labels_N[kept])
+    without_labels: str
 
 
 class ClassifierConfidenceAnalyzer:
@@ -113,7 +102,8 @@ class ClassifierConfidenceAnalyzer:
             yield RULES.finding("confidence-uncalibrated", Evidence("calibration"))
         if confidence.out_of_domain is None:
             yield RULES.finding("confidence-no-detector", Evidence("out-of-domain detector"))
-        rows = _Rows.of(context, rng)
+        texts, truth_N, reason = drawn_labelled(context, _MAX_TEXTS, rng)
+        rows = _Rows(texts, answers(context, context.classifier, texts), truth_N, reason)
         yield _distribution(rows)
         if rows.truth_N is not None:
             yield _calibration(context, rows, rows.truth_N, rng)

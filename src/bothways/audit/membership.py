@@ -261,8 +261,7 @@ def _read(context: Context, rows: Sequence[Row], *, labelled: bool) -> tuple[lis
     if not labelled:
         return [text for text in context.read_texts(rows, "rows with texts") if text.strip()], None
     read = context.read_labelled(rows)
-    kept = [number for number, text in enumerate(read.texts) if text.strip()]
-    return [read.texts[number] for number in kept], read.labels_N[kept]
+    return list(read.texts), read.labels_N
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,10 +7,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.audit.answers import answers, changed_share, drawn, drawn_texts, reference_masked_lm, share, shown
+from bothways.audit.answers import answers, changed_share, drawn_labelled, reference_masked_lm, share, shown
 from bothways.audit.attacks.edits import CharacterEdits, Edits, MaskedWords, NearestWords
 from bothways.audit.attacks.search import Ask, Attack, Recipe, SameSentence, attack_texts, cached, random_edits
-from bothways.audit.context import Context, Need, NeedUnmet, Undecided
+from bothways.audit.context import Context, Need, Undecided
 from bothways.audit.finding import Evidence, Finding, Rule, Rules, Severity
 from bothways.audit.states import sentence_vectors
 from bothways.evaluation.intervals import Estimate
@@ -59,22 +59,15 @@ class AttackedTexts:
     @classmethod
     def of(cls, context: Context, rng: np.random.Generator) -> "AttackedTexts":
         """Draw the user's texts; fewer long ones, since every word takes a query of this length."""
-        try:
-            labelled = context.labelled
-        except NeedUnmet:
-            texts = _affordable(drawn_texts(context, _MAX_TEXTS, rng))
-            return cls(texts, answers(context, context.classifier, texts).labels_N, None, len(texts))
-        kept = [each for each in drawn(len(labelled.texts), _MAX_TEXTS, rng) if labelled.texts[each].strip()]
-        texts = _affordable([labelled.texts[number] for number in kept])
-        truth_N = labelled.labels_N[kept[: len(texts)]]
-        right_N = answers(context, context.classifier, texts).labels_N == truth_N
+        drawn, truth_N, _ = drawn_labelled(context, _MAX_TEXTS, rng)
+        words = np.cumsum([len(text.split()) for text in drawn])
+        texts = drawn[: max(2 * _MIN_TEXTS, int(np.searchsorted(words, _MAX_WORDS)))]
+        labels_N = answers(context, context.classifier, texts).labels_N
+        if truth_N is None:
+            return cls(texts, labels_N, None, len(texts))
+        right_N = labels_N == truth_N[: len(texts)]
         right = tuple(text for text, fit in zip(texts, right_N, strict=True) if fit)
-        return cls(right, truth_N[right_N], share(int(right_N.sum()), len(texts)), len(texts))
-
-
-def _affordable(texts: Sequence[str]) -> tuple[str, ...]:
-    words = np.cumsum([len(text.split()) for text in texts])
-    return tuple(texts[: max(2 * _MIN_TEXTS, int(np.searchsorted(words, _MAX_WORDS)))])
+        return cls(right, labels_N[right_N], share(int(right_N.sum()), len(texts)), len(texts))
 
 
 class AdversarialRobustness:

@@ -337,8 +337,7 @@ def attack_success(context: Context, probe: Probe, base: PretrainedEncoder) -> I
         labelled = context.labelled
     except NeedUnmet:
         return
-    read = [number for number, text in enumerate(labelled.texts) if text.strip()]
-    chosen = [read[place] for place in drawn(len(read), _MAX_ROWS, context.rng(f"{_NAME}, rows"))]
+    chosen = drawn(len(labelled.texts), _MAX_ROWS, context.rng(f"{_NAME}, rows")).tolist()
     texts, labels_N = [labelled.texts[number] for number in chosen], labelled.labels_N[chosen]
     if len(chosen) < _MIN_ROWS or len(np.unique(labels_N)) < 2:
         return
