@@ -31,6 +31,8 @@ from bothways.evaluation.intervals import Estimate
 from bothways.evaluation.temperature import Temperature
 from bothways.explain import attention_of, causal, illustrative_head
 from bothways.report import Paragraph
+from bothways.tasks.heads import contrastive
+from bothways.tasks.heads import training as head_training
 from bothways.tasks.heads.predictions import Classification
 from bothways.tasks.scores import TokensRead
 from bothways.training.record import EpochValidation
@@ -104,7 +106,11 @@ def made(minilm_folder, tmp_path_factory):
     for package in ("faiss", "altair", "vl_convert"):
         pytest.importorskip(package)
     output, lines = tmp_path_factory.mktemp("made") / "demo run", []
-    path = produce(output, DemoSettings(epochs=1, epochs_of_two_labels=1, rows=ROWS, resamples=50), lines.append)
+    settings = DemoSettings(epochs=1, epochs_of_two_labels=1, rows=ROWS, resamples=50)
+    with pytest.MonkeyPatch.context() as patch:  # nor need the classifier of a few texts be good
+        patch.setattr(contrastive, "_UPDATES_OF_FEW", 1)
+        patch.setattr(head_training, "_AFTER_CONTRAST", 1)
+        path = produce(output, settings, lines.append)
     assert path == output / "report.html"
     return output, lines
 

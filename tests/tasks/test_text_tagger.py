@@ -56,14 +56,32 @@ def opened(folder, **options):
     return TextTagger.from_pretrained(folder, device="cpu", **options)
 
 
+def plant_words(folder):
+    """Let the state of a token be its embedding alone, and those of w5, w6 and w7 point in directions of their own.
+
+    A linear model of the states then tags every text, on every processor.
+    """
+    weights = load_file(folder / "model.safetensors")
+    for name, value in weights.items():
+        if name.endswith("LayerNorm.weight"):
+            value.fill_(1)
+        elif name.endswith("LayerNorm.bias") or ".output.dense." in name or "position" in name or "token_type" in name:
+            value.zero_()
+    table_VE = weights["embeddings.word_embeddings.weight"]
+    table_VE[:, :3] = 0
+    table_VE[5:8] = torch.eye(3, table_VE.shape[1])
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A tagger that knows its few words by heart."""
+    """A tagger that knows its few words."""
     made = tmp_path_factory.mktemp("tagger")
     write_checkpoint(made / "base")
-    tagger = opened(without_dropout(made / "base"))
-    options = {"epochs": 12, "learning_rate": 5e-3, "batch_size": 16, "weight_decay": 0.0}
-    record = tagger.fit(varied(300, 1), validation=varied(40, 2), **options)
+    tagger = opened(plant_words(without_dropout(made / "base")))
+    options = {"epochs": 1, "learning_rate": 1e-3, "batch_size": 16, "weight_decay": 0.0}
+    record = tagger.fit(varied(100, 1), validation=varied(40, 2), **options)
     assert max(each.metrics["span_f1"] for each in record.validations) > 0.98
     tagger.save(made / "saved")
     return made / "saved"
