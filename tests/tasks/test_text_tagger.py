@@ -81,7 +81,7 @@ def folder(tmp_path_factory):
     write_checkpoint(made / "base")
     tagger = opened(plant_words(without_dropout(made / "base")))
     options = {"epochs": 1, "learning_rate": 1e-3, "batch_size": 16, "weight_decay": 0.0}
-    record = tagger.fit(varied(100, 1), validation=varied(40, 2), **options)
+    record = tagger.fit(varied(40, 1), validation=varied(40, 2), **options)
     assert max(each.metrics["span_f1"] for each in record.validations) > 0.98
     tagger.save(made / "saved")
     return made / "saved"
