@@ -367,6 +367,7 @@ def test_every_command_that_computes_takes_a_number_of_threads():
     assert lacking == COMPUTING_NOTHING
 
 
+@pytest.mark.slow  # every day: that each command takes the number, and that a number asked for counts
 def test_a_command_computes_with_so_many_threads():
     words = ["compare-models", "google/electra-small-discriminator", "--lengths", "8", "--seconds", "0.01", "--json"]
     done = subprocess.run(

@@ -203,7 +203,7 @@ def test_a_safetensors_export_is_the_same_model(saved, tmp_path, head, dtype):
         assert again.predict(asked()) == classifier.predict(asked())
 
 
-@some_families("bert", "xlnet")
+@some_families("bert")
 def test_an_onnx_export_gives_the_same_logits(saved, model_type, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
     import tokenizers

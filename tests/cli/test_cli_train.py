@@ -205,7 +205,7 @@ def start_and_interrupt(words, unfinished):
 def test_ctrl_c_saves_the_best_so_far_and_resume_continues(files, tmp_path):
     output, unfinished = tmp_path / "run", tmp_path / "run.checkpoints"
     words = words_of(files, output)
-    words[words.index("--epochs") + 1] = 20
+    words[words.index("--epochs") + 1] = 8
     code, out, err = start_and_interrupt(words, unfinished)
     assert code == 130, err
     assert "epoch kept so far" in err
@@ -221,7 +221,7 @@ def test_ctrl_c_saves_the_best_so_far_and_resume_continues(files, tmp_path):
     resumed = call(*words, "--resume", "--json")
     assert resumed.code == 0, resumed.err
     assert not resumed.json()["interrupted"]
-    assert resumed.json()["updates"] == 20 * math.ceil(200 * 0.9 / 16)  # a tenth is held out
+    assert resumed.json()["updates"] == 8 * math.ceil(200 * 0.9 / 16)  # a tenth is held out
     assert not unfinished.exists()
     events = [json.loads(line)["event"] for line in (output / "training.jsonl").read_text().splitlines()]
     assert "resumed" in events

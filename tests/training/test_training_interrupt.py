@@ -158,6 +158,7 @@ def test_outside_the_main_thread_signals_are_left_alone():
     assert signal.getsignal(signal.SIGINT) is handler
 
 
+@pytest.mark.slow  # every day: both signals in this process, and one each to a process of the program (tests/cli)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_another_process_ends_it_in_good_order(tmp_path, number):
     script = Path(__file__).with_name("training_toys.py")
