@@ -232,7 +232,7 @@ def _scan(path: Path) -> None:
 
 
 V = TypeVar("V")
-Reduced = tuple[Callable[..., Any], tuple[Any, ...]]
+Reduced = tuple[Callable[..., Any], tuple[object, ...]]
 
 PUT_BACK = "Put the folder back as it was, or open the model anew and pickle it again."
 

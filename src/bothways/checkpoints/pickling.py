@@ -11,7 +11,7 @@ import copy
 import copyreg
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import safetensors.torch
@@ -160,7 +160,7 @@ def _reduce_whole(module: nn.Module) -> Reduced:
     return _fill_again, (type(module), state, _block(tensors), device)
 
 
-def _deepcopy_module(module: M, memo: dict[int, Any]) -> M:
+def _deepcopy_module(module: M, memo: dict[int, object]) -> M:
     """Copy a module in memory, which without this would go through `reduce_module`."""
     made = memo[id(module)] = type(module).__new__(type(module))
     nn.Module.__setstate__(made, copy.deepcopy(module.__dict__, memo))  # type: ignore[no-untyped-call]
@@ -185,7 +185,7 @@ def _build_again(
 
 
 @loading()
-def _fill_again(kind: type[nn.Module], state: dict[str, Any], block: bytes, device: torch.device) -> nn.Module:
+def _fill_again(kind: type[nn.Module], state: dict[str, object], block: bytes, device: torch.device) -> nn.Module:
     module = kind.__new__(kind)
     nn.Module.__setstate__(module, state)  # type: ignore[no-untyped-call]
     module.to_empty(device=_available(device))

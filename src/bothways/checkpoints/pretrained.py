@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -98,7 +98,7 @@ class PretrainedEncoder:
         """Return the encoder, or the pooler, as it is trained and saved: read anew if it was rounded for inference."""
         return built_again(module) if self.rounded else module
 
-    def __reduce__(self) -> tuple[type["PretrainedEncoder"], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[type["PretrainedEncoder"], tuple[object, ...]]:
         """Pickle by the folder while the encoder is as stored there, else whole; see `checkpoints.pickling`."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         if not is_as_stored(self.encoder):

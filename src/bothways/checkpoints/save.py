@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,7 +91,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         save_file(on_host, path, metadata={"format": "pt"})
 
 
-def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[np.generic]]) -> None:
     """Write one safetensors file of NumPy arrays, or raise the operating system's OSError."""
     from safetensors.numpy import save_file
 

@@ -252,10 +252,10 @@ def number(value: object) -> float:
         InvalidInput: The value is no number, a boolean, NaN, infinite, or too large to be learnt.
     """
     value = plain_scalar(value)
-    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
-    if is_number or (isinstance(value, str) and DECIMAL.fullmatch(value.strip())):
+    is_decimal = not isinstance(value, bool | str) or bool(isinstance(value, str) and DECIMAL.fullmatch(value.strip()))
+    if isinstance(value, int | float | Decimal | str) and is_decimal:
         try:
-            result = float(value)  # type: ignore[arg-type]
+            result = float(value)
         except OverflowError:
             result = math.inf
         if abs(result) <= LARGEST_NUMBER:

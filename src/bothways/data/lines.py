@@ -17,6 +17,7 @@ from bothways.reading import did_you_mean_path
 
 GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+Bytes = IO[bytes] | gzip.GzipFile
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -61,7 +62,7 @@ def open_file(path: Path) -> IO[bytes]:
         raise InvalidInput(f"{str(path)!r} is not a path: {error}.") from error
 
 
-def decompressed(stream: IO[bytes], name: str, *, gzip_expected: bool) -> IO[bytes]:
+def decompressed(stream: IO[bytes], name: str, *, gzip_expected: bool) -> Bytes:
     """Return the stream itself, or a view that decompresses it if it starts like gzip data.
 
     No UTF-8 text starts with the two bytes of gzip.
@@ -81,7 +82,7 @@ def decompressed(stream: IO[bytes], name: str, *, gzip_expected: bool) -> IO[byt
             f"{name} could not be read: {_reason(error)}. Expected a file or a pipe that is open for reading."
         ) from error
     if head == GZIP_MAGIC:
-        return gzip.GzipFile(fileobj=stream, mode="rb")  # type: ignore[return-value]
+        return gzip.GzipFile(fileobj=stream, mode="rb")
     if gzip_expected and head:
         raise InvalidInput(
             f"{name} is not gzip data, although its name ends in '.gz'. Compress it, or drop '.gz' from its name."
@@ -100,7 +101,7 @@ def _first_bytes(stream: IO[bytes]) -> bytes:
     return head
 
 
-def decoded_lines(stream: IO[bytes], name: str, limit: LineLimit = LONGEST_LINE) -> Iterator[str]:
+def decoded_lines(stream: Bytes, name: str, limit: LineLimit = LONGEST_LINE) -> Iterator[str]:
     r"""Yield lines with their line ends, decoded from UTF-8, without a byte order mark.
 
     Only ``\n`` ends a line, so the other separators of ``str.splitlines`` stay in texts.
@@ -152,7 +153,7 @@ def text_lines(stream: IO[str], name: str, limit: LineLimit = LONGEST_LINE) -> I
         yield line
 
 
-def _read_line(stream: IO[bytes], name: str, number: int, limit: LineLimit) -> bytes:
+def _read_line(stream: Bytes, name: str, number: int, limit: LineLimit) -> bytes:
     try:
         line = stream.readline(limit.size + 1)
     except EOFError:

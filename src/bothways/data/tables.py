@@ -45,7 +45,7 @@ def items_of(source: object) -> Iterator[object] | None:
 
     Return None for a string, bytes, a mapping, an array without axes and whatever is not iterable.
     """
-    if getattr(source, "ndim", None) == 0 or isinstance(source, str | bytes | bytearray | Mapping):
+    if _axes(source) == 0 or isinstance(source, str | bytes | bytearray | Mapping):
         return None
     items: Iterable[object] | None = table_rows(source, f"the given {type(source).__name__}")
     if items is None and (read := _known(source, _COLUMNS)):
@@ -73,8 +73,8 @@ def plain(value: object, depth: int = 0) -> object:
         return value
     if depth > _DEEPEST:
         raise InvalidInput(f"expected values nested at most {_DEEPEST} deep, got more: flatten them.")
-    if _known(value, _ARRAYS):
-        value = _listed(value)
+    if listed := _known(value, _ARRAYS):
+        value = listed(value)
     # Only these very types: a named tuple, or a mapping of another kind, is something of the user's.
     if type(value) is list:
         return [plain(each, depth + 1) for each in value]
@@ -85,6 +85,11 @@ def plain(value: object, depth: int = 0) -> object:
     if isinstance(value, float):
         return None if math.isnan(value) else value
     return None if _known(value, _MISSING) else value
+
+
+def _axes(value: object) -> int | None:
+    axes = getattr(value, "ndim", None)  # of an array, a tensor, a frame
+    return axes if isinstance(axes, int) else None
 
 
 def _known(value: object, known: Mapping[str, _T]) -> _T | None:
@@ -177,7 +182,7 @@ _REMEDIES = {
     "datasets.IterableDatasetDict": "Choose one of its splits, such as data['train'].",
     "polars.LazyFrame": "Collect it first: frame.collect().",
 }
-_ARRAYS = {"numpy.ndarray": True, "numpy.generic": True, "torch.Tensor": True}
+_ARRAYS = {"numpy.ndarray": _listed, "numpy.generic": _listed, "torch.Tensor": _listed}
 _MISSING = {"pandas.NAType": True, "pandas.NaTType": True}
 
 
@@ -197,7 +202,7 @@ def as_batch(value: object, one: str = "a text", many: str = "texts") -> tuple[l
     Raises:
         InvalidInput: The value is neither, or has to be opened first (a DatasetDict, a LazyFrame).
     """
-    if getattr(value, "ndim", None) == 0:
+    if _axes(value) == 0:
         value = plain(value)
     if isinstance(value, str) or (isinstance(value, Mapping) and not remedy(value)):
         return [plain(value)], True
@@ -232,7 +237,7 @@ def labelled_rows(
     given, alone = as_batch(inputs, f"a list of {many}", many)
     if alone:
         raise InvalidInput(f"expected a list of {many} beside the labels, got {_got(inputs)}")
-    if getattr(labels, "ndim", 1) > 1 or table_rows(labels, "the given labels") is not None:
+    if (_axes(labels) or 0) > 1 or table_rows(labels, "the given labels") is not None:
         raise InvalidInput(
             f"expected one column of labels, got {type(labels).__name__}: choose one, such as data['label']. Several "
             "labels of one text go into a list."

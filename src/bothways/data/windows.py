@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -159,7 +159,7 @@ class WindowStore:
         return pack([window.ids for window in stored], [window.types for window in stored])
 
 
-def digest_of(*arrays: NDArray[Any]) -> str:
+def digest_of(*arrays: NDArray[np.generic]) -> str:
     """Return a checksum of arrays."""
     content = hashlib.sha256()
     for array in arrays:

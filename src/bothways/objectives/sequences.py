@@ -6,7 +6,7 @@ positions, W windows.
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -147,7 +147,7 @@ class MaskedBatch:
         starts = np.cumsum([0, *packed.lengths[:-1]])[: len(masked)]
         relations_B = np.array([each.relation for each in sequences], dtype=np.int64)
         pairs_P = np.flatnonzero(relations_B >= 0)
-        values: tuple[NDArray[Any], ...] = (
+        values: tuple[NDArray[np.generic], ...] = (
             np.concatenate([one.ids_n for one in masked]).astype(np.int64),
             np.concatenate([start + one.places_M for start, one in zip(starts, masked, strict=True)]),
             np.concatenate([one.targets_M for one in masked]).astype(np.int64),

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Self, Unpack
 
 import torch
 
@@ -63,7 +63,7 @@ class Distiller:
         self.teacher = teacher
         self.student = student
         self.length = length or min(LENGTH, limit)
-        self._card: Mapping[str, Any] | None = None
+        self._card: Mapping[str, object] | None = None
 
     @classmethod
     def from_pretrained(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch
 
@@ -31,7 +31,7 @@ class Pretrained:
 
     model: PretrainedEncoder
     generator: PretrainedEncoder | None
-    card: Mapping[str, Any]
+    card: Mapping[str, object]
 
 
 class Pretrainer:

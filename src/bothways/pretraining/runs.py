@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
 import torch
@@ -136,7 +136,7 @@ def course_options(course: Course, given: TrainingArguments) -> TrainingOptions:
     return TrainingOptions(**chosen)
 
 
-def card_of(corpus: TokenCorpus, record: TrainingRecord) -> dict[str, Any]:
+def card_of(corpus: TokenCorpus, record: TrainingRecord) -> dict[str, object]:
     """Return the card of a model trained on a corpus."""
     summary = {name: value for name, value in record.to_dict().items() if name != "losses"}
     kept = next((dict(each.metrics) for each in record.validations if each.epoch == record.kept_epoch), None)

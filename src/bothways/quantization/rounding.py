@@ -5,7 +5,6 @@ Shapes: T rows of a batch, R rows of a sample, I and O widths.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -61,8 +60,8 @@ def sampled(layers: Mapping[str, nn.Module], seed: int) -> Iterator[dict[str, In
     generator = torch.Generator().manual_seed(seed)
     found: dict[str, InputSample] = {}
 
-    def hook(name: str) -> Callable[[nn.Module, tuple[Any, ...]], None]:
-        def add(_: nn.Module, inputs: tuple[Any, ...]) -> None:
+    def hook(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+        def add(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
             if inputs[0].dim() == 2 and len(inputs[0]):
                 found.setdefault(name, InputSample(inputs[0].shape[1], generator)).add(inputs[0])
 

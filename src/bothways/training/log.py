@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import torch
 
@@ -31,8 +31,8 @@ class Tracker:
         close: Ends the run.
     """
 
-    log: Callable[[dict[str, float], int], Any]
-    close: Callable[[], Any]
+    log: Callable[[dict[str, float], int], object]
+    close: Callable[[], object]
 
     def write(self, values: Mapping[str, object]) -> None:
         """Log the numbers of an event of the training log; those of a validation get the prefix ``validation/``."""

@@ -13,7 +13,7 @@ from contextlib import ExitStack, nullcontext
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Generic
 
 import torch
 
@@ -104,7 +104,7 @@ def train(
         return run.record(interrupted=interrupted, resumed_from=resumed_from)
 
 
-def recorded_arithmetic() -> dict[str, Any]:
+def recorded_arithmetic() -> dict[str, object]:
     """Return the settings that decide the last bits of a sum on a CPU: threads split it, and libraries order it."""
     return {"threads": torch.get_num_threads(), "matrix_product": matrix_product().library}
 
@@ -163,7 +163,7 @@ class _Run(Generic[Payload]):
         if isinstance(objective, Recurrent):
             objective.carry({})
 
-    def conditions(self) -> dict[str, Any]:
+    def conditions(self) -> dict[str, object]:
         """Return the conditions that a resumed run must share."""
         identity = {**self.origin, **self.objective.identity, "updates_per_epoch": self.per_epoch}
         conditions = {"settings": self.options.to_dict(), "identity": identity, "device": self.device.type}

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, get_args
+from typing import TYPE_CHECKING, Literal, Self, TypedDict, get_args
 
 from bothways.choices import TrackerName
 from bothways.errors import InvalidInput, MissingDependency
@@ -339,7 +339,7 @@ class TrainingOptions:
             self, epochs=epochs, updates=updates, total_tokens=None, learning_rate=rate, precision=precision
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the options that decide the course of the run as JSON values, except for the objective's own."""
         values = {name: getattr(self, name) for name in _RECORDED}
         schedule = {"kind": type(self.schedule).__name__, **dataclasses.asdict(self.schedule)}

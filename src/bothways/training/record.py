@@ -4,7 +4,6 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from bothways.training.options import TrainingOptions
 
@@ -27,7 +26,7 @@ class EpochValidation:
     metrics: Mapping[str, float]
     standard_error: float = 0.0
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {**dataclasses.asdict(self), "metrics": finite_or_none(self.metrics)}
 
 
@@ -75,7 +74,7 @@ class TrainingRecord:
         """True if an interruption ended the run before the end of the first epoch."""
         return self.interrupted and self.epochs == 0
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the record as JSON values; a metric that is not finite becomes None."""
         # asdict would copy the settings without naming the schedule's class.
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "signal"}

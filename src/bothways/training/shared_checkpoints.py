@@ -20,6 +20,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.state_dict_saver import AsyncSaveResponse, async_save
+from torch.distributed.checkpoint.storage import WriteResult
 
 from bothways.storage import disk_errors
 from bothways.training.state import CheckpointFolder, TrainingCheckpoint, describe, seal, tensors_of
@@ -94,7 +95,7 @@ class _PartsWriter(HuggingFaceStorageWriter):
         super().__init__(path=str(folder), save_distributed=True)
         self._folder, self._publish = folder, publish
 
-    def finish(self, metadata: Metadata, results: list[list[Any]]) -> None:
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         super().finish(metadata, results)
         seal(self._folder)
         self._publish()

@@ -19,7 +19,7 @@ import json
 import math
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -133,7 +133,7 @@ class TrainingCheckpoint:
     optimizer: dict[str, Tensor]
     random: RandomState
     state: RunState
-    conditions: Mapping[str, Any]
+    conditions: Mapping[str, object]
     others: tuple[RandomState, ...] = ()
     carried: Mapping[str, Tensor] = field(default_factory=dict)
 
@@ -201,7 +201,7 @@ class CheckpointFolder:
         return sorted(found)
 
 
-def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[tuple[str, object, object]]:
+def differences(first: Mapping[str, object], second: Mapping[str, object]) -> Iterator[tuple[str, object, object]]:
     """Yield the names of different conditions with both values, ``"absent"`` for a missing one."""
     one, other = (dict(_flat(json.loads(json.dumps(each)))) for each in (first, second))
     for name in sorted(one.keys() | other.keys()):
@@ -209,7 +209,7 @@ def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator
             yield name, one.get(name, "absent"), other.get(name, "absent")
 
 
-def check_conditions(stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def check_conditions(stored: Mapping[str, object], now: Mapping[str, object]) -> None:
     """Raise InvalidInput, naming each difference, unless a run is resumed under its checkpoint's conditions."""
     found = [f"{name} was {before!r} and is now {after!r}" for name, before, after in differences(stored, now)]
     if found:
@@ -219,7 +219,7 @@ def check_conditions(stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         )
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")
@@ -276,7 +276,7 @@ def _read(folder: Path) -> TrainingCheckpoint:
     )
 
 
-def _whole_tables(folder: Path, checksums: Mapping[str, Any], *, kept: bool) -> dict[str, Weights]:
+def _whole_tables(folder: Path, checksums: Collection[str], *, kept: bool) -> dict[str, Weights]:
     files = {"weights": _WEIGHTS, "optimizer": _OPTIMIZER} | ({"kept": _KEPT} if kept else {})
     if {*checksums} - {_CARRIED} != {_STATE, *files.values()}:
         listed = ", ".join(sorted([*files.values(), _STATE]))
@@ -285,7 +285,7 @@ def _whole_tables(folder: Path, checksums: Mapping[str, Any], *, kept: bool) -> 
     return {"carried": {}, **{table: read_safetensors(folder / file) for table, file in files.items()}}
 
 
-def _tables_in_parts(folder: Path, checksums: Mapping[str, Any], *, kept: bool) -> dict[str, Weights]:
+def _tables_in_parts(folder: Path, checksums: Collection[str], *, kept: bool) -> dict[str, Weights]:
     """Read the tensors written by several processes, and join their parts."""
     # Only here: runs of one process do without torch.distributed.
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader

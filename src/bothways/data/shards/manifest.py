@@ -90,7 +90,7 @@ class Manifest:
     def documents(self) -> int:
         return sum(shard.documents for shard in self.shards)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         totals = {"tokens": self.tokens, "sentences": self.sentences, "documents": self.documents}
         return {"format": FORMAT, **totals, **asdict(self)}
 

@@ -129,7 +129,7 @@ class _Run:
 
     source: ShardSource
     folder: Path
-    settings: dict[str, Any]
+    settings: dict[str, object]
     manifest: Manifest
     shard_tokens: int
     special_V: NDArray[np.bool_]
@@ -147,7 +147,7 @@ class _Run:
         special_V[tokenizer.unk_id] = False
         digest = tokenizer.encoding_digest
         manifest = Manifest(digest, vocabulary, "uint16" if vocabulary <= 2**16 else "uint32")
-        settings = {
+        settings: dict[str, object] = {
             "paths": [str(Path(path).absolute()) for path in source.paths],
             "text": source.text if isinstance(source.text, str) else list(source.text),
             "format": source.format,
@@ -305,7 +305,7 @@ def _of_sentences(ids: list[list[int]], document: _Read) -> _Encoded:
     return _Encoded(ids_n, ends_S, document.place, document.path, key)
 
 
-def _write_array(path: Path, array: NDArray[Any]) -> str:
+def _write_array(path: Path, array: NDArray[np.generic]) -> str:
     """Write an array atomically; return the SHA-256 of its file."""
     with new_file(path, binary=True) as stream:
         np.save(stream, array)
