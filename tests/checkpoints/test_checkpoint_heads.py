@@ -80,16 +80,16 @@ def test_an_answer_has_the_shape_of_its_head(with_heads, architecture, head, sha
     assert output.dropped_tokens == (0, 0, 0)
 
 
-def test_a_replaced_token_head_gives_one_number_for_each_token(with_heads):
+def test_a_replaced_token_head_gives_one_number_for_each_token_and_a_text_is_a_batch_of_one(with_heads):
     model = load(with_heads("ElectraForPreTraining", "electra"), heads="replaced_token", device="cpu")
     logits_BS = model.apply_head("replaced_token", TEXTS).logits
     assert logits_BS.shape == (3, 6)
     assert (logits_BS[2, 3:] == 0).all()
-
-
-def test_a_single_text_is_a_batch_of_one(with_heads):
-    model = load(with_heads("BertForTokenClassification"), heads="token", device="cpu")
-    assert model.apply_head("token", "w5 w6").logits.shape == (1, 4, 3)
+    tagger = load(with_heads("BertForTokenClassification"), heads="token", device="cpu")
+    alone = tagger.apply_head("token", "w5 w6")
+    assert alone.logits.shape == (1, 4, 3)
+    with pytest.raises(MissingOutput, match="only a span head"):
+        _ = alone.start_logits
 
 
 def test_an_answer_cannot_start_or_end_in_the_padding(with_heads):
@@ -100,12 +100,6 @@ def test_an_answer_cannot_start_or_end_in_the_padding(with_heads):
         assert (ends_BS[padding_BS] == -math.inf).all()
         assert ends_BS[~padding_BS].isfinite().all()
     assert torch.equal(torch.stack([output.start_logits, output.end_logits], -1), output.logits)
-
-
-def test_other_heads_have_no_start_and_end(with_heads):
-    output = load(with_heads("BertForTokenClassification"), heads="token", device="cpu").apply_head("token", "w5")
-    with pytest.raises(MissingOutput, match="only a span head"):
-        _ = output.start_logits
 
 
 def test_choices_are_scored_in_their_groups(with_heads):
@@ -175,17 +169,14 @@ def test_another_head_under_the_same_names_is_not_taken_for_a_classifier(with_he
         load(folder, heads="sequence", device="cpu")
 
 
-def test_a_new_head_does_not_begin_with_the_weights_of_another_under_the_same_names(with_heads):
-    checkpoint = open_checkpoint(with_heads("BertForTokenClassification"))
-    head = checkpoint.new_score_head("sequence", labels=3)
-    assert not torch.equal(head.output.weight, checkpoint.tensors["classifier.weight"])
-
-
-def test_a_new_head_begins_with_the_pooler_that_pre_training_left(with_heads):
+def test_a_new_head_begins_with_the_pooler_of_pre_training_and_not_with_another_head(with_heads):
     checkpoint = open_checkpoint(with_heads("BertForPreTraining"))
     pooler = checkpoint.tensors["bert.pooler.dense.weight"]
     for name in ("sequence", "multiple_choice"):
         assert torch.equal(checkpoint.new_score_head(name, labels=3).transform.dense.weight, pooler)
+    checkpoint = open_checkpoint(with_heads("BertForTokenClassification"))
+    head = checkpoint.new_score_head("sequence", labels=3)
+    assert not torch.equal(head.output.weight, checkpoint.tensors["classifier.weight"])
 
 
 def test_a_checkpoint_that_does_not_say_what_it_is_may_hold_either_head(with_heads):
@@ -230,6 +221,10 @@ def test_choices_that_are_not_in_groups_are_refused(with_heads, groups, problem)
     model = load(with_heads("BertForMultipleChoice"), heads="multiple_choice", device="cpu")
     with pytest.raises(InvalidInput, match=f"groups of choices.*{problem}"):
         model.apply_head("multiple_choice", groups)
+    with pytest.raises(InvalidInput, match="windows"):
+        model.apply_head("multiple_choice", [["w5", LONG]], on_overflow="window")
+    with pytest.raises(InvalidInput, match="between 0 and 60, but one of them is 61"):
+        model.apply_head("multiple_choice", input_ids=torch.full((1, 2, 3), 61))
 
 
 @pytest.mark.parametrize(("shape", "mask"), [((2, 5), None), ((2, 2, 5), (2, 2, 4)), ((2, 2, 5), (4, 5)), ((5,), None)])
@@ -243,23 +238,11 @@ def test_ids_of_choices_in_another_shape_are_refused(with_heads, shape, mask):
         )
 
 
-def test_choices_have_no_windows(with_heads):
-    model = load(with_heads("BertForMultipleChoice"), heads="multiple_choice", device="cpu")
-    with pytest.raises(InvalidInput, match="windows"):
-        model.apply_head("multiple_choice", [["w5", LONG]], on_overflow="window")
-
-
 @pytest.mark.parametrize("inputs", [{}, {"texts": "w5", "input_ids": torch.tensor([[5]])}, {"texts": []}])
 def test_a_head_called_with_nothing_or_two_things_is_refused(with_heads, inputs):
     model = load(with_heads("BertForTokenClassification"), heads="token", device="cpu")
     with pytest.raises(InvalidInput):
         model.apply_head("token", **inputs)
-
-
-def test_ids_that_the_model_does_not_have_are_refused_in_groups_too(with_heads):
-    model = load(with_heads("BertForMultipleChoice"), heads="multiple_choice", device="cpu")
-    with pytest.raises(InvalidInput, match="between 0 and 60, but one of them is 61"):
-        model.apply_head("multiple_choice", input_ids=torch.full((1, 2, 3), 61))
 
 
 # Labels
@@ -284,18 +267,17 @@ def test_labels_without_names_are_numbered_and_the_numbers_are_saved(with_heads,
     assert settings["label2id"] == {"LABEL_0": 0, "LABEL_1": 1, "LABEL_2": 2}
 
 
-def test_as_many_labels_as_scores_are_expected(with_heads):
-    folder = with_heads("BertForTokenClassification")
-    edit_config(folder, id2label={"0": "ant", "1": "bee"})
-    with pytest.raises(IncompatibleWeights, match="names 2 labels in id2label, but the head has 3 scores"):
-        load(folder, heads="token", device="cpu")
-
-
-@pytest.mark.parametrize("stored", [{"one": "ant"}, ["ant"], 3])
-def test_label_names_in_another_form_are_refused(with_heads, stored):
+@pytest.mark.parametrize(
+    ("stored", "error", "words"),
+    [
+        ({"0": "ant", "1": "bee"}, IncompatibleWeights, "names 2 labels in id2label, but the head has 3 scores"),
+        *((each, CorruptCheckpoint, "id2label") for each in ({"one": "ant"}, ["ant"], 3)),
+    ],
+)
+def test_label_names_in_another_number_or_form_are_refused(with_heads, stored, error, words):
     folder = with_heads("BertForTokenClassification")
     edit_config(folder, id2label=stored)
-    with pytest.raises(CorruptCheckpoint, match="id2label"):
+    with pytest.raises(error, match=words):
         load(folder, heads="token", device="cpu")
 
 

@@ -48,12 +48,9 @@ def test_a_model_is_loaded_in_the_precision_that_was_asked_for(folder, dtype):
     assert output.last_hidden_state.dtype == output.pooler_output.dtype == expected
 
 
-def test_a_loaded_model_is_in_evaluation_mode(model):
+def test_texts_and_their_ids_give_the_same_in_evaluation_mode(model):
     assert not model.encoder.training
     assert not model.pooler.training
-
-
-def test_texts_and_their_ids_give_the_same(model):
     [encoded] = model.tokenizer.encode([("w5 w6", "w7")], max_length=18)
     [window] = encoded.windows
     from_text = model([("w5 w6", "w7")])
@@ -62,16 +59,14 @@ def test_texts_and_their_ids_give_the_same(model):
     assert max(window.types) == 1
 
 
-@pytest.mark.parametrize(("wrong", "named"), [(61, "61"), (-1, "-1"), (10**12, str(10**12))])
-def test_ids_that_the_model_does_not_have_are_refused(model, wrong, named):
-    with pytest.raises(InvalidInput, match=f"input_ids must lie between 0 and 60, but one of them is {named}"):
-        model(input_ids=torch.tensor([[5, wrong]]))
-
-
-@pytest.mark.parametrize("wrong", [2, -1])
-def test_segment_ids_that_the_model_does_not_have_are_refused(model, wrong):
-    with pytest.raises(InvalidInput, match=f"token_type_ids must lie between 0 and 1, but one of them is {wrong}"):
-        model(input_ids=torch.tensor([[5, 6]]), token_type_ids=torch.tensor([[0, wrong]]))
+@pytest.mark.parametrize(
+    ("name", "wrong", "highest"),
+    [*(("input_ids", wrong, 60) for wrong in (61, -1, 10**12)), ("token_type_ids", 2, 1), ("token_type_ids", -1, 1)],
+)
+def test_ids_that_the_model_does_not_have_are_refused(model, name, wrong, highest):
+    inputs = {"input_ids": torch.tensor([[5, 6]])} | {name: torch.tensor([[0, wrong]])}
+    with pytest.raises(InvalidInput, match=f"{name} must lie between 0 and {highest}, but one of them is {wrong}"):
+        model(**inputs)
 
 
 def test_a_model_without_segment_embeddings_has_no_highest_segment_id(tmp_path):
@@ -96,12 +91,6 @@ def test_a_tokenizer_with_more_kinds_of_texts_than_the_model_is_refused(tmp_path
         model([("w5", "w6")])
 
 
-def test_an_id_in_the_padding_is_not_looked_at(model):
-    ids_BS, mask_BS = torch.tensor([[5, 6, -100]]), torch.tensor([[1, 1, 0]])
-    expected = model(input_ids=torch.tensor([[5, 6]])).last_hidden_state
-    assert torch.equal(model(input_ids=ids_BS, attention_mask=mask_BS).last_hidden_state, expected)
-
-
 @every_family
 def test_a_row_longer_than_the_model_reads_is_refused_and_the_longest_is_not(tmp_path, model_type):
     write_checkpoint(tmp_path, model_type)
@@ -115,9 +104,12 @@ def test_a_row_longer_than_the_model_reads_is_refused_and_the_longest_is_not(tmp
         model(input_ids=torch.full((1, 19), 5))
 
 
-def test_padding_does_not_count_towards_the_longest_row(model):
+def test_padding_is_not_read(model):
     mask_BS = torch.tensor([[1] * 18 + [0] * 5])
     assert model(input_ids=torch.full((1, 23), 5), attention_mask=mask_BS).last_hidden_state.shape == (1, 18, 24)
+    expected = model(input_ids=torch.tensor([[5, 6]])).last_hidden_state
+    ids_BS, mask_BS = torch.tensor([[5, 6, -100]]), torch.tensor([[1, 1, 0]])
+    assert torch.equal(model(input_ids=ids_BS, attention_mask=mask_BS).last_hidden_state, expected)
 
 
 def test_a_long_text_is_refused_cut_or_read_in_windows_as_asked(model):
@@ -134,26 +126,19 @@ def test_a_long_text_is_refused_cut_or_read_in_windows_as_asked(model):
     assert len(windows.text_of_row) == len(windows.last_hidden_state) > 2
 
 
-@pytest.mark.parametrize(
-    "inputs", [{}, {"texts": "w5", "input_ids": torch.tensor([[5]])}, {"texts": []}, {"texts": ["w5", 3]}]
-)
-def test_a_call_that_says_nothing_or_two_things_is_refused(model, inputs):
-    with pytest.raises(InvalidInput):
-        model(**inputs)
+ONE = torch.tensor([[5, 6]])
 
 
 @pytest.mark.parametrize(
     ("inputs", "problem"),
     [
+        *((each, "") for each in ({}, {"texts": "w5", "input_ids": ONE}, {"texts": []}, {"texts": ["w5", 3]})),
         ({"input_ids": [[5, 6]]}, "input_ids must be a tensor .* it is a list"),
-        ({"input_ids": torch.tensor([[5, 6]]), "attention_mask": [[1, 1]]}, "attention_mask must be a tensor"),
-        (
-            {"input_ids": torch.tensor([[5.5, 6.0]])},
-            "input_ids must hold whole numbers, but its dtype is torch.float32",
-        ),
+        ({"input_ids": ONE, "attention_mask": [[1, 1]]}, "attention_mask must be a tensor"),
+        ({"input_ids": ONE + 0.5}, "input_ids must hold whole numbers, but its dtype is torch.float32"),
     ],
 )
-def test_what_is_no_tensor_of_ids_is_refused_by_name(model, inputs, problem):
+def test_a_call_without_a_text_or_a_tensor_of_ids_is_refused(model, inputs, problem):
     with pytest.raises(InvalidInput, match=problem):
         model(**inputs)
 
@@ -228,37 +213,32 @@ def test_a_tokenizer_of_another_model_is_refused(folder, tmp_path):
 # Saving
 
 
-def full_disk(*_, **__):
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+def failing(error):
+    def fail(*_, **__):
+        raise error
+
+    return fail
 
 
-def full_disk_as_safetensors_reports_it(*_, **__):
-    raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+FULL_AS_SAFETENSORS = SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
 
-@pytest.mark.parametrize("failure", [full_disk, full_disk_as_safetensors_reports_it])
-def test_a_full_disk_leaves_nothing_behind(model, tmp_path, monkeypatch, failure):
-    monkeypatch.setattr("safetensors.torch.save_file", failure)
-    before = sorted(tmp_path.iterdir())
-    with pytest.raises(OutOfDisk, match="no space left"):
-        model.save(tmp_path / "saved")
-    assert sorted(tmp_path.iterdir()) == before
-
-
-def test_a_full_disk_leaves_what_was_there_before(model, tmp_path, monkeypatch):
+@pytest.mark.parametrize("error", [FULL, FULL_AS_SAFETENSORS], ids=["system", "safetensors"])
+def test_a_full_disk_leaves_what_was_there_before(model, tmp_path, monkeypatch, error):
     model.save(tmp_path / "saved")
     before = {path.name: path.read_bytes() for path in (tmp_path / "saved").iterdir()}
-    monkeypatch.setattr("safetensors.torch.save_file", full_disk)
-    with pytest.raises(OutOfDisk):
-        model.save(tmp_path / "saved", overwrite=True)
+    files = sorted(tmp_path.iterdir())
+    monkeypatch.setattr("safetensors.torch.save_file", failing(error))
+    for name, overwrite in (("saved", True), ("other", False)):
+        with pytest.raises(OutOfDisk, match="no space left"):
+            model.save(tmp_path / name, overwrite=overwrite)
+    assert sorted(tmp_path.iterdir()) == files
     assert {path.name: path.read_bytes() for path in (tmp_path / "saved").iterdir()} == before
 
 
 def test_an_unknown_failure_of_the_writer_is_not_hidden(model, tmp_path, monkeypatch):
-    def fail(*_, **__):
-        raise SafetensorError("something else")
-
-    monkeypatch.setattr("safetensors.torch.save_file", fail)
+    monkeypatch.setattr("safetensors.torch.save_file", failing(SafetensorError("something else")))
     with pytest.raises(OSError, match="Input/output error"):
         model.save(tmp_path / "saved")
     assert not (tmp_path / "saved").exists()

@@ -52,15 +52,13 @@ def test_a_shard_name_that_leads_out_of_the_folder_is_refused(shards, tmp_path, 
         open_checkpoint(folder)
 
 
-def test_a_missing_shard_is_named(shards):
-    (shards[0] / "b.safetensors").unlink()
-    with pytest.raises(CorruptCheckpoint, match=r"b\.safetensors"):
-        open_checkpoint(shards[0])
-
-
-def test_a_truncated_shard_is_named(shards):
-    content = (shards[0] / "b.safetensors").read_bytes()
-    (shards[0] / "b.safetensors").write_bytes(content[:-8])
+@pytest.mark.parametrize("kept", [None, -8], ids=["missing", "truncated"])
+def test_a_missing_or_truncated_shard_is_named(shards, kept):
+    path = shards[0] / "b.safetensors"
+    content = path.read_bytes()
+    path.unlink()
+    if kept:
+        path.write_bytes(content[:kept])
     with pytest.raises(CorruptCheckpoint, match=r"b\.safetensors"):
         open_checkpoint(shards[0])
 

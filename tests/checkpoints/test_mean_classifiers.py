@@ -33,6 +33,7 @@ from tiny_models import edit_config, every_family, write_checkpoint
 QUICK = {"epochs": 2, "batch_size": 8, "learning_rate": 3e-3, "show_progress": False}
 KINDS = {"text": (TextClassifier, rows), "pair": (PairClassifier, pair_rows)}
 HEAD = "head/model.safetensors"
+POOLING_MODES = ("pooling_mode_cls_token", "pooling_mode_mean_tokens")
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")
@@ -241,9 +242,18 @@ def kept_kind(folder):
     return type(trained(folder).fitted.backend.head_model.head.kind.read).__name__
 
 
-@pytest.mark.parametrize("pooling", ["cls", "max", "weighted_mean", "mean_sqrt_length"])
-def test_another_pooling_keeps_the_head_of_the_family(tmp_path, pooling):
+@pytest.mark.parametrize(
+    ("pooling", "change"),
+    [
+        *((pooling, {}) for pooling in ("cls", "max", "weighted_mean", "mean_sqrt_length")),
+        *(("mean", {name: name == "pooling_mode_cls_token"}) for name in POOLING_MODES),
+        ("mean", {"pooling_mode": "attention"}),
+    ],
+)
+def test_another_pooling_or_one_that_is_not_built_keeps_the_head_of_the_family(tmp_path, pooling, change):
     folder = write_embedder(tmp_path / "base", pooling=pooling)
+    path = folder / "1_Pooling" / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     assert kept_kind(folder) == "FirstToken"
 
 
@@ -257,16 +267,6 @@ def test_an_embedder_of_more_modules_keeps_the_head_of_the_family(tmp_path):
     classifier.save(tmp_path / "saved")
     assert HEAD_POOLING not in json.loads((tmp_path / "saved" / "config.json").read_text())
     assert not (tmp_path / "saved" / "modules.json").exists()
-
-
-@pytest.mark.parametrize(
-    "change", [{"pooling_mode_cls_token": True}, {"pooling_mode_mean_tokens": False}, {"pooling_mode": "attention"}]
-)
-def test_a_pooling_that_is_not_built_keeps_the_head_of_the_family(tmp_path, change):
-    folder = write_embedder(tmp_path / "base")
-    path = folder / "1_Pooling" / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    assert kept_kind(folder) == "FirstToken"
 
 
 @pytest.mark.parametrize("name", ["modules.json", "1_Pooling/config.json"])

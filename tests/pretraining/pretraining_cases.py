@@ -2,9 +2,19 @@
 
 from dataclasses import replace
 
+from bothways.interrupts import Interrupts
 from bothways.pretraining.recipes import ReplacedTokenDetection, Shape
 
 TEXTS = [f"the cat sat on the mat number {number}. and saw {number * 7} birds." for number in range(200)]
+
+# Heads of a recipe's model; of others the one for masked language modelling.
+HEADS = {
+    "bert": ("masked_lm", "next_sentence"),
+    "albert": ("masked_lm", "sentence_order"),
+    **dict.fromkeys(("electra", "electra-base"), ("replaced_token",)),
+    "xlnet": ("permutation_lm",),
+    "deberta-v3": (),
+}
 
 
 def tiny(recipe):
@@ -13,3 +23,18 @@ def tiny(recipe):
     if isinstance(task, ReplacedTokenDetection) and task.embeddings == "shared":
         task = replace(task, generator=(0.5, 0.5))
     return replace(recipe, shape=Shape(32, 2, 2, 64, 32), task=task).changed(length=24)
+
+
+def interrupted_after(monkeypatch, updates, fit):
+    """Fit with an interruption after some updates."""
+    checked, calls = Interrupts.check, []
+
+    def stop(self):
+        calls.append(None)
+        if len(calls) == updates:
+            raise KeyboardInterrupt
+        checked(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Interrupts, "check", stop)
+        assert fit().interrupted

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from distilling_cases import corpus_of, embedder_teacher, encoder_teacher, masked_lm_teacher, texts
+from pretraining_cases import interrupted_after
 
 from bothways import load
 from bothways.errors import InvalidInput, NotFitted, UnknownModel
@@ -60,41 +61,18 @@ def test_every_loss_falls_far(tmp_path, kind, no_dropout):
 
 
 @pytest.mark.parametrize("kind", some_of(TEACHERS, "masked_lm"))
-def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, kind):
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, kind, monkeypatch):
     options = {**QUICK, "updates": 20, "checkpoint_every_updates": 5}
-    whole = distiller_of(tmp_path / "whole", kind)
-    corpus = corpus_for(whole, tmp_path)
+    whole, again, fresh = (distiller_of(tmp_path / name, kind) for name in ("whole", "again", "fresh"))
+    corpus, kept = corpus_for(whole, tmp_path), {"checkpoints": tmp_path / "checkpoints"}
     record = whole.fit(corpus, **options)
-    again = distiller_of(tmp_path / "again", kind)
-    checkpoints = tmp_path / "checkpoints"
-
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    trained = again.teacher.distillation(again.student)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(trained), "outputs", stopping_after(type(trained).outputs, 14, interrupted))
-        assert again.fit(corpus, checkpoints=checkpoints, **options).interrupted
-    fresh = distiller_of(tmp_path / "fresh", kind)
-    resumed = fresh.fit(corpus, checkpoints=checkpoints, resume=True, **options)
+    interrupted_after(monkeypatch, 13, lambda: again.fit(corpus, **kept, **options))
+    resumed = fresh.fit(corpus, **kept, resume=True, **options)
     assert resumed.resumed_from
     assert resumed.losses == record.losses
     assert [each.metrics for each in resumed.validations] == [each.metrics for each in record.validations]
     ours, theirs = (each.fitted.model.encoder.state_dict() for each in (whole, fresh))
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-
-
-def stopping_after(call, times, stop):
-    """A method that stops at some call."""
-    calls = []
-
-    def counted(self, batch):
-        calls.append(1)
-        if len(calls) == times:
-            stop()
-        return call(self, batch)
-
-    return counted
 
 
 def test_a_run_of_another_teacher_is_not_resumed(tmp_path):
@@ -121,17 +99,11 @@ def test_a_student_of_an_embedder_is_one_with_the_same_pooling(tmp_path):
     oracle = SentenceTransformer(str(tmp_path / "student"), device="cpu")
     np.testing.assert_allclose(vectors, oracle.encode(READ), atol=1e-5)
     for name in ("modules.json", "1_Pooling/config.json", "sentence_bert_config.json"):
-        ours, theirs = (
-            json.loads((folder / name).read_text()) for folder in (tmp_path / "student", teacher_folder(distiller))
-        )
+        ours, theirs = (json.loads((each / name).read_text()) for each in (tmp_path / "student", tmp_path / "teacher"))
         assert ours == theirs
     card = json.loads((tmp_path / "student" / "bothways.json").read_text())["card"]
     assert card["loss"] == {"vectors": 1.0, "states": 0.0, "embeddings": 0.0}
     assert card["metrics"].keys() == {"loss", "spearman_with_teacher"}
-
-
-def teacher_folder(distiller):
-    return distiller.teacher.model.folder
 
 
 def test_a_student_of_a_masked_language_model_fills_masks(tmp_path):

@@ -5,29 +5,15 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from pretraining_cases import tiny
+from pretraining_cases import interrupted_after
 
 from bothways.errors import InvalidInput
-from bothways.interrupts import Interrupts
 from bothways.objectives.streams import BatchGrowth
 from bothways.pretraining.courses import BatchWarmup
-from bothways.pretraining.pretrainer import Pretrainer
 from bothways.pretraining.recipes import RECIPES, scaled
 from bothways.training.options import LinearDecay, rate_fraction, warmup_updates
 
 QUICK = {"batch_size": 8, "show_progress": False, "precision": "float32"}
-
-
-@pytest.fixture
-def made(trained_tokenizers, corpora):
-    """A factory: a pretrainer of a recipe with a very small model, and its corpus."""
-
-    def make(name="roberta"):
-        kind = RECIPES[name].tokenizer
-        small = tiny(scaled(RECIPES[name], "tiny"))
-        return Pretrainer(small, trained_tokenizers[kind], device="cpu"), corpora[kind]
-
-    return make
 
 
 @pytest.mark.parametrize(("first", "full", "updates"), [(1, 8, 14), (3, 3, 5), (2, 9, 1), (1, 8, 3), (5, 300, 101)])
@@ -73,24 +59,18 @@ def test_a_warmup_over_tokens_reads_as_many():
     assert growth.before(growth.updates, 32) * 128 == pytest.approx(400_000, rel=0.05)
 
 
-@pytest.mark.parametrize("name", ["roberta", "bert"])
-def test_a_run_reads_as_many_tokens_as_were_asked_for(name, made):
-    pretrainer, corpus = made(name)
+@pytest.mark.parametrize("name", ["roberta", "bert", "xlnet"])
+def test_a_run_reads_as_many_tokens_as_were_asked_for(name, make):
+    pretrainer, corpus = make(name)
     record = pretrainer.fit(corpus, total_tokens=6_000, **QUICK)
-    # To within an update, of 8 sequences of up to 24 tokens.
-    assert record.tokens == pytest.approx(6_000, abs=8 * 24)
+    # To within an update, of 8 sequences of up to 24 tokens; lanes read whole documents in order, so they see few.
+    assert record.tokens == pytest.approx(6_000, abs=600 if name == "xlnet" else 8 * 24)
     assert record.settings.updates == record.updates == len(record.losses)
     assert "total_tokens" not in record.settings.to_dict()
 
 
-def test_lanes_read_about_as_many_tokens_as_were_asked_for(made):
-    # They read whole documents in order, so a short run sees few of these.
-    pretrainer, corpus = made("xlnet")
-    assert pretrainer.fit(corpus, total_tokens=6_000, **QUICK).tokens == pytest.approx(6_000, rel=0.1)
-
-
-def test_the_rate_goes_by_updates_while_the_batch_grows(made, tmp_path):
-    pretrainer, corpus = made()
+def test_the_rate_goes_by_updates_while_the_batch_grows(make, tmp_path):
+    pretrainer, corpus = make()
     options = {**QUICK, "updates": 20, "learning_rate": 1e-3, "log": tmp_path / "log", "log_every_updates": 1}
     pretrainer.fit(corpus, batch_warmup=BatchWarmup(1, updates=14), **options)
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
@@ -104,34 +84,24 @@ def test_the_rate_goes_by_updates_while_the_batch_grows(made, tmp_path):
 
 
 @pytest.mark.parametrize("at", [3, 9])
-def test_a_resumed_run_whose_batch_grows_equals_an_uninterrupted_one(at, made, tmp_path, monkeypatch):
+def test_a_resumed_run_whose_batch_grows_equals_an_uninterrupted_one(at, make, tmp_path, monkeypatch):
     options = {**QUICK, "total_tokens": 2_500, "batch_warmup": BatchWarmup(1, updates=8), "checkpoint_every_updates": 1}
-    whole, corpus = made()
+    (whole, corpus), kept = make(), {"checkpoints": tmp_path / "c"}
     expected = whole.fit(corpus, **options)
-    checked, calls = Interrupts.check, []
-
-    def stop(self):
-        calls.append(None)
-        if len(calls) == at:
-            raise KeyboardInterrupt
-        checked(self)
-
-    monkeypatch.setattr(Interrupts, "check", stop)
-    assert made()[0].fit(corpus, checkpoints=tmp_path / "c", **options).interrupted
-    monkeypatch.undo()
+    interrupted_after(monkeypatch, at, lambda: make()[0].fit(corpus, **kept, **options))
     for changes, said in (
         ({"batch_warmup": BatchWarmup(2, updates=8)}, "from 1 over 8' and is now .* from 2 over 8"),
         ({"total_tokens": 4_000}, "updates was"),
     ):
         with pytest.raises(InvalidInput, match=said):
-            made()[0].fit(corpus, checkpoints=tmp_path / "c", resume=True, **{**options, **changes})
-    record = made()[0].fit(corpus, checkpoints=tmp_path / "c", resume=True, **options)
+            make()[0].fit(corpus, **kept, resume=True, **{**options, **changes})
+    record = make()[0].fit(corpus, **kept, resume=True, **options)
     assert record.resumed_from
     assert (record.losses, record.tokens) == (expected.losses, expected.tokens)
 
 
-def test_what_makes_no_sense_is_refused(made):
-    pretrainer, corpus = made()
+def test_what_makes_no_sense_is_refused(make):
+    pretrainer, corpus = make()
     with pytest.raises(InvalidInput, match="one of epochs, updates and total_tokens, got updates=4, total_tokens=100"):
         pretrainer.fit(corpus, updates=4, total_tokens=100, **QUICK)
     with pytest.raises(InvalidInput, match="`total_tokens` must be a whole number, at least 1"):
@@ -143,7 +113,7 @@ def test_what_makes_no_sense_is_refused(made):
     for wrong in ({}, {"updates": 3, "tokens": 3}, {"updates": 0}, {"tokens": -1}):
         with pytest.raises(InvalidInput, match="either `updates` or `tokens`, each at least 1"):
             BatchWarmup(2, **wrong)
-    memory, texts = made("xlnet")
+    memory, texts = make("xlnet")
     with pytest.raises(InvalidInput, match="read in lanes"):
         memory.fit(texts, updates=4, batch_warmup=BatchWarmup(2, updates=2), **QUICK)
 

@@ -2,20 +2,13 @@
 
 import pytest
 import torch
+from pretraining_cases import HEADS
 
 from bothways import load
 from bothways.families import FAMILIES
 from bothways.pretraining.models import masked_lm_head, narrowed, new_model, published_settings, settings_over
 from bothways.pretraining.recipes import RECIPES, scaled
 
-HEADS = {
-    "bert": ("masked_lm", "next_sentence"),
-    "albert": ("masked_lm", "sentence_order"),
-    "electra": ("replaced_token",),
-    "electra-base": ("replaced_token",),
-    "xlnet": ("permutation_lm",),
-    "deberta-v3": (),
-}
 READ = ["the cat sat", ("a mat", "two birds")]
 
 

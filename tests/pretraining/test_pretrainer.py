@@ -7,42 +7,20 @@ from dataclasses import replace
 
 import pytest
 import torch
-from pretraining_cases import TEXTS, tiny
+from pretraining_cases import HEADS, TEXTS, interrupted_after
 
 from bothways import TextClassifier, load
 from bothways.data.shards import ShardSource, TokenCorpus, write_shards
 from bothways.errors import InvalidInput, NotFitted, OutputExists
 from bothways.families import FAMILIES
-from bothways.interrupts import Interrupts
 from bothways.objectives.streams import PhasedStream
 from bothways.pretraining.pretrainer import GENERATOR, Pretrainer
-from bothways.pretraining.recipes import RECIPES, MaskedLanguageModelling, scaled
+from bothways.pretraining.recipes import RECIPES, MaskedLanguageModelling
 from bothways.pretraining.runs import course_options
 from everyday import some_of
 
-HEADS = {
-    "bert": ("masked_lm", "next_sentence"),
-    "albert": ("masked_lm", "sentence_order"),
-    "electra": ("replaced_token",),
-    "electra-base": ("replaced_token",),
-    "deberta-v3": (),
-    "xlnet": ("permutation_lm",),
-}
 
-
-@pytest.fixture
-def make(trained_tokenizers, corpora):
-    """A factory: a pretrainer of a recipe with a very small model, and its corpus."""
-
-    def made(name, **changes):
-        recipe = RECIPES[name]
-        small = replace(tiny(scaled(recipe, "tiny")), **changes)
-        return Pretrainer(small, trained_tokenizers[recipe.tokenizer], device="cpu"), corpora[recipe.tokenizer]
-
-    return made
-
-
-@pytest.mark.parametrize("name", some_of(RECIPES, "bert", "electra", "xlnet"))
+@pytest.mark.parametrize("name", some_of(RECIPES, "bert", "electra", "xlnet", "deberta"))
 def test_every_recipe_learns_and_is_saved_for_the_ecosystem(name, make, tmp_path):
     from transformers import AutoModel, AutoTokenizer
 
@@ -93,24 +71,11 @@ def test_a_pretrained_encoder_is_fine_tuned(make, tmp_path):
 )
 def test_a_resumed_run_equals_one_that_was_not_interrupted(name, at, make, tmp_path, monkeypatch):
     options = {"updates": 12, "batch_size": 4, "show_progress": False, "checkpoint_every_updates": 1}
-    whole, corpus = make(name)
+    (whole, corpus), (resumed, _) = make(name), make(name)
     expected = whole.fit(corpus, **options)
-    checked = Interrupts.check
-
-    calls = []
-
-    def stop(self):
-        calls.append(None)
-        if len(calls) == at:
-            raise KeyboardInterrupt
-        checked(self)
-
-    monkeypatch.setattr(Interrupts, "check", stop)
-    begun, _ = make(name)
-    assert begun.fit(corpus, checkpoints=tmp_path / "c", **options).interrupted
-    monkeypatch.undo()
-    resumed, _ = make(name)
-    record = resumed.fit(corpus, checkpoints=tmp_path / "c", resume=True, **options)
+    options["checkpoints"] = tmp_path / "c"
+    interrupted_after(monkeypatch, at, lambda: make(name)[0].fit(corpus, **options))
+    record = resumed.fit(corpus, resume=True, **options)
     assert record.resumed_from in range(1, at + 1)
     assert record.losses == expected.losses
     assert [each.score for each in record.validations] == [each.score for each in expected.validations]
@@ -186,21 +151,15 @@ def test_what_makes_no_sense_is_refused(make, corpora, trained_tokenizers, tmp_p
         Pretrainer(pretrainer.recipe.changed(length=2000), trained_tokenizers["wordpiece"], device="cpu")
 
 
-def test_one_document_is_too_few_for_next_sentences(trained_tokenizers, make, tmp_path):
+def test_of_one_document_nothing_is_held_out_and_none_is_left_for_next_sentences(trained_tokenizers, make, tmp_path):
     (tmp_path / "one.txt").write_text("the cat sat on the mat. and saw birds.\n")
-    write_shards(
-        ShardSource([tmp_path / "one.txt"]), tmp_path / "s", trained_tokenizers["wordpiece"], show_progress=False
-    )
+    source, single = ShardSource([tmp_path / "one.txt"]), {}
+    for kind in ("wordpiece", "bpe"):
+        write_shards(source, tmp_path / kind, trained_tokenizers[kind], show_progress=False)
+        single[kind] = TokenCorpus.open(tmp_path / kind)
     with pytest.raises(InvalidInput, match="next sentence prediction needs at least 2 documents"):
-        make("bert")[0].fit(TokenCorpus.open(tmp_path / "s"), updates=1, show_progress=False)
-
-
-def test_without_a_document_to_spare_nothing_is_held_out(trained_tokenizers, make, tmp_path):
-    (tmp_path / "one.txt").write_text("the cat sat on the mat. and saw birds.\n")
-    tokenizer = trained_tokenizers["bpe"]
-    write_shards(ShardSource([tmp_path / "one.txt"]), tmp_path / "s", tokenizer, show_progress=False)
+        make("bert")[0].fit(single["wordpiece"], updates=1, show_progress=False)
     pretrainer = make("roberta")[0]
-    record = pretrainer.fit(TokenCorpus.open(tmp_path / "s"), updates=2, show_progress=False)
-    assert record.validations == ()
+    assert pretrainer.fit(single["bpe"], updates=2, show_progress=False).validations == ()
     assert pretrainer.fitted.card["metrics"] is None
     assert FAMILIES["roberta"] is pretrainer.fitted.model.family

@@ -1,4 +1,4 @@
-"""The recipes of XLNet and DeBERTa from a corpus to a model that transformers opens."""
+"""The recipe of XLNet from a corpus of long documents to a model that transformers opens, with its head."""
 
 import json
 
@@ -8,7 +8,6 @@ import transformers
 
 from bothways.checkpoints import load
 from bothways.data.shards import ShardSource, TokenCorpus, write_shards
-from bothways.packing import pack
 from bothways.pretraining.pretrainer import Pretrainer
 from bothways.pretraining.recipes import find_recipe, scaled
 
@@ -40,19 +39,4 @@ def test_xlnet(trained_tokenizers, corpus, tmp_path):
     with torch.no_grad():
         expected = theirs(ids).logits
         found = ours.apply_head("permutation_lm", input_ids=ids, attention_mask=torch.ones_like(ids)).logits
-    assert torch.allclose(found, expected, atol=1e-5)
-
-
-def test_deberta_with_its_mask_decoder(trained_tokenizers, corpus, tmp_path):
-    recipe = scaled(find_recipe("deberta"), "tiny").changed(updates=6, batch=4, length=32)
-    pretrainer = Pretrainer(recipe, trained_tokenizers["unigram"], device="cpu")
-    record = pretrainer.fit(corpus, seed=0, show_progress=False)
-    assert record.validations[-1].metrics["loss"] < record.validations[0].metrics["loss"]
-    pretrainer.save(tmp_path / "model")
-    theirs = transformers.DebertaModel.from_pretrained(tmp_path / "model").eval()
-    ours = load(tmp_path / "model", device="cpu")
-    ids = torch.tensor([[*range(10, 20)]])
-    with torch.no_grad():
-        expected = theirs(ids).last_hidden_state[0]
-        found = ours.encoder(pack(ids.tolist()))
     assert torch.allclose(found, expected, atol=1e-5)
