@@ -141,7 +141,7 @@ def test_a_forked_process_answers_with_threads_of_its_own(exports):
 def test_what_takes_weights_is_refused_by_name(exports, tmp_path):
     _, folder = exports("classification")
     opened = open_trained(folder)
-    with pytest.raises(InvalidInput, match=r"weights to train, got .*ONNX export.*Open the model that it was made of"):
+    with pytest.raises(InvalidInput, match=r"weights to train, got .*ONNX export.*open the model that was exported"):
         opened.fit(rows("single", 12))
     with pytest.raises(InvalidInput, match="weights to save"):
         opened.save(tmp_path / "saved")

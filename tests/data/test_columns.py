@@ -116,7 +116,7 @@ def test_labels_of_one_kind_are_one_class_however_numbers_are_written():
     rows = [{"text": "a", "label": label} for label in (1, 1.0, np.int64(1), np.float32(1), 2, True, False, True)]
     assert [each.label for each in read_examples(rows)] == ["1", "1", "1", "1", "2", "True", "False", "True"]
     assert label_set([1, 1.0, 2]) == ("1", "2")
-    with pytest.raises(InvalidInput, match="'1' is there as a string and as a number"):
+    with pytest.raises(InvalidInput, match="'1' occurs as a string and as a number"):
         label_set([1, "2", "1"])
 
 

@@ -148,11 +148,11 @@ def test_transformers_refuses_the_folder(bert, tmp_path):
 def test_a_model_in_int8_is_neither_trained_nor_saved_nor_quantized_again(bert, tmp_path):
     quantize(bert, tmp_path / "int8", texts(), cosine=0.99)
     model = TextClassifier.from_pretrained(tmp_path / "int8", device="cpu")
-    with pytest.raises(InvalidInput, match="train the model that it was made of"):
+    with pytest.raises(InvalidInput, match="train the original model"):
         model.fit(texts(), ["a", "b"] * 20, epochs=1)
-    with pytest.raises(InvalidInput, match="save the model that it was made of"):
+    with pytest.raises(InvalidInput, match="save the original model"):
         load(tmp_path / "int8", device="cpu").save(tmp_path / "again")
-    with pytest.raises(InvalidInput, match="quantize the model that it was made of"):
+    with pytest.raises(InvalidInput, match="quantize the original model"):
         quantize(tmp_path / "int8", tmp_path / "again", texts())
     assert not (tmp_path / "again").exists()
 

@@ -407,7 +407,7 @@ def test_an_embedder_with_a_module_that_is_not_built_is_refused(base):
         for index, kind in enumerate(["Transformer", "Pooling", "Dense", "Normalize"])
     ]
     (base / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(UnsupportedConfig, match="puts the modules Dense into"):
+    with pytest.raises(UnsupportedConfig, match="lists the modules Dense, which are not supported"):
         SentenceEmbedder.from_pretrained(base, device="cpu")
 
 

@@ -181,7 +181,9 @@ class Checkpoint:
 
     def _check_tied(self, kind: HeadKind) -> None:
         if isinstance(kind, MaskedLMHeadKind) and self.settings.get("tie_word_embeddings") is False:
-            raise UnsupportedConfig("config.json sets tie_word_embeddings to False, which is not built; only True is.")
+            raise UnsupportedConfig(
+                "config.json sets tie_word_embeddings to False, which is not supported; only True is."
+            )
 
     def _has_head(self, name: HeadName) -> bool:
         try:

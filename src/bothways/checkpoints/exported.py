@@ -57,8 +57,8 @@ class ExportedModel:
 def no_weights(name: str, verb: str) -> InvalidInput:
     """Return the error for using an exported model (by its name) for a verb that takes weights."""
     return InvalidInput(
-        f"expected a model with weights to {verb}, got {name!r}, which is an ONNX export: it answers, and no more. "
-        "Open the model that it was made of."
+        f"expected a model with weights to {verb}, got {name!r}, which is an ONNX export for inference only: "
+        "open the model that was exported."
     )
 
 

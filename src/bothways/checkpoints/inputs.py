@@ -103,7 +103,7 @@ class InputReader:
         """
         if on_overflow == "window":
             raise InvalidInput(
-                "choices cannot be compared in windows: say on_overflow='error' or 'truncate', or shorten the texts."
+                "choices cannot be compared in windows: use on_overflow='error' or 'truncate', or shorten the texts."
             )
         loose = next((group for group in groups if isinstance(group, str)), None)
         sizes = {len(group) for group in groups}

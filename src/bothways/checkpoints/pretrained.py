@@ -91,7 +91,7 @@ class PretrainedEncoder:
         if self.quantization is not None:
             raise InvalidInput(
                 f"expected a model to {verb} with float32 weights, got {self.name!r}, whose weights were rounded to "
-                f"int8: {verb} the model that it was made of."
+                f"int8: {verb} the original model."
             )
 
     def in_full(self, module: M) -> M:

@@ -55,7 +55,7 @@ def check_modules(folder: Path) -> None:
     unknown = [kind for kind in kinds if kind not in MODULES]
     if unknown:
         raise UnsupportedConfig(
-            f"{str(path)!r} puts the modules {', '.join(unknown)} into its sentence embedder, which are not built; "
+            f"{str(path)!r} lists the modules {', '.join(unknown)}, which are not supported; "
             f"only {', '.join(MODULES)} are."
         )
 

@@ -165,9 +165,7 @@ def written_list(text: str, instead: str) -> list[object] | None:
             return list(ast.literal_eval(spelled))
     except (ValueError, SyntaxError):  # an escape that Python does not know, or a line that ends within a string
         pass
-    raise InvalidInput(
-        f"expected a list as JSON writes it, which {text!r:.60} only looks like. {instead}, or write JSON Lines."
-    )
+    raise InvalidInput(f"expected a list in JSON notation, got {text!r:.60}. {instead}, or write JSON Lines.")
 
 
 def class_label(value: object) -> str:
@@ -238,7 +236,7 @@ def _check_one_kind(labels: Sequence[object]) -> None:
     names = [name for name, _ in kinds]
     if len(set(names)) < len(names):
         twice = first_duplicate(names)
-        raise InvalidInput(f"the label {twice!r} is there as a string and as a number: write it in one way.")
+        raise InvalidInput(f"the label {twice!r} occurs as a string and as a number: write it in one way.")
 
 
 # Squares of larger ones overflow in float32, and so do squared errors.
@@ -328,7 +326,7 @@ def given_words(row: Row, tokens: str, text: tuple[str, ...]) -> "Words":
         )
     words = tokenizing.Words.of_text(text_at(row, text))
     if not words.spans:
-        raise EmptyInput(f"{row.where}: no character of its text can be seen. Drop the row or fill it in.")
+        raise EmptyInput(f"{row.where}: its text has no visible character. Drop the row or fill it in.")
     return words
 
 

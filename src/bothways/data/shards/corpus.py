@@ -127,7 +127,4 @@ def _check(folder: Path, entry: ShardEntry, part: str, *, verify: bool) -> None:
             f"shard {entry.name!r} of {str(folder)!r} lacks {path.name!r}, which {MANIFEST} names: write them again."
         )
     if verify and checksum(path) != entry.sha256[part]:
-        raise InvalidInput(
-            f"{str(path)!r} is damaged: its checksum is not that of {MANIFEST}. Write the shards again; nothing of "
-            "them was trained on."
-        )
+        raise InvalidInput(f"{str(path)!r} is damaged: its checksum is not that of {MANIFEST}. Write the shards again.")

@@ -87,8 +87,8 @@ def write_shards(
             run.close_shard()
         if not run.manifest.documents:
             raise InvalidInput(
-                "there is no text to write: every document is empty, or has special tokens alone. Give files with "
-                "text, and of rows the name of its column."
+                "there is no text to write: every document is empty, or has only special tokens. Give files with "
+                "text, and the column of the texts in rows."
             )
         run.manifest.write(partial / MANIFEST)
         for path in (partial / _STATE, *partial.glob(f"*{_KEYS}")):
