@@ -30,8 +30,6 @@ class ExportedModel:
     """An exported model, checked against its checksums.
 
     Attributes:
-        name: The caller's name for it.
-        settings: Its ``config.json``.
         config: The configuration of its encoder.
         extras: Its ``bothways.json``; empty if the model was not trained here.
         rows: Description of the graph's output for each window.

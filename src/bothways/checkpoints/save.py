@@ -34,13 +34,10 @@ _HEAD = f"{HEAD_FOLDER}/"
 def encoder_tensors(
     family: Family, config: EncoderConfig, *modules: tuple[str, nn.Module], prefix: str = ""
 ) -> dict[str, Tensor]:
-    """Return the tensors of an encoder, and of its pooler if given, under the family's names.
+    """Return the tensors of modules, such as an encoder and its pooler, under the family's names.
 
-    Args:
-        family: The family.
-        config: Configuration of the encoder.
-        modules: Pairs of our prefix (``""`` for the encoder, ``"pooler."``) and the module.
-        prefix: The family's prefix of encoder names in a model with a head.
+    Modules come with our prefix (``""`` for the encoder, ``"pooler."``); ``prefix`` is the family's one of encoder
+    names in a model with a head.
     """
     return write_weights(family.rows, config, _collect(modules), prefix)
 

@@ -56,12 +56,7 @@ def read_documents(
     text: str | tuple[str, ...] = "text",
     format: Format | None = None,  # noqa: A002 (the option's name)
 ) -> Iterator[Document]:
-    """Yield the documents of a file, skipping empty ones.
-
-    Args:
-        path: The file.
-        text: Column of the texts; several are joined by a space.
-        format: Format of the file, if its name does not give it.
+    """Yield the documents of a file, skipping empty ones; several columns of ``text`` are joined by a space.
 
     Raises:
         InvalidInput: The file cannot be read, or a row has no usable text; the message says where.

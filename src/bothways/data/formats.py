@@ -228,10 +228,7 @@ _CELLS_AT_ONCE = 300_000
 def parquet_rows(stream: IO[bytes], name: str, columns: Collection[str] | None = None) -> Iterator[Row]:
     """Yield rows of a Parquet file; nulls are ``None``, lists and structs are Python lists and dicts.
 
-    Args:
-        stream: The file.
-        name: Its name in messages.
-        columns: Columns to read, and an ``id`` if there is one; all if one of them is missing, for the messages.
+    Only the ``columns`` are read, and an ``id`` if there is one; all if one of them is missing, for the messages.
 
     Raises:
         InvalidInput: The stream is not Parquet, is damaged, or names a column twice.

@@ -63,17 +63,12 @@ def open_file(path: Path) -> IO[bytes]:
 
 
 def decompressed(stream: IO[bytes], name: str, *, gzip_expected: bool) -> Bytes:
-    """Return the stream itself, or a view that decompresses it if it starts like gzip data.
+    """Return the stream itself, or a view that decompresses it if it starts like gzip data; neither is closed.
 
     No UTF-8 text starts with the two bytes of gzip.
 
-    Args:
-        stream: The stream; it is not closed here.
-        name: Its name in messages.
-        gzip_expected: The file's name ends in ``.gz``.
-
     Raises:
-        InvalidInput: gzip was expected and the stream starts otherwise, or it cannot be read.
+        InvalidInput: gzip was expected (by the file's name) and the stream starts otherwise, or it cannot be read.
     """
     try:
         head = _first_bytes(stream)

@@ -187,12 +187,8 @@ class MaskedLMDistillation(PretrainingModel):
 class StateDistillation(PretrainingModel):
     """Hidden states and sentence vectors of a student and a teacher.
 
-    Args:
-        student: The encoder to train.
-        teacher: The teacher.
-        layers: The teacher's layer, from 0, whose output each layer of the student learns.
-        pool: Pools the last hidden states of either to vectors.
-        loss: The weights.
+    ``layers`` are the teacher's layers, from 0, whose outputs the student's layers learn; ``pool`` pools the last
+    hidden states of either to vectors.
     """
 
     def __init__(

@@ -59,12 +59,9 @@ class MaskDecoder(nn.Module):
 class MaskedLM(PretrainingModel):
     """An encoder and its masked language modelling head; tokens are predicted at the chosen positions only.
 
-    Args:
-        encoder: The encoder.
-        head: Its head.
-        relation: A head above the first token that classifies the relation between two segments: next sentence
-            prediction (Devlin et al. 2018, section 3.1), sentence order prediction (Lan et al. 2019, section 3.1).
-        decoder: Adds absolute positions below the head (DeBERTa); no published model has it beside a relation.
+    A ``relation`` head above the first token classifies the relation between two segments: next sentence prediction
+    (Devlin et al. 2018, section 3.1), sentence order prediction (Lan et al. 2019, section 3.1). A ``decoder`` adds
+    absolute positions below the head (DeBERTa); no published model has both.
     """
 
     def __init__(

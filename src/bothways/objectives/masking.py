@@ -44,12 +44,8 @@ class MaskedTokens:
 class Corruption(Protocol):
     """Chooses the tokens of a sequence that a model has to predict.
 
-    A choice depends on the seed, the epoch and the sequence alone, not on the batch or on earlier draws, so a resumed
-    run sees the choices of an uninterrupted one.
-
-    Attributes:
-        seed: Seed of all draws.
-        identity: Settings that a resumed run must share.
+    A choice depends on the ``seed``, the epoch and the sequence alone, not on the batch or on earlier draws, so a
+    resumed run sees the choices of an uninterrupted one. The ``identity`` has settings that such a run must share.
     """
 
     @property
@@ -129,12 +125,7 @@ class WholeWordMasking:
 class SpanMasking:
     """Choose runs of words; a whole run becomes masks, other tokens, or stays (Joshi et al. 2019, arXiv:1907.10529).
 
-    Attributes:
-        stop: Probability that a run ends after a word; the lengths are geometric.
-        longest: Maximum words of a run.
-
-    Raises:
-        InvalidInput: A value is out of range.
+    A run ends after a word with the probability ``stop`` (the lengths are geometric), or at ``longest`` words.
     """
 
     name: ClassVar[MaskUnit] = "span"

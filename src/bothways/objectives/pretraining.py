@@ -132,9 +132,8 @@ class PretrainingObjective:
         stream: Training sequences, update by update.
         validation: Validation sequences, which choose the epoch to keep; their targets never change.
         corruption: Chooses the prediction targets.
-        updates_per_epoch: Updates before each validation: a whole pass over small data, a part of one over large data.
-        tokens: Token budget of a micro-batch, on a CPU at most 1,024 unless the model compares vectors; larger updates
-            are accumulated.
+        updates_per_epoch: Updates before each validation: a pass over small data, a part of one over large data.
+        tokens: Token budget of a micro-batch, on a CPU at most 1,024 unless the model compares vectors.
         baseline: Set to validate the model before the first update, if no part of it is new.
     """
 
@@ -267,16 +266,10 @@ def sequence_sums(
     tokens: int,
     places: Sequence[int] | None = None,
 ) -> NDArray[np.float64]:
-    """Return the sums of each head over held-out sequences (heads, N, 3), see `UnitLosses.sums`.
+    """Return the sums of each head over the N sequences of a source, or some of them (heads, N, 3).
 
-    Sequences are read in blocks, so memory does not grow with their number.
-
-    Args:
-        model: The model, in evaluation mode.
-        source: The N sequences.
-        corruption: Chooses the validation targets.
-        tokens: Token budget of a batch.
-        places: Positions in the source to read; all by default.
+    The model is in evaluation mode; sequences are read in blocks, so memory does not grow with their number. See
+    `UnitLosses.sums`.
     """
 
     def compute(packed: Packed, sequences: Sequence[TrainingSequence]) -> list[NDArray[np.float64]]:

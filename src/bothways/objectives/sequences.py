@@ -27,9 +27,7 @@ class Link:
     """Position of a sequence in a lane: a run of text that one row of an update reads on from update to update.
 
     Attributes:
-        lane: Number of the lane.
-        read: Maximum tokens of memory that the sequence reads; 0 if its text does not continue that of the update
-            before.
+        read: Maximum tokens of memory that the sequence reads; 0 if its text does not continue that of the last update.
         kept: Maximum tokens of the sequence and its memory to remember for the next update; 0 if no text follows.
         backward: True if the lane reads documents from their ends, with memories behind its sequences.
     """
@@ -45,8 +43,6 @@ class TrainingSequence:
     """One sequence, special tokens included.
 
     Attributes:
-        ids: Token ids (n).
-        types: Segment ids (n).
         number: Its position in the source, part of the seed of its masks.
         relation: Class of the relation between its two segments; -1 with one segment.
         text: Positions of the tokens of its own document, which a memory may keep; empty without memories.

@@ -208,12 +208,10 @@ class BatchGrowth:
 
 @dataclass(frozen=True, slots=True)
 class StreamPhase:
-    """Updates that read one source.
+    """Updates that read one source, ``batch_size`` items in each.
 
-    Attributes:
-        batch_size: Items in each update.
-        memory: Tokens of its document that a sequence remembers, which are read in lanes; 0 for items in random order.
-        growth: Growth of the batch to its size, if any.
+    With ``memory``, sequences are read in lanes and remember so many tokens of their document; else items come in
+    random order, in a batch that may grow to its size.
 
     Raises:
         InvalidInput: The batch grows, and sequences are read in lanes.

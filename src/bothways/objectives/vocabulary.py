@@ -35,7 +35,7 @@ def predict_tokens(
     rows_M: Tensor,
     look: Look | None = None,
 ) -> UnitLosses:
-    """Return the losses of a head's predictions.
+    """Return the losses of a head's predictions for hidden states (M, H) and their target tokens (M).
 
     Args:
         head: The head.

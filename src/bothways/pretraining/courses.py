@@ -82,17 +82,7 @@ class BatchWarmup:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """Length and optimizer of a training.
-
-    Attributes:
-        phases: Its parts, in order; one schedule runs over all of them.
-        learning_rate: Peak learning rate.
-        warmup: Share of the updates in which the rate rises.
-        schedule: Schedule of the rate after the warm-up.
-        eps: Added to the denominator of a step.
-        weight_decay: Weight decay of matrices.
-        max_gradient_norm: Maximum gradient norm; None for no clipping.
-    """
+    """Length and optimizer of a training; one schedule runs over all phases, after a share of updates of ``warmup``."""
 
     phases: tuple[Phase, ...]
     learning_rate: float
@@ -123,11 +113,8 @@ class Course:
     ) -> "Course":
         """Return a course of another length, whose phases keep their shares.
 
-        Args:
-            updates: Updates in all.
-            tokens: Minimum tokens in all; the course has the fewest updates that read so many.
-            warmup: Growth of the batch in the first phase, instead of the course's.
-            real: Mean tokens of the sequences of a phase, by its length. Default: full sequences.
+        A number of ``tokens`` takes the fewest updates that read so many. ``real`` has the mean tokens of the sequences
+        of a phase, by its length; by default sequences are full.
 
         Raises:
             InvalidInput: The batch grows from above its full size, or beyond the first phase.

@@ -69,14 +69,7 @@ def narrowed(settings: Mapping[str, object], keys: ShapeKeys, shares: tuple[floa
 def new_model(
     family: Family, settings: Mapping[str, object], tokenizer: TextTokenizer, heads: Sequence[HeadName], *, seed: int
 ) -> PretrainedEncoder:
-    """Return a random encoder with random heads, on the CPU and in training mode.
-
-    Args:
-        family: The family.
-        settings: The ``config.json``.
-        tokenizer: A tokenizer with the family's template.
-        heads: Names of the heads.
-        seed: Draws all weights.
+    """Return a random encoder with random heads, drawn by the seed, on the CPU and in training mode.
 
     Raises:
         InvalidInput: The family has no such head.

@@ -65,10 +65,7 @@ class PermutationLanguageModelling:
 class DistilledMaskedLM:
     """Masked language modelling beside a teacher's predictions and hidden states.
 
-    Attributes:
-        masking: Shares and units of masking.
-        weights: Weights of the teacher's predictions, masked language modelling, and the cosine of last hidden states.
-        temperature: Temperature of the predictions.
+    The weights are those of the teacher's predictions, masked language modelling, and the cosine of last hidden states.
     """
 
     masking: Masking = field(default_factory=Masking)
@@ -340,9 +337,6 @@ class ScaledRecipe:
             batch: Sequences in an update; the rate follows, see `rate_for`.
             length: Tokens of a sequence, in a single phase.
             warmup: Growth of the batch at the beginning, instead of the recipe's.
-
-        Raises:
-            InvalidInput: The batch grows from above its full size, or beyond the first phase.
         """
         phases, rate = self.course.phases, self.course.learning_rate
         if length is not None:

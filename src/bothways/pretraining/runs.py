@@ -47,9 +47,7 @@ class CorpusRun:
     Attributes:
         model: The encoder to train.
         trained: The encoder with all other trained parts, and their losses.
-        corruption: Chooses the prediction targets.
         source: Cuts a corpus into sequences of a length.
-        course: Lengths of the phases.
         memory: Tokens of its document that a sequence remembers.
         warmup: Growth of the batch at the beginning, instead of the course's.
         baseline: Set to validate the model before the first update.
@@ -67,11 +65,7 @@ class CorpusRun:
     def train(
         self, corpus: TokenCorpus, training: TrainingOptions, device: torch.device, origin: Mapping[str, str]
     ) -> TrainingRecord:
-        """Train on a corpus, holding out a part of its documents.
-
-        Raises:
-            InvalidInput: The corpus is empty, of another tokenizer, or has too few documents.
-        """
+        """Train on a corpus, holding out a part of its documents."""
         objective, updates = self._objective(corpus, training)
         training = replace(training, updates=updates, total_tokens=None)
         resolved = training.resolved(self.model.config.hidden, device, updates_per_epoch=objective.updates_per_epoch())

@@ -44,20 +44,11 @@ def choose_layers(
     min_cosine: float,
     bar: Progress,
 ) -> Choice:
-    """Choose as many layers as keep every text's cosine at ``min_cosine`` or above.
+    """Choose as many layers as keep every text's cosine with its vector in float32 (N, H) at ``min_cosine`` or above.
 
-    The harm of a layer is its loss of mean cosine on the first texts when it alone is int8, divided by its weights. The
-    number of the least harmful layers that can be int8 is then found by bisection over all texts, and each other layer
-    is tried beside them, because the mean says little about the most affected text.
-
-    Args:
-        candidates: Layers by their names.
-        vectors: Computes the vectors of texts (N, H).
-        texts: The texts.
-        expected_NH: Their vectors in float32.
-        few: Number of texts to compare layers on.
-        min_cosine: Minimum cosine.
-        bar: Progress over layers and search steps.
+    The harm of a layer is its loss of mean cosine on the first ``few`` texts when it alone is int8, divided by its
+    weights. The number of the least harmful layers that can be int8 is then found by bisection over all texts, and each
+    other layer is tried beside them, because the mean says little about the most affected text.
     """
     harm: dict[str, float] = {}
     for name, each in candidates.items():

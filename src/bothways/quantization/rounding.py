@@ -80,12 +80,7 @@ def fitted(weight_OI: Tensor, sample: InputSample, pair: int) -> Int8Weight:
     """Return the int8 form whose products of the sampled rows are nearest to those of the weight.
 
     The best smoothing for independently rounded weights, and the next stronger one, are then tried with GPTQ. With
-    small pairs, each output takes the best of several steps.
-
-    Args:
-        weight_OI: The weight.
-        sample: Inputs of the layer.
-        pair: The largest sum of two neighbouring weights of one sign, `ANY_PAIR` or `SMALL_PAIR`.
+    small pairs (the largest sum of two neighbouring weights of one sign), each output takes the best of several steps.
     """
     rows_RI = sample.rows_RI
     expected_RO = rows_RI @ weight_OI.t()

@@ -47,15 +47,7 @@ _ADVICE = "Remove the folder of the checkpoints and train again."
 
 @dataclass(slots=True)
 class RunState:
-    """State of a run between two updates.
-
-    Attributes:
-        epoch: Finished epochs, their validation included.
-        update_in_epoch: Updates of the unfinished epoch.
-        losses: Mean loss per unit of each update that was not skipped.
-        validations: One for each validated epoch.
-        skipped: Skipped updates, whose loss or gradient was not finite.
-    """
+    """State of a run between two updates: finished epochs with their validation, and updates of the unfinished one."""
 
     epoch: int = 0
     update_in_epoch: int = 0
@@ -117,11 +109,8 @@ class TrainingCheckpoint:
     """Everything that an exact continuation needs.
 
     Attributes:
-        weights: The current weights.
         kept: The weights of the kept epoch (without validation, of the latest); None in the first epoch.
-        optimizer: The state of the optimizer, by name.
-        random: The global random generators.
-        state: The position of the run.
+        random: The global random generators of the first process.
         conditions: Settings and identity of the run, which a resumed run must share.
         others: The random generators of the other processes, by rank.
         carried: Tensors that the last update left for the next one, by name: of this process when saving, of all

@@ -61,10 +61,8 @@ class Pieces:
     def hold_out(self, fraction: float, seed: int) -> tuple["Pieces", "Pieces"]:
         """Split the documents at random into a training and a validation part, and group the pieces of each anew.
 
-        Args:
-            fraction: Share of the tokens to hold out: as many documents as fit into it, at least two if there are four
-                or more, which pairs of segments are drawn from, else one.
-            seed: Seed of the draw.
+        Held out are as many documents as fit into the ``fraction`` of the tokens, at least two if there are four or
+        more, which pairs of segments are drawn from, else one.
 
         Raises:
             InvalidInput: The fraction is out of range, or there is only one document.
