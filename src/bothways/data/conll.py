@@ -27,7 +27,7 @@ def conll_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
     for blank, group in groupby(numbered, key=lambda each: not each[1].strip(" \t") or each[1].startswith(_DOCUMENT)):
         if blank:
             continue
-        text = [(number, _columns(line)) for number, line in group]
+        text = [(at, line.split("\t") if "\t" in line else _GAP.split(line.strip(" "))) for at, line in group]
         first, columns = text[0][0], len(text[0][1])
         for number, values in text:
             if len(values) != columns or columns < 2:
@@ -82,7 +82,3 @@ def _sentence(words: list[tuple[int, list[str]]], name: str) -> Row:
                 )
         columns |= {"heads": [int(each[6]) for _, each in words], "relations": [each[7] for _, each in words]}
     return Row(first, columns, f"the sentence on line {first} of {name}")
-
-
-def _columns(line: str) -> list[str]:
-    return line.split("\t") if "\t" in line else _GAP.split(line.strip(" "))

@@ -132,13 +132,6 @@ def _standard_output() -> Iterator[IO[str]]:
         stream.detach()
 
 
-def _jsonl_writer(stream: IO[str]) -> Callable[[_Row], None]:
-    def write(row: _Row) -> None:
-        stream.write(_json(dict(row)) + "\n")
-
-    return write
-
-
 def _csv_writer(stream: IO[str], *, delimiter: str) -> Callable[[_Row], None]:
     # Every string is quoted: otherwise a carriage return inside of a field would end the row for some readers.
     writer = csv.writer(stream, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
@@ -200,7 +193,7 @@ def _in_json(value: object) -> object:
 
 
 _WRITERS: Mapping[str, Callable[[IO[str]], Callable[[_Row], None]]] = {
-    "jsonl": _jsonl_writer,
+    "jsonl": lambda stream: lambda row: print(_json(dict(row)), file=stream),
     "csv": partial(_csv_writer, delimiter=","),
     "tsv": partial(_csv_writer, delimiter="\t"),
     "conll": _conll_writer,

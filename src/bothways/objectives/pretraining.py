@@ -246,7 +246,8 @@ class PretrainingObjective:
         batches = []
         for places in micro_batches(sequences, self.tokens, current_workers().count):
             some = [sequences[place] for place in places]
-            batches.append(MaskedBatch.of(_packed(some), some, [masked[place] for place in places]))
+            packed = pack([each.ids for each in some], [each.types for each in some])
+            batches.append(MaskedBatch.of(packed, some, [masked[place] for place in places]))
         counted = [self.model.units(batch) for batch in batches]
         totals = {name: sum(units[name] for units in counted) for name in self.model.weights}
         first = next(iter(self.model.weights))
@@ -302,10 +303,6 @@ def agreement(model: ComparedVectors, device: torch.device, source: SequenceSour
     if len(first_P) < _MIN_PAIRS:
         return 0.0
     return float(spearman(*((each @ each.T).numpy()[first_P, second_P] for each in (theirs, ours))))
-
-
-def _packed(sequences: Sequence[TrainingSequence]) -> Packed:
-    return pack([each.ids for each in sequences], [each.types for each in sequences])
 
 
 MASKED = "masked tokens"

@@ -252,7 +252,12 @@ class PhasedStream:
         self.phases = tuple(phases)
         self.seed = seed
         self._ends = list(accumulate(each.updates for each in phases))
-        self._readers = [_reader(each, seed + number) for number, each in enumerate(phases)]
+        self._readers = [
+            Lanes(each.source, each.batch_size, each.memory, seed + number)
+            if each.memory
+            else _Passes(each, seed + number)
+            for number, each in enumerate(phases)
+        ]
 
     @property
     def updates(self) -> int:
@@ -292,12 +297,6 @@ class _Passes:
             found.append(EpochSequences(epoch, source.read(places, epoch)))
             begin += len(places)
         return found
-
-
-def _reader(phase: StreamPhase, seed: int) -> _Passes | Lanes:
-    if phase.memory:
-        return Lanes(phase.source, phase.batch_size, phase.memory, seed)
-    return _Passes(phase, seed)
 
 
 def _floor_sum(count: int, factor: int, divisor: int) -> int:

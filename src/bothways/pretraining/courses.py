@@ -127,9 +127,12 @@ class Course:
                 first = replace(first, growth=warmup.growth(first.batch, found[first.length]))
             return (first, *others)
 
+        def read(phases: tuple[Phase, ...]) -> int:
+            return math.floor(sum(phase.sequences * found[phase.length] for phase in phases))
+
         if tokens is not None:
             # Each sequence has at least one token, so this many updates are enough.
-            updates = 1 + bisect_left(range(1, tokens), tokens, key=lambda count: _read(of(count), found))
+            updates = 1 + bisect_left(range(1, tokens), tokens, key=lambda count: read(of(count)))
         phases = of(self.updates if updates is None else updates)
         growth, most = phases[0].growth, phases[0].updates
         if growth is not None and growth.updates > most:
@@ -146,8 +149,3 @@ def _shared_out(phases: tuple[Phase, ...], updates: int) -> tuple[Phase, ...]:
     ends = [round(updates * done / total) for done in accumulate(phase.updates for phase in phases)]
     counts = [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
     return tuple(phase.scaled(count, phase.batch) for phase, count in zip(phases, counts, strict=True) if count)
-
-
-def _read(phases: tuple[Phase, ...], real: Mapping[int, float]) -> int:
-    """Return the tokens of phases, given the mean tokens of their sequences."""
-    return math.floor(sum(phase.sequences * real[phase.length] for phase in phases))

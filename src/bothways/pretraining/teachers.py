@@ -5,6 +5,7 @@ Shapes: T packed tokens, H hidden, B sequences, K numbers of a vector.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, TypeAlias, Unpack
 
@@ -26,7 +27,6 @@ from bothways.tasks.embedding.sentence_layout import EmbeddingSettings, open_sen
 from bothways.tasks.embedding.spec import EMBEDDING
 from bothways.tasks.embedding.trained import TrainedEmbedder, open_embedder
 from bothways.tasks.embedding.vector_model import pool
-from bothways.tasks.torch_backend import TorchBackend
 
 _MASKED_LM: HeadName = "masked_lm"
 
@@ -105,7 +105,9 @@ class EncoderTeacher:
 
     def distillation(self, student: Student) -> PretrainingModel:
         layers = student.learns_from(self.model.config)
-        return StateDistillation(student.model.encoder, self.model.encoder, layers, _mean, self.loss)
+        return StateDistillation(
+            student.model.encoder, self.model.encoder, layers, partial(pool, pooling="mean"), self.loss
+        )
 
     def corruption(self, seed: int) -> Corruption:
         del seed
@@ -134,7 +136,8 @@ def open_teacher(name_or_path: str | Path, **options: Unpack[OpenOptions]) -> Te
     if backend.trained_for == EMBEDDING.name or (backend.model.folder / "modules.json").is_file():
         return EmbedderTeacher(open_embedder(EMBEDDING, backend))
     if _MASKED_LM in backend.checkpoint.heads():
-        return MaskedLMTeacher(_with_masked_lm(backend))
+        head = backend.checkpoint.build_masked_lm_head().to(backend.model.device)
+        return MaskedLMTeacher(replace(backend.model, heads={_MASKED_LM: head}))
     return EncoderTeacher(backend.model)
 
 
@@ -151,15 +154,6 @@ def check_vocabulary(student: PretrainedEncoder, teacher: PretrainedEncoder) -> 
             "expected a student with its teacher's vocabulary, but the token with the id "
             f"{other} is {ours[other]!r} in the student and {theirs.get(other)!r} in the teacher."
         )
-
-
-def _with_masked_lm(backend: TorchBackend) -> PretrainedEncoder:
-    model = backend.model
-    return replace(model, heads={_MASKED_LM: backend.checkpoint.build_masked_lm_head().to(model.device)})
-
-
-def _mean(hidden_TH: Tensor, packed: Packed) -> Tensor:
-    return pool(hidden_TH, packed, "mean")
 
 
 def _within(settings: EmbeddingSettings, student: PretrainedEncoder) -> EmbeddingSettings:

@@ -52,7 +52,9 @@ def write_int8_folder(
     write_json(
         folder / "config.json", {**checkpoint.settings, QUANTIZATION: {"quant_method": INT8_METHOD, **described}}
     )
-    _tell(folder / README, described)
+    path = folder / README
+    before = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    path.write_text(f"{before.rstrip()}\n\n{_IN_INT8.format(**described)}".lstrip(), encoding="utf-8")
     files = sorted(folder.rglob("*.safetensors"))
     write_json(
         folder / OURS,
@@ -63,11 +65,6 @@ def write_int8_folder(
             "checksums": {path.relative_to(folder).as_posix(): sha256_of(path) for path in files},
         },
     )
-
-
-def _tell(path: Path, described: Mapping[str, object]) -> None:
-    before = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    path.write_text(f"{before.rstrip()}\n\n{_IN_INT8.format(**described)}".lstrip(), encoding="utf-8")
 
 
 def _copy(source: Path, folder: Path, kept: set[str]) -> None:

@@ -78,16 +78,11 @@ def distances(module: nn.Module) -> Mapping[nn.Parameter, int]:
         raise InvalidInput("layer_decay needs an encoder whose layers are trained, got none: leave layer_decay out.")
     found: dict[nn.Parameter, int] = {}
     for encoder in encoders:
-        for parameter, distance in _distances(encoder).items():
-            found[parameter] = min(distance, found.get(parameter, distance))
-    return found
-
-
-def _distances(encoder: Encoder) -> dict[nn.Parameter, int]:
-    last = len(encoder.steps) // encoder.inner
-    found = dict.fromkeys(encoder.parameters(), last + 2) | dict.fromkeys(encoder.final_norm.parameters(), 1)
-    for step, place in enumerate(encoder.steps):
-        found.update(dict.fromkeys(encoder.layers[place].parameters(), last + 1 - step // encoder.inner))
+        last = len(encoder.steps) // encoder.inner
+        own = dict.fromkeys(encoder.parameters(), last + 2) | dict.fromkeys(encoder.final_norm.parameters(), 1)
+        for step, place in enumerate(encoder.steps):
+            own.update(dict.fromkeys(encoder.layers[place].parameters(), last + 1 - step // encoder.inner))
+        found.update({parameter: min(each, found.get(parameter, each)) for parameter, each in own.items()})
     return found
 
 
@@ -231,8 +226,10 @@ class LAMB(Optimizer):
         torch._foreach_div_(moves, [1 - beta1**step for step in done])
         torch._foreach_add_(moves, parameters, alpha=group["weight_decay"])
         for parameter, move in zip(parameters, moves, strict=True):
-            if parameter.ndim >= 2:
-                move.mul_(_trust(parameter, move))
+            if parameter.ndim >= 2:  # |weights| / |step|, 1 if one of them is zero
+                weights, length = torch.linalg.vector_norm(parameter), torch.linalg.vector_norm(move)
+                ratio = weights / length.clamp(min=1e-38)
+                move.mul_(torch.where((weights > 0) & (length > 0), ratio, torch.ones_like(weights)))
         torch._foreach_add_(parameters, moves, alpha=-group["lr"])
 
     def _state_of(self, parameter: Tensor) -> dict[str, Tensor]:
@@ -241,12 +238,6 @@ class LAMB(Optimizer):
             state["step"] = torch.zeros(())
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
         return state
-
-
-def _trust(parameter: Tensor, move: Tensor) -> Tensor:
-    """Return |weights| / |step| as a scalar on the device; 1 if one of them is zero."""
-    weights, length = torch.linalg.vector_norm(parameter), torch.linalg.vector_norm(move)
-    return torch.where((weights > 0) & (length > 0), weights / length.clamp(min=1e-38), torch.ones_like(weights))
 
 
 @contextmanager

@@ -57,7 +57,14 @@ class Sharded(WholeParameters):
         ]
         self._layers = [each for each in module.modules() if isinstance(each, PostNormLayer | PreNormLayer)]
         # FSDP adds hooks, a state and another class to a layer.
-        self._before = [(each, type(each), _copied(each.__dict__)) for each in self._layers]
+        self._before = [
+            (
+                each,
+                type(each),
+                {name: type(one)(one) if isinstance(one, dict) else one for name, one in vars(each).items()},
+            )
+            for each in self._layers
+        ]
         mesh = init_device_mesh(self._whole[0][2].device.type, (workers.count,))
         self._root = _Root(module)
         self._parts: list[FSDPModule] = [fully_shard(each, mesh=mesh) for each in (*self._layers, self._root)]
@@ -150,10 +157,6 @@ def divided_like(value: Tensor, like: Tensor) -> Tensor:
     assert isinstance(like, DTensor)
     # Each process has the value, so none is sent.
     return distribute_tensor(value.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
-
-
-def _copied(attributes: dict[str, object]) -> dict[str, object]:
-    return {name: type(value)(value) if isinstance(value, dict) else value for name, value in attributes.items()}
 
 
 def live_weights(module: nn.Module) -> Weights:

@@ -96,7 +96,8 @@ class RunState:
         yield "update_in_epoch", self.update_in_epoch <= (0 if self.epoch == epochs else per_epoch)
         yield "updates", self.updates == min(self.epoch * per_epoch, total) + self.update_in_epoch <= total
         yield "seconds", _is_finite(self.seconds) and self.seconds >= 0
-        yield "losses", _are_finite(self.losses) and len(self.losses) == self.updates - self.skipped
+        finite = isinstance(self.losses, list) and all(map(_is_finite, self.losses))
+        yield "losses", finite and len(self.losses) == self.updates - self.skipped
         finished = [each.epoch for each in self.validations]
         rising = all(_is_count(epoch) and epoch <= self.epoch for epoch in finished) and finished == sorted(
             set(finished)
@@ -319,7 +320,3 @@ def _is_count(value: object) -> bool:
 
 def _is_finite(value: object) -> bool:
     return isinstance(value, float) and math.isfinite(value)
-
-
-def _are_finite(values: object) -> bool:
-    return isinstance(values, list) and all(map(_is_finite, values))

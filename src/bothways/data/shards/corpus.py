@@ -32,7 +32,8 @@ class TokenCorpus:
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder = folder
         self.manifest = manifest
-        self._shards = [_mapped(folder, entry) for entry in manifest.shards]
+        paths = ([entry.path(folder, part) for part in PARTS] for entry in manifest.shards)
+        self._shards = [_Shard(*(np.load(path, mmap_mode="r") for path in each)) for each in paths]
 
     @classmethod
     def open(cls, folder: str | Path, *, verify: bool = True) -> "TokenCorpus":
@@ -113,11 +114,6 @@ def _cut(shard: _Shard, longest: int) -> tuple[NDArray[np.int64], NDArray[np.int
     ends_P = np.array(ends, dtype=np.int64)
     begins_P = np.concatenate([[0], ends_P[:-1]])
     return begins_P, (ends_P - begins_P).astype(np.int32)
-
-
-def _mapped(folder: Path, entry: ShardEntry) -> _Shard:
-    tokens_T, sentences_S, documents_D = (np.load(entry.path(folder, part), mmap_mode="r") for part in PARTS)
-    return _Shard(tokens_T, sentences_S, documents_D)
 
 
 def _check(folder: Path, entry: ShardEntry, part: str, *, verify: bool) -> None:
