@@ -99,7 +99,8 @@ def test_a_student_of_an_embedder_is_one_with_the_same_pooling(tmp_path):
     oracle = SentenceTransformer(str(tmp_path / "student"), device="cpu")
     np.testing.assert_allclose(vectors, oracle.encode(READ), atol=1e-5)
     for name in ("modules.json", "1_Pooling/config.json", "sentence_bert_config.json"):
-        ours, theirs = (json.loads((each / name).read_text()) for each in (tmp_path / "student", tmp_path / "teacher"))
+        folders = (tmp_path / "student", distiller.teacher.model.folder)
+        ours, theirs = (json.loads((each / name).read_text()) for each in folders)
         assert ours == theirs
     card = json.loads((tmp_path / "student" / "bothways.json").read_text())["card"]
     assert card["loss"] == {"vectors": 1.0, "states": 0.0, "embeddings": 0.0}
