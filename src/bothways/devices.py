@@ -1,6 +1,6 @@
 """Devices and precisions: names, and what a device can do."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -40,7 +40,7 @@ def compute_capability(device: torch.device) -> int:
 
 
 def has_bfloat16(device: torch.device) -> bool:
-    """Return whether a GPU computes in bfloat16 by itself, from compute capability 8.0 on; others only emulate it."""
+    """Test whether a GPU computes in bfloat16 by itself, from compute capability 8.0 on; others only emulate it."""
     return compute_capability(device) >= 8
 
 
@@ -60,7 +60,7 @@ def fast_precision(device: torch.device) -> Literal["bfloat16", "float32"]:
     return "bfloat16" if has_bfloat16(device) else "float32"
 
 
-def on_device(values: Tensor | NDArray[Any], device: torch.device | str) -> Tensor:
+def on_device(values: Tensor | NDArray[np.generic], device: torch.device | str) -> Tensor:
     """Return numbers of the host on a device, copied there without a wait for what a GPU has still to do."""
     on_host = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
     # Only memory that the system will not move can be copied while the host goes on.

@@ -145,8 +145,8 @@ def cache_folder() -> Path:
 
 def _has_onednn() -> bool:
     """Tell whether this build of torch has the operators, which not every platform has."""
-    available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    return available and all(
+    is_available: Callable[[], bool] = torch.backends.mkldnn.is_available
+    return is_available() and all(
         hasattr(torch.ops.mkldnn, name) for name in ("_linear_pointwise", "_reorder_linear_weight")
     )
 

@@ -54,13 +54,13 @@ def choose_threads(threads: int | None = None) -> None:
 
 
 def compute_threads() -> int:
-    """Return how many threads to compute with: as the environment says, else as many as there are granted cores."""
+    """Return the number of threads to compute with: from the environment, else the number of granted cores."""
     asked = os.environ.get(_NUMBER[0], "")
     return int(asked) if asked.isdecimal() and int(asked) > 0 else granted_cores()
 
 
 def cores_are_shared(threads: int, root: Path = Path("/")) -> bool:
-    """Return whether other processes leave fewer than so many cores free, both now and over the last minute.
+    """Test whether other processes leave fewer than so many cores free, both now and over the last minute.
 
     Args:
         threads: Threads that want a core each.
@@ -101,7 +101,7 @@ def calling_thread_alone() -> Iterator[None]:
 
 
 def can_limit_calling_thread() -> bool:
-    """Return whether each thread of this process can be told how many threads to compute with."""
+    """Test whether each thread of this process can have a number of computing threads of its own."""
     return _openmp() is not None
 
 

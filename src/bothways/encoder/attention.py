@@ -101,6 +101,7 @@ class Run:
         shared: What all layers share of the positions.
         backend: Name of the attention backend to hold to; the best that serves the call when None.
         record: Where to keep what happens; None to keep nothing.
+        wants_attentions: Whether the attention weights are kept.
         targets: Tokens with queries of their own, if any.
         backends: The chosen attention backends, by the layers' needs.
     """
@@ -109,13 +110,9 @@ class Run:
     shared: Shared
     backend: str | None
     record: Recorder | None
+    wants_attentions: bool
     targets: Targets | None = None
     backends: dict[Hashable, AttentionBackend] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    @property
-    def wants_attentions(self) -> bool:
-        """True if the attention weights are kept."""
-        return self.record is not None and self.record.wants_attentions
 
 
 class SelfAttention(nn.Module):
@@ -151,9 +148,6 @@ class SelfAttention(nn.Module):
 
         The first or last tokens alone take a way of their own, the same for every backend: one query a sequence leaves
         nothing to fuse. The named backend is held to serve the call all the same.
-
-        Raises:
-            UnsupportedAttention: The named backend cannot serve this call, or has no attention weights to record.
         """
         unread, answered_MH = isinstance(rows, NoRows), None
         if unread and queries_MH is None:

@@ -58,11 +58,7 @@ class Embedding(nn.Module):
         self.projection = Linear(width, config.hidden) if late else None
 
     def blanks(self, count: int) -> Tensor:
-        """Return the first vectors (M, H) of a query stream.
-
-        Raises:
-            UnsupportedConfig: The encoder has no vector for it.
-        """
+        """Return the first vectors (M, H) of a query stream."""
         if self.blank is None:
             raise UnsupportedConfig("this encoder has no vector that a query stream begins with; XLNet has one.")
         return self._finished(self.blank.expand(count, -1))
@@ -121,11 +117,7 @@ class Encoder(nn.Module):
         initialize(self, config.initializer_range)
 
     def queries(self, rows_M: Tensor, counts: tuple[int, ...], order_T: Tensor) -> QueryStream:
-        """Return a query stream; see `QueryStream` for the arguments.
-
-        Raises:
-            UnsupportedConfig: The encoder has no vector that it begins with.
-        """
+        """Return a query stream; see `QueryStream` for the arguments."""
         return QueryStream(self.embedding.blanks(len(rows_M)), rows_M, counts, order_T)
 
     def forward(
@@ -200,7 +192,8 @@ class Encoder(nn.Module):
         else:
             targets = None
         shared = None if self.positions is None else self.positions(batch, dtype)
-        return Run(batch, shared, backend, record, targets)
+        wants_attentions = record is not None and record.wants_attentions
+        return Run(batch, shared, backend, record, wants_attentions, targets)
 
     def _step(self, place: int, batch: Batch, run: Run, rows: Rows, recurrence: Recurrence | None) -> Step:
         """Return a layer as a function of hidden states and query stream, with memory and convolution, if any."""

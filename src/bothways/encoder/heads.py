@@ -144,8 +144,8 @@ def read_width(read: Read, hidden: int) -> int:
     return 3 * hidden + 1 if isinstance(read, TextsOfPair) else hidden
 
 
-def _rows_of(read: Read) -> Rows:
-    return FIRST_TOKENS if isinstance(read, FirstToken) else LAST_TOKENS if isinstance(read, LastToken) else ALL_ROWS
+_ROWS: dict[type[Read], Rows] = {FirstToken: FIRST_TOKENS, LastToken: LAST_TOKENS}
+"""Rows of the last layer by reading; all for others."""
 
 
 def read_rows(read: Read, encoder: Encoder, batch: Batch, *, backend: str | None = None) -> Tensor:
@@ -154,13 +154,13 @@ def read_rows(read: Read, encoder: Encoder, batch: Batch, *, backend: str | None
     Returns:
         (B, H), or (T, H) for a head that reads each token, or (B, 3 H + 1) for one that reads the texts of pairs.
     """
-    hidden_MH: Tensor = encoder(batch, rows=_rows_of(read), backend=backend)
+    hidden_MH: Tensor = encoder(batch, rows=_ROWS.get(type(read), ALL_ROWS), backend=backend)
     return _of_all(read, encoder, hidden_MH, batch, backend)
 
 
 def read_from(read: Read, encoder: Encoder, hidden_TH: Tensor, batch: Batch, *, backend: str | None = None) -> Tensor:
     """Return the rows of `read_rows` from the hidden states of all tokens."""
-    return _of_all(read, encoder, select(hidden_TH, _rows_of(read), batch), batch, backend)
+    return _of_all(read, encoder, select(hidden_TH, _ROWS.get(type(read), ALL_ROWS), batch), batch, backend)
 
 
 def _of_all(read: Read, encoder: Encoder, hidden_MH: Tensor, batch: Batch, backend: str | None) -> Tensor:

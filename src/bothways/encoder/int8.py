@@ -14,7 +14,6 @@ Shapes: T rows, I and O widths, P pairs of weights, C = I + 8.
 
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import cast
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
@@ -110,7 +109,8 @@ class Int8Weight:
     @cached_property
     def _packed(self) -> Tensor:
         """Weights as oneDNN reads them, with zeros for what is stored behind the codes of a row."""
-        return cast("Tensor", torch.ops.onednn.qlinear_prepack(F.pad(self.codes_OI, (0, _BEHIND)), None))
+        packed: Tensor = torch.ops.onednn.qlinear_prepack(F.pad(self.codes_OI, (0, _BEHIND)), None)
+        return packed
 
     @cached_property
     def _zeros_O(self) -> Tensor:

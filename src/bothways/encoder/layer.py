@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from bothways.encoder.attention import Run, SelfAttention
 from bothways.encoder.batch import Batch, Rows, select
 from bothways.encoder.config import (
-    DenseFeedForward,
     EncoderConfig,
     FirstLayerConvolution,
     GatedFeedForward,
@@ -29,74 +28,44 @@ from bothways.products import ROWS_AT_ONCE, in_parts
 
 
 class FeedForward(nn.Module):
-    """Linear, activation, linear."""
+    """Linear, activation, linear.
 
-    def __init__(self, config: EncoderConfig, kind: DenseFeedForward) -> None:
+    With a gate, the first map has twice the width; one half of it, activated, is multiplied by the other (Shazeer 2020,
+    arXiv:2002.05202).
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.inner = Linear(config.hidden, kind.width, bias=kind.bias)
+        kind = config.feed_forward
+        self.gated = isinstance(kind, GatedFeedForward)
+        self.inner = Linear(config.hidden, (1 + self.gated) * kind.width, bias=kind.bias)
         self.outer = Linear(kind.width, config.hidden, bias=kind.bias)
         self.activation = kind.activation
         self.dropout = Dropout(config.dropout.inner)
 
     def forward(self, hidden_TH: Tensor) -> Tensor:
         """Map (T, H) to (T, H)."""
-        if _leaves_the_cache(hidden_TH):
+        many = torch.is_inference_mode_enabled() and hidden_TH.shape[0] > ROWS_AT_ONCE
+        if many and hidden_TH.device.type == "cpu":
+            # In parts, so that the inner states stay in the cache.
             return in_parts(self.forward, hidden_TH, hidden_TH.shape[1])
         inner_TF = self.inner(hidden_TH)
+        value_TF, gate_TF = inner_TF.chunk(2, 1) if self.gated else (inner_TF, None)
         # The inner states are the widest tensor: a second one costs page faults and a trip out of the cache.
         activation = (ACTIVATIONS if torch.is_grad_enabled() else IN_PLACE_ACTIVATIONS)[self.activation]
-        if not _may_compute_again(self.dropout):
-            output_TH: Tensor = self.outer(self.dropout(activation(inner_TF)))
+        # After dropout, the inner states cannot be computed again from those before.
+        if not torch.is_grad_enabled() or (self.dropout.training and self.dropout.rate):
+            activated_TF = activation(value_TF)
+            output_TH: Tensor = self.outer(self.dropout(activated_TF if gate_TF is None else activated_TF * gate_TF))
             return output_TH
-        return computed_again(activation(inner_TF), partial(activation, inner_TF.detach()), self.outer)
-
-
-class GatedForward(nn.Module):
-    """Linear to twice the width; one half, activated, times the other; linear (Shazeer 2020, arXiv:2002.05202)."""
-
-    def __init__(self, config: EncoderConfig, kind: GatedFeedForward) -> None:
-        super().__init__()
-        self.inner = Linear(config.hidden, 2 * kind.width, bias=kind.bias)
-        self.outer = Linear(kind.width, config.hidden, bias=kind.bias)
-        self.activation = kind.activation
-        self.dropout = Dropout(config.dropout.inner)
-
-    def forward(self, hidden_TH: Tensor) -> Tensor:
-        """Map (T, H) to (T, H)."""
-        if _leaves_the_cache(hidden_TH):
-            return in_parts(self.forward, hidden_TH, hidden_TH.shape[1])
-        value_TF, gate_TF = self.inner(hidden_TH).chunk(2, 1)
-        activation = (ACTIVATIONS if torch.is_grad_enabled() else IN_PLACE_ACTIVATIONS)[self.activation]
-        if not _may_compute_again(self.dropout):
-            output_TH: Tensor = self.outer(self.dropout(activation(value_TF) * gate_TF))
-            return output_TH
-        kept_TF, kept_gate_TF = value_TF.detach(), gate_TF.detach()
-        inner_TF = computed_again(
-            activation(value_TF), lambda: activation(kept_TF), lambda activated_TF: activated_TF * gate_TF
-        )
+        # Kept, they would be a quarter of all that a layer keeps; an activation takes a hundredth of a layer's time.
+        kept_TF = value_TF.detach()
+        again = partial(activation, kept_TF)
+        if gate_TF is None:
+            return computed_again(activation(value_TF), again, self.outer)
+        kept_gate_TF = gate_TF.detach()
+        inner_TF = computed_again(activation(value_TF), again, lambda activated_TF: activated_TF * gate_TF)
         return computed_again(inner_TF, lambda: activation(kept_TF) * kept_gate_TF, self.outer)
-
-
-def _leaves_the_cache(hidden_TH: Tensor) -> bool:
-    """Test whether inference on a CPU should take these rows in parts, so that the inner states stay in the cache."""
-    return torch.is_inference_mode_enabled() and hidden_TH.device.type == "cpu" and hidden_TH.shape[0] > ROWS_AT_ONCE
-
-
-def _may_compute_again(dropout: Dropout) -> bool:
-    """Test whether the backward pass may recompute the inner states.
-
-    Kept, they would be a quarter of all that a layer keeps; an activation takes a hundredth of a layer's time. After
-    dropout they cannot be told from the states before.
-    """
-    return torch.is_grad_enabled() and not (dropout.training and dropout.rate)
-
-
-def _feed_forward(config: EncoderConfig) -> FeedForward | GatedForward:
-    match config.feed_forward:
-        case DenseFeedForward() as kind:
-            return FeedForward(config, kind)
-        case GatedFeedForward() as kind:
-            return GatedForward(config, kind)
 
 
 class PostNormLayer(nn.Module):
@@ -106,7 +75,7 @@ class PostNormLayer(nn.Module):
         super().__init__()
         self.attention = SelfAttention(config, index)
         self.attention_norm = norm(config)
-        self.feed_forward = _feed_forward(config)
+        self.feed_forward = FeedForward(config)
         self.feed_forward_norm = norm(config)
         self.dropout = Dropout(config.dropout.hidden)
 
@@ -133,7 +102,7 @@ class PreNormLayer(nn.Module):
         self.attention_norm = norm(config) if index else nn.Identity()
         self.attention = SelfAttention(config, index)
         self.feed_forward_norm = norm(config)
-        self.feed_forward = _feed_forward(config)
+        self.feed_forward = FeedForward(config)
         self.dropout = Dropout(config.dropout.hidden)
 
     def forward(

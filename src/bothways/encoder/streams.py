@@ -206,11 +206,7 @@ class Recurrence:
 
     @classmethod
     def of(cls, memory: Memory, given: Batch, layers: int) -> "Recurrence":
-        """Put memories before or behind the sequences of a batch.
-
-        Raises:
-            InvalidInput: The memory is of another batch or encoder, or the batch has padding.
-        """
+        """Put memories before or behind the sequences of a batch."""
         batch = unpadded(given)
         if len(memory.lengths) != batch.count or len(memory.states) != layers:
             raise InvalidInput(
@@ -257,11 +253,7 @@ class Recurrence:
 
 
 def unpadded(batch: Batch) -> Packed:
-    """Check that the batch has no padding.
-
-    Raises:
-        InvalidInput: It has.
-    """
+    """Check that the batch has no padding."""
     if not isinstance(batch, Packed):
         raise InvalidInput("query streams and memories need a batch without padding: pack the sequences.")
     return batch

@@ -41,11 +41,7 @@ FAMILIES: Mapping[str, Family] = _Families()
 
 
 def family_of(model_type: object) -> Family:
-    """Return the family that a ``config.json`` names.
-
-    Raises:
-        UnknownModel: No such family; the message lists the ones there are.
-    """
+    """Return the family that a ``config.json`` names."""
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise UnknownModel(
             f"config.json must name one of the families {', '.join(FAMILIES)} as its model_type, "

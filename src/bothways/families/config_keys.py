@@ -106,12 +106,7 @@ DEFAULTS: dict[str, object] = {
 
 
 def read_config(keys: ConfigKeys, settings: Settings) -> EncoderConfig:
-    """Return the encoder that a ``config.json`` describes.
-
-    Raises:
-        UnsupportedConfig: A setting asks for something that is not built; the message names it.
-        CorruptCheckpoint: A setting is missing or has the wrong type.
-    """
+    """Return the encoder that a ``config.json`` describes."""
     reader = SettingsReader.of(settings, keys.defaults)
     hidden, positions = reader.integer(keys.hidden), reader.integer(keys.positions)
     width = reader.integer(keys.embedding) if keys.embedding else hidden
@@ -167,9 +162,6 @@ class SettingsReader:
             settings: The ``config.json``.
             defaults: Values of what it leaves out, where they are others than BERT's.
             harmless: Settings of the family's that change what it computes, and the values that are built.
-
-        Raises:
-            UnsupportedConfig: A setting asks for something that is not built; the message names it.
         """
         for name, values in {**HARMLESS, **(harmless or {})}.items():
             if settings.get(name) not in values:
@@ -180,22 +172,14 @@ class SettingsReader:
         return cls({**DEFAULTS, **defaults, **{k: v for k, v in settings.items() if v is not None}})
 
     def flag(self, name: str) -> bool:
-        """Return a boolean.
-
-        Raises:
-            CorruptCheckpoint: It is something else.
-        """
+        """Return a boolean."""
         value = self.settings.get(name)
         if not isinstance(value, bool):
             raise CorruptCheckpoint(f"config.json must give {name} as true or false, but it gives {value!r}.")
         return value
 
     def integer(self, name: str, most: int = _MOST) -> int:
-        """Return an integer of at least 0.
-
-        Raises:
-            CorruptCheckpoint: It is something else, or above ``most``.
-        """
+        """Return an integer of at least 0."""
         value = self.settings.get(name)
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
             raise CorruptCheckpoint(
@@ -204,19 +188,11 @@ class SettingsReader:
         return value
 
     def layers(self, name: str) -> int:
-        """Return a number of layers.
-
-        Raises:
-            CorruptCheckpoint: It is something else, or above what any encoder has.
-        """
+        """Return a number of layers."""
         return self.integer(name, MOST_LAYERS)
 
     def number(self, name: str, default: float | None = None) -> float:
-        """Return a number.
-
-        Raises:
-            CorruptCheckpoint: It is something else.
-        """
+        """Return a number."""
         value = self.settings.get(name, default)
         # Compared before it is converted: 10**400 is no float. NaN is not below any number.
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _MOST_NUMBER:
@@ -224,11 +200,7 @@ class SettingsReader:
         return float(value)
 
     def activation(self, name: str) -> Activation:
-        """Return an activation function.
-
-        Raises:
-            UnsupportedConfig: It is none of the known ones.
-        """
+        """Return an activation function."""
         value = self.settings.get(name)
         if not isinstance(value, str) or value not in ACTIVATION_NAMES:
             known = ", ".join(ACTIVATION_NAMES)

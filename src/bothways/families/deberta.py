@@ -75,12 +75,7 @@ class DebertaReader:
     extensions: bool
 
     def __call__(self, settings: Settings) -> EncoderConfig:
-        """Return the encoder that a ``config.json`` describes.
-
-        Raises:
-            UnsupportedConfig: A setting asks for something that is not built.
-            CorruptCheckpoint: A setting is missing or has the wrong type.
-        """
+        """Return the encoder that a ``config.json`` describes."""
         hidden_size = settings.get("hidden_size")
         reader = SettingsReader.of(
             settings,

@@ -67,32 +67,17 @@ class Family:
     layers_key: str = "num_hidden_layers"
 
     def config(self, settings: Settings) -> EncoderConfig:
-        """Return the encoder that a ``config.json`` of this family describes.
-
-        Raises:
-            UnsupportedConfig: A setting asks for something that is not built.
-            CorruptCheckpoint: A setting is missing or has the wrong type.
-        """
+        """Return the encoder that a ``config.json`` of this family describes."""
         own = {} if quantization_of(settings) is None else {QUANTIZATION: None}
         return self.reader({**settings, **own})
 
     def head(self, name: str, settings: Settings) -> CheckpointHead:
-        """Return one of the family's heads as a ``config.json`` describes it.
-
-        Raises:
-            InvalidInput: The family has no such head; the message lists those that it has.
-            UnsupportedConfig: A setting asks for a head that is not built.
-            CorruptCheckpoint: A setting has the wrong type.
-        """
+        """Return one of the family's heads as a ``config.json`` describes it."""
         known = self.head_name(name)
         return head_beside(known, settings) or resolved(self.heads[known], settings)
 
     def head_name(self, name: str) -> HeadName:
-        """Check that the name is that of one of the family's heads.
-
-        Raises:
-            InvalidInput: The family has no such head; the message lists those that it has.
-        """
+        """Check that the name is that of one of the family's heads."""
         found = next((known for known in HEAD_NAMES if known == name and known in self.heads), None)
         if found is None:
             raise InvalidInput(
@@ -106,9 +91,6 @@ class Family:
         Args:
             heads: Their names.
             settings: What else ``config.json`` says.
-
-        Raises:
-            InvalidInput: There is no architecture with these heads and no others; the message lists those there are.
         """
         if not heads or (len(heads) == 1 and head_beside(next(iter(heads)), settings)):
             return self.base_architecture

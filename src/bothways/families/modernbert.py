@@ -53,12 +53,7 @@ _DEFAULTS: dict[str, object] = {
 
 
 def read_modernbert(settings: Settings) -> EncoderConfig:
-    """Return the encoder that a ``config.json`` of ModernBERT describes.
-
-    Raises:
-        UnsupportedConfig: A setting asks for something that is not built.
-        CorruptCheckpoint: A setting is missing or has the wrong type.
-    """
+    """Return the encoder that a ``config.json`` of ModernBERT describes."""
     reader = SettingsReader.of(settings, _DEFAULTS, {"rope_scaling": (None,)})
     hidden, layers = reader.integer("hidden_size"), reader.layers("num_hidden_layers")
     attention_dropout = reader.number("attention_dropout")

@@ -90,12 +90,7 @@ def beside_settings(settings: Settings) -> dict[str, object]:
 
 
 def head_beside(name: str, settings: Settings) -> CheckpointHead | None:
-    """Return the head that is stored beside the encoder, if a ``config.json`` states one.
-
-    Raises:
-        UnsupportedConfig: Another pooling is asked for.
-        CorruptCheckpoint: The tokens around the texts of a pair are missing.
-    """
+    """Return the head that is stored beside the encoder, if a ``config.json`` states one."""
     pooling = settings.get(HEAD_POOLING, MEAN)
     if pooling not in (MEAN, PAIR):
         raise _not_built(HEAD_POOLING, pooling, (MEAN, PAIR))
@@ -123,12 +118,7 @@ def variants(name: str, head: FamilyHead) -> tuple[CheckpointHead, ...]:
 
 
 def resolved(head: FamilyHead, settings: Settings) -> CheckpointHead:
-    """Return the head that a ``config.json`` describes.
-
-    Raises:
-        UnsupportedConfig: A setting asks for a head that is not built; the message names it.
-        CorruptCheckpoint: A dropout rate is not a number.
-    """
+    """Return the head that a ``config.json`` describes."""
     if isinstance(head, HeadBySetting):
         value = settings.get(head.setting, head.default)
         known = {repr(name): stored for name, stored in head.heads.items()}

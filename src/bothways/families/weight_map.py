@@ -108,13 +108,7 @@ def expand(rows: Iterable[WeightRow], config: EncoderConfig, prefix: str = "") -
 def read_weights(
     rows: Iterable[WeightRow], config: EncoderConfig, tensors: Mapping[str, Tensor], prefix: str = ""
 ) -> dict[str, Tensor]:
-    """Return copies of the tensors under our names, as far as given; a fused tensor needs all of its parts.
-
-    Raises:
-        IncompatibleWeights: Some but not all parts of a fused tensor are there, their shapes or types differ, or a
-            tensor holds no floating point numbers.
-        CorruptCheckpoint: A number is infinite or NaN.
-    """
+    """Return copies of the tensors under our names, as far as given; a fused tensor needs all of its parts."""
     import torch
 
     ours: dict[str, Tensor] = {}
@@ -145,10 +139,6 @@ def check_numbers(name: str, value: Tensor) -> None:
     """Refuse a stored tensor that holds anything but finite floating point numbers.
 
     All bits are looked at, not sums: those can overflow, and would start torch's threads.
-
-    Raises:
-        IncompatibleWeights: It holds whole numbers, truth values or quantised ones.
-        CorruptCheckpoint: A number is infinite or NaN.
     """
     import torch
 

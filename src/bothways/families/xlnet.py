@@ -39,12 +39,7 @@ from bothways.text import recipes
 
 
 def read_xlnet(settings: Settings) -> EncoderConfig:
-    """Return the encoder that a ``config.json`` of XLNet describes.
-
-    Raises:
-        UnsupportedConfig: A setting asks for something that is not built.
-        CorruptCheckpoint: A setting is missing or has the wrong type.
-    """
+    """Return the encoder that a ``config.json`` of XLNet describes."""
     reader = SettingsReader.of(
         settings,
         {"dropout": 0.1, "clamp_len": -1, "layer_norm_eps": 1e-12, "ff_activation": "gelu"},

@@ -8,10 +8,10 @@ or for each token, V vocabulary.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,19 @@ GRAPH_TOKENS = 512
 ASKED = 2
 
 
+class _Port(Protocol):
+    name: str
+    shape: Sequence[object]
+
+
+class _Session(Protocol):
+    """A session of onnxruntime, which has no types."""
+
+    def run(self, outputs: list[str], feeds: Mapping[str, NDArray[np.int64]]) -> list[NDArray[np.float32]]: ...
+
+    def get_inputs(self) -> list[_Port]: ...
+
+
 class Graph:
     """An exported graph, opened when it is first run, and anew in a process that was forked or spawned.
 
@@ -49,7 +62,7 @@ class Graph:
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
         self._lock = Lock()
-        self._session: Any = None
+        self._session: _Session | None = None
         self._process = -1
         self._inputs: tuple[str, ...] = ()
         self._grouped = False
@@ -78,17 +91,18 @@ class Graph:
         found: NDArray[np.float32] = session.run([OUTPUT], feeds)[0]
         return found[:, 0] if self._grouped else found
 
-    def _opened(self) -> Any:  # noqa: ANN401 (onnxruntime has no types)
+    def _opened(self) -> _Session:
         with self._lock:
-            if self._process != os.getpid():  # the threads of a session are not those of a forked process
-                self._session = _session(self.path)
-                ports = self._session.get_inputs()
+            session = self._session
+            if session is None or self._process != os.getpid():  # a forked process has none of its threads
+                self._session = session = _session(self.path)
+                ports = session.get_inputs()
                 self._inputs, self._grouped = tuple(port.name for port in ports), len(ports[0].shape) == 3
                 self._process = os.getpid()
-            return self._session
+            return session
 
 
-def _session(path: Path) -> Any:  # noqa: ANN401 (as above)
+def _session(path: Path) -> _Session:
     try:
         import onnxruntime
     except ImportError as error:
@@ -98,7 +112,8 @@ def _session(path: Path) -> Any:  # noqa: ANN401 (as above)
     options.log_severity_level = 3
     if cores_are_shared(threads):
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    session: _Session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return session
 
 
 class GraphRunner:

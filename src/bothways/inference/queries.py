@@ -118,7 +118,7 @@ def run_search(searching: Search[ResultT], scorer: Scorer) -> ResultT:
 
 
 def refused_tokens(tokenizer: TextTokenizer, vocabulary: int, among: Among) -> NDArray[np.bool_]:
-    """Return which entries of the vocabulary (V) an answer of a kind may not hold.
+    """Return the mask of vocabulary entries (V) that an answer of a kind may not hold.
 
     What begins a word spells something, and what goes on with one has neither punctuation nor white space: where
     vocabularies mark beginnings, commas and line breaks go on with words as letters do. Rows of the table that no token

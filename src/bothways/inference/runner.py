@@ -92,7 +92,7 @@ class Runner(Generic[WindowT, AnswerT]):
         return [answers[index] for index in range(len(windows))]
 
     def _at_once(self, tokens: int) -> int:
-        """Return how many batches of so many tokens are computed at once."""
+        """Return the number of batches to compute at once, for so many tokens."""
         at_once = min(torch.get_num_threads(), _AT_ONCE, tokens // _WORTH_A_THREAD)
         if at_once <= 1 or self._device.type != "cpu" or not can_limit_calling_thread():
             return 1

@@ -49,12 +49,6 @@ def build_tokenizer(folder: Path, recipe: TokenizerRecipe, settings: Settings, f
         recipe: The recipe, with the settings already applied.
         settings: The checkpoint's settings; those that it states outright also overrule ``tokenizer.json``.
         files: The contents of its tokenizer files.
-
-    Raises:
-        UnknownModel: The folder has no tokenizer files.
-        UnsupportedConfig: Its vocabulary file asks for something that is not built.
-        MissingDependency: Its vocabulary file can only be read with a package that is not installed.
-        CorruptCheckpoint: A file is broken, or lacks a special token that the template needs.
     """
     if TOKENIZER_FILE in files:
         tokenizer = _read(folder / TOKENIZER_FILE, files[TOKENIZER_FILE])
@@ -75,11 +69,7 @@ def build_tokenizer(folder: Path, recipe: TokenizerRecipe, settings: Settings, f
 
 
 def framed(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe) -> tokenizers.Tokenizer:
-    """Return a copy whose special tokens stand around a text as the recipe says.
-
-    Raises:
-        CorruptCheckpoint: The tokenizer lacks a special token that the template needs.
-    """
+    """Return a copy whose special tokens stand around a text as the recipe says."""
     copied = tokenizers.Tokenizer.from_str(tokenizer.to_str())
     copied.post_processor = _post_processor(copied, recipe, Path(TOKENIZER_FILE))
     return copied

@@ -50,7 +50,7 @@ UNSEEN = re.compile(f"[{SEPARATOR}{_UNSEEN}]")
 
 
 def is_mark(character: str) -> bool:
-    r"""Return whether a character belongs to the one in front of it: an accent, a vowel sign, a variation, a joiner.
+    r"""Test whether a character belongs to the one in front of it: an accent, a vowel sign, a variation, a joiner.
 
     >>> [is_mark(each) for each in ("e", "\u0301", "\ufe0f", "-")]
     [False, True, True, False]
@@ -59,7 +59,7 @@ def is_mark(character: str) -> bool:
 
 
 def within_word(text: str) -> bool:
-    r"""Return whether a text may stand within a word: it has no white space, no controls and no punctuation.
+    r"""Test whether a text may stand within a word: it has no white space, no controls and no punctuation.
 
     Punctuation is what BERT's tokenizer cuts words at (Devlin et al. 2019): that of Unicode, and all that ASCII has
     beside letters and digits.

@@ -57,11 +57,7 @@ class _Step(TypedDict, total=False):
 
 
 def checked(path: Path, read: Callable[[], _T]) -> _T:
-    """Run ``read`` and turn the library's bare exceptions and panics into `CorruptCheckpoint`.
-
-    Raises:
-        CorruptCheckpoint: It did.
-    """
+    """Run ``read`` and turn the library's bare exceptions and panics into `CorruptCheckpoint`."""
     try:
         return read()
     except BaseException as error:
@@ -75,11 +71,7 @@ def checked(path: Path, read: Callable[[], _T]) -> _T:
 
 
 def needed(special: SpecialTokens, role: Role, path: Path) -> SpecialToken:
-    """Return the special token of this role.
-
-    Raises:
-        CorruptCheckpoint: The settings say that there is none.
-    """
+    """Return the special token of this role."""
     token = special.named()[role]
     if token is None:
         raise CorruptCheckpoint(
@@ -89,11 +81,7 @@ def needed(special: SpecialTokens, role: Role, path: Path) -> SpecialToken:
 
 
 def token_id(tokenizer: tokenizers.Tokenizer, token: str, path: Path) -> int:
-    """Return the id of a token that the tokenizer must have.
-
-    Raises:
-        CorruptCheckpoint: The vocabulary lacks it.
-    """
+    """Return the id of a token that the tokenizer must have."""
     found = tokenizer.token_to_id(token)
     if found is None:
         raise CorruptCheckpoint(
@@ -119,10 +107,6 @@ def check_added(content: bytes, path: Path) -> None:
     """Refuse a ``tokenizer.json`` whose normalizer expands texts: the library applies it to added tokens on reading.
 
     Only the normalizer is parsed, as the vocabulary would take longer than to read the file.
-
-    Raises:
-        CorruptCheckpoint: It does.
-        ValueError: The file is not JSON.
     """
     text = content.decode("utf-8")
     if _ESCAPED_LETTER.search(text):  # the key itself may be spelt so
@@ -135,11 +119,7 @@ def check_added(content: bytes, path: Path) -> None:
 
 
 def check_expansion(tokenizer: tokenizers.Tokenizer, path: Path) -> None:
-    """Refuse a tokenizer whose rules or template make texts many times as long.
-
-    Raises:
-        CorruptCheckpoint: They do.
-    """
+    """Refuse a tokenizer whose rules or template make texts many times as long."""
     _check((_state(tokenizer.normalizer), _state(tokenizer.pre_tokenizer)), path)
     _check((_state(tokenizer.decoder),), path)
     for step in _steps(_state(tokenizer.post_processor)):

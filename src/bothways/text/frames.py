@@ -30,20 +30,12 @@ class Frame:
 
     @classmethod
     def of_text(cls, tokenizer: TextTokenizer) -> "Frame":
-        """Return the frame of one text.
-
-        Raises:
-            InvalidInput: The tokenizer has no token for a letter, so its template cannot be seen.
-        """
+        """Return the frame of one text."""
         return _frame(tokenizer, _PROBE, 1)
 
     @classmethod
     def of_pair(cls, tokenizer: TextTokenizer) -> "Frame":
-        """Return the frame of a pair of texts.
-
-        Raises:
-            InvalidInput: The tokenizer has no token for a letter, so its template cannot be seen.
-        """
+        """Return the frame of a pair of texts."""
         return _frame(tokenizer, (_PROBE, _PROBE), 2)
 
     @property

@@ -49,11 +49,7 @@ _MOST_BYTES, _MOST_ENTRIES = 128 * MIB, 8_000_000
 
 
 def read_files(folder: Path) -> dict[str, bytes]:
-    """Read every tokenizer file in a checkpoint folder by name.
-
-    Raises:
-        CorruptCheckpoint: One is no regular file, or too large.
-    """
+    """Read every tokenizer file in a checkpoint folder by name."""
     return {name: _content(folder / name) for name in TOKENIZER_FILES if (folder / name).exists()}
 
 

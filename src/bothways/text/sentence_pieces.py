@@ -62,13 +62,7 @@ class PieceModel:
 
 
 def read_piece_model(path: Path) -> PieceModel:
-    """Read a SentencePiece model file.
-
-    Raises:
-        MissingDependency: The extra ``spm`` is not installed.
-        CorruptCheckpoint: The file is not such a model.
-        UnsupportedConfig: It cuts text in a way that is not built.
-    """
+    """Read a SentencePiece model file."""
     proto = _parsed(path)
     trainer, normalizer = proto.trainer_spec, proto.normalizer_spec
     if trainer.model_type not in _ALGORITHMS:
@@ -152,13 +146,7 @@ _DIGIT_COMMA = -100.0
 
 
 def piece_tokenizer(path: Path, recipe: SentencePiece) -> tokenizers.Tokenizer:
-    """Build a tokenizer from a SentencePiece model file, without the template for special tokens.
-
-    Raises:
-        MissingDependency: The extra ``spm`` is not installed.
-        CorruptCheckpoint: The file is not such a model.
-        UnsupportedConfig: It cuts text in a way that is not built.
-    """
+    """Build a tokenizer from a SentencePiece model file, without the template for special tokens."""
     model = read_piece_model(path)
     tokenizer = tokenizers.Tokenizer(_library_model(model, recipe, path))
     if steps := checked(path, lambda: _normalizers(recipe, model.charsmap)):
@@ -211,11 +199,7 @@ def _score(piece: Piece, recipe: SentencePiece) -> float:
 
 
 def _merges(model: PieceModel, ids: dict[str, int], path: Path) -> list[tuple[str, str]]:
-    """Return all ways to join two pieces into a third, the best piece first.
-
-    Raises:
-        UnsupportedConfig: The model has pieces that are not made by merges.
-    """
+    """Return all ways to join two pieces into a third, the best piece first."""
     if any(piece.kind == "user_defined" for piece in model.pieces):
         raise UnsupportedConfig(f"{path}: a SentencePiece model of type BPE with user-defined symbols is not built.")
     normal = sorted((piece for piece in model.pieces if piece.kind == "normal"), key=lambda piece: -piece.score)

@@ -59,22 +59,14 @@ class Settings:
     added: tuple[AddedToken, ...] = ()
 
     def flag(self, name: str, default: bool) -> bool:
-        """Return a boolean option.
-
-        Raises:
-            CorruptCheckpoint: It is something else.
-        """
+        """Return a boolean option."""
         value = self.options.get(name, default)
         if isinstance(value, bool):
             return value
         raise CorruptCheckpoint(f"{CONFIG_FILE}: expected {name!r} to be true or false, got {value!r}.")
 
     def optional_flag(self, name: str, default: bool | None) -> bool | None:
-        """Return an option that may be true, false or null.
-
-        Raises:
-            CorruptCheckpoint: It is something else.
-        """
+        """Return an option that may be true, false or null."""
         return None if self.options.get(name, default) is None else self.flag(name, False)
 
     @property
@@ -91,11 +83,7 @@ class Settings:
 
 
 def read_settings(files: Mapping[str, bytes]) -> Settings:
-    """Read a checkpoint's tokenizer settings from its files, by name; missing ones count as empty.
-
-    Raises:
-        CorruptCheckpoint: A file is not a JSON object, or a token in it is malformed.
-    """
+    """Read a checkpoint's tokenizer settings from its files, by name; missing ones count as empty."""
     config = _read_object(files, CONFIG_FILE)
     if "added_tokens_decoder" in config:
         return Settings(config, _decoder_tokens(config["added_tokens_decoder"]))
@@ -104,11 +92,7 @@ def read_settings(files: Mapping[str, bytes]) -> Settings:
 
 
 def apply_settings(recipe: TokenizerRecipe, settings: Settings) -> TokenizerRecipe:
-    """Override the defaults of a recipe with the checkpoint's settings.
-
-    Raises:
-        CorruptCheckpoint: A setting has a value of the wrong type.
-    """
+    """Override the defaults of a recipe with the checkpoint's settings."""
     match recipe:
         case WordPiece():
             changed = replace(

@@ -43,9 +43,6 @@ def train_tokenizer(
             RoBERTa) or ``"unigram"`` (Kudo 2018, arXiv:1804.10959; as ALBERT, XLNet and DeBERTa-v3).
         vocabulary: Number of tokens, special ones included; fewer where the texts do not have as many.
         lowercase: Lower-case texts and remove accents; by default only for WordPiece.
-
-    Raises:
-        InvalidInput: The vocabulary is too small for the kind, or the texts hold no word or can be read only once.
     """
     check_vocabulary(kind, vocabulary)
     if kind == "wordpiece" and isinstance(texts, Iterator):
@@ -61,11 +58,7 @@ def train_tokenizer(
 
 
 def check_vocabulary(kind: TokenizerKind, vocabulary: int) -> None:
-    """Check that a vocabulary has room for the special tokens and the letters, or bytes.
-
-    Raises:
-        InvalidInput: It has not.
-    """
+    """Check that a vocabulary has room for the special tokens and the letters, or bytes."""
     if vocabulary < LEAST_VOCABULARY[kind]:
         raise InvalidInput(
             f"a {kind} tokenizer needs a vocabulary of at least {LEAST_VOCABULARY[kind]} tokens, got {vocabulary}."

@@ -59,9 +59,14 @@ def check_text(index: int, text: object) -> bool:
         InvalidInput: It is neither, or holds a lone surrogate, or is far too long.
     """
     pair = isinstance(text, tuple)
-    parts = text if isinstance(text, tuple) else (text,)
-    if len(parts) != 1 + pair or not all(isinstance(part, str) for part in parts):
-        found = f"tuple[{', '.join(type(part).__name__ for part in parts)}]" if pair else type(text).__name__
+    if isinstance(text, str):
+        parts: tuple[str, ...] = (text,)
+    elif isinstance(text, tuple) and len(text) == 2 and all(isinstance(part, str) for part in text):
+        parts = text
+    else:
+        found = type(text).__name__
+        if isinstance(text, tuple):
+            found = f"tuple[{', '.join(type(part).__name__ for part in text)}]"
         raise InvalidInput(f"expected text {index + 1} to be a str or a tuple of two str, got {found}: {shown(text)}")
     for part in parts:
         if len(part) > LONGEST_WORD:
