@@ -82,10 +82,12 @@ def test_a_file_is_not_replaced_unless_asked(tmp_path):
 
 def test_what_is_never_replaced_is_not_offered_to_be(tmp_path):
     (tmp_path / "a").write_text("old")
-    with pytest.raises(OutputExists, match=r"a folder, where a file is to be written.* Choose another path\.$"):
+    with pytest.raises(OutputExists, match=r"expected a file or nothing at .*, got a folder.* Choose another path\.$"):
         check_file_writable(tmp_path)
     for overwrite in (False, True):
-        with pytest.raises(OutputExists, match=r"a file, where a folder is to be written.* Choose another path\.$"):
+        with pytest.raises(
+            OutputExists, match=r"expected a folder or nothing at .*, got a file.* Choose another path\.$"
+        ):
             check_folder_free(tmp_path / "a", overwrite=overwrite)
 
 
@@ -265,7 +267,7 @@ def test_a_device_is_written_to_and_never_replaced(terminal):
         raw.write(b"y")
     assert received(2) == b"xy"
     assert Path(device).is_char_device()
-    with pytest.raises(OutputExists, match="a folder is to be written"):
+    with pytest.raises(OutputExists, match="expected a folder or nothing"):
         check_folder_free(device, overwrite=True)
 
 

@@ -1,4 +1,4 @@
-"""Devices and precisions: names, and what a device can do."""
+"""Devices and precisions by their names."""
 
 from typing import Literal
 
@@ -14,24 +14,24 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def pick_device(device: str | torch.device = "auto") -> torch.device:
-    """Return the device that a name stands for; ``"auto"`` is a GPU where there is one, else the CPU.
+    """Return a device by its name; ``"auto"`` is a GPU if there is one, else the CPU.
 
     Raises:
-        DeviceMismatch: There is no such device on this machine.
+        DeviceMismatch: This machine has no such device.
     """
     if str(device) == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
-        wanted = torch.device(device)
-        torch.empty(0, device=wanted)
+        chosen = torch.device(device)
+        torch.empty(0, device=chosen)
     except (RuntimeError, AssertionError) as error:
         there = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
         raise DeviceMismatch(
             f"the device {str(device)!r} cannot be used here; there are: {', '.join(there)}. Or say 'auto'."
         ) from error
-    return wanted
+    return chosen
 
 
 def compute_capability(device: torch.device) -> int:
@@ -40,17 +40,15 @@ def compute_capability(device: torch.device) -> int:
 
 
 def has_bfloat16(device: torch.device) -> bool:
-    """Test whether a GPU computes in bfloat16 by itself, from compute capability 8.0 on; others only emulate it."""
+    """Return True for a GPU with bfloat16 (compute capability 8.0 or higher); others only emulate it."""
     return compute_capability(device) >= 8
 
 
 def inference_dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype:
-    """Return the precision of weights that are not trained: the chosen one, else bfloat16 on a GPU that has it.
-
-    Where a GPU has none, and on other devices, it is float32.
+    """Return the precision of weights for inference: the chosen one, else bfloat16 on a GPU that has it, else float32.
 
     Raises:
-        InvalidInput: What is chosen is no precision, see `pick_dtype`.
+        InvalidInput: As `pick_dtype`.
     """
     return pick_dtype(fast_precision(device) if dtype in (None, AUTO) else dtype)
 
@@ -61,18 +59,18 @@ def fast_precision(device: torch.device) -> Literal["bfloat16", "float32"]:
 
 
 def on_device(values: Tensor | NDArray[np.generic], device: torch.device | str) -> Tensor:
-    """Return numbers of the host on a device, copied there without a wait for what a GPU has still to do."""
+    """Copy numbers from the host to a device, without waiting for the work that a GPU still has to do."""
     on_host = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
-    # Only memory that the system will not move can be copied while the host goes on.
+    # Only pinned memory can be copied while the host continues.
     pinned = torch.device(device).type == "cuda" and on_host.device.type == "cpu"
     return on_host.pin_memory().to(device, non_blocking=True) if pinned else on_host.to(device)
 
 
 def pick_dtype(dtype: str | torch.dtype) -> torch.dtype:
-    """Return the torch dtype that a name stands for.
+    """Return a torch dtype by its name.
 
     Raises:
-        InvalidInput: It is none of float32, bfloat16, float16, float64.
+        InvalidInput: It is not float32, bfloat16, float16 or float64.
     """
     if isinstance(dtype, torch.dtype) and dtype in DTYPES.values():
         return dtype

@@ -3,57 +3,57 @@
 Each message says what was expected, what came, and what to do about it::
 
     BothwaysError
-    ├── InvalidInput            a value, text, row or file of the caller's is not usable
+    ├── InvalidInput            a value, text, row or file from the caller is not usable
     │   ├── EmptyInput          a row has no text, or an empty one
     │   ├── TextTooLong         longer than the model reads, and the caller chose "error"
-    │   ├── OutputExists        the output is already there and was not to be overwritten
+    │   ├── OutputExists        the output exists and may not be overwritten
     │   └── UnreadColumn        a column was named for a part of a row that the task does not read
     ├── UnknownModel            no such folder, name or model type
-    ├── UnsupportedConfig       a model asks for something that is not built
+    ├── UnsupportedConfig       a model needs something that this package does not build
     ├── UnsupportedAttention    an attention backend cannot serve this request
     ├── UnsafeCheckpoint        reading this file could run code
     ├── CorruptCheckpoint       a file is truncated, altered or not what it says
     ├── IncompatibleWeights     tensors missing, left over or of another shape
     ├── ExportMismatch          an exported file does not compute what its model does; nothing was written
-    ├── MissingOutput           an output that was not computed was asked for
+    ├── MissingOutput           an output was read that was not computed
     ├── NotFitted               a task was used before it was trained
-    ├── TrainingDiverged        a loss, gradient or score was not finite; the weights kept so far were put back
-    ├── WorkerLost              another process of a run is gone
-    ├── NotCalibrated           calibrated probabilities asked of an uncalibrated model
+    ├── TrainingDiverged        a loss, gradient or score was not finite; the weights kept so far were restored
+    ├── WorkerLost              another process of the run has ended
+    ├── NotCalibrated           an uncalibrated model cannot give calibrated probabilities
     ├── OutOfMemory             the smallest possible batch does not fit, or a training batch; says what to reduce
     ├── OutOfDisk               the output could not be written; nothing partial was left
     ├── DeviceMismatch          tensors or a model on another device than expected
-    ├── OfflineError            a download would be needed and was not asked for
-    └── MissingDependency       an optional package is absent; carries the install line
+    ├── OfflineError            a download is needed but was not allowed
+    └── MissingDependency       an optional package is missing; the message has the install command
 """
 
 from collections.abc import Iterable
 
 
 def shown(value: object, most: int = 80) -> str:
-    """Return the beginning of a value as messages show it, also of one that Python does not write out."""
+    """Return the beginning of a value for a message, even if Python refuses to print the value."""
     try:
         return f"{value!r:.{most}}"
     except (RecursionError, ValueError):  # nested a thousand deep, or a number of thousands of digits
         return f"a very large {type(value).__name__}"
 
 
-def nearest(wanted: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return the most similar of some names, whatever the case; None where none is as similar as ``cutoff``, 0 to 1."""
+def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the most similar of some names, in any case; None if their similarity (0 to 1) is below ``cutoff``."""
     from difflib import get_close_matches
 
-    by_lower = {name.lower(): name for name in names}
-    near = get_close_matches(wanted.lower(), by_lower, n=1, cutoff=cutoff)
+    by_lower = {each.lower(): each for each in names}
+    near = get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
     return by_lower[near[0]] if near else None
 
 
-def did_you_mean(wanted: str, names: Iterable[str]) -> str:
-    """Return the end of a message that names the most similar of some names; empty where none is similar.
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return the end of a message that names the most similar of some names; empty if none is similar.
 
     >>> did_you_mean("lable", ["text", "Label"])
     " Did you mean 'Label'?"
     """
-    near = nearest(wanted, names)
+    near = nearest(name, names)
     return "" if near is None else f" Did you mean {near!r}?"
 
 
@@ -74,7 +74,7 @@ class TextTooLong(InvalidInput):
 
 
 class OutputExists(InvalidInput):
-    """The output path is already there, and overwriting was not asked for."""
+    """The output path exists and may not be overwritten."""
 
 
 class UnreadColumn(InvalidInput):
@@ -82,15 +82,15 @@ class UnreadColumn(InvalidInput):
 
 
 class UnknownModel(BothwaysError):
-    """No folder, embedded model, hub name or model type answers to this name."""
+    """No folder, embedded model, hub name or model type has this name."""
 
 
 class UnsupportedConfig(BothwaysError):
-    """A configuration asks for something that this package does not build."""
+    """A configuration needs something that this package does not build."""
 
 
 class UnsupportedAttention(BothwaysError):
-    """The attention backend that was asked for cannot serve this request."""
+    """The chosen attention backend cannot serve this request."""
 
 
 class UnsafeCheckpoint(BothwaysError):
@@ -106,38 +106,38 @@ class IncompatibleWeights(BothwaysError):
 
 
 class ExportMismatch(BothwaysError):
-    """A file that was exported does not compute what the model does; it was not kept."""
+    """An exported file does not compute what the model does; it was not kept."""
 
 
 class MissingOutput(BothwaysError):
-    """An output field that was not computed was read."""
+    """An output field was read that was not computed."""
 
 
 class NotFitted(BothwaysError):
-    """A task model was asked for predictions before it had labels and a trained head."""
+    """A task model has no labels or trained head yet, so it cannot predict."""
 
 
 class TrainingDiverged(BothwaysError):
     """A loss, gradient or validation score was not finite; the model has the weights kept so far.
 
     Attributes:
-        kept_epoch: The epoch (from 1) that those are of, 0 where they are the validated ones before the first update;
-            None where nothing was validated and no epoch was finished.
+        kept_epoch: The epoch of these weights, from 1; 0 for those before the first update, if they were validated;
+            None if nothing was validated and no epoch was finished.
     """
 
     kept_epoch: int | None = None
 
 
 class WorkerLost(BothwaysError):
-    """Another process of a run on several is gone, so this one cannot go on."""
+    """Another process of a distributed run has ended, so this one cannot continue."""
 
 
 class NotCalibrated(BothwaysError):
-    """Calibrated probabilities were asked of a model that was never calibrated."""
+    """The model was never calibrated, so it has no calibrated probabilities."""
 
 
 class OutOfMemory(BothwaysError):
-    """Something did not fit into memory even when made as small as it can be; the message says what to reduce."""
+    """Even the smallest batch does not fit into memory; the message says what to reduce."""
 
 
 class OutOfDisk(BothwaysError):
@@ -149,28 +149,19 @@ class DeviceMismatch(BothwaysError):
 
 
 class OfflineError(BothwaysError):
-    """A file would have to be downloaded, and the caller did not ask for that."""
+    """A file has to be downloaded, but the caller did not allow it."""
 
 
 class TextsTruncated(UserWarning):
-    """Texts were cut because the caller chose ``"truncate"``; says how many, and how many tokens were not read.
-
-    Not an error, and no part of the tree: what was asked for was done.
-    """
+    """Texts were truncated as the caller chose; the message counts them, and the tokens that were not read."""
 
 
 class LabelsUnnamed(UserWarning):
-    """A checkpoint does not say what its labels are called, so they are ``LABEL_0`` and so on.
-
-    Not an error, and no part of the tree: the model predicts all the same.
-    """
+    """A checkpoint has no names for its labels, so they are ``LABEL_0`` and so on."""
 
 
 class TensorsLeftOver(UserWarning):
-    """A checkpoint holds tensors that belong neither to its encoder nor to a head of its family; says which.
-
-    Not an error, and no part of the tree: the encoder is whole without them.
-    """
+    """A checkpoint holds tensors that belong neither to its encoder nor to a head of its family; says which."""
 
 
 class MissingDependency(BothwaysError):
@@ -182,5 +173,5 @@ class MissingDependency(BothwaysError):
 
     @classmethod
     def of(cls, package: str, *, extra: str, purpose: str) -> "MissingDependency":
-        """Return the error for ``package``, carrying the line that installs it."""
+        """Return the error for a package, with the command that installs it."""
         return cls(f"{purpose} needs the package {package!r}, which is not installed: pip install 'bothways[{extra}]'")

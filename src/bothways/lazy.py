@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are first used (PEP 562), and what is missing then."""
+"""Names of a package that are imported on first use (PEP 562), and the errors for missing packages."""
 
 import gc
 import sys
@@ -29,7 +29,7 @@ def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
             with _uncollected():
                 value: object = getattr(import_module(homes[name]), name)
         except ModuleNotFoundError as error:
-            # Of a public name; who asked for another one knows better what for.
+            # Only the public names have a purpose that is known here.
             raise (missing(error, f"bothways.{name}") if package == "bothways" else error) from error
         setattr(sys.modules[package], name, value)
         return value
@@ -38,14 +38,14 @@ def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
 
 
 def imported(home: str) -> Any:  # noqa: ANN401 (a class or a function)
-    """Import the object that ``"module:name"`` stands for."""
+    """Import an object by its home, ``"module:name"``."""
     module, name = home.split(":")
     return getattr(import_module(module), name)
 
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Collect no garbage meanwhile: an import makes little, and looking for it takes a tenth of its time."""
+    """Pause the garbage collector: an import leaves little garbage, and the search takes a tenth of its time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -62,17 +62,17 @@ def require_torch(purpose: str) -> None:
         purpose: What needs it.
 
     Raises:
-        MissingDependency: It is not.
+        MissingDependency: torch is not installed.
     """
     if "torch" not in sys.modules and find_spec("torch") is None:
         raise MissingDependency.of("torch", extra="torch", purpose=purpose)
 
 
 def missing(error: ModuleNotFoundError, purpose: str) -> MissingDependency | ModuleNotFoundError:
-    """Return the error that says how to install what is missing, where the extra ``torch`` installs it.
+    """Return the error with the install command for a package of the extra ``torch``, else the error itself.
 
     Args:
-        error: As Python raised it.
+        error: The error that Python raised.
         purpose: What needs the package.
     """
     package = (error.name or "").partition(".")[0]

@@ -1,7 +1,7 @@
-"""Progress of long work on standard error: bars on a terminal, and a line a minute elsewhere where that is asked for.
+"""Progress of long work on standard error: bars on a terminal, and elsewhere a line a minute on request.
 
-The library is silent where standard error is no terminal, since programs that use it write their own logs. The command
-line asks for lines there (`reporting`), because a job whose output goes to a file would else say nothing for hours.
+Without a terminal the library is silent, since programs that use it write their own logs. The command line requests
+lines (`reporting`), because a job whose output goes to a file would otherwise print nothing for hours.
 """
 
 import contextlib
@@ -20,10 +20,10 @@ class Progress(Protocol):
     """The progress of a long loop."""
 
     def advance(self, amount: int = 1, note: str = "") -> None:
-        """Say that ``amount`` more units are done; ``note`` replaces the remark behind the bar."""
+        """Count ``amount`` more finished units; ``note`` replaces the remark after the bar."""
 
     def say(self, line: str) -> None:
-        """Write a line that stays, such as the result of an epoch."""
+        """Print a permanent line, such as the result of an epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +32,17 @@ class _Reporting:
     lines: bool = False
 
 
-_UNASKED = _Reporting()
-_REPORTING: ContextVar[_Reporting] = ContextVar("reporting", default=_UNASKED)
+_DEFAULT = _Reporting()
+_REPORTING: ContextVar[_Reporting] = ContextVar("reporting", default=_DEFAULT)
 
 
 @contextmanager
 def reporting(show: bool | None = None, *, lines: bool = False) -> Iterator[None]:
-    """Decide how work within the block reports its progress.
+    """Set how work within the block reports its progress.
 
     Args:
-        show: Stands in for the ``show`` that a call within leaves open.
-        lines: Write lines where standard error is no terminal.
+        show: Default of ``show`` for the calls within the block.
+        lines: Print lines if standard error is not a terminal.
     """
     before = _REPORTING.get()
     inner = replace(before, show=before.show if show is None else show, lines=before.lines or lines)
@@ -54,7 +54,7 @@ def reporting(show: bool | None = None, *, lines: bool = False) -> Iterator[None
 
 
 def phase(description: str) -> None:
-    """Write a line that says what begins now, where progress shows."""
+    """Print the name of the phase that begins, if progress is shown."""
     now = _REPORTING.get()
     if now.show is not False and (now.show or now.lines or _on_terminal()):
         _write(description)
@@ -67,11 +67,11 @@ def progress(
     """Report progress on standard error while the block runs.
 
     Args:
-        description: What is being done.
-        total: Number of units, or None when it is not known.
-        done: Units that were done before.
-        show: Force the bar on or off. By default it shows on a terminal only, and never for a single unit, of which it
-            could say nothing; elsewhere there are lines where `reporting` asks for them.
+        description: Name of the work.
+        total: Number of units; None if unknown.
+        done: Units that were finished before.
+        show: Force the bar on or off. By default it shows on a terminal only, and never for a single unit; elsewhere
+            lines are printed if `reporting` requests them.
     """
     now = _REPORTING.get()
     show = now.show if show is None else show
@@ -86,10 +86,10 @@ def progress(
 
 class _Silent:
     def advance(self, amount: int = 1, note: str = "") -> None:
-        """Nobody watches."""
+        pass
 
     def say(self, line: str) -> None:
-        """Nobody watches."""
+        pass
 
 
 class _Lines:
@@ -103,7 +103,6 @@ class _Lines:
         self._due = self._began + FIRST_LINE_AFTER
 
     def advance(self, amount: int = 1, note: str = "") -> None:
-        """Count, and write a line when one is due."""
         self._done += amount
         self._note = note or self._note
         now = time.monotonic()
@@ -112,7 +111,6 @@ class _Lines:
             _write(f"{self._description}: {', '.join(self._parts(now - self._began))}")
 
     def say(self, line: str) -> None:
-        """Write it; the next line is due in a minute."""
         self._due = time.monotonic() + LINE_EVERY
         _write(f"{self._description}: {line}")
 
@@ -127,7 +125,7 @@ class _Lines:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in words.
+    """Return seconds in words.
 
     >>> duration(9.4), duration(150), duration(7500)
     ('9 s', '2 min 30 s', '2 h 5 min')
@@ -159,26 +157,24 @@ def _bar(description: str, total: int | None, done: int) -> Iterator[Progress]:
 
         class _Bar:
             def advance(self, amount: int = 1, note: str = "") -> None:
-                """Move the bar."""
                 if note:
                     bars.update(task, advance=amount, note=note)
                 else:
                     bars.update(task, advance=amount)
 
             def say(self, line: str) -> None:
-                """Write it above the bar."""
                 bars.console.print(line, markup=False, highlight=False)
 
         yield _Bar()
 
 
 def _on_terminal() -> bool:
-    # A program that was started without standard error has None in its place.
+    # In a program that was started without standard error, it is None.
     return sys.stderr is not None and sys.stderr.isatty()
 
 
 def _write(line: str) -> None:
-    # A log that takes no more (its reader went away, its disk is full) must not end the work that it tells of.
+    # A log that cannot be written (its reader is gone, its disk is full) must not end the work that it describes.
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
             print(line, file=sys.stderr, flush=True)

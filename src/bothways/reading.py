@@ -29,7 +29,7 @@ _MAX_DIGITS = 100
 
 
 def did_you_mean_path(path: Path) -> str:
-    """Return the end of a message: the most similar file or folder beside a missing one, or nothing."""
+    """Return the end of a message with the most similar file or folder beside a missing one, if there is any."""
     try:
         with os.scandir(path.parent) as entries:
             names = [entry.name for entry in itertools.islice(entries, _MAX_NAMES)]
@@ -43,7 +43,7 @@ def open_regular(path: Path) -> io.BufferedReader:
     """Open a regular file for reading bytes; a pipe or a device is refused without waiting.
 
     Raises:
-        CorruptCheckpoint: It is no regular file.
+        CorruptCheckpoint: It is not a regular file.
         UnknownModel: It is a folder, or cannot be read.
         FileNotFoundError: It is missing.
     """
@@ -69,7 +69,7 @@ def read_bytes(path: Path, max_bytes: int = MAX_JSON) -> bytes:
     """Read a regular file of at most ``max_bytes`` bytes.
 
     Raises:
-        CorruptCheckpoint: It is no regular file, or larger.
+        CorruptCheckpoint: It is not a regular file, or is larger.
         UnknownModel: It is a folder, or cannot be read.
         FileNotFoundError: It is missing.
     """
@@ -87,10 +87,11 @@ def parse_json(content: bytes, pairs: Callable[[list[tuple[str, Any]]], Any] | N
 
     Args:
         content: The bytes.
-        pairs: Makes an object from its pairs, for callers who must see repeated keys.
+        pairs: Makes an object from its pairs, for callers that check for repeated keys.
 
     Raises:
-        ValueError: It is no JSON, too large, nested too deeply, or has too long a number or half a surrogate pair.
+        ValueError: It is not JSON, is too large or nested too deeply, or holds an overlong number or half a surrogate
+            pair.
     """
     if sum(map(content.count, (b",", b"[", b"{"))) > _MAX_VALUES:
         raise ValueError(f"more than {_MAX_VALUES} values")

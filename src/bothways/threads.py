@@ -1,9 +1,9 @@
-"""The CPU threads that torch computes with: how many, how they wait, and what a forked process inherits of them.
+"""CPU threads of torch: their number, their waiting policy, and their state in forked processes.
 
-Every thread that computes in parallel has a pool of OpenMP's threads, made the first time. A fork copies the books of
-the forking thread's pool but none of the threads in it, and GNU's OpenMP then waits in the child for ever for threads
-that are not there. Loading a model therefore starts no pool, and a fork ends the forking thread's pools first: both
-processes start new ones when they next need them. The same numbers of threads are then there in the child.
+Every thread that computes in parallel gets its own pool of OpenMP threads. A fork copies the state of the forking
+thread's pool but none of its threads, and GNU's OpenMP then waits forever in the child for threads that do not exist.
+Loading a model therefore starts no pool, and a fork ends the forking thread's pools first: both processes start new
+ones, with the same number of threads, when they need them.
 """
 
 import ctypes
@@ -15,17 +15,17 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-# Each says how many threads to take; torch asks MKL, and MKL OpenMP.
+# Variables for the number of threads; torch asks MKL, and MKL asks OpenMP.
 _NUMBER = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-# Each says how long a thread that waits for the others keeps its core busy.
+# Variables for how long a waiting thread keeps its core busy.
 _WAITING = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"}
 _SOFT_PAUSE = 1  # omp_pause_soft
 
 
 def granted_cores(root: Path = Path("/")) -> int:
-    """Return the cores that this process may use: those of its affinity, but no more than its cgroups grant time for.
+    """Return the cores that this process may use: those of its affinity, limited by the CPU time of its cgroups.
 
-    A part of a core counts as one.
+    A fraction of a core counts as one.
 
     Args:
         root: The folder that holds ``proc`` and ``sys``.
@@ -34,14 +34,14 @@ def granted_cores(root: Path = Path("/")) -> int:
 
 
 def choose_threads(threads: int | None = None) -> None:
-    """Set how many threads libraries compute with that are loaded from now on, and how these wait for each other.
+    """Set the number of threads of libraries that are loaded from now on, and how these threads wait for each other.
 
-    A waiting thread spins for a while, which is the fastest where each has a core of its own. Where cores are shared
-    with other processes, it takes the core from the one that it waits for; there threads sleep. What the environment
-    says already stays, unless ``threads`` is given.
+    A waiting thread spins for a while, which is fastest if each thread has its own core. If cores are shared with other
+    processes, it would take the core from the thread that it waits for, so threads sleep. Existing settings of the
+    environment stay, unless ``threads`` is given.
 
     Args:
-        threads: How many; when None as many as there are cores, or as the cgroups of the process grant.
+        threads: Number of threads. Default: one per core, or as many as the cgroups of the process grant.
     """
     if threads is not None:
         os.environ.update(dict.fromkeys((*_NUMBER, "RAYON_NUM_THREADS"), str(threads)))
@@ -60,17 +60,17 @@ def compute_threads() -> int:
 
 
 def cores_are_shared(threads: int, root: Path = Path("/")) -> bool:
-    """Test whether other processes leave fewer than so many cores free, both now and over the last minute.
+    """Test whether other processes leave fewer cores free than ``threads``, both now and over the last minute.
 
     Args:
-        threads: Threads that want a core each.
-        root: The folder that holds ``proc``; where a system has none, the answer is no.
+        threads: Threads that need a core each.
+        root: The folder that holds ``proc``; the result is False on a system without it.
     """
     loads = root / "proc/loadavg"
     if not loads.is_file():
         return False
     last_minute, _, _, running, _ = loads.read_text(encoding="ascii").split()
-    # Now: a load that an earlier command left behind is no other process. One that runs is this one.
+    # The load average alone would count a command that has just ended. One of the running processes is this one.
     busy = min(float(last_minute), int(running.partition("/")[0]) - 1)
     return busy > (os.cpu_count() or 1) - threads + 0.5
 
@@ -79,8 +79,7 @@ def cores_are_shared(threads: int, root: Path = Path("/")) -> bool:
 def loading() -> Iterator[None]:
     """Compute with the calling thread alone while the block runs, so that loading starts no pool.
 
-    The first time in a process it also has torch use no more threads than the cgroups grant cores, where the
-    environment does not say how many to use.
+    The first call in a process also limits torch to the granted cores, unless the environment sets a number of threads.
     """
     _respect_cgroups()
     with calling_thread_alone():
@@ -89,7 +88,7 @@ def loading() -> Iterator[None]:
 
 @contextmanager
 def calling_thread_alone() -> Iterator[None]:
-    """Compute with the calling thread alone while the block runs, where OpenMP can be told."""
+    """Compute with the calling thread alone while the block runs, if OpenMP supports it."""
     import torch
 
     number = torch.get_num_threads()
@@ -106,10 +105,10 @@ def can_limit_calling_thread() -> bool:
 
 
 def limit_calling_thread(number: int) -> None:
-    """Have the calling thread, and no other, compute with so many threads from now on, where OpenMP can be told."""
+    """Set the number of threads of the calling thread only, if OpenMP supports it."""
     import torch
 
-    # The first time that a thread asks, torch sets it to what the others have.
+    # On the first call in a thread, torch sets the number of the other threads.
     torch.get_num_threads()
     openmp = _openmp()
     if openmp is None:
@@ -130,10 +129,7 @@ def _respect_cgroups() -> None:
 
 @cache
 def _openmp() -> ctypes.CDLL | None:
-    """Return the OpenMP that torch computes with.
-
-    What is asked of a library is looked for in those that it needs as well.
-    """
+    """Return the OpenMP library of torch: a lookup in a library includes those that it depends on."""
     import torch
 
     found = ctypes.CDLL(torch._C.__file__)
@@ -141,7 +137,7 @@ def _openmp() -> ctypes.CDLL | None:
 
 
 def _end_pools() -> None:
-    """End the pools of this thread, in every copy of GNU's OpenMP that was loaded: torch's and those of others."""
+    """End the pools of this thread in every loaded copy of GNU's OpenMP, torch's and others."""
     maps = Path("/proc/self/maps")
     lines = maps.read_text(encoding="utf-8", errors="replace").splitlines() if maps.is_file() else []
     for path in {line.split(maxsplit=5)[-1] for line in lines if "libgomp" in line}:
@@ -155,7 +151,7 @@ def _cores() -> int:
 
 
 def cgroup_folders(controller: str, root: Path = Path("/")) -> Iterator[Path]:
-    """Yield the folders that may say what the cgroups of this process, and those above them, grant of a resource.
+    """Yield the folders that may hold the limits of a resource for the cgroups of this process and those above them.
 
     Args:
         controller: The resource: ``"cpu"`` or ``"memory"``.
@@ -167,12 +163,12 @@ def cgroup_folders(controller: str, root: Path = Path("/")) -> Iterator[Path]:
         _, controllers, path = line.split(":", 2)
         mounts = ("",) if not controllers else (controllers, controller) if controller in controllers.split(",") else ()
         inner = PurePosixPath(path.lstrip("/"))
-        # In a container the path may be the host's, and what is mounted the container's own group.
+        # In a container the path may be the host's, while the container's own group is mounted.
         yield from {root / "sys/fs/cgroup" / mount / part for mount in mounts for part in (inner, *inner.parents)}
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """Cores that each cgroup of the process grants, where it grants only some."""
+    """Yield the number of cores that each cgroup of the process grants, if it is limited."""
     for folder in cgroup_folders("cpu", root):
         yield from _quota(folder)
 

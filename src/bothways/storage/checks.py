@@ -120,5 +120,5 @@ def _already_there(target: Path, kind: str) -> str:
     return f"the output {kind} {str(target)!r} already exists. Choose another path, or ask for it to be overwritten."
 
 
-def _in_the_way(target: Path, found: str, wanted: str) -> str:
-    return f"{str(target)!r} is a {found}, where a {wanted} is to be written; it is left as it is. Choose another path."
+def _in_the_way(target: Path, found: str, expected: str) -> str:
+    return f"expected a {expected} or nothing at {str(target)!r}, got a {found}, which was kept. Choose another path."
