@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from bothways.compose.ensembles import stacking
+from bothways.compose.ensembles import combining
 from bothways.compose.ensembles.combining import (
+    PENALTIES,
     Disagreement,
     Mean,
     Stacked,
@@ -16,8 +17,8 @@ from bothways.compose.ensembles.combining import (
     check_method,
     disagreement,
     features_of,
+    fit_stacking,
 )
-from bothways.compose.ensembles.stacking import PENALTIES, fit_stacking
 from bothways.errors import InvalidInput
 from bothways.evaluation.metrics.scores import negative_log_likelihood
 from bothways.evaluation.temperature import Temperature, apply_temperature, sigmoid, softmax
@@ -228,7 +229,7 @@ def test_a_method_that_a_target_does_not_have_is_refused(method, target, said):
 
 
 def test_words_of_one_text_are_not_fitted_on_to_judge_each_other(monkeypatch):
-    monkeypatch.setattr(stacking, "PENALTIES", (1e-2,))
+    monkeypatch.setattr(combining, "PENALTIES", (1e-2,))
     logits_MNC, truth_N = members_of_different_worth(120, 4)
     text_N = np.repeat(np.arange(30), 4)
     changed_N = np.where(text_N == 7, (truth_N + 1) % 3, truth_N)

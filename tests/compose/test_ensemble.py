@@ -323,7 +323,7 @@ def test_each_member_reads_the_columns_of_its_own_training(runs, tmp_path):
     assert ensemble.card["calibration_rows"] == len(given)
     text = rows(1)[0]["text"]
     assert plain.fitted.columns.rows_of([text]) == [{"title": text, "body": text}]
-    with pytest.raises(InvalidInput, match=r"no column 'body'.* The member .*body' learnt from that column"):
+    with pytest.raises(InvalidInput, match=r"no column 'body'.* The member .*body' was trained on that column"):
         list(plain.predict_rows(read_rows([{"title": text}])))
     plain = plain.with_columns(text=("title",))
     assert list(plain.predict_rows(read_rows([{"title": text}]))) == [plain.predict(text)]
@@ -364,7 +364,7 @@ def test_a_typed_text_is_what_every_member_reads_or_is_refused(runs, tmp_path):
         trained(tmp_path / name, runs / "bert", data, text=columns)
     for order in (("text", "both"), ("both", "text")):
         ensemble = Ensemble.of([tmp_path / name for name in order], device="cpu")
-        with pytest.raises(InvalidInput, match=r"columns that overlap: name one that all are to read"):
+        with pytest.raises(InvalidInput, match=r"columns that overlap: name one column for all"):
             ensemble.fitted.columns.rows_of(["w5 w6"])
         ensemble = ensemble.with_columns(text=("text",))
         assert list(ensemble.predict_rows(read_rows(ensemble.fitted.columns.rows_of(["w5 w6"])))) == [
@@ -467,12 +467,12 @@ def test_a_folder_that_is_there_is_not_replaced(saved):
 @pytest.mark.parametrize(
     ("names", "options", "error", "said"),
     [
-        (["bert-animals"], {}, InvalidInput, "from 2 to 100 members, but got 1"),
+        (["bert-animals"], {}, InvalidInput, "expected from 2 to 100 members, got 1"),
         (["bert-animals", "plants"], {}, InvalidInput, "lacks 'cow' and has 'oak' besides"),
         (["bert-animals", "several-a"], {}, InvalidInput, r"classification \(single\) and .* classification \(multi\)"),
         (["bert-animals", "pairs-a"], {}, InvalidInput, r"classification \(single\) and .* pairs \(single\)"),
         (["pairs-a", "scores"], {}, InvalidInput, r"pairs \(single\) and .* pairs \(regression\)"),
-        (["bert-animals", "nothing"], {}, InvalidInput, "'.*nothing' is none"),
+        (["bert-animals", "nothing"], {}, InvalidInput, "'.*nothing' is no folder"),
         (["bert-animals", "bert"], {}, NotFitted, "no trained classification head"),
         (["number-a", "number-b"], {"method": "vote"}, InvalidInput, "combined by 'mean', not by 'vote'"),
         (["bert-animals", "xlnet-animals"], {"method": "median"}, InvalidInput, "'mean', 'vote' or 'stacked'"),

@@ -1,28 +1,42 @@
-"""Combination of several models' predictions of the same texts, and the models' disagreement.
+"""Combination of several models' predictions for the same texts, and the models' disagreement.
 
-Members speak in logits that their own calibration is already in, so that softmax (or sigmoid, for several labels) gives
-their calibrated probabilities; what comes out is logits again, so that targets predict, calibrate and report on them as
-on those of one model.
+Members give logits with their own calibration applied, so that softmax (or sigmoid, for several labels) gives their
+calibrated probabilities. A combination is logits again, so that targets predict, calibrate and report on it as on the
+logits of one model.
+
+Stacking is a small logistic regression over the members' log-probabilities. The logit of an output is a weighted sum of
+the members' log-probabilities of that output, and a bias: M + C numbers, which a few hundred held-out rows can carry
+(Ting and Witten 1999, "Issues in stacked generalization", JAIR 10, section 3, find that class probabilities are what to
+stack, and few weights for each class enough). An L2 penalty holds the weights near 1 / M and the biases near 0, which
+is the geometric mean of the members; cross-validation chooses its strength. Rows are calibrated and judged on folds
+that the fit did not see.
 
 Shapes: M members, N texts, C outputs.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, ClassVar
 
 import numpy as np
+import torch
 from annotated_types import Ge
 from numpy.typing import NDArray
+from torch import Tensor
 
+from bothways.checkpoints.schema import StoredEnsemble, damaged
 from bothways.choices import Method as Method
+from bothways.confidence.files import temperature_settings
 from bothways.errors import InvalidInput
+from bothways.evaluation.temperature import Temperature
+from bothways.tasks.heads.target_training import losses
 from bothways.tasks.heads.targets import (
     MIN_PROBABILITY,
     Logits,
     MultiLabel,
     Regression,
     Target,
+    Truth,
     logits_of,
     probabilities_of,
 )
@@ -38,7 +52,7 @@ class Mean:
     kind: ClassVar[Method] = "mean"
 
     def combine(self, target: Target, logits_MNC: MemberLogits) -> Logits:
-        """Logits (N, C)."""
+        """Return the combined logits (N, C)."""
         return logits_of(target, probabilities_of(target, logits_MNC).mean(axis=0))
 
 
@@ -53,7 +67,7 @@ class Vote:
     kind: ClassVar[Method] = "vote"
 
     def combine(self, target: Target, logits_MNC: MemberLogits) -> Logits:
-        """Logits (N, C)."""
+        """Return the combined logits (N, C)."""
         probabilities_MNC = probabilities_of(target, logits_MNC)
         votes_NC = decisions(target, probabilities_MNC).sum(axis=0)
         return logits_of(target, (votes_NC + probabilities_MNC.mean(axis=0)) / (len(logits_MNC) + 1))
@@ -61,11 +75,11 @@ class Vote:
 
 @dataclass(frozen=True, slots=True)
 class Stacked:
-    """A logistic regression on the members' log-probabilities (`bothways.compose.ensembles.stacking`).
+    """A logistic regression on the members' log-probabilities, see `fit_stacking`.
 
     Attributes:
-        weights: Of each member.
-        biases: Of each output.
+        weights: One for each member.
+        biases: One for each output.
     """
 
     weights: tuple[float, ...]
@@ -74,7 +88,7 @@ class Stacked:
     kind: ClassVar[Method] = "stacked"
 
     def combine(self, target: Target, logits_MNC: MemberLogits) -> Logits:
-        """Logits (N, C)."""
+        """Return the combined logits (N, C)."""
         features_MNC = features_of(target, logits_MNC)
         combined_NC: Logits = np.tensordot(np.array(self.weights), features_MNC, axes=1) + np.array(self.biases)
         return combined_NC
@@ -112,30 +126,29 @@ class Spread(TaskPrediction):
 
 
 def check_method(method: str, target: Target, *, stackable: bool = True) -> None:
-    """Refuse a way to combine that models do not have.
+    """Refuse a method that does not fit the models.
 
     Args:
-        method: The way.
-        target: What the models predict.
-        stackable: Whether every input has the same outputs.
+        method: The method.
+        target: The models' target.
+        stackable: True if every input has the same outputs.
 
     Raises:
-        InvalidInput: There is no such way, or numbers are to be voted on or stacked, or outputs to be stacked that are
-            other ones for every input.
+        InvalidInput: There is no such method, or it does not fit the target.
     """
     if method not in ("mean", "vote", "stacked"):
-        raise InvalidInput(f"the method must be 'mean', 'vote' or 'stacked', but it is {method!r}.")
+        raise InvalidInput(f"the method must be 'mean', 'vote' or 'stacked', got {method!r}.")
     if isinstance(target, Regression) and method != "mean":
         raise InvalidInput(f"models that predict a number are combined by 'mean', not by {method!r}.")
     if method == "stacked" and not stackable:
         raise InvalidInput(
-            "these models are combined by 'mean' or 'vote', not by 'stacked': a stacking weighs outputs that are the "
-            "same for every input, but theirs are other ones for every input."
+            "these models are combined by 'mean' or 'vote', not by 'stacked': a stacking weighs outputs that all "
+            "inputs share, and here each input has outputs of its own."
         )
 
 
 def features_of(target: Target, logits: MemberLogits) -> MemberLogits:
-    """Return what a stacking weighs: logits of the same probabilities, none of them extreme."""
+    """Return the features of a stacking: logits of the same probabilities, none of them extreme."""
     return logits_of(target, np.maximum(probabilities_of(target, logits), MIN_PROBABILITY))
 
 
@@ -151,21 +164,21 @@ def decisions(target: Target, probabilities: NDArray[np.float64]) -> NDArray[np.
 def disagreement(
     target: Target, logits_MRC: MemberLogits, combined_RC: Logits, differing: Sequence[float] = ()
 ) -> Disagreement | Spread:
-    """Return how far the members are apart on one input, in the mean over its rows.
+    """Return the members' disagreement on one input, the mean over its rows.
 
     Args:
-        target: What a row predicts.
+        target: The target of a row.
         logits_MRC: The members' calibrated logits.
-        combined_RC: The ensemble's.
-        differing: For each member whether it decides otherwise; as its rows tell when left out.
+        combined_RC: The ensemble's logits.
+        differing: 1 for each member that decides otherwise, else 0. Default: compared row by row.
     """
     probabilities_MRC = probabilities_of(target, logits_MRC)
     if isinstance(target, Regression):
         return Spread(float(probabilities_MRC.std(axis=0)[:, 0].mean()))
-    own_MRC, together_RC = (decisions(target, probabilities_of(target, each)) for each in (logits_MRC, combined_RC))
-    share = np.mean(differing) if differing else (own_MRC != together_RC).any(axis=2).mean()
+    own_MRC, ensemble_RC = (decisions(target, probabilities_of(target, each)) for each in (logits_MRC, combined_RC))
+    share = np.mean(differing) if differing else (own_MRC != ensemble_RC).any(axis=2).mean()
     between_R = _entropy(target, probabilities_MRC.mean(axis=0)) - _entropy(target, probabilities_MRC).mean(axis=0)
-    # Rounding could take it a hair below 0.
+    # Rounding could make it negative.
     return Disagreement(float(share), float(np.maximum(between_R, 0.0).mean()))
 
 
@@ -181,3 +194,126 @@ def _entropy(target: Target, probabilities: NDArray[np.float64]) -> NDArray[np.f
         return each
     total: NDArray[np.float64] = part(probabilities).sum(axis=-1)
     return total
+
+
+# --- stacking ---
+
+PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+FOLDS = 5
+MIN_ROWS = 10
+_STEPS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class StackedFit:
+    """A stacking, and its logits of each row when fitted without that row.
+
+    Attributes:
+        combination: Fitted on all rows.
+        penalty: The strength that cross-validation chose.
+        unseen_NC: Logits of each row from the fold that it was left out of.
+    """
+
+    combination: Stacked
+    penalty: float
+    unseen_NC: Logits
+
+
+def fit_stacking(
+    target: Target,
+    logits_MNC: MemberLogits,
+    truth: Truth,
+    text_N: NDArray[np.int64] | None = None,
+    *,
+    seed: int = 0,
+) -> StackedFit:
+    """Fit on held-out rows; the penalty has the lowest loss in five-fold cross-validation.
+
+    Args:
+        target: The members' target.
+        logits_MNC: Their calibrated logits.
+        truth: The rows' encoded labels.
+        text_N: The text of each row, numbered from 0, if rows are the words of texts: those of one text stay in one
+            fold, and at least ten texts are needed. Default: each row by itself.
+        seed: Draws the folds.
+
+    Raises:
+        InvalidInput: There are fewer than ten rows, or all have the same label.
+    """
+    text_N = np.arange(logits_MNC.shape[1]) if text_N is None else text_N
+    texts = int(text_N.max(initial=-1)) + 1
+    if texts < MIN_ROWS:
+        raise InvalidInput(f"stacking is fitted on at least {MIN_ROWS} held-out rows, but got {texts}.")
+    if truth.ndim == 1 and len(np.unique(truth)) < 2:
+        label = target.labels[int(truth[0])]
+        raise InvalidInput(f"stacking is fitted on held-out rows of several labels, but all {texts} have {label!r}.")
+    features_MNC = torch.from_numpy(features_of(target, logits_MNC))
+    known = torch.from_numpy(truth.astype(np.float64) if truth.dtype.kind == "f" else truth)
+    fold_N = (np.random.default_rng(seed).permutation(texts) % FOLDS)[text_N]
+    unseen = {penalty: np.empty(features_MNC.shape[1:]) for penalty in PENALTIES}
+    for penalty, logits_NC in unseen.items():
+        for fold in range(FOLDS):
+            left_out, seen = fold_N == fold, torch.from_numpy(fold_N != fold)
+            made = _fitted(target, features_MNC[:, seen], known[seen], penalty)
+            logits_NC[left_out] = made.combine(target, features_MNC[:, ~seen].numpy())
+    best = min(PENALTIES, key=lambda each: losses(target, torch.from_numpy(unseen[each]), known).mean().item())
+    return StackedFit(_fitted(target, features_MNC, known, best), best, unseen[best])
+
+
+def _fitted(target: Target, features_MNC: Tensor, truth: Tensor, penalty: float) -> Stacked:
+    """Minimise the penalised loss, a convex function, by L-BFGS."""
+    members, outputs = features_MNC.shape[0], features_MNC.shape[2]
+    weights_M = torch.full((members,), 1.0 / members, dtype=torch.float64, requires_grad=True)
+    biases_C = torch.zeros(outputs, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS(
+        [weights_M, biases_C], max_iter=_STEPS, tolerance_grad=1e-9, line_search_fn="strong_wolfe"
+    )
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        logits_NC = torch.tensordot(weights_M, features_MNC, dims=1) + biases_C
+        away = ((weights_M - 1.0 / members) ** 2).sum() + (biases_C**2).sum()
+        total: Tensor = losses(target, logits_NC, truth).mean() + penalty * away
+        total.backward()  # type: ignore[no-untyped-call]
+        return total
+
+    with torch.enable_grad():
+        optimizer.step(loss)  # type: ignore[no-untyped-call]
+    return Stacked(tuple(weights_M.detach().tolist()), tuple(biases_C.detach().tolist()))
+
+
+# --- on disk ---
+
+
+def combination_settings(combination: Combination, temperature: Temperature | None) -> dict[str, object]:
+    """Return the combination and its calibration as ``bothways.json`` has them."""
+    return {
+        "method": combination.kind,
+        **{name: list(values) for name, values in asdict(combination).items()},
+        **temperature_settings(temperature),
+    }
+
+
+def stored_combination(stored: StoredEnsemble, members: int, outputs: int | None) -> Combination:
+    """Return the combination that ``bothways.json`` names.
+
+    Args:
+        stored: The file.
+        members: Number of members.
+        outputs: Number of outputs; None if each input has its own.
+
+    Raises:
+        CorruptCheckpoint: It does not fit the members and outputs.
+    """
+    match stored.method:
+        case "mean":
+            return Mean()
+        case "vote":
+            return Vote()
+        case "stacked" if outputs is None:
+            raise damaged("method", "'mean' or 'vote'", stored.method)
+        case "stacked":
+            for name, values, count in (("weights", stored.weights, members), ("biases", stored.biases, outputs)):
+                if len(values) != count:
+                    raise damaged(name, f"{count} finite numbers", values)
+            return Stacked(tuple(stored.weights), tuple(stored.biases))

@@ -1,38 +1,45 @@
-"""Several trained models of one task that answer together, also such of different families."""
+"""Several trained models of one task whose predictions are combined; their families may differ."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Self, Unpack
 
 import numpy as np
 
 from bothways.checkpoints.schema import MAX_MEMBERS, StoredEnsemble, damaged
-from bothways.compose.ensembles.combining import Combination, Mean, Method, Vote, check_method
-from bothways.compose.ensembles.files import (
-    asked_reading,
+from bothways.compose.ensembles.combining import (
+    Combination,
+    Mean,
+    Method,
+    Vote,
+    check_method,
     combination_settings,
-    read_ensemble,
+    fit_stacking,
     stored_combination,
+)
+from bothways.compose.ensembles.members import (
+    combine_members,
+    explicit_reading,
+    open_members,
+    read_ensemble,
     write_ensemble,
 )
-from bothways.compose.ensembles.members import gathered, open_members
-from bothways.compose.ensembles.stacking import fit_stacking
-from bothways.compose.ensembles.trained import EnsembleColumns, EnsemblePrediction, TogetherScores, TrainedEnsemble
+from bothways.compose.ensembles.trained import EnsembleColumns, EnsemblePrediction, EnsembleScores, TrainedEnsemble
 from bothways.data import Source
 from bothways.errors import InvalidInput, NotFitted
 from bothways.evaluation.temperature import Temperature
 from bothways.progress import phase, reporting
 from bothways.tasks.backend import OpenOptions
 from bothways.tasks.card import NOTICES_NOTHING, CardMetrics, Part, metrics_card, unmeasured
-from bothways.tasks.columns import column_settings, stored_columns
+from bothways.tasks.columns import AnyColumns, column_settings, stored_columns
 from bothways.tasks.outputs import score_inputs
 from bothways.tasks.predict import Predictor
 from bothways.tasks.scores import Scores
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.task import AnyTask
 
-# What a reader of the card of an ensemble has to know that was not calibrated.
+# The limits of an ensemble that was not calibrated.
 UNCALIBRATED = (
     unmeasured("no rows were given to calibrate with"),
     "The combined probabilities are not calibrated, though those of the members may be.",
@@ -42,18 +49,17 @@ ENSEMBLE = "ensemble"
 
 
 class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble]):
-    """Several trained models of one task that answer together.
+    """Several trained models of one task whose predictions are combined.
 
-    Members are models of any task on a head, also of a few examples: they read the same kind of input and have the same
-    labels. Those that label whole texts or pairs read each the columns of its own training; where rows of the scores
-    are parts of the input (words, spans), all read what the first one does.
+    Members are models of any task on a head that read the same kind of input and have the same labels. Classifiers each
+    read the columns of their own training; taggers and question answerers read those of the first member.
 
     >>> ensemble = Ensemble.of(["runs/a", "runs/b"], method="mean", calibrate="validation.jsonl")  # doctest: +SKIP
     >>> ensemble.predict("Lakers win in overtime").together.label  # doctest: +SKIP
     'sports'
 
     Attributes:
-        folders: Where the members are.
+        folders: The folders of the members.
         members: The members.
     """
 
@@ -67,8 +73,8 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
         self.folders = list(folders)
         self.members = list(members)
         self._fitted: TrainedEnsemble | None = fitted
-        # How all members were asked to read texts, where that was not to be their own way.
-        self._asked_reading = reading
+        # Explicit options of reading texts, for all members.
+        self._reading = reading
 
     @classmethod
     def of(
@@ -86,30 +92,30 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
         Args:
             members: Folders of two or more models of one task.
             method: ``"mean"`` of the probabilities (or numbers), ``"vote"``, or ``"stacked"``, which is fitted on the
-                calibration data; numbers have the mean only, and outputs that are other ones for every input
-                cannot be stacked.
+                calibration data. Regression models have the mean only, and models whose outputs depend on the input,
+                such as question answerers, cannot be stacked.
             calibrate: Held-out labelled rows that none of the members was trained on; a file, or rows.
-            columns: Where parts of a row stand that all members are to read alike, as `with_columns` takes them.
+            columns: Columns that all members read, as for `with_columns`.
             show_progress: Force the progress bar on or off.
-            options: Where the members run, and how they read texts, where that is not to be their own way; see
-                `bothways.tasks.backend.OpenOptions`. How they read is saved with the ensemble.
+            options: Device and precision of the members, and options of reading texts in place of their own, which are
+                saved with the ensemble; see `bothways.tasks.backend.OpenOptions`.
 
         Raises:
-            InvalidInput: The models do not belong together, the method does not fit them, or the data are not usable.
-            UnreadColumn: The members read no part of a row that ``columns`` names.
+            InvalidInput: The models do not fit together, the method does not fit them, or the data are not usable.
+            UnreadColumn: ``columns`` names a part of a row that the members do not read.
             NotFitted: One is no trained model.
         """
         if not 2 <= len(members) <= MAX_MEMBERS:
-            raise InvalidInput(f"an ensemble has from 2 to {MAX_MEMBERS} members, but got {len(members)}.")
+            raise InvalidInput(f"expected from 2 to {MAX_MEMBERS} members, got {len(members)}.")
         folders = list(map(Path, members))
         models = open_members(folders, options)
-        fitted = gathered(folders, models, Vote() if method == "vote" else Mean())
+        fitted = combine_members(folders, models, Vote() if method == "vote" else Mean())
         combiner = fitted.outputs.combiner
         check_method(method, combiner.row_target, stackable=combiner.stackable)
         if method == "stacked" and calibrate is None:
             raise InvalidInput("stacking is fitted on held-out rows: give some to calibrate with.")
         fitted = replace(fitted, columns=fitted.columns.renamed(columns or {}))
-        made = cls(folders, models, fitted, asked_reading(options))
+        made = cls(folders, models, fitted, explicit_reading(options))
         if calibrate is None:
             measured = CardMetrics(None, (*UNCALIBRATED, *_blindness(models)))
             card = _card(method, [{"member": member.name} for member in fitted.members], measured)
@@ -124,22 +130,22 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
         """Open a saved ensemble.
 
         Raises:
-            UnknownModel: A member is not where it was.
-            CorruptCheckpoint: A member is no longer what it was, or the file is damaged.
+            UnknownModel: A member is missing.
+            CorruptCheckpoint: A member has changed, or the file is damaged.
         """
         stored, folders = read_ensemble(Path(folder))
         read = stored.reading
-        # What calibrates them was learnt of texts that were read so.
+        # The calibration was fitted on texts that were read like this.
         reading: OpenOptions = {"max_length": read.max_length, "on_overflow": read.on_overflow, "stride": read.stride}
-        asked: OpenOptions = {**asked_reading(reading), **asked_reading(options)}
-        models = open_members(folders, {**options, **asked})
-        fitted = gathered(folders, models, Mean())
+        explicit: OpenOptions = {**explicit_reading(reading), **explicit_reading(options)}
+        models = open_members(folders, {**options, **explicit})
+        fitted = combine_members(folders, models, Mean())
         combiner = fitted.outputs.combiner
         size = combiner.outputs.size if combiner.stackable else None
         combination = stored_combination(stored, len(folders), size)
         outputs = replace(fitted.outputs, combiner=combiner.restored(stored), combination=combination)
         fitted = replace(fitted, outputs=outputs, columns=_stored_columns(fitted.columns, stored), card=stored.card)
-        return cls(folders, models, fitted, asked)
+        return cls(folders, models, fitted, explicit)
 
     @property
     def name(self) -> str:
@@ -148,12 +154,11 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
 
     @property
     def spec(self) -> TaskSpec:  # type: ignore[override]
-        """The kind of target of the first member."""
-        spec: TaskSpec = self.members[0].spec
-        return spec
+        """The declarations of the members' task."""
+        return self.members[0].spec
 
     @property
-    def columns(self) -> Any:  # noqa: ANN401 (the task's own)
+    def columns(self) -> AnyColumns:
         """Columns of the first member, which also name the column of the labels."""
         return self.fitted.columns.columns[0]
 
@@ -168,7 +173,7 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
         return self.fitted.outputs.confidence.temperature
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write a small folder that points to the members, whole or not at all; see `files`.
+        """Write a small folder that points to the members, whole or not at all; see `compose.ensembles.members`.
 
         Raises:
             OutputExists: The folder exists and ``overwrite`` is false.
@@ -181,7 +186,7 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
             **combination_settings(outputs.combination, outputs.confidence.temperature),
             **outputs.combiner.state(),
             "columns": [column_settings(columns) for columns in fitted.columns.columns],
-            "reading": self._asked_reading,
+            "reading": self._reading,
             "card": dict(fitted.card),
         }
         write_ensemble(folder, self.folders, self.spec, extras, overwrite=overwrite)
@@ -190,20 +195,21 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
         return NotFitted("this ensemble has no members: make one with Ensemble.of.")
 
     def _calibrated(self, data: Source, method: Method) -> TrainedEnsemble:
-        """Fit the stacking where one is wanted, and what calibrates the result; write the card."""
+        """Fit the stacking, if chosen, and the calibration of the result; write the card."""
         fitted = self.fitted
         outputs, combiner = fitted.outputs, fitted.outputs.combiner
         examples = outputs.read(data, fitted.columns)
         truth, inputs = outputs.encode(examples), [example.text for example in examples]
-        scores: list[TogetherScores] = score_inputs(fitted, inputs, description="evaluating")  # type: ignore[assignment]
+        found = score_inputs(fitted, inputs, description="evaluating")
+        scores = [each for each in found if isinstance(each, EnsembleScores)]
         phase("weighing the members, and calibrating" if method == "stacked" else "calibrating")
-        unseen: Sequence[Scores[Any]] = scores
-        learnt: dict[str, object] = {}
+        unseen: Sequence[Scores[object]] = scores
+        stacking: dict[str, object] = {}
         if method == "stacked":
             rows_MRC = np.concatenate([combiner.rows(each.members) for each in scores], axis=1)
             fit = fit_stacking(combiner.row_target, rows_MRC, *combiner.flat(truth))
-            learnt, outputs = {"penalty": fit.penalty}, replace(outputs, combination=fit.combination)
-            # The scores of the rows that the fit has seen would be too good.
+            stacking, outputs = {"penalty": fit.penalty}, replace(outputs, combination=fit.combination)
+            # Scores of rows that the fit has seen would be too good.
             ends = np.cumsum([len(each.logits_RC) for each in scores])[:-1]
             parts = zip(scores, np.split(fit.unseen_NC, ends), strict=True)
             unseen = [replace(each, logits_RC=part) for each, part in parts]
@@ -214,16 +220,12 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
         chose = "how the ensemble is calibrated and, where it is stacked, weighed"
         limits = (*outputs.combiner.limits(chose), *_blindness(self.members))
         part = outputs.combiner.data_facts([each[0] for each in inputs], truth)
-        card = {**_card(method, members, CardMetrics(report, limits), part), **learnt, **outputs.combiner.card()}
+        card = {**_card(method, members, CardMetrics(report, limits), part), **stacking, **outputs.combiner.card()}
         return replace(fitted, outputs=outputs, card=card)
 
 
 def _stored_columns(columns: EnsembleColumns, stored: StoredEnsemble) -> EnsembleColumns:
-    """Return what the members read when they were combined.
-
-    Raises:
-        CorruptCheckpoint: Those are not names of columns, or not those of as many members.
-    """
+    """Return the stored columns of the members."""
     listed = stored.columns
     if len(listed) != len(columns.columns):
         raise damaged("columns", f"names for each of {len(columns.columns)} members", listed)
@@ -232,14 +234,14 @@ def _stored_columns(columns: EnsembleColumns, stored: StoredEnsemble) -> Ensembl
 
 
 def _blindness(models: Sequence[AnyTask]) -> tuple[str, ...]:
-    """Return the limit of an ensemble of which no member tells texts from elsewhere."""
+    """Return the limit of an ensemble without out-of-domain detectors."""
     return () if any(model.confidence.out_of_domain is not None for model in models) else (NOTICES_NOTHING,)
 
 
 def _card(
     method: Method, members: Sequence[Mapping[str, object]], measured: CardMetrics, calibration: Part | None = None
-) -> dict[str, Any]:
-    """Return what an ensemble says of its making; what its members were trained on, their own cards say."""
+) -> dict[str, object]:
+    """Return the card of an ensemble; the training data are in the cards of its members."""
     return {
         "method": method,
         "members": [dict(member) for member in members],

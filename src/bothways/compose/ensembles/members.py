@@ -1,18 +1,36 @@
-"""Checks that models fit into one ensemble: same inputs, same kind of output, same labels."""
+"""Members of an ensemble: opened, checked to fit together, and stored as a small folder that points to them.
 
-from collections.abc import Sequence
+``bothways.json`` names each member by its path from the folder, so a folder of runs can be moved as a whole, and by a
+checksum of the files that decide its predictions. Weights are not copied. A member that is missing or has changed is
+refused when the ensemble is opened.
+"""
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.checkpoints.files import read_json, sha256_of
+from bothways.checkpoints.save import write_json
+from bothways.checkpoints.schema import FORMAT_VERSION, OURS, StoredEnsemble, StoredMember
 from bothways.compose.ensembles.combining import Combination
 from bothways.compose.ensembles.trained import EnsembleColumns, EnsembleOutputs, Member, TrainedEnsemble, combiner_of
-from bothways.errors import InvalidInput
+from bothways.errors import CorruptCheckpoint, InvalidInput, UnknownModel, shown
 from bothways.evaluation.comparison import naming_hint
+from bothways.storage import new_folder
 from bothways.tasks.backend import OpenOptions
+from bothways.tasks.readme import write_readme
 from bothways.tasks.registry import SPECS, stored_task, task_class, task_of_heads
+from bothways.tasks.spec import TaskSpec
 from bothways.tasks.task import AnyTask
+from bothways.text.saving import TOKENIZER_FILES
+
+# The files that decide a member's predictions; others may change.
+_WEIGHTS = (".safetensors", ".bin")
+_NAMES = ("config.json", OURS, "sentence_bert_config.json", *TOKENIZER_FILES)
 
 
 def open_members(folders: Sequence[Path], options: OpenOptions) -> list[AnyTask]:
@@ -25,25 +43,25 @@ def open_members(folders: Sequence[Path], options: OpenOptions) -> list[AnyTask]
     for folder in folders:
         if not folder.is_dir():
             raise InvalidInput(
-                f"a member of an ensemble is the folder of a trained model, but {str(folder)!r} is none."
+                f"a member of an ensemble must be the folder of a trained model, but {str(folder)!r} is no folder."
             )
     found = [stored_task(folder) or task_of_heads(folder) for folder in folders]
-    # A folder that says nothing of itself is opened as what the others are, which can tell best what is not there.
+    # A folder without a task is opened as a model of the others' task, whose error is the most helpful one.
     usual = next((task for task in found if task is not None), next(iter(SPECS)))
     models = []
     for folder, task in zip(folders, (task or usual for task in found), strict=True):
         model = task_class(SPECS[task]).from_pretrained(folder, **options) if task in SPECS else None
         if model is None or not model.spec.combiner:
             raise InvalidInput(
-                f"members of an ensemble give scores that can be combined, but {str(folder)!r} is one for {task}, "
-                "which gives none."
+                f"members of an ensemble need scores that can be combined, but {str(folder)!r} is one for {task}, "
+                "which has none."
             )
         models.append(model)
     return models
 
 
-def gathered(folders: Sequence[Path], models: Sequence[AnyTask], combination: Combination) -> TrainedEnsemble:
-    """Gather models that belong together.
+def combine_members(folders: Sequence[Path], models: Sequence[AnyTask], combination: Combination) -> TrainedEnsemble:
+    """Combine models that fit together.
 
     Raises:
         InvalidInput: They are of different tasks, or have different labels.
@@ -63,48 +81,114 @@ def gathered(folders: Sequence[Path], models: Sequence[AnyTask], combination: Co
 
 
 def _check_alike(home: Path, first: AnyTask, folder: Path, member: AnyTask) -> None:
-    """Refuse a member that reads or says something else than the first one.
-
-    Raises:
-        InvalidInput: It does.
-    """
+    """Refuse a member with another task or other settings than the first one."""
     (our_task, ours), (their_task, theirs) = (
         (model.spec.name, combiner_of(model.fitted).shared_settings) for model in (first, member)
     )
     if (our_task, ours) == (their_task, theirs):
         return
-    wanted = "are models of one task, but "
+    expected = "must be models of one task, but "
     if our_task == their_task:
         name = next(name for name in ours if ours[name] != theirs[name])
-        wanted = f"have the same {name}, but {str(folder)!r} has {theirs[name]}, against {ours[name]}: "
+        expected = f"must have the same {name}, but {str(folder)!r} has {theirs[name]}, against {ours[name]}: "
     own, other = (
         f"{task} ({', '.join(common.values())})" if common else task
         for task, common in ((our_task, ours), (their_task, theirs))
     )
     raise InvalidInput(
-        f"members of an ensemble {wanted}{str(home)!r} is one for {own} and {str(folder)!r} one for {other}."
+        f"members of an ensemble {expected}{str(home)!r} is one for {own} and {str(folder)!r} one for {other}."
     )
 
 
 def _places(first: AnyTask, folder: Path, member: AnyTask) -> NDArray[np.int64] | None:
-    """Return where a member has the labels of the first one.
-
-    Raises:
-        InvalidInput: It has other labels.
-    """
+    """Return the places of the first member's labels among a member's, which must have the same ones."""
     ours, theirs = first.labels, member.labels
     lacking, more = sorted(set(ours) - set(theirs)), sorted(set(theirs) - set(ours))
     if lacking or more:
         differences = [f"lacks {', '.join(map(repr, lacking))}"] * bool(lacking)
         differences += [f"has {', '.join(map(repr, more))} besides"] * bool(more)
         raise InvalidInput(
-            f"members of an ensemble have the same labels, but {str(folder)!r} {' and '.join(differences)}, against "
-            f"those of {first.name!r}.{naming_hint((*lacking, *more))}"
+            f"members of an ensemble must have the same labels, but {str(folder)!r} {' and '.join(differences)}, "
+            f"against those of {first.name!r}.{naming_hint((*lacking, *more))}"
         )
     return np.array([theirs.index(label) for label in ours], dtype=np.int64) if ours else None
 
 
 def _shown(folder: Path) -> str:
-    """Return a member's folder as its user would write it: by its path from where they are, if it lies below."""
+    """Return a member's folder relative to the working folder if it lies below."""
     here = Path.cwd()
     return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
+
+
+# --- on disk ---
+
+
+def member_fingerprint(folder: Path) -> str:
+    """SHA-256 over the names and contents of a saved model's files."""
+    content = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        if (path.suffix in _WEIGHTS or path.name in _NAMES) and path.is_file():
+            content.update(f"{path.name} {sha256_of(path)}\n".encode())
+    return content.hexdigest()
+
+
+def explicit_reading(options: OpenOptions) -> OpenOptions:
+    """Return the given options of reading texts, without those that are left to the model."""
+    given: OpenOptions = {}
+    if (length := options.get("max_length")) is not None:
+        given["max_length"] = length
+    if (overflow := options.get("on_overflow")) is not None:
+        given["on_overflow"] = overflow
+    if (stride := options.get("stride")) is not None:
+        given["stride"] = stride
+    return given
+
+
+def write_ensemble(
+    folder: str | Path, members: Sequence[Path], spec: TaskSpec, extras: Mapping[str, object], *, overwrite: bool
+) -> None:
+    """Write the folder, whole or not at all.
+
+    Raises:
+        OutputExists: The folder exists and ``overwrite`` is false.
+        OutOfDisk: The disk is full; nothing was left behind.
+    """
+    here = Path(folder).resolve()
+    stored = [
+        {
+            "path": Path(os.path.relpath(member.resolve(), here)).as_posix(),
+            "fingerprint": member_fingerprint(member),
+        }
+        for member in members
+    ]
+    with new_folder(folder, overwrite=overwrite) as new:
+        write_json(new / OURS, {"format_version": FORMAT_VERSION, **extras, "members": stored})
+        write_readme(new, "Ensemble", {"": spec})
+
+
+def read_ensemble(folder: Path) -> tuple[StoredEnsemble, list[Path]]:
+    """Read ``bothways.json``, and return it with the members' folders, whose checksums are compared.
+
+    Raises:
+        UnknownModel: A member is missing.
+        CorruptCheckpoint: A member has changed, or the file is damaged.
+        UnsupportedConfig: The file is of a later format.
+    """
+    stored = StoredEnsemble.of(read_json(folder / OURS))
+    return stored, [_member(folder, member) for member in stored.members]
+
+
+def _member(folder: Path, stored: StoredMember) -> Path:
+    path = stored.path
+    member = Path(os.path.normpath(folder.resolve() / path))
+    if not os.path.isdir(member):  # noqa: PTH112 (of a name that is too long, Path.is_dir raises)
+        raise UnknownModel(
+            f"the ensemble {str(folder)!r} has a member {shown(path)}, but there is no folder {shown(str(member))}. "
+            "Put it back, or make the ensemble again."
+        )
+    if member_fingerprint(member) != stored.fingerprint:
+        raise CorruptCheckpoint(
+            f"the member {path!r} of the ensemble {str(folder)!r} is no longer the model that was combined: its files "
+            "have changed. Put the old ones back, or make the ensemble again."
+        )
+    return member

@@ -1,4 +1,4 @@
-"""Several trained models as one: their inputs, their scores together, and what these mean.
+"""Several trained models as one: their inputs, and their scores combined.
 
 Shapes: M members, R rows of an input, C outputs.
 """
@@ -14,16 +14,16 @@ from bothways.compose.ensembles.combining import (
     Combination,
     Disagreement,
     Spread,
+    combination_settings,
     disagreement,
 )
-from bothways.compose.ensembles.files import combination_settings
 from bothways.confidence.confidence import Confidence
 from bothways.data import Example, Row, Source, read_rows
 from bothways.errors import InvalidInput, UnreadColumn
 from bothways.evaluation.outcomes import Outcomes
 from bothways.inference.texts import blocks
 from bothways.lazy import imported
-from bothways.tasks.columns import JointColumns, column_names, renamed
+from bothways.tasks.columns import AnyColumns, Card, JointColumns, column_names, renamed
 from bothways.tasks.evaluate import BinaryOutputs
 from bothways.tasks.heads.combination import Combiner
 from bothways.tasks.outputs import AnyOutputs, FittedHead
@@ -32,11 +32,10 @@ from bothways.tasks.scores import Scores
 BLOCK = 1024
 """Inputs of a block, which each member answers in turn."""
 
-MemberInputs: TypeAlias = tuple[Any, ...]
-"""What each member reads of one input."""
+MemberInputs: TypeAlias = tuple[object, ...]
+"""One input in the form of each member."""
 
-
-AnyCombiner: TypeAlias = Combiner[Any, Any, Any, Any]
+AnyCombiner: TypeAlias = Combiner[AnyOutputs, Any, Any, Any]
 
 
 def combiner_of(fitted: FittedHead) -> AnyCombiner:
@@ -50,9 +49,9 @@ class Member:
     """A member of an ensemble.
 
     Attributes:
-        name: Its folder, as its user would write it.
+        name: Its folder, relative to the working folder if it lies below.
         fitted: The trained model.
-        places_C: Where it has the labels of the first member; None where outputs have no names.
+        places_C: Places of the first member's labels among its own; None if outputs have no names.
     """
 
     name: str
@@ -64,8 +63,8 @@ class Member:
         """The outputs as those of a member."""
         return combiner_of(self.fitted)
 
-    def scores(self, block: Sequence[Any], options: object) -> list[Scores[Any]]:
-        """Return calibrated scores of its inputs, with labels in the order of the first member."""
+    def scores(self, block: Sequence[object], options: object) -> list[Scores[object]]:
+        """Return calibrated scores, with labels in the order of the first member."""
         found = []
         for scores in self.fitted.score_blocks(block, options):
             for each in map(self.combiner.calibrated_scores, scores):
@@ -75,23 +74,23 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TogetherScores(Scores[Any]):
-    """Scores that members have together, and those of each member, with its calibration in them."""
+class EnsembleScores(Scores[object]):
+    """Combined scores, and the calibrated scores of each member."""
 
-    members: tuple[Scores[Any], ...] = ()
+    members: tuple[Scores[object], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class EnsemblePrediction:
-    """Prediction of the members together, and their disagreement.
+    """The combined prediction, and the members' disagreement.
 
     Attributes:
-        together: The prediction. Its reading is that of the member that needed most windows, or dropped most tokens.
-        disagreement: How far the members are apart.
+        together: The prediction. ``tokens_read`` has the most windows and dropped tokens of any member.
+        disagreement: The members' disagreement; the spread of numbers.
     """
 
     together: Any  # a prediction of the members' task
-    disagreement: Any  # Disagreement, or Spread of numbers
+    disagreement: Disagreement | Spread
 
     def to_dict(self) -> dict[str, object]:
         """Return JSON values, flat."""
@@ -100,7 +99,7 @@ class EnsemblePrediction:
 
 @dataclass(frozen=True, slots=True)
 class EnsembleColumns(JointColumns):
-    """The columns of each member; an input is what each member reads.
+    """The columns of each member.
 
     Attributes:
         members: Names of the members.
@@ -108,20 +107,20 @@ class EnsembleColumns(JointColumns):
     """
 
     members: tuple[str, ...]
-    columns: tuple[Any, ...]
+    columns: tuple[AnyColumns, ...]
 
     @property
     def one(self) -> str:
         """The name of a single input."""
-        return str(self.columns[0].one)
+        return self.columns[0].one
 
     @property
     def alike(self) -> bool:
-        """True if all members read the same of a row."""
+        """True if all members read the same columns."""
         return all(columns == self.columns[0] for columns in self.columns)
 
     def read(self, row: Row) -> MemberInputs:
-        """Return what each member reads of a row.
+        """Return the input of a row for each member.
 
         Raises:
             InvalidInput: A column is missing or empty; the message names the member that reads another column.
@@ -133,18 +132,18 @@ class EnsembleColumns(JointColumns):
         )
 
     @property
-    def others(self) -> list[tuple[int, Any]]:
+    def others(self) -> list[tuple[int, AnyColumns]]:
         """Numbers and columns of all members but the first."""
         return list(enumerate(self.columns))[1:]
 
-    def read_own(self, number: int, row: Row) -> Any:  # noqa: ANN401 (the task's input)
-        """Return what one member reads of a row."""
+    def read_own(self, number: int, row: Row) -> object:
+        """Return the input of a row for one member."""
         try:
             return self.columns[number].read(row)
         except InvalidInput as error:
             raise InvalidInput(
-                f"{error} The member {self.members[number]!r} learnt from that column: name one that all "
-                "members are to read, with with_columns or an option such as --text."
+                f"{error} The member {self.members[number]!r} was trained on that column: name one for all "
+                "members, with with_columns or an option such as --text."
             ) from error
 
     def check(self, number: int, value: object) -> MemberInputs:
@@ -152,31 +151,30 @@ class EnsembleColumns(JointColumns):
         return (self.columns[0].check(number, value),) * len(self.columns)
 
     def is_one(self, value: object) -> bool:
-        """Return whether it is a single input."""
-        return bool(self.columns[0].is_one(value))
+        """Return True for a single input."""
+        return self.columns[0].is_one(value)
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
         """Return rows in which each member finds the texts in its own columns.
 
         Raises:
-            InvalidInput: There can be no such row, or it is not what the members read.
+            InvalidInput: No row has the texts for all members.
         """
-        own: list[list[dict[str, object]]] = [columns.rows_of(texts) for columns in self.columns]
+        own = [columns.rows_of(texts) for columns in self.columns]
         if self.alike:
             return own[0]
         rows = [_joined(same) for same in zip(*own, strict=True)]
         for columns, expected in zip(self.columns, own, strict=True):
             if list(map(columns.read, read_rows(rows))) != list(map(columns.read, read_rows(expected))):
                 raise InvalidInput(
-                    "no row can be read alike by these members, as they learnt from columns that overlap: name one "
-                    "that all are to read, with with_columns or an option such as --text."
+                    "no row gives these members the same text, as they were trained on columns that overlap: name one "
+                    "column for all, with with_columns or an option such as --text."
                 )
         return rows
 
     def labelled_row(self, value: MemberInputs, label: object) -> dict[str, object]:
         """Return the row of the first member."""
-        row: dict[str, object] = self.columns[0].labelled_row(value[0], label)
-        return row
+        return self.columns[0].labelled_row(value[0], label)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -184,10 +182,10 @@ class EnsembleColumns(JointColumns):
         return column_names(self.columns[0])
 
     def renamed(self, names: Mapping[str, object]) -> "EnsembleColumns":
-        """Return columns in which all members read the same parts of a row alike.
+        """Return the same with these columns for all members.
 
         Raises:
-            UnreadColumn: The members read no such part.
+            UnreadColumn: The members read no such part of a row.
         """
         for name in names:
             if name not in self.names:
@@ -201,7 +199,7 @@ class EnsembleOutputs:
 
     Attributes:
         combiner: Outputs of the first member, with the confidence of the ensemble.
-        combination: How the members' scores become one.
+        combination: The method that combines the members' scores.
         members: The members.
     """
 
@@ -212,8 +210,7 @@ class EnsembleOutputs:
     @property
     def own(self) -> AnyOutputs:
         """The outputs that decide and report."""
-        outputs: AnyOutputs = self.combiner.outputs
-        return outputs
+        return self.combiner.outputs
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -235,28 +232,28 @@ class EnsembleOutputs:
         """Names of the classes of a binary classifier; else empty."""
         return self.own.two_classes if isinstance(self.own, BinaryOutputs) else ()
 
-    def class_probabilities(self, scores: Sequence[TogetherScores]) -> NDArray[np.float64]:
+    def class_probabilities(self, scores: Sequence[EnsembleScores]) -> NDArray[np.float64]:
         """Return the probabilities of the classes (N, C)."""
         if not isinstance(self.own, BinaryOutputs):
             raise TypeError("class probabilities need a classifier")
         return self.own.class_probabilities(scores)
 
-    def combine(self, members: Sequence[Scores[Any]], options: object = None) -> TogetherScores:
+    def combine(self, members: Sequence[Scores[object]], options: object = None) -> EnsembleScores:
         """Return the scores of the ensemble for one input, given those of each member."""
         combined_RC = self.combination.combine(self.combiner.row_target, self.combiner.rows(members))
         found = self.combiner.combine(members, combined_RC, options)
-        return TogetherScores(found.logits_RC, found.places, found.read, None, found.votes, tuple(members))
+        return EnsembleScores(found.logits_RC, found.places, found.read, None, found.votes, tuple(members))
 
-    def decide(self, scores: Sequence[TogetherScores], options: object = None) -> list[EnsemblePrediction]:
-        """Return the predictions of the ensemble, and how far its members are apart."""
+    def decide(self, scores: Sequence[EnsembleScores], options: object = None) -> list[EnsemblePrediction]:
+        """Return the predictions of the ensemble with its members' disagreement."""
         predictions = self.own.decide(scores, options)
         return [
             EnsemblePrediction(prediction, self.disagreement(each, prediction))
             for each, prediction in zip(scores, predictions, strict=True)
         ]
 
-    def disagreement(self, scores: TogetherScores, prediction: object) -> Disagreement | Spread:
-        """Return how far the members are apart on an input, in the mean over its rows."""
+    def disagreement(self, scores: EnsembleScores, prediction: object) -> Disagreement | Spread:
+        """Return the members' disagreement on an input, the mean over its rows."""
         own = [self.combiner.disagrees(each, prediction) for each in scores.members]
         differing = [each for each in own if each is not None]
         rows_MRC = self.combiner.rows(scores.members)
@@ -264,12 +261,12 @@ class EnsembleOutputs:
 
     def outcomes(
         self,
-        scores: Sequence[TogetherScores],
-        truth: Any,  # noqa: ANN401 (the task's own)
+        scores: Sequence[EnsembleScores],
+        truth: object,
         *,
         calibrated: bool | None = None,
     ) -> Outcomes:
-        """Return the outcomes of the ensemble, with the metrics of each member and how far they are apart."""
+        """Return the outcomes of the ensemble, with its members' metrics and disagreement."""
         found = self.own.outcomes(scores, truth, calibrated=calibrated)
         apart = [each.disagreement.to_dict() for each in self.decide(scores)]
         means = {name: float(np.array([each[name] for each in apart], dtype=np.float64).mean()) for name in apart[0]}
@@ -278,8 +275,8 @@ class EnsembleOutputs:
 
     def metrics_of_members(
         self,
-        scores: Sequence[TogetherScores],
-        truth: Any,  # noqa: ANN401 (as above)
+        scores: Sequence[EnsembleScores],
+        truth: object,
     ) -> list[tuple[str, Mapping[str, float]]]:
         """Return metrics of each member by its name."""
         by_member = zip(*(each.members for each in scores), strict=True)
@@ -288,8 +285,8 @@ class EnsembleOutputs:
             for member, own in zip(self.members, by_member, strict=True)
         ]
 
-    def read(self, data: Source, columns: EnsembleColumns, options: object = None) -> list[Example[Any]]:
-        """Return labelled inputs: what each member reads, and the label in the first member's column."""
+    def read(self, data: Source, columns: EnsembleColumns, options: object = None) -> list[Example[object]]:
+        """Return labelled inputs, each in the form of every member, with the label in the first member's column."""
         rows = list(read_rows(data))
         examples = self.own.read(rows, columns.columns[0], options)
         inputs = [[example.text for example in examples]]
@@ -297,7 +294,7 @@ class EnsembleOutputs:
             inputs.append(inputs[0] if own == columns.columns[0] else [columns.read_own(number, row) for row in rows])
         return [replace(example, text=each) for example, each in zip(examples, zip(*inputs, strict=True), strict=True)]
 
-    def encode(self, examples: Sequence[Example[Any]]) -> Any:  # noqa: ANN401 (as above)
+    def encode(self, examples: Sequence[Example[object]]) -> object:
         """Return the truth of labelled inputs."""
         return self.own.encode(examples)
 
@@ -307,14 +304,14 @@ class TrainedEnsemble:
     """Several trained models that answer together: an immutable value.
 
     Attributes:
-        outputs: What their scores mean together.
-        columns: Where each member finds its inputs.
-        card: What the ensemble says of its making.
+        outputs: The meaning of their combined scores.
+        columns: The columns of each member.
+        card: The card of the ensemble.
     """
 
     outputs: EnsembleOutputs
     columns: EnsembleColumns
-    card: Mapping[str, Any] = field(default_factory=dict)
+    card: Card = field(default_factory=dict)
 
     kind: ClassVar[str] = "ensemble"
 
@@ -323,8 +320,8 @@ class TrainedEnsemble:
         """The members."""
         return self.outputs.members
 
-    def score_blocks(self, inputs: Iterable[MemberInputs], options: object = None) -> Iterator[list[TogetherScores]]:
-        """Yield the scores of the members together, in blocks that each member answers in turn."""
+    def score_blocks(self, inputs: Iterable[MemberInputs], options: object = None) -> Iterator[list[EnsembleScores]]:
+        """Yield the combined scores, in blocks that each member answers in turn."""
         for block in blocks(inputs, BLOCK):
             own = [
                 member.scores([each[number] for each in block], options) for number, member in enumerate(self.members)
@@ -332,14 +329,14 @@ class TrainedEnsemble:
             yield [self.outputs.combine(members, options) for members in zip(*own, strict=True)]
 
     def facts(self) -> dict[str, object]:
-        """Return members, method, calibration, and names of what can be answered, as JSON values."""
+        """Return members, method, calibration and labels, as JSON values."""
         outputs = self.outputs
         settings = combination_settings(outputs.combination, outputs.confidence.temperature)
         return {"members": [member.name for member in self.members], **settings, **outputs.combiner.names()}
 
 
 def _joined(rows: Sequence[Mapping[str, object]]) -> dict[str, object]:
-    """One row with what each of several has in its columns; something rather than nothing."""
+    """Merge rows; of two values in a column, one that is not empty."""
     joined: dict[str, object] = {}
     for row in rows:
         joined |= {name: value for name, value in row.items() if value or name not in joined}
