@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from bothways import MultiTask, TaskData
 from bothways.checkpoints.files import sha256_of
-from bothways.compose.multitask.sampling import Proportional, Tempered, Uniform
+from bothways.compose.multitask.data import Proportional, Tempered, Uniform
 from bothways.compose.multitask.shared_objective import SharedHeads, SharedObjective
 from bothways.compose.opening import open_trained
 from bothways.data import read_rows
@@ -171,7 +171,7 @@ def test_a_column_of_labels_may_have_any_name_even_text(base):
 def test_tasks_with_their_labels_in_one_column_are_evaluated_one_by_one(base):
     other = [{**row, "label": row["label"].upper()} for row in rows(12)]
     model, _ = fitted(base, {"small": TaskData(rows(12)), "great": TaskData(other)}, epochs=1)
-    with pytest.raises(InvalidInput, match=r"one label in a column\. Say which task to evaluate"):
+    with pytest.raises(InvalidInput, match=r"a column has the labels of one task\. Name the task to evaluate"):
         model.evaluate(rows(12))
     assert model.part("great").evaluate(other, resamples=5).n == 12
 
@@ -378,9 +378,9 @@ def test_fitting_again_goes_on_with_the_heads(copied):
 @pytest.mark.parametrize(
     ("tasks", "said"),
     [
-        ({"one": TASKS["animal"]}, "several tasks are wanted, but got 1"),
-        ({"a/b": TASKS["animal"], "c": TASKS["parity"]}, "letters, digits, '-' and '_' .* but this one is 'a/b'"),
-        ({"": TASKS["animal"], "c": TASKS["parity"]}, "but this one is ''"),
+        ({"one": TASKS["animal"]}, "expected at least 2 tasks, got 1"),
+        ({"a/b": TASKS["animal"], "c": TASKS["parity"]}, "letters, digits, '-' and '_' .* got 'a/b'"),
+        ({"": TASKS["animal"], "c": TASKS["parity"]}, "got ''"),
         ({"tokens_read": TASKS["animal"], "c": TASKS["parity"]}, "not 'tokens_read'"),
         ({"a": TASKS["animal"], "b": TaskData(parities())}, "task 'b': .* no column 'label'"),
         ({"a": TASKS["animal"], "b": TaskData(rows(), target="regression")}, "task 'b': row 1 .* finite number"),

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bothways.compose.multitask.sampling import Proportional, Tempered, Uniform, order, shares
+from bothways.compose.multitask.data import Proportional, Tempered, Uniform, order, shares
 from bothways.errors import InvalidInput
 
 updates = st.lists(st.integers(1, 500), min_size=2, max_size=5)
@@ -56,5 +56,5 @@ def test_another_epoch_has_another_order():
 
 @pytest.mark.parametrize("temperature", [0.5, 0.0, -1.0, float("inf"), float("nan")])
 def test_a_temperature_out_of_range_is_refused(temperature):
-    with pytest.raises(InvalidInput, match="finite number from 1 on"):
+    with pytest.raises(InvalidInput, match="finite number of at least 1"):
         Tempered(temperature)

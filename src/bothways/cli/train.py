@@ -50,7 +50,7 @@ from bothways.tasks.spec import TaskSpec
 
 if TYPE_CHECKING:
     from bothways.compose import MultiTask, TaskData
-    from bothways.compose.multitask.sampling import Sampling as Sampler
+    from bothways.compose.multitask.data import Sampling as Sampler
     from bothways.tasks import SentenceEmbedder
     from bothways.tasks.embedding import PlainLoss
     from bothways.training.options import TrainingArguments

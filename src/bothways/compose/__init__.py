@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from bothways.compose.multitask.data import TaskData as TaskData
     from bothways.compose.multitask.files import check_names as check_names
     from bothways.compose.multitask.multitask import MultiTask as MultiTask
-    from bothways.compose.multitask.sampling import Proportional as Proportional
-    from bothways.compose.multitask.sampling import Tempered as Tempered
-    from bothways.compose.multitask.sampling import Uniform as Uniform
+    from bothways.compose.multitask.data import Proportional as Proportional
+    from bothways.compose.multitask.data import Tempered as Tempered
+    from bothways.compose.multitask.data import Uniform as Uniform
     from bothways.compose.multitask.trained import MultiReport as MultiReport
     from bothways.compose.opening import SIMILARITY as SIMILARITY
     from bothways.compose.opening import open_trained as open_trained
@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "ensembles.ensemble": ("ENSEMBLE", "Ensemble"),
-    "multitask.data": ("TaggingData", "TaskData"),
+    "multitask.data": ("Proportional", "TaggingData", "TaskData", "Tempered", "Uniform"),
     "multitask.files": ("check_names",),
     "multitask.multitask": ("MultiTask",),
-    "multitask.sampling": ("Proportional", "Tempered", "Uniform"),
     "multitask.trained": ("MultiReport",),
     "opening": ("SIMILARITY", "open_trained"),
     "schemas": ("schemas_of",),

@@ -47,6 +47,7 @@ from bothways.interrupts import interruption
 from bothways.retrieval import Dense
 from bothways.storage import new_folder
 from bothways.tasks.heads.predictions import Classification
+from bothways.tasks.task import HeadTask
 from bothways.training.options import TrainingArguments
 from bothways.training.record import TrainingRecord
 
@@ -199,7 +200,7 @@ class Demo:
             attention = attention_of(load(MODEL), SENTENCE)
         self.sections.insert(-1, html.Section("Reading both ways", story.attention_blocks(attention)))
 
-    def test(self, classifier: TextClassifier, record: TrainingRecord, label: str) -> Tested:
+    def test(self, classifier: HeadTask, record: TrainingRecord, label: str) -> Tested:
         """Evaluate a classifier on the test texts, before and after calibration."""
         finished(record)
         rows, resamples = self.rows["test"], self.settings.resamples
@@ -254,10 +255,11 @@ def finished(record: TrainingRecord) -> None:
         raise interruption(record.signal)
 
 
-def predict(classifier: TextClassifier, rows: Sequence[Row], **options: Any) -> list[Classification]:  # noqa: ANN401
+def predict(classifier: HeadTask, rows: Sequence[Row], **options: Any) -> list[Classification]:  # noqa: ANN401
     """Predict rows, with options of the classifier's ``predict``."""
     texts = [row["text"] for row in rows]
-    return classifier.predict(texts, show_progress=False, **options)
+    predictions: list[Classification] = classifier.predict(texts, show_progress=False, **options)
+    return predictions
 
 
 def nll_change(

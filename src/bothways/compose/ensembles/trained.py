@@ -90,7 +90,7 @@ class EnsemblePrediction:
     """
 
     together: Any  # a prediction of the members' task
-    disagreement: Disagreement | Spread
+    disagreement: Any  # Disagreement, or Spread of numbers
 
     def to_dict(self) -> dict[str, object]:
         """Return JSON values, flat."""

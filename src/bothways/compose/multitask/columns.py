@@ -2,54 +2,53 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from bothways.data import Row
 from bothways.errors import InvalidInput, UnreadColumn
-from bothways.tasks.columns import JointColumns, column_names, renamed
+from bothways.tasks.columns import AnyColumns, JointColumns, column_names, renamed
 from bothways.tasks.outputs import FittedHead
 from bothways.text import Words
 
 
 @dataclass(frozen=True, slots=True)
 class SharedColumns(JointColumns):
-    """Columns of the inputs of tasks that are asked at once.
+    """Input columns of tasks that share one pass.
 
-    Tasks that learnt from different columns answer for whichever a row has; where a task reads words and a row has
-    words, all read these.
+    Tasks that were trained on different columns read whichever a row has; if a task reads words and a row has words,
+    all tasks read these.
 
     Attributes:
         each: Columns of each task by its name.
         of_words: Names of the tasks that read the words of a text.
     """
 
-    each: Mapping[str, Any]
+    each: Mapping[str, AnyColumns]
     of_words: frozenset[str]
 
     @classmethod
     def of(cls, parts: Mapping[str, FittedHead]) -> "SharedColumns":
-        """Return the columns that tasks learnt from."""
+        """Return the columns of trained tasks."""
         of_words = frozenset(name for name, part in parts.items() if part.outputs.reads_words)
         return cls({name: part.columns for name, part in parts.items()}, of_words)
 
     @property
-    def plain(self) -> list[Any]:
+    def plain(self) -> list[AnyColumns]:
         """Columns of the tasks that read inputs as they are."""
         return [own for name, own in self.each.items() if name not in self.of_words]
 
     @property
-    def words(self) -> list[Any]:
+    def words(self) -> list[AnyColumns]:
         """Columns of the tasks that read words."""
         return [own for name, own in self.each.items() if name in self.of_words]
 
     @property
-    def first(self) -> Any:  # noqa: ANN401 (the task's own)
+    def first(self) -> AnyColumns:
         """Columns of the first task that reads inputs as they are, or else of the first."""
         return (self.plain or self.words)[0]
 
     @property
-    def reader(self) -> Any:  # noqa: ANN401 (the task's own)
-        """Columns of a task whose inputs all of them can read.
+    def reader(self) -> AnyColumns:
+        """Columns of a task whose inputs all tasks can read.
 
         Raises:
             InvalidInput: Two tasks read words of different columns.
@@ -57,31 +56,31 @@ class SharedColumns(JointColumns):
         found = {own.input_columns for own in self.words}
         if len(found) > 1:
             raise InvalidInput(
-                f"the tasks read words of several columns, {', '.join(sorted(map('+'.join, found)))}, and one pass "
-                "reads one of them. Ask one task: part(name), or --task on the command line."
+                f"the tasks read words from several columns, {', '.join(sorted(map('+'.join, found)))}, and one pass "
+                "reads one of them. Use one task: part(name), or --task on the command line."
             )
         return (self.words or self.plain)[0]
 
     @property
     def one(self) -> str:
         """The name of a single input."""
-        return str(self.first.one)
+        return self.first.one
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Parts of a row that a task reads; what is right for it stands where it has learnt that from."""
+        """Parts of a row that a task reads as its input."""
         return tuple(dict.fromkeys(name for own in self.each.values() for name in _input_names(own)))
 
     @property
     def has_own_label_columns(self) -> bool:
-        """True if the tasks have columns of their own for what is right, so that rows can be right for all at once."""
+        """True if each task has a label column of its own, so that a row can have the labels of all tasks."""
         return len({own.truth for own in self.each.values()}) == len(self.each)
 
     def renamed(self, names: Mapping[str, object]) -> "SharedColumns":
-        """Return the same, with these columns for all tasks that read such a part of a row.
+        """Return the same with these columns for all tasks that read such a part of a row.
 
         Raises:
-            UnreadColumn: None reads such a part.
+            UnreadColumn: No task reads such a part.
         """
         for name in names:
             if name not in self.names:
@@ -92,11 +91,11 @@ class SharedColumns(JointColumns):
         }
         return replace(self, each=each)
 
-    def read(self, row: Row) -> Any:  # noqa: ANN401 (what the tasks read)
+    def read(self, row: Row) -> object:
         """Return the input of a row.
 
         Raises:
-            InvalidInput: There is none, or there are several.
+            InvalidInput: The row has no input, or several.
         """
         reader = self.reader
         if self.words and (not self.plain or _holds(row, reader)):
@@ -106,26 +105,25 @@ class SharedColumns(JointColumns):
         if any(other != value for other in others):
             found = " and ".join(dict.fromkeys("+".join(own.input_columns) for own in there))
             raise InvalidInput(
-                f"{row.where} has several texts, in the columns {found}, and one pass reads one. Name the column that "
-                "all tasks are to read, leave the others out, or ask one task: part(name), or --task on the command "
-                "line."
+                f"{row.where} has several texts, in the columns {found}, and one pass reads one. Name one column for "
+                "all tasks, leave the others out, or use one task: part(name), or --task on the command line."
             )
         return reader.check(row.number - 1, value)
 
-    def check(self, number: int, value: object) -> Any:  # noqa: ANN401 (as above)
+    def check(self, number: int, value: object) -> object:
         """Return a value of the caller's as an input."""
         return self.reader.check(number, value)
 
     def is_one(self, value: object) -> bool:
-        """Return whether it is a single input."""
-        return bool(self.first.is_one(value))
+        """Return True for a single input."""
+        return self.first.is_one(value)
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
         """Return rows for texts typed on a command line."""
-        return list(self.first.rows_of(texts))
+        return self.first.rows_of(texts)
 
-    def own_rows(self, name: str, rows: Sequence[Row], values: Sequence[Any]) -> Sequence[Row]:
-        """Return rows in which one of the tasks finds the inputs that all of them read."""
+    def own_rows(self, name: str, rows: Sequence[Row], values: Sequence[object]) -> Sequence[Row]:
+        """Return rows with the shared inputs in the columns of one task."""
         if name in self.of_words:
             return rows
         own, found = self.each[name], []
@@ -135,17 +133,17 @@ class SharedColumns(JointColumns):
         return found
 
 
-def as_given(value: Any) -> Any:  # noqa: ANN401 (what a task reads)
-    """Return an input as tasks know it that do not read words."""
+def as_given(value: object) -> object:
+    """Return an input in the form of tasks that do not read words."""
     return value.text if isinstance(value, Words) else value
 
 
-def _input_names(columns: Any) -> list[str]:  # noqa: ANN401 (the task's own)
+def _input_names(columns: AnyColumns) -> list[str]:
     """Return the parts of a row that make an input."""
     return [name for name in column_names(columns) if getattr(columns, name) != columns.truth]
 
 
-def _holds(row: Row, columns: Any) -> bool:  # noqa: ANN401 (the task's own)
-    """Return whether a row has an input in these columns: a table has all columns in every row, and some are empty."""
+def _holds(row: Row, columns: AnyColumns) -> bool:
+    """Return True for a row with an input in these columns, of which a table may have empty ones."""
     names = columns.input_columns
     return all(name in row.values for name in names) and any(row.values[name] not in (None, "") for name in names)

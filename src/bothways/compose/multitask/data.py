@@ -1,6 +1,19 @@
-"""Training data of each of several tasks."""
+"""Training data of several tasks, and the share of each task in the updates of an epoch.
 
-from typing import Any
+A task with n updates of data of its own gets a share of an epoch in proportion to n ** (1 / T) (Arivazhagan et al.
+2019, "Massively multilingual neural machine translation in the wild", arXiv:1907.05019, section 4.2): at T = 1 each
+task is seen once, and a higher T evens out the tasks. Shares are exact counts in an order drawn by the seed, and not
+draws, so a small task is never missed by chance.
+
+Shapes: K tasks, U updates of an epoch.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bothways.data import Source
 from bothways.errors import InvalidInput
@@ -11,16 +24,16 @@ USUAL_TASK = "classification"
 
 
 class TaskData:
-    """Training data of one of several tasks.
+    """The training data of one of several tasks.
 
     >>> TaskData("reviews.jsonl", label="stars", target="regression").options
     {'label': 'stars', 'target': 'regression'}
 
     Args:
         train: A file, or rows.
-        validation: Held-out data; a tenth of the training data, drawn with the seed, when None.
+        validation: Held-out data. Default: a tenth of the training data, drawn with the seed.
         task: Name of the task, any with a head above the encoder.
-        options: Columns and options of the task, as its ``fit`` takes them.
+        options: Columns and options of the task's ``fit``.
 
     Raises:
         InvalidInput: There is no such task.
@@ -32,7 +45,7 @@ class TaskData:
         validation: Source | None = None,
         *,
         task: str = USUAL_TASK,
-        **options: Any,  # noqa: ANN401 (those of the task)
+        **options: object,
     ) -> None:
         known = list(SPECS)
         if task not in known:
@@ -44,13 +57,92 @@ class TaskData:
 
 
 class TaggingData(TaskData):
-    """Training data of a task that tags words.
+    """The training data of a task that tags words.
 
     Args:
         train: A file, or rows.
-        validation: Held-out data; a tenth of the training data, drawn with the seed, when None.
-        options: Columns and options as `TextTagger.fit` takes them: ``tokens``, ``tags``, ``scheme``.
+        validation: Held-out data. Default: a tenth of the training data, drawn with the seed.
+        options: Columns and options of `TextTagger.fit`: ``tokens``, ``tags``, ``scheme``.
     """
 
-    def __init__(self, train: Source, validation: Source | None = None, **options: Any) -> None:  # noqa: ANN401 (those of the task)
+    def __init__(self, train: Source, validation: Source | None = None, **options: object) -> None:
         super().__init__(train, validation, task="tagging", **options)
+
+
+# --- sampling ---
+
+
+@dataclass(frozen=True, slots=True)
+class Proportional:
+    """Every row of every task once an epoch (T = 1)."""
+
+    @property
+    def exponent(self) -> float:
+        """1 / T."""
+        return 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tempered:
+    """Temperature sampling: small tasks are seen more than once an epoch, large ones less.
+
+    Attributes:
+        temperature: T; 1 is `Proportional`, infinity would be `Uniform`.
+
+    Raises:
+        InvalidInput: T is not a finite number of at least 1.
+    """
+
+    temperature: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.temperature) and self.temperature >= 1):
+            raise InvalidInput(
+                f"the temperature of the sampling must be a finite number of at least 1, got {self.temperature}. At 1 "
+                "tasks are sampled in proportion to their data; higher values even them out."
+            )
+
+    @property
+    def exponent(self) -> float:
+        """1 / T."""
+        return 1.0 / self.temperature
+
+
+@dataclass(frozen=True, slots=True)
+class Uniform:
+    """Uniform sampling: the same number of updates for each task."""
+
+    @property
+    def exponent(self) -> float:
+        """1 / T."""
+        return 0.0
+
+
+Sampling = Proportional | Tempered | Uniform
+
+
+def shares(updates_K: Sequence[int], sampling: Sampling) -> tuple[int, ...]:
+    """Return the updates of each task in an epoch, at least one each; their sum is that of ``updates_K``.
+
+    Args:
+        updates_K: Updates of one pass through each task's data.
+        sampling: The sampling.
+    """
+    total = sum(updates_K)
+    weights_K = np.asarray(updates_K, dtype=np.float64) ** sampling.exponent
+    # Each task has one; largest remainders share out the rest, and the first of equals comes first.
+    share_K = (total - len(updates_K)) * weights_K / weights_K.sum()
+    given_K = np.floor(share_K + 1e-9).astype(int)
+    left = total - len(updates_K) - int(given_K.sum())
+    for task in np.argsort(given_K - share_K, kind="stable")[:left]:
+        given_K[task] += 1
+    if isinstance(sampling, Proportional):
+        return tuple(updates_K)
+    return tuple(int(count) + 1 for count in given_K)
+
+
+def order(shares_K: Sequence[int], seed: int, epoch: int) -> NDArray[np.int64]:
+    """Return the task of each update of an epoch (U)."""
+    tasks_U = np.repeat(np.arange(len(shares_K)), shares_K)
+    shuffled_U: NDArray[np.int64] = np.random.default_rng([seed, epoch, len(shares_K)]).permutation(tasks_U)
+    return shuffled_U

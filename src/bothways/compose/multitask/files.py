@@ -2,9 +2,9 @@
 
 The ecosystem's layout holds one head. The first task's stands there, so ``config.json`` and ``model.safetensors`` are a
 model of that task for any program. Each further head is ``heads/<name>.safetensors``, with the tensor names of the same
-family: laid over those of ``model.safetensors`` they are the model of that task, and ``bothways.json`` says under
-``config`` what ``config.json`` would have to say instead (architecture, problem type, label names). The encoder is
-written once. What a task learnt on held-out rows (`bothways.confidence`) lies in ``heads/<name>/``.
+family: laid over those of ``model.safetensors`` they are the model of that task, and ``bothways.json`` has the entries
+of its ``config.json`` under ``config`` (architecture, problem type, label names). The encoder is written once. The
+confidence of a task (`bothways.confidence`) lies in ``heads/<name>/``.
 """
 
 import re
@@ -39,13 +39,13 @@ def check_names(names: Iterable[str]) -> None:
     listed = list(names)
     if len(listed) < 2:
         raise InvalidInput(
-            f"several tasks are wanted, but got {len(listed)}: train a single one by itself, for instance with "
+            f"expected at least 2 tasks, got {len(listed)}: train a single one by itself, for instance with "
             f"bothways train {USUAL_TASK}."
         )
     for name in listed:
         if not re.fullmatch(HEAD_NAME, name) or name == "tokens_read":
             raise InvalidInput(
-                f"a task is named with letters, digits, '-' and '_' (and not 'tokens_read'), but this one is {name!r}."
+                f"a task name must consist of letters, digits, '-' and '_' (and not be 'tokens_read'), got {name!r}."
             )
 
 
@@ -81,7 +81,7 @@ def _tensors(part: FittedHead) -> dict[str, Tensor]:
 
 
 def _config(backend: TorchBackend, part: FittedHead) -> dict[str, object]:
-    """Return what ``config.json`` says of a task."""
+    """Return the settings of a task for ``config.json``."""
     head, settings = part.outputs.head, backend.model.settings
     pooling = beside_settings(settings) if head_beside(head, settings) else {}
     architecture = backend.model.family.architecture([head], settings)
@@ -91,21 +91,20 @@ def _config(backend: TorchBackend, part: FittedHead) -> dict[str, object]:
 def _stored(
     folder: Path, backend: TorchBackend, name: str, part: FittedHead, extras: Mapping[str, object]
 ) -> dict[str, object]:
-    """Return what ``bothways.json`` says of a task; arrays that belong to it are written."""
+    """Write the arrays of a task, and return its entry in ``bothways.json``."""
     own = _folder(folder, name)
     own.mkdir(parents=True)
-    config, learnt = _config(backend, part), part.outputs.write(own)
-    # What all tasks have in common stands there once.
-    learnt = {key: value for key, value in learnt.items() if key not in extras}
+    # Entries that all tasks share are written once.
+    entries = {key: value for key, value in part.outputs.write(own).items() if key not in extras}
     if not any(own.iterdir()):
         own.rmdir()
-    return {"name": name, "task": part.spec.name, "config": config, **learnt, "card": dict(part.card)}
+    return {"name": name, "task": part.spec.name, "config": _config(backend, part), **entries, "card": dict(part.card)}
 
 
 def opened_beside(
     backend: TorchBackend, kind: type[HeadTask], kinds: Iterable[type[HeadTask]], merge: Merge
 ) -> TorchBackend:
-    """Return the model as a task of a kind reads it beside others: by its words where some of them read these."""
+    """Return the model for one of several tasks; if some tasks read words, the others read texts word by word."""
     words = any(outputs_type(each.spec).reads_words for each in kinds) and not outputs_type(kind.spec).reads_words
     options = kind.spec.open_options(merge=merge) if outputs_type(kind.spec).merges else kind.spec.open_options()
     reading = replace(backend.reading, as_words=words, cut=kind.spec.cut)
@@ -113,7 +112,7 @@ def opened_beside(
 
 
 def opened_for_parts(backend: TorchBackend, stored: StoredTasks) -> TorchBackend:
-    """Return the model as its tasks read it: ``config.json`` speaks of the first, and others may have another head."""
+    """Return the model with the settings of all heads: ``config.json`` has those of the first."""
     beside = next(filter(None, (beside_settings(head.config) for head in stored.heads)), None)
     return backend if beside is None else backend.with_settings(beside)
 
@@ -122,7 +121,7 @@ def read_parts(backend: TorchBackend, stored: StoredTasks, merge: Merge) -> dict
     """Return the tasks that were saved in a folder, above one encoder.
 
     Raises:
-        CorruptCheckpoint: What ``bothways.json`` says of the heads, or one of their files, is not what was saved.
+        CorruptCheckpoint: The entries of the heads, or one of their files, are damaged.
         IncompatibleWeights: A head's file lacks tensors.
     """
     kinds = [_kind(head) for head in stored.heads]
@@ -135,7 +134,7 @@ def read_parts(backend: TorchBackend, stored: StoredTasks, merge: Merge) -> dict
 
 
 def _kind(head: StoredHead) -> type[HeadTask]:
-    """Return the class of a head's task; the first models of several tasks had none but the usual one."""
+    """Return the class of a head's task."""
     name = head.task or USUAL_TASK
     if name not in SPECS or not SPECS[name].outputs:
         raise damaged("heads", "objects, each for a task that a head above the encoder answers", name)
@@ -146,7 +145,7 @@ def _kind(head: StoredHead) -> type[HeadTask]:
 def _part(
     backend: TorchBackend, kind: type[HeadTask], stored: StoredTasks, entry: StoredHead, *, further: bool
 ) -> FittedHead:
-    """One task, with what ``bothways.json`` and its own folder have of it."""
+    """Open one task from its entry in ``bothways.json`` and its own folder."""
     checkpoint, outputs_kind, name = backend.checkpoint, outputs_type(kind.spec), entry.name
     own = replace(
         checkpoint,

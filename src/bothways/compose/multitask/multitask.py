@@ -2,21 +2,20 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Self, Unpack
 
 from bothways.checkpoints import PretrainedEncoder
 from bothways.checkpoints.schema import StoredTasks
 from bothways.choices import Merge
 from bothways.compose.multitask.columns import SharedColumns
-from bothways.compose.multitask.data import TaskData
+from bothways.compose.multitask.data import Proportional, Sampling, TaskData
 from bothways.compose.multitask.files import check_names, opened_beside, opened_for_parts, read_parts, write_parts
-from bothways.compose.multitask.sampling import Proportional, Sampling
 from bothways.compose.multitask.shared_objective import SharedHeads, SharedObjective
 from bothways.compose.multitask.trained import MultiPrediction, MultiReport, TrainedTasks
 from bothways.errors import InvalidInput, NotFitted, did_you_mean
 from bothways.progress import reporting
 from bothways.tasks.backend import OpenOptions
-from bothways.tasks.columns import TextColumns, TextInput
+from bothways.tasks.columns import AnyColumns, TextColumns, TextInput
 from bothways.tasks.heads.merging import check_merge
 from bothways.tasks.heads.training import HeadTraining
 from bothways.tasks.outputs import FittedHead
@@ -45,9 +44,9 @@ MULTITASK = TaskSpec(
 
 
 class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks]):
-    """Fine-tunes one encoder with a head for each of several tasks, and asks all of them at once.
+    """Fine-tunes one encoder with a head for each of several tasks, which predict in one pass.
 
-    Tasks are any with a head above the encoder that read the same kind of input. Where one of them reads words, all of
+    Tasks are any with a head above the encoder that read the same kind of input. If one of them reads words, all of
     them read a text's words with single spaces between them, in training and in use, so that one pass serves all.
 
     >>> both = MultiTask.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")  # doctest: +SKIP
@@ -61,7 +60,7 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
     def __init__(self, backend: TorchBackend, merge: Merge, fitted: TrainedTasks | None = None) -> None:
         self._untrained = backend
         self.merge: Merge = merge
-        """How the logits of a long text's windows become one."""
+        """The rule that merges the logits of a long text's windows."""
         self._fitted = fitted
 
     @classmethod
@@ -74,7 +73,7 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
         Args:
             name_or_path: A folder or a name, see `bothways.load`.
             merge: The rule that merges windows of long texts, see `bothways.tasks.classification.outputs`.
-            options: How the checkpoint is found, where it runs, and how texts are read; see
+            options: Options for finding the checkpoint, its device and reading texts; see
                 `bothways.tasks.backend.OpenOptions`.
 
         Raises:
@@ -102,7 +101,7 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
 
     @property
     def name(self) -> str:
-        """The encoder's."""
+        """The name of the encoder."""
         return self.model.name
 
     @property
@@ -112,17 +111,17 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
         return {} if fitted is None else {name: _part(each) for name, each in fitted.parts.items()}
 
     @property
-    def columns(self) -> Any:  # noqa: ANN401 (the task's own)
+    def columns(self) -> AnyColumns:
         """Columns of the first task that reads plain inputs; the usual ones before a fit."""
         return self.spec.columns if self._fitted is None else self._fitted.columns.first
 
     @property
     def has_own_label_columns(self) -> bool:
-        """True if the tasks have columns of their own for what is right, so that rows can be right for all at once."""
+        """True if each task has a label column of its own, so that a row can have the labels of all tasks."""
         return self.fitted.columns.has_own_label_columns
 
-    def part(self, name: str) -> Any:  # noqa: ANN401 (a model of its task)
-        """One of the tasks by itself, which can be asked, evaluated and saved like any model of its task.
+    def part(self, name: str) -> HeadTask:
+        """Return one of the tasks as a model of its own.
 
         Raises:
             NotFitted: Nothing was trained yet.
@@ -144,14 +143,14 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
     ) -> TrainingRecord:
         """Fine-tune on all tasks, keep a good epoch, and calibrate each.
 
-        Kept is the latest epoch whose mean of the tasks' scores is within a standard error of the best. A score is
-        accuracy, F1 of labels or of spans, or for numbers the squared error as a share of the variance of those learnt
-        from. A task that was there before under the same name and with the same labels goes on with its head.
+        The latest epoch is kept whose mean of the tasks' scores is within a standard error of the best. A score is
+        accuracy, F1 of labels or of spans, or for numbers the squared error as a share of the variance of the training
+        labels. A task that was trained before under the same name and with the same labels continues with its head.
 
         Args:
-            tasks: What each task learns from, by its name.
-            sampling: How the updates of an epoch are shared among the tasks; ``batch_size`` is that of each update.
-            options: Of the training, see `bothways.training.options.TrainingOptions`.
+            tasks: The training data of each task, by its name.
+            sampling: The share of each task in the updates of an epoch; ``batch_size`` is that of each update.
+            options: Training options, see `bothways.training.options.TrainingOptions`.
 
         Raises:
             InvalidInput: The data or an option is not usable; the message names task and row.
@@ -185,17 +184,16 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
     def report(  # type: ignore[override]
         self, rows: ScoredRows, *, calibrated: bool | None = None, resamples: int = 1000, seed: int = 0
     ) -> MultiReport:
-        """Return the metrics of all tasks on rows that were scored.
+        """Return the metrics of all tasks on scored rows, which have a label for each task.
 
-        They have a label for each of the tasks, in columns of their own. For data with the labels of one task ask that
-        one: ``part(name).evaluate(data)``.
+        For data with the labels of one task use ``part(name).evaluate(data)``.
         """
         return self.fitted.outputs.report(rows.scores, rows.truth, calibrated, resamples, seed)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the encoder and all heads into one folder, whole or not at all.
 
-        The first head stands where the ecosystem looks for one; see `bothways.compose.multitask.files`.
+        The first head is stored where other libraries look for one; see `bothways.compose.multitask.files`.
 
         Raises:
             NotFitted: Nothing was trained yet.
@@ -222,11 +220,6 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
         kinds: Mapping[str, type[HeadTask]],
         training: TrainingOptions,
     ) -> HeadTraining:
-        """Return a task that is ready to be trained.
-
-        Raises:
-            InvalidInput: The data or an option is not usable; the message names the task and the row.
-        """
         before = None if self._fitted is None else self._fitted.parts.get(name)
         if before is not None and before.spec != data.spec:
             before = None
@@ -241,18 +234,14 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
 
 
 def _kinds(tasks: Mapping[str, TaskData]) -> dict[str, type[HeadTask]]:
-    """Return the class of each task.
-
-    Raises:
-        InvalidInput: A name or a task cannot be, there are fewer than two, or they read different kinds of input.
-    """
+    """Return the class of each task, after checking names, data and kinds of input."""
     check_names(tasks)
     kinds: dict[str, type[HeadTask]] = {}
     for name, data in tasks.items():
         if not isinstance(data, TaskData):
             raise InvalidInput(
-                f"task {name!r}: its data must be a TaskData or a TaggingData, but they are of type "
-                f"{type(data).__name__}: a file is given as TaskData(file)."
+                f"task {name!r}: expected its data as TaskData or TaggingData, got {type(data).__name__}. Write "
+                "TaskData(file)."
             )
         kinds[name] = task_class(data.spec)
         if not data.spec.outputs:
@@ -262,7 +251,7 @@ def _kinds(tasks: Mapping[str, TaskData]) -> dict[str, type[HeadTask]]:
     read = {(kind.spec.columns.one, kind.spec.cut) for kind in kinds.values()}
     if len(read) > 1:
         each = ", ".join(f"{name} {kind.spec.columns.one}" for name, kind in kinds.items())
-        raise InvalidInput(f"tasks above one encoder read the same kind of input, but these read: {each}.")
+        raise InvalidInput(f"tasks above one encoder must read the same kind of input, got {each}.")
     return kinds
 
 

@@ -1,4 +1,4 @@
-"""Training several heads and the one encoder below them, as the training loop sees it.
+"""The training of several heads and the one encoder below them.
 
 Each task has an objective of its own, with its data, head, loss and validation; an update belongs to one of them.
 
@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from bothways.compose.multitask.sampling import Sampling, order, shares
+from bothways.compose.multitask.data import Sampling, order, shares
 from bothways.encoder import Encoder, ScoreHead
 from bothways.encoder.head_kinds import EachToken
 from bothways.encoder.heads import layer_rows, layer_states, read_from, read_rows
@@ -28,9 +28,9 @@ class SharedHeads(nn.Module):
 
     Args:
         encoder: The encoder.
-        heads: Heads that give scores for whole texts, or for each token.
-        layers: For each head of how many layers to give the hidden states that it reads, the last first, behind its
-            scores: none by default, 1, or all.
+        heads: Heads that score whole texts, or each token.
+        layers: For each head the number of layers, from the last, whose hidden states follow its scores: 0 (the
+            default), 1, or all.
     """
 
     def __init__(self, encoder: Encoder, heads: Sequence[ScoreHead], layers: Sequence[int] = ()) -> None:
@@ -41,7 +41,7 @@ class SharedHeads(nn.Module):
 
     @property
     def widths(self) -> list[int]:
-        """Count of numbers that each head gives for a text, with its features."""
+        """The number of outputs of each head for a text, with its features."""
         hidden = self.encoder.config.hidden
         return [
             head.output.out_features + hidden * layers for head, layers in zip(self._heads(), self.layers, strict=True)
@@ -56,7 +56,7 @@ class SharedHeads(nn.Module):
         """Return the scores (and features) of all heads side by side, from one pass of the encoder.
 
         Returns:
-            (B, K); or (T, K) where some head reads each token: the others have their numbers at each sequence's first
+            (B, K); or (T, K) if some head reads each token: the others have their outputs at each sequence's first
             token, and zeros at the rest.
         """
         heads = self._heads()
@@ -68,7 +68,7 @@ class SharedHeads(nn.Module):
         return torch.cat(parts, dim=1)
 
     def _read(self, heads: Sequence[ScoreHead], packed: Packed) -> list[tuple[Tensor, ...]]:
-        """Return what each head reads of the last layer, and of those before where one wants them."""
+        """Return the rows of the last layer for each head, and those of earlier layers if a head needs them."""
         reads = {head.kind.read for head in heads}
         if max(self.layers) > 1:
             states = layer_states(self.encoder, packed)
@@ -77,7 +77,7 @@ class SharedHeads(nn.Module):
                 for head, layers in zip(heads, self.layers, strict=True)
             ]
         if len(reads) == 1:
-            # Of the last layer, no more than what they all read.
+            # Only the rows of the last layer that all of them read.
             return [(read_rows(reads.pop(), self.encoder, packed),)] * len(heads)
         hidden_TH = self.encoder(packed)
         return [(read_from(head.kind.read, self.encoder, hidden_TH, packed),) for head in heads]
@@ -102,10 +102,10 @@ class SharedObjective:
         objectives: The training of each task by itself.
         sampling: How the updates are shared among them.
         seed: Orders the tasks, together with the epoch.
-        units: What a task's score is divided by, so that the mean of the scores is one of like things.
+        units: Divisors of the tasks' scores that make them comparable, for their mean.
     """
 
-    baseline: ClassVar = None  # not every head need have begun at a linear model
+    baseline: ClassVar = None  # some heads may not have been initialised from a linear model
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class SharedObjective:
 
     @property
     def min_updates(self) -> int:
-        """Those of all tasks."""
+        """The sum over the tasks."""
         return sum(each.min_updates for each in self.objectives.values())
 
     @property
@@ -136,7 +136,7 @@ class SharedObjective:
 
     @property
     def identity(self) -> Mapping[str, str | int | float | bool | None]:
-        """Everything besides the settings that decides the course of the run."""
+        """The inputs of the run besides its settings."""
         own = {
             f"{name}: {key}": value for name, each in self.objectives.items() for key, value in each.identity.items()
         }
@@ -147,7 +147,7 @@ class SharedObjective:
         return sum(self.shares)
 
     def updates(self, epoch: int, start: int) -> Iterator[Update[SharedPayload]]:
-        """Yield the tasks in an order of the epoch's own; each goes on in its data where the last epoch left it."""
+        """Yield updates in the epoch's order of tasks; each task continues in its data where the last epoch ended."""
         tasks_U = order(self.shares, self.seed, epoch)
         streams = [
             self._endless(name, epoch * self.shares[task] + int((tasks_U[:start] == task).sum()))
@@ -157,7 +157,7 @@ class SharedObjective:
             yield next(streams[task])
 
     def loss(self, payload: SharedPayload) -> Tensor:
-        """Sum of the losses of the micro-batch's units."""
+        """Return the sum of the losses of the micro-batch's units."""
         return self.objectives[payload.task].loss(payload.batch)
 
     def validate(self) -> Validation | None:

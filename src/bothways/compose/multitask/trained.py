@@ -1,4 +1,4 @@
-"""Several heads above one encoder: their scores from one pass, and what these mean.
+"""Several heads above one encoder: their scores from one pass, predictions and reports.
 
 Shapes: K numbers that all heads give for a window, or for each of its tokens.
 """
@@ -6,7 +6,7 @@ Shapes: K numbers that all heads give for a window, or for each of its tokens.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -15,19 +15,22 @@ from bothways.compose.multitask.shared_objective import SharedHeads
 from bothways.confidence.confidence import Confidence
 from bothways.data import Example, Source, read_rows
 from bothways.errors import InvalidInput
-from bothways.evaluation.report import TextsRead
+from bothways.evaluation.report import Report, TextsRead
 from bothways.inference import Rows, TextRows, TextRunner, TokenOutputs
 from bothways.tasks.card import training_baseline
 from bothways.tasks.outputs import FittedHead
 from bothways.tasks.scores import Scores, TokensRead, texts_read
 from bothways.tasks.torch_backend import TorchBackend
 
+TaskExample: TypeAlias = Example[dict[str, Example[object]]]
+"""An input with its labelled example for each task."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TaskScores(Scores[None]):
     """The scores of each task for one input, from one pass of the encoder."""
 
-    tasks: Mapping[str, Scores[Any]] = field(default_factory=dict)
+    tasks: Mapping[str, Scores[object]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +38,12 @@ class MultiPrediction:
     """A prediction of each task, by name.
 
     Attributes:
-        predictions: By task; each says how much of the input was read.
+        predictions: The predictions.
     """
 
     predictions: Mapping[str, Any]
 
-    def __getitem__(self, task: str) -> Any:  # noqa: ANN401 (which of them it is, the task says)
-        """Return that of one task."""
+    def __getitem__(self, task: str) -> Any:  # noqa: ANN401 (a prediction of that task)
         return self.predictions[task]
 
     def to_dict(self) -> dict[str, object]:
@@ -54,19 +56,18 @@ class MultiReport:
     """A report of each task, by name.
 
     Attributes:
-        reports: By task.
-        tokens_read: How much of the inputs was read.
+        reports: The reports.
+        tokens_read: The share of the inputs that was read.
     """
 
-    reports: Mapping[str, Any]
+    reports: Mapping[str, Report]
     tokens_read: TextsRead
 
-    def __getitem__(self, task: str) -> Any:  # noqa: ANN401 (which of them it is, the task says)
-        """Return that of one task."""
+    def __getitem__(self, task: str) -> Report:
         return self.reports[task]
 
     def to_dict(self) -> dict[str, object]:
-        """Return JSON values: an object for each task, and how texts were read."""
+        """Return JSON values: an object for each task, and ``tokens_read``."""
         return {
             **{name: each.to_dict() for name, each in self.reports.items()},
             "tokens_read": self.tokens_read.to_dict(),
@@ -97,8 +98,8 @@ class MultiOutputs:
         decided = [part.outputs.decide([each.tasks[name] for each in scores]) for name, part in self.parts.items()]
         return [MultiPrediction(dict(zip(self.parts, row, strict=True))) for row in zip(*decided, strict=True)]
 
-    def read(self, data: Source, columns: SharedColumns, options: object = None) -> list[Example[Any]]:
-        """Return inputs, each with the labelled example that it is to every task.
+    def read(self, data: Source, columns: SharedColumns, options: object = None) -> list[TaskExample]:
+        """Return inputs, each with the labelled example of every task.
 
         Raises:
             InvalidInput: Two tasks have their labels in the same column, or a row has several texts.
@@ -107,8 +108,8 @@ class MultiOutputs:
         if not columns.has_own_label_columns:
             truths = ", ".join(own.truth for own in columns.each.values())
             raise InvalidInput(
-                f"the labels of the tasks {', '.join(self.parts)} stand in the columns {truths}, and a row has one "
-                "label in a column. Say which task to evaluate: part(name), or on the command line --task "
+                f"the labels of the tasks {', '.join(self.parts)} are in the columns {truths}, and a column has the "
+                "labels of one task. Name the task to evaluate: part(name), or on the command line --task "
                 f"{next(iter(self.parts))}."
             )
         rows = list(read_rows(data))
@@ -122,7 +123,7 @@ class MultiOutputs:
             for place, (row, value) in enumerate(zip(rows, values, strict=True))
         ]
 
-    def encode(self, examples: Sequence[Example[Any]]) -> dict[str, Any]:
+    def encode(self, examples: Sequence[TaskExample]) -> dict[str, object]:
         """Return the truth of each task."""
         return {
             name: part.outputs.encode([example.label[name] for example in examples])
@@ -131,13 +132,13 @@ class MultiOutputs:
 
     @property
     def comparable(self) -> tuple[str, ...]:
-        """Nothing: a model of several tasks is compared in one of them."""
-        raise InvalidInput(f"a model of several tasks is compared in one of them: choose {', '.join(self.parts)}.")
+        """Nothing: models of several tasks are compared task by task."""
+        raise InvalidInput(f"models of several tasks are compared task by task: choose {', '.join(self.parts)}.")
 
     def report(
         self,
-        scores: Sequence[Scores[Any]],
-        truth: Mapping[str, Any],
+        scores: Sequence[Scores[object]],
+        truth: Mapping[str, object],
         calibrated: bool | None,
         resamples: int,
         seed: int,
@@ -147,7 +148,7 @@ class MultiOutputs:
         for name, part in self.parts.items():
             own = [each.tasks[name] for each in scores if isinstance(each, TaskScores)]
             outcomes = replace(part.outputs.outcomes(own, truth[name], calibrated=calibrated), tokens_read=None)
-            found = outcomes.report(resamples=resamples, seed=seed)
+            found: Report = outcomes.report(resamples=resamples, seed=seed)
             reports[name] = replace(found, baseline=training_baseline(part.card))
         return MultiReport(reports, texts_read(each.read for each in scores))
 
@@ -172,7 +173,7 @@ class TrainedTasks:
         return MultiOutputs(self.parts)
 
     @property
-    def card(self) -> dict[str, Any]:
+    def card(self) -> dict[str, object]:
         """The card of each task."""
         return {name: dict(part.card) for name, part in self.parts.items()}
 
@@ -182,7 +183,7 @@ class TrainedTasks:
 
     @property
     def reader(self) -> FittedHead:
-        """The task that reads the inputs for all: one that reads words, where there is one."""
+        """The task that reads the inputs for all: one that reads words, if any does."""
         parts = list(self.parts.values())
         return next((part for part in parts if part.outputs.reads_words), parts[0])
 
@@ -198,13 +199,13 @@ class TrainedTasks:
         """The runner of all heads in one pass of the encoder."""
         return self.reader.backend.weights("use").text_runner(self.heads, per_token=self.heads.per_token)
 
-    def score_blocks(self, inputs: Iterable[Any], options: object = None) -> Iterator[list[TaskScores]]:
+    def score_blocks(self, inputs: Iterable[object], options: object = None) -> Iterator[list[TaskScores]]:
         """Yield the scores of all tasks for the inputs, block by block, from one pass of the encoder."""
         del options
         for block in self.runner.blocks(self.reader.inputs_of(inputs)):
             yield [self._scores(value, rows) for value, rows in block]
 
-    def _scores(self, value: Any, rows: Sequence[Rows]) -> TaskScores:  # noqa: ANN401 (an input of the tasks)
+    def _scores(self, value: object, rows: Sequence[Rows]) -> TaskScores:
         ends = np.cumsum(self.heads.widths).tolist()
         slices = [slice(*each) for each in zip([0, *ends[:-1]], ends, strict=True)]
         scores = {
@@ -223,11 +224,11 @@ class TrainedTasks:
 
 
 def _of_head(rows: Rows, columns: slice, *, per_token: bool) -> Rows:
-    """Return the rows of one head, which has these columns of those of all heads."""
+    """Return the rows of one head, whose outputs are these columns of all."""
     if isinstance(rows, TextRows):
         return replace(rows, rows_WK=rows.rows_WK[:, columns])
     if per_token:
         return replace(rows, rows=tuple(each[:, columns] for each in rows.rows))
-    # A head that reads whole windows has its numbers at their first token.
+    # A head that reads whole windows has its outputs at their first token.
     lengths = tuple(map(len, rows.rows))
     return TextRows(np.stack([each[0, columns] for each in rows.rows]), lengths, rows.dropped_tokens)
