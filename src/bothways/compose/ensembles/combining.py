@@ -75,15 +75,10 @@ class Vote:
 
 @dataclass(frozen=True, slots=True)
 class Stacked:
-    """A logistic regression on the members' log-probabilities, see `fit_stacking`.
+    """A logistic regression on the members' log-probabilities, see `fit_stacking`."""
 
-    Attributes:
-        weights: One for each member.
-        biases: One for each output.
-    """
-
-    weights: tuple[float, ...]
-    biases: tuple[float, ...]
+    weights: tuple[float, ...]  # one for each member
+    biases: tuple[float, ...]  # one for each output
 
     kind: ClassVar[Method] = "stacked"
 
@@ -206,17 +201,11 @@ _STEPS = 100
 
 @dataclass(frozen=True, slots=True)
 class StackedFit:
-    """A stacking, and its logits of each row when fitted without that row.
+    """A stacking, and its logits of each row when fitted without that row."""
 
-    Attributes:
-        combination: Fitted on all rows.
-        penalty: The strength that cross-validation chose.
-        unseen_NC: Logits of each row from the fold that it was left out of.
-    """
-
-    combination: Stacked
-    penalty: float
-    unseen_NC: Logits
+    combination: Stacked  # fitted on all rows
+    penalty: float  # the strength that cross-validation chose
+    unseen_NC: Logits  # logits of each row from the fold that it was left out of
 
 
 def fit_stacking(

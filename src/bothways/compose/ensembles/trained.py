@@ -46,16 +46,11 @@ def combiner_of(fitted: FittedHead) -> AnyCombiner:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member of an ensemble.
+    """A member of an ensemble."""
 
-    Attributes:
-        name: Its folder, relative to the working folder if it lies below.
-        fitted: The trained model.
-        places_C: Places of the first member's labels among its own; None if outputs have no names.
-    """
-
-    name: str
+    name: str  # its folder, relative to the working folder if it lies below
     fitted: FittedHead
+    # Places of the first member's labels among its own; None if outputs have no names.
     places_C: NDArray[np.int64] | None
 
     @property
@@ -99,12 +94,7 @@ class EnsemblePrediction:
 
 @dataclass(frozen=True, slots=True)
 class EnsembleColumns(JointColumns):
-    """The columns of each member.
-
-    Attributes:
-        members: Names of the members.
-        columns: Columns of each member.
-    """
+    """The columns of each member."""
 
     members: tuple[str, ...]
     columns: tuple[AnyColumns, ...]
@@ -195,16 +185,10 @@ class EnsembleColumns(JointColumns):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EnsembleOutputs:
-    """Outputs of members combined: their predictions and outcomes.
+    """Outputs of members combined: their predictions and outcomes."""
 
-    Attributes:
-        combiner: Outputs of the first member, with the confidence of the ensemble.
-        combination: The method that combines the members' scores.
-        members: The members.
-    """
-
-    combiner: AnyCombiner
-    combination: Combination
+    combiner: AnyCombiner  # outputs of the first member, with the confidence of the ensemble
+    combination: Combination  # the method that combines the members' scores
     members: tuple[Member, ...]
 
     @property
@@ -301,15 +285,9 @@ class EnsembleOutputs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainedEnsemble:
-    """Several trained models that answer together: an immutable value.
+    """Several trained models that answer together: an immutable value."""
 
-    Attributes:
-        outputs: The meaning of their combined scores.
-        columns: The columns of each member.
-        card: The card of the ensemble.
-    """
-
-    outputs: EnsembleOutputs
+    outputs: EnsembleOutputs  # the meaning of their combined scores
     columns: EnsembleColumns
     card: Card = field(default_factory=dict)
 

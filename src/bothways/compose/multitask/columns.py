@@ -16,14 +16,10 @@ class SharedColumns(JointColumns):
 
     Tasks that were trained on different columns read whichever a row has; if a task reads words and a row has words,
     all tasks read these.
-
-    Attributes:
-        each: Columns of each task by its name.
-        of_words: Names of the tasks that read the words of a text.
     """
 
-    each: Mapping[str, AnyColumns]
-    of_words: frozenset[str]
+    each: Mapping[str, AnyColumns]  # columns of each task by its name
+    of_words: frozenset[str]  # names of the tasks that read the words of a text
 
     @classmethod
     def of(cls, parts: Mapping[str, FittedHead]) -> "SharedColumns":

@@ -86,14 +86,11 @@ class Proportional:
 class Tempered:
     """Temperature sampling: small tasks are seen more than once an epoch, large ones less.
 
-    Attributes:
-        temperature: T; 1 is `Proportional`, infinity would be `Uniform`.
-
     Raises:
         InvalidInput: T is not a finite number of at least 1.
     """
 
-    temperature: float = 2.0
+    temperature: float = 2.0  # T; 1 is `Proportional`, infinity would be `Uniform`
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.temperature) and self.temperature >= 1):

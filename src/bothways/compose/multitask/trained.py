@@ -81,11 +81,7 @@ class MultiReport:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MultiOutputs:
-    """Outputs of several tasks: their predictions and outcomes.
-
-    Attributes:
-        parts: The tasks by name.
-    """
+    """Outputs of several tasks: their predictions and outcomes."""
 
     parts: Mapping[str, FittedHead]
 
@@ -155,13 +151,7 @@ class MultiOutputs:
 
 @dataclass(frozen=True, eq=False)
 class TrainedTasks:
-    """Several heads above one encoder: an immutable value.
-
-    Attributes:
-        backend: The encoder.
-        parts: The tasks by name.
-        columns: Columns of their inputs.
-    """
+    """Several heads above one encoder: an immutable value."""
 
     backend: TorchBackend
     parts: Mapping[str, FittedHead]
