@@ -381,7 +381,7 @@ def test_fitting_again_goes_on_with_the_heads(copied):
         ({"one": TASKS["animal"]}, "expected at least 2 tasks, got 1"),
         ({"a/b": TASKS["animal"], "c": TASKS["parity"]}, "letters, digits, '-' and '_' .* got 'a/b'"),
         ({"": TASKS["animal"], "c": TASKS["parity"]}, "got ''"),
-        ({"tokens_read": TASKS["animal"], "c": TASKS["parity"]}, "not 'tokens_read'"),
+        ({"tokens_read": TASKS["animal"], "c": TASKS["parity"]}, "not be 'tokens_read'"),
         ({"a": TASKS["animal"], "b": TaskData(parities())}, "task 'b': .* no column 'label'"),
         ({"a": TASKS["animal"], "b": TaskData(rows(), target="regression")}, "task 'b': row 1 .* finite number"),
         (
