@@ -10,13 +10,13 @@ from bothways.lazy import loader
 if TYPE_CHECKING:
     from bothways.compose.ensembles.ensemble import ENSEMBLE as ENSEMBLE
     from bothways.compose.ensembles.ensemble import Ensemble as Ensemble
+    from bothways.compose.multitask.data import Proportional as Proportional
     from bothways.compose.multitask.data import TaggingData as TaggingData
     from bothways.compose.multitask.data import TaskData as TaskData
-    from bothways.compose.multitask.files import check_names as check_names
-    from bothways.compose.multitask.multitask import MultiTask as MultiTask
-    from bothways.compose.multitask.data import Proportional as Proportional
     from bothways.compose.multitask.data import Tempered as Tempered
     from bothways.compose.multitask.data import Uniform as Uniform
+    from bothways.compose.multitask.files import check_names as check_names
+    from bothways.compose.multitask.multitask import MultiTask as MultiTask
     from bothways.compose.multitask.trained import MultiReport as MultiReport
     from bothways.compose.opening import SIMILARITY as SIMILARITY
     from bothways.compose.opening import open_trained as open_trained
