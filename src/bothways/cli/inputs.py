@@ -4,13 +4,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import bothways.data
 from bothways import compose, retrieval, tasks
 from bothways.choices import Format
 from bothways.cli.options import ModelOptions, WindowOptions, as_usage_error, spelled, usage_error
-from bothways.data import Row, Source, read_rows, text_at
 from bothways.tasks.columns import column_names
 
 if TYPE_CHECKING:
+    from bothways.data import Row, Source
     from bothways.retrieval import CandidateRanking
     from bothways.tasks import SentenceEmbedder
     from bothways.tasks.backend import OpenOptions
@@ -90,7 +91,7 @@ def given_rows(
     text: tuple[str, ...],
     format_: Format | None,
     columns: Collection[str] | None = None,
-) -> Iterable[Row]:
+) -> "Iterable[Row]":
     """Return the rows of ``--data``, or one for each text of the command line.
 
     Args:
@@ -106,26 +107,26 @@ def given_rows(
     check_given(texts, data)
     if data is None:
         return typed_rows({text[0]: each} for each in texts)
-    return read_rows(data, format=format_, columns=columns)
+    return bothways.data.read_rows(data, format=format_, columns=columns)
 
 
-def typed_rows(values: Iterable[dict[str, object]]) -> list[Row]:
+def typed_rows(values: Iterable[dict[str, object]]) -> "list[Row]":
     """Return rows for values of the command line."""
-    return [Row(number, each, f"text {number}") for number, each in enumerate(values, start=1)]
+    return [bothways.data.Row(number, each, f"text {number}") for number, each in enumerate(values, start=1)]
 
 
-def texts_of(rows: Iterable[Row], text: tuple[str, ...]) -> Iterator[str]:
+def texts_of(rows: "Iterable[Row]", text: tuple[str, ...]) -> Iterator[str]:
     """Yield the texts of rows, checked."""
     for row in rows:
-        yield text_at(row, text)
+        yield bothways.data.text_at(row, text)
 
 
-def labelled_source(data: str, format_: Format | None) -> Source:
+def labelled_source(data: str, format_: Format | None) -> "Source":
     """Return labelled rows as the library takes them: a file, or its rows if their format is given."""
-    return data if format_ is None else list(read_rows(data, format=format_))
+    return data if format_ is None else list(bothways.data.read_rows(data, format=format_))
 
 
-def optional_source(data: str | None, format_: Format | None) -> Source | None:
+def optional_source(data: str | None, format_: Format | None) -> "Source | None":
     """Return labelled rows as `labelled_source` does, or None."""
     return None if data is None else labelled_source(data, format_)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+import bothways.data
 from bothways import checkpoints, compose, retrieval, tasks
 from bothways.choices import Format, Overflow
 from bothways.cli.inputs import given_rows, open_embedder, texts_of
@@ -41,12 +42,12 @@ from bothways.cli.printing import (
     printable,
     six_digits,
 )
-from bothways.data import Row, class_label, value_at
 from bothways.errors import InvalidInput
 from bothways.progress import reporting
 from bothways.tasks.registry import stored_task
 
 if TYPE_CHECKING:
+    from bothways.data import Row
     from bothways.retrieval import Hit, Mode, Rerank, SearchIndex, SemanticSearch
     from bothways.retrieval.lexical import Passage
     from bothways.retrieval.ranking import Fields
@@ -228,7 +229,7 @@ def delete(
     with retrieval.updating(index), reporting(False if quiet else None):
         opened = retrieval.SearchIndex.open(index)
         before = len(opened)
-        opened.delete(class_label(value_at(row, id)) for row in rows)
+        opened.delete(bothways.data.class_label(bothways.data.value_at(row, id)) for row in rows)
         opened.save(index, overwrite=True)
     _report_change("deleted", before - len(opened), opened, json=json, quiet=quiet)
 
@@ -358,7 +359,7 @@ def rerank_of(options: RerankOptions, opening: ModelOptions) -> "Rerank | None":
 
 
 def _columns(
-    rows: Iterable[Row], text: tuple[str, ...], id_: str | None, fields: Sequence[str]
+    rows: "Iterable[Row]", text: tuple[str, ...], id_: str | None, fields: Sequence[str]
 ) -> "tuple[Iterator[str], Iterator[str] | None, Iterator[Fields] | None]":
     """Return the texts, ids and fields of rows as streams that are read together."""
     rows = iter(rows)
@@ -367,15 +368,15 @@ def _columns(
         id_ = _ID
     for_text, for_id, for_fields = itertools.tee(itertools.chain(first, rows), 3)
     # The index checks the values of fields.
-    kept: Iterator[Fields] = ({name: value_at(row, name) for name in fields} for row in for_fields)  # type: ignore[misc]
+    kept: Iterator[Fields] = ({name: bothways.data.value_at(row, name) for name in fields} for row in for_fields)  # type: ignore[misc]
     return texts_of(for_text, text), None if id_ is None else _different_ids(for_id, id_), kept if fields else None
 
 
-def _different_ids(rows: Iterable[Row], column: str) -> Iterator[str]:
+def _different_ids(rows: "Iterable[Row]", column: str) -> Iterator[str]:
     """Yield the ids of texts, which must differ."""
     seen: dict[str, int] = {}
     for row in rows:
-        name = class_label(value_at(row, column))
+        name = bothways.data.class_label(bothways.data.value_at(row, column))
         before = seen.setdefault(name, row.number)
         if before != row.number:
             unit = "line" if "line" in row.where else "row"

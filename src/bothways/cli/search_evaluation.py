@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
+import bothways.data
 from bothways import retrieval
 from bothways.choices import Format
 from bothways.cli.inputs import check_output, given_rows
@@ -41,7 +42,6 @@ from bothways.cli.search import (
     query,
     rerank_of,
 )
-from bothways.data import class_label, read_judgments, read_rows, text_at, value_at, write_rows
 from bothways.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def evaluate(
 
     if mode_name(mode) in map(mode_name, against) and reranking.reranker is None:
         raise usage_error(f"--against {mode} is the mode itself.")
-    judgments, show = read_judgments(qrels), False if quiet else None
+    judgments, show = bothways.data.read_judgments(qrels), False if quiet else None
     texts_by_id = _queries(queries, text, id, format)
     rerank = rerank_of(reranking, opening)
     searcher = open_search(index, model, opening, modes=[mode, *against])
@@ -201,11 +201,14 @@ def mine(
     check_output(data, output)
     with as_usage_error():
         mining = retrieval.Mining(per_query, depth, share)
-    pairs = [(text_at(row, anchor), text_at(row, positive)) for row in read_rows(data, format=format)]
+    pairs = [
+        (bothways.data.text_at(row, anchor), bothways.data.text_at(row, positive))
+        for row in bothways.data.read_rows(data, format=format)
+    ]
     show = progress_beside(output, quiet=quiet)
     search = open_search(index, model, opening)
     mined = retrieval.mine_negatives(search, pairs, mining, show_progress=show)
-    count = write_rows(output, _triplets(mined, per_query) if rows == "triplets" else _labelled(mined))
+    count = bothways.data.write_rows(output, _triplets(mined, per_query) if rows == "triplets" else _labelled(mined))
     if output != "-" and not quiet:
         note(f"{counted(count, 'row')} from {len(pairs):,} in {output}")
         if count:
@@ -226,10 +229,10 @@ def _naming(*files: str | Path) -> Iterator[None]:
 def _queries(source: str, text: tuple[str, ...], id_: str, format_: Format | None) -> dict[str, str]:
     texts: dict[str, str] = {}
     for row in given_rows((), source, text, format_):
-        name = class_label(value_at(row, id_))
+        name = bothways.data.class_label(bothways.data.value_at(row, id_))
         if name in texts:
             raise InvalidInput(f"{row.where}: the query {name!r} comes a second time. Drop one.")
-        texts[name] = text_at(row, text)
+        texts[name] = bothways.data.text_at(row, text)
     return texts
 
 

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import NotCalibrated
-from bothways.evaluation.temperature import Temperature
 
 if TYPE_CHECKING:
     from bothways.evaluation.calibration import Calibration, MethodScore
     from bothways.evaluation.coverage import ConformalInterval, ConformalSets, LabelSets
     from bothways.evaluation.detectors import Detector, DetectorInput
+    from bothways.evaluation.temperature import Temperature
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -56,7 +56,8 @@ class Confidence:
     @property
     def temperature(self) -> Temperature | None:
         """The calibration where it is a temperature."""
-        return self.calibration if isinstance(self.calibration, Temperature) else None
+        calibration = self.calibration
+        return calibration if calibration is not None and calibration.method == "temperature" else None
 
     def chosen_calibration(self, calibrated: bool | None, name: str) -> Calibration | None:
         """Return the calibration to apply.

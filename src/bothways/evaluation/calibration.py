@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -59,7 +59,7 @@ class Isotonic:
     # For each class, the calibrated probabilities at its knots, which do not fall.
     values: tuple[tuple[float, ...], ...]
 
-    method: ClassVar[CalibrationMethod] = "isotonic"
+    method: ClassVar[Literal["isotonic"]] = "isotonic"
 
     def __post_init__(self) -> None:
         if len(self.knots) != len(self.values) or len(self.knots) < 2:

@@ -17,12 +17,11 @@ Shape letters: N rows, C classes or labels, B rows of a block, K knots, D coeffi
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bothways.choices import CalibrationMethod
 from bothways.errors import InvalidInput
 from bothways.evaluation.inputs import (
     BoolArray,
@@ -92,7 +91,7 @@ class Temperature:
     value: float
     slope: float = 0.0
 
-    method: ClassVar[CalibrationMethod] = "temperature"
+    method: ClassVar[Literal["temperature"]] = "temperature"
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.value) and self.value > 0):
