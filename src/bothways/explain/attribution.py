@@ -112,20 +112,16 @@ def attribute(
         case "leave-one-out":
             return _leave_one_out(model, targets)
         case "integrated-gradients":
-            entrance, (points, shares) = Entrance.of(model), _quadrature(steps)
-            return [_integrated(method, entrance, each, points, shares) for each in targets]
+            # The points of Gauss and Legendre between 0 and 1, and their weights, which sum to 1.
+            points_S, weights_S = np.polynomial.legendre.leggauss(steps)
+            entrance = Entrance.of(model)
+            return [_integrated(method, entrance, each, (points_S + 1) / 2, weights_S / 2) for each in targets]
         case "gradient-x-input":
             entrance = Entrance.of(model)
             return [_integrated(method, entrance, each, np.ones(1), np.ones(1)) for each in targets]
     raise InvalidInput(
         f"expected a method of 'integrated-gradients', 'gradient-x-input', 'leave-one-out', got {method!r}."
     )
-
-
-def _quadrature(steps: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the points between 0 and 1 of Gauss and Legendre, and their weights, which sum to 1."""
-    points_S, weights_S = np.polynomial.legendre.leggauss(steps)
-    return (points_S + 1) / 2, weights_S / 2
 
 
 def _integrated(

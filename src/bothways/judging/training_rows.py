@@ -18,6 +18,7 @@ from bothways import data
 from bothways.choices import Negatives
 from bothways.errors import InvalidInput
 from bothways.judging.triples import Dimension, ReadTriples, Triple, TripleColumns, read_triples
+from bothways.retrieval.lexical import LexicalIndex
 from bothways.tasks.columns import PairColumns
 from bothways.tasks.splits import hold_out
 
@@ -267,7 +268,5 @@ class _Negatives:
 
 def _nearest(triples: Sequence[Triple]) -> list[NDArray[np.int64]]:
     """Return the triples whose passages share most words with each query; without passages, their queries."""
-    from bothways.retrieval.lexical import LexicalIndex
-
     index = LexicalIndex.build([each.passage or each.query for each in triples], None)
     return [found.ranking.rows_K for found in index.retrieve([each.query for each in triples], _NEAREST)]

@@ -232,7 +232,7 @@ def document_streams(
         names = None if ids is None else _items(ids, "ids")
         values = None if fields is None else _items(fields, "fields")
         # The embedder refuses a text that is no string, and `collect` such an id or field.
-        return cast("Iterator[str]", items), cast("Iterator[str]", names), cast("Iterator[Fields]", values)
+        return cast("Iterator[str]", items), names, values
     if ids is not None or fields is not None:
         raise InvalidInput(
             "expected ids and fields within the dicts or beside a list of texts, got both: leave one out."
@@ -257,11 +257,11 @@ def refuse_string(strings: T, what: str) -> T:
     return strings
 
 
-def _items(given: object, what: str) -> Iterator[object]:
+def _items(given: Iterable[T] | DataFrameLike, what: str) -> Iterator[T]:
     items = items_of(refuse_string(given, what))
     if items is None:
         raise InvalidInput(f"expected a list of {what}, got {type(given).__name__}: {given!r:.60}.")
-    return items
+    return cast("Iterator[T]", items)
 
 
 def _row(place: int, item: object) -> Row:
