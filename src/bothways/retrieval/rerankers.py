@@ -80,7 +80,7 @@ class BiEncoder(ModelReranker):
 
 
 def are_grades(labels: Iterable[str]) -> bool:
-    """Return whether labels are whole numbers from 0 on."""
+    """Return True if all labels are whole numbers from 0."""
     return all(label.isdecimal() for label in labels)
 
 
