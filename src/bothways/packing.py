@@ -85,7 +85,7 @@ class Packed(TokenRows):
     @property
     def lengths_B(self) -> Tensor:
         """Tokens of each sequence, int64, on the device."""
-        return self.cu_seqlens.diff().long()
+        return self.once(_lengths)
 
     @property
     def sequence_T(self) -> Tensor:
@@ -233,6 +233,10 @@ def take_rows(values_RH: Tensor, index_T: Tensor) -> Tensor:
 def summing_type(dtype: torch.dtype) -> torch.dtype:
     """Return the type for long sums: at least float32, since ones in bfloat16 add up to 256 at most."""
     return torch.promote_types(dtype, torch.float32) if dtype.is_floating_point else dtype
+
+
+def _lengths(packed: Packed) -> Tensor:
+    return packed.cu_seqlens.diff().long()
 
 
 def _sequences(packed: Packed) -> Tensor:
