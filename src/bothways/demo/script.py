@@ -128,7 +128,7 @@ class Demo:
         self.figures["device"] = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
         self.say(category)
         self.sections += story.tested_sections(category, len(self.rows["validation"]))
-        with self.stage("headlines", "Labelling headlines that are in none of the files"):
+        with self.stage("headlines", "Classifying headlines that are in none of the files"):
             unseen = headlines()
             predicted = list(zip(unseen, predict(classifier, unseen, coverage=COVERAGE), strict=True))
         for row, each in predicted:
@@ -156,7 +156,7 @@ class Demo:
 
     def learn_from_few(self) -> None:
         """Train a classifier on a few texts of each category, drawn by the seed."""
-        with self.stage("few texts", f"Showing it {self.settings.shots} texts of each category, and no more"):
+        with self.stage("few texts", f"Training on {self.settings.shots} texts of each category only"):
             rows = list(self.rows["train"])
             random.Random(self.settings.seed).shuffle(rows)
             shown: list[Row] = []
@@ -173,7 +173,7 @@ class Demo:
     def search(self) -> None:
         """Index all news texts with the pretrained model, save the index, and search it."""
         news = {row["id"]: row for rows in self.rows.values() for row in rows}
-        with self.stage("search", f"Indexing all {len(news)} texts with the model as it comes, and searching"):
+        with self.stage("search", f"Indexing all {len(news)} texts with the pretrained model, and searching"):
             embedder = SentenceEmbedder.from_pretrained(MODEL)
             semantic = SemanticSearch.build(embedder, [row["text"] for row in news.values()], ids=list(news))
             semantic.save(self.folder / INDEX)

@@ -45,7 +45,7 @@ _METRICS = {
 
 
 def tell(macro: str, *values: object) -> tuple[html.Paragraph, ...]:
-    """Return the paragraphs of a macro of ``story.txt``, which a blank line ends."""
+    """Return the paragraphs of a macro of ``story.txt``, which blank lines separate."""
     parts = re.split("\n *\n", str(getattr(_story(), macro)(*values)))
     # Not a no-break space.
     return tuple(html.Paragraph(re.sub("[ \n]+", " ", part).strip(" ")) for part in parts if part.strip())
@@ -71,7 +71,7 @@ def with_interval(estimate: Estimate, decimals: int = 3) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds, or minutes and seconds.
+    """Return seconds, or minutes and seconds, in words.
 
     >>> duration(75.2)
     '1 min 15 s'
@@ -81,7 +81,7 @@ def duration(seconds: float) -> str:
 
 
 def most_confused(report: Report) -> str:
-    """Return the two classes that are confused most often, in a sentence."""
+    """Name the two classes that are confused most often, in a sentence."""
     counts_CC = np.array(report.confusion)
     np.fill_diagonal(counts_CC, 0)
     if not counts_CC.any():
@@ -114,7 +114,7 @@ class Tested:
 
 
 def tested_sections(tested: Tested, validation_texts: int) -> list[html.Section]:
-    """Sections on the training of a classifier, its test results, calibration and mistakes."""
+    """Return the sections on a classifier: training, test results, calibration and mistakes."""
     before, after = tested.before, tested.after
     shown = []
     for text, truth, each in tested.mistakes[:MISTAKES]:
@@ -137,7 +137,7 @@ def confusion(report: Report) -> html.Figure:
 
 
 def course(record: TrainingRecord) -> html.Figure:
-    """Losses and validation accuracy of a training."""
+    """Draw the losses and validation accuracy of a training."""
     losses = [html.TrainLoss(step, loss) for step, loss in enumerate(record.losses, start=1)]
     scores = [html.ValidationScore(each.epoch, each.metrics["accuracy"]) for each in record.validations]
     return html.Figure(
@@ -150,7 +150,7 @@ def course(record: TrainingRecord) -> html.Figure:
 
 
 def metrics(before: Report, after: Report) -> html.Table:
-    """Metrics before and after calibration."""
+    """Return the metrics before and after calibration."""
     columns = ("Measure", "Before calibration", "After calibration")
     old, new = before.estimates, after.estimates
     rows = tuple((name, with_interval(old[key]), with_interval(new[key])) for key, name in _METRICS.items())
@@ -159,7 +159,7 @@ def metrics(before: Report, after: Report) -> html.Table:
 
 
 def f1_of_classes(report: Report) -> html.Figure:
-    """F1 of each class as a bar."""
+    """Draw the F1 of each class as a bar."""
     scores = [html.Bar(row.label, row.f1.value, (row.f1.low, row.f1.high)) for row in report.per_class]
     return html.Figure(
         html.bars(scores, "F1", domain=(0.0, 1.0)),
@@ -169,13 +169,13 @@ def f1_of_classes(report: Report) -> html.Figure:
 
 
 def text_list(items: Iterable[tuple[str, dict[str, str]]], caption: str = "") -> html.TextList:
-    """Texts with named facts about each."""
+    """List texts with named facts about each."""
     listed = (html.TextItem(text, tuple(html.Fact(*fact) for fact in facts.items())) for text, facts in items)
     return html.TextList(tuple(listed), caption)
 
 
 def predictions(predicted: Sequence[tuple[Row, Classification]]) -> html.TextList:
-    """Predictions for headlines."""
+    """List the predictions for headlines."""
     listed = []
     for row, each in predicted:
         first, second = [f"{label} ({value:.2f})" for label, value in each.probabilities.items()][:2]
@@ -191,7 +191,7 @@ def predictions(predicted: Sequence[tuple[Row, Classification]]) -> html.TextLis
 
 
 def hits(name: str, found: Iterable[Hit], news: Mapping[str, Row]) -> html.TextList:
-    """Texts that a search found, with similarity and category."""
+    """List the hits of a search, with similarity and category."""
     listed = ((hit.text, {"cosine": f"{hit.score:.2f}", "category": news[hit.id]["category"]}) for hit in found)
     return text_list(listed, name)
 
@@ -199,7 +199,7 @@ def hits(name: str, found: Iterable[Hit], news: Mapping[str, Row]) -> html.TextL
 def summary(
     settings: DemoSettings, counts: dict[str, int], figures: dict[str, Any], tested: dict[str, Tested]
 ) -> tuple[html.Block, ...]:
-    """Return the figures to be seen first, and how they came about."""
+    """Return the key figures, and a table of the settings behind them."""
     category, sentiment = tested["category"].after, tested["sentiment"].after
     shown = {
         "Accuracy, category": category.accuracy,
@@ -227,7 +227,7 @@ def summary(
 
 
 def attention_blocks(attention: TextAttention) -> tuple[html.Block, ...]:
-    """One head with and without a causal mask, in words and as a figure."""
+    """Show one head with and without a causal mask, in words and as a figure."""
     head = illustrative_head(attention)
     encoder_SS = attention.head(head)
     causal_SS, at = causal(encoder_SS), attention.tokens.index(PRONOUN)
@@ -251,7 +251,7 @@ def _strongest(tokens: tuple[str, ...], weights_S: npt.NDArray[np.floating]) -> 
 
 
 def commands(output: Path) -> tuple[str, ...]:
-    """Commands that go on from the demo's files, as they can be typed where it ran."""
+    """Return commands that continue from the demo's files, for the folder in which it ran."""
     beside = Path(sys.executable).parent / "bothways"
     found = os.path.relpath(beside) if beside.is_relative_to(Path.cwd()) else str(beside)
     program = "bothways" if shutil.which("bothways") else shlex.quote(found)
