@@ -352,7 +352,7 @@ def test_the_words_on_mistakes_count_them(probabilities, shown, said):
 def test_the_words_on_training_name_a_higher_epoch_that_was_not_kept():
     epochs = tuple(EpochValidation(at, at, score, {"accuracy": score}, 0.03) for at, score in ((1, 0.92), (2, 0.9)))
     said = words("training", SimpleNamespace(kept_epoch=2, validations=epochs))
-    assert "epoch 2, with an accuracy of 0.900 there, were kept. Epoch 1 had 0.920, which" in said
+    assert "epoch 2, with an accuracy of 0.900 there, were kept. Epoch 1 had 0.920, a difference" in said
     assert "(standard error 0.030)" in said
     assert "Epoch" not in words("training", SimpleNamespace(kept_epoch=1, validations=epochs))
 
