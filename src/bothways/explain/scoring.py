@@ -1,7 +1,7 @@
 """Targets of explanations, made from a trained model and its inputs, and the scores that the model gives them."""
 
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -12,11 +12,11 @@ from bothways.errors import InvalidInput
 from bothways.explain.targets import AnswerSpan, ContextChoice, ExplainTarget, Label, Target, WordTag
 from bothways.explain.task_targets import ChoiceTarget, LabelTarget, SimilarityTarget, SpanTarget, TagTarget
 from bothways.inference import TokenOutputs
-from bothways.tasks.classification.outputs import LabelOutputs
 from bothways.tasks.columns import input_of
 from bothways.tasks.embedding.outputs import EmbeddingOutputs
 from bothways.tasks.embedding.trained import TrainedEmbedder
 from bothways.tasks.heads.targets import Regression, SingleLabel
+from bothways.tasks.heads.targets import Target as RowTarget
 from bothways.tasks.multiple_choice.outputs import ChoiceOutputs
 from bothways.tasks.outputs import FittedHead, score_inputs
 from bothways.tasks.predict import AnyPredictor
@@ -30,6 +30,14 @@ from bothways.text.windows import Text
 TargetT = TypeVar("TargetT", bound=Target)
 
 OUTSIDE = "O"
+
+
+@runtime_checkable
+class LabelsOfTexts(Protocol):
+    """Outputs of any task that gives labels, or a number, to a whole text or pair."""
+
+    labels: tuple[str, ...]
+    row_target: RowTarget
 
 
 def explain_targets(model: AnyPredictor, inputs: Iterable[object], target: Target | None = None) -> list[ExplainTarget]:
@@ -49,7 +57,7 @@ def explain_targets(model: AnyPredictor, inputs: Iterable[object], target: Targe
     outputs = fitted.outputs.own if together else fitted.outputs
     if isinstance(outputs, EmbeddingOutputs):
         return [_similarity(model, number, value, target) for number, value in enumerate(inputs)]
-    if not isinstance(outputs, LabelOutputs | TagOutputs | ChoiceOutputs | AnswerOutputs):
+    if not isinstance(outputs, TagOutputs | ChoiceOutputs | AnswerOutputs | LabelsOfTexts):
         raise InvalidInput(
             f"expected a model that classifies, tags, chooses, answers or compares texts, got {model.name!r}, a "
             f"{type(model).__name__}: explain one of its tasks (part(...), or --task), or its attention alone."
@@ -63,14 +71,14 @@ def explain_targets(model: AnyPredictor, inputs: Iterable[object], target: Targe
     found: list[ExplainTarget] = []
     for value, each in zip(own, scores, strict=True):
         match outputs:
-            case LabelOutputs():
-                found.append(_labels(model, outputs, value, _of_kind(target, Label, model), each))
             case TagOutputs():
                 found.append(_tags(outputs, value, _of_kind(target, WordTag, model), each))
             case ChoiceOutputs():
                 found.append(_choice(value, _of_kind(target, ContextChoice, model), each))
             case AnswerOutputs():
                 found.append(_answer(outputs, value, _of_kind(target, AnswerSpan, model), each))
+            case _:
+                found.append(_labels(model, outputs, value, _of_kind(target, Label, model), each))
     return found
 
 
@@ -133,14 +141,14 @@ def _similarity(model: AnyPredictor, number: int, value: object, target: Target 
 
 def _labels(
     model: AnyPredictor,
-    outputs: LabelOutputs,
+    outputs: LabelsOfTexts,
     value: Text,
     target: Label | None,
     scores: Scores[object] | None,
 ) -> LabelTarget:
     read = model.fitted.backend.reading.given(value) if isinstance(model.fitted, FittedHead) else value
     parts = (read,) if isinstance(read, str) else read
-    if isinstance(outputs.target, Regression):
+    if isinstance(outputs.row_target, Regression):
         _of_kind(target, None, model)
         return LabelTarget(parts, "", 0, 1, exclusive=False)
     number = int(scores.logits_RC[0].argmax()) if scores is not None else -1
@@ -148,8 +156,8 @@ def _labels(
         if target.name not in outputs.labels:
             raise InvalidInput(f"expected a label of {', '.join(map(repr, outputs.labels))}, got {target.name!r}.")
         number = outputs.labels.index(target.name)
-    exclusive = isinstance(outputs.target, SingleLabel)
-    return LabelTarget(parts, outputs.labels[number], number, outputs.size, exclusive=exclusive)
+    exclusive = isinstance(outputs.row_target, SingleLabel)
+    return LabelTarget(parts, outputs.labels[number], number, len(outputs.labels), exclusive=exclusive)
 
 
 def _tags(outputs: TagOutputs, value: Words, target: WordTag | None, scores: Scores[object] | None) -> TagTarget:
