@@ -151,7 +151,7 @@ def test_the_command_line_has_it(base, tmp_path):
     assert [line["broken"] for line in lines] == pytest.approx([each.broken for each in model.predict(["w5 w6", "w7"])])
     header, *cells = (tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()
     assert (header.replace('"', ""), len(cells)) == ("post,broken,windows,dropped_tokens", 24)
-    assert [each["word"] for each in json.loads(outs[5])["words"]] == ["w5", "w6"]
+    assert [each["word"] for each in json.loads(outs[5])["attribution"]["words"]] == ["w5", "w6"]
     assert json.loads(outs[6]) == json.loads(outs[7])
     assert Draft202012Validator(json.loads(outs[6])["prediction"]).is_valid(lines[0])
 
