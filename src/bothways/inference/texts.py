@@ -179,7 +179,7 @@ class TextRunner:
             if self.per_token:
                 found.append(TokenOutputs(tuple(own), tuple(map(Places.of, text.windows)), text.dropped_tokens))
             else:
-                lengths = tuple(len(window.ids) for window in text.windows)
+                lengths = tuple([len(window.ids) for window in text.windows])
                 found.append(TextRows(np.stack(own), lengths, text.dropped_tokens))
         return found
 
@@ -193,23 +193,26 @@ class TextRunner:
     ) -> Iterator[Rows]:
         """Yield the rows of any number of texts, in order and in flat memory; errors as for `tokenize` and `rows`."""
         with progress(description, total, show=show_progress) as bar:
-            for block in self.blocks((text, (text,)) for text in texts):
+            for block in self.blocks(texts, lambda text: (text,)):
                 yield from (rows for _, (rows,) in block)
                 bar.advance(len(block))
 
-    def blocks(self, items: Iterable[tuple[ItemT, Sequence[Text]]]) -> Iterator[list[tuple[ItemT, list[Rows]]]]:
+    def blocks(
+        self, items: Iterable[ItemT], texts_of: Callable[[ItemT], Sequence[Text]]
+    ) -> Iterator[list[tuple[ItemT, list[Rows]]]]:
         """Yield items with the rows of their texts, block by block; errors as for `tokenize` and `rows`.
 
         Args:
-            items: Any number of items, each with its texts.
+            items: Any number of items.
+            texts_of: Gives the texts of an item.
         """
 
         def tokenize(block: list[tuple[ItemT, Sequence[Text]]], first: int) -> list[EncodedText]:
             return self.tokenize([text for _, texts in block for text in texts], first)
 
         size, characters = self.options.block_size(self.windows.budget), self.options.block_characters
-        parts = blocks(items, size, characters, lambda item: sum(map(text_size, item[1])))
-        for block, encoded in ahead(tokenize, parts):
+        with_texts = ((item, texts_of(item)) for item in items)
+        for block, encoded in ahead(tokenize, blocks(with_texts, size, characters, _text_size)):
             rows = iter(self.rows(encoded))
             yield [(item, [next(rows) for _ in texts]) for item, texts in block]
 
@@ -285,8 +288,7 @@ def ahead(
             yield block, result
 
 
-def text_size(text: object) -> int:
-    """Return the number of characters of a text or a pair; 0 for what is neither, which is refused where it is read."""
-    if isinstance(text, str):
-        return len(text)
-    return sum(map(len, text)) if isinstance(text, tuple) and all(isinstance(part, str) for part in text) else 0
+def _text_size(item: tuple[object, Sequence[Text]]) -> int:
+    """Return the number of characters of an item's texts; what is no text counts nothing, and is refused later."""
+    parts = [part for text in item[1] for part in (text if isinstance(text, tuple) else (text,))]
+    return sum([len(part) for part in parts if isinstance(part, str)])

@@ -104,7 +104,7 @@ class Judge:
             columns: Columns of the parts of a row.
             negatives: The negatives to make, see `bothways.judging.training_rows`.
             opening: Options for opening the model and reading texts.
-            merge: Rule that merges the windows of a long passage, see `bothways.tasks.heads.merging`.
+            merge: Rule that merges the windows of a long passage, see `bothways.tasks.outputs`.
             confidence: Options for the confidence of the judge.
             options: Training options, see `bothways.training.options.TrainingOptions`.
 

@@ -184,7 +184,7 @@ class Backend(ABC):
         return store
 
     def stored_reading(self) -> dict[str, object]:
-        """Return how texts are read, for ``bothways.json``."""
+        """Return the options of reading texts, for ``bothways.json``."""
         reading = self.reading
         return {
             "max_length": reading.max_length,
@@ -197,7 +197,7 @@ class Backend(ABC):
 def text_options(
     extras: Extras, config: EncoderConfig, tokenizer: TextTokenizer, task: str, options: OpenOptions
 ) -> TextOptions:
-    """Return how a model reads texts: the explicit options, else the stored ones, else the defaults.
+    """Return the options of reading texts: explicit, stored or default ones, in this order.
 
     Args:
         extras: Its ``bothways.json``.

@@ -53,7 +53,7 @@ class CardMetrics:
 
 
 def data_part(rows: int, store: WindowStore) -> dict[str, object]:
-    """Return what every card says of tokenised rows: how many they are, and SHA-256 of the tokens of their texts."""
+    """Return the card's entries for tokenised rows: their number, and SHA-256 of the tokens of their texts."""
     return {"rows": rows, "tokens_sha256": store.digest}
 
 
@@ -90,7 +90,7 @@ def written_card(
 
 
 def metrics_card(measured: CardMetrics, of: str = VALIDATION) -> dict[str, Any]:
-    """Return what a card says of how good a model is.
+    """Return the card's metrics and limits.
 
     Args:
         measured: Metrics and limits.
@@ -102,7 +102,7 @@ def metrics_card(measured: CardMetrics, of: str = VALIDATION) -> dict[str, Any]:
 
 
 def training_baseline(card: Mapping[str, Any]) -> TrainingBaseline | None:
-    """Return what a model was compared with in its training, and the metrics of that; None where unknown.
+    """Return the baseline of a training with its metrics; None if unknown.
 
     It was measured on the held-out rows, as epoch 0, or where none were held out by cross-validation.
 

@@ -133,7 +133,7 @@ class RawTextColumns:
         return value
 
     def is_one(self, value: object) -> bool:
-        """Return whether it is a string."""
+        """Return True for a string."""
         return isinstance(value, str)
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
@@ -185,7 +185,7 @@ QUESTION = TwoTexts("question", "a tuple of a question and its context", ("quest
 
 
 def is_two_texts(value: object) -> bool:
-    """Return whether a value is a tuple of two texts; alone, a list is many."""
+    """Return True for a tuple of two texts; a list is many inputs."""
     return isinstance(value, tuple) and len(value) == 2 and not any(isinstance(part, tuple | list) for part in value)
 
 
@@ -414,7 +414,7 @@ def _like(usual: object, value: Any) -> object:  # noqa: ANN401 (a name, or name
 
 
 def _is_like(value: object, usual: object) -> bool:
-    """Return whether a stored value is a name, or names where the usual one is a tuple of them."""
+    """Return True if a stored value is a name, or names if the usual one is a tuple of them."""
     if isinstance(usual, tuple):
         return isinstance(value, list) and bool(value) and all(isinstance(name, str) for name in value)
     return isinstance(value, str)

@@ -128,7 +128,7 @@ def _hub(specs: Mapping[str, TaskSpec]) -> Hub:
 
 
 def _on_hub(name: object) -> bool:
-    """Return whether it is a name on the hub, and not a path that looks like one."""
+    """Return True for a name on the hub, False for a path that looks like one."""
     pattern = r"[A-Za-z0-9][\w.-]*/[\w.-]+"
     return isinstance(name, str) and re.fullmatch(pattern, name, re.ASCII) is not None and not Path(name).exists()
 
@@ -196,11 +196,11 @@ def _sections(spec: TaskSpec, part: Mapping[str, Any], card: Mapping[str, Any]) 
         for title, lines in (
             ("Data", list(_data(card))),
             ("Metrics", list(_metrics(_mapping(card.get("metrics"))))),
-            ("Members", [_member(_mapping(each)) for each in members] if isinstance(members, list) else []),
+            ("Members", [_member(_mapping(each)) for each in _list(members)]),
             ("Calibration", list(_calibration(spec, part, card))),
             ("Training", list(_training(card))),
-            ("Notes", [f"- {_line(note)}" for note in notes] if isinstance(notes, list) else []),
-            ("Limits", [f"- {_line(limit)}" for limit in limits] if isinstance(limits, list) else []),
+            ("Notes", [f"- {_line(note)}" for note in _list(notes)]),
+            ("Limits", [f"- {_line(limit)}" for limit in _list(limits)]),
         )
         if lines
     )
@@ -270,11 +270,16 @@ def _training(card: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _mask(folder: Path) -> str:
-    """Return how the tokenizer writes a mask."""
+    """Return the mask token of the tokenizer."""
     path = folder / "tokenizer_config.json"
     mask = read_json(path).get("mask_token") if path.is_file() else None
     mask = mask.get("content") if isinstance(mask, Mapping) else mask
     return mask if isinstance(mask, str) else "[MASK]"
+
+
+def _list(value: object) -> list[object]:
+    """Return a stored list; empty for anything else, as someone may have edited the card."""
+    return value if isinstance(value, list) else []
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -56,7 +56,7 @@ def check_open_options(model: str, task: str, options: Mapping[str, object]) -> 
 
 
 def models_with(declaration: str, option: str) -> str:
-    """Return what models of tasks are called that declare an option: ``models that tag words or answer questions``.
+    """Name the models whose tasks declare an option: ``models that tag words or answer questions``.
 
     Args:
         declaration: Such as ``"predict_options"``.
@@ -68,7 +68,7 @@ def models_with(declaration: str, option: str) -> str:
 
 
 def models(specs: Iterable[TaskSpec]) -> str:
-    """Return what models of some tasks are called."""
+    """Name the models of some tasks in a message."""
     *others, last = dict.fromkeys(spec.does for spec in specs)
     return f"models that {' or '.join([', '.join(others), last] if others else [last])}"
 

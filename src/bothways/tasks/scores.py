@@ -117,7 +117,7 @@ class ScoredRows:
 
 
 def texts_read(reads: Iterable[TokensRead]) -> TextsRead:
-    """Return how the texts of a report were read."""
+    """Return the windows and dropped tokens of the texts of a report."""
     listed = list(reads)
     return TextsRead.of([each.windows for each in listed], [each.dropped_tokens for each in listed])
 

@@ -208,7 +208,7 @@ def chosen(kind: type[OptionsT], given: Mapping[str, Any], call: str, *, known: 
         TypeError: One of them is not known; the message lists those that are.
         InvalidInput: A value is out of its range.
     """
-    names = tuple(each.name for each in fields(kind))  # type: ignore[arg-type]
+    names = [each.name for each in fields(kind)]  # type: ignore[arg-type]
     for name in given:
         if name not in names:
             raise TypeError(

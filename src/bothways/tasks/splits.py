@@ -173,6 +173,6 @@ def _counted(rows: Sequence[int], labels: Sequence[tuple[str, ...]]) -> Counter[
 
 
 def _parts(examples: Sequence[ExampleT], held: set[int]) -> tuple[list[ExampleT], list[ExampleT]]:
-    """Return what stays and what is held out, both in the order of the file."""
+    """Return the rows that stay and those held out, both in the order of the file."""
     stays = [example for index, example in enumerate(examples) if index not in held]
     return stays, [examples[index] for index in sorted(held)]

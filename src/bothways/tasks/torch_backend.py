@@ -60,7 +60,13 @@ class HeadModel(nn.Module):
         scores: Tensor = self.head(rows[0])
         if not self.layers:
             return scores
-        return torch.cat([scores, *(each[:, : self.encoder.config.hidden] for each in rows)], dim=1)
+        hidden = self.encoder.config.hidden
+        return torch.cat([scores, *[each[:, :hidden] for each in rows]], dim=1)
+
+    @property
+    def per_token(self) -> bool:
+        """True if the head reads each token."""
+        return isinstance(self.head.kind.read, EachToken)
 
     @property
     def device(self) -> torch.device:
@@ -150,7 +156,7 @@ class TorchBackend(Backend):
     @override
     def runner(self) -> TextRunner:
         network = self.head_model
-        return self.text_runner(network, per_token=isinstance(network.head.kind.read, EachToken))
+        return self.text_runner(network, per_token=network.per_token)
 
     def text_runner(self, forward: Callable[[Packed], Tensor], *, per_token: bool = False) -> TextRunner:
         """Return a runner of another module above the encoder, see `bothways.inference.runner.text_runner`."""

@@ -16,9 +16,8 @@ from bothways.errors import InvalidInput, NotFitted, did_you_mean
 from bothways.progress import reporting
 from bothways.tasks.backend import OpenOptions
 from bothways.tasks.columns import AnyColumns, TextColumns, TextInput
-from bothways.tasks.heads.merging import check_merge
 from bothways.tasks.heads.training import HeadTraining
-from bothways.tasks.outputs import FittedHead
+from bothways.tasks.outputs import FittedHead, check_merge
 from bothways.tasks.predict import Predictor
 from bothways.tasks.registry import task_class
 from bothways.tasks.scores import ScoredRows

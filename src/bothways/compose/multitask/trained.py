@@ -192,7 +192,7 @@ class TrainedTasks:
     def score_blocks(self, inputs: Iterable[object], options: object = None) -> Iterator[list[TaskScores]]:
         """Yield the scores of all tasks for the inputs, block by block, from one pass of the encoder."""
         del options
-        for block in self.runner.blocks(self.reader.inputs_of(inputs)):
+        for block in self.runner.blocks(inputs, self.reader.outputs.texts):
             yield [self._scores(value, rows) for value, rows in block]
 
     def _scores(self, value: object, rows: Sequence[Rows]) -> TaskScores:

@@ -33,7 +33,6 @@ from bothways.tasks.heads.diagnostics import LabelIssue, confident_mistakes, con
 from bothways.tasks.heads.inputs import StoredInputs
 from bothways.tasks.heads.learner import Identity, Learner
 from bothways.tasks.heads.linear_start import STRENGTH
-from bothways.tasks.heads.merging import check_merge
 from bothways.tasks.heads.objective import LabelLoss, LossUnits
 from bothways.tasks.heads.target_training import (
     TextLoss,
@@ -53,6 +52,7 @@ from bothways.tasks.heads.targets import (
     at_threshold,
     converter,
 )
+from bothways.tasks.outputs import check_merge
 from bothways.tasks.spec import options_of
 from bothways.tasks.splits import TrainingData, hold_out
 from bothways.tasks.torch_backend import HeadModel, TorchBackend
@@ -131,7 +131,7 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
     # --- the head ---
 
     def is_compatible_with(self, before: LabelOutputs) -> bool:
-        """Return whether target and labels are the same."""
+        """Return True if target and labels are the same."""
         same = self.target.kind == before.target.kind
         return same and self.outputs.labels == before.labels
 
@@ -285,7 +285,7 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
 
 
 def learns_all(backend: TorchBackend, options: LabelFitting, rows: Sequence[Example[object]]) -> bool:
-    """Return whether a new classifier learns from all rows, and cross-validation measures it.
+    """Return True if a new classifier learns from all rows, and cross-validation measures it.
 
     A tenth of so few would measure and calibrate nothing, and the training would miss them. Where an option needs
     held-out rows, some are held out all the same.

@@ -27,11 +27,10 @@ from bothways.inference import Rows, TextRows
 from bothways.tasks.backend import Backend
 from bothways.tasks.classification.spec import LabelOpening, LabelPrediction
 from bothways.tasks.columns import AnyColumns, PairColumns, TextColumns
-from bothways.tasks.heads.merging import check_merge, merge_windows
 from bothways.tasks.heads.predictions import Classification, Prediction, RegressionPrediction
 from bothways.tasks.heads.target_settings import stored_target, target_settings, with_stored_thresholds
 from bothways.tasks.heads.targets import Logits, MultiLabel, Regression, SingleLabel, Target, Truth, at_threshold
-from bothways.tasks.outputs import Outputs
+from bothways.tasks.outputs import Outputs, check_merge, merge_windows
 from bothways.tasks.scores import Scores, TokensRead, texts_read
 from bothways.tasks.spec import options_of
 from bothways.text.windows import Text
@@ -99,7 +98,7 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
     def scores(self, value: Text, rows: Sequence[Rows], options: object = None) -> LabelScores:
         """Merge the windows' rows into the logits and features of the text."""
         del value, options
-        (only,), size = rows, self.target.outputs
+        (only,), size = rows, len(self.target.labels)
         if not isinstance(only, TextRows):
             raise TypeError("labels of whole texts are read from a row for each window")
         merged_K = merge_windows(only.rows_WK, np.asarray(only.lengths), self.merge, size)

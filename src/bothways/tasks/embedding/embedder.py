@@ -257,7 +257,7 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
 
 
 def _has_teacher(loss: EmbeddingLoss | None) -> bool:
-    """Return whether a loss learns from another embedder."""
+    """Return True if a loss learns from another embedder."""
     if loss is None:
         return False
     from bothways.tasks.embedding.losses import Distillation, plain

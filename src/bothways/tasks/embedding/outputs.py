@@ -74,7 +74,7 @@ class EmbeddingOutputs:
         return read_embedding_rows(data, columns)
 
     def encode(self, rows: Sequence[EmbeddingRow]) -> RowTexts:
-        """Return which texts stand in rows, and what is right."""
+        """Return the texts of rows as numbers, with their truth."""
         return RowTexts.of(rows)
 
     def decide(self, scores: Sequence[VectorScores], options: object = None) -> list[Similarity]:

@@ -84,7 +84,7 @@ def _apart(options: OpenOptions) -> tuple[OpenOptions, OpenOptions]:
 
 
 def _sentence_reading(backend: Backend, options: OpenOptions) -> TextOptions:
-    """Return how an embedder reads texts: as the options say, else as its folder says."""
+    """Return the options of reading texts: explicit ones, else those of the folder."""
     length, stride = options.get("max_length"), options.get("stride")
     own, limit = StoredVectors.of(backend.extras), backend.config.max_length or USUAL_LENGTH
     stored = at_most("max_length", own.max_length, limit) or _whole(
@@ -101,7 +101,7 @@ def _sentence_reading(backend: Backend, options: OpenOptions) -> TextOptions:
 
 
 def settings_of(backend: Backend, asked: EmbeddingOpening) -> EmbeddingSettings:
-    """Return what is asked for, else what the checkpoint says, else what is usual.
+    """Return the explicit settings, the checkpoint's, or the defaults, in this order.
 
     Raises:
         InvalidInput: A setting is out of range.

@@ -110,7 +110,7 @@ class TrainedEmbedder:
     def score_blocks(self, inputs: Iterable[Sequence[str]], options: object = None) -> Iterator[list[VectorScores]]:
         """Yield the vectors of the texts of rows, in blocks of rows."""
         del options
-        for block in self._runner(self.backend.budget).blocks((row, row) for row in inputs):
+        for block in self._runner(self.backend.budget).blocks(inputs, lambda row: row):
             scores = []
             for _, rows in block:
                 vectors, reads = zip(*map(self._vector, rows), strict=True)
@@ -119,7 +119,7 @@ class TrainedEmbedder:
             yield scores
 
     def facts(self) -> dict[str, object]:
-        """Return how texts become vectors, and what trained them, as JSON values."""
+        """Return pooling, dimensions and loss, as JSON values."""
         shown = {name: self.card[name] for name in ("loss", "matryoshka") if name in self.card}
         return {"pooling": self.settings.pooling, "dimensions": self.dimensions, **shown}
 

@@ -275,7 +275,7 @@ def _source(stored: StoredRows, loss: EmbeddingLoss, pairs_per_text: int, seed: 
 def _split(
     rows: list[EmbeddingRow], columns: EmbeddingColumns, seed: int
 ) -> tuple[list[EmbeddingRow], list[EmbeddingRow]]:
-    """Return what to learn from, and what to hold out, which may be nothing of labelled texts.
+    """Split rows into training and held-out ones; of labelled texts none may be held out.
 
     Raises:
         InvalidInput: No row can be held out.
@@ -291,7 +291,7 @@ def _split(
 
 
 def _first(row: EmbeddingRow) -> str:
-    """Return what rows share of which one gives the other away."""
+    """Return the key of rows that give each other away: the first text."""
     return row.text[0]
 
 

@@ -80,7 +80,7 @@ class Combiner(ABC, Generic[OutputsT, InputT, TruthT, PlacesT]):
         return Scores(combined_RC, members[0].places, read, votes=float(np.mean(votes)) if votes else None)
 
     def disagrees(self, member: Scores[PlacesT], prediction: object) -> float | None:
-        """Return whether a member decides otherwise than the ensemble, as 0 or 1; None where its rows say so."""
+        """Return 1 if a member decides otherwise than the ensemble, else 0; None if its rows decide that."""
         del member, prediction
         return None
 

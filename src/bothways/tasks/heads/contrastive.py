@@ -124,7 +124,7 @@ class ContrastObjective:
 
 
 def contrast_updates(texts: int) -> int:
-    """Return how many updates bring so many texts together."""
+    """Return the number of contrastive updates for a number of texts."""
     return _UPDATES_OF_FEW if texts <= FEW_TEXTS else _UPDATES
 
 

@@ -44,7 +44,7 @@ class LabelIssue:
 
 
 def notes_on_training(record: TrainingRecord, held_out: int, enough: int = FEW_UPDATES) -> list[str]:
-    """Return what the course of a training says against it.
+    """Return doubts about the course of a training, in sentences.
 
     Args:
         record: The course.
@@ -65,7 +65,7 @@ def notes_on_training(record: TrainingRecord, held_out: int, enough: int = FEW_U
 
 
 def notes_on_labels(target: Target, logits_NC: Logits, truth: Truth, calibration: Calibration | None) -> list[str]:
-    """Return what the answers on held-out rows say against a classifier, or a model of numbers."""
+    """Return doubts about a classifier, or a model of numbers, from its answers on held-out rows."""
     match target:
         case SingleLabel():
             learnt = _notes_on_classes(target.labels, logits_NC.argmax(1), truth, "row", "label")
@@ -78,7 +78,7 @@ def notes_on_labels(target: Target, logits_NC: Logits, truth: Truth, calibration
 
 
 def _notes_on_classes(labels: Sequence[str], predicted_N: Truth, truth: Truth, unit: str, name: str) -> list[str]:
-    """Return what answers of one class each say: a label for a row, or a tag for a word."""
+    """Return doubts about answers of one class each: a label for a row, or a tag for a word."""
     accuracy, counts_C = float((predicted_N == truth).mean()), np.bincount(truth, minlength=len(labels))
     usual, most = labels[int(counts_C.argmax())], float(counts_C.max() / len(truth))
     if most == 1:
@@ -186,7 +186,7 @@ def confident_mistakes(
 def diagnostics_of_words(
     labels: Sequence[str], words: TaggedWords, examples: Sequence[Example[object]]
 ) -> tuple[list[str], tuple[LabelIssue, ...]]:
-    """Return what the tags of held-out words say against a tagger, and the wrong ones, the most probable first."""
+    """Return doubts about a tagger from held-out words, and its wrong tags, the most probable first."""
     notes = _notes_on_classes(labels, words.predicted_W, words.truth_W, "word", "tag")
     first_N = np.searchsorted(words.text_W, np.arange(words.texts))
     mistakes = []

@@ -1,6 +1,6 @@
 """StudentTraining: training a smaller model of a task on the predictions of a trained one, without labels."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from bothways.tasks.heads.training import HeadData, measured_head
 from bothways.tasks.outputs import AnyOutputs, FittedHead
 from bothways.tasks.splits import hold_out
 from bothways.tasks.torch_backend import TorchBackend
+from bothways.text import Words
 from bothways.training.objective import Baseline
 from bothways.training.options import TrainingOptions
 from bothways.training.record import TrainingRecord
@@ -180,21 +181,10 @@ class StudentTraining:
             found: Validation = own.validate(scores, held.truth)
             return found
 
-        size = training.rows_in_update(stored.store.texts)
-        per_pass = -(-stored.store.texts // size)
         labels = f" {own.loss(held).digest}" if lesson.labelled else ""
-        objective = WindowObjective(
-            model,
-            stored.store,
-            targets,
-            validate,
-            batch_size=size,
-            tokens=training.max_tokens,
-            seed=training.seed,
-            identity={**identity, "validation data": held.store.digest + labels},
-            passes=1 if training.updates is None else max(1, training.updates // (_PARTS * per_pass)),
-            baseline=Baseline(COPIED if copied else NEW, margin=0.0),
-        )
+        identity = {**identity, "validation data": held.store.digest + labels}
+        baseline = Baseline(COPIED if copied else NEW, margin=0.0)
+        objective = _objective(model, stored, targets, validate, training, identity, baseline)
         data = HeadData(stored, held, [], lesson.held_out, lesson.split)
         return cls(teacher, with_head, own, columns, lesson, data, held, objective)
 
@@ -218,6 +208,32 @@ class StudentTraining:
             spec, self.student, learner, self.columns, scores, self.data, self.held, record,
             notes=notes, limits=limits, of=of,
         )  # fmt: skip
+
+
+def _objective(
+    model: StateModel,
+    stored: StoredInputs,
+    targets: SoftTargets,
+    validate: Callable[[], Validation],
+    training: TrainingOptions,
+    identity: Mapping[str, str],
+    baseline: Baseline,
+) -> WindowObjective:
+    """Return the training of a student, in epochs of a tenth of the updates at least."""
+    size = training.rows_in_update(stored.store.texts)
+    per_pass = -(-stored.store.texts // size)
+    return WindowObjective(
+        model,
+        stored.store,
+        targets,
+        validate,
+        batch_size=size,
+        tokens=training.max_tokens,
+        seed=training.seed,
+        identity=identity,
+        passes=1 if training.updates is None else max(1, training.updates // (_PARTS * per_pass)),
+        baseline=baseline,
+    )
 
 
 def _distillable(learner: AnyLearner) -> Any:  # noqa: ANN401 (both a learner and distillable, which has no type)
@@ -252,12 +268,22 @@ def _head(teacher: TorchBackend, student: TorchBackend, learner: AnyLearner, see
 
 def _rows(columns: Any, data: Any) -> list[Any]:  # noqa: ANN401 (sources of rows)
     """Return rows, or inputs that came without."""
-    if isinstance(data, str | Path):
-        return list(read_rows(data))
-    return [
-        Row(number, dict(value), f"row {number} of the data") if isinstance(value, Mapping) else value
-        for number, value in enumerate(data if isinstance(data, list) else batch_of(columns, data)[0], start=1)
-    ]
+    match data:
+        case str() | Path():
+            return list(read_rows(data))
+        case list():
+            values = data
+        case _:
+            values = batch_of(columns, data)[0]
+    return [_row_or_input(number, value) for number, value in enumerate(values, start=1)]
+
+
+def _row_or_input(number: int, value: object) -> object:
+    match value:
+        case Mapping():
+            return Row(number, dict(value), f"row {number} of the data")
+        case _:
+            return value
 
 
 def _inputs(columns: Any, rows: Sequence[Any]) -> list[Example[object]]:  # noqa: ANN401 (the task's own)
@@ -275,7 +301,13 @@ def _inputs(columns: Any, rows: Sequence[Any]) -> list[Example[object]]:  # noqa
 
 def _group(example: Example[object]) -> object:
     """Return the key that keeps rows together when some are held out: the text, of pairs the first one."""
-    return example.text[0] if isinstance(example.text, tuple) else getattr(example.text, "text", example.text)
+    match example.text:
+        case Words(text=text):
+            return text
+        case tuple((first, *_)):
+            return first
+        case text:
+            return text
 
 
 def _too_few(minimum: int) -> InvalidInput:

@@ -88,7 +88,7 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
     # --- the head ---
 
     def is_compatible_with(self, before: OutputsT) -> bool:
-        """Return whether a head with the outputs ``before`` can be trained further for these."""
+        """Return True if a head with the outputs ``before`` can be trained further for these."""
         return self.outputs.labels == before.labels
 
     def standardize(self, head: ScoreHead) -> None:

@@ -19,7 +19,6 @@ from torch import Tensor
 from torch.optim import LBFGS
 
 from bothways.data.windows import WindowStore
-from bothways.encoder.head_kinds import EachToken
 from bothways.encoder.heads import read_rows
 from bothways.inference.runner import Runner, row_answers
 from bothways.packing import Packed
@@ -117,7 +116,7 @@ class _Rows:
     @classmethod
     def read(cls, model: HeadModel, store: WindowStore, targets: LabelLoss, start: LinearStart) -> "_Rows":
         """Run the encoder, on some of the windows where there are many."""
-        output, per_token = model.head.output, isinstance(model.head.kind.read, EachToken)
+        output, per_token = model.head.output, model.per_token
         windows = _drawn(store.lengths if per_token else np.ones(len(store.lengths)), output.out_features, start.seed)
 
         def features(packed: Packed) -> Tensor:
@@ -141,7 +140,7 @@ class _Rows:
         return _Rows(rows, self.windows[chosen_W], self.inputs[chosen_W], self.targets, self.outputs)
 
     def units(self) -> float:
-        """Return how many losses the loss is a sum of."""
+        """Return the number of losses that the loss sums."""
         return float(self.targets.weights(self.windows.tolist()).sum())
 
     def loss(self, scores_MC: Tensor) -> Tensor:

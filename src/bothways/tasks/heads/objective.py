@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bothways.data.windows import WindowStore
-from bothways.encoder.head_kinds import EachToken
 from bothways.evaluation.report import Validation
 from bothways.inference.batching import by_token_budget
 from bothways.inference.runner import Runner, row_answers
@@ -202,6 +201,6 @@ class WindowObjective:
 
 def window_scores(model: HeadModel, store: WindowStore, tokens: int) -> list[NDArray[np.float64]]:
     """Return the scores of each stored window: (C), or (n, C) of a head that reads each token."""
-    per_token = isinstance(model.head.kind.read, EachToken)
+    per_token = model.per_token
     rows = Runner(row_answers(model, per_token=per_token), model.device, tokens).run(store.windows())
     return [each.astype(np.float64) for each in rows]

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bothways.data.windows import WindowStore
-from bothways.encoder.head_kinds import EachToken
 from bothways.encoder.heads import read_rows, read_width
 from bothways.errors import InvalidInput
 from bothways.inference.runner import Runner, row_answers
@@ -95,7 +94,7 @@ class TeacherOutputs:
     @classmethod
     def of(cls, teacher: HeadModel, store: WindowStore, units: LossUnits, tokens: int) -> "TeacherOutputs":
         """Run a teacher on texts, in batches of so many tokens."""
-        module, per_token = StateModel(teacher).eval(), isinstance(teacher.head.kind.read, EachToken)
+        module, per_token = StateModel(teacher).eval(), teacher.per_token
         runner = Runner(row_answers(module, per_token=per_token), module.device, tokens)
         outputs = teacher.head.output.out_features
         logits: list[Tensor] = []

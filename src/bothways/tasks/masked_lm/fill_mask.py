@@ -79,7 +79,7 @@ class FillMask(Task[str, FilledText, FittedMaskedLM]):
     def pseudo_log_likelihood(
         self, texts: str | Iterable[Any], *, whole_words: bool = False, show_progress: bool | None = None
     ) -> PseudoLikelihood | list[PseudoLikelihood]:
-        """Return how likely the model finds texts: each token is masked in turn and asked for (Salazar et al. 2020).
+        """Return the pseudo-log-likelihood of texts: each token is masked in turn and predicted (Salazar et al. 2020).
 
         Args:
             texts: One text or many.

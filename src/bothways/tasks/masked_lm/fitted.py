@@ -107,7 +107,7 @@ class FittedMaskedLM(ABC):
         return ScoredRows(scores, losses.tokens_N)
 
     def facts(self) -> dict[str, object]:
-        """Return how well the validation texts of `fit` were predicted before and after it, as JSON values."""
+        """Return the metrics of the validation texts before and after `fit`, as JSON values."""
         if not self.card.keys() >= {"new_head", "before", "metrics"}:
             return {}
         moments = {"before": self.card["before"], "after": self.card["metrics"]}

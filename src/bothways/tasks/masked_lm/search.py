@@ -46,13 +46,13 @@ class WordChoice:
     words: tuple[Mapping[Pieces, str], ...] | None = None
 
     def lengths(self, slot: int) -> tuple[int, ...]:
-        """Return how many pieces a word may have."""
+        """Return the possible numbers of pieces of a word."""
         if self.words is None:
             return tuple(range(1, self.most_pieces + 1))
         return tuple(sorted({len(pieces) for pieces in self.words[slot]}))
 
     def wanted(self, text: MaskedText, slot: int, prefix: Pieces, length: int, width: int) -> Best | Named:
-        """Return what to ask for behind the first pieces of a word of so many."""
+        """Return the query behind the first pieces of a word of so many."""
         begun = len(prefix)
         if self.words is not None:
             fitting = (one for one in self.words[slot] if len(one) == length and one[:begun] == prefix)

@@ -169,6 +169,6 @@ def train_masked_lm(
 
 
 def _report(fitted: TrainedMaskedLM, held: WindowStore, masker: Masker, tokens: int) -> Report:
-    """Return how well held-out texts are predicted, at places that stay the same for the whole training."""
+    """Return the metrics of held-out texts, at places that stay the same for the whole training."""
     losses = masked_losses(fitted.model, held, masker, tokens)
     return token_outcomes(losses).report(seed=masker.seed)

@@ -58,7 +58,7 @@ class ChoiceColumns:
         return context, tuple(listed)
 
     def is_one(self, value: object) -> bool:
-        """Return whether it is a tuple of a text and a list."""
+        """Return True for a tuple of a text and a list."""
         return isinstance(value, tuple) and len(value) == 2 and not isinstance(value[1], str)
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:

@@ -89,7 +89,7 @@ class AnswerCombiner(Combiner[AnswerOutputs, QuestionAndContext, Gold, FoundSpan
         return spans_scored(found, most_read(each.read for each in members))
 
     def disagrees(self, member: SpanScored, prediction: object) -> float | None:
-        """Return whether a member's answer reads otherwise."""
+        """Return 1 if a member's answer differs, else 0."""
         own = answered(member.places, member.read, 0.0, 1.0).answer
         return float(isinstance(prediction, QuestionAnswer) and own != prediction.answer)
 

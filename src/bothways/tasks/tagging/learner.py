@@ -83,7 +83,7 @@ class TagLearner(TemperatureLearner[TagOutputs, TrueTags, Words]):
         return _windows(training).unread
 
     def is_compatible_with(self, before: TagOutputs) -> bool:
-        """Return whether the tags and their scheme are the same."""
+        """Return True if the tags and their scheme are the same."""
         return self.outputs.tag_set == before.tag_set
 
     @property

@@ -66,7 +66,7 @@ class TagColumns:
         return words
 
     def is_one(self, value: object) -> bool:
-        """Return whether it is a raw text; a list is many texts."""
+        """Return True for a raw text; a list is many texts."""
         return isinstance(value, str)
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
