@@ -1,12 +1,16 @@
 """Hooks of mkdocs: the pages of the site that are made from other files, its navigation, and its links.
 
 The home page is the README. The reference of the command line is made from the help texts, that of the packages from
-their ``__all__``. Links to files of the repository that are no page of the site become plain text.
+their ``__all__``, that of inputs and predictions as JSON from the schemas of the tasks. Links to files of the
+repository that are no page of the site become plain text.
 """
 
 import ast
+import dataclasses
+import json
 import posixpath
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +81,7 @@ PAGES = {
     **{f"benchmarks/results/{path.name}": f"benchmarks/{path.name}" for path in sorted(RESULTS.glob("*.md"))},
 }
 _EXAMPLE = re.compile(r"(?m)^>>> .*(?:\n(?!\s*$).*)*")
+_BOUNDS = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "below"}
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
 
@@ -105,6 +110,7 @@ def on_config(config: Any) -> Any:  # noqa: ANN401 (mkdocs' own)
         {
             "Reference": [
                 {"Command line": "reference/commands.md"},
+                {"JSON of the tasks": "reference/json.md"},
                 {
                     "bothways": [
                         "reference/bothways/index.md",
@@ -135,6 +141,7 @@ def on_files(files: Any, *, config: Any) -> Any:  # noqa: ANN401
     }
     made["benchmarks/index.md"] += _results()
     made["reference/commands.md"] = _commands()
+    made["reference/json.md"] = _schemas()
     for name in _own():
         made[f"reference/bothways/{name}.md"] = (
             f"::: {_home(f'bothways.{name}')}\n    options:\n      heading_level: 1\n"
@@ -219,6 +226,65 @@ def _runs(lines: list[str]) -> list[tuple[bool, list[str]]]:
             runs.append((indented, []))
         runs[-1][1].append(line)
     return runs
+
+
+def _schemas() -> str:
+    """Return the JSON of every task as one page: its inputs, the options and its predictions."""
+    from bothways.tasks.registry import SPECS
+    from bothways.tasks.schemas import Schemas
+
+    parts = [
+        "# JSON of the tasks\n\nWhat each task reads and predicts, as rows of JSON Lines and as the lines that "
+        "`bothways predict` prints. `bothways schema` prints the same as JSON Schema (draft 2020-12), also for a "
+        "trained model with its own columns, an ensemble, or a model of several tasks."
+    ]
+    for name, spec in SPECS.items():
+        title = name.replace("_", "-")
+        parts.append(f"## {title}\n\n{spec.summary}")
+        for part, schema in dataclasses.asdict(Schemas.of(spec)).items():
+            parts.append(f"### {part.capitalize()} of {title}")
+            parts += [_schema(each) for each in schema.get("anyOf", [schema])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _schema(schema: dict[str, Any]) -> str:
+    """Return a form of an input, or the entries of an object, in Markdown."""
+    if schema.get("type") != "object":
+        return f"{_type_of(schema).capitalize()}: {schema['description']}"
+    rows = [f"| `{name}` | {kind} | {text} |" for name, kind, text in _entries(schema)]
+    head = f"An object (`{schema['title']}`): {schema['description']}"
+    return "\n".join([head, "", "| entry | type | |", "| --- | --- | --- |", *rows]) if rows else "None."
+
+
+def _entries(schema: dict[str, Any], before: str = "") -> Iterator[tuple[str, str, str]]:
+    """Yield name, type and description of the entries of an object, and of the objects in its lists."""
+    for name, each in schema["properties"].items():
+        optional = "" if before or name in schema["required"] or "default" in each else ", optional"
+        default = f"; default `{json.dumps(each['default'])}`" if each.get("default") is not None else ""
+        yield f"{before}{name}", f"{_type_of(each)}{optional}{default}", each.get("description", "").replace("|", "\\|")
+        inner = each
+        while "items" in inner and isinstance(inner["items"], dict):
+            inner, name = inner["items"], f"{name}[]"
+        if "properties" in inner:
+            yield from _entries(inner, f"{before}{name}.")
+
+
+def _type_of(schema: dict[str, Any]) -> str:
+    """Return the type of a value in words."""
+    if "anyOf" in schema:
+        return " or ".join(map(_type_of, schema["anyOf"]))
+    if "enum" in schema:
+        return " or ".join(f"`{json.dumps(each)}`" for each in schema["enum"])
+    types = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
+    kind = " or ".join(types)
+    if "prefixItems" in schema:
+        kind = f"array of {' and '.join(_type_of(each) for each in schema['prefixItems'])}"
+    elif isinstance(schema.get("items"), dict):
+        kind = kind.replace("array", f"array of {_type_of(schema['items'])}")
+    elif isinstance(schema.get("additionalProperties"), dict):
+        kind = f"object of {_type_of(schema['additionalProperties'])} by name"
+    bounds = [f"{words} {schema[key]:,}" for key, words in _BOUNDS.items() if key in schema]
+    return f"{kind} {' '.join(bounds)}" if bounds else kind
 
 
 def _names(init: Path = SOURCE / "__init__.py") -> list[str]:
