@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from bothways import text as tokenizing
 from bothways.errors import EmptyInput, InvalidInput, did_you_mean, shown
-from bothways.text.windows import check_length
 
 if TYPE_CHECKING:
     from bothways.text import Words
@@ -131,7 +130,7 @@ def _string_at(row: Row, column: str) -> str:
     if not isinstance(value, str):
         raise InvalidInput(f"{row.where}: {column!r} is of type {type(value).__name__}. Expected a string.")
     check_encodable(value, f"{row.where}: {column!r}")
-    check_length(value, f"{row.where}: {column!r}")
+    tokenizing.check_length(value, f"{row.where}: {column!r}")
     return str(value)
 
 

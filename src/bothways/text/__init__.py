@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from bothways.text.frames import Frame
     from bothways.text.recipes import ByteLevelBPE, SentencePiece, TokenizerFileOnly, TokenizerRecipe, WordPiece
     from bothways.text.tokenizer import TextTokenizer
-    from bothways.text.windows import Cut, EncodedText, Overflow, Places, Text, Window, check_overflow
+    from bothways.text.windows import Cut, EncodedText, Overflow, Places, Text, Window, check_length, check_overflow
     from bothways.text.words import ReadWords, Words, WordStarts, blanked_in_front, read_as_words, word_spans
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "Words",
     "behind_marks",
     "blanked_in_front",
+    "check_length",
     "check_overflow",
     "compare_tokenizers",
     "is_mark",
@@ -51,7 +52,7 @@ _MODULES = {
     "frames": ("Frame",),
     "recipes": ("ByteLevelBPE", "SentencePiece", "TokenizerFileOnly", "TokenizerRecipe", "WordPiece"),
     "tokenizer": ("TextTokenizer",),
-    "windows": ("Cut", "EncodedText", "Overflow", "Places", "Text", "Window", "check_overflow"),
+    "windows": ("Cut", "EncodedText", "Overflow", "Places", "Text", "Window", "check_length", "check_overflow"),
     "words": ("ReadWords", "Words", "WordStarts", "blanked_in_front", "read_as_words", "word_spans"),
 }
 _HOMES = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
