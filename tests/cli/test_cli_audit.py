@@ -71,7 +71,7 @@ def given(monkeypatch):
         kept.update(settings)
         return AuditReport(name, (DetectorResult("ModelProvenanceChecker", "pass"),), ())
 
-    monkeypatch.setattr(bothways.audit, "scan", scan)
+    monkeypatch.setattr("bothways.cli.audit.scan", scan)
     return kept
 
 
