@@ -134,7 +134,6 @@ def build(
         field: Column to keep with each text and to filter by; give it again for several.
         language: Language of the stemmer of lexical search: english, french, german, ...; none indexes words as they
             are.
-        format: Format of the data, if its name does not tell.
         overwrite: Replace an existing index.
         json: Print a summary as one JSON object.
         quiet: Show no progress.
@@ -184,7 +183,6 @@ def add(
         data: Rows as for search build, with a column for each field that the index keeps.
         text: Column of the texts; give it again to join several.
         id: Column of the texts' ids, none of them in the index; by default as for search build.
-        format: Format of the data, if its name does not tell.
         max_length: Maximum tokens per window. Default: as when the index was built.
         on_overflow: Treatment of longer texts; by default as when the index was built.
         json: Print a summary as one JSON object.
@@ -221,7 +219,6 @@ def delete(
         ids: Ids of the texts to delete.
         data: Rows with the ids instead: .jsonl, .csv, .txt and so on, or '-' for JSON Lines on standard input.
         id: Column of the ids in the data.
-        format: Format of the data, if its name does not tell.
         json: Print a summary as one JSON object.
         quiet: Print nothing.
     """

@@ -191,7 +191,6 @@ def mine(
             any give no triplet.
         depth: Number of hits to choose from.
         share: Passages above this share of the answer's cosine are skipped: they may be answers themselves.
-        format: Format of the data, if its name does not tell.
         model: Present place of the index's model, if it was moved.
         json: Print JSON Lines, which is also the default.
         quiet: Print nothing but the rows.
