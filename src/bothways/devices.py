@@ -34,14 +34,9 @@ def pick_device(device: str | torch.device = "auto") -> torch.device:
     return chosen
 
 
-def compute_capability(device: torch.device) -> int:
-    """Return the major version of a CUDA device's compute capability; 0 for devices of other kinds."""
-    return torch.cuda.get_device_capability(device)[0] if device.type == "cuda" else 0
-
-
 def has_bfloat16(device: torch.device) -> bool:
     """Return True for a GPU with bfloat16 (compute capability 8.0 or higher); others only emulate it."""
-    return compute_capability(device) >= 8
+    return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] >= 8
 
 
 def inference_dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype:

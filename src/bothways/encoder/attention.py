@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from bothways.devices import compute_capability
 from bothways.encoder.backends.basic import (
     SDPA,
     AttentionBackend,
@@ -219,7 +218,7 @@ class SelfAttention(nn.Module):
                 local=self.reach is not None and run.batch.hides(self.reach),
                 relative=self.positions is not None and self.positions.has_scores,
                 ordered=run.targets is not None and run.targets.order_T is not None,
-                capability=compute_capability(hidden_TH.device),
+                capability=torch.cuda.get_device_capability(hidden_TH.device)[0] if device == "cuda" else 0,
             )
             run.backends[needs] = choose(request, run.backend)
         return run.backends[needs]
