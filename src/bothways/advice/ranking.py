@@ -67,9 +67,9 @@ class ModelCandidate:
     score: Score | None
     figures: Ranked
 
-    def length(self, wanted: int) -> int:
-        """Return the tokens of a text that its figures refer to: ``wanted``, or its limit if that is less."""
-        return min(wanted, self.figures.context or wanted)
+    def length(self, tokens: int) -> int:
+        """Return the tokens of a text that its figures refer to: ``tokens``, or its limit if that is less."""
+        return min(tokens, self.figures.context or tokens)
 
 
 def published_accuracy(card: ModelCard, language: Language) -> Score | None:

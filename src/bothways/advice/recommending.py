@@ -125,26 +125,16 @@ def recommend(
     """
     advice = find_task(task)
     limits = _Limits(max_latency_ms, max_memory_mb, context, None if hardware is None else hardware.free_mb)
-    if constraint not in CONSTRAINTS:
-        raise InvalidInput(f"constraint must be one of {', '.join(CONSTRAINTS)}, got {constraint!r}.")
-    if language not in YARDSTICKS:
-        raise InvalidInput(f"language must be one of {', '.join(YARDSTICKS)}, got {language!r}.")
+    _check_choices(constraint, language, most)
     if max_latency_ms is not None and not measured:
         raise InvalidInput("a limit on latency needs a measurement on this machine: add measured=True (--measure).")
-    if most < 1:
-        raise InvalidInput(f"most must be at least 1, got {most}.")
     yardstick, local = YARDSTICKS[language], tuple(local_models)
     if advice.architecture != "encoder":
-        note = (
-            f"This package has encoders only. For {advice.name} look at {', '.join(advice.models)}; "
-            f"an encoder can {advice.encoder_part}."
-        )
-        return Recommendation(
-            advice, constraint, TEXT_TOKENS, str(yardstick), notes=(note,), local_models=local, hardware=hardware
-        )
-    wanted = min(context or TEXT_TOKENS, MAX_TEXT_TOKENS)
-    candidates, left_out, notes = _candidates(advice, constraint, limits, language, wanted)
-    length = max((each.length(wanted) for each in candidates), default=wanted)
+        note = advice.beyond_encoders
+        return Recommendation(advice, constraint, TEXT_TOKENS, str(yardstick), (), (), (note,), local, hardware)
+    tokens = min(context or TEXT_TOKENS, MAX_TEXT_TOKENS)
+    candidates, left_out, notes = _candidates(advice, constraint, limits, language, tokens)
+    length = max((each.length(tokens) for each in candidates), default=tokens)
     ordered = in_order(candidates, advice, constraint)
     if measured:
         ordered, too_slow = _measured(ordered, limits, most, length, show_progress)
@@ -157,6 +147,15 @@ def recommend(
     return Recommendation(
         advice, constraint, length, str(yardstick), ranked, tuple(left_out), tuple(notes), local, hardware
     )
+
+
+def _check_choices(constraint: str, language: str, most: int) -> None:
+    if constraint not in CONSTRAINTS:
+        raise InvalidInput(f"constraint must be one of {', '.join(CONSTRAINTS)}, got {constraint!r}.")
+    if language not in YARDSTICKS:
+        raise InvalidInput(f"language must be one of {', '.join(YARDSTICKS)}, got {language!r}.")
+    if most < 1:
+        raise InvalidInput(f"most must be at least 1, got {most}.")
 
 
 def _candidates(

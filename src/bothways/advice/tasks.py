@@ -13,15 +13,15 @@ class TaskAdvice:
     """Facts about a task, known before any model is chosen.
 
     Attributes:
-        name: Of the task.
-        architecture: The kind of model that it wants.
+        name: Name of the task.
+        architecture: The kind of model that it needs.
         why: The reason.
-        examples: Inputs and what comes out.
-        models: Models of the other kinds that are known for it; empty where it wants an encoder.
-        encoder_part: What an encoder can still do for it, where it wants another kind.
+        examples: Inputs with their outputs.
+        models: Known models of the other kinds; empty if it needs an encoder.
+        encoder_part: An encoder's part in it, if it needs another kind.
         also: Other names of the task.
-        cased: Whether upper and lower case matter to it.
-        embeds: Whether it compares sentence vectors, so that a trained embedder goes before all others.
+        cased: True if upper and lower case matter to it.
+        embeds: True if it compares sentence vectors, so that trained embedders come first.
     """
 
     name: str
@@ -34,8 +34,16 @@ class TaskAdvice:
     cased: bool = False
     embeds: bool = False
 
+    @property
+    def beyond_encoders(self) -> str:
+        """A note for a task that needs another kind of model."""
+        return (
+            f"This package has encoders only. For {self.name} look at {', '.join(self.models)}; "
+            f"an encoder can {self.encoder_part}."
+        )
 
-_WHOLE = "The whole text is there before the answer is wanted, so every token may look both ways, and one pass answers."
+
+_WHOLE = "The whole text is known before the answer, so every token may attend both ways, and one pass is enough."
 
 TASKS: tuple[TaskAdvice, ...] = (
     TaskAdvice(
@@ -88,7 +96,7 @@ TASKS: tuple[TaskAdvice, ...] = (
     TaskAdvice(
         "question-answering",
         "encoder",
-        "The answer stands in the text: only its first and its last token are to be found.",
+        "The answer is a part of the text: only its first and last token have to be found.",
         ('"When was it founded?" with a paragraph -> "in 1907"',),
         also=("extractive-question-answering", "qa", "extractive-qa", "squad"),
     ),
@@ -109,18 +117,18 @@ TASKS: tuple[TaskAdvice, ...] = (
     TaskAdvice(
         "fill-mask",
         "encoder",
-        "A missing word is guessed from both of its sides, which is what most encoders were trained to do.",
+        "A missing word is predicted from both sides, as most encoders were trained to do.",
         ('"Paris is the [MASK] of France." -> capital',),
         also=("masked-lm", "cloze"),
     ),
     TaskAdvice(
         "judging",
         "encoder",
-        "Whether a passage helps with a query, or supports an answer, is a label for a pair of texts that are read "
-        "together: entailment in other words, so accuracy on MNLI is the nearest published figure.",
+        "A label for a pair of texts that are read together: does the passage help with the query, or support the "
+        "answer? This is entailment, so accuracy on MNLI is the nearest published figure.",
         (
             "a query and a retrieved passage -> relevant",
-            "an answer and the passage that it was written from -> supported",
+            "an answer and its source passage -> supported",
             "a query and an answer -> responds to it",
         ),
         also=(
@@ -139,7 +147,7 @@ TASKS: tuple[TaskAdvice, ...] = (
     TaskAdvice(
         "generation",
         "decoder",
-        "New text is written token by token, each from those before it; an encoder has no order to write in.",
+        "New text is written token by token, each from those before it; an encoder cannot write.",
         ('"Once upon a time" -> a story',),
         models=("GPT-2", "Llama", "Mistral", "Qwen"),
         encoder_part="judge, rank or filter what was written",
@@ -157,7 +165,7 @@ TASKS: tuple[TaskAdvice, ...] = (
     TaskAdvice(
         "summarization",
         "encoder-decoder",
-        "The text is read both ways and its content is written anew.",
+        "The text is read both ways, and its content is written in other words.",
         ("a report -> three sentences of it in other words",),
         models=("BART", "PEGASUS", "T5"),
         encoder_part="choose the sentences that matter most, which is a summary by extraction",
@@ -179,15 +187,15 @@ def find_task(name: str) -> TaskAdvice:
     """Return a task by one of its names.
 
     Raises:
-        InvalidInput: No such task; the message lists the ones there are.
+        InvalidInput: The task is unknown; the message lists the known ones.
     """
-    wanted = name.strip().lower().replace("_", "-").replace(" ", "-")
+    key = name.strip().lower().replace("_", "-").replace(" ", "-")
     names = {each: task for task in TASKS for each in (task.name, *task.also)}
-    if wanted in names:
-        return names[wanted]
-    near = nearest(wanted, names, cutoff=0.7)
+    if key in names:
+        return names[key]
+    near = nearest(key, names, cutoff=0.7)
     raise InvalidInput(
-        f"{name!r} is not a task that is known here. "
+        f"unknown task {name!r}. "
         + (f"Did you mean {near!r}? " if near else "")
         + f"Known: {', '.join(task.name for task in TASKS)}."
     )

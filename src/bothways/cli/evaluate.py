@@ -16,6 +16,7 @@ from bothways.cli.inputs import check_piped, labelled_source, open_ranking, open
 from bothways.cli.options import (
     ANY_MODEL,
     ANY_WINDOWS,
+    BootstrapSeed,
     File,
     FileFormat,
     Json,
@@ -105,7 +106,7 @@ def evaluate(
     report: Path | None = None,
     format: FileFormat = None,  # noqa: A002 (the option's name)
     resamples: Resamples = 1000,
-    seed: WholeNumber = 0,
+    seed: BootstrapSeed = 0,
     json: Json = False,
     quiet: Quiet = False,
     task: str | None = None,
@@ -128,7 +129,6 @@ def evaluate(
         out_of_domain: Out-of-domain rows without labels: also report how well the model detects them.
         report: Also write an HTML page to this file: metrics, reliability before and after calibration, per-class
             results and confusions, the members of an ensemble, the model card.
-        seed: Seed of the bootstrap.
         task: One task of a model of several; all of them by default. 'similarity' uses any encoder as an embedder and
             correlates the cosines of pairs with scores (columns text_a, text_b, score). 'ranking' ranks the candidates
             of each query with a pair model or by cosine (columns text_a, text_b, label, or those of the training).

@@ -17,6 +17,7 @@ from bothways.cli.inputs import check_piped, labelled_source, open_options, opti
 from bothways.cli.options import (
     ANY_MODEL,
     ANY_WINDOWS,
+    BootstrapSeed,
     File,
     FileFormat,
     Json,
@@ -78,8 +79,7 @@ class EstimateOptions:
     classical uses only the labels. All are reported."""
     level: Level = 0.95
     """Confidence level of the intervals."""
-    seed: WholeNumber = 0
-    """Seed of the bootstrap."""
+    seed: BootstrapSeed = 0
     report: Path | None = None
     """Also write an HTML page to this file."""
     json: Json = False
@@ -309,7 +309,7 @@ def evaluate(
     dimension: Dimension = None,
     format: FileFormat = None,  # noqa: A002 (the option's name)
     resamples: Resamples = 1000,
-    seed: WholeNumber = 0,
+    seed: BootstrapSeed = 0,
     json: Json = False,
     quiet: Quiet = False,
     columns: object = None,
@@ -323,7 +323,6 @@ def evaluate(
     Args:
         judge: Folder of a judge.
         data: Labelled triples. If rows name their system, Kendall's tau measures how well the judge orders systems.
-        seed: Seed of the bootstrap.
     """
     opened = judging.Judge.open(judge, dimension, **open_options(reading, model))
     report = opened.evaluate(

@@ -67,6 +67,7 @@ Revision = Annotated[
 ]
 TextColumns = Annotated[Columns, Parameter(help="Column of the texts; repeat it to join several.")]
 Resamples = Annotated[PositiveInt, Parameter(help="Bootstrap resamples for the intervals.")]
+BootstrapSeed = Annotated[WholeNumber, Parameter(help="Seed of the bootstrap.")]
 
 TEXT: tuple[str, ...] = ("text",)
 

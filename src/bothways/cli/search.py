@@ -14,17 +14,20 @@ from cyclopts.validators import Number
 
 import bothways.data
 from bothways import checkpoints, compose, retrieval, tasks
-from bothways.choices import Format, Overflow
+from bothways.choices import Overflow
 from bothways.cli.inputs import given_rows, open_embedder, texts_of
 from bothways.cli.options import (
     ANY_MODEL,
     ANY_WINDOWS,
     TEXT,
-    Columns,
     File,
+    FileFormat,
     Flag,
+    Json,
     ModelOptions,
     PositiveInt,
+    Quiet,
+    TextColumns,
     WindowOptions,
     as_usage_error,
     command,
@@ -68,6 +71,11 @@ Examples:
   bothways search query index/ "some words" --mode lexical --filter 'year>=2020'"""
 
 ModeName = Literal["dense", "lexical", "bm25", "hybrid"]
+SearchMode = Annotated[
+    ModeName,
+    Parameter(help="By both meaning and words (hybrid), by meaning (dense), or by words (lexical, also called bm25)."),
+]
+IndexModel = Annotated[str | None, Parameter(help="Present place of the index's model, if it was moved.")]
 
 _ID = "id"
 _TITLE = "title"  # a field that query shows
@@ -109,14 +117,14 @@ def build(
     model: str,
     data: File,
     output: Path,
-    text: Columns = TEXT,
+    text: TextColumns = TEXT,
     id: str | None = None,  # noqa: A002 (the option's name)
     field: tuple[str, ...] = (),
     language: str = "english",
-    format: Format | None = None,  # noqa: A002 (the option's name)
+    format: FileFormat = None,  # noqa: A002 (the option's name)
     overwrite: Flag = False,
-    json: Flag = False,
-    quiet: Flag = False,
+    json: Json = False,
+    quiet: Quiet = False,
     vectors: object = None,
     reading: WindowOptions = ANY_WINDOWS,
     opening: ModelOptions = ANY_MODEL,
@@ -129,17 +137,11 @@ def build(
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
         data: Rows: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for JSON Lines on standard input.
         output: Folder for the index.
-        text: Column of the texts; give it again to join several.
         id: Column of the texts' ids, all different; by default 'id' if the first row has it, else numbers from 0.
         field: Column to keep with each text and to filter by; give it again for several.
         language: Language of the stemmer of lexical search: english, french, german, ...; none indexes words as they
             are.
         overwrite: Replace an existing index.
-        json: Print a summary as one JSON object.
-        quiet: Show no progress.
-        vectors: How texts become vectors.
-        reading: How texts are read.
-        opening: How the model is found and where it runs.
     """
     stemmer = None if language == "none" else language
     with as_usage_error():
@@ -164,14 +166,14 @@ def add(
     /,
     *,
     data: File,
-    text: Columns = TEXT,
+    text: TextColumns = TEXT,
     id: str | None = None,  # noqa: A002 (the option's name)
-    format: Format | None = None,  # noqa: A002 (the option's name)
+    format: FileFormat = None,  # noqa: A002 (the option's name)
     max_length: PositiveInt | None = None,
     on_overflow: Overflow | None = None,
-    json: Flag = False,
-    quiet: Flag = False,
-    model: str | None = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    model: IndexModel = None,
     opening: ModelOptions = ANY_MODEL,
 ) -> None:
     """Add texts to a search index.
@@ -181,14 +183,9 @@ def add(
     Args:
         index: Folder of the index.
         data: Rows as for search build, with a column for each field that the index keeps.
-        text: Column of the texts; give it again to join several.
         id: Column of the texts' ids, none of them in the index; by default as for search build.
         max_length: Maximum tokens per window. Default: as when the index was built.
         on_overflow: Treatment of longer texts; by default as when the index was built.
-        json: Print a summary as one JSON object.
-        quiet: Show no progress.
-        model: Present place of the index's model, if it was moved.
-        opening: How the model is found and where it runs.
     """
     with retrieval.updating(index), reporting(False if quiet else None):
         search = open_search(index, model, opening, max_length=max_length, on_overflow=on_overflow)
@@ -206,9 +203,9 @@ def delete(
     *ids: str,
     data: File | None = None,
     id: str = _ID,  # noqa: A002 (the option's name)
-    format: Format | None = None,  # noqa: A002 (the option's name)
-    json: Flag = False,
-    quiet: Flag = False,
+    format: FileFormat = None,  # noqa: A002 (the option's name)
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Delete texts from a search index by their ids.
 
@@ -219,8 +216,6 @@ def delete(
         ids: Ids of the texts to delete.
         data: Rows with the ids instead: .jsonl, .csv, .txt and so on, or '-' for JSON Lines on standard input.
         id: Column of the ids in the data.
-        json: Print a summary as one JSON object.
-        quiet: Print nothing.
     """
     rows = given_rows(ids, data, (id,), format)
     with retrieval.updating(index), reporting(False if quiet else None):
@@ -237,10 +232,10 @@ def query(
     /,
     *words: str,
     top: PositiveInt = 5,
-    mode: ModeName = "hybrid",
+    mode: SearchMode = "hybrid",
     filter: tuple[str, ...] = (),  # noqa: A002 (the option's name)
     json: Flag = False,
-    model: str | None = None,
+    model: IndexModel = None,
     hybrid: HybridOptions = WEIGHTED,
     reranking: RerankOptions = NO_RERANKER,
     opening: ModelOptions = ANY_MODEL,
@@ -255,14 +250,9 @@ def query(
         index: Folder of the index.
         words: The query; in quotes, so that the shell leaves it as it is.
         top: Number of texts to show.
-        mode: By both meaning and words (hybrid), by meaning (dense), or by words (lexical, also called bm25).
         filter: Condition on a field: field=value, field>=number or field<=number. Give it again for more conditions;
             several values of one field are alternatives.
         json: Print a JSON list of rank, id, score, text and fields.
-        model: Present place of the index's model, if it was moved.
-        hybrid: How two scores become one.
-        reranking: A model that reorders the first hits.
-        opening: How the model is found and where it runs.
     """
     text = " ".join(words)
     if not text.strip():

@@ -5,10 +5,9 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from cyclopts import App, Parameter
-from cyclopts.validators import Number
+from cyclopts import App
 
 import bothways.data
 from bothways import retrieval
@@ -17,11 +16,16 @@ from bothways.cli.inputs import check_output, given_rows
 from bothways.cli.options import (
     ANY_MODEL,
     TEXT,
-    Columns,
+    BootstrapSeed,
     File,
-    Flag,
+    FileFormat,
+    Json,
     ModelOptions,
     PositiveInt,
+    Quiet,
+    Resamples,
+    Share,
+    TextColumns,
     as_usage_error,
     command,
     usage_error,
@@ -31,8 +35,10 @@ from bothways.cli.search import (
     NO_RERANKER,
     WEIGHTED,
     HybridOptions,
+    IndexModel,
     ModeName,
     RerankOptions,
+    SearchMode,
     add,
     build,
     delete,
@@ -75,17 +81,17 @@ def evaluate(
     *,
     queries: File,
     qrels: Path,
-    mode: ModeName = "hybrid",
+    mode: SearchMode = "hybrid",
     against: tuple[ModeName, ...] = (),
-    text: Columns = TEXT,
+    text: TextColumns = TEXT,
     id: str = "id",  # noqa: A002 (the option's name)
     hits: PositiveInt = 1000,
-    format: Format | None = None,  # noqa: A002 (the option's name)
-    resamples: PositiveInt = 1000,
-    seed: Annotated[int, Parameter(validator=Number(gte=0))] = 0,
-    json: Flag = False,
-    quiet: Flag = False,
-    model: str | None = None,
+    format: FileFormat = None,  # noqa: A002 (the option's name)
+    resamples: Resamples = 1000,
+    seed: BootstrapSeed = 0,
+    json: Json = False,
+    quiet: Quiet = False,
+    model: IndexModel = None,
     hybrid: HybridOptions = WEIGHTED,
     reranking: RerankOptions = NO_RERANKER,
     opening: ModelOptions = ANY_MODEL,
@@ -98,30 +104,17 @@ def evaluate(
         index: Folder of the index.
         queries: Rows: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
         qrels: Relevance judgments: TREC's four columns, or tab-separated query_id, doc_id, relevance under a header.
-        mode: By both meaning and words (hybrid), by meaning (dense), or by words (lexical, also called bm25).
         against: Another mode to compare with, on the same queries; give it again for several. With a reranker it may be
             the mode itself, which is then compared without the reranker.
-        text: Column of the queries' texts; give it again to join several.
         id: Column of the queries' ids, as in the judgments.
         hits: Hits of each query; MAP, MRR and recall see no further.
-        format: Format of the queries, if the name does not tell.
-        resamples: Bootstrap resamples for the intervals.
-        seed: Seed of the bootstrap.
-        json: Print everything as one JSON object.
-        quiet: Show no progress.
-        model: Present place of the index's model, if it was moved.
-        hybrid: How two scores become one.
-        reranking: A model that reorders the first hits of the mode; those of --against stay as they were found.
-        opening: How the model is found and where it runs.
     """
     from bothways.evaluation.metrics.ranking import ranking_differences
-    from bothways.evaluation.report import flat_estimates
 
     if mode_name(mode) in map(mode_name, against) and reranking.reranker is None:
         raise usage_error(f"--against {mode} is the mode itself.")
-    judgments, show = bothways.data.read_judgments(qrels), False if quiet else None
-    texts_by_id = _queries(queries, text, id, format)
-    rerank = rerank_of(reranking, opening)
+    judgments, texts_by_id = bothways.data.read_judgments(qrels), _queries(queries, text, id, format)
+    rerank, show = rerank_of(reranking, opening), False if quiet else None
     searcher = open_search(index, model, opening, modes=[mode, *against])
     with _naming(index, qrels):
         absent = retrieval.absent_documents(judgments, searcher.index.ids)
@@ -134,25 +127,14 @@ def evaluate(
             return retrieval.search_outcomes(search, texts_by_id, judgments)
 
     outcomes, compared = measured(mode, rerank), {each: measured(each, None) for each in against}
-    report = outcomes.report(resamples=resamples, seed=seed)
-    others = {each: other.report(resamples=resamples, seed=seed) for each, other in compared.items()}
-    differences = {
-        each: ranking_differences(outcomes, other, resamples=resamples, seed=seed) for each, other in compared.items()
-    }
+    drawing = {"resamples": resamples, "seed": seed}
+    report, others = outcomes.report(**drawing), {each: other.report(**drawing) for each, other in compared.items()}
+    differences = {each: ranking_differences(outcomes, other, **drawing) for each, other in compared.items()}
     if json:
-        comparisons = [
-            {"mode": each, **flat_estimates(other.estimates), **flat_estimates(differences[each], "_difference")}
-            for each, other in others.items()
-        ]
-        print_json({"mode": mode, **report.to_dict(), "absent_documents": absent, "against": comparisons})
-        return
-    if absent:
-        note(f"not in the index: {counted(absent, 'relevant document')}")
-    if report.counts["unjudged"]:
-        note(f"left out, without a relevant document: {report.counts['unjudged']:,} of {len(texts_by_id):,} queries")
-    if report.counts["missing_queries"]:
-        note(f"left out, without a query: {report.counts['missing_queries']:,} of the judged queries")
-    _print_table(mode if rerank is None else f"{mode}, reranked", report, others, differences)
+        _print_as_json(mode, report, others, differences, absent)
+    else:
+        _print_notes(report, len(texts_by_id), absent)
+        _print_table(mode if rerank is None else f"{mode}, reranked", report, others, differences)
 
 
 @command(_MINE_EXAMPLE)
@@ -167,11 +149,11 @@ def mine(
     rows: Literal["triplets", "pairs"] = "triplets",
     per_query: PositiveInt = 3,
     depth: PositiveInt = 100,
-    share: Annotated[float, Parameter(validator=Number(gt=0, lte=1))] = 0.95,
-    format: Format | None = None,  # noqa: A002 (the option's name)
-    model: str | None = None,
-    json: Flag = False,
-    quiet: Flag = False,
+    share: Share = 0.95,
+    format: FileFormat = None,  # noqa: A002 (the option's name)
+    model: IndexModel = None,
+    json: Json = False,
+    quiet: Quiet = False,
     opening: ModelOptions = ANY_MODEL,
 ) -> None:
     """Mine hard negatives from a search index.
@@ -191,10 +173,7 @@ def mine(
             any give no triplet.
         depth: Number of hits to choose from.
         share: Passages above this share of the answer's cosine are skipped: they may be answers themselves.
-        model: Present place of the index's model, if it was moved.
         json: Print JSON Lines, which is also the default.
-        quiet: Print nothing but the rows.
-        opening: How the model is found and where it runs.
     """
     del json  # there is no other form on standard output
     check_output(data, output)
@@ -214,6 +193,31 @@ def mine(
             task, run = ("embedding", "runs/embedder") if rows == "triplets" else ("pairs", "runs/reranker")
             named = shlex.quote(model or search.index.encoder.name)
             note(f"next: bothways train {task} --model {named} --train {shlex.quote(output)} --output {run}")
+
+
+def _print_as_json(
+    mode: ModeName,
+    report: "Report",
+    others: "dict[ModeName, Report]",
+    differences: "dict[ModeName, dict[str, Estimate]]",
+    absent: int,
+) -> None:
+    from bothways.evaluation.report import flat_estimates
+
+    against = [
+        {"mode": each, **flat_estimates(other.estimates), **flat_estimates(differences[each], "_difference")}
+        for each, other in others.items()
+    ]
+    print_json({"mode": mode, **report.to_dict(), "absent_documents": absent, "against": against})
+
+
+def _print_notes(report: "Report", queries: int, absent: int) -> None:
+    if absent:
+        note(f"not in the index: {counted(absent, 'relevant document')}")
+    if report.counts["unjudged"]:
+        note(f"left out, without a relevant document: {report.counts['unjudged']:,} of {queries:,} queries")
+    if report.counts["missing_queries"]:
+        note(f"left out, without a query: {report.counts['missing_queries']:,} of the judged queries")
 
 
 @contextmanager
