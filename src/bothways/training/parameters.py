@@ -47,7 +47,7 @@ class Sharded(WholeParameters):
 
     def __init__(self, module: nn.Module, workers: Workers) -> None:
         from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+        from torch.distributed.fsdp import fully_shard
 
         self._whole = [
             (owner, name, parameter)
@@ -68,8 +68,6 @@ class Sharded(WholeParameters):
         mesh = init_device_mesh(self._whole[0][2].device.type, (workers.count,))
         self._root = _Root(module)
         self._parts: list[FSDPModule] = [fully_shard(each, mesh=mesh) for each in (*self._layers, self._root)]
-        for layer in self._layers:
-            register_fsdp_forward_method(layer, "two_streams")
         for _, _, parameter in self._whole:
             parameter.data = parameter.new_empty(0)
 
