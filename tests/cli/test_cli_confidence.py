@@ -267,4 +267,4 @@ def test_few_texts_have_a_border_against_texts_from_elsewhere(tmp_path, monkeypa
     assert outcome.code == 0, outcome.err
     assert re.search(r"^validation +accuracy [\d.]+, .*\(cross-validation\)$", outcome.out, re.MULTILINE)
     assert re.search(rf"^baseline +accuracy .*\({CROSS_VALIDATED}\)$", outcome.out, re.MULTILINE)
-    assert open_trained(tmp_path / "run", device="cpu").confidence.out_of_domain.kind == "energy"
+    assert open_trained(tmp_path / "run", device="cpu").confidence.out_of_domain.detector.kind == "energy"

@@ -108,15 +108,15 @@ def training_baseline(card: Mapping[str, Any]) -> TrainingBaseline | None:
 
     Cards of other versions, or that someone edited, may lack any of it.
     """
-    name, metrics = None, None
-    training, measured = card.get("training"), card.get("baseline")
-    if isinstance(measured, Mapping):
-        name, metrics = measured.get("name"), measured.get("metrics")
-    elif isinstance(training, Mapping):
-        first = next(iter(training.get("validations") or ()), None)
-        name, metrics = training.get("baseline"), first.get("metrics") if isinstance(first, Mapping) else None
-    if not name or not isinstance(metrics, Mapping):
-        return None
+    match card:
+        case {"baseline": {"name": name, "metrics": {**metrics}}} if name:
+            pass
+        case {"baseline": Mapping()}:
+            return None
+        case {"training": {"baseline": name, "validations": [{"metrics": {**metrics}}, *_]}} if name:
+            pass
+        case _:
+            return None
     return TrainingBaseline(
         str(name), {str(key): each for key, each in metrics.items() if isinstance(each, int | float)}
     )

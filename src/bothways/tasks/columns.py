@@ -186,7 +186,13 @@ QUESTION = TwoTexts("question", "a tuple of a question and its context", ("quest
 
 def is_two_texts(value: object) -> bool:
     """Return True for a tuple of two texts; a list is many inputs."""
-    return isinstance(value, tuple) and len(value) == 2 and not any(isinstance(part, tuple | list) for part in value)
+    match value:
+        case tuple((tuple() | list(), _) | (_, tuple() | list())):
+            return False
+        case tuple((_, _)):
+            return True
+        case _:
+            return False
 
 
 def two_texts(number: int, value: object, kind: TwoTexts) -> tuple[str, str]:
@@ -201,13 +207,15 @@ def two_texts(number: int, value: object, kind: TwoTexts) -> tuple[str, str]:
         InvalidInput: It is not two texts, or one of them is empty.
     """
     name = f"{kind.whole} {number + 1}"
-    if not (isinstance(value, tuple | list) and len(value) == 2 and all(isinstance(part, str) for part in value)):
-        raise InvalidInput(f"{name} must be {kind.form}, but it is {_shown(value)}.")
-    for part, text in zip(kind.parts, value, strict=True):
+    match value:
+        case tuple((str(first), str(second))) | list([str(first), str(second)]):
+            pass
+        case _:
+            raise InvalidInput(f"{name} must be {kind.form}, but it is {_shown(value)}.")
+    for part, text in zip(kind.parts, (first, second), strict=True):
         if not text.strip():
             whose = name if part == kind.whole else f"the {part} of {name}"
             raise InvalidInput(f"{whose} is empty or only white space: drop the {kind.whole} or fill it in.")
-    first, second = value
     return first, second
 
 
@@ -360,8 +368,9 @@ class JointColumns(ABC):
 
 def column_names(columns: object) -> tuple[str, ...]:
     """Return the parts of a row that have columns."""
-    if isinstance(columns, JointColumns):
-        return columns.names
+    match columns:
+        case JointColumns(names=names):
+            return names
     return tuple(each.name for each in fields(columns))  # type: ignore[arg-type]
 
 
@@ -385,7 +394,7 @@ def renamed(columns: InputT, names: Mapping[str, object]) -> InputT:
 
 def column_settings(columns: Any) -> dict[str, object]:  # noqa: ANN401 (any dataclass of column names)
     """Return column names as JSON values."""
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(columns).items()}
+    return {name: _as_list(value) for name, value in asdict(columns).items()}
 
 
 def stored_columns(card: Mapping[str, object], usual: InputT) -> InputT:
@@ -408,21 +417,39 @@ def stored_columns(card: Mapping[str, object], usual: InputT) -> InputT:
 
 def _like(usual: object, value: Any) -> object:  # noqa: ANN401 (a name, or names)
     """Return a name, or a tuple of names where the usual value is one."""
-    if not isinstance(usual, tuple):
-        return value
-    return (value,) if isinstance(value, str) else tuple(value)
+    match usual, value:
+        case tuple(), str():
+            return (value,)
+        case tuple(), _:
+            return tuple(value)
+        case _:
+            return value
 
 
 def _is_like(value: object, usual: object) -> bool:
     """Return True if a stored value is a name, or names if the usual one is a tuple of them."""
-    if isinstance(usual, tuple):
-        return isinstance(value, list) and bool(value) and all(isinstance(name, str) for name in value)
-    return isinstance(value, str)
+    match usual, value:
+        case tuple(), list([_, *_] as names):
+            return all(isinstance(name, str) for name in names)
+        case str(), str():
+            return True
+        case _:
+            return False
+
+
+def _as_list(value: object) -> object:
+    """Return names as JSON has them."""
+    match value:
+        case tuple():
+            return list(value)
+        case _:
+            return value
 
 
 def _shown(value: object) -> str:
     what = type(value).__name__
-    if isinstance(value, tuple | list):
-        parts = [type(part).__name__ for part in value[:3]] + ["..."] * (len(value) > 3)
-        what = f"{what}[{', '.join(parts)}]"
+    match value:
+        case tuple() | list():
+            parts = [type(part).__name__ for part in value[:3]] + ["..."] * (len(value) > 3)
+            what = f"{what}[{', '.join(parts)}]"
     return f"{what}: {shown(value)}"

@@ -250,7 +250,11 @@ EmbeddingLoss: TypeAlias = PlainLoss | Matryoshka
 
 def plain(loss: EmbeddingLoss) -> PlainLoss:
     """Return the loss inside a `Matryoshka`, or the loss itself."""
-    return loss.loss if isinstance(loss, Matryoshka) else loss
+    match loss:
+        case Matryoshka(loss=inner):
+            return inner
+        case _:
+            return loss
 
 
 def check_settings(loss: EmbeddingLoss, width: int) -> None:
@@ -270,8 +274,9 @@ def check_settings(loss: EmbeddingLoss, width: int) -> None:
             _check_positive("margin", margin)
             if distance not in get_args(Distance):
                 raise InvalidInput(f"distance must be one of {', '.join(get_args(Distance))}, got {distance!r}.")
-    if isinstance(loss, Matryoshka):
-        loss.check(width)
+    match loss:
+        case Matryoshka():
+            loss.check(width)
 
 
 def loss_settings(loss: EmbeddingLoss) -> dict[str, object]:
@@ -283,9 +288,10 @@ def loss_settings(loss: EmbeddingLoss) -> dict[str, object]:
         if each.name == "teacher":
             value = value.name if isinstance(value, NamedTeacher) else "another model"
         settings[each.name] = value
-    if isinstance(loss, Matryoshka):
-        settings["matryoshka"] = list(loss.dimensions)
-        settings["matryoshka_weights"] = None if loss.weights is None else list(loss.weights)
+    match loss:
+        case Matryoshka(dimensions=dimensions, weights=weights):
+            settings["matryoshka"] = list(dimensions)
+            settings["matryoshka_weights"] = None if weights is None else list(weights)
     return settings
 
 

@@ -91,14 +91,17 @@ class ChoiceOutputs(Outputs[Choices, RightChoices, Choices, ChosenAnswer]):
         for row in read_rows(data):
             value, label = of.read(row), value_at(row, of.label)
             number = value[1].index(label) if label in value[1] else label
-            if isinstance(number, str) and number.isdecimal():
-                number = int(number)
-            if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < len(value[1]):
-                raise InvalidInput(
-                    f"{row.where}: the label in {of.label!r} must be one of the choices or its number from 0 to "
-                    f"{len(value[1]) - 1}, got {shown(label)}."
-                )
-            examples.append(Example(value, number, row.number, row.where))
+            match number:
+                case str() if number.isdecimal():
+                    number = int(number)
+            match number:
+                case int() if number is not True and number is not False and 0 <= number < len(value[1]):
+                    examples.append(Example(value, number, row.number, row.where))
+                case _:
+                    raise InvalidInput(
+                        f"{row.where}: the label in {of.label!r} must be one of the choices or its number from 0 to "
+                        f"{len(value[1]) - 1}, got {shown(label)}."
+                    )
         return examples
 
     def encode(self, examples: Sequence[Example[int]]) -> RightChoices:

@@ -42,24 +42,35 @@ class ChoiceColumns:
 
     def check(self, number: int, value: object) -> tuple[str, tuple[str, ...]]:
         """Return a tuple or list of a context and its choices as a tuple."""
-        if not (isinstance(value, tuple | list) and len(value) == 2 and isinstance(value[0], str)):
-            raise InvalidInput(
-                f"input {number + 1} must be {self.one}, but it is {type(value).__name__}: {shown(value)}"
-            )
-        return self._checked(value[0], value[1], f"the choices of input {number + 1}")
+        match value:
+            case tuple((str(context), choices)) | list([str(context), choices]):
+                return self._checked(context, choices, f"the choices of input {number + 1}")
+            case _:
+                raise InvalidInput(
+                    f"input {number + 1} must be {self.one}, but it is {type(value).__name__}: {shown(value)}"
+                )
 
     @staticmethod
     def _checked(context: str, choices: object, where: str) -> tuple[str, tuple[str, ...]]:
-        listed = list(choices) if isinstance(choices, list | tuple) else []
-        if len(listed) < 2 or not all(isinstance(each, str) and each.strip() for each in listed):
-            raise InvalidInput(
-                f"{where} must be a list of two or more texts, none of them empty, got {shown(choices)}."
-            )
-        return context, tuple(listed)
+        match choices:
+            case (list([_, _, *_]) | tuple([_, _, *_])) as listed if all(
+                isinstance(each, str) and each.strip() for each in listed
+            ):
+                return context, tuple(listed)
+            case _:
+                raise InvalidInput(
+                    f"{where} must be a list of two or more texts, none of them empty, got {shown(choices)}."
+                )
 
     def is_one(self, value: object) -> bool:
         """Return True for a tuple of a text and a list."""
-        return isinstance(value, tuple) and len(value) == 2 and not isinstance(value[1], str)
+        match value:
+            case tuple((_, str())):
+                return False
+            case tuple((_, _)):
+                return True
+            case _:
+                return False
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
         """Return one row of a context and the choices behind it.

@@ -92,28 +92,39 @@ def hold_out_contexts(
 
 
 def _answers(value: object, where: str) -> tuple[GoldAnswer, ...]:
-    if isinstance(value, Mapping):
-        texts, starts = value.get("text"), value.get("answer_start", value.get("start"))
-        if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
-            raise InvalidInput(f"{where} must be {_FORM}, or lists 'text' and 'answer_start' of one length.")
-        return tuple(_answer(text, start, where) for text, start in zip(texts, starts, strict=True))
-    if not isinstance(value, list) or not all(isinstance(each, Mapping) for each in value):
-        found = "null" if value is None else f"of type {type(value).__name__}"
-        if isinstance(value, list):
-            number, other = next((n, each) for n, each in enumerate(value, 1) if not isinstance(each, Mapping))
+    match value:
+        case Mapping():
+            match value.get("text"), value.get("answer_start", value.get("start")):
+                case list(texts), list(starts) if len(texts) == len(starts):
+                    return tuple(_answer(text, start, where) for text, start in zip(texts, starts, strict=True))
+                case _:
+                    raise InvalidInput(f"{where} must be {_FORM}, or lists 'text' and 'answer_start' of one length.")
+        case list():
+            others = [(number, each) for number, each in enumerate(value, 1) if not isinstance(each, Mapping)]
+            if not others:
+                fields = [(each.get("text"), each.get("start", each.get("answer_start"))) for each in value]
+                return tuple(_answer(text, start, where) for text, start in fields)
+            number, other = others[0]
             found = f"a list whose element {number} is of type {type(other).__name__} ({shown(other, _SHOWN)})"
-        raise InvalidInput(f"{where} is {found}, but it must be {_FORM}.")
-    return tuple(_answer(each.get("text"), each.get("start", each.get("answer_start")), where) for each in value)
+        case None:
+            found = "null"
+        case _:
+            found = f"of type {type(value).__name__}"
+    raise InvalidInput(f"{where} is {found}, but it must be {_FORM}.")
 
 
 def _answer(text: object, start: object, where: str) -> GoldAnswer:
-    if not isinstance(text, str) or isinstance(start, bool) or not isinstance(start, int):
-        raise InvalidInput(
-            f"{where} must be {_FORM}, but one answer has the text {text!r:.80} and the start {shown(start)}."
-        )
-    if not text.strip():
-        raise InvalidInput(f"{where} holds an answer without text. Leave the list empty where there is no answer.")
-    return GoldAnswer(text, start)
+    match text, start:
+        case str(), int() if start is not True and start is not False:
+            if not text.strip():
+                raise InvalidInput(
+                    f"{where} holds an answer without text. Leave the list empty where there is no answer."
+                )
+            return GoldAnswer(text, start)
+        case _:
+            raise InvalidInput(
+                f"{where} must be {_FORM}, but one answer has the text {text!r:.80} and the start {shown(start)}."
+            )
 
 
 def _check(answer: GoldAnswer, context: str, where: str) -> None:

@@ -45,19 +45,21 @@ class TagColumns:
         """
         from bothways.text import Words
 
-        if isinstance(value, Words):
-            return value
-        if isinstance(value, str):
-            words = Words.of_text(value)
-        elif isinstance(value, Sequence) and all(isinstance(word, str) for word in value):
-            try:
-                words = Words.of_list(value)
-            except InvalidInput as error:
-                raise InvalidInput(f"text {number + 1}: {error}") from error
-        else:
-            raise InvalidInput(
-                f"expected text {number + 1} to be a str or a list of str, got {type(value).__name__}: {shown(value)}"
-            )
+        match value:
+            case Words():
+                return value
+            case str():
+                words = Words.of_text(value)
+            case Sequence() if all(isinstance(word, str) for word in value):
+                try:
+                    words = Words.of_list(value)
+                except InvalidInput as error:
+                    raise InvalidInput(f"text {number + 1}: {error}") from error
+            case _:
+                kind = type(value).__name__
+                raise InvalidInput(
+                    f"expected text {number + 1} to be a str or a list of str, got {kind}: {shown(value)}"
+                )
         if not words.spans:
             raise InvalidInput(
                 f"text {number + 1} is empty or only white space and characters that cannot be seen: drop it or fill "
