@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Self, TypedDict
 import numpy as np
 
 from bothways import data
-from bothways.checkpoints.exported import is_exported
+from bothways.checkpoints.exported import ExportedModel, is_exported
 from bothways.checkpoints.hub import LocatedModel
 from bothways.checkpoints.schema import Extras, Stored, at_most
 from bothways.encoder.config import EncoderConfig
@@ -122,6 +122,11 @@ class Backend(ABC):
     @abstractmethod
     def runner(self) -> TextRunner:
         """The one runner of this model: tokenises texts and computes the rows of their windows."""
+
+    @property
+    def export(self) -> ExportedModel | None:
+        """The files of an ONNX export; None for a model with weights."""
+        return None
 
     @abstractmethod
     def score_count(self, head: HeadName) -> int | None:

@@ -16,7 +16,7 @@ from bothways.checkpoints.schema import Extras
 from bothways.encoder.config import EncoderConfig
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted
 from bothways.families import Family
-from bothways.inference import TextRunner, TokenBudget
+from bothways.inference import TextRunner
 from bothways.inference.graph import Graph, GraphRunner, graph_budget
 from bothways.tasks.backend import Backend, OpenOptions, text_options
 from bothways.text import TextTokenizer
@@ -97,13 +97,14 @@ class OnnxBackend(Backend):
     @cached_property
     @override
     def runner(self) -> TextRunner:
-        return self.text_runner(self.budget)
-
-    def text_runner(self, budget: TokenBudget) -> TextRunner:
-        """Return a runner with another token budget."""
         per_token = self.exported.rows.per_token
-        windows = GraphRunner(self.graph, per_token=per_token, budget=budget)
+        windows = GraphRunner(self.graph, per_token=per_token, budget=self.budget)
         return TextRunner(self.tokenizer, windows, self.reading, per_token=per_token)
+
+    @property
+    @override
+    def export(self) -> ExportedModel:
+        return self.exported
 
     @override
     def score_count(self, head: HeadName) -> int | None:

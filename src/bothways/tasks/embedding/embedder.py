@@ -33,7 +33,6 @@ from bothways.tasks.embedding.spec import (
     names_of,
 )
 from bothways.tasks.embedding.trained import TrainedEmbedder, Vectors
-from bothways.tasks.onnx_backend import OnnxBackend
 from bothways.tasks.scores import TokensRead
 from bothways.tasks.task import Task
 
@@ -245,9 +244,8 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
         Raises:
             InvalidInput: It was trained and not saved since, so what is on disk is another model.
         """
-        match self.backend:
-            case OnnxBackend(exported=exported):
-                return exported.checksum
+        if self.backend.export is not None:
+            return self.backend.export.checksum
         if self.model.trainings:
             raise InvalidInput("this embedder was trained and is not what is on disk: save it first.")
         return fingerprint(self.model.folder)

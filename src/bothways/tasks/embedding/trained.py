@@ -28,7 +28,6 @@ from bothways.tasks.embedding.spec import (
     VectorArguments,
     stored_kind,
 )
-from bothways.tasks.onnx_backend import OnnxBackend
 from bothways.tasks.scores import Scores, TokensRead
 from bothways.tasks.spec import TaskSpec, chosen, options_of
 
@@ -139,16 +138,14 @@ class TrainedEmbedder:
         Raises:
             InvalidInput: The graph of an exported model makes no vectors, or by another pooling.
         """
-        match self.backend:
-            case OnnxBackend() as backend:
-                pooling = backend.exported.rows.pooling
-                if pooling != self.settings.pooling:
-                    raise InvalidInput(
-                        f"expected the pooling that {backend.name!r} was exported with, {pooling!r}, got "
-                        f"{self.settings.pooling!r}: leave it out, or export the model that it was made of with this "
-                        "one."
-                    )
-                return backend.text_runner(budget)
+        export = self.backend.export
+        if export is not None:
+            if export.rows.pooling != self.settings.pooling:
+                raise InvalidInput(
+                    f"expected the pooling that {self.backend.name!r} was exported with, {export.rows.pooling!r}, got "
+                    f"{self.settings.pooling!r}: leave it out, or export the model that it was made of with this one."
+                )
+            return replace(self.backend, budget=budget).runner
         from bothways.tasks.embedding.vector_model import VectorModel
 
         model = replace(self.backend.weights("embed"), budget=budget)
@@ -187,9 +184,8 @@ def open_embedder(spec: TaskSpec, backend: Backend) -> TrainedEmbedder:
         UnsupportedConfig: The checkpoint's embedder has modules or a pooling that are not built.
         CorruptCheckpoint: A file is damaged.
     """
-    match backend:
-        case OnnxBackend() if backend.exported.rows.head is not None:
-            raise backend.not_fitted(spec.name, "embedder")
+    if backend.export is not None and backend.export.rows.head is not None:
+        raise backend.not_fitted(spec.name, "embedder")
     settings = settings_of(backend, options_of(EmbeddingOpening, backend.options))
     card = Stored.of(backend.extras).card if backend.trained_for == spec.name else {}
     return TrainedEmbedder(backend, settings, stored_kind(card), card)
