@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from bothways.errors import InvalidInput
-from bothways.tasks.embedding.outputs import found_at, without_contrast
-from bothways.tasks.embedding.rows import EmbeddingRow, RowTexts
+from bothways.tasks.embedding.outputs import EmbeddingRow, RowTexts, found_at, without_contrast
 from bothways.tasks.embedding.spec import LabelledTexts, Pairs, Triplets
 
 # Texts of one letter point the same way, and their digits nearly so.

@@ -27,7 +27,7 @@ from bothways.tasks.embedding.objective import (
     StoredRows,
     stored_vectors,
 )
-from bothways.tasks.embedding.rows import EmbeddingRow, RowTexts
+from bothways.tasks.embedding.outputs import EmbeddingRow, RowTexts
 from bothways.tasks.embedding.spec import LabelledTexts, Pairs, PlainTexts, ScoredPairs, Triplets, kind_of, usual_kind
 from bothways.tasks.embedding.training import EmbeddingExamples
 from bothways.tasks.embedding.vector_model import VectorModel

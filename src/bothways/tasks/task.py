@@ -28,7 +28,6 @@ from bothways.tasks.columns import AnyColumns, batch_of, column_names, input_of
 from bothways.tasks.outputs import Fitted, FittedHead, outputs_type
 from bothways.tasks.predict import Predictor
 from bothways.tasks.spec import chosen
-from bothways.tasks.splits import TrainingData
 from bothways.text import TextTokenizer
 from bothways.threads import loading
 
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from bothways.checkpoints import PretrainedEncoder
     from bothways.data import Source
     from bothways.objectives.masking import Masking
+    from bothways.tasks.splits import TrainingData
     from bothways.tasks.torch_backend import TorchBackend
     from bothways.training.objective import Objective
     from bothways.training.options import TrainingArguments, TrainingOptions
@@ -248,6 +248,7 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
             InvalidInput: The data or an option is not usable; the message names the row.
             TypeError: An option is not known.
         """
+        from bothways.tasks.splits import TrainingData
         from bothways.training.run import run_training  # no prediction needs the loop
 
         backend = self.backend.weights("train")

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from bothways.tasks.embedding.losses import MultipleNegativesRanking as MultipleNegativesRanking
     from bothways.tasks.embedding.losses import PlainLoss as PlainLoss
     from bothways.tasks.embedding.losses import Triplet as Triplet
-    from bothways.tasks.embedding.rows import with_usual_kind as with_usual_kind
+    from bothways.tasks.embedding.outputs import with_usual_kind as with_usual_kind
     from bothways.tasks.embedding.training import check_loss as check_loss
     from bothways.tasks.embedding.training import usual_loss as usual_loss
 
 _MODULES = {
     "losses": ("CoSENT", "Distillation", "Matryoshka", "MultipleNegativesRanking", "PlainLoss", "Triplet"),
-    "rows": ("with_usual_kind",),
+    "outputs": ("with_usual_kind",),
     "training": ("check_loss", "usual_loss"),
 }
 __getattr__ = loader(__name__, {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names})

@@ -20,9 +20,8 @@ from bothways.data import as_batch
 from bothways.errors import InvalidInput, TextsTruncated
 from bothways.tasks.backend import Backend, OpenOptions
 from bothways.tasks.columns import renamed
-from bothways.tasks.embedding.outputs import Similarity, unit_rows
+from bothways.tasks.embedding.outputs import Similarity, unit_rows, with_usual_kind
 from bothways.tasks.embedding.representation import DenseVectors, Role
-from bothways.tasks.embedding.rows import with_usual_kind
 from bothways.tasks.embedding.sentence_layout import EmbeddingSettings, open_sentence_located
 from bothways.tasks.embedding.spec import (
     EMBEDDING,

@@ -31,7 +31,7 @@ from bothways.inference.runner import Runner, row_answers
 from bothways.packing import Packed
 from bothways.tasks.card import data_part
 from bothways.tasks.embedding.losses import EmbeddingLoss, VectorBatch, unit
-from bothways.tasks.embedding.rows import RowTexts, Truth
+from bothways.tasks.embedding.outputs import RowTexts, Truth
 from bothways.tasks.embedding.sentence_layout import EmbeddingSettings
 from bothways.tasks.embedding.vector_model import VectorModel, merge_windows
 from bothways.training.objective import Baseline, MicroBatch, Update

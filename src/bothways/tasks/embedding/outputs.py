@@ -1,4 +1,4 @@
-"""Outputs of an embedder: similarity of texts, and metrics by the kind of rows.
+"""Rows of texts that an embedder is trained and evaluated on, and its outputs: similarity of texts, and metrics.
 
 Shapes: R rows, K texts of a row, P texts (R times K), H dimensions, N texts that look for others,
 C texts among which they look.
@@ -6,6 +6,7 @@ C texts among which they look.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,15 +15,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways import data
 from bothways.confidence.confidence import Confidence
 from bothways.errors import InvalidInput
-from bothways.tasks.embedding.rows import EmbeddingRow, RowTexts, read_embedding_rows
-from bothways.tasks.embedding.spec import EmbeddingColumns, LabelledTexts, PlainTexts, ScoredPairs
+from bothways.tasks.embedding.spec import EmbeddingColumns, LabelledTexts, PlainTexts, ScoredPairs, usual_kind
 from bothways.tasks.scores import Scores, TaskPrediction, TokensRead, texts_read
 
 if TYPE_CHECKING:
     from bothways.data import Source
     from bothways.evaluation.outcomes import Outcomes
+
+Truth: TypeAlias = NDArray[np.floating] | NDArray[np.int64]
+"""Scores, numbers of labels, or a teacher's vectors."""
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -31,6 +35,104 @@ VectorScores: TypeAlias = Scores[tuple[TokensRead, ...]]
 
 # Texts that are compared with all others at once.
 BLOCK = 512
+
+
+# --- rows ---
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingRow:
+    """One row.
+
+    Attributes:
+        text: Its texts.
+        label: Its score or its label; None for rows without.
+        where: Its place, for messages.
+        columns: The columns of its parts, which tell the kind of row.
+    """
+
+    text: tuple[str, ...]
+    label: float | str | None
+    where: str
+    columns: EmbeddingColumns
+
+
+def with_usual_kind(source: Source) -> tuple[Source, EmbeddingColumns]:
+    """Return a source and the kind of its rows, told from the columns of the first one.
+
+    Standard input and open streams, which can be read only once, become lists of rows.
+
+    Raises:
+        InvalidInput: The source cannot be read, or has no rows.
+    """
+    piped = isinstance(source, str | os.PathLike) and str(source) == "-"
+    kept: Source = list(data.read_rows(source)) if piped or hasattr(source, "readline") else source
+    return kept, usual_kind(next(data.read_rows(kept)).values)
+
+
+def read_embedding_rows(source: Source, columns: EmbeddingColumns) -> list[EmbeddingRow]:
+    """Return all rows of a source.
+
+    Raises:
+        InvalidInput: A text is missing or empty, or a score or label is unusable; the message says where.
+    """
+    if len(set(columns.texts)) < len(columns.texts):
+        raise InvalidInput(f"the texts of a row must be in different columns, got {columns.texts}.")
+    rows, name = [], columns.truth
+    for row in data.read_rows(source):
+        texts = tuple(data.text_at(row, column) for column in columns.texts)
+        label = data.value_at(row, name) if name else None
+        try:
+            label = columns.convert(label)
+        except InvalidInput as error:
+            raise InvalidInput(f"{row.where}: {name!r}: {error}") from error
+        rows.append(EmbeddingRow(texts, label, row.where, columns))
+    return rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowTexts:
+    """Texts of rows, with the labels or scores to learn.
+
+    Attributes:
+        columns: The kind of rows.
+        texts_RK: Numbers of the texts of each row.
+        identity_P: For each text, a number that equal texts share.
+        truth_R: What is to be learnt; None for rows without.
+    """
+
+    columns: EmbeddingColumns
+    texts_RK: NDArray[np.int64]
+    identity_P: NDArray[np.int64]
+    truth_R: Truth | None
+
+    @classmethod
+    def of(cls, rows: Sequence[EmbeddingRow]) -> RowTexts:
+        """Return the texts of rows as numbers, row by row."""
+        numbers: dict[str, int] = {}
+        identity = [numbers.setdefault(text, len(numbers)) for row in rows for text in row.text]
+        identity_P, labels = np.array(identity, dtype=np.int64), [row.label for row in rows]
+        truth_R: Truth | None = None
+        if isinstance(rows[0].columns, ScoredPairs):
+            truth_R = np.array(labels, dtype=np.float64)
+        elif isinstance(rows[0].columns, LabelledTexts):
+            classes = {label: number for number, label in enumerate(sorted(set(map(str, labels))))}
+            truth_R = np.array([classes[str(label)] for label in labels], dtype=np.int64)
+        return RowTexts(rows[0].columns, np.arange(len(identity)).reshape(len(rows), -1), identity_P, truth_R)
+
+    @property
+    def truth(self) -> Truth:
+        """The targets of the loss.
+
+        Raises:
+            InvalidInput: The rows have none.
+        """
+        if self.truth_R is None:
+            raise InvalidInput("these rows have neither scores nor labels, so nothing can be measured.")
+        return self.truth_R
+
+
+# --- outputs ---
 
 
 @dataclass(frozen=True, slots=True)

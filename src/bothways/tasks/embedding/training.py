@@ -33,8 +33,17 @@ from bothways.tasks.embedding.objective import (
     StoredRows,
     stored_vectors,
 )
-from bothways.tasks.embedding.outputs import Floats, cosines_of, found_at, outcomes_of, unit_rows, without_contrast
-from bothways.tasks.embedding.rows import EmbeddingRow, RowTexts, read_embedding_rows
+from bothways.tasks.embedding.outputs import (
+    EmbeddingRow,
+    Floats,
+    RowTexts,
+    cosines_of,
+    found_at,
+    outcomes_of,
+    read_embedding_rows,
+    unit_rows,
+    without_contrast,
+)
 from bothways.tasks.embedding.sentence_layout import EmbeddingSettings
 from bothways.tasks.embedding.spec import (
     EmbeddingColumns,
