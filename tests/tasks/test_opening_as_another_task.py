@@ -48,5 +48,5 @@ def test_it_can_be_trained_for_another_task(trained):
 
 
 def test_data_that_are_no_data_of_a_task_are_named(base):
-    with pytest.raises(InvalidInput, match=r"task 'one': its data must be a TaskData.*type str.*TaskData\(file\)"):
+    with pytest.raises(InvalidInput, match=r"task 'one': expected its data as TaskData.*got str.*TaskData\(file\)"):
         MultiTask.from_pretrained(base, device="cpu").fit({"one": "s.jsonl.gz", "two": "t.jsonl.gz"})

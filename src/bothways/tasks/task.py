@@ -259,7 +259,8 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
         record = run_training(ready.objective, backend.model, training)
         if not record.finished_no_epoch:
             with reporting(training.show_progress):
-                self._fitted = ready.finish(record)
+                self._fitted = fitted = ready.finish(record)
+            self._opened = fitted.backend  # the model before is let go of
         return record
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
