@@ -291,9 +291,12 @@ def _names(init: Path = SOURCE / "__init__.py") -> list[str]:
     """Return the public names of a package, without its version."""
     tree = ast.parse(init.read_text(encoding="utf-8"))
     listed: list[str] = next(
-        ast.literal_eval(node.value)
-        for node in tree.body
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__"
+        (
+            ast.literal_eval(node.value)
+            for node in tree.body
+            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__"
+        ),
+        [],
     )
     return [name for name in listed if not name.startswith("__")]
 
@@ -328,7 +331,9 @@ def _package(name: str, init: Path) -> str:
     elsewhere = {_home(f"bothways.{each}") for each in _own()}
     modules = MODULES.get(name.removeprefix("bothways."), ())
     homes = [f"{name}.{each}" for each in modules] or [_home(f"{name}.{each}") for each in _names(init)]
-    sections = [f"::: {home}\n" for home in homes if home not in elsewhere]
+    # A package that lists no names is used by its modules.
+    modules = [f"{name}.{path.stem}" for path in sorted(init.parent.glob("*.py")) if path.stem != "__init__"]
+    sections = [f"::: {home}\n" for home in homes or modules if home not in elsewhere]
     return f"# {name}\n\n{_introduction(init)}\n\n" + "\n".join(sections)
 
 
