@@ -1,4 +1,4 @@
-"""An opened model as tasks see it: tokenizer, options of reading, and the runner. Loads no torch."""
+"""An opened model as tasks see it: tokenizer, text options, and the runner. Loads no torch."""
 
 from __future__ import annotations
 
@@ -134,12 +134,12 @@ class Backend(ABC):
 
     @abstractmethod
     def with_trained_head(self, task: str, head: HeadName, layers: int, *, per_token: bool) -> Self:
-        """Return the same with its trained head, ready to answer.
+        """Return the model with its trained head of this name, ready to answer.
 
         Args:
             task: The name of the task.
             head: The name of the head.
-            layers: Layers whose hidden states stand behind the scores of each window.
+            layers: Layers whose hidden states follow the scores of each window.
             per_token: Whether the head reads each token.
 
         Raises:
@@ -156,12 +156,12 @@ class Backend(ABC):
 
     @property
     def trained_for(self) -> str | None:
-        """The task that it was trained for here, or None."""
+        """The task that this package trained it for, or None."""
         task = self.extras.get("task")
         return task if isinstance(task, str) else None
 
     def not_fitted(self, task: str, head: str) -> NotFitted:
-        """Return the error of using it for a task that it was not trained for.
+        """Return the error for using the model for a task that it was not trained for.
 
         Args:
             task: The name of the task.
@@ -175,7 +175,7 @@ class Backend(ABC):
         return NotFitted(f"{self.name!r} has no trained {head} yet: call fit first.")
 
     def stored(self, texts: Sequence[Text], *, offsets: bool = False) -> WindowStore:
-        """Tokenise texts a block at a time and keep them compactly, with ``offsets`` also the places of tokens.
+        """Tokenise texts a block at a time and keep them compactly; ``offsets`` also keeps where each token stands.
 
         Warns:
             TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).
@@ -234,13 +234,13 @@ def text_options(
 
 
 def kept_stride(stored: int | None, length: int, before: int, special: int) -> int | None:
-    """Return a stored stride, or None where windows have become too short for it.
+    """Return a stored stride, or None if it is too long for today's windows.
 
     Args:
-        stored: The stride.
-        length: Tokens of a window now.
-        before: Tokens of a window when it was stored.
-        special: How many of them are special.
+        stored: The stored stride.
+        length: Maximum tokens of a window now.
+        before: Maximum tokens of a window when the stride was stored.
+        special: Number of special tokens among them.
     """
     return None if stored is not None and length < before and stored >= length - special else stored
 
@@ -248,14 +248,14 @@ def kept_stride(stored: int | None, length: int, before: int, special: int) -> i
 def open_backend(located: LocatedModel, task: str, options: OpenOptions) -> Backend:
     """Open a model: one with weights, or an exported one.
 
-    Args:
+    located: The folder of the model.
         located: Its folder.
         task: The task that it is opened for, see `text_options`.
         options: See `OpenOptions`.
 
     Raises:
         InvalidInput: A setting is out of range.
-        CorruptCheckpoint: A file is damaged. And everything that `bothways.load` raises.
+        CorruptCheckpoint: A file is damaged. Also raises everything that `bothways.load` raises.
     """
     if is_exported(located.folder):
         from bothways.tasks.onnx_backend import OnnxBackend

@@ -27,10 +27,10 @@ class DataUsed:
     """The data that a model was trained on.
 
     Attributes:
-        columns: Where texts and labels stood, the task's dataclass of names.
-        training: The rows that were learnt from.
-        validation: Those that were held out; None without any.
-        split: Whether those were drawn from the training data.
+        columns: Columns of texts and labels: the task's dataclass of names.
+        training: The rows that the model was trained on.
+        validation: The held-out rows; None without any.
+        split: Whether the held-out rows were drawn from the training data.
     """
 
     columns: Any
@@ -44,8 +44,8 @@ class CardMetrics:
     """Metrics of a trained model, and the limits that a reader has to know.
 
     Attributes:
-        metrics: On the held-out rows; None where there are none, or too few to say anything.
-        limits: What these numbers do not say, in sentences.
+        metrics: Metrics on the held-out rows; None without any, or if they are too few to measure anything.
+        limits: The limits of these numbers, in sentences.
     """
 
     metrics: Report | None
@@ -62,15 +62,15 @@ def written_card(
 ) -> dict[str, Any]:
     """Return the card of a model that was just trained.
 
-    ``trained_before`` counts the trainings between what lies in the folder of the base model and this one, where there
-    were any: the card does not know their data.
+    ``trained_before`` counts the trainings between the base model and this one, if there were any: the card does
+    not know their data.
 
     Args:
         model: The encoder.
         record: The course of the training.
-        data: What it was trained on.
+        data: The data that it was trained on.
         measured: Metrics and limits.
-        of: The rows that the metrics are of.
+        of: The rows that were measured.
     """
     summary = {name: value for name, value in record.to_dict().items() if name != "losses"}
     parts = {"training": data.training} | ({} if data.validation is None else {"validation": data.validation})
@@ -94,7 +94,7 @@ def metrics_card(measured: CardMetrics, of: str = VALIDATION) -> dict[str, Any]:
 
     Args:
         measured: Metrics and limits.
-        of: The rows that the metrics are of.
+        of: The rows that were measured.
     """
     metrics = measured.metrics
     numbers = None if metrics is None else {"of": of, "n": metrics.n, **flat_estimates(metrics.estimates)}
@@ -104,9 +104,9 @@ def metrics_card(measured: CardMetrics, of: str = VALIDATION) -> dict[str, Any]:
 def training_baseline(card: Mapping[str, Any]) -> TrainingBaseline | None:
     """Return the baseline of a training with its metrics; None if unknown.
 
-    It was measured on the held-out rows, as epoch 0, or where none were held out by cross-validation.
+    The baseline was measured on the held-out rows, as epoch 0, or by cross-validation if no rows were held out.
 
-    Cards of other versions, or that someone edited, may lack any of it.
+    Cards of other versions, or edited ones, may lack any part of it.
     """
     match card:
         case {"baseline": {"name": name, "metrics": {**metrics}}} if name:
@@ -123,11 +123,11 @@ def training_baseline(card: Mapping[str, Any]) -> TrainingBaseline | None:
 
 
 def optimistic(rows: str, chose: str) -> str:
-    """Return the limit of metrics on rows that were also learnt from.
+    """Return the limit of metrics on rows that also decided something in the training.
 
     Args:
-        rows: What was held out: texts, questions, rows.
-        chose: What they decided, such as the epoch to keep.
+        rows: The noun for the held-out rows: texts, questions, rows.
+        chose: The decision, such as the epoch to keep.
     """
     return (
         f"The metrics are a little optimistic: the {rows} that they are of also chose {chose}. Evaluate the model on "
@@ -155,7 +155,7 @@ OUT_OF_DOMAIN_LIMIT = "The out-of-domain threshold was fitted to"
 
 
 def card_with_threshold(card: Mapping[str, Any], confidence: Confidence, rows: int) -> dict[str, Any]:
-    """Return a card after the out-of-domain threshold was fitted to so many rows from elsewhere."""
+    """Return the card with an out-of-domain threshold that was fitted on this number of out-of-domain rows."""
     if "confidence" not in card:
         return dict(card)
     fitted = {name: confidence.to_card()[name] for name in ("out_of_domain", "out_of_domain_threshold")}

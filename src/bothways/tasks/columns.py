@@ -1,4 +1,4 @@
-"""Columns: where the parts of an input and its label stand in a row, and what Python values stand for an input.
+"""Columns: which parts of a row hold an input and its label, and which Python values are an input.
 
 Each task has a frozen dataclass of column names. A saved model keeps it in its card, and reads these columns later
 unless told otherwise.
@@ -22,7 +22,7 @@ class ColumnNames(Protocol[InputT]):
     """A frozen dataclass of column names, and how an input is read from a row or from a Python value.
 
     Attributes:
-        one: What a single input is called in messages, such as ``"a text"``.
+        one: The noun for a single input in messages, such as ``"a text"``.
     """
 
     one: ClassVar[str]
@@ -35,10 +35,10 @@ class ColumnNames(Protocol[InputT]):
         """
 
     def check(self, number: int, value: object) -> InputT:
-        """Return a value of the caller's as an input; ``number`` counts from 0.
+        """Check that a caller's value is an input, and return it; ``number`` counts from 0.
 
         Raises:
-            InvalidInput: It is none.
+            InvalidInput: It is not an input of the task.
         """
 
     def is_one(self, value: object) -> bool:
@@ -57,7 +57,7 @@ class ColumnNames(Protocol[InputT]):
 
     @property
     def truth(self) -> str:
-        """Column of what is right: the label, the tags, the answers."""
+        """Column of the truth: the label, the tags, the answers."""
 
     def labelled_row(self, value: InputT, label: object) -> dict[str, object]:
         """Return the row of an input and its label."""
@@ -69,7 +69,7 @@ AnyColumns: TypeAlias = ColumnNames[Any]
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A regular expression that a text contains a match of; annotates a type, as the bounds of `annotated_types` do."""
+    """A regular expression that must match somewhere in a text; annotates a type, as `annotated_types` does."""
 
     regex: str
 
@@ -170,9 +170,9 @@ class TwoTexts:
     """Names of two texts in messages.
 
     Attributes:
-        whole: Both together.
-        form: The Python value for them.
-        parts: Each of them.
+        whole: The noun for both together.
+        form: The Python value that holds them.
+        parts: The nouns for each of them.
     """
 
     whole: str
@@ -200,8 +200,8 @@ def two_texts(number: int, value: object, kind: TwoTexts) -> tuple[str, str]:
 
     Args:
         number: Its place among the inputs, from 0; messages count from 1.
-        value: The caller's value; a list is what JSON makes of a tuple.
-        kind: What it is called.
+        value: The caller's value; a list is accepted because JSON has no tuples.
+        kind: The noun for it.
 
     Raises:
         InvalidInput: It is not two texts, or one of them is empty.
@@ -221,7 +221,7 @@ def two_texts(number: int, value: object, kind: TwoTexts) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class TwoTextColumns:
-    """Columns of two texts and of what is right: the fields of a dataclass, in this order."""
+    """Columns of two texts and of the truth: the fields of a dataclass, in this order."""
 
     names: ClassVar[TwoTexts]
 
@@ -289,12 +289,12 @@ class PairColumns(TwoTextColumns):
 
 
 def batch_of(columns: AnyColumns, value: object) -> tuple[list[Any], bool]:
-    """Return the inputs that `predict` was given as a list, and True for a single one.
+    """Return the argument of `predict` as a list, and True if it was a single input.
 
-    Many are a list, a tuple, a generator, a NumPy array, a Series or another column, or a table, which gives its rows.
+    Many inputs are a list, a tuple, a generator, a NumPy array, a Series or another column, or a table of rows.
 
     Raises:
-        InvalidInput: It is neither an input nor many.
+        InvalidInput: It is neither one input nor many.
     """
     if columns.is_one(value):
         return [value], True
@@ -306,7 +306,7 @@ def batch_of(columns: AnyColumns, value: object) -> tuple[list[Any], bool]:
 
 
 def parse(columns: ColumnNames[InputT], value: object) -> tuple[list[InputT], bool]:
-    """Return the inputs of a call as a list, each checked, and True for a single one.
+    """Return the inputs of a call as a list, each checked, and True if it was a single input.
 
     Raises:
         InvalidInput: One is no input of the task.
@@ -317,7 +317,7 @@ def parse(columns: ColumnNames[InputT], value: object) -> tuple[list[InputT], bo
 
 
 def inputs_of(columns: ColumnNames[InputT], values: Iterable[object]) -> Iterator[InputT]:
-    """Yield values of the caller's as inputs, each checked; see `input_of`."""
+    """Yield the caller's values as checked inputs; see `input_of`."""
     return (input_of(columns, number, value) for number, value in enumerate(values))
 
 
@@ -335,7 +335,7 @@ def input_of(columns: ColumnNames[InputT], number: int, value: object) -> InputT
 
 
 def typed_texts(columns: Sequence[str], texts: Sequence[str]) -> list[dict[str, object]]:
-    """Return a row for each text, as a file with these text columns would have it."""
+    """Return rows as if the texts came from a file with these columns."""
     first, *others = columns
     return [{first: text, **dict.fromkeys(others, "")} for text in texts]
 
@@ -344,10 +344,10 @@ def typed_texts(columns: Sequence[str], texts: Sequence[str]) -> list[dict[str, 
 
 
 class JointColumns(ABC):
-    """Columns of several models that are asked together.
+    """Columns of several models that predict together.
 
     Attributes:
-        input_columns: None: each reads its own.
+        input_columns: None, since each model reads its own.
     """
 
     input_columns: ClassVar[None] = None
@@ -359,10 +359,10 @@ class JointColumns(ABC):
 
     @abstractmethod
     def renamed(self, names: Mapping[str, object]) -> Self:
-        """Return the same, with these columns for all that read such a part of a row.
+        """Return the columns with new names for some parts, in all models that read these parts.
 
         Raises:
-            UnreadColumn: None reads such a part.
+            UnreadColumn: No model reads such a part.
         """
 
 
@@ -375,7 +375,7 @@ def column_names(columns: object) -> tuple[str, ...]:
 
 
 def renamed(columns: InputT, names: Mapping[str, object]) -> InputT:
-    """Return columns with some names changed; those that are None stay.
+    """Return columns with some names changed; None leaves a name as it is.
 
     Raises:
         UnreadColumn: There is no such part of a row.
@@ -401,7 +401,7 @@ def stored_columns(card: Mapping[str, object], usual: InputT) -> InputT:
     """Return the columns that a card names, else the usual ones.
 
     Raises:
-        CorruptCheckpoint: They are not names.
+        CorruptCheckpoint: The card's entries are not names.
     """
     from bothways.checkpoints.schema import damaged
 
@@ -416,7 +416,7 @@ def stored_columns(card: Mapping[str, object], usual: InputT) -> InputT:
 
 
 def _like(usual: object, value: Any) -> object:  # noqa: ANN401 (a name, or names)
-    """Return a name, or a tuple of names where the usual value is one."""
+    """Return a name, or a tuple of names if the default is a tuple."""
     match usual, value:
         case tuple(), str():
             return (value,)
@@ -427,7 +427,7 @@ def _like(usual: object, value: Any) -> object:  # noqa: ANN401 (a name, or name
 
 
 def _is_like(value: object, usual: object) -> bool:
-    """Return True if a stored value is a name, or names if the usual one is a tuple of them."""
+    """Return True if a stored value is a name, or names if the default is a tuple of names."""
     match usual, value:
         case tuple(), list([_, *_] as names):
             return all(isinstance(name, str) for name in names)
@@ -438,7 +438,7 @@ def _is_like(value: object, usual: object) -> bool:
 
 
 def _as_list(value: object) -> object:
-    """Return names as JSON has them."""
+    """Return a tuple of names as a list, for JSON."""
     match value:
         case tuple():
             return list(value)

@@ -20,17 +20,17 @@ from bothways.tasks.scores import ScoredRows, Scores, texts_read
 
 @runtime_checkable
 class BinaryOutputs(Protocol):
-    """Outputs that may be those of a two-class model.
+    """Outputs that may belong to a binary classifier.
 
     Attributes:
-        two_classes: Names of the classes of a model that assigns each input one of two; else empty.
+        two_classes: Names of the two classes of a binary classifier; else empty.
     """
 
     @property
     def two_classes(self) -> tuple[str, ...]: ...
 
     def class_probabilities(self, scores: Sequence[Scores[object]]) -> NDArray[np.float64]:
-        """Return the probabilities of the classes (N, C), calibrated where the model is."""
+        """Return the class probabilities (N, C), calibrated if the model is."""
 
 
 def operating_points(

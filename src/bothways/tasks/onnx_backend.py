@@ -1,4 +1,4 @@
-"""An exported model as tasks see it: an ONNX graph answers, and torch need not be installed."""
+"""An exported model as tasks see it: an ONNX graph computes, and torch need not be installed."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class OnnxBackend(Backend):
     """An exported model.
 
     Attributes:
-        exported: The files.
-        graph: Its graph.
+        exported: The files of the export.
+        graph: The ONNX graph.
     """
 
     exported: ExportedModel
@@ -46,7 +46,7 @@ class OnnxBackend(Backend):
 
         Raises:
             InvalidInput: A setting is out of range, or another device or precision is chosen.
-            NotFitted: The export answers no task.
+            NotFitted: The export was not trained for a task.
             CorruptCheckpoint: A file is damaged.
         """
         device, dtype = str(options.get("device", "auto")), options.get("dtype")

@@ -1,7 +1,7 @@
-"""The answers of a head above an encoder: from rows of numbers to scores, predictions and outcomes. Loads no torch.
+"""Outputs of a head on top of an encoder: from rows of numbers to scores, predictions and outcomes. Loads no torch.
 
-Outputs are immutable values, and their methods are functions of values: none runs a model, and none changes anything.
-What only a training needs is the business of a task's `bothways.tasks.heads.learner.Learner`.
+Outputs are immutable values, and their methods are pure functions: none runs a model, and none changes anything.
+Anything that only training needs belongs to the task's `bothways.tasks.heads.learner.Learner`.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
 
     Attributes:
         head: Name of the head in the family's tables.
-        head_title: What the head is called in messages.
+        head_title: The noun for the head in messages.
         per_token: Whether the head reads each token.
         keeps_inputs: Whether `scores` reads the input itself, which training then keeps.
-        reads_words: Whether an input is the words of a text, which are read with single spaces between them.
-        merges: Whether windows are merged by a rule that `from_pretrained` takes.
-        labels: Names of the outputs; empty where they have none.
-        layers: Layers whose hidden states stand behind the logits of each window.
+        reads_words: Whether an input is a list of words, which are read with single spaces between them.
+        merges: Whether windows are merged by a rule, which is an option of `from_pretrained`.
+        labels: Names of the outputs; empty without names.
+        layers: Layers whose hidden states follow the logits of each window.
         confidence: Calibration, coverage, out-of-domain detection.
     """
 
@@ -68,16 +68,16 @@ class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
 
     @property
     def size(self) -> int:
-        """Outputs of the head, C."""
+        """Number of outputs of the head, C."""
         return len(self.labels)
 
     @property
     def comparable(self) -> tuple[str, ...]:
-        """The names that predictions can have; only models with the same names can be compared."""
+        """All possible names in predictions; two models can be compared only if these are the same."""
         return self.labels
 
     def with_confidence(self, confidence: Confidence) -> Self:
-        """Return the same with another confidence."""
+        """Return the outputs with another confidence."""
         changed: Self = replace(cast("Any", self), confidence=confidence)
         return changed
 
@@ -94,7 +94,7 @@ class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
         """Return the truth of labelled inputs.
 
         Raises:
-            InvalidInput: A label was not there in training; the message names the row.
+            InvalidInput: A label did not occur in training; the message names the row.
         """
 
     def texts(self, value: InputT) -> tuple[Text, ...]:
@@ -121,10 +121,10 @@ class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
 
     @classmethod
     def check_untrained(cls, backend: Backend) -> None:
-        """Refuse a checkpoint without a trained head that cannot get one, and options that need one.
+        """Refuse a checkpoint without a trained head if none can be started, and options that need a trained head.
 
         Raises:
-            InvalidInput: It cannot, or one was given.
+            InvalidInput: The task cannot start a head, or such an option was given.
         """
         del backend
 
@@ -135,11 +135,11 @@ class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
 
         Args:
             backend: The checkpoint, with the task's options of `from_pretrained`.
-            size: Outputs of its head.
-            ours: Whether it was trained here for this task; ``bothways.json`` then says more.
+            size: Number of outputs of its head.
+            ours: Whether this package trained it for this task; ``bothways.json`` then has further settings.
 
         Raises:
-            InvalidInput: Labels are not known, or an option does not fit the head.
+            InvalidInput: Labels are unknown, or an option does not fit the head.
             CorruptCheckpoint: The stored outputs are damaged.
         """
 
@@ -163,7 +163,7 @@ PlacedOutputs: TypeAlias = Outputs[Any, Any, PlacesT, Any]
 
 
 def outputs_type(spec: TaskSpec) -> type[AnyOutputs]:
-    """Import the outputs of a task on a head."""
+    """Import the outputs class of a task with a head."""
     kind: type[AnyOutputs] = imported(spec.outputs)
     return kind
 
@@ -174,7 +174,7 @@ class Fitted(Protocol):
     Attributes:
         outputs: The meaning of its scores.
         columns: Columns of the parts of a row.
-        card: What it says of its training, as JSON values.
+        card: The model's record of its training, as JSON values.
     """
 
     @property
@@ -195,7 +195,7 @@ class Fitted(Protocol):
         """
 
     def facts(self) -> dict[str, object]:
-        """Return labels, calibration and the like, as JSON values."""
+        """Return labels, calibration and other settings, as JSON values."""
 
 
 def score_blocks(
@@ -224,15 +224,15 @@ def score_inputs(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FittedHead:
-    """A trained head above an encoder, or the graph that was exported of both.
+    """A trained head on top of an encoder, or the graph exported from both.
 
     Attributes:
         spec: The declarations of its task.
         backend: The model.
         outputs: The meaning of the head's outputs.
         columns: Columns of the parts of a row.
-        card: What the model says of its training.
-        issues: Held-out labels that the most confident wrong answers contradict; not saved, since they quote the data.
+        card: The model's record of its training.
+        issues: Held-out labels that contradict the most confident wrong predictions; not saved, as they quote the data.
     """
 
     spec: TaskSpec
@@ -248,13 +248,13 @@ class FittedHead:
         return self.backend.name
 
     def score_blocks(self, inputs: Iterable[InputT], options: object = None) -> Iterator[list[Scores[object]]]:
-        """Yield the scores of any number of inputs, block by block: here the model runs."""
+        """Yield the scores of any number of inputs, block by block; this runs the model."""
         outputs = self.outputs
         for block in self.backend.runner.blocks(inputs, outputs.texts):
             yield [outputs.scores(value, rows, options) for value, rows in block]
 
     def facts(self) -> dict[str, object]:
-        """Return labels, calibration and the like, as JSON values."""
+        """Return labels, calibration and other settings, as JSON values."""
         return self.outputs.facts()
 
     def write(self, folder: Path) -> None:
@@ -269,7 +269,7 @@ class FittedHead:
 
 
 def open_head(spec: TaskSpec, backend: Backend) -> FittedHead | None:
-    """Return the trained head in a checkpoint; None where it was not trained for the task.
+    """Return the trained head in a checkpoint; None if it was not trained for the task.
 
     Raises:
         NotFitted: It is an export of another task.
@@ -299,7 +299,7 @@ def check_merge(value: object) -> Merge:
     """Return ``value`` if it is one of ``MERGES``.
 
     Raises:
-        InvalidInput: It is another value.
+        InvalidInput: It is not one of them.
     """
     for merge in MERGES:
         if merge == value:
@@ -317,7 +317,7 @@ def merge_windows(
     """Merge the rows of a text's windows into one (K).
 
     Args:
-        rows_WK: For each window its logits, and hidden states behind them.
+        rows_WK: The logits of each window, followed by hidden states.
         lengths_W: Tokens of each window.
         merge: The rule.
         outputs: Number of logits, C.

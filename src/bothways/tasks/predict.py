@@ -1,6 +1,6 @@
-"""The verbs of a trained model, written once: predict, score, evaluate, compare.
+"""The methods of a trained model, shared by all tasks: predict, score, evaluate, compare.
 
-They read nothing but a `Fitted` value, so a model of one task and an ensemble have them alike.
+They use nothing but a `Fitted` value, so models of one task and ensembles have the same methods.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ FittedT = TypeVar("FittedT", bound=Fitted)
 
 @runtime_checkable
 class Classified(Protocol):
-    """A prediction with probabilities by label.
+    """A prediction with a probability for each label.
 
     Attributes:
-        probabilities: By label.
+        probabilities: Probability of each label.
     """
 
     @property
@@ -62,7 +62,7 @@ class Classified(Protocol):
 
 
 class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
-    """A trained model, or one to be trained, and the verbs of trained ones.
+    """A model, trained or not, with the methods of trained models.
 
     Attributes:
         spec: The declarations of the task.
@@ -74,18 +74,18 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
     @property
     @abstractmethod
     def name(self) -> str:
-        """The name of the model in messages."""
+        """Name of the model in messages."""
 
     @abstractmethod
     def _not_fitted(self) -> Exception:
-        """Return the error of asking a model that was not trained for this."""
+        """Return the error for using a model that was not trained for this task."""
 
     @property
     def fitted(self) -> FittedT:
         """The trained model as a value.
 
         Raises:
-            NotFitted: It was not trained for this.
+            NotFitted: The model was not trained for this task.
         """
         if self._fitted is None:
             raise self._not_fitted()
@@ -121,7 +121,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
 
         Raises:
             NotFitted: The model was not trained for this.
-            NotCalibrated: An option needs what held-out rows teach, and there were none.
+            NotCalibrated: An option needs a confidence fitted on held-out rows, and there were none.
             InvalidInput: An input is empty or not what the task reads.
             TextTooLong: A text is too long and the policy is ``"error"``.
         """
@@ -158,7 +158,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
             options: As for `predict`.
 
         Raises:
-            InvalidInput: The model gives no probability of each label, or an input is not usable.
+            InvalidInput: The model does not give a probability for each label, or an input is not usable.
         """
         labels = self.labels
         no_labels = f"a {type(self).__name__} has no probability for each label of an input: use predict."
@@ -204,7 +204,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         show_progress: bool | None = None,
         **options: Unpack[PredictArguments],
     ) -> Iterator[PredictionT | None]:
-        """Yield a prediction for each row, in order and in flat memory; columns as in `columns`.
+        """Yield a prediction for each row, in order and in flat memory; the columns are `columns`.
 
         Args:
             rows: The rows.
@@ -228,7 +228,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         return filled if on_empty == "null" else (each for each in filled if each is not None)
 
     def _predict_options(self, options: Mapping[str, Any]) -> PredictOptions:
-        """Return options of a prediction as a value; one that the model cannot serve is refused before it reads."""
+        """Return the options of a prediction as a value, after checking that the model supports them."""
         call = f"{type(self).__name__}.predict()"
         given = chosen(self.spec.predict_options, options, call, known=("show_progress",))
         if options.get("calibrated"):
@@ -238,7 +238,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
     def _predictions(
         self, inputs: Iterable[InputT], total: int | None, show_progress: bool | None, options: Mapping[str, Any]
     ) -> Iterator[PredictionT]:
-        """Return predictions as a stream; options are checked at once."""
+        """Return predictions as a stream; options are checked before the first one is computed."""
         fitted, given = self.fitted, self._predict_options(options)
         blocks = score_blocks(fitted, inputs, given, total=total, show_progress=show_progress)
         return (prediction for scores in blocks for prediction in fitted.outputs.decide(scores, given))
@@ -253,17 +253,17 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         show_progress: bool | None = None,
         **options: Unpack[EvaluateArguments],
     ) -> ScoredRows:
-        """Return the scores of labelled rows, before any decision, and their truth.
+        """Return the scores and the truth of labelled rows, before any decision.
 
         Args:
             data: A file, or rows.
-            seed: Draws the words that masked language modelling hides; other tasks draw nothing.
+            seed: Seed for the words that masked language modelling hides; other tasks draw nothing.
             show_progress: Force the progress bar on or off.
             options: Columns by their names (default: those of the training), and the task's ``spec.data_options``.
 
         Raises:
             NotFitted: The model was not trained for this.
-            InvalidInput: The data are not usable, or hold a label that was not there in training.
+            InvalidInput: The data are not usable, or contain a label that did not occur in training.
         """
         fitted = self.fitted
         columns, own = self._columns_of(fitted.columns, options)
@@ -294,18 +294,18 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         show_progress: bool | None = None,
         **options: Unpack[EvaluateArguments],
     ) -> Report:
-        """Return metrics on labelled rows, with 95 % bootstrap intervals; calibrated where the model is.
+        """Return metrics on labelled rows, with 95 % bootstrap intervals; calibrated if the model is.
 
         Args:
             data: A file, or rows.
             resamples: Bootstrap resamples for the intervals.
-            seed: Seed of the bootstrap, and as for `score`.
+            seed: Seed of the bootstrap, and of `score`.
             show_progress: Force the progress bar on or off.
             options: As for `score`.
 
         Raises:
             NotFitted: The model was not trained for this.
-            InvalidInput: The data are not usable, or hold a label that was not there in training.
+            InvalidInput: The data are not usable, or contain a label that did not occur in training.
         """
         rows = self.score(data, seed=seed, show_progress=show_progress, **options)
         return self.report(rows, resamples=resamples, seed=seed)
@@ -329,13 +329,13 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         seed: int = 0,
         show_progress: bool | None = None,
     ) -> ComparisonReport:
-        """Return metrics of this model and another, their difference with paired intervals, and tests of it.
+        """Return metrics of this model and another, their differences with paired intervals, and significance tests.
 
-        Each model reads the columns that it was trained on and states its own calibrated probabilities. Taggers of
+        Each model reads the columns that it was trained on, and uses its own calibrated probabilities. Taggers with
         different schemes are compared by their spans alone, without the accuracy of words.
 
         Args:
-            other: A model with the same labels in any order: an ensemble beside a member, one training beside another.
+            other: A model with the same labels in any order, such as an ensemble or another training run.
                 Differences are ``other`` minus this one.
             data: A file, or rows.
             resamples: Bootstrap resamples for the intervals.
@@ -363,7 +363,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         return compare(*outcomes, resamples=resamples, seed=seed)
 
     def fit_threshold(self, others: Source, *, show_progress: bool | None = None) -> None:
-        """Move the out-of-domain threshold to where it separates held-out rows best from out-of-domain rows.
+        """Move the out-of-domain threshold to the point that best separates held-out rows from out-of-domain rows.
 
         Args:
             others: Out-of-domain rows, in the columns of the training; their labels are not read.
@@ -412,7 +412,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Names of the outputs; empty where they have none."""
+        """Names of the outputs; empty without names."""
         found: tuple[str, ...] = self.fitted.outputs.labels
         return found
 
@@ -432,7 +432,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         """Return the same model, reading other columns.
 
         Raises:
-            UnreadColumn: It reads no such part of a row.
+            UnreadColumn: The model reads no such part of a row.
         """
         fitted = self.fitted
         columns, unknown = self._columns_of(fitted.columns, names)
@@ -461,7 +461,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
     # --- helpers ---
 
     def _columns_of(self, usual: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401 (the task's own)
-        """Return the columns that a call names, the others as usual, and the rest of its options."""
+        """Return the default columns with those named in a call, and the rest of its options."""
         names = column_names(usual)
         columns = renamed(usual, {name: value for name, value in options.items() if name in names})
         return columns, {name: value for name, value in options.items() if name not in names}
@@ -484,7 +484,7 @@ def scores_of_others(model: AnyPredictor, others: Source, show_progress: bool | 
 
 
 def with_text(read: Callable[[Row], InputT], rows: Iterable[Row], has_text: deque[bool]) -> Iterator[InputT]:
-    """Yield the inputs of rows that have a text, and note for each row whether it has."""
+    """Yield the inputs of rows that have a text, and record for each row whether it has one."""
     for row in rows:
         try:
             value = read(row)

@@ -1,6 +1,6 @@
-"""The model card that is saved beside a model, ``README.md``, written from ``bothways.json`` for people and the hub.
+"""The model card that is saved with a model, ``README.md``, written from ``bothways.json`` for people and the hub.
 
-Nothing reads it again: whoever has the model may edit it. The hub takes the lines between the dashes at its beginning
+It is never read back, so users may edit it. The hub reads the lines between the dashes at its beginning
 as YAML (https://huggingface.co/docs/hub/model-cards); values stand there as JSON, which YAML includes.
 """
 
@@ -66,12 +66,12 @@ _METRICS = {
 
 
 def write_readme(folder: Path, kind: str, specs: Mapping[str, TaskSpec]) -> None:
-    """Write the card of a model whose other files are in the folder already; the same wherever the folder lies.
+    """Write the card of a model whose other files are already in the folder; it does not depend on the folder's place.
 
     Args:
-        folder: Where the model is being written.
+        folder: The folder in which the model is being written.
         kind: The class that opens it, such as ``"TextClassifier"``.
-        specs: Its task under the name ``""``; of a model of several tasks each under its own.
+        specs: The task under the name ``""``, or each of several tasks under its own.
 
     Raises:
         OSError: The disk is full, or the folder cannot be written to.
@@ -90,9 +90,9 @@ def write_readme(folder: Path, kind: str, specs: Mapping[str, TaskSpec]) -> None
 
 
 def _as_stored(folder: Path, specs: Mapping[str, TaskSpec]) -> Mapping[str, TaskSpec]:
-    """Return the tasks, a classifier above an embedder as what opens it.
+    """Return the tasks; a classifier on an embedder gets the class that opens it in other libraries.
 
-    Sentence-transformers, or the encoder of a pair's.
+    That is sentence-transformers' class, or for pairs the plain encoder.
     """
     path = folder / "config.json"  # ensembles have none
     if not path.is_file() or (pooling := read_json(path).get(HEAD_POOLING)) is None:
@@ -105,9 +105,9 @@ def _as_stored(folder: Path, specs: Mapping[str, TaskSpec]) -> Mapping[str, Task
 
 
 def _front(cards: Iterable[Mapping[str, Any]], kind: str, specs: Mapping[str, TaskSpec]) -> str:
-    """Return the lines for the hub, with what it knows.
+    """Return the metadata for the hub.
 
-    A folder is no base model, and not all metrics have a name there.
+    A local folder is not a base model for the hub, and some metrics have no name there.
     """
     cards = list(cards)
     hub = _hub(specs)
@@ -149,7 +149,7 @@ def _summary(folder: Path, content: Mapping[str, object], kind: str, specs: Mapp
 
 
 def _usage(kind: str, specs: Mapping[str, TaskSpec], mask: str) -> Iterator[str]:
-    """Yield how it is opened and asked, here and, where it opens there, in the ecosystem."""
+    """Yield examples of opening and using the model, here and, if possible, in the ecosystem's library."""
     hub = _hub(specs)
     asked, call = (text.replace("[MASK]", mask) for text in (hub.asked, hub.call))
     verb = "encode" if kind == "SentenceEmbedder" else "predict"
@@ -270,7 +270,7 @@ def _training(card: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _mask(folder: Path) -> str:
-    """Return the mask token of the tokenizer."""
+    """Return the tokenizer's mask token."""
     path = folder / "tokenizer_config.json"
     mask = read_json(path).get("mask_token") if path.is_file() else None
     mask = mask.get("content") if isinstance(mask, Mapping) else mask
@@ -283,7 +283,7 @@ def _list(value: object) -> list[object]:
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
-    """Return the value, if it is an object: cards of other versions, or that someone edited, may lack some."""
+    """Return the value if it is an object, else an empty one: cards of other versions, or edited ones, may lack it."""
     return value if isinstance(value, Mapping) else {}
 
 
@@ -300,12 +300,12 @@ def _block(*lines: str) -> str:
 
 
 def _line(text: object) -> str:
-    """Return a text on one line, with what Markdown would take for marks as it stands."""
+    """Return a text on one line, with Markdown's characters escaped."""
     return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", " ".join(str(text).split()))
 
 
 def _code(text: str) -> str:
-    """Return a text as it stands, with a fence that is longer than any in it."""
+    """Return a text unchanged, within a code fence that is longer than any in it."""
     text = " ".join(text.split())
     runs = [len(run) for run in re.findall("`+", text)]
     fence = "`" * (max(runs, default=0) + 1)

@@ -1,4 +1,4 @@
-"""Every task by its name, and which task a folder is a model of. A task's class is imported when it is asked for.
+"""All tasks by name, and the task of a model in a folder. The class of a task is imported on first use.
 
 A new task is one line of `SPECS`.
 """
@@ -33,11 +33,11 @@ SPECS: Mapping[str, TaskSpec] = {
 
 
 def check_open_options(model: str, task: str, options: Mapping[str, object]) -> None:
-    """Check that a task has the options that its model is to be opened with.
+    """Check that a task has the options for opening its model.
 
     Raises:
-        InvalidInput: One is an option of other tasks.
-        TypeError: One is of no task.
+        InvalidInput: An option belongs to other tasks.
+        TypeError: An option belongs to no task.
     """
     from bothways.tasks.backend import OpenOptions
 
@@ -59,8 +59,8 @@ def models_with(declaration: str, option: str) -> str:
     """Name the models whose tasks declare an option: ``models that tag words or answer questions``.
 
     Args:
-        declaration: Such as ``"predict_options"``.
-        option: Its name.
+        declaration: The kind of options, such as ``"predict_options"``.
+        option: Name of the option.
     """
     return models(
         spec for spec in SPECS.values() if option in {each.name for each in fields(getattr(spec, declaration))}
@@ -79,7 +79,7 @@ def task_class(spec: TaskSpec) -> Any:  # noqa: ANN401 (a subclass of Task)
 
 
 def stored_task(folder: Path) -> str | None:
-    """Return the task that ``bothways.json`` names, if there is one."""
+    """Return the task named in ``bothways.json``, if there is one."""
     from bothways.checkpoints.files import read_json
     from bothways.checkpoints.schema import OURS
 
@@ -88,7 +88,7 @@ def stored_task(folder: Path) -> str | None:
 
 
 def task_of_heads(folder: Path) -> str | None:
-    """Return the task of the first head that ``config.json`` says is there, if one has a task."""
+    """Return the task of the first head in ``config.json`` that has a task."""
     from bothways.checkpoints.files import read_json
     from bothways.families import family_of
 

@@ -1,4 +1,4 @@
-"""JSON schemas (draft 2020-12) of what a task reads and predicts, made from its dataclasses. Loads no torch.
+"""JSON schemas (draft 2020-12) of a task's inputs and predictions, made from its dataclasses. Loads no torch.
 
 Types and bounds come from annotations (`annotated_types`), descriptions from docstrings.
 """
@@ -29,9 +29,9 @@ class Schemas:
     """The JSON schemas of a task, or of a trained model.
 
     Attributes:
-        input: An input: a row as an object, as JSON Lines have it, or its parts alone.
-        options: Options of a prediction; null stands for None.
-        prediction: A prediction, as its `to_dict` gives it.
+        input: Schema of an input: a row as an object, as in JSON Lines, or its parts alone.
+        options: Schema of the options of a prediction; null stands for None.
+        prediction: Schema of a prediction, as returned by `to_dict`.
     """
 
     input: Schema
@@ -40,7 +40,7 @@ class Schemas:
 
     @classmethod
     def of(cls, spec: TaskSpec, columns: AnyColumns | None = None) -> Self:
-        """Return the schemas of a task, with the columns of a trained model or the usual ones."""
+        """Return the schemas of a task, with the columns of a trained model or the default ones."""
         options = {name: part | {"default": each} for name, (part, each) in _parts(spec.predict_options).items()}
         return cls(
             any_of([form for kind in variants(spec.input) for form in _forms(kind, columns or spec.columns)]),
@@ -50,12 +50,12 @@ class Schemas:
 
 
 def variants(kind: object) -> tuple[type, ...]:
-    """Return the classes of a union, or the only class."""
+    """Return the members of a union, or the class itself as the only one."""
     return get_args(kind) or (kind,)
 
 
 def prediction_schema(*kinds: type) -> Schema:
-    """Return the schema of a prediction with the fields of all these dataclasses; `TaskPrediction` has the rules."""
+    """Return the schema of a prediction with the fields of all variants; `TaskPrediction` has the rules."""
     parts = _parts(*kinds)
     # An optional part is left out instead of being null.
     given = {name: {} if default is not None else {"type": part["type"][0]} for name, (part, default) in parts.items()}
@@ -64,7 +64,7 @@ def prediction_schema(*kinds: type) -> Schema:
 
 
 def _parts(*kinds: type) -> dict[str, tuple[Schema, object]]:
-    """Return the schema and the default of each field, by its name in JSON."""
+    """Return the schema and the default value of each field, by its name in JSON."""
     found: dict[str, tuple[Schema, object]] = {}
     read: dict[str, tuple[Schema, object]] = {}
     for kind in kinds:
@@ -87,7 +87,7 @@ def _title(kind: type) -> Schema:
 
 
 def _forms(kind: type, columns: AnyColumns) -> Iterator[Schema]:
-    """Yield the schema of an input's parts alone, and that of a row, which may have other columns as well."""
+    """Yield the schema of an input's parts alone, and that of a row, which may have further columns."""
     parts, named = {name: schema for name, (schema, _) in _parts(kind).items()}, column_settings(columns)
     yield next(iter(parts.values())) if len(parts) == 1 else _title(kind) | _tuple_of(list(parts.values()))
     properties: dict[str, Schema] = {}
@@ -125,7 +125,7 @@ def value_schema(annotation: Any) -> Schema:  # noqa: ANN401 (any annotation)
 
 
 def any_of(schemas: Sequence[Schema]) -> Schema:
-    """Return the schema of a value that fits one of several."""
+    """Return the schema of a value that matches one of several schemas."""
     null = {"type": "null"}
     others = [each for number, each in enumerate(schemas) if each not in (null, *schemas[:number])]
     if len(others) > 1:

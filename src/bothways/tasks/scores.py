@@ -1,6 +1,6 @@
-"""The scores of an input: what a head says of it, before anything is decided.
+"""The scores of an input: the outputs of a head, before any decision.
 
-Predictions, reports, comparisons, ensembles, multi-task models and out-of-domain detection all read this one value.
+Predictions, reports, comparisons, ensembles, multi-task models and out-of-domain detection all read this value.
 
 Shapes: R rows of an input (1 for a whole text, its words, its candidate spans, its choices), C outputs, L layers, H
 hidden.
@@ -47,11 +47,11 @@ class TokensRead:
 class TaskPrediction:
     """The base of predictions and of their parts, which are frozen dataclasses.
 
-    In JSON, the parts of `TokensRead` stand beside the other fields; a field that is None by default is left out then.
+    In JSON, the fields of `TokensRead` stand beside the others; fields that are None by default are then left out.
     """
 
     def to_dict(self) -> dict[str, object]:
-        """Return JSON values."""
+        """Return the prediction as JSON values."""
         return _json_object(self)
 
 
@@ -85,10 +85,10 @@ class Scores(Generic[PlacesT]):
 
     Attributes:
         logits_RC: Uncalibrated logits, float64.
-        places: What the rows belong to: None for a whole text, its words, its spans.
+        places: What the rows stand for: None for a whole text, its words, its spans.
         read: How much of the input was read.
         features_LH: Hidden states that an out-of-domain detector reads, the last layer first; None without.
-        votes: Share of an ensemble's members that call the input out of domain; None where none can tell.
+        votes: Share of an ensemble's members that call the input out of domain; None if no member has a detector.
     """
 
     logits_RC: NDArray[np.float64]
@@ -103,7 +103,7 @@ class ScoredRows:
     """The scores of labelled rows, and their truth.
 
     Attributes:
-        scores: One for each row.
+        scores: The scores of each row.
         truth: The truth, as the task's outputs encode it.
     """
 
@@ -112,24 +112,24 @@ class ScoredRows:
 
     @property
     def logits(self) -> NDArray[np.float64]:
-        """Uncalibrated logits of all rows, end to end."""
+        """Uncalibrated logits of all rows, concatenated."""
         return np.concatenate([each.logits_RC for each in self.scores])
 
 
 def texts_read(reads: Iterable[TokensRead]) -> TextsRead:
-    """Return the windows and dropped tokens of the texts of a report."""
+    """Return the windows and dropped tokens of all texts in a report."""
     listed = list(reads)
     return TextsRead.of([each.windows for each in listed], [each.dropped_tokens for each in listed])
 
 
 def most_read(reads: Iterable[TokensRead]) -> TokensRead:
-    """Return the most windows and the most dropped tokens of several models that read the same input."""
+    """Return the largest numbers of windows and of dropped tokens among models that read the same input."""
     listed = list(reads)
     return TokensRead(max(each.windows for each in listed), max(each.dropped_tokens for each in listed))
 
 
 def warn_of_cut(read: TextsRead) -> None:
-    """Tell the caller of the function that calls this that texts were cut, where its result has no place for that.
+    """Warn the caller's caller that texts were cut, if its result cannot say so.
 
     Warns:
         TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).

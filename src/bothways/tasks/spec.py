@@ -1,6 +1,6 @@
 """Declarations of tasks: name, columns, options and an example. Loads no torch.
 
-The verbs (`bothways.tasks.task.Task`) and the command line are made from these declarations.
+The methods (`bothways.tasks.task.Task`) and the command line are made from these declarations.
 """
 
 import inspect
@@ -32,7 +32,7 @@ SENTENCE_TRANSFORMER = "SentenceTransformer"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoOptions:
-    """A verb without options of its own."""
+    """The options of a method that has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class PredictOptions:
 
     @property
     def listed(self) -> str | None:
-        """The part of a prediction whose items are the rows of a table, such as spans; None where predictions are."""
+        """The part of a prediction whose items become rows of a table, such as spans; None if predictions do."""
         return None
 
 
@@ -67,14 +67,14 @@ class CalibratedOptions(PredictOptions):
 
 @dataclass(frozen=True, slots=True)
 class Hub:
-    """Facts by which the hub and other libraries know the models of a task.
+    """Names and calls under which the hub and other libraries know the models of a task.
 
     Attributes:
         pipeline: The hub's name of the task.
-        asked: An input as it stands in Python.
-        opens_as: The class of transformers, or of sentence-transformers, that opens it; empty where none does.
-        call: What that library's tokenizer is given; empty where that takes more than a line.
-        gives_logits: Whether it is a classifier that is stored as an encoder and a linear map.
+        asked: An example input in Python.
+        opens_as: The class of transformers, or of sentence-transformers, that opens the model; empty without one.
+        call: Arguments for that library's tokenizer; empty if the call takes more than one line.
+        gives_logits: Whether the model is a classifier stored as an encoder and a linear map.
     """
 
     pipeline: str
@@ -85,7 +85,7 @@ class Hub:
 
     @property
     def library(self) -> str:
-        """The library that opens it."""
+        """The library that opens the model."""
         return {"": "bothways", SENTENCE_TRANSFORMER: "sentence-transformers"}.get(self.opens_as, "transformers")
 
     @property
@@ -99,18 +99,18 @@ class TaskSpec:
     """The declarations of a task.
 
     Attributes:
-        name: In ``bothways.json``, on the command line and in messages.
-        home: The class that does it, as ``"module:Class"``; imported when it is first used.
+        name: Name of the task in ``bothways.json``, on the command line and in messages.
+        home: The task's class as ``"module:Class"``; imported on first use.
         columns: The usual column names.
-        input: Dataclass of the parts of an input, with the names of their columns; a union of several, where an input
-            has other parts instead.
-        prediction: Its predictions as ``"module:Class"``, a `bothways.tasks.scores.TaskPrediction`, or a union of them.
-        summary: What it does, in one line for help.
-        does: What its models do, in a message after "models that".
+        input: Dataclass of the parts of an input, with the names of their columns; a union if there are alternative
+            sets of parts.
+        prediction: Its prediction as ``"module:Class"``, a `bothways.tasks.scores.TaskPrediction`, or a union of them.
+        summary: One line for help.
+        does: A verb phrase for messages, after "models that".
         example: A row of labelled data.
-        open_options: Dataclass of what `from_pretrained` takes besides how a checkpoint is found and read.
-        fit_options: Dataclass of what `fit` takes besides columns and the options of every training.
-        data_options: Dataclass of what `evaluate` and `score` take besides columns.
+        open_options: Dataclass of the task's own options of `from_pretrained`.
+        fit_options: Dataclass of the task's own options of `fit`, besides columns.
+        data_options: Dataclass of the task's own options of `evaluate` and `score`, besides columns.
         predict_options: Dataclass of the options of a prediction.
         fitted: The function that opens its trained models, as ``"module:function"``, see
             `bothways.tasks.outputs.open_head`.
@@ -121,15 +121,15 @@ class TaskSpec:
         learner: Its training as ``"module:Class"``, see `bothways.tasks.heads.learner.Learner`; empty for a task of
             another kind.
         combiner: Its combination in ensembles as ``"module:Class"``, see `bothways.tasks.combination.Combiner`; empty
-            where models of the task cannot be combined.
-        cut: Which text of a pair is cut into windows where both are too long.
-        head: Name of the pretrained head that makes a checkpoint from elsewhere a model for this task.
-        kinds: Columns of other kinds of rows that it learns from.
-        notes: Lines for help on what its data look like, below the example.
+            if models of the task cannot be combined.
+        cut: Which text of a pair is cut into windows if both are too long.
+        head: Name of the pretrained head that makes a checkpoint from elsewhere usable for this task.
+        kinds: Columns of other kinds of rows that the task can be trained on.
+        notes: Lines for help on the form of its data, below the example.
         comparable: Whether predictions are right or wrong, so that two models can be compared.
-        number_column: Argument of `fit` that names the label column of a regression; None where the task has none.
-        hub: What a model card says of it for the hub; None where the hub knows no such task.
-        held_out: The training rows that are held out where no validation data are given.
+        number_column: Argument of `fit` that names the label column of a regression; None if there is none.
+        hub: Facts for model cards on the hub; None if the hub has no such task.
+        held_out: Noun phrase for the training rows that are held out without validation data.
     """
 
     name: str
@@ -160,7 +160,7 @@ class TaskSpec:
 
 
 class PredictArguments(TypedDict, total=False):
-    """Options of a prediction, of all tasks; which ones a task has, its spec says."""
+    """Options of a prediction, of all tasks; the spec of a task says which ones it has."""
 
     calibrated: bool | None
     coverage: float | None
@@ -174,7 +174,7 @@ class PredictArguments(TypedDict, total=False):
 
 
 class EvaluateArguments(TypedDict, total=False):
-    """Columns and options of `evaluate` and `score`, of all tasks; a task's spec has its own."""
+    """Columns and options of `evaluate` and `score`, of all tasks; the spec of a task says which ones it has."""
 
     text: str | tuple[str, ...] | None
     text_a: str | None
@@ -201,11 +201,11 @@ def chosen(kind: type[OptionsT], given: Mapping[str, Any], call: str, *, known: 
     Args:
         kind: Dataclass of the options.
         given: Keyword arguments of the call.
-        call: For messages, such as ``"TextClassifier.predict()"``.
+        call: Name of the call for messages, such as ``"TextClassifier.predict()"``.
         known: Other arguments of the call, for messages.
 
     Raises:
-        TypeError: One of them is not known; the message lists those that are.
+        TypeError: An argument is not known; the message lists the known ones.
         InvalidInput: A value is out of its range.
     """
     names = [each.name for each in fields(kind)]  # type: ignore[arg-type]
@@ -221,7 +221,7 @@ def options_of(kind: type[OptionsT], options: object) -> OptionsT:
     """Return options, or columns, as the dataclass of a task; the defaults for None.
 
     Raises:
-        TypeError: They are those of another task.
+        TypeError: They belong to another task.
     """
     given = kind() if options is None else options
     if not isinstance(given, kind):
@@ -231,7 +231,7 @@ def options_of(kind: type[OptionsT], options: object) -> OptionsT:
 
 @cache
 def attribute_docs(kind: type) -> Mapping[str, str]:
-    """Return the documentation of each attribute in the docstrings of a dataclass and its bases, on one line."""
+    """Return the documentation of each attribute in the docstrings of a dataclass and its bases, each on one line."""
     from docstring_parser import google
 
     texts: dict[str, str] = {}
@@ -245,7 +245,7 @@ def check_options(options: "DataclassInstance") -> None:
     """Check numbers, flags and choices against their annotations, such as ``Annotated[int | None, Ge(1)]``.
 
     Raises:
-        InvalidInput: A value is of another type, or out of bounds.
+        InvalidInput: A value has another type, or is out of bounds.
     """
     for each in fields(options):
         annotation, *bounds = get_args(each.type) if get_origin(each.type) is Annotated else (each.type,)

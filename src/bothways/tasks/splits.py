@@ -1,7 +1,7 @@
-"""Holding out a part of the data.
+"""Splits of the data into training and held-out rows.
 
-What stays and what is held out should share no text that gives the answer away, and what is held out should be able to
-tell something: hence the three ways to draw rows, one by one, in groups, and in pairs of a label.
+Training and held-out rows should share no text that gives the answer away, and the held-out rows should be able to
+measure something: hence three ways to draw rows: one by one, in groups, and in pairs with the same label.
 """
 
 from collections import Counter
@@ -36,7 +36,7 @@ class Labelled(Protocol):
 
     @property
     def label(self) -> Any:  # noqa: ANN401 (each task has labels of its own)
-        """Whatever the task calls so."""
+        """The label, in the task's own form."""
 
 
 ExampleT = TypeVar("ExampleT", bound=Labelled)
@@ -56,22 +56,22 @@ def hold_out(
     what: str = "label",
     group: Callable[[ExampleT], Hashable] | None = None,
 ) -> tuple[list[ExampleT], list[ExampleT]]:
-    """Split at random into what stays and what is held out, at least one row each.
+    """Split examples at random into training and held-out ones, at least one each.
 
-    A row is held out only while each of its labels still occurs in what stays, so that no label is there to be
-    validated and not to be learnt.
+    A row is held out only if each of its labels still occurs in the training rows, so that no label is validated
+    without being learnt.
 
-    Rows of a group stay together. Groups are drawn while they bring the number of rows nearer to the fraction; where
-    each of them is too large for that, the smallest is held out. Where no group can be held out whole, as with all rows
+    Rows of a group stay together. Groups are drawn as long as they bring the number of rows nearer to the fraction; if
+    each of them is too large for that, the smallest is held out. If no group can be held out whole, as with all rows
     in one, rows are drawn one by one.
 
     Args:
-        examples: Two or more.
-        fraction: How much to hold out; of groups, about.
-        seed: Draws the rows.
-        names: The labels that a row's label stands for; none for a number.
-        what: What such a label is called in messages.
-        group: What the rows of a group have in common; each row is one of its own when left out.
+        examples: Two or more examples.
+        fraction: Share to hold out; approximate for groups.
+        seed: Seed for drawing rows.
+        names: Returns the labels in a row's label; none for a number.
+        what: The noun for such a label in messages.
+        group: Returns the key that the rows of a group share. Default: each row is its own group.
 
     Raises:
         InvalidInput: No row can be held out.
@@ -96,16 +96,16 @@ def hold_out(
 def hold_out_pairs(
     examples: Sequence[ExampleT], fraction: float, seed: int, group: Callable[[ExampleT], Hashable] | None = None
 ) -> tuple[list[ExampleT], list[ExampleT]] | None:
-    """Split at random, holding out two rows of a label or none; None where no two labels have a pair to spare.
+    """Split at random, holding out two rows of a label or none; None unless two labels have a pair to spare.
 
-    Labels with more than two rows give a pair first. Where they are not enough, others are held out whole, so this is
-    for rows that are compared with each other, whose labels need not be learnt.
+    Labels with more than two rows give a pair first. If they are not enough, others are held out whole, so this suits
+    rows that are compared with each other, whose labels need not be learnt.
 
     Args:
         examples: Rows with one label each.
-        fraction: How much to hold out, about; two pairs at least, of rows that are enough for that.
-        seed: Draws labels and rows.
-        group: What rows have in common that give each other away; none of several in a group is held out.
+        fraction: Approximate share to hold out; at least two pairs.
+        seed: Seed for drawing labels and rows.
+        group: Returns the key of rows that give each other away; rows that share a key are never held out.
     """
     if len(examples) < FEWEST_FOR_PAIRS:
         return None
@@ -122,15 +122,15 @@ def hold_out_pairs(
 
 
 def folds(examples: Sequence[ExampleT], seed: int, group: Callable[[ExampleT], Hashable]) -> NDArray[np.int64]:
-    """Return the fold of each row, of four.
+    """Return the fold of each row, from 0 to 3.
 
-    Rows of a group stay together, and the groups of a label are spread over the folds. Where all rows are of one group,
+    Rows of a group stay together, and the groups of a label are spread over the folds. If all rows are in one group,
     they are spread one by one.
 
     Args:
         examples: Rows with one label each.
-        seed: Draws the folds.
-        group: What the rows of a group have in common.
+        seed: Seed for drawing folds.
+        group: Returns the key that the rows of a group share.
     """
     order = np.random.default_rng([seed, 1]).permutation(len(examples)).tolist()
     groups = _grouped(order, [group(example) for example in examples])
@@ -142,7 +142,7 @@ def folds(examples: Sequence[ExampleT], seed: int, group: Callable[[ExampleT], H
 
 
 def _grouped(order: Sequence[int], keys: Sequence[Hashable]) -> list[list[int]]:
-    """Rows of equal keys together; groups, and the rows of each, in the order of the rows."""
+    """Group rows by equal keys, keeping the order of the rows."""
     groups: dict[Hashable, list[int]] = {}
     for index in order:
         groups.setdefault(keys[index], []).append(index)
@@ -150,7 +150,7 @@ def _grouped(order: Sequence[int], keys: Sequence[Hashable]) -> list[list[int]]:
 
 
 def _drawn(groups: Sequence[list[int]], labels: Sequence[tuple[str, ...]], wanted: int) -> set[int]:
-    """Return the rows of the groups that are held out: about as many as wanted, or none."""
+    """Return the held-out rows: those of whole groups, as near to ``wanted`` as possible, or none."""
     left = Counter(name for names in labels for name in names)
     held: set[int] = set()
 
@@ -173,6 +173,6 @@ def _counted(rows: Sequence[int], labels: Sequence[tuple[str, ...]]) -> Counter[
 
 
 def _parts(examples: Sequence[ExampleT], held: set[int]) -> tuple[list[ExampleT], list[ExampleT]]:
-    """Return the rows that stay and those held out, both in the order of the file."""
+    """Return the training rows and the held-out rows, both in the order of the file."""
     stays = [example for index, example in enumerate(examples) if index not in held]
     return stays, [examples[index] for index in sorted(held)]

@@ -1,8 +1,8 @@
-"""Opening, training and saving, written once for every task.
+"""Opening, training and saving, shared by all tasks.
 
 A task is data plus a few functions: its declarations (`TaskSpec`), the meaning of its scores (`Outputs`), and its
 training. A fit works on a copy and replaces the model in one assignment at its end, so a training that fails changes
-nothing, and threads that predict meanwhile use the model as it was.
+nothing, and threads that predict meanwhile use the previous model.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from bothways.training.record import TrainingRecord
 
     class FitArguments(TrainingArguments, total=False):
-        """Columns and options of `fit`, of all tasks; which ones a task has, its spec says."""
+        """Columns and options of `fit`, of all tasks; the spec of a task says which ones it has."""
 
         text: str | tuple[str, ...]
         text_a: str
@@ -74,7 +74,7 @@ OPENING = tuple(OpenOptions.__annotations__)
 
 
 class LabelArguments(OpenOptions, total=False):
-    """Options of `from_pretrained` of tasks with labels, see `bothways.tasks.classification.spec`."""
+    """Options of `from_pretrained` for tasks with labels; see `bothways.tasks.classification.spec`."""
 
     labels: Sequence[str] | None
     merge: Merge | None
@@ -82,7 +82,7 @@ class LabelArguments(OpenOptions, total=False):
 
 
 class OpenArguments(LabelArguments, total=False):
-    """Options of `from_pretrained`, of all tasks; which ones a task has besides `OpenOptions`, its spec says."""
+    """Options of `from_pretrained`, of all tasks; besides `OpenOptions`, the spec of a task says which ones it has."""
 
     target: TargetKind | None
     scheme: Scheme | None
@@ -114,7 +114,7 @@ ResultT = TypeVar("ResultT", covariant=True)
 
 
 class TaskTraining(Protocol[ResultT]):
-    """A task that is ready to be trained, by itself or with others above one encoder."""
+    """A task ready for training, by itself or with others on one encoder."""
 
     @property
     def objective(self) -> Objective[Any]:
@@ -125,11 +125,11 @@ class TaskTraining(Protocol[ResultT]):
         """Divisor of the validation score that makes it comparable with those of other tasks."""
 
     def finish(self, record: TrainingRecord) -> ResultT:
-        """Return the trained model when the loop has ended: calibrated, with its card."""
+        """Return the trained model after the training loop: calibrated, with its card."""
 
 
 class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT, FittedT]):
-    """A model of one task: opened, trained and saved, with the verbs of trained models.
+    """A model of one task: opened, trained and saved, with the methods of trained models.
 
     Attributes:
         spec: The declarations of the task.
@@ -147,7 +147,7 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
 
     @property
     def backend(self) -> Backend:
-        """The opened model: tokenizer, how texts are read, and what computes them."""
+        """The opened model with its tokenizer, text options and runner."""
         # From one attribute, which a fit replaces at once.
         fitted = self._fitted
         return self._opened if fitted is None else fitted.backend
@@ -196,12 +196,12 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
 
         Args:
             name_or_path: A folder or a name, see `bothways.load`.
-            options: How the checkpoint is found, where it runs and how texts are read (`OpenOptions`), and the task's
-                own options (its ``spec.open_options``).
+            options: Options for finding the checkpoint, its device and its reading of texts (`OpenOptions`), and the
+                task's own options (its ``spec.open_options``).
 
         Raises:
             InvalidInput: An option is out of its range, or the outputs of a trained head have no names.
-            CorruptCheckpoint: A file is damaged. And everything that `bothways.load` raises.
+            CorruptCheckpoint: A file is damaged. Also raises everything that `bothways.load` raises.
         """
         own = {name: value for name, value in options.items() if name not in OPENING}
         opening = cast("OpenOptions", {name: value for name, value in options.items() if name in OPENING})
@@ -233,13 +233,13 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
         """Fine-tune, keep a good epoch, and fit the confidence of the answers on held-out rows.
 
         The latest epoch is kept whose validation score is within a standard error of the best. A training that fails,
-        or that Ctrl-C or SIGTERM ends before an epoch was finished, leaves the model as it was.
+        or that Ctrl-C or SIGTERM ends before its first epoch is complete, leaves the model unchanged.
 
         Args:
             data: A file, rows (mappings, a DataFrame, a Dataset), or inputs with their ``labels``.
-            labels: Labels of the inputs; None where ``data`` are rows.
+            labels: Labels of the inputs; None if ``data`` are rows.
             validation: Held-out data, in one of these forms. Default: a tenth of the training data, drawn with
-                ``seed``; of few texts with one label each, above a sentence embedder, none are held out, and
+                ``seed``; with few single-label texts and a sentence embedder, none are held out, and
                 cross-validation measures the model.
             options: Columns by their names (the task's ``spec.columns``), the task's own options (its
                 ``spec.fit_options``), and the options of every training (`TrainingOptions`).
@@ -306,7 +306,7 @@ AnyTask: TypeAlias = Task[Any, Any, Any]
 
 
 def _rows(columns: AnyColumns, data: Any, labels: object) -> Any:  # noqa: ANN401 (sources of rows)
-    """Return a source of rows; inputs with labels become rows."""
+    """Return a source of rows, made from inputs and labels if necessary."""
     if labels is None:
         return data
     rows = []

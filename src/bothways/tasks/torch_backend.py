@@ -1,4 +1,4 @@
-"""A checkpoint as tasks see it: the encoder on a device, the head above it, and the runner of both.
+"""A checkpoint as tasks see it: the encoder on a device, the head on top of it, and a runner for both.
 
 Shapes: B sequences of a batch, T tokens of a batch, C outputs, L layers, H hidden.
 """
@@ -35,12 +35,12 @@ from bothways.text import TextTokenizer
 
 
 class HeadModel(nn.Module):
-    """An encoder and a head; of the last layer, only the rows that the head reads are computed to the end.
+    """An encoder and a head; the last layer computes only the rows that the head reads.
 
     Args:
         encoder: The encoder.
         head: The head.
-        layers: Number of layers, the last first, whose hidden states stand behind the scores, for an out-of-domain
+        layers: Number of layers, from the last, whose hidden states follow the scores, for an out-of-domain
             detector: 0 for none, 1, or all.
     """
 
@@ -51,7 +51,7 @@ class HeadModel(nn.Module):
         self.layers = layers
 
     def forward(self, packed: Packed) -> Tensor:
-        """Return scores (B, C), or (T, C) of a head that reads each token; with layers (B, C + L H)."""
+        """Return scores (B, C), or (T, C) for a head that reads each token; with layers (B, C + L H)."""
         read = self.head.kind.read
         if self.layers > 1:
             rows = layer_rows(read, self.encoder, layer_states(self.encoder, packed), packed)
@@ -76,12 +76,12 @@ class HeadModel(nn.Module):
 
 @dataclass(frozen=True)
 class TorchBackend(Backend):
-    """A checkpoint, its encoder on a device, and the head that answers, where there is one.
+    """A checkpoint with its encoder on a device, and its head, if there is one.
 
     Attributes:
         checkpoint: The files.
         model: The encoder and its tokenizer.
-        shared: Whether heads of several tasks are trained together above the encoder.
+        shared: Whether heads of several tasks share the encoder.
         network: Encoder and head; None without a head.
     """
 
@@ -149,7 +149,7 @@ class TorchBackend(Backend):
 
     @property
     def head_dtype(self) -> torch.dtype:
-        """Precision of what stands above the encoder: at least float32, since rounded scores tie."""
+        """Precision of the modules on top of the encoder: at least float32, since rounded scores tie."""
         return summing_type(self.model.encoder.embedding.tokens.weight.dtype)
 
     @cached_property
@@ -159,7 +159,7 @@ class TorchBackend(Backend):
         return self.text_runner(network, per_token=network.per_token)
 
     def text_runner(self, forward: Callable[[Packed], Tensor], *, per_token: bool = False) -> TextRunner:
-        """Return a runner of another module above the encoder, see `bothways.inference.runner.text_runner`."""
+        """Return a runner for another module on the encoder; see `bothways.inference.runner.text_runner`."""
         return text_runner(self.tokenizer, forward, self.model.device, self.reading, self.budget, per_token=per_token)
 
     @property
@@ -174,11 +174,11 @@ class TorchBackend(Backend):
         return self.network
 
     def with_head(self, head: ScoreHead, layers: int = 0) -> TorchBackend:
-        """Return the same with a head, moved to where the encoder is.
+        """Return the backend with a head, moved to the encoder's device.
 
         Args:
             head: The head.
-            layers: Layers whose hidden states stand behind the scores of each window, see `HeadModel`.
+            layers: Layers whose hidden states follow the scores of each window; see `HeadModel`.
         """
         head = head.to(self.model.device, self.head_dtype)
         return replace(self, network=HeadModel(self.model.encoder, head, layers).eval())
@@ -189,7 +189,7 @@ class TorchBackend(Backend):
         return self.with_head(self.checkpoint.build_score_head(head), layers)
 
     def with_layers(self, layers: int) -> TorchBackend:
-        """Return the same with hidden states of other layers behind the scores of each window."""
+        """Return the backend with hidden states of other layers after the scores of each window."""
         network = self.head_model
         if network.layers == layers:
             return self
@@ -207,7 +207,7 @@ class TorchBackend(Backend):
             folder: The folder.
             head: The name of the head.
             settings: Settings of the head for ``config.json``; None removes one.
-            extras: Entries of ``bothways.json``, besides how texts are read.
+            extras: Entries of ``bothways.json``, besides the text options.
 
         Raises:
             OSError: The disk is full, or the folder cannot be written to.
@@ -220,7 +220,7 @@ class TorchBackend(Backend):
         model.tokenizer.save(folder, types=model.config.reads_types)
 
     def copy_for_training(self, *, resumed: bool) -> TorchBackend:
-        """Return the same with a copy of the encoder to train, while this one stays as it is."""
+        """Return the backend with a copy of the encoder for training; the original is not changed."""
         model = self.model
         model.check_full("train")
         trainings = max(model.trainings, 1) if resumed else model.trainings + 1
@@ -234,7 +234,7 @@ class TorchBackend(Backend):
 
     @property
     def embeds_mean(self) -> bool:
-        """True where the checkpoint is a sentence embedder that takes the mean of the tokens."""
+        """True if the checkpoint is a sentence embedder with mean pooling."""
         stored = self.extras.get("pooling")
         if stored is not None:
             return stored == "mean"
@@ -242,20 +242,20 @@ class TorchBackend(Backend):
 
     @property
     def reads_mean(self) -> bool:
-        """True where a classifier above it reads the mean of the tokens, and could read the texts of a pair apart."""
+        """True if a classifier on it would read the mean of the tokens, and could also read a pair's texts apart."""
         return self.model.settings.get(HEAD_POOLING) == MEAN and not self.tokenizer.cls_is_last
 
     def above_embedder(self, *, pairs: bool) -> TorchBackend:
-        """Return the same, with a classifier that reads what a sentence embedder does; see `families.stored_heads`.
+        """Return the backend with a classifier that reads the embedder's vectors; see `families.stored_heads`.
 
         Args:
-            pairs: Whether it reads pairs, whose texts are then also read by themselves.
+            pairs: Whether it reads pairs, whose texts are then also read separately.
         """
         tokenizer = self.tokenizer
         return self.with_settings(pair_settings(tokenizer.cls_id, tokenizer.sep_id) if pairs else {HEAD_POOLING: MEAN})
 
     def with_settings(self, more: Mapping[str, object]) -> TorchBackend:
-        """Return the same with further settings of ``config.json``."""
+        """Return the backend with further settings for ``config.json``."""
         settings = {**self.model.settings, **more}
         checkpoint, model = replace(self.checkpoint, settings=settings), replace(self.model, settings=settings)
         return replace(self, checkpoint=checkpoint, model=model)

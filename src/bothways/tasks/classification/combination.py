@@ -32,16 +32,16 @@ from bothways.text.windows import Text
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelCombiner(Combiner[LabelOutputs, Text, Truth, None]):
-    """Labels, or a number, of several models."""
+    """Combines the label scores of several models."""
 
     @property
     def row_target(self) -> Target:
-        """The target."""
+        """The target of a row of scores."""
         return self.outputs.target
 
     @property
     def shared_settings(self) -> Mapping[str, str]:
-        """The kind of target."""
+        """The kind of target, which all members share."""
         return {"target": self.row_target.kind}
 
     def calibrated_scores(self, scores: LabelScores) -> LabelScores:
@@ -53,7 +53,7 @@ class LabelCombiner(Combiner[LabelOutputs, Text, Truth, None]):
         return replace(scores, logits_RC=logits_1C, features_LH=None, votes=votes)
 
     def uncalibrated(self, members: Sequence[Self]) -> Self:
-        """Return the outputs without anything the first member learnt; a baseline stays where all members share it."""
+        """Return the outputs without a fitted confidence; a training mean is kept if all members share it."""
         target = self.row_target.without_thresholds()
         match target:
             case Regression() if not all(each.row_target == target for each in members):
@@ -61,7 +61,7 @@ class LabelCombiner(Combiner[LabelOutputs, Text, Truth, None]):
         return self.with_outputs(replace(self.outputs, target=target, confidence=Confidence(), layers=0))
 
     def calibrated(self, scores: Sequence[LabelScores], truth: Truth) -> Self:
-        """Return the same with a temperature, thresholds of several labels, and coverage of one label or a number."""
+        """Return the outputs with a fitted temperature, thresholds of several labels, and coverage."""
         logits_NC = logits_of_all(scores)
         temperature = fitted_temperature(self.row_target, logits_NC, truth)
         target = with_fitted_thresholds(self.row_target, logits_NC, truth, temperature)
@@ -69,7 +69,7 @@ class LabelCombiner(Combiner[LabelOutputs, Text, Truth, None]):
         return self.with_outputs(replace(self.outputs, target=target, confidence=confidence))
 
     def metrics(self, scores: Sequence[LabelScores], truth: Truth) -> Mapping[str, float]:
-        """Return metrics of calibrated scores, at the thresholds as they are."""
+        """Return metrics of calibrated scores, at the present thresholds."""
         return validate(self.row_target, logits_of_all(scores), truth, fits_threshold=False).metrics
 
     def _conformal(self, logits_NC: Logits, truth: Truth) -> ConformalSets | ConformalInterval | None:
@@ -82,13 +82,13 @@ class LabelCombiner(Combiner[LabelOutputs, Text, Truth, None]):
                 return ConformalInterval.fit(logits_NC[:, 0], truth)
 
     def state(self) -> dict[str, object]:
-        """Return the scores of held-out rows that guarantee coverage, and the thresholds of several labels."""
+        """Return the held-out scores that coverage sets need, and the thresholds of several labels."""
         conformal = self.outputs.confidence.conformal
         held_out = None if conformal is None else conformal.held_out_M.tolist()
         return {"conformal": held_out, **self.outputs.stored_thresholds()}
 
     def restored(self, stored: StoredEnsemble) -> Self:
-        """Return the same with temperature, thresholds and coverage."""
+        """Return the outputs with the stored temperature, thresholds and coverage."""
         target = with_stored_thresholds(self.row_target, stored.thresholds)
         kind = ConformalInterval if target.kind == "regression" else ConformalSets
         conformal = None if stored.conformal is None else kind(np.sort(np.array(stored.conformal)))

@@ -1,4 +1,4 @@
-"""The training of labels of whole texts and pairs: data, loss, confidence, diagnostics."""
+"""The training of labels for whole texts and pairs: data, loss, confidence, diagnostics."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ MAX_DETECTOR_ROWS = 20_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelLearner(Learner[LabelOutputs, Truth, None]):
-    """Labels, or a number, while they are learnt.
+    """The training side of one label, several labels or a number for each text.
 
     Attributes:
         outputs: The outputs.
         options: The confidence to fit on held-out rows.
-        class_weights: Weights of the rows of each label in the loss; None for equal ones.
-        ranking: The questions of held-out pairs, where pairs are a ranking.
+        class_weights: Weight of each label's rows in the loss; None for equal weights.
+        ranking: The questions of held-out pairs, if the pairs are a ranking.
     """
 
     outputs: LabelOutputs
@@ -123,7 +123,7 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         return self.outputs.target
 
     def check_data(self, training: StoredInputs, held: StoredInputs) -> tuple[int, ...]:
-        """Refuse a calibration that held-out rows cannot teach."""
+        """Check that the held-out rows are enough to fit the calibration."""
         del training
         check_calibration(self.target, self.options, held.truth)
         return ()
@@ -136,20 +136,20 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         return same and self.outputs.labels == before.labels
 
     def standardize(self, head: ScoreHead) -> None:
-        """Change a head that gives numbers into one that gives standardised numbers."""
+        """Make a regression head predict standardised numbers."""
         standardize(self.target, head)
 
     def unstandardize(self, head: ScoreHead) -> Self:
-        """Change a head that gives standardised numbers into one that gives numbers."""
+        """Make a regression head predict numbers in their own units again."""
         return self.with_target(unstandardize(self.target, head))
 
     @property
     def start_strength(self) -> float:
-        """The log loss of scikit-learn's classifiers; with several labels a mean where theirs is a sum."""
+        """The inverse penalty of scikit-learn's classifiers; with several labels the loss is a mean, not a sum."""
         return STRENGTH * (self.outputs.size if self.target.kind == "multi" else 1)
 
     def contrast_classes(self, stored: StoredInputs) -> NDArray[np.int64] | None:
-        """Return the labels of not too many texts with one label each, some of which share theirs."""
+        """Return the labels if there are few enough single-label texts, some of them with the same label."""
         truth: NDArray[np.int64] = stored.truth
         contrasted = self.target.kind == "single" and len(truth) <= MAX_TEXTS
         return truth if contrasted and np.bincount(truth).max() > 1 else None
@@ -157,12 +157,12 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
     # --- the loss ---
 
     def loss(self, stored: StoredInputs) -> LabelLoss:
-        """Return the labels of windows; those of one text share its weight."""
+        """Return the targets of windows; the windows of a text share its weight."""
         weights_NK = None if self.class_weights is None else balanced_weights(self.target, stored.truth)
         return TextLoss(self.target, stored.truth, stored.store, weights_NK)
 
     def validate(self, scores: Sequence[LabelScores], truth: Truth) -> Validation:
-        """Return accuracy, F1 or squared error; of pairs that rank also the mean average precision, which decides."""
+        """Return accuracy, F1 or squared error; for a ranking also the mean average precision, which decides."""
         logits_NC = logits_of_all(scores)
         found = validate(self.target, logits_NC, truth, balanced=self.class_weights is not None)
         if self.ranking is None:
@@ -176,7 +176,7 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
 
     @property
     def identity(self) -> Identity:
-        """Target, labels, merging rule, units of numbers, and class weights."""
+        """Target, labels, merging rule, scale of numbers, and class weights."""
         more: dict[str, str | float] = {}
         match self.target:
             case Regression(_, mean, scale):
@@ -215,7 +215,7 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         return replace(self, outputs=outputs, ranking=None), scores
 
     def fit_confidence_of_folds(self, scores: Sequence[LabelScores], truth: Truth, seed: int) -> Self:
-        """Fit calibration, coverage and a detector that reads logits: the folds' models share no features."""
+        """Fit calibration, coverage and a detector that reads logits only: the folds' models share no features."""
         options, evidence = replace(self.options, detector="energy"), self.outputs.evidence(scores)
         confidence = fit_label_confidence(self.target, evidence, truth, options, seed, lambda: (evidence, truth))
         return self.with_outputs(replace(self.outputs, confidence=confidence))
@@ -249,7 +249,7 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         training: Sequence[Example[object]],
         held_out: Sequence[Example[object]],
     ) -> tuple[list[str], tuple[LabelIssue, ...]]:
-        """Return doubts about labels and answers, and the most confident answers that the labels contradict."""
+        """Return warnings about labels and predictions, and the most confident predictions that contradict a label."""
         logits_NC, calibration = logits_of_all(scores), self.outputs.confidence.calibration
         notes = notes_on_labels(self.target, logits_NC, truth, calibration)
         if self.target.kind == "regression":
@@ -261,34 +261,34 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
     # --- distillation ---
 
     def with_target(self, target: Target) -> Self:
-        """Return the same with another target."""
+        """Return the learner with another target."""
         return self.with_outputs(replace(self.outputs, target=target))
 
     def without_confidence(self) -> Self:
-        """Return the same without calibration, thresholds and detector."""
+        """Return the learner without calibration, thresholds and detector."""
         outputs = self.without_calibration().outputs
         return self.with_outputs(replace(outputs, confidence=Confidence(), layers=0))
 
     def without_calibration(self) -> Self:
-        """Return the same without calibration, thresholds and coverage."""
+        """Return the learner without calibration, thresholds and coverage."""
         confidence = Confidence(out_of_domain=self.outputs.confidence.out_of_domain)
         target = self.target.without_thresholds()
         return self.with_outputs(replace(self.outputs, target=target, confidence=confidence))
 
     def loss_units(self, stored: StoredInputs) -> LossUnits:
-        """Return the windows."""
+        """Return the loss units: one for each window."""
         return LossUnits.of_texts(stored.store)
 
     def decided(self, scores: Sequence[LabelScores]) -> Truth:
-        """Return the labels, or numbers, of texts."""
+        """Return the predicted labels, or numbers, of texts."""
         return self.target.decided(logits_of_all(scores), self.outputs.confidence.calibration)
 
 
 def learns_all(backend: TorchBackend, options: LabelFitting, rows: Sequence[Example[object]]) -> bool:
-    """Return True if a new classifier learns from all rows, and cross-validation measures it.
+    """Return True if a new classifier trains on all rows and is measured by cross-validation.
 
-    A tenth of so few would measure and calibrate nothing, and the training would miss them. Where an option needs
-    held-out rows, some are held out all the same.
+    With so few rows, a tenth would be too small to measure or calibrate anything, and the training would miss it. If
+    an option needs held-out rows, some are held out nevertheless.
     """
     default = ConfidenceOptions()
     as_usual = (options.calibration, options.detector, options.in_domain_share) == (
@@ -302,7 +302,7 @@ def learns_all(backend: TorchBackend, options: LabelFitting, rows: Sequence[Exam
 
 
 def check_calibration(target: Target, options: ConfidenceOptions, truth: Truth) -> None:
-    """Check before the training that held-out rows can calibrate the model after it.
+    """Check before the training that the held-out rows can calibrate the model.
 
     Args:
         target: The target.

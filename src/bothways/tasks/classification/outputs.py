@@ -1,4 +1,4 @@
-"""One label, several labels or a number for whole texts and pairs. Loads no torch.
+"""One label, several labels or a number for each text or pair. Loads no torch.
 
 Shapes: N inputs, W windows of one text, C outputs, L layers that a detector reads, H hidden, K = C + L H.
 """
@@ -40,13 +40,13 @@ LabelScores: TypeAlias = Scores[None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
-    """Labels, or a number, for each text or pair.
+    """Outputs for each text or pair: one label, several labels, or a number.
 
     Attributes:
         target: One label, several labels, or a number.
         merge: The rule that merges the scores of a long text's windows.
         confidence: Calibration, coverage and out-of-domain detection.
-        layers: Layers whose hidden states stand behind the logits, for the out-of-domain detector.
+        layers: Layers whose hidden states follow the logits, for the out-of-domain detector.
     """
 
     target: Target
@@ -60,12 +60,12 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
 
     @property
     def labels(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Names of the outputs."""
+        """Names of the labels."""
         return self.target.labels
 
     @property
     def size(self) -> int:
-        """Outputs of the head, C."""
+        """Number of outputs of the head, C."""
         return self.target.outputs
 
     @property
@@ -75,7 +75,7 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
 
     @property
     def two_classes(self) -> tuple[str, ...]:
-        """Names of the classes of a binary classifier; else empty."""
+        """Names of the two classes of a binary classifier; else empty."""
         match self.target:
             case SingleLabel((_, _) as names):
                 return names
@@ -146,7 +146,7 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
         return replace(found, tokens_read=texts_read(each.read for each in scores))
 
     def class_probabilities(self, scores: Sequence[LabelScores]) -> Logits:
-        """Return the probabilities of the classes (N, C), calibrated where the model is."""
+        """Return the class probabilities (N, C), calibrated if the model is."""
         return self.target.probabilities(logits_of_all(scores), self.confidence.calibration)
 
     def evidence(self, scores: Sequence[LabelScores]) -> DetectorInput:
@@ -170,7 +170,7 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
 
     @classmethod
     def check_untrained(cls, backend: Backend) -> None:
-        """Refuse names of labels for a checkpoint without a trained head."""
+        """Refuse label names for a checkpoint without a trained head."""
         if options_of(LabelOpening, backend.options).labels is not None:
             raise InvalidInput("labels name the outputs of a trained head, but this checkpoint has none: call fit.")
 
@@ -223,7 +223,7 @@ def logits_of_all(scores: Sequence[LabelScores]) -> Logits:
 
 
 def _with_top(prediction: Prediction, top: int) -> Prediction:
-    """Keep the probabilities of so many labels; they come most probable first."""
+    """Keep the ``top`` most probable labels."""
     match prediction:
         case RegressionPrediction():
             return prediction

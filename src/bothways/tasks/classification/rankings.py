@@ -1,6 +1,6 @@
-"""Pairs that rank: first texts, as questions, each with second texts that are relevant and others that are not.
+"""Pairs that rank: first texts, as questions, each with relevant and irrelevant second texts.
 
-Accuracy says little of them, for most pairs of a question are wrong answers; what counts is which ones come first.
+Accuracy is a poor measure of a ranking, since most pairs of a question are irrelevant; the order counts.
 
 Shapes: N pairs, C outputs.
 """
@@ -24,8 +24,8 @@ class PairRanking:
     """The questions of held-out pairs.
 
     Attributes:
-        questions_N: Number of the question that each pair is of.
-        relevant: Number of the label that relevant pairs have: the rarer of two.
+        questions_N: Number of each pair's question.
+        relevant: Number of the label of relevant pairs: the rarer of the two.
     """
 
     questions_N: NDArray[np.int64]
@@ -33,10 +33,10 @@ class PairRanking:
 
     @classmethod
     def of(cls, target: Target, pairs: Sequence[Example[object]]) -> Self | None:
-        """Return the questions of held-out pairs; None where they rank nothing.
+        """Return the questions of held-out pairs; None if they are not a ranking.
 
-        They rank where there are two labels, and most pairs stand in questions of three pairs or more on average that
-        have both.
+        They are a ranking if there are two labels, and most pairs belong to questions with both labels and on average
+        three pairs or more.
         """
         if not isinstance(target, SingleLabel) or target.outputs != 2:
             return None

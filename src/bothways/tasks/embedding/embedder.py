@@ -98,7 +98,7 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
         return super().fit(data, labels, validation=validation, **options)
 
     def _columns_of(self, usual: EmbeddingColumns, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Take ``columns`` as they are; names of columns also say which kind of rows they are of."""
+        """Take ``columns`` as they are; names of columns also decide the kind of rows."""
         rest = dict(options)
         columns, loss = rest.pop("columns", None), rest.get("loss")
         found = {name: rest.pop(name) for name in NAMES if name in rest}
@@ -123,7 +123,7 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
         return self.fitted.dimensions
 
     def with_settings(self, **settings: Unpack[VectorArguments]) -> Self:
-        """Return the same encoder, of whose texts other vectors are made; what is left out stays.
+        """Return the same encoder with other options for its vectors; options that are left out stay.
 
         Args:
             settings: ``pooling``, ``dimensions`` and ``unit_length``, see `EmbeddingOpening`.
@@ -145,7 +145,7 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
 
         Args:
             texts: One text or many: a list, a tuple, an array, a Series, a column of a Dataset.
-            max_tokens: Token budget of a batch; what suits the device when None.
+            max_tokens: Token budget of a batch. Default: by the device.
             show_progress: Force the progress bar on or off.
             settings: ``pooling``, ``dimensions`` and ``unit_length`` instead of this embedder's own.
 
@@ -238,10 +238,10 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
     def fingerprint(self) -> str:
         """Return SHA-256 of the weights on disk, or of an exported graph.
 
-        It says whether two embedders are the same model.
+        Two embedders with the same fingerprint are the same model.
 
         Raises:
-            InvalidInput: It was trained and not saved since, so what is on disk is another model.
+            InvalidInput: The model was trained and not saved since, so the files on disk are another model.
         """
         if self.backend.export is not None:
             return self.backend.export.checksum

@@ -28,8 +28,8 @@ class VectorBatch:
 
     Attributes:
         vectors: For each of the K texts of a row, the vectors of that text in all rows (N, H).
-        identity_NK: A number for each text that equal texts share; on the host.
-        truth: Scores (N), numbers of labels (N), or a teacher's vectors (N, D); None for rows without.
+        identity_NK: A number for each text, the same for equal texts; on the host.
+        truth: Scores (N), label numbers (N), or a teacher's vectors (N, D); None without.
         unit_length: Scale cut vectors to length 1 again.
     """
 
@@ -67,8 +67,8 @@ class MultipleNegativesRanking:
         L = -1/N sum_i log( exp(s cos(a_i, p_i)) / sum_j exp(s cos(a_i, c_j)) )
 
     over the candidates c: the positives and negatives of all rows (Henderson et al. 2017, arXiv:1705.00652). The sum
-    for row i omits candidates that are no negatives of it: texts equal to its anchor, to its positive or to the
-    positive of an equal anchor, and texts of its label.
+    for row i omits candidates that are not negatives of it: texts equal to its anchor, to its positive or to the
+    positive of an equal anchor, and texts with its label.
 
     Attributes:
         scale: s, the inverse of a temperature.
@@ -95,7 +95,7 @@ class MultipleNegativesRanking:
 
     @staticmethod
     def _hidden(batch: VectorBatch) -> Tensor:
-        """Return a mask of the candidates that are no negatives of each row, except its own positive (N, C)."""
+        """Return a mask of the candidates to omit: no negatives of the row, and not its own positive (N, C)."""
         texts_U, text_R = np.unique(batch.identity_NK, return_inverse=True)
         anchors_A, anchor_N = np.unique(batch.identity_NK[:, 0], return_inverse=True)
         text_NK = text_R.reshape(batch.identity_NK.shape)

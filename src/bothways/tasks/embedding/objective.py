@@ -40,10 +40,10 @@ from bothways.training.seeding import RandomState
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredRows(RowTexts):
-    """Rows, tokenised.
+    """Tokenised rows.
 
     Attributes:
-        store: Their texts.
+        store: The texts of the rows.
     """
 
     store: WindowStore
@@ -63,11 +63,11 @@ class StoredRows(RowTexts):
 
 @dataclass(frozen=True, slots=True)
 class BatchRows:
-    """The rows of an epoch or a batch.
+    """The rows for an epoch or a batch.
 
     Attributes:
-        texts_RK: Numbers of their texts.
-        truth_R: Scores, numbers of labels, or a teacher's vectors; None without.
+        texts_RK: Numbers of the rows' texts.
+        truth_R: Scores, label numbers, or a teacher's vectors; None without.
     """
 
     texts_RK: NDArray[np.int64]
@@ -96,14 +96,14 @@ class GivenRows:
 
 
 class DrawnRows:
-    """Rows of labelled texts, drawn anew for each epoch: a text, another of its label, perhaps one of another label.
+    """Rows drawn anew from labelled texts for each epoch: a text, another with its label, and perhaps one with another.
 
-    A text whose label occurs once begins no row, but can be drawn as a negative.
+    A text whose label occurs once never starts a row, but can be drawn as a negative.
 
     Args:
         data: Single texts with the numbers of their labels.
-        pairs: Rows that each text begins in an epoch, if its label has as many other texts.
-        negatives: Add a text of another label to each row.
+        pairs: Rows that start with each text in an epoch, if enough other texts have its label.
+        negatives: Add a text with another label to each row.
         seed: Seed of the draws, together with the epoch.
 
     Raises:
@@ -139,7 +139,7 @@ class DrawnRows:
                     yield int(text), int(other)
 
     def _other(self, generator: np.random.Generator, label: int) -> int:
-        """Draw a text of another label, uniformly."""
+        """Draw a text with another label, uniformly."""
         while True:
             drawn = int(generator.integers(len(self._label_N)))
             if self._label_N[drawn] != label:
@@ -174,7 +174,7 @@ class BatchPlan:
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """A micro-batch before the loss of its batch is known, or a whole batch.
+    """A micro-batch whose batch loss is not known yet, or a whole batch.
 
     Attributes:
         packed: The windows.
@@ -189,7 +189,7 @@ class Alone:
 
 @dataclass(frozen=True, slots=True)
 class CachedMicroBatch:
-    """A micro-batch of a batch whose loss is known.
+    """A micro-batch whose batch loss is known.
 
     Attributes:
         packed: The windows.
@@ -212,14 +212,14 @@ class EmbeddingObjective:
 
     Args:
         model: The encoder and its pooling.
-        settings: How windows become the vector of a text.
+        settings: The conversion of windows to the vector of a text.
         source: The training rows.
         loss: The loss of a batch.
         validate: Returns metrics on held-out data after each epoch.
         batch_size: Maximum rows in an update, which the loss compares; rows are spread evenly over the updates.
         tokens: Token budget of a micro-batch.
         seed: Seed of the order of rows, together with the epoch.
-        identity: Further settings that decide the course of the run.
+        identity: Further settings that determine the run.
 
     Raises:
         InvalidInput: The batch size is below 2, or there are fewer than two rows.
@@ -262,7 +262,7 @@ class EmbeddingObjective:
 
     @property
     def identity(self) -> Mapping[str, str | int | float | bool | None]:
-        """Everything besides the training options that decides the course of the run."""
+        """Everything besides the training options that determines the run."""
         return {
             "training data": self.source.data.digest,
             "batch size": self.batch_size,
@@ -283,7 +283,7 @@ class EmbeddingObjective:
             yield Update(tuple(self._micro_batches(plan)))
 
     def joined(self, update: Update[Payload]) -> Update[Payload]:
-        """Return the micro-batches with their cached gradients; a batch of one micro-batch stays as it is."""
+        """Return the micro-batches with their cached gradients; a batch with a single micro-batch stays as it is."""
         parts = [each.payload for each in update.micro_batches if isinstance(each.payload, Alone)]
         if len(parts) < 2:
             return update
@@ -309,7 +309,7 @@ class EmbeddingObjective:
         )
 
     def loss(self, payload: Payload) -> Tensor:
-        """Return the loss of a batch times its rows, or the share of a cached micro-batch."""
+        """Return the loss of a batch times its number of rows, or a cached micro-batch's share of that."""
         match payload:
             case Alone(packed, places, plan):
                 vectors_WH = _in_order(self.model(packed).float(), places)
@@ -321,7 +321,7 @@ class EmbeddingObjective:
                 return carrier - carrier.detach() + value
 
     def batch_loss(self, vectors_WH: Tensor, plan: BatchPlan) -> Tensor:
-        """Return the loss of a batch, given the vectors of all its windows in the order of the plan; in float32."""
+        """Return the loss of a batch in float32, given the vectors of all its windows in the order of the plan."""
         device, rows = vectors_WH.device, plan.rows
         with torch.autocast(device.type, enabled=False):
             merged_PH = merge_windows(vectors_WH, plan.text_W, plan.lengths_W, self.settings.pooling)
@@ -348,7 +348,7 @@ class EmbeddingObjective:
 def stored_vectors(
     model: VectorModel, store: WindowStore, tokens: int, settings: EmbeddingSettings
 ) -> NDArray[np.float32]:
-    """Return the vectors of stored texts (P, H) by an embedder with these settings."""
+    """Return the vectors of stored texts (P, H), computed with these settings."""
     rows = Runner(row_answers(model, per_token=False), model.device, tokens).run(store.windows())
     vectors_WH = torch.from_numpy(np.stack(rows))
     merged_PH = merge_windows(vectors_WH, store.text_of_window, store.lengths, settings.pooling)

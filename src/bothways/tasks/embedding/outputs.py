@@ -1,7 +1,7 @@
-"""Rows of texts that an embedder is trained and evaluated on, and its outputs: similarity of texts, and metrics.
+"""Rows of texts for training and evaluating an embedder, and its outputs: similarities, and metrics.
 
-Shapes: R rows, K texts of a row, P texts (R times K), H dimensions, N texts that look for others,
-C texts among which they look.
+Shapes: R rows, K texts of a row, P texts (R times K), H dimensions, N query texts,
+C candidate texts.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ BLOCK = 512
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingRow:
-    """One row.
+    """A row of texts with its truth.
 
     Attributes:
-        text: Its texts.
-        label: Its score or its label; None for rows without.
-        where: Its place, for messages.
-        columns: The columns of its parts, which tell the kind of row.
+        text: The row's texts.
+        label: The row's score or label; None without.
+        where: The row's place in the data, for messages.
+        columns: The columns of its parts, which determine the kind of row.
     """
 
     text: tuple[str, ...]
@@ -58,7 +58,7 @@ class EmbeddingRow:
 
 
 def with_usual_kind(source: Source) -> tuple[Source, EmbeddingColumns]:
-    """Return a source and the kind of its rows, told from the columns of the first one.
+    """Return a source and the kind of its rows, determined by the columns of the first row.
 
     Standard input and open streams, which can be read only once, become lists of rows.
 
@@ -96,9 +96,9 @@ class RowTexts:
 
     Attributes:
         columns: The kind of rows.
-        texts_RK: Numbers of the texts of each row.
-        identity_P: For each text, a number that equal texts share.
-        truth_R: What is to be learnt; None for rows without.
+        texts_RK: Numbers of each row's texts.
+        identity_P: A number for each text, the same for equal texts.
+        truth_R: The truth to learn; None without.
     """
 
     columns: EmbeddingColumns
@@ -108,7 +108,7 @@ class RowTexts:
 
     @classmethod
     def of(cls, rows: Sequence[EmbeddingRow]) -> RowTexts:
-        """Return the texts of rows as numbers, row by row."""
+        """Return the rows with their texts numbered, row by row."""
         numbers: dict[str, int] = {}
         identity = [numbers.setdefault(text, len(numbers)) for row in rows for text in row.text]
         identity_P, labels = np.array(identity, dtype=np.int64), [row.label for row in rows]
@@ -150,12 +150,12 @@ class Similarity(TaskPrediction):
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingOutputs:
-    """Outputs of an embedder for the vectors of a row's texts.
+    """Outputs of an embedder, given the vectors of a row's texts.
 
     Attributes:
         labels: None.
-        comparable: Nothing: cosines have no names.
-        confidence: None: a cosine is no probability.
+        comparable: Empty, since cosines have no names.
+        confidence: None, since a cosine is not a probability.
     """
 
     labels: ClassVar[tuple[str, ...]] = ()
@@ -166,7 +166,7 @@ class EmbeddingOutputs:
         """Return the rows of a source.
 
         Raises:
-            InvalidInput: They are not usable, or texts alone; the message names the row.
+            InvalidInput: The rows are not usable, or are texts alone; the message names the row.
         """
         del options
         if isinstance(columns, PlainTexts):
@@ -191,8 +191,8 @@ class EmbeddingOutputs:
     def outcomes(self, scores: Sequence[VectorScores], truth: RowTexts, *, calibrated: bool | None = None) -> Outcomes:
         """Return the outcomes of rows.
 
-        Of scored pairs, their cosines beside the scores. Of other rows, how early each text finds what belongs to it:
-        its positive among all positives and negatives, or a text of its label among all others.
+        Scored pairs give their cosines beside the scores. In other rows, each text is a query, and its outcome is the
+        rank of a match: its positive among all positives and negatives, or a text with its label among all others.
         """
         del calibrated
         found = outcomes_of(np.concatenate([each.logits_RC for each in scores]), truth)
@@ -200,7 +200,7 @@ class EmbeddingOutputs:
 
 
 def outcomes_of(vectors_PH: NDArray[Any], rows: RowTexts) -> Outcomes:
-    """Return the outcomes of vectors: cosines beside scores, or ranks."""
+    """Return the outcomes of rows from their vectors: cosines beside scores, or ranks."""
     from bothways.evaluation.metrics.ranking import rank_outcomes
     from bothways.evaluation.metrics.regression import similarity_outcomes
 
@@ -210,7 +210,7 @@ def outcomes_of(vectors_PH: NDArray[Any], rows: RowTexts) -> Outcomes:
 
 
 def without_contrast(columns: EmbeddingColumns, labels: Sequence[object]) -> str | None:
-    """Return why texts of these labels cannot be ranked rightly and wrongly; None where they can."""
+    """Return the reason why texts with these labels cannot be ranked; None if they can."""
     if not isinstance(columns, LabelledTexts):
         return None
     counts = Counter(labels)
@@ -220,19 +220,19 @@ def without_contrast(columns: EmbeddingColumns, labels: Sequence[object]) -> str
 
 
 def cosines_of(vectors_PH: NDArray[Any], rows: RowTexts) -> Floats:
-    """Return the cosine of the first two texts of each row (R), to six digits: float32 noise is not to rank them."""
+    """Return the cosine of each row's first two texts (R), to six digits, so that float32 noise does not rank them."""
     unit_PH = unit_rows(vectors_PH)
     cosines_R: Floats = (unit_PH[rows.texts_RK[:, 0]] * unit_PH[rows.texts_RK[:, 1]]).sum(1)
     return cosines_R.round(6)
 
 
 def found_at(vectors_PH: NDArray[Any], rows: RowTexts) -> Floats:
-    """Return 1 / rank of the first text that belongs to each text that looks (N).
+    """Return 1 / rank of the first match of each query text (N).
 
-    Anchors look among all positives and negatives of the rows, each different text once, for one of their positives;
-    labelled texts look among all others for one of their label. Of equal cosines, the wrong text comes first. A copy of
-    the text that looks is found before all others whatever the vectors are, so it is never a wrong one: not where it is
-    the positive of another anchor, and not where it has another label. With its own label it counts as found.
+    Anchors are matched with all positives and negatives of the rows, each different text once, to find one of their
+    positives; labelled texts with all others, to find one with their label. Among equal cosines, the wrong text comes
+    first. A copy of the query ranks first whatever the vectors are, so it is never counted as wrong: neither as the
+    positive of another anchor, nor with another label. With the query's own label it counts as a match.
 
     Raises:
         InvalidInput: Every label occurs once.

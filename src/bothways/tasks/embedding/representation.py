@@ -64,7 +64,7 @@ class DenseVectors:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MultiVectors:
-    """A vector for each token that an encoder keeps of a text; texts differ in their number.
+    """A vector for each token that an encoder keeps; texts differ in their number of vectors.
 
     Attributes:
         vectors_TD: Floating-point vectors of all texts, text by text (T, D).
@@ -110,7 +110,7 @@ class MultiVectors:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SparseVectors:
-    """Weights of vocabulary terms; terms that a text does not list weigh 0.
+    """Weights of vocabulary terms; terms that a text does not list have weight 0.
 
     Attributes:
         terms_M: Term numbers of all texts, text by text, ascending and different within a text (M).

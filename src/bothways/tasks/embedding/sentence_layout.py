@@ -30,11 +30,11 @@ class EmbeddingSettings:
     """Stored options of embedding.
 
     Attributes:
-        pooling: From token states to one vector.
+        pooling: The pooling of token states into one vector.
         unit_length: Whether vectors are scaled to length 1, so that their inner product is the cosine.
         dimensions: Leading dimensions kept; all when None.
-        max_length: Most tokens in a window, special ones included.
-        on_overflow: What becomes of longer texts.
+        max_length: Maximum tokens of a window, special ones included.
+        on_overflow: The treatment of longer texts.
         stride: Tokens that neighbouring windows share; a quarter of a window's room when None.
     """
 
@@ -46,16 +46,16 @@ class EmbeddingSettings:
     stride: int | None = None
 
     def to_dict(self) -> dict[str, object]:
-        """Return them as ``bothways.json`` has them."""
+        """Return the settings as ``bothways.json`` stores them."""
         return asdict(self)
 
 
 def open_sentence_model(name_or_path: str | Path, task: str, **options: Unpack[OpenOptions]) -> TorchBackend:
-    """Open a checkpoint that reads as many tokens as its folder says; see `TorchBackend.open`.
+    """Open a checkpoint with the maximum length that its folder states; see `TorchBackend.open`.
 
     Raises:
         InvalidInput: An option is out of range.
-        CorruptCheckpoint: A file is damaged. And everything that `bothways.load` raises.
+        CorruptCheckpoint: A file is damaged. Also raises everything that `bothways.load` raises.
     """
     from bothways.tasks.torch_backend import TorchBackend
 
@@ -65,11 +65,11 @@ def open_sentence_model(name_or_path: str | Path, task: str, **options: Unpack[O
 
 
 def open_sentence_located(located: LocatedModel, task: str, options: OpenOptions) -> Backend:
-    """Open a model that was found, with weights or exported; see `open_sentence_model`.
+    """Open a located model, with weights or exported; see `open_sentence_model`.
 
     Raises:
         InvalidInput: An option is out of range.
-        CorruptCheckpoint: A file is damaged. And everything that `bothways.load` raises.
+        CorruptCheckpoint: A file is damaged. Also raises everything that `bothways.load` raises.
     """
     apart, rest = _apart(options)
     backend = open_backend(located, task, rest)
@@ -77,14 +77,14 @@ def open_sentence_located(located: LocatedModel, task: str, options: OpenOptions
 
 
 def _apart(options: OpenOptions) -> tuple[OpenOptions, OpenOptions]:
-    """Return the options of windows, and the others."""
+    """Split options into those for windows and the others."""
     rest = cast("OpenOptions", dict(options))
     length, stride = rest.pop("max_length", None), rest.pop("stride", None)
     return {"max_length": length, "stride": stride}, rest
 
 
 def _sentence_reading(backend: Backend, options: OpenOptions) -> TextOptions:
-    """Return the options of reading texts: explicit ones, else those of the folder."""
+    """Return the text options: explicit ones, else those in the folder."""
     length, stride = options.get("max_length"), options.get("stride")
     own, limit = StoredVectors.of(backend.extras), backend.config.max_length or USUAL_LENGTH
     stored = at_most("max_length", own.max_length, limit) or _whole(
@@ -105,7 +105,7 @@ def settings_of(backend: Backend, asked: EmbeddingOpening) -> EmbeddingSettings:
 
     Raises:
         InvalidInput: A setting is out of range.
-        UnsupportedConfig: The checkpoint's embedder has modules or a pooling that are not built.
+        UnsupportedConfig: The checkpoint's embedder has unsupported modules or an unsupported pooling.
         CorruptCheckpoint: A file is damaged.
     """
     folder, own, hidden = backend.folder, StoredVectors.of(backend.extras), backend.config.hidden
@@ -120,10 +120,10 @@ def settings_of(backend: Backend, asked: EmbeddingOpening) -> EmbeddingSettings:
 
 
 def changed(settings: EmbeddingSettings, asked: EmbeddingOpening, hidden: int) -> EmbeddingSettings:
-    """Return settings with what is asked for; ``hidden`` is the encoder's width.
+    """Return settings with the explicit options applied; ``hidden`` is the encoder's width.
 
     Raises:
-        InvalidInput: It is out of range.
+        InvalidInput: An option is out of range.
     """
     given = {name: value for name, value in asdict(asked).items() if value is not None}
     if "pooling" in given:
@@ -137,7 +137,7 @@ def check_pooling(pooling: object) -> Pooling:
     """Return the pooling of this name.
 
     Raises:
-        InvalidInput: There is none.
+        InvalidInput: There is no such pooling.
     """
     known: tuple[Pooling, ...] = get_args(Pooling)
     for name in known:
@@ -149,7 +149,7 @@ def check_pooling(pooling: object) -> Pooling:
 def write_sentence_layout(folder: Path, hidden: int, settings: EmbeddingSettings, *, cls_is_last: bool) -> None:
     """Write the files that make a checkpoint a sentence embedder for the ecosystem.
 
-    What is called the [CLS] token there is the first token of a text, so an XLNet's is stored as its last token.
+    Other libraries take the first token of a text as its [CLS] token, so an XLNet's is stored as the last token.
     """
     write_modules(folder, {"Pooling": "1_Pooling"} | ({"Normalize": "2_Normalize"} if settings.unit_length else {}))
     write_length(folder, settings.max_length)
@@ -161,16 +161,16 @@ _GENERAL = "config_sentence_transformers.json"
 
 
 def _whole(path: Path, name: str, highest: int) -> int | None:
-    """Return a whole number in a file of the ecosystem; no more than ``highest``, as there too."""
+    """Return a whole number from a file of the ecosystem, capped at ``highest`` as there."""
     value = read_json(path).get(name) if path.is_file() else None
     return min(value, highest) if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def check_whole(name: str, value: int, highest: int, *, least: int = 1) -> int:
-    """Return a whole number.
+    """Check that a value is a whole number in a range, and return it.
 
     Raises:
-        InvalidInput: It is out of its range.
+        InvalidInput: It is not, or lies outside the range.
     """
     if not least <= value <= highest:
         raise InvalidInput(f"{name} must lie between {least} and {highest}, but it is {value}.")

@@ -1,7 +1,7 @@
 """The declaration of sentence embedders. Loads no torch.
 
-Embedders learn from rows of several kinds. Each kind is a frozen dataclass of column names. The columns that a call
-names tell the kind (`kind_of`), otherwise the columns of the first row do (`usual_kind`).
+Embedders learn from rows of several kinds. Each kind is a frozen dataclass of column names. The columns named in a
+call determine the kind (`kind_of`), otherwise the columns of the first row do (`usual_kind`).
 """
 
 import re
@@ -54,7 +54,7 @@ class RowColumns:
         """Return a score as a number, or a label as a string.
 
         Raises:
-            InvalidInput: The score is no finite number, or the label no class name.
+            InvalidInput: The score is not a finite number, or the label not a class name.
         """
         return number(value) if self.part == "score" else class_label(value) if self.part else None
 
@@ -139,7 +139,7 @@ class Pairs(RowColumns):
 
 @dataclass(frozen=True, slots=True)
 class Triplets(RowColumns):
-    """A text, one that belongs to it, and one or more that only seem to.
+    """A text, a text that belongs to it, and one or more that only seem to.
 
     Attributes:
         anchor: Column of the first text.
@@ -210,7 +210,7 @@ NAMES = tuple(dict.fromkeys(name for kind in KINDS for name in names_of(kind)))
 
 
 def kind_of(*, teacher: bool = False, **names: str | tuple[str, ...] | None) -> EmbeddingColumns:
-    """Return the kind of rows with these columns; columns that are not named have their usual names.
+    """Return the kind of rows with these columns; parts without a named column have their usual name.
 
     >>> kind_of(score="likeness")
     ScoredPairs(text_a='text_a', text_b='text_b', score='likeness')
@@ -238,7 +238,7 @@ def kind_of(*, teacher: bool = False, **names: str | tuple[str, ...] | None) -> 
 
 
 def usual_kind(there: Iterable[str]) -> EmbeddingColumns:
-    """Return the kind of rows with these columns under their usual names; scored pairs if no kind has them.
+    """Return the kind of rows with these columns under their usual names; scored pairs if no kind matches.
 
     >>> usual_kind(["anchor", "positive", "negative_1", "negative_2"])
     Triplets(anchor='anchor', positive='positive', negative=('negative_1', 'negative_2'))
@@ -257,7 +257,7 @@ def stored_kind(card: Mapping[str, object]) -> EmbeddingColumns:
     """Return the columns in a card; the usual ones of scored pairs if it has none.
 
     Raises:
-        CorruptCheckpoint: The columns are of no kind.
+        CorruptCheckpoint: The columns match no kind.
     """
     stored = card.get("columns")
     known = stored.keys() if isinstance(stored, dict) else set()

@@ -1,4 +1,4 @@
-"""A sentence embedder as a value: it makes vectors of texts, and writes itself into a folder.
+"""A sentence embedder as a value: it embeds texts, and writes itself into a folder.
 
 Shapes: N texts, H hidden, K kept dimensions, W windows of one text.
 """
@@ -36,14 +36,14 @@ Vectors: TypeAlias = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainedEmbedder:
-    """An encoder that makes vectors of texts: an immutable value.
+    """An encoder that embeds texts: an immutable value.
 
     Attributes:
-        backend: The encoder, and how it reads texts.
-        settings: How texts become vectors.
-        columns: Where the parts of a row stood in training; scored pairs under their usual names before any.
-        card: What the model says of its making; empty before a training.
-        outputs: What vectors mean.
+        backend: The encoder and its text options.
+        settings: The conversion of texts to vectors.
+        columns: Columns of a row's parts in training; scored pairs under their usual names before any training.
+        card: The model's record of its training; empty before one.
+        outputs: The meaning of the vectors.
     """
 
     backend: Backend
@@ -59,7 +59,7 @@ class TrainedEmbedder:
         return self.settings.dimensions or self.backend.config.hidden
 
     def with_settings(self, **asked: Unpack[VectorArguments]) -> TrainedEmbedder:
-        """Return the same encoder, of whose texts other vectors are made; what is left out stays.
+        """Return the same encoder with other options for its vectors; options that are left out stay.
 
         Raises:
             InvalidInput: A setting is out of range.
@@ -123,7 +123,7 @@ class TrainedEmbedder:
         return {"pooling": self.settings.pooling, "dimensions": self.dimensions, **shown}
 
     def write(self, folder: Path) -> None:
-        """Write the embedder as the ecosystem has it into an existing folder.
+        """Write the embedder in the ecosystem's layout into an existing folder.
 
         Raises:
             OSError: The disk is full, or the folder cannot be written to.
@@ -136,7 +136,7 @@ class TrainedEmbedder:
         """Return a runner that gives a vector for each window.
 
         Raises:
-            InvalidInput: The graph of an exported model makes no vectors, or by another pooling.
+            InvalidInput: The graph of an exported model makes no vectors, or uses another pooling.
         """
         export = self.backend.export
         if export is not None:
@@ -181,7 +181,7 @@ def open_embedder(spec: TaskSpec, backend: Backend) -> TrainedEmbedder:
     Raises:
         NotFitted: It is an export with a head.
         InvalidInput: A setting is out of range.
-        UnsupportedConfig: The checkpoint's embedder has modules or a pooling that are not built.
+        UnsupportedConfig: The checkpoint's embedder has unsupported modules or an unsupported pooling.
         CorruptCheckpoint: A file is damaged.
     """
     if backend.export is not None and backend.export.rows.head is not None:

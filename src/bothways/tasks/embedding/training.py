@@ -83,10 +83,10 @@ class EmbeddingExamples:
     """The training data of an embedder.
 
     Attributes:
-        columns: What the rows are.
-        training: Rows to learn from.
-        held_out: Rows to choose the epoch to keep by; without any that tell something, the last epoch stays.
-        split: Whether those were drawn from the training data.
+        columns: The kind of rows.
+        training: Rows to train on.
+        held_out: Rows that choose the epoch to keep; if there are none that can measure, the last epoch is kept.
+        split: Whether the held-out rows were drawn from the training data.
     """
 
     columns: EmbeddingColumns
@@ -100,8 +100,8 @@ class EmbeddingExamples:
     ) -> "EmbeddingExamples":
         """Read both; without validation data, hold out about a tenth of the training rows, at most some 2,000.
 
-        Rows with the same first text stay together. Labelled texts of which no such part can be looked for among each
-        other are all learnt from.
+        Rows with the same first text stay together. Labelled texts are all trained on if no held-out part of them
+        could be ranked.
 
         Raises:
             InvalidInput: The data are not usable; the message names the row.
@@ -120,7 +120,7 @@ class EmbeddingExamples:
 
     @property
     def unmeasured(self) -> str | None:
-        """Why the held-out rows say nothing of the vectors; None where they do."""
+        """The reason why the held-out rows cannot measure the vectors; None if they can."""
         if not self.held_out:
             return "no rows were held out, as too few texts share their label"
         why = without_contrast(self.columns, [row.label for row in self.held_out])
@@ -134,7 +134,7 @@ class EmbedderTraining:
     Attributes:
         start: The embedder, whose encoder is trained in place.
         examples: The training data.
-        stored: The rows to learn from, tokenised.
+        stored: The tokenised training rows.
         held: The held-out rows; None without any.
         loss: The loss.
         module: Encoder and pooling.
@@ -254,7 +254,7 @@ def _measured(
     training: TrainingOptions,
     settings: EmbeddingSettings,
 ) -> tuple[NDArray[np.float32], RowTexts] | None:
-    """Return the vectors of the held-out rows; None where they say nothing of the embedder."""
+    """Return the vectors of the held-out rows; None if they cannot measure the embedder."""
     if held is None or examples.unmeasured is not None:
         return None
     return stored_vectors(module, held.store, training.max_tokens, settings), held
@@ -263,7 +263,7 @@ def _measured(
 def _stored(
     start: TrainedEmbedder, rows: Sequence[EmbeddingRow], loss: EmbeddingLoss, training: TrainingOptions
 ) -> StoredRows:
-    """Tokenise rows; a teacher's texts are rows of their own, and their truth is what it makes of them."""
+    """Tokenise rows; for a teacher each text is a row of its own, and its truth is the teacher's vector."""
     texts, known, inner = [text for row in rows for text in row.text], RowTexts.of(rows), plain(loss)
     store = start.backend.stored(texts)
     texts_RK, truth_R = known.texts_RK, known.truth_R
@@ -284,7 +284,7 @@ def _source(stored: StoredRows, loss: EmbeddingLoss, pairs_per_text: int, seed: 
 def _split(
     rows: list[EmbeddingRow], columns: EmbeddingColumns, seed: int
 ) -> tuple[list[EmbeddingRow], list[EmbeddingRow]]:
-    """Split rows into training and held-out ones; of labelled texts none may be held out.
+    """Split rows into training and held-out ones; labelled texts may leave none to hold out.
 
     Raises:
         InvalidInput: No row can be held out.
@@ -300,12 +300,12 @@ def _split(
 
 
 def _first(row: EmbeddingRow) -> str:
-    """Return the key of rows that give each other away: the first text."""
+    """Return the first text: rows that share it must not be split."""
     return row.text[0]
 
 
 def usual_loss(columns: EmbeddingColumns) -> PlainLoss:
-    """Return the default loss of a kind of rows.
+    """Return the default loss for a kind of rows.
 
     Raises:
         InvalidInput: The rows are texts alone, which need a teacher.
@@ -320,7 +320,7 @@ def usual_loss(columns: EmbeddingColumns) -> PlainLoss:
 
 
 def check_loss(loss: EmbeddingLoss, columns: EmbeddingColumns, width: int) -> None:
-    """Refuse a loss that cannot learn from such rows, or with settings out of range.
+    """Refuse a loss that cannot be trained on such rows, or with settings out of range.
 
     Args:
         loss: The loss.
@@ -383,7 +383,7 @@ def metrics_of(vectors_PH: NDArray[Any], rows: RowTexts, *, seed: int) -> CardMe
 
 
 def _square_cosines(vectors_PH: NDArray[Any]) -> Floats:
-    """Return the cosines of the texts that are compared with each other, and with themselves."""
+    """Return the cosines of all compared texts with each other, and with themselves."""
     unit_PH = unit_rows(vectors_PH[:COMPARED])
     return unit_PH @ unit_PH.T
 

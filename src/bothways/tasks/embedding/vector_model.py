@@ -57,7 +57,7 @@ def pool(hidden_TH: Tensor, packed: Batch, pooling: Pooling) -> Tensor:
     """Return one vector for each sequence (B, H), over all of its tokens including special ones.
 
     - ``mean``: their average;
-    - ``cls``: the first one; `VectorModel` reads the last one if the tokenizer has its [CLS] there;
+    - ``cls``: the first one; `VectorModel` reads the last one if the tokenizer puts [CLS] there;
     - ``max``: the largest value in each dimension;
     - ``weighted_mean``: an average with weights 1, 2, 3, ... (Muennighoff 2022, arXiv:2202.08904);
     - ``mean_sqrt_length``: their sum divided by the square root of their number.

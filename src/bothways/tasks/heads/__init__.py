@@ -1,1 +1,1 @@
-"""Heads above an encoder: the module that answers, its training, and what it starts from."""
+"""Heads on top of an encoder: the module with the outputs, its training, and its initial weights."""

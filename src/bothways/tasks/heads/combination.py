@@ -1,7 +1,7 @@
-"""The common ground of several models of one task, whose scores can be combined: see `bothways.compose`.
+"""The common interface of models of one task whose scores can be combined: see `bothways.compose`.
 
 Members give logits with their own calibration applied, so that softmax (or sigmoid, for several labels) gives their
-calibrated probabilities. The combination is scores again, on which the first member's outputs decide and report.
+calibrated probabilities. Their combination is again scores, which the first member's outputs turn into decisions.
 
 Shapes: M members, R rows of an input, C outputs.
 """
@@ -32,11 +32,11 @@ OutputsT = TypeVar("OutputsT", bound=AnyOutputs)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Combiner(ABC, Generic[OutputsT, InputT, TruthT, PlacesT]):
-    """The outputs of a model as those of a member of an ensemble, or of the ensemble itself.
+    """The outputs of a model as a member of an ensemble, or of the ensemble itself.
 
     Attributes:
         outputs: The outputs.
-        shares_inputs: Whether rows of the scores are parts of the input, so that all members have to read the same.
+        shares_inputs: Whether rows of scores are parts of the input, so that all members must read the same parts.
         stackable: Whether every input has the same outputs, so that they can be weighted.
     """
 
@@ -56,7 +56,7 @@ class Combiner(ABC, Generic[OutputsT, InputT, TruthT, PlacesT]):
         return {}
 
     def with_outputs(self, outputs: OutputsT) -> Self:
-        """Return the same with other outputs."""
+        """Return the combiner with other outputs."""
         return replace(self, outputs=outputs)
 
     # --- combining scores ---
@@ -80,7 +80,7 @@ class Combiner(ABC, Generic[OutputsT, InputT, TruthT, PlacesT]):
         return Scores(combined_RC, members[0].places, read, votes=float(np.mean(votes)) if votes else None)
 
     def disagrees(self, member: Scores[PlacesT], prediction: object) -> float | None:
-        """Return 1 if a member decides otherwise than the ensemble, else 0; None if its rows decide that."""
+        """Return 1 if a member decides differently from the ensemble, else 0; None to compare row by row."""
         del member, prediction
         return None
 
@@ -115,7 +115,7 @@ class Combiner(ABC, Generic[OutputsT, InputT, TruthT, PlacesT]):
         return {}
 
     def restored(self, stored: StoredEnsemble) -> Self:
-        """Return the same with the stored confidence.
+        """Return the outputs with the stored confidence.
 
         Raises:
             CorruptCheckpoint: It is damaged.
@@ -123,7 +123,7 @@ class Combiner(ABC, Generic[OutputsT, InputT, TruthT, PlacesT]):
         return self.with_outputs(self.outputs.with_confidence(Confidence(stored_temperature(stored))))
 
     def limits(self, chose: str) -> tuple[str, ...]:
-        """Return the limits of metrics on rows that also chose something."""
+        """Return the limits of metrics on rows that also decided something."""
         return optimistic("rows", chose), LIKE_THESE
 
     @abstractmethod

@@ -1,8 +1,8 @@
-"""Texts of a label brought together before a head begins, where up to 2,000 texts are learnt from.
+"""Contrastive warm-up: moves texts with the same label together before a head starts, with up to 2,000 training texts.
 
-A linear model of the frozen encoder is often right on all of a few texts, and a head that begins there has next to
-nothing to learn; how the texts lie to each other still tells something (Tunstall et al. 2022, arXiv:2209.11055). The
-loss is that of Khosla et al. 2020 (arXiv:2004.11362, equation 2):
+A linear model of the frozen encoder often classifies all of a few texts correctly, and a head that starts from it has
+almost nothing left to learn; the similarities among the texts still carry information (Tunstall et al. 2022,
+arXiv:2209.11055). The loss is that of Khosla et al. 2020 (arXiv:2004.11362, equation 2):
 
     L = mean over i of  -1/|P(i)| sum over p in P(i) of the log softmax over a != i of cos(i, a) / t, at p
 
@@ -44,13 +44,13 @@ _PAIRS, _TOKENS, _TEMPERATURE = 16, 2048, 0.05
 
 
 class ContrastObjective:
-    """Trains an encoder so that texts of a label lie together, as the training loop sees it.
+    """Trains an encoder so that texts with the same label lie close together, for the training loop.
 
     Args:
-        encoder: What is trained.
-        read: Which of its hidden states a head will read, a row for each text.
-        store: The texts; of a long one the first window is read.
-        classes_N: Numbers of their labels.
+        encoder: The encoder to train.
+        read: Selects the hidden states that a head will read, a row for each text.
+        store: The texts; only the first window of a long text is read.
+        classes_N: Label number of each text.
         seed: Draws the batches.
         tokens: Token budget of a batch, at most 2,048.
     """
@@ -78,11 +78,11 @@ class ContrastObjective:
         return self._encoder
 
     def updates_per_epoch(self) -> int:
-        """Return number of updates."""
+        """Return the number of updates."""
         return contrast_updates(len(self._classes_N))
 
     def updates(self, epoch: int, start: int) -> Iterator[Update[Batch]]:
-        """Batches of texts, each with another of its label."""
+        """Yield batches of texts, each with another text of its label."""
         for number in range(start, self.updates_per_epoch()):
             generator = np.random.default_rng([self._seed, epoch, number, 2])
             windows = self._first_N[self._drawn(generator)].tolist()
@@ -91,9 +91,9 @@ class ContrastObjective:
             yield Update((MicroBatch(Batch(packed, windows), float(len(windows)), tokens),))
 
     def _drawn(self, generator: np.random.Generator) -> NDArray[np.int64]:
-        """Numbers of the texts of a batch: two pairs at least, and as many as there is room for.
+        """Draw the numbers of the texts of a batch: at least two pairs, and as many as fit.
 
-        The pairs are of one label after the other, so that each text has others that it is told from.
+        Pairs are drawn from one label after the other, so that each text has texts of other labels to differ from.
         """
         order = generator.permutation(len(self._classes_N))
         ranks_N = np.array(
@@ -112,7 +112,7 @@ class ContrastObjective:
         return np.array(list(chosen), np.int64)
 
     def loss(self, payload: Batch) -> Tensor:
-        """Sum of the losses of the batch's texts; those without another of their label have none."""
+        """Return the sum of the texts' losses; a text whose label no other text has counts 0."""
         rows_BH = read_rows(self._read, self._encoder, payload.packed).float()
         classes_B = self._classes_N[self._store.text_of_window[payload.windows]]
         # Cosines near 1 need more digits than bfloat16 has.
@@ -120,7 +120,7 @@ class ContrastObjective:
             return supervised_contrastive(F.normalize(rows_BH, dim=1), on_device(classes_B, rows_BH.device)).sum()
 
     def validate(self) -> None:
-        """Nothing is held out for this."""
+        """Do nothing: the warm-up has no held-out texts."""
 
 
 def contrast_updates(texts: int) -> int:
@@ -129,7 +129,7 @@ def contrast_updates(texts: int) -> int:
 
 
 def supervised_contrastive(unit_BH: Tensor, classes_B: Tensor) -> Tensor:
-    """Return the loss of each text (B), given rows of length 1; 0 where no other has its label."""
+    """Return the loss of each text (B), given rows of length 1; 0 if no other text has its label."""
     itself_BB = torch.eye(len(unit_BH), dtype=torch.bool, device=unit_BH.device)
     scores_BB = (unit_BH @ unit_BH.T / _TEMPERATURE).masked_fill(itself_BB, -math.inf)
     same_BB = (classes_B[:, None] == classes_B) & ~itself_BB
@@ -140,7 +140,7 @@ def supervised_contrastive(unit_BH: Tensor, classes_B: Tensor) -> Tensor:
 def contrastive_warmup(
     model: PretrainedEncoder, read: Read, store: WindowStore, classes_N: NDArray[np.int64], options: TrainingOptions
 ) -> None:
-    """Train an encoder in place so that texts of a label lie together, where some share theirs.
+    """Train an encoder in place so that texts with the same label lie close together, if some labels occur twice.
 
     Raises:
         KeyboardInterrupt: Ctrl-C or SIGTERM ended it.

@@ -1,4 +1,4 @@
-"""Notes on a training that did not go well, in sentences, and the answers to look at first."""
+"""Warnings about a training that did not go well, in sentences, and the answers to look at first."""
 
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
@@ -26,14 +26,14 @@ MOST_MISTAKES, _MOST_LISTED = 10, 20
 
 @dataclass(frozen=True, slots=True)
 class LabelIssue:
-    """A confident answer on a held-out row that its label contradicts: the label may be the mistake.
+    """A confident prediction on a held-out row that contradicts its label: the label may be wrong.
 
     Attributes:
         where: The row, or a word of it.
-        text: What it says, or its two texts.
+        text: Its text, or its two texts.
         label: Its label, or labels.
-        predicted: The answer; of several labels, the one that is too many, or that is missed ("not ...").
-        probability: Of the answer.
+        predicted: The prediction; with several labels, the label that is added, or that is missed ("not ...").
+        probability: Probability of the prediction.
     """
 
     where: str
@@ -44,12 +44,12 @@ class LabelIssue:
 
 
 def notes_on_training(record: TrainingRecord, held_out: int, enough: int = FEW_UPDATES) -> list[str]:
-    """Return doubts about the course of a training, in sentences.
+    """Return warnings about the course of a training, in sentences.
 
     Args:
         record: The course.
         held_out: Number of held-out rows.
-        enough: Updates that are not called few.
+        enough: Number of updates that is no longer called few.
     """
     notes = []
     if record.kept_epoch == 0:
@@ -65,7 +65,7 @@ def notes_on_training(record: TrainingRecord, held_out: int, enough: int = FEW_U
 
 
 def notes_on_labels(target: Target, logits_NC: Logits, truth: Truth, calibration: Calibration | None) -> list[str]:
-    """Return doubts about a classifier, or a model of numbers, from its answers on held-out rows."""
+    """Return warnings about a classifier or a regression model, from its predictions on held-out rows."""
     match target:
         case SingleLabel():
             learnt = _notes_on_classes(target.labels, logits_NC.argmax(1), truth, "row", "label")
@@ -78,7 +78,7 @@ def notes_on_labels(target: Target, logits_NC: Logits, truth: Truth, calibration
 
 
 def _notes_on_classes(labels: Sequence[str], predicted_N: Truth, truth: Truth, unit: str, name: str) -> list[str]:
-    """Return doubts about answers of one class each: a label for a row, or a tag for a word."""
+    """Return warnings about predictions of one class each: a label for a row, or a tag for a word."""
     accuracy, counts_C = float((predicted_N == truth).mean()), np.bincount(truth, minlength=len(labels))
     usual, most = labels[int(counts_C.argmax())], float(counts_C.max() / len(truth))
     if most == 1:
@@ -136,7 +136,7 @@ def _notes_on_temperature(calibration: Calibration | None) -> list[str]:
 
 
 def contradictions(examples: Sequence[Example[object]]) -> list[str]:
-    """Rows with the same text and different labels, in sentences."""
+    """Return the rows with the same text and different labels, in sentences."""
     rows: dict[Hashable, dict[Any, str]] = defaultdict(dict)
     for example in examples:
         rows[example.text].setdefault(example.label, example.where)
@@ -151,14 +151,14 @@ def contradictions(examples: Sequence[Example[object]]) -> list[str]:
 
 
 def _named(label: str | tuple[str, ...]) -> str:
-    """Return a label, or the labels of a row that may have several."""
+    """Return a label, or several labels joined."""
     return ", ".join(map(repr, (label,) if isinstance(label, str) else label)) or "no label"
 
 
 def confident_mistakes(
     target: Target, probabilities_NC: Logits, truth: Truth, examples: Sequence[Example[Any]]
 ) -> tuple[LabelIssue, ...]:
-    """Return the answers on held-out rows that are wrong, the most probable first; numbers have none."""
+    """Return the wrong predictions on held-out rows, the most probable first; none for numbers."""
     match target:
         case SingleLabel(labels):
             best_N, stated_N = probabilities_NC.argmax(1), probabilities_NC.max(1)
@@ -186,7 +186,7 @@ def confident_mistakes(
 def diagnostics_of_words(
     labels: Sequence[str], words: TaggedWords, examples: Sequence[Example[object]]
 ) -> tuple[list[str], tuple[LabelIssue, ...]]:
-    """Return doubts about a tagger from held-out words, and its wrong tags, the most probable first."""
+    """Return warnings about a tagger from held-out words, and its wrong tags, the most probable first."""
     notes = _notes_on_classes(labels, words.predicted_W, words.truth_W, "word", "tag")
     first_N = np.searchsorted(words.text_W, np.arange(words.texts))
     mistakes = []
@@ -200,7 +200,7 @@ def diagnostics_of_words(
 
 
 def _most_probable(stated_N: Logits, wrong_N: NDArray[np.bool_]) -> list[int]:
-    """Return the places of the most probable answers that are wrong."""
+    """Return the numbers of the most probable wrong predictions."""
     wrong = np.flatnonzero(wrong_N)
     order: list[int] = wrong[np.argsort(-stated_N[wrong], kind="stable")][:MOST_MISTAKES].tolist()
     return order

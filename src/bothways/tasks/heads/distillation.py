@@ -1,4 +1,4 @@
-"""StudentTraining: training a smaller model of a task on the predictions of a trained one, without labels."""
+"""Training a smaller model of a task on the predictions of a trained one, without labels."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
@@ -52,12 +52,12 @@ _PARTS = 10
 
 @dataclass(frozen=True, slots=True)
 class DistillationData:
-    """Inputs to learn from, and rows that measure the student.
+    """Inputs to train on, and rows that measure the student.
 
     Attributes:
-        inputs: Inputs of the teacher.
+        inputs: Inputs for the teacher.
         held_out: Held-out inputs, with labels or with None.
-        split: Whether they were drawn from the training data.
+        split: Whether the held-out inputs were drawn from the training data.
     """
 
     inputs: Sequence[Any]
@@ -80,7 +80,7 @@ class DistillationData:
     ) -> "DistillationData":
         """Read the data, without rows that have no text.
 
-        Without validation rows a tenth of the data is held out; its labels measure the student where every row has one.
+        Without validation rows a tenth of the data is held out; its labels measure the student if every row has one.
 
         Raises:
             InvalidInput: There are no texts, or a row is not usable.
@@ -140,13 +140,13 @@ class StudentTraining:
 
         Args:
             teacher: The teacher.
-            learner: The learner around the teacher's outputs, which is `Distillable`.
-            student: The encoder to train, in place; with the teacher's head where it is as wide and reads the same.
+            learner: A `Distillable` learner with the teacher's outputs.
+            student: The encoder to train, in place; it starts with the teacher's head if their widths and inputs agree.
             lesson: The inputs, and rows that measure the student.
             columns: Columns of the parts of a row.
             loss: Weights of the loss.
             training: Options of the training.
-            identity: Teacher and student.
+            identity: The identities of teacher and student.
 
         Raises:
             InvalidInput: The data are not usable.
@@ -189,7 +189,7 @@ class StudentTraining:
         return cls(teacher, with_head, own, columns, lesson, data, held, objective)
 
     def finish(self, record: TrainingRecord) -> FittedHead:
-        """Return the student, with what held-out rows teach: without labels, the out-of-domain detector alone."""
+        """Return the student with its confidence fitted on held-out rows: without labels, only the detector."""
         model = self.student.head_model
         learner, scores = self.learner.unstandardize(model.head).fit_confidence(
             model, self.data.stored, self.held, record.settings.seed, self.student.budget.tokens
@@ -219,7 +219,7 @@ def _objective(
     identity: Mapping[str, str],
     baseline: Baseline,
 ) -> WindowObjective:
-    """Return the training of a student, in epochs of a tenth of the updates at least."""
+    """Return the training objective of a student; an epoch has at least a tenth of the updates."""
     size = training.rows_in_update(stored.store.texts)
     per_pass = -(-stored.store.texts // size)
     return WindowObjective(
@@ -243,7 +243,7 @@ def _distillable(learner: AnyLearner) -> Any:  # noqa: ANN401 (both a learner an
 
 
 def _held(teacher: FittedHead, learner: AnyLearner, student: TorchBackend, lesson: DistillationData) -> StoredInputs:
-    """Return the held-out inputs; without labels, the teacher's decisions are their truth."""
+    """Return the held-out inputs; without labels, the teacher's decisions are the truth."""
     outputs = teacher.outputs
     if lesson.labelled:
         return StoredInputs.of(student, outputs, lesson.held_out)
@@ -267,7 +267,7 @@ def _head(teacher: TorchBackend, student: TorchBackend, learner: AnyLearner, see
 
 
 def _rows(columns: Any, data: Any) -> list[Any]:  # noqa: ANN401 (sources of rows)
-    """Return rows, or inputs that came without."""
+    """Return labelled rows, or inputs if they came without labels."""
     match data:
         case str() | Path():
             return list(read_rows(data))
@@ -300,7 +300,7 @@ def _inputs(columns: Any, rows: Sequence[Any]) -> list[Example[object]]:  # noqa
 
 
 def _group(example: Example[object]) -> object:
-    """Return the key that keeps rows together when some are held out: the text, of pairs the first one."""
+    """Return the key that keeps rows together when some are held out: the text, or the first text of a pair."""
     match example.text:
         case Words(text=text):
             return text

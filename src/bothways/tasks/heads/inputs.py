@@ -1,4 +1,4 @@
-"""Tokenised inputs of a training, and their scores by a model.
+"""Tokenised inputs for a training, and a model's scores for them.
 
 Shapes: N inputs, W windows, C outputs.
 """
@@ -32,10 +32,10 @@ class StoredInputs:
     """Tokenised inputs and their truth.
 
     Attributes:
-        store: Their windows; a "text" of the store is an input.
-        truth: The truth, as `Outputs.encode` gives it.
-        inputs: The inputs, where scores read them.
-        text_of_window: The number of each window's text within its input (W); None where every input has one text.
+        store: The windows of the inputs; a "text" of the store is an input.
+        truth: The truth, as returned by `Outputs.encode`.
+        inputs: The inputs themselves, if the scores read them.
+        text_of_window: The number of each window's text within its input (W); None if every input has one text.
     """
 
     store: WindowStore
@@ -48,7 +48,7 @@ class StoredInputs:
         """Tokenise labelled inputs.
 
         Raises:
-            InvalidInput: A label was not there in training.
+            InvalidInput: A label did not occur in training.
             TextTooLong: A text is too long and the policy is ``"error"``.
         """
         stored = cls.unlabelled(backend, outputs, [each.text for each in examples])
@@ -77,7 +77,7 @@ class StoredInputs:
         return StoredInputs(self.store.take(numbers_N), self.truth[numbers_N])
 
     def scores(self, outputs: PlacedOutputs[PlacesT], model: HeadModel, tokens: int) -> list[Scores[PlacesT]]:
-        """Return the scores of all inputs by a model, in batches of so many tokens."""
+        """Return a model's scores for all inputs, computed in batches of ``tokens`` tokens."""
         from bothways.tasks.heads.objective import window_scores
 
         return self.merged(outputs, window_scores(model, self.store, tokens))

@@ -1,6 +1,6 @@
 """The training side of a task on a head: data, loss, validation, confidence, diagnostics.
 
-A `Learner` is a frozen dataclass around the `Outputs` that are being learnt; only `fit` loads it.
+A `Learner` is a frozen dataclass around the `Outputs` in training; only `fit` loads it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
     """A task on a head while it is trained: a frozen dataclass.
 
     Attributes:
-        outputs: The outputs that are learnt, with their confidence once it is fitted.
+        outputs: The outputs in training, with their confidence once it is fitted.
     """
 
     outputs: OutputsT
@@ -60,27 +60,27 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
         """Read training data; return the learner, the training examples and the held-out ones.
 
         Args:
-            backend: The encoder, and how it reads texts.
+            backend: The encoder and its text options.
             data: Training data and validation data.
             columns: Columns of the parts of a row.
             options: The task's options of `fit`.
-            seed: Draws held-out rows where there are no validation data.
-            before: The outputs that the model had; labels keep their order where they are the same.
+            seed: Seed for drawing held-out rows if there are no validation data.
+            before: The model's previous outputs; if the labels are the same, they keep their order.
 
         Raises:
             InvalidInput: The data are not usable; the message names the row.
         """
 
     def with_outputs(self, outputs: OutputsT) -> Self:
-        """Return the same with other outputs."""
+        """Return the learner with other outputs."""
         changed: Self = replace(cast("Any", self), outputs=outputs)
         return changed
 
     def check_data(self, training: StoredInputs, held: StoredInputs) -> Collection[int]:
-        """Refuse data that cannot be learnt from; return the numbers of training inputs to leave out.
+        """Refuse data that cannot be trained on; return the numbers of training inputs to leave out.
 
         Raises:
-            InvalidInput: Data and options do not fit each other.
+            InvalidInput: The data do not fit the options.
         """
         del training, held
         return ()
@@ -170,7 +170,7 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
         training: Sequence[Example[object]],
         held_out: Sequence[Example[object]],
     ) -> tuple[list[str], tuple[LabelIssue, ...]]:
-        """Return doubts about data and answers, in sentences, and the most confident wrong answers.
+        """Return warnings about data and predictions, in sentences, and the most confident wrong predictions.
 
         Args:
             scores: Scores of the held-out inputs.
@@ -189,7 +189,7 @@ class TemperatureLearner(Learner[OutputsT, TruthT, PlacesT], Generic[OutputsT, T
     """A learner whose confidence is a temperature.
 
     Attributes:
-        calibrates: Whether to fit one.
+        calibrates: Whether to fit a temperature.
     """
 
     calibrates: bool
@@ -215,16 +215,16 @@ class TemperatureLearner(Learner[OutputsT, TruthT, PlacesT], Generic[OutputsT, T
 
 @runtime_checkable
 class Distillable(Protocol):
-    """A learner whose decisions a smaller model can learn."""
+    """A learner whose decisions a student can be trained on."""
 
     def without_confidence(self) -> Self:
-        """Return the same without anything fitted on held-out rows."""
+        """Return the learner without anything fitted on held-out rows."""
 
     def without_calibration(self) -> Self:
-        """Return the same without anything that labels alone teach."""
+        """Return the learner without anything that can only be fitted with labels."""
 
     def loss_units(self, stored: StoredInputs) -> LossUnits:
         """Return the loss units of each window; the outputs' `row_target` gives their meaning."""
 
     def decided(self, scores: Sequence[Scores[object]]) -> object:
-        """Return the truth of inputs as their scores decide it."""
+        """Return the decisions for inputs, encoded as truth."""

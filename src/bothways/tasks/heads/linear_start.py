@@ -1,7 +1,7 @@
-"""The linear model that a head begins with: what a frozen encoder's hidden states tell of the answers.
+"""The linear model that a head starts from, fitted to a frozen encoder's hidden states.
 
-A head whose last map is drawn at random sends noise into the encoder until it has been learnt; one that begins at the
-best linear model of the hidden states as they are does not, and keeps what pre-training knows (Kumar et al. 2022,
+A head whose last map is drawn at random sends noise into the encoder until it is trained; one that starts at the best
+linear model of the present hidden states does not, and preserves what was pre-trained (Kumar et al. 2022,
 arXiv:2202.10054). Measured before the first update, that model is also the baseline of the training.
 
 Shapes: W windows, M rows that a head reads (windows, or their tokens), H hidden, R principal
@@ -45,8 +45,8 @@ class LinearStart:
     """Options of the fit of a head's linear model.
 
     Attributes:
-        strength: How little the weights are usually held back; cross-validation may choose another.
-        seed: Draws windows where there are too many, and folds.
+        strength: Default inverse penalty of the weights; cross-validation may choose another.
+        seed: Seed for drawing windows if there are too many, and folds.
         tokens: Token budget of a batch.
         searched: Whether cross-validation may choose another strength.
     """
@@ -58,13 +58,13 @@ class LinearStart:
 
 
 def start_head(model: HeadModel, store: WindowStore, targets: LabelLoss, start: LinearStart) -> None:
-    """Make a head's last map the best linear model of what it reads; nothing else is changed.
+    """Set a head's last map to the best linear model of its inputs; nothing else is changed.
 
     Args:
         model: Encoder and head.
         store: Windows to learn from.
         targets: Their targets and loss.
-        start: How.
+        start: Options of the fit.
     """
     output, data = model.head.output, _Rows.read(model, store, targets, start)
     weight_CH, bias_C = data.fitted(chosen_strength(data, start))
@@ -76,13 +76,13 @@ def start_head(model: HeadModel, store: WindowStore, targets: LabelLoss, start: 
 def held_out_scores(
     model: HeadModel, store: WindowStore, targets: LabelLoss, start: LinearStart, folds_N: NDArray[np.int64]
 ) -> list[NDArray[np.float64]]:
-    """Return scores of all windows (C), each of a linear model of the inputs of other folds.
+    """Return the scores of all windows (C), each by a linear model fitted to the other folds.
 
     Args:
         model: Encoder and head; neither is changed.
-        store: Windows, not more than a linear model is fitted to.
+        store: Windows, no more than a linear model is fitted to.
         targets: Their targets and loss.
-        start: How linear models are fitted.
+        start: Options of the fits.
         folds_N: The fold of each input.
     """
     data = _Rows.read(model, store, targets, start)
@@ -97,14 +97,14 @@ def held_out_scores(
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The rows that a linear model is fitted to, and their answers.
+    """The rows that a linear model is fitted to, and their targets.
 
     Attributes:
-        rows: What the head reads of each window.
-        windows: Their numbers.
-        inputs: The input that each is of; windows of one are held out together.
+        rows: The rows that the head reads for each window.
+        windows: Numbers of the windows.
+        inputs: Each window's input; windows of one input are held out together.
         targets: Their targets and loss.
-        outputs: C.
+        outputs: Number of outputs, C.
     """
 
     rows: Sequence[Tensor]
@@ -115,7 +115,7 @@ class _Rows:
 
     @classmethod
     def read(cls, model: HeadModel, store: WindowStore, targets: LabelLoss, start: LinearStart) -> "_Rows":
-        """Run the encoder, on some of the windows where there are many."""
+        """Run the encoder, on a sample of the windows if there are many."""
         output, per_token = model.head.output, model.per_token
         windows = _drawn(store.lengths if per_token else np.ones(len(store.lengths)), output.out_features, start.seed)
 
@@ -131,11 +131,11 @@ class _Rows:
 
     @property
     def size(self) -> int:
-        """M C."""
+        """The number of scores, M C."""
         return self.outputs * sum(map(len, self.rows))
 
     def part(self, chosen_W: NDArray[np.bool_]) -> "_Rows":
-        """Return some of the windows."""
+        """Return some of the windows with their rows."""
         rows = [row for row, chosen in zip(self.rows, chosen_W, strict=True) if chosen]
         return _Rows(rows, self.windows[chosen_W], self.inputs[chosen_W], self.targets, self.outputs)
 
@@ -148,28 +148,28 @@ class _Rows:
         return self.targets.loss(scores_MC, self.windows.tolist())
 
     def held_out_losses(self, held_W: NDArray[np.bool_], strengths: Sequence[float]) -> list[float]:
-        """Return the loss of a unit of some windows, of the linear model of the others at each strength."""
+        """Return the mean loss of held-out windows under the linear model of the others, for each strength."""
         held = self.part(held_W)
         vectors_MH, units = torch.cat(list(held.rows)), max(held.units(), 1e-12)
         models = self.part(~held_W).path(strengths)
         return [float(held.loss(vectors_MH.to(w_CH.dtype) @ w_CH.T + b_C)) / units for w_CH, b_C in models]
 
     def fitted(self, strength: float) -> tuple[Tensor, Tensor]:
-        """Return the linear model."""
+        """Return the weights and biases of the linear model."""
         return next(self.path([strength]))
 
     def path(self, strengths: Iterable[float]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the linear model of each strength."""
+        """Yield the linear model at each strength."""
         vectors_MH = torch.cat(list(self.rows))
         return linear_path(vectors_MH, self.outputs, self.loss, units=self.units(), strengths=strengths)
 
 
 def chosen_strength(data: _Rows, start: LinearStart) -> float:
-    """Return the strength with the least loss on held-out inputs, or the usual one where that is as good.
+    """Return the strength with the lowest loss on held-out inputs, or the default if it is as good.
 
-    As good is what is within a standard error over the folds. Of many inputs a part decides, and a quarter of them is
-    held out once; few decide nothing. Where a linear model tells nothing, little strength is left, and it says nearly
-    what is frequent.
+    As good means within a standard error over the folds. With many inputs, a sample of them decides and a quarter of it
+    is held out once; few inputs decide nothing. If a linear model finds nothing, the strength becomes low, and it
+    predicts little but the class frequencies.
     """
     strengths = [start.strength * part for part in _TRIED]
     if not start.searched or len(np.unique(data.inputs)) < _FEWEST:
@@ -189,7 +189,7 @@ def chosen_strength(data: _Rows, start: LinearStart) -> float:
 def fit_linear(
     vectors_MH: Tensor, outputs: int, loss: Callable[[Tensor], Tensor], *, units: float, strength: float = STRENGTH
 ) -> tuple[Tensor, Tensor]:
-    """Return weights (C, H) and biases (C) of the linear model of least loss, with a penalty on its weights.
+    """Return the weights (C, H) and biases (C) of the linear model with the lowest penalised loss.
 
         minimise  loss(V W^T + b) + |W|^2 s / (2 strength)
 
@@ -198,11 +198,11 @@ def fit_linear(
     variables along the principal directions of the vectors in which the loss curves about alike: it takes fewer steps.
 
     Args:
-        vectors_MH: What the answers are told from.
-        outputs: C.
+        vectors_MH: The input vectors.
+        outputs: Number of outputs, C.
         loss: The sum of the losses, given scores (M, C).
-        units: How many losses that is a sum of.
-        strength: How little the weights are held back.
+        units: Number of losses in that sum.
+        strength: Inverse penalty of the weights.
     """
     return next(linear_path(vectors_MH, outputs, loss, units=units, strengths=[strength]))
 
@@ -210,7 +210,7 @@ def fit_linear(
 def linear_path(
     vectors_MH: Tensor, outputs: int, loss: Callable[[Tensor], Tensor], *, units: float, strengths: Iterable[float]
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield what `fit_linear` returns at each strength; principal directions are found once for all."""
+    """Yield the result of `fit_linear` at each strength; the principal directions are computed once for all."""
     exact = len(vectors_MH) * outputs <= _EXACT
     principal = _Principal.of(vectors_MH.double() if exact else vectors_MH)
     for strength in strengths:
@@ -224,9 +224,9 @@ class _Principal:
     Attributes:
         along_MR: Vectors without their mean, of mean squared length 1.
         squares_R: The sums of their squares.
-        directions_HR: One in each column.
+        directions_HR: The directions, one in each column.
         mean_H: The mean of the vectors.
-        scale: What they are divided by.
+        scale: The divisor of the centred vectors.
     """
 
     along_MR: Tensor
@@ -237,7 +237,7 @@ class _Principal:
 
     @classmethod
     def of(cls, vectors_MH: Tensor) -> "_Principal":
-        """Find the directions, of few vectors no more than there are vectors."""
+        """Compute the principal directions, at most as many as there are vectors."""
         mean_H = vectors_MH.mean(0)
         scale = vectors_MH.square().sum(1).mean().sqrt().clamp(min=1e-12)
         scaled_MH = (vectors_MH - mean_H) / scale
@@ -252,7 +252,7 @@ class _Principal:
     def fitted(
         self, outputs: int, loss: Callable[[Tensor], Tensor], *, units: float, strength: float
     ) -> tuple[Tensor, Tensor]:
-        """Return the linear model of the vectors; see `fit_linear`. Of float64 vectors it is found to the end."""
+        """Return the linear model of the vectors; see `fit_linear`. With float64 vectors the fit converges fully."""
         # A third of that of equally likely labels' cross-entropy, which curves less as labels become more certain.
         share = 1 / max(outputs, 2)
         curvature = share * (1 - share) / 3
@@ -285,7 +285,7 @@ class _Principal:
 
 
 def _drawn(rows_W: NDArray[Any], outputs: int, seed: int) -> NDArray[np.int64]:
-    """Numbers of the windows to fit to, ascending: all, or as many as have so many rows."""
+    """Return the numbers of the windows to fit to, ascending: all, or a sample if there are too many rows."""
     most = min(_MOST_ROWS, _MOST_SCORES / outputs)
     order = np.random.default_rng(seed).permutation(len(rows_W))
     kept = max(1, int(np.searchsorted(np.cumsum(rows_W[order]), most, side="right")))

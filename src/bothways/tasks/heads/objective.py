@@ -33,7 +33,7 @@ class LabelLoss(Protocol):
     """Targets of the windows of a store, and their loss.
 
     Attributes:
-        joint: Whether the loss of an input needs the scores of all of its windows at once.
+        joint: Whether the loss of an input needs the scores of all its windows at once.
     """
 
     joint: ClassVar[bool]
@@ -57,7 +57,7 @@ class LossUnits:
         rows_U: The row of each unit among those of its window.
         shares_U: The weight of each unit; units that stand for one text or word share a weight of 1.
         starts: First unit of each window, and the number of units at the end; W + 1 long.
-        heights_W: Rows of the head for each window.
+        heights_W: Number of rows that the head gives for each window.
     """
 
     rows_U: NDArray[np.int64]
@@ -105,16 +105,16 @@ def passes_in_epoch(texts: int, batch_size: int, min_updates: int = MIN_UPDATES)
 
 
 class WindowObjective:
-    """Trains a `HeadModel` to answer the windows of a store.
+    """Trains a `HeadModel` on the windows of a store.
 
     Args:
-        model: What to train.
-        store: Windows to learn from.
+        model: The model to train.
+        store: Training windows.
         targets: Their targets and loss.
         validate: Metrics on held-out data, computed after each epoch.
         batch_size: Texts in one update.
         tokens: Token budget of a micro-batch, on a CPU at most 1,024; an update accumulates gradients.
-        seed: Orders the texts, together with the epoch.
+        seed: Seed of the order of texts, together with the epoch.
         identity: Everything else that determines the run.
         passes: Passes through the texts per epoch, see `passes_in_epoch`.
         baseline: The model before the first update.
@@ -169,7 +169,7 @@ class WindowObjective:
         return self.passes * self._updates_per_pass()
 
     def updates(self, epoch: int, start: int) -> Iterator[Update[Batch]]:
-        """Yield the epoch's texts, in each pass in an order of its own."""
+        """Yield the epoch's texts; each pass has an order of its own."""
         done, first = divmod(start, self._updates_per_pass())
         for number in range(epoch * self.passes + done, (epoch + 1) * self.passes):
             order = np.random.default_rng([self.seed, number]).permutation(self.store.texts)
@@ -181,11 +181,11 @@ class WindowObjective:
         return -(-self.store.texts // self.batch_size)
 
     def loss(self, payload: Batch) -> Tensor:
-        """Sum of the losses of the micro-batch's units."""
+        """Return the sum of the losses of the micro-batch's units."""
         return self.targets.loss(self.model(payload.packed).float(), payload.windows)
 
     def _micro_batches(self, texts: NDArray[np.int64]) -> Iterator[MicroBatch[Batch]]:
-        """Batches of windows within the token budget; those of one input stay together where its loss is joint."""
+        """Yield batches of windows within the token budget; windows of one input stay together if the loss is joint."""
         apart = [self.store.windows_of([text]) for text in texts]
         units = apart if self.targets.joint else [[window] for windows in apart for window in windows]
         lengths = [int(self.store.lengths[windows].sum()) for windows in units]

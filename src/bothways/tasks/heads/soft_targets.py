@@ -1,4 +1,4 @@
-"""Soft targets: a student learns the predictions of a teacher for each text or word, in place of labels.
+"""Soft targets: a student learns a teacher's predictions for each text or word, instead of labels.
 
 The loss is that of Hinton et al. (2015), "Distilling the knowledge in a neural network", arXiv:1503.02531, section 2:
 the divergence from the teacher's probabilities at a temperature, and beside it, as in DistilBERT (Sanh et al. 2019,
@@ -38,9 +38,9 @@ class SoftLoss:
     """Weights of the parts of the loss; a part of weight 0 is left out.
 
     Attributes:
-        soft: Of the divergence from the teacher's predictions.
-        states: Of the cosine distance of the hidden states that the heads read.
-        temperature: Divides the logits of both; the divergence is multiplied by its square. Numbers have none.
+        soft: Weight of the divergence from the teacher's predictions.
+        states: Weight of the cosine distance of the hidden states that the heads read.
+        temperature: Divides the logits of both; the divergence is multiplied by its square. Regression has none.
 
     Raises:
         InvalidInput: A weight is below 0, the first is 0, or the temperature is not above 0.
@@ -72,7 +72,7 @@ class StateModel(HeadModel):
         self.projection = nn.Identity() if alike else nn.Linear(own, width or own).to(model.device)
 
     def forward(self, packed: Packed) -> Tensor:
-        """Scores and states (R, C + G)."""
+        """Return scores and states (R, C + G)."""
         states_RH = read_rows(self.head.kind.read, self.encoder, packed)
         return torch.cat([self.head(states_RH), self.projection(states_RH)], dim=1)
 
@@ -93,7 +93,7 @@ class TeacherOutputs:
 
     @classmethod
     def of(cls, teacher: HeadModel, store: WindowStore, units: LossUnits, tokens: int) -> "TeacherOutputs":
-        """Run a teacher on texts, in batches of so many tokens."""
+        """Run a teacher on texts, in batches of at most ``tokens`` tokens."""
         module, per_token = StateModel(teacher).eval(), teacher.per_token
         runner = Runner(row_answers(module, per_token=per_token), module.device, tokens)
         outputs = teacher.head.output.out_features
@@ -112,12 +112,12 @@ class TeacherOutputs:
 
 
 class SoftTargets:
-    """A teacher's predictions and hidden states as the targets of windows, see `LabelLoss`.
+    """A teacher's predictions and hidden states as the targets of windows; see `LabelLoss`.
 
     Args:
         units: The loss units of each window.
         target: The target of a unit.
-        taught: The teacher's outputs for them.
+        taught: The teacher's outputs for the units.
         loss: Weights of the parts of the loss.
     """
 
@@ -134,12 +134,12 @@ class SoftTargets:
         return f"soft {loss.soft:g} states {loss.states:g} temperature {loss.temperature:g}"
 
     def weights(self, windows: Sequence[int]) -> NDArray[np.float64]:
-        """Weight of each window (B)."""
+        """Return the weight of each window (B)."""
         weights_B: NDArray[np.float64] = self._weights_W[list(windows)]
         return weights_B
 
     def loss(self, scores: Tensor, windows: Sequence[int]) -> Tensor:
-        """Sum of the units' losses, given logits and states (R, C + G), or logits alone (R, C)."""
+        """Return the sum of the units' losses, given logits and states (R, C + G), or logits alone (R, C)."""
         loss, outputs = self.weighting, self.target.outputs
         numbers_U, rows_U = (torch.from_numpy(each) for each in self.units.of(windows))
         ours_U = scores[rows_U.to(scores.device)]
@@ -155,7 +155,7 @@ class SoftTargets:
 def divergences(target: Target, logits_UC: Tensor, taught_UC: Tensor, temperature: float) -> Tensor:
     """Return the divergence of each row from a teacher's prediction (U).
 
-    It is `soft_divergence` of one label; its mean over several; the loss of a number. Numbers have no temperature.
+    One label has `soft_divergence`, several labels its mean, and a number the squared loss, without a temperature.
     """
     match target:
         case SingleLabel():

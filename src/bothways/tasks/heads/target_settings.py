@@ -1,4 +1,4 @@
-"""A target as ``config.json`` keeps it, in the words that the ecosystem's sequence classifiers use."""
+"""Targets in ``config.json``, in the format of the ecosystem's sequence classifiers."""
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,16 +17,16 @@ def target_settings(target: Target) -> dict[str, object]:
 def stored_target(
     settings: Mapping[str, object], labels: Iterable[str] | None, classes: int, *, named: bool = False
 ) -> Target:
-    """Return the target of a trained head, from ``config.json`` and, where that has no names, the caller's labels.
+    """Return the target of a trained head, named by ``config.json`` or else by the caller's labels.
 
     Args:
         settings: The checkpoint's ``config.json``.
-        labels: The caller's names, instead of those in it.
-        classes: Outputs of the head.
-        named: Whether names such as LABEL_0 were given by someone, and do not stand for none.
+        labels: The caller's names, which replace those in ``config.json``.
+        classes: Number of outputs of the head.
+        named: Whether names such as LABEL_0 were chosen by someone, rather than stand for missing names.
 
     Raises:
-        InvalidInput: The number of the labels is not that of the head's outputs.
+        InvalidInput: The number of labels differs from the number of the head's outputs.
         CorruptCheckpoint: ``config.json`` and the head contradict each other.
     """
     problem = settings.get("problem_type")
@@ -55,7 +55,7 @@ def with_stored_thresholds(target: Target, stored: Sequence[float] | None) -> Ta
     """Return the target with the thresholds that were saved.
 
     Raises:
-        CorruptCheckpoint: They are not one for each label.
+        CorruptCheckpoint: There is not exactly one for each label.
     """
     match target, stored:
         case MultiLabel(), [_, *_]:
@@ -67,16 +67,16 @@ def with_stored_thresholds(target: Target, stored: Sequence[float] | None) -> Ta
 
 
 def stored_names(settings: Mapping[str, object], *, named: bool) -> tuple[str, ...]:
-    """Return the names of labels in ``config.json``, for tasks that cannot do without.
+    """Return the label names in ``config.json``, for tasks that need them.
 
-    Spans are made of what tags are called.
+    Tags, for example, encode spans only by their names.
 
     Args:
         settings: The checkpoint's ``config.json``.
-        named: Whether names such as LABEL_0 were given by someone, and do not stand for none.
+        named: Whether names such as LABEL_0 were chosen by someone, rather than stand for missing names.
 
     Raises:
-        InvalidInput: There are none.
+        InvalidInput: There are no names.
         CorruptCheckpoint: They are not numbered.
     """
     names = _names(settings)
@@ -89,7 +89,7 @@ def stored_names(settings: Mapping[str, object], *, named: bool) -> tuple[str, .
 
 
 def _names(settings: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the names in the order of the outputs; none where there are none."""
+    """Return the names in the order of the outputs; empty without any."""
     stored = settings.get("id2label")
     return numbered_names(stored if isinstance(stored, dict) else {})
 

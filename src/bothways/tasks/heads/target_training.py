@@ -1,4 +1,4 @@
-"""The training of labels and numbers: the target of the data, its losses, its weights and its validation.
+"""Training of labels and numbers: the target of the data, losses, weights and validation.
 
 Shapes: N texts, B windows of a batch, C outputs, K labels, or 1.
 """
@@ -47,7 +47,7 @@ def target_of(kind: TargetKind, examples: Sequence[Example[Any]], before: Target
     Args:
         kind: The kind of target.
         examples: The examples.
-        before: The target of the model before the training; the same labels keep its order, that of the outputs.
+        before: The target of the model before the training; if the labels are the same, their order is kept.
 
     Raises:
         InvalidInput: There are fewer than two classes (or, with several labels, none at all).
@@ -77,7 +77,7 @@ def target_of(kind: TargetKind, examples: Sequence[Example[Any]], before: Target
 
 
 def standardized(numbers_N: NDArray[np.float32]) -> Regression:
-    """Return the target of a training on these numbers; the scale of numbers that are all alike is 1."""
+    """Return the target for training on these numbers; the scale is 1 if they are all equal."""
     numbers = numbers_N.astype(np.float64)
     mean, deviation = float(numbers.mean()), float(numbers.std())
     alike = deviation <= _ROUNDING * float(np.abs(numbers).max())
@@ -85,7 +85,7 @@ def standardized(numbers_N: NDArray[np.float32]) -> Regression:
 
 
 def standardize(target: Target, head: ScoreHead) -> None:
-    """Change a head that gives numbers, in place, into one that gives standardised numbers."""
+    """Change a regression head, in place, to predict standardised numbers."""
     match target:
         case Regression(_, mean, scale):
             with torch.no_grad():
@@ -94,7 +94,7 @@ def standardize(target: Target, head: ScoreHead) -> None:
 
 
 def unstandardize(target: Target, head: ScoreHead) -> Target:
-    """Change a head that gives standardised numbers, in place, into one that gives numbers; return its target."""
+    """Change a regression head, in place, back to the original units; return its target."""
     match target:
         case Regression(training_mean, mean, scale):
             with torch.no_grad():
@@ -111,8 +111,8 @@ def unstandardize(target: Target, head: ScoreHead) -> Target:
 def losses(target: Target, logits_BC: Tensor, truth: Tensor, weights_BK: Tensor | None = None) -> Tensor:
     """Return the loss of each row (B).
 
-    It is the cross-entropy of one label; the mean of the binary cross-entropies of several; the squared error of a
-    number, in units of the variance of the training numbers.
+    It is the cross-entropy for one label, the mean of the binary cross-entropies for several, and for a number the
+    squared error in units of the variance of the training numbers.
     """
     match target:
         case SingleLabel():
@@ -125,10 +125,10 @@ def losses(target: Target, logits_BC: Tensor, truth: Tensor, weights_BK: Tensor 
 
 
 def balanced_weights(target: Target, truth: Truth) -> Logits | None:
-    """Return weights (N, K) by which all labels count alike, 1 on average for each; None for numbers.
+    """Return weights (N, K) that make all labels count alike, 1 on average for each; None for numbers.
 
-    With several labels, rows with a label count as much as those without; a label that all rows have, or none, has the
-    weight 1.
+    With several labels, the rows with a label count as much as those without it; a label that all rows have, or none,
+    has weight 1.
     """
     match target:
         case SingleLabel():
@@ -144,9 +144,9 @@ def balanced_weights(target: Target, truth: Truth) -> Logits | None:
 
 
 class TextLoss:
-    """The labels of texts, and their loss; the windows of a text share its weight, which is 1 by default.
+    """The labels of texts, and their loss; the windows of a text share its weight, 1 by default.
 
-    So a long text counts as much as a short one.
+    A long text therefore counts as much as a short one.
 
     Args:
         target: One label, several labels or a number.
@@ -198,15 +198,15 @@ def validate(
     """Return metrics of held-out texts.
 
     The score is accuracy, or balanced accuracy (the mean over labels of recall); micro-F1 of several labels; the
-    negative squared error of numbers, in their own units. Where one label is on most of the rows, ``majority_accuracy``
+    negative squared error of numbers, in their own units. If one label is on most of the rows, ``majority_accuracy``
     is the accuracy of always predicting it.
 
     Args:
         target: One label, several labels or a number.
         logits_NC: Logits.
         truth: Encoded labels.
-        balanced: Whether balanced accuracy decides.
-        fits_threshold: Whether several labels without thresholds are measured at the best common one, not at 0.5.
+        balanced: Whether balanced accuracy is the score.
+        fits_threshold: Whether several labels without thresholds are measured at their best common one instead of 0.5.
     """
     match target:
         case SingleLabel():
@@ -275,7 +275,7 @@ def fitted_temperature(target: Target, logits_NC: Logits, truth: Truth) -> Tempe
 
 
 def with_fitted_thresholds(target: Target, logits_NC: Logits, truth: Truth, calibration: Calibration | None) -> Target:
-    """Return the target with thresholds of several labels fitted on held-out rows, unless some were given."""
+    """Return the target with the thresholds of several labels fitted on held-out rows, unless they are already set."""
     match target:
         case MultiLabel(thresholds=()):
             thresholds_C = fit_thresholds(truth.astype(np.int64), target.probabilities(logits_NC, calibration))

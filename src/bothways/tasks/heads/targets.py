@@ -1,6 +1,6 @@
 """Targets of classifiers: one label, several labels, or a number.
 
-Each variant knows how labels become numbers, and how logits become probabilities, predictions and reports;
+Each variant converts labels to numbers, and logits to probabilities, predictions and reports;
 `target_training` has the losses, and `target_settings` the form on disk.
 
 Shapes: N texts, C outputs.
@@ -41,7 +41,7 @@ Truth: TypeAlias = NDArray[Any]
 
 
 def _one_label(value: object) -> str:
-    """Return a class name; see `class_label`, whose errors name the other targets here."""
+    """Return a class name; errors of `class_label` get a hint to the other targets."""
     try:
         return class_label(value)
     except InvalidInput as error:
@@ -63,7 +63,7 @@ class SingleLabel:
 
     @staticmethod
     def names(label: str) -> tuple[str, ...]:
-        """Return the labels that a row names."""
+        """Return the labels in a row."""
         return (label,)
 
     @property
@@ -75,7 +75,7 @@ class SingleLabel:
         """Return class numbers (N).
 
         Raises:
-            InvalidInput: A label is none of this target's; the message names its row.
+            InvalidInput: A label does not belong to this target; the message names its row.
         """
         numbers = {label: index for index, label in enumerate(self.labels)}
         for example in examples:
@@ -93,12 +93,12 @@ class SingleLabel:
         return (calibration or Temperature(1.0)).apply(logits_NC)
 
     def uncalibrated(self, calibration: Calibration | None) -> SingleLabel:
-        """Return the same: the most probable label needs no threshold."""
+        """Return the target itself: the most probable label needs no threshold."""
         del calibration
         return self
 
     def without_thresholds(self) -> SingleLabel:
-        """Return the same."""
+        """Return the target itself."""
         return self
 
     def outcomes(self, logits_NC: Logits, truth_N: Truth, calibration: Calibration | None) -> Outcomes:
@@ -120,7 +120,7 @@ class MultiLabel:
 
     Attributes:
         labels: Their names.
-        thresholds: Calibrated probability from which each label is given; 0.5 where none are known.
+        thresholds: Calibrated probability from which each label is predicted; 0.5 if unknown.
     """
 
     labels: tuple[str, ...]
@@ -132,7 +132,7 @@ class MultiLabel:
 
     @staticmethod
     def names(label: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the labels that a row names."""
+        """Return the labels in a row."""
         return label
 
     @property
@@ -141,10 +141,10 @@ class MultiLabel:
         return len(self.labels)
 
     def encode(self, examples: Sequence[Example[Any]]) -> Truth:
-        """Return 1 where a label holds, else 0 (N, C).
+        """Return 1 for each label of a row, else 0 (N, C).
 
         Raises:
-            InvalidInput: A label is none of this target's; the message names its row.
+            InvalidInput: A label does not belong to this target; the message names its row.
         """
         numbers = {label: index for index, label in enumerate(self.labels)}
         truth_NC = np.zeros((len(examples), len(self.labels)), dtype=np.float32)
@@ -161,11 +161,11 @@ class MultiLabel:
         return np.array(self.thresholds or (USUAL,) * self.outputs)
 
     def at(self, threshold: float) -> MultiLabel:
-        """Return the same with one threshold for all labels."""
+        """Return the target with one threshold for all labels."""
         return replace(self, thresholds=(threshold,) * self.outputs)
 
     def uncalibrated(self, calibration: Calibration | None) -> MultiLabel:
-        """Return the same decisions on probabilities that are not calibrated."""
+        """Return the target with thresholds that give the same decisions on uncalibrated probabilities."""
         match self.thresholds, calibration:
             case (_, *_), Temperature(value):
                 odds_1C = logits_of(self, self.thresholds_C[None]) * value
@@ -174,11 +174,11 @@ class MultiLabel:
                 return self
 
     def without_thresholds(self) -> MultiLabel:
-        """Return the same labels without thresholds."""
+        """Return the target without thresholds."""
         return MultiLabel(self.labels)
 
     def decided(self, logits_NC: Logits, calibration: Calibration | None) -> Truth:
-        """Return 1 where a label is at or above its threshold, else 0 (N, C)."""
+        """Return 1 for each label at or above its threshold, else 0 (N, C)."""
         return (self.probabilities(logits_NC, calibration) >= self.thresholds_C).astype(np.float32)
 
     def probabilities(self, logits_NC: Logits, calibration: Calibration | None) -> Logits:
@@ -211,15 +211,15 @@ class MultiLabel:
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """A number.
+    """A number to predict.
 
-    During a training the head gives standardised numbers, ``(number - mean) / scale``. When it ends, the scale goes
-    into the head's last linear map (`target_training.unstandardize`), and the head gives the number itself.
+    During a training the head predicts standardised numbers, ``(number - mean) / scale``. At its end, the scale is
+    folded into the head's last linear map (`target_training.unstandardize`), and the head predicts the number itself.
 
     Attributes:
-        training_mean: Mean of the numbers that the model learnt from, the baseline of reports; None where unknown.
-        mean: Of the numbers that are 0 for the head.
-        scale: Standard deviation of the numbers that are 1 for the head.
+        training_mean: Mean of the training numbers, the baseline of reports; None if unknown.
+        mean: The number for which the head outputs 0.
+        scale: The difference in numbers for which the head's output changes by 1.
     """
 
     training_mean: float | None = None
@@ -234,7 +234,7 @@ class Regression:
 
     @staticmethod
     def names(label: float) -> tuple[str, ...]:
-        """Return nothing: a number has no label names."""
+        """Return an empty tuple, since numbers have no label names."""
         del label
         return ()
 
@@ -249,16 +249,16 @@ class Regression:
         return logits_N1[:, 0].astype(np.float32)
 
     def uncalibrated(self, calibration: Calibration | None) -> Regression:
-        """Return the same: numbers have no thresholds."""
+        """Return the target itself, since numbers have no thresholds."""
         del calibration
         return self
 
     def without_thresholds(self) -> Regression:
-        """Return the same."""
+        """Return the target itself."""
         return self
 
     def probabilities(self, logits_N1: Logits, calibration: Calibration | None) -> Logits:
-        """Return the numbers (N, 1) themselves: they have no probabilities."""
+        """Return the numbers (N, 1) themselves, since they have no probabilities."""
         del calibration
         return logits_N1
 
@@ -268,7 +268,7 @@ class Regression:
         return number_outcomes(truth_N, logits_N1[:, 0], training_mean=self.training_mean)
 
     def predict(self, logits_1: Logits, calibration: Calibration | None, tokens_read: TokensRead) -> Prediction:
-        """Return the number."""
+        """Return the predicted number."""
         del calibration
         return RegressionPrediction(float(logits_1[0]), tokens_read)
 
@@ -277,10 +277,10 @@ Target: TypeAlias = SingleLabel | MultiLabel | Regression
 
 
 def at_threshold(target: Target, threshold: float | None) -> Target:
-    """Return the target of several labels with one threshold for all; without a threshold, any target as it is.
+    """Return a multi-label target with one threshold for all labels; without a threshold, any target unchanged.
 
     Raises:
-        InvalidInput: A threshold was given, and the target is not several labels.
+        InvalidInput: A threshold was given, and the target is not multi-label.
     """
     if threshold is None:
         return target
@@ -297,12 +297,12 @@ def at_threshold(target: Target, threshold: float | None) -> Target:
 
 
 def calibrated_logits(target: Target, logits_NC: Logits, calibration: Calibration | None) -> Logits:
-    """Return a member's logits with its calibration applied: their softmax, or sigmoid, is calibrated."""
+    """Return a member's logits with its calibration applied, so that their softmax or sigmoid is calibrated."""
     return logits_of(target, target.probabilities(logits_NC, calibration))
 
 
 def probabilities_of(target: Target, logits: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the probabilities (..., C) of logits; numbers stay as they are."""
+    """Return the probabilities (..., C) for logits; numbers are returned unchanged."""
     match target:
         case SingleLabel():
             return softmax(logits)
@@ -313,7 +313,7 @@ def probabilities_of(target: Target, logits: NDArray[np.float64]) -> NDArray[np.
 
 
 def logits_of(target: Target, probabilities: NDArray[np.float64]) -> Logits:
-    """Return the logits (..., C) of probabilities; numbers stay as they are."""
+    """Return the logits (..., C) for probabilities; numbers are returned unchanged."""
     match target:
         case SingleLabel():
             logits: Logits = np.log(np.maximum(probabilities, TINY))
@@ -327,10 +327,10 @@ def logits_of(target: Target, probabilities: NDArray[np.float64]) -> Logits:
 
 
 def converter(kind: TargetKind) -> type[SingleLabel] | type[MultiLabel] | type[Regression]:
-    """Return the variant of this name.
+    """Return the target class for a kind.
 
     Raises:
-        InvalidInput: There is none.
+        InvalidInput: There is no such kind.
     """
     for variant in (SingleLabel, MultiLabel, Regression):
         if variant.kind == kind:

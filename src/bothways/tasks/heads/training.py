@@ -1,4 +1,4 @@
-"""The training of a head and the encoder below it: where it starts, what it is compared with, and how it ends."""
+"""The training of a head and the encoder below it: initial weights, baseline, and the finished model."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ class InitialHead:
 
     Attributes:
         backend: Encoder and head.
-        baseline: The model that it is compared with, where that is measured on held-out rows.
-        restore: Restores the weights of the baseline and returns it, where that is another model.
-        contrast: Updates of a contrastive warm-up.
+        baseline: The baseline of the training, if it is measured on held-out rows.
+        restore: Restores the weights of the baseline and returns it, if the baseline is another model.
+        contrast: Number of updates of a contrastive warm-up.
     """
 
     backend: TorchBackend
@@ -90,7 +90,7 @@ class InitialHead:
     contrast: int = 0
 
     def fallback(self) -> TorchBackend:
-        """Return the model to keep where no epoch is as good."""
+        """Return the model to keep if no epoch is as good as the baseline."""
         return self.backend if self.restore is None else self.restore()
 
 
@@ -104,7 +104,7 @@ class TrainingSetup:
         learner: The task while it is trained.
         columns: Columns of the parts of a row.
         training: Options of the training.
-        few: Whether all rows are learnt from, and cross-validation measures.
+        few: Whether the model trains on all rows, and is measured by cross-validation.
     """
 
     spec: TaskSpec
@@ -116,7 +116,7 @@ class TrainingSetup:
 
     @property
     def linear(self) -> LinearStart:
-        """Options of a linear model; with few texts of the usual strength, so that all folds have the same."""
+        """Options of a linear model; with few texts the strength is fixed, so that all folds have the same."""
         strength, training = self.learner.start_strength or STRENGTH, self.training
         return LinearStart(strength, training.seed, training.max_tokens, searched=not self.few)
 
@@ -127,7 +127,7 @@ class TrainingSetup:
             return backend.with_head(backend.checkpoint.new_score_head(outputs.head, outputs.size))
 
     def linear_head(self, stored: StoredInputs, backend: TorchBackend | None = None) -> TorchBackend:
-        """Return an encoder with a new head, a linear model of its hidden states where the learner wants that."""
+        """Return an encoder with a new head, started as a linear model of its hidden states if the learner has one."""
         new = self.random_head(backend or self.backend)
         if self.learner.start_strength is not None:
             self.show("fitting a linear model to the encoder's hidden states")
@@ -135,7 +135,7 @@ class TrainingSetup:
         return new
 
     def contrastive_head(self, stored: StoredInputs, classes_N: NDArray[np.int64]) -> TorchBackend:
-        """Move texts of one label towards each other, and return the encoder with a head that starts there."""
+        """Move texts with the same label towards each other, and return the encoder with a head that starts there."""
         self.show("bringing texts of a label together")
         read = self.random_head(self.backend).head_model.head.kind.read
         contrastive_warmup(self.backend.model, read, stored.store, classes_N, self.training)
@@ -175,21 +175,21 @@ class TrainingSetup:
         return min(MIN_UPDATES, int(_MIN_TOKENS / tokens))
 
     def show(self, what: str) -> None:
-        """Show what is being done."""
+        """Show the current step."""
         with reporting(self.training.show_progress):
             phase(what)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeadData:
-    """The rows that a head learns from, and those that are held out.
+    """The rows that a head is trained on, and the held-out rows.
 
     Attributes:
         stored: Training inputs.
-        held: Held-out inputs; None where cross-validation measures.
+        held: Held-out inputs; None if cross-validation measures.
         examples: The labelled training examples.
         held_out: The held-out examples.
-        split: Whether they were drawn from the training data.
+        split: Whether the held-out rows were drawn from the training data.
     """
 
     stored: StoredInputs
@@ -201,7 +201,7 @@ class HeadData:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeadTraining:
-    """A head that is ready to be trained: read, tokenised, and started at a linear model or at the head before.
+    """A head ready for training: data read and tokenised, starting from a linear model or from the previous head.
 
     Attributes:
         setup: Encoder, learner and options.
@@ -226,7 +226,7 @@ class HeadTraining:
         options: object,
         training: TrainingOptions,
     ) -> HeadTraining:
-        """Read the data and start a head, or continue with the one before where its outputs mean the same.
+        """Read the data and start a head, or continue with the previous one if its outputs mean the same.
 
         Args:
             spec: The declarations of the task.
@@ -237,7 +237,7 @@ class HeadTraining:
             options: The task's options of `fit`.
             training: Options of the training.
 
-        Raises:
+        InvalidInput: The data are not usable (the message names the row), or do not fit the options.
             InvalidInput: The data are not usable, and the message names the row; or data and options do not fit.
         """
         kind: type[AnyLearner] = imported(spec.learner)
@@ -312,7 +312,7 @@ def _validated(setup: TrainingSetup, data: HeadData, backend: TorchBackend) -> V
 
 
 def _initial_head(setup: TrainingSetup, before: FittedHead | None, data: HeadData) -> InitialHead:
-    """Continue with the head before, or start one at a linear model, in the way that suits encoder and data."""
+    """Continue with the previous head, or start one from a linear model, as suits encoder and data."""
     backend, learner, stored = setup.backend, setup.learner, data.stored
     if before is not None and learner.is_compatible_with(before.outputs):
         head = deepcopy(before.backend.weights("train").head_model.head)
@@ -369,8 +369,8 @@ def measured_head(
         record: The course of the training.
         notes: Sentences that come first.
         limits: Further limits of the metrics.
-        of: The rows that were measured.
-        enough: Number of updates that is not called few.
+        of: The noun for the measured rows.
+        enough: Number of updates that is no longer called few.
     """
     phase("evaluating on the held-out rows")
     outputs, seed = learner.outputs, record.settings.seed
@@ -390,10 +390,10 @@ def _facts_of(learner: AnyLearner, stored: StoredInputs) -> dict[str, object]:
 
 
 def _cross_validated(setup: TrainingSetup, initial: InitialHead, data: HeadData, record: TrainingRecord) -> FittedHead:
-    """Return a model of few texts, all of which it learnt from, measured and calibrated by cross-validation.
+    """Return a model trained on all of a few texts, measured and calibrated by cross-validation.
 
-    Each text is answered by a model of other texts. The linear model of the frozen encoder is kept where it is better
-    by more than a standard error. A training that was interrupted is not measured, nor one whose folds diverge.
+    Each text is scored by a model of the other folds. The linear model of the frozen encoder is kept if it is better by
+    more than a standard error. An interrupted training is not measured, nor one whose folds diverge.
     """
     learner, stored, encoder = setup.learner, data.stored, setup.backend.model.encoder
     truth, seed = stored.truth, setup.training.seed
@@ -430,7 +430,7 @@ def _cross_validated(setup: TrainingSetup, initial: InitialHead, data: HeadData,
 def _scores_of_folds(
     setup: TrainingSetup, stored: StoredInputs, folds_N: NDArray[np.int64], weights: Weights
 ) -> list[Scores[object]]:
-    """Return scores of all texts, each by a model that learnt from the other folds; the encoder's weights change."""
+    """Return scores of all texts, each by a model trained on the other folds; the encoder's weights change."""
     encoder, outputs = setup.backend.model.encoder, setup.learner.outputs
     quiet = replace(setup, training=replace(setup.training, show_progress=False))
     scores: dict[int, Scores[object]] = {}

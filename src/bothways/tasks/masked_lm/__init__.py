@@ -1,1 +1,1 @@
-"""Words for masks, the likelihood of texts, and masked language modelling on raw texts."""
+"""Filling masks, the likelihood of texts, and masked language modelling on raw texts."""

@@ -1,4 +1,4 @@
-"""Masked language modelling: which words may stand in the place of masks, and how likely a text is."""
+"""Masked language modelling: words for masks, and the likelihood of texts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class FillMask(Task[str, FilledText, FittedMaskedLM]):
 
     `fit` continues masked language modelling on raw texts, so that a model learns the language of a domain before it is
     fine-tuned on few labels (Gururangan et al. 2020, arXiv:2004.10964). A model without the head gets a new one on its
-    own token table. A text that is too long is learnt in windows, which share no tokens unless a stride was asked for.
+    own token table. A text that is too long is learnt in windows, which share no tokens unless a stride was given.
     How well tokens of the validation texts were predicted before and after, at the same places, is kept in the card.
 
     >>> model = FillMask.from_pretrained("google-bert/bert-base-uncased")  # doctest: +SKIP
@@ -59,7 +59,7 @@ class FillMask(Task[str, FilledText, FittedMaskedLM]):
         seed: int,
         show_progress: bool | None,
     ) -> ScoredRows:
-        """Return the losses of raw texts at places that are chosen as in training; there is no bar."""
+        """Return the losses of raw texts at places chosen as in training; there is no progress bar."""
         from bothways.objectives.masking import Masker, Masking
 
         del show_progress
@@ -83,7 +83,7 @@ class FillMask(Task[str, FilledText, FittedMaskedLM]):
 
         Args:
             texts: One text or many.
-            whole_words: With each piece also mask those behind it in the same word (Kauf & Ivanova 2023).
+            whole_words: Together with each token, also mask the later tokens of its word (Kauf & Ivanova 2023).
             show_progress: Force the progress bar on or off.
 
         Raises:
@@ -114,7 +114,7 @@ class FillMask(Task[str, FilledText, FittedMaskedLM]):
 
 
 def open_masked_lm(spec: TaskSpec, backend: Backend) -> FittedMaskedLM | None:
-    """Return the masked language model of a checkpoint; None where it has no such head.
+    """Return the masked language model of a checkpoint; None if it has no such head.
 
     Raises:
         InvalidInput: Models of this family have no such head.

@@ -1,4 +1,4 @@
-"""A masked language model that answers, with weights or exported, and how it reads raw texts. Loads no torch.
+"""A masked language model that answers, with weights or exported, and its reading of raw texts. Loads no torch.
 
 Shapes: N texts, M chosen places, V vocabulary.
 """
@@ -45,14 +45,14 @@ BLOCK = 128
 
 
 class FittedMaskedLM(ABC):
-    """A masked language model that answers: an immutable value, for any number of threads.
+    """A masked language model ready to answer: an immutable value, for any number of threads.
 
     Attributes:
-        backend: The model, and how it reads texts.
-        scorer: Answers queries about single places; it works out once which words the vocabulary spells.
+        backend: The model and its text options.
+        scorer: Answers queries about single places; it computes once which words the vocabulary can spell.
         outputs: What the head's outputs mean.
-        columns: Where texts stood in training.
-        card: What the model says of its making, with what `fit` measured before and after.
+        columns: Columns of the texts in training.
+        card: The model's record of its training, with the metrics before and after `fit`.
     """
 
     __slots__ = ()
@@ -118,14 +118,14 @@ class FittedMaskedLM(ABC):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExportedMaskedLM(FittedMaskedLM):
-    """A masked language model that was exported: its graph answers.
+    """An exported masked language model, whose graph answers.
 
     Attributes:
-        backend: The export, and how it reads texts.
+        backend: The export and its text options.
         scorer: Answers queries about single places.
         outputs: What the head's outputs mean.
-        columns: Where texts stood in training.
-        card: What the model says of its making.
+        columns: Columns of the texts in training.
+        card: The model's record of its training.
     """
 
     backend: OnnxBackend
@@ -136,7 +136,7 @@ class ExportedMaskedLM(FittedMaskedLM):
 
     @classmethod
     def of(cls, backend: OnnxBackend, columns: MaskedTextColumns, card: Card) -> ExportedMaskedLM:
-        """Return the model of an export."""
+        """Return the model in an export."""
         tokenizer, reading = backend.tokenizer, backend.reading
         outputs = MaskedLMOutputs(MaskReader(tokenizer, reading.max_length, reading.on_overflow))
         scorer = GraphScorer(backend.graph, tokenizer, backend.config.vocabulary, backend.budget)
@@ -148,7 +148,7 @@ class ExportedMaskedLM(FittedMaskedLM):
         self.backend.weights("save")
 
     def token_losses(self, store: WindowStore, masker: Masker) -> TokenLosses:
-        """Return the losses of stored texts at the masker's places; each is read by itself, so it takes its time.
+        """Return the losses of stored texts at the masker's places; each is read separately, which is slow.
 
         Raises:
             InvalidInput: The texts have no token to mask.
@@ -168,11 +168,11 @@ class ExportedMaskedLM(FittedMaskedLM):
 
 
 def raw_texts(source: Source | Iterable[str], columns: MaskedTextColumns) -> list[Example[None]]:
-    """Return the texts of a source; rows without text, such as the empty lines of a text file, are passed over.
+    """Return the texts of a source, skipping rows without text, such as the empty lines of a text file.
 
     Args:
         source: A file, rows, or texts: a list, an array, a Series.
-        columns: Where a text stands in a row.
+        columns: Columns of the text in a row.
 
     Raises:
         InvalidInput: The source cannot be read, a row holds no string, or there is no text at all.

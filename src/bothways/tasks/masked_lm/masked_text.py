@@ -1,4 +1,4 @@
-"""A text with masks, as the model reads it: where the masks stand, what is read around them, how words are spelt there.
+"""A text with masks, as the model reads it: places of the masks, the context around them, spelling of words there.
 
 Each mask is a slot for one word, of one piece or of several; a word of k pieces takes the place of k masks.
 """
@@ -23,12 +23,12 @@ _NO_LIMIT = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One mask.
+    """A mask and the text around it.
 
     Attributes:
-        place: Index of its token in the sequence that is read.
-        left: The text before it, back to the mask before that, if there is one.
-        follows_mask: Whether there is one.
+        place: Index of its token in the input sequence.
+        left: The text before it, back to the previous mask, if there is one.
+        follows_mask: Whether there is a previous mask.
     """
 
     place: int
@@ -37,7 +37,7 @@ class Slot:
 
     @property
     def after_space(self) -> bool:
-        """True if white space stands before it, so that a word begins there."""
+        """True if white space stands before it, so that a word starts there."""
         return self.left[-1:].isspace()
 
 
@@ -46,11 +46,11 @@ class MaskedText:
     """A text with masks, ready for the model.
 
     Attributes:
-        parts: The text between the masks, one more than there are masks.
-        ids: Token ids that are read, special ones and one for each mask included.
+        parts: The text between the masks, one part more than there are masks.
+        ids: Input token ids, including special ones and one for each mask.
         types: Their segment ids.
         slots: The masks, from left to right.
-        dropped_tokens: Tokens of the text that are too far from the masks to be read with them.
+        dropped_tokens: Number of tokens too far from the masks to be read with them.
     """
 
     parts: tuple[str, ...]
@@ -60,7 +60,7 @@ class MaskedText:
     dropped_tokens: int
 
     def filled(self, words: Sequence[str], joined: Sequence[bool]) -> str:
-        """Return the text with a word in the place of each mask; a joined one loses the white space before it."""
+        """Return the text with the masks replaced by words; a joined word loses the white space before it."""
         text = self.parts[0]
         for word, join, part in zip(words, joined, self.parts[1:], strict=True):
             text = (text.rstrip() if join else text) + word + part
@@ -72,9 +72,9 @@ class MaskReader:
     """Reads texts with masks for one model.
 
     Attributes:
-        tokenizer: The model's.
-        max_length: Most tokens that are read, special ones included.
-        on_overflow: What becomes of a longer text: the window around the masks is read, or it is refused, or cut.
+        tokenizer: The model's tokenizer.
+        max_length: Maximum tokens of the input, special ones included.
+        on_overflow: Treatment of a longer text: read the window around the masks, raise an error, or truncate.
     """
 
     tokenizer: TextTokenizer
@@ -82,16 +82,16 @@ class MaskReader:
     on_overflow: Overflow
 
     def read(self, text: str, *, index: int = 0, pieces: int = 1) -> MaskedText:
-        """Return a text, tokenised and cut to what the model reads.
+        """Return a text, tokenised and cut to the model's length.
 
         Args:
-            text: With masks in the tokenizer's own spelling or as ``[MASK]``.
-            index: Its number, for messages.
-            pieces: Most pieces of a word; room is left for them.
+            text: The text, with masks in the tokenizer's own spelling or as ``[MASK]``.
+            index: Number of the text, for messages.
+            pieces: Maximum pieces of a word; room is left for them.
 
         Raises:
-            InvalidInput: It is no string, has no mask, or more masks than are filled together.
-            TextTooLong: It is too long and the policy is ``"error"``, or a mask is not in what is read.
+            InvalidInput: The text is not a string, has no mask, or more masks than can be filled together.
+            TextTooLong: The text is too long and the policy is ``"error"``, or a mask lies outside the part read.
         """
         if not isinstance(text, str):
             raise InvalidInput(f"expected text {index + 1} to be a string with a mask, got {type(text).__name__}.")
@@ -117,10 +117,10 @@ class MaskReader:
         )
 
     def spelt(self, word: str, slot: Slot) -> tuple[int, ...]:
-        """Return the pieces of a word in the place of a mask.
+        """Return the pieces of a word in place of a mask.
 
         Raises:
-            InvalidInput: It is empty, the vocabulary cannot spell it, or it runs together with what stands before it.
+            InvalidInput: The word is empty, the vocabulary cannot spell it, or it merges with the text before it.
         """
         if not isinstance(word, str) or not word.strip():
             raise InvalidInput(f"expected words that are not empty to fill a mask with, got {word!r}.")
@@ -167,7 +167,7 @@ class MaskReader:
             )
 
     def _cut(self, window: Window, places: list[int], index: int, extra: int) -> tuple[int, int]:
-        """Return the part of the sequence, beside the special tokens around it, is read."""
+        """Return the bounds of the part of a sequence that is read, without its special tokens."""
         begin, end = window.body.start, window.body.stop
         room = self.max_length - (len(window.ids) - (end - begin)) - extra
         if end - begin <= room:
@@ -198,7 +198,7 @@ class MaskReader:
 
 
 def _tail(text: str) -> str:
-    """Return the end of a text, from the beginning of a word where there is one."""
+    """Return the end of a text, from the start of a word if possible."""
     tail = text[-_CONTEXT:]
     _, space, words = tail.partition(" ")
     return words if space and words.strip() else tail

@@ -29,10 +29,10 @@ MOST_COMBINATIONS = 64
 
 @dataclass(frozen=True, slots=True)
 class MaskedLMOutputs:
-    """Outputs of a masked language modelling head. Held-out texts teach nothing about them.
+    """Outputs of a masked language modelling head. Nothing is fitted on held-out texts.
 
     Attributes:
-        reader: Reads texts with masks, and spells words.
+        reader: Reads texts with masks, and splits words into pieces.
     """
 
     reader: MaskReader
@@ -45,13 +45,13 @@ class MaskedLMOutputs:
 
         Args:
             text: The text.
-            index: Its number, for messages.
-            options: Which words, and how they are searched for.
+            index: Number of the text, for messages.
+            options: Allowed words, and options of the search.
 
         Raises:
-            InvalidInput: It has no mask or too many, a word cannot be spelt there, or there are too many ways to
+            InvalidInput: The text has no mask or too many, a word cannot be spelt there, or there are too many ways to
                 share pieces out among the masks.
-            TextTooLong: It is too long and the policy is ``"error"``, or its masks are too far apart.
+            TextTooLong: The text is too long and the policy is ``"error"``, or its masks are too far apart.
         """
         read = self.reader.read(text, index=index, pieces=options.max_pieces)
         choice = WordChoice(options.max_pieces)
@@ -86,10 +86,10 @@ class MaskedLMOutputs:
         """Return the outcomes of raw texts at chosen places.
 
         Args:
-            scores: Of each text the sum of the log-probabilities of the chosen tokens, and how many of them were the
-                likeliest (1, 2).
-            truth: How many tokens were chosen (N).
-            calibrated: Nothing is calibrated.
+            scores: For each text the sum of the log-probabilities of the chosen tokens, and how many of them were the
+                most probable (1, 2).
+            truth: Number of chosen tokens (N).
+            calibrated: Ignored, since nothing is calibrated.
         """
         del calibrated
         sums_N2 = np.concatenate([each.logits_RC for each in scores])
@@ -97,7 +97,7 @@ class MaskedLMOutputs:
         return replace(outcomes, tokens_read=texts_read(each.read for each in scores))
 
     def _spelt(self, words: Sequence[str], read: MaskedText, slot: int) -> dict[Pieces, str]:
-        """Return the words by their pieces; of several with the same pieces the first."""
+        """Return the words by their pieces; among words with the same pieces, the first."""
         spelt: dict[Pieces, str] = {}
         for word in words:
             spelt.setdefault(self.reader.spelt(word, read.slots[slot]), word.strip())
@@ -134,7 +134,7 @@ def _check_combinations(choice: WordChoice, masks: int, index: int) -> None:
 
 
 def _first_of_each(listed: Iterable[NamedT], name: Callable[[NamedT], object]) -> list[NamedT]:
-    """Return the first, and so the likeliest, of those with the same name."""
+    """Return the first, and so the most probable, item of each name."""
     named: dict[object, NamedT] = {}
     for each in listed:
         named.setdefault(name(each), each)

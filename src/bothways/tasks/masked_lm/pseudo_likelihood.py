@@ -2,10 +2,10 @@
 
 Salazar et al. 2020 (arXiv:1910.14659): the sum over all tokens of the log-probability of each, with it alone masked.
 Kauf & Ivanova 2023 (arXiv:2305.10588) mask the rest of its word as well, because the pieces of a rare word give each
-other away and make it look likely; a word is a run of letters and digits with their marks here, and each other sign,
-with its own, is one by itself.
+other away and make it look likely; a word here is a run of letters and digits with their marks, and any other
+character, with its marks, is a word by itself.
 
-All tokens of the text are summed over, also that for unknown words: leaving it out would make a text look the likelier
+All tokens of the text are summed over, including the one for unknown words: without it, a text would look likelier
 the less of it the vocabulary can spell.
 """
 
@@ -33,14 +33,14 @@ def pseudo_likelihood(
 
     Args:
         text: The text.
-        tokenizer: The model's.
-        reading: How texts are read.
-        index: Its number, for messages.
-        whole_words: Also mask the pieces of the same word behind each.
+        tokenizer: The model's tokenizer.
+        reading: Text options.
+        index: Number of the text, for messages.
+        whole_words: Together with each token, also mask the later tokens of its word.
 
     Raises:
-        InvalidInput: It is empty or no string.
-        TextTooLong: It is too long and the policy is ``"error"``.
+        InvalidInput: The text is empty or not a string.
+        TextTooLong: The text is too long and the policy is ``"error"``.
     """
     if not isinstance(text, str) or not text.strip():
         raise InvalidInput(f"text {index + 1} is empty or no string: drop it or fill it in.")
@@ -82,9 +82,9 @@ def _queries(encoded: EncodedText, tokenizer: TextTokenizer, words: list[int] | 
 
 
 def _special_in_texts(tokenizer: TextTokenizer) -> frozenset[int]:
-    """Return the special tokens that are in a text only where somebody wrote them: all but the one for unknown words.
+    """Return the special tokens that occur in a text only if somebody wrote them: all but the one for unknown words.
 
-    Where that has another part as well, it counts as special.
+    A token for unknown words that has another role as well counts as special.
     """
     special = tokenizer.recipe.special
     others = {token.content for role, token in special.named().items() if token is not None and role != "unk"}
@@ -93,7 +93,7 @@ def _special_in_texts(tokenizer: TextTokenizer) -> frozenset[int]:
 
 
 def _window_of_token(encoded: EncodedText) -> dict[int, int]:
-    """Return for each token that is read the first window with most text on its scarcer side."""
+    """Return for each token the first window that has the most context on the token's shorter side."""
     best: dict[int, tuple[int, int]] = {}
     for number, window in enumerate(encoded.windows):
         count = len(window.body)

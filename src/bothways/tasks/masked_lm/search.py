@@ -1,20 +1,20 @@
-"""The search for what stands in the place of masks.
+"""The search for words in place of masks.
 
 **Score.** With some masks filled and the others still masked, the model gives a probability for the next piece. The
 product of these, mask by mask, is the probability of a filling in that order; a word of several pieces is filled from
-left to right, each piece with those behind it still masked (which is how Kauf & Ivanova 2023, arXiv:2305.10588, score a
+left to right, each piece with the later ones still masked (which is how Kauf & Ivanova 2023, arXiv:2305.10588, score a
 word by pseudo-log-likelihood). The conditionals of a masked language model do not belong to one joint distribution, so
 another order gives another product: the log-probability of a filling is the mean over the orders tried. These are from
-left to right, from right to left and, of three masks or more, the surest first. With one mask there is one order, and
+left to right, from right to left and, with three masks or more, the surest first. With one mask there is one order, and
 with one piece the probability is the softmax of the logits.
 
 **Several pieces.** The model reads a word of k pieces as k masks, so its probabilities are those given k; it does not
-say how many pieces there are. All numbers are taken to be equally likely, so log-probabilities are compared as they
-are, and not divided by k: that would favour long words, whose last pieces follow from the first.
+say how many pieces there are. All numbers are taken to be equally likely, so log-probabilities are compared
+directly, and not divided by k: that would favour long words, whose last pieces follow from the first.
 
 **Search.** For each number of pieces and each order, a beam keeps the best partial fillings and runs the model again on
-each with what it has chosen filled in. All that reach the end are scored in all orders. Of one mask the best word of
-one piece, and of given words every one, is found for certain; beyond that the beam may miss one.
+each with its choices filled in. All that reach the end are scored in all orders. For one mask the best word of one
+piece, and every given word, is found for certain; beyond that the beam may miss one.
 
 The queries of many texts, orders and beams go through the model in the same batches, see
 `bothways.inference.queries.Search`.
@@ -37,9 +37,9 @@ class WordChoice:
     """The words that may fill the masks of a text.
 
     Attributes:
-        most_pieces: A word has at most these. With 1, any token may fill a mask; with more, what follows white space
-            has to begin a word there.
-        words: For each mask the words that were given, by their pieces there; None for all that the vocabulary spells.
+        most_pieces: Maximum pieces of a word. With 1, any token may fill a mask; with more, a word after white space
+            must start with a word-initial piece.
+        words: The given words for each mask, by their pieces there; None for all that the vocabulary can spell.
     """
 
     most_pieces: int = 1
@@ -52,7 +52,7 @@ class WordChoice:
         return tuple(sorted({len(pieces) for pieces in self.words[slot]}))
 
     def wanted(self, text: MaskedText, slot: int, prefix: Pieces, length: int, width: int) -> Best | Named:
-        """Return the query behind the first pieces of a word of so many."""
+        """Return the query for the next piece of a word of ``length`` pieces, after its first pieces."""
         begun = len(prefix)
         if self.words is not None:
             fitting = (one for one in self.words[slot] if len(one) == length and one[:begun] == prefix)
@@ -64,7 +64,7 @@ class WordChoice:
 
 @dataclass(frozen=True, slots=True)
 class ScoredFill:
-    """A filling and its log-probability, see the head of this file."""
+    """A filling and its log-probability; see the head of this file."""
 
     fill: Fill
     log_probability: float
@@ -76,9 +76,9 @@ class FoundFills:
 
     Attributes:
         text: The text.
-        choice: Which words were searched.
-        of_mask: For each mask, the best words with all other masks left as they are.
-        together: The best fillings of all masks.
+        choice: The words that were searched.
+        of_mask: The best words for each mask, with all other masks left as they are.
+        together: The best fillings of all masks together.
     """
 
     text: MaskedText
@@ -88,14 +88,14 @@ class FoundFills:
 
 
 def search(text: MaskedText, choice: WordChoice, mask: int, *, top: int, beam: int) -> Search[FoundFills]:
-    """Search the best fillings of a text's masks.
+    """Search for the best fillings of a text's masks.
 
     Args:
         text: The text.
-        choice: Which words.
+        choice: The words to search.
         mask: Id of the mask token.
-        top: How many to give.
-        beam: How many partial fillings to keep.
+        top: Number of results.
+        beam: Number of partial fillings to keep.
     """
     slots = range(len(text.slots))
     filler = _Filler(text, choice, mask, max(beam, top, *map(len, choice.words or ())))
@@ -113,13 +113,13 @@ def search(text: MaskedText, choice: WordChoice, mask: int, *, top: int, beam: i
 
 @dataclass(frozen=True, slots=True)
 class _Filler:
-    """Fills the slots of a text, each with words of a number of pieces, for which there are as many masks.
+    """Fills the slots of a text with words of given numbers of pieces, each slot having as many masks.
 
     Attributes:
         text: The text.
-        choice: Which words.
+        choice: The words to search.
         mask: Id of the mask token.
-        width: How many partial fillings to keep.
+        width: Number of partial fillings to keep.
     """
 
     text: MaskedText
@@ -128,14 +128,14 @@ class _Filler:
     width: int
 
     def alone(self, slot: int) -> Search[list[ScoredFill]]:
-        """Search the best words for one mask, all others left as they are."""
+        """Search for the best words for one mask, with all others left as they are."""
         others = [1] * len(self.text.slots)
         lengths = [(*others[:slot], length, *others[slot + 1 :]) for length in self.choice.lengths(slot)]
         ends = yield from together([self.beam(each, (slot,)) for each in lengths])
         return _ranked(ScoredFill((filled[slot],), log) for states in ends for filled, log in states)
 
     def beam(self, lengths: Sequence[int], order: Sequence[int]) -> Search[list[_State]]:
-        """Search the best fillings of some slots in an order, at most ``width`` of them."""
+        """Search for the best fillings of some slots in an order, at most ``width`` of them."""
         states: list[_State] = [({}, 0.0)]
         for slot in order:
             for _ in range(lengths[slot]):
@@ -167,7 +167,7 @@ class _Filler:
         return ScoredFill(fill, total / len(orders))
 
     def _query(self, lengths: Sequence[int], filled: Mapping[int, Pieces], slot: int, wanted: Best | Named) -> Query:
-        """Return the question for the next piece of a slot, behind the pieces that it has already."""
+        """Return the query for the next piece of a slot, after the pieces that it already has."""
         ids: list[int] = []
         types: list[int] = []
         place = start = 0
@@ -184,7 +184,7 @@ class _Filler:
 
 
 def _orders(found: Sequence[Sequence[ScoredFill]]) -> list[tuple[int, ...]]:
-    """Return the orders in which masks are filled; the surest first goes by the best word of each mask alone."""
+    """Return the orders in which masks are filled; the surest first goes by the best word for each mask alone."""
     forward = tuple(range(len(found)))
     sure = [max((scored.log_probability for scored in words), default=float("-inf")) for words in found]
     surest = tuple(sorted(forward, key=lambda slot: -sure[slot]))

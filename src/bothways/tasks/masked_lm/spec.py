@@ -22,10 +22,10 @@ class MaskedTextColumns(RawTextColumns):
 
     @property
     def truth(self) -> str:
-        """Column of what is right.
+        """Column of the truth.
 
         Raises:
-            InvalidInput: Always: the words of the texts themselves are what is learnt.
+            InvalidInput: Always, since raw texts have no label column.
         """
         raise InvalidInput("masked language modelling learns from texts alone: leave the labels out.")
 
@@ -77,7 +77,7 @@ class FillOptions(PredictOptions):
 
     @property
     def nested(self) -> tuple[str, ...]:
-        """Words."""
+        """The words for each mask."""
         return ("several words for a mask",)
 
 

@@ -1,4 +1,4 @@
-"""A trained masked language model as a value, and how it learns raw texts and is measured on them."""
+"""A trained masked language model as a value, and its training and evaluation on raw texts."""
 
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -43,12 +43,12 @@ class TrainedMaskedLM(FittedMaskedLM):
     """An encoder and its masked language modelling head: an immutable value, for any number of threads.
 
     Attributes:
-        backend: The encoder, and how it reads texts.
+        backend: The encoder and its text options.
         model: Encoder and head.
-        scorer: Answers queries about single places; it works out once which words the vocabulary spells.
+        scorer: Answers queries about single places; it computes once which words the vocabulary can spell.
         outputs: What the head's outputs mean.
-        columns: Where texts stood in training.
-        card: What the model says of its making, with what `fit` measured before and after.
+        columns: Columns of the texts in training.
+        card: The model's record of its training, with the metrics before and after `fit`.
     """
 
     backend: TorchBackend
@@ -60,7 +60,7 @@ class TrainedMaskedLM(FittedMaskedLM):
 
     @classmethod
     def of(cls, backend: TorchBackend, head: MaskedLMHead, columns: MaskedTextColumns, card: Card) -> "TrainedMaskedLM":
-        """Put a head above the encoder, where the encoder is."""
+        """Put a head on top of the encoder, on the encoder's device."""
         encoder, tokenizer, reading = backend.model.encoder, backend.tokenizer, backend.reading
         model = MaskedLM(encoder, head.to(backend.model.device, backend.head_dtype)).eval()
         outputs = MaskedLMOutputs(MaskReader(tokenizer, reading.max_length, reading.on_overflow))
@@ -83,17 +83,17 @@ class TrainedMaskedLM(FittedMaskedLM):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MaskedLMTraining:
-    """Masked language modelling on raw texts, ready to be trained.
+    """Masked language modelling on raw texts, ready for training.
 
     Attributes:
         started: Encoder and head before the first update.
         new_head: Whether the head was drawn at random.
-        data: The data of the card.
+        data: The card's entries for the data.
         held: The held-out texts.
         masker: Chooses the tokens to mask.
         tokens: Token budget of a batch.
         objective: Encoder, head, texts and loss, for the training loop.
-        before: How well the held-out texts were predicted before the training.
+        before: Metrics on the held-out texts before the training.
     """
 
     started: TrainedMaskedLM
@@ -117,7 +117,7 @@ class MaskedLMTraining:
         masking: Masking | None,
         training: TrainingOptions,
     ) -> "MaskedLMTraining":
-        """Read raw texts, and draw a head on the model's own token table if there is none.
+        """Read raw texts, and create a head on the model's own token table if there is none.
 
         Raises:
             InvalidInput: The data are not usable; the message names the row.
@@ -169,6 +169,6 @@ def train_masked_lm(
 
 
 def _report(fitted: TrainedMaskedLM, held: WindowStore, masker: Masker, tokens: int) -> Report:
-    """Return the metrics of held-out texts, at places that stay the same for the whole training."""
+    """Return the metrics on held-out texts, at places that stay the same throughout the training."""
     losses = masked_losses(fitted.model, held, masker, tokens)
     return token_outcomes(losses).report(seed=masker.seed)

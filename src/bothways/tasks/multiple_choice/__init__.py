@@ -1,1 +1,1 @@
-"""Multiple choice: which of several endings or answers goes with a context."""
+"""Multiple choice: selects the ending or answer that goes with a context."""

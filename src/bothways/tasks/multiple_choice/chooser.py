@@ -1,4 +1,4 @@
-"""Multiple choice: which of several endings or answers goes with a context (SWAG, Zellers et al. 2018)."""
+"""Multiple choice: selects the ending or answer that goes with a context (SWAG, Zellers et al. 2018)."""
 
 from bothways.tasks.multiple_choice.outputs import Choices, ChosenAnswer
 from bothways.tasks.multiple_choice.spec import MULTIPLE_CHOICE

@@ -16,17 +16,17 @@ from bothways.tasks.scores import Scores
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChoiceCombiner(Combiner[ChoiceOutputs, Choices, RightChoices, Choices]):
-    """Choices of several models."""
+    """Combines the choices of several models."""
 
     stackable: ClassVar = False
 
     @property
     def row_target(self) -> SingleLabel:
-        """One of so many choices, which have no names."""
+        """One right choice among those of a context; choices have no names."""
         return self.outputs.row_target
 
     def calibrated(self, scores: Sequence[Scores[Choices]], truth: RightChoices) -> Self:
-        """Return the same with a temperature."""
+        """Return the outputs with a fitted temperature."""
         return self.with_outputs(with_temperature(self.outputs, scores, truth))
 
     def metrics(self, scores: Sequence[Scores[Choices]], truth: RightChoices) -> Mapping[str, float]:
@@ -34,7 +34,7 @@ class ChoiceCombiner(Combiner[ChoiceOutputs, Choices, RightChoices, Choices]):
         return ChoiceLearner(self.outputs).validate(scores, truth).metrics
 
     def names(self) -> dict[str, object]:
-        """Return nothing: choices have no names."""
+        """Return an empty dict, since choices have no names."""
         return {}
 
     def data_facts(self, inputs: Sequence[Choices], truth: RightChoices) -> dict[str, object]:

@@ -35,7 +35,7 @@ from bothways.tasks.torch_backend import TorchBackend
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChoiceLearner(TemperatureLearner[ChoiceOutputs, RightChoices, Choices]):
-    """Multiple choice while it is learnt.
+    """The training side of multiple choice.
 
     Attributes:
         outputs: The outputs.
@@ -64,12 +64,12 @@ class ChoiceLearner(TemperatureLearner[ChoiceOutputs, RightChoices, Choices]):
         return made, *hold_out(examples, 0.1, seed, lambda _: (), group=lambda each: each.text[0])
 
     def is_compatible_with(self, before: ChoiceOutputs) -> bool:
-        """Return True: scores are comparable across models, so any head can be continued."""
+        """Return True: scores mean the same in all models, so any head can be trained further."""
         del before
         return True
 
     def loss(self, stored: StoredInputs) -> ChoiceLoss:
-        """Return the right choices."""
+        """Return the right choices as targets."""
         return ChoiceLoss(stored)
 
     def validate(self, scores: Sequence[Scores[Choices]], truth: RightChoices) -> Validation:
@@ -81,11 +81,11 @@ class ChoiceLearner(TemperatureLearner[ChoiceOutputs, RightChoices, Choices]):
 
     @property
     def identity(self) -> Identity:
-        """The task."""
+        """The name of the task."""
         return {"task": MULTIPLE_CHOICE.name}
 
     def calibrated(self, scores: Sequence[Scores[Choices]], truth: RightChoices) -> ChoiceOutputs:
-        """Return the outputs with a temperature."""
+        """Return the outputs with a fitted temperature."""
         return with_temperature(self.outputs, scores, truth)
 
     def data_facts(self, stored: StoredInputs) -> dict[str, object]:
@@ -102,7 +102,7 @@ class ChoiceLoss:
     """The right choice of each context; its windows share its weight of 1.
 
     Args:
-        stored: Contexts with their choices; the truth is the number of the right one.
+        stored: Contexts with their choices; the truth is the number of the right choice.
     """
 
     joint: ClassVar[bool] = True
@@ -120,7 +120,7 @@ class ChoiceLoss:
         return digest_of(self._truth)
 
     def weights(self, windows: Sequence[int]) -> NDArray[np.float64]:
-        """Return each window's share of its context (B)."""
+        """Return each window's share of the weight of its context (B)."""
         shares_B: NDArray[np.float64] = self._share_W[list(windows)]
         return shares_B
 

@@ -1,7 +1,7 @@
 """A score for each choice of a context. Loads no torch.
 
 Each choice is read as a pair with the context; a softmax over the choices of one context gives their probabilities.
-There may be any number of choices, and another number for each context.
+The number of choices may differ between contexts.
 
 Shapes: N contexts, K choices, W windows of one choice.
 """
@@ -81,7 +81,7 @@ class ChoiceOutputs(Outputs[Choices, RightChoices, Choices, ChosenAnswer]):
 
     @property
     def row_target(self) -> SingleLabel:
-        """One of so many choices, which have no names."""
+        """One right choice among those of a context; choices have no names."""
         return SingleLabel(())
 
     def read(self, data: Source, columns: AnyColumns, options: object = None) -> list[Example[int]]:
@@ -133,7 +133,7 @@ class ChoiceOutputs(Outputs[Choices, RightChoices, Choices, ChosenAnswer]):
     def outcomes(
         self, scores: Sequence[Scores[Choices]], truth: RightChoices, *, calibrated: bool | None = None
     ) -> Outcomes:
-        """Return the outcomes of contexts; classes are the places of choices."""
+        """Return the outcomes of contexts; the classes are the positions of choices."""
         probabilities_NK = self._probabilities(scores, calibrated)
         found = class_outcomes([str(place) for place in range(probabilities_NK.shape[1])], truth, probabilities_NK)
         return replace(found, tokens_read=texts_read(each.read for each in scores))
@@ -144,7 +144,7 @@ class ChoiceOutputs(Outputs[Choices, RightChoices, Choices, ChosenAnswer]):
 
     @classmethod
     def open(cls, backend: Backend, size: int, *, ours: bool) -> Self:
-        """Return the temperature of a trained head."""
+        """Return the outputs of a trained head, with its temperature."""
         del size
         return cls(Confidence(stored_temperature(Stored.of(backend.extras if ours else {}))))
 
@@ -163,7 +163,7 @@ class ChoiceOutputs(Outputs[Choices, RightChoices, Choices, ChosenAnswer]):
 
 
 def padded_logits(scores: Sequence[Scores[Choices]]) -> NDArray[np.float64]:
-    """Return the logits of all contexts (N, K), with `ABSENT` for choices that a context does not have."""
+    """Return the logits of all contexts (N, K), with `ABSENT` for missing choices."""
     longest = max(each.logits_RC.shape[1] for each in scores)
     rows = [
         np.pad(each.logits_RC[0], (0, longest - each.logits_RC.shape[1]), constant_values=ABSENT) for each in scores

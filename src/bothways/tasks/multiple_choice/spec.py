@@ -73,10 +73,10 @@ class ChoiceColumns:
                 return False
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
-        """Return one row of a context and the choices behind it.
+        """Return one row: the first text is the context, the others are its choices.
 
         Raises:
-            InvalidInput: They are fewer than three.
+            InvalidInput: There are fewer than three texts.
         """
         if len(texts) < 3:
             raise InvalidInput(f"this model wants a context and two or more choices, but got {len(texts)} texts.")

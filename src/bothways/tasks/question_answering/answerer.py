@@ -1,4 +1,4 @@
-"""Extractive question answering: the part of a context that answers a question, or that there is none."""
+"""Extractive question answering: finds the part of a context that answers a question, or decides that there is none."""
 
 from bothways.tasks.question_answering.answers import QuestionAnswer
 from bothways.tasks.question_answering.spec import QUESTION_ANSWERING
@@ -9,7 +9,7 @@ class QuestionAnswerer(Task[tuple[str, str], QuestionAnswer]):
     """Finds the answer to a question in a context, or says that there is none.
 
     A context that is too long is read in overlapping windows, with the question in each. `fit` chooses the threshold
-    between an answer and none on held-out questions; where each of those has an answer, the model always gives one.
+    for giving no answer on held-out questions; if each of those has an answer, the model always gives one.
 
     >>> answerer = QuestionAnswerer.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")  # doctest: +SKIP
     >>> answerer.fit("train-v2.0.json", validation="dev-v2.0.json")  # doctest: +SKIP

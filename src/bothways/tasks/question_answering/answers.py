@@ -66,9 +66,9 @@ class FoundSpans:
     """Scores of a question's candidates, before a decision.
 
     Attributes:
-        context: The text.
+        context: The context.
         candidates: The best spans, best first; they may overlap.
-        apart: The best of which no two overlap, best first: as many as answers are asked for, if there are.
+        apart: The best spans that do not overlap, best first, up to the requested number of answers.
     """
 
     context: str
@@ -77,18 +77,18 @@ class FoundSpans:
 
     @classmethod
     def of(cls, context: str, scores: SpanScores, top: int) -> "FoundSpans":
-        """Return the best of all spans, and the ``top`` that do not overlap."""
+        """Return the best spans of all, and the ``top`` that do not overlap."""
         best = tuple(scores.best(CANDIDATES))
         return cls(context, best, best[:1] if top == 1 else tuple(scores.apart(top)))
 
     @property
     def best(self) -> str:
-        """The text of the best span; empty where there is none."""
+        """Text of the best span; empty if there is none."""
         return self.context[self.candidates[0].start : self.candidates[0].end] if self.candidates else ""
 
 
 def answered(found: FoundSpans, read: TokensRead, threshold: float | None, temperature: float) -> QuestionAnswer:
-    """Return the answer to a question, given the best spans of its context.
+    """Return the answer to a question, given the best spans in its context.
 
     Args:
         found: The spans.
@@ -119,9 +119,9 @@ def answered(found: FoundSpans, read: TokensRead, threshold: float | None, tempe
 
 
 def candidate_scores(candidates: Sequence[Sequence[Span]]) -> NDArray[np.float64]:
-    """Return the scores of each question's candidates (N, K), minus infinity where there are fewer.
+    """Return the scores of each question's candidates (N, K), filled up with minus infinity.
 
-    `CANDIDATES` or more.
+    K is at least `CANDIDATES`.
     """
     scores_NK = np.full((len(candidates), max([CANDIDATES, *map(len, candidates)])), -np.inf)
     for row, spans in enumerate(candidates):

@@ -1,4 +1,4 @@
-"""Question answerers as members of an ensemble: they choose among the best spans of all members, and no answer.
+"""Question answerers as members of an ensemble, which choose among all members' best spans, and no answer.
 
 Shapes: M members, K spans.
 """
@@ -38,14 +38,14 @@ from bothways.tasks.spec import options_of
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AnswerCombiner(Combiner[AnswerOutputs, QuestionAndContext, Gold, FoundSpans]):
-    """Answers of several models."""
+    """Combines the answers of several models."""
 
     shares_inputs: ClassVar = True
     stackable: ClassVar = False
 
     @property
     def row_target(self) -> SingleLabel:
-        """One of so many spans, or none, is right; they have no names."""
+        """One right span, or no answer; spans have no names."""
         return self.outputs.row_target
 
     def calibrated_scores(self, scores: SpanScored) -> SpanScored:
@@ -80,7 +80,7 @@ class AnswerCombiner(Combiner[AnswerOutputs, QuestionAndContext, Gold, FoundSpan
     def combine(
         self, members: Sequence[SpanScored], combined_RC: NDArray[np.float64], options: object = None
     ) -> SpanScored:
-        """Return the spans of all members with log odds against no answer again."""
+        """Return the spans of all members, with their combined log odds against no answer."""
         odds = (combined_RC[0, 1:] - combined_RC[0, 0]).tolist()
         spans = [Span(*place, score) for place, score in zip(_places(members), odds, strict=True)]
         best = tuple(sorted(spans, key=lambda span: -span.score))
@@ -94,16 +94,16 @@ class AnswerCombiner(Combiner[AnswerOutputs, QuestionAndContext, Gold, FoundSpan
         return float(isinstance(prediction, QuestionAnswer) and own != prediction.answer)
 
     def calibrated(self, scores: Sequence[SpanScored], truth: Gold) -> Self:
-        """Return the same with threshold and temperature."""
+        """Return the outputs with a fitted threshold and temperature."""
         return self.with_outputs(calibrated(self.outputs, scores, truth))
 
     def metrics(self, scores: Sequence[SpanScored], truth: Gold) -> dict[str, float]:
-        """Return exact match and F1 of a member by itself."""
+        """Return exact match and F1 of a single member."""
         found = scores_of_answers([answered(each.places, each.read, 0.0, 1.0) for each in scores], truth)
         return {"exact_match": float(found.exact_N.mean()), "f1": float(found.f1_N.mean())}
 
     def names(self) -> dict[str, object]:
-        """Return the threshold; answers have no names."""
+        """Return the threshold, since answers have no names."""
         return self.state()
 
     def state(self) -> dict[str, object]:
@@ -111,7 +111,7 @@ class AnswerCombiner(Combiner[AnswerOutputs, QuestionAndContext, Gold, FoundSpan
         return {"no_answer_threshold": self.outputs.threshold}
 
     def restored(self, stored: StoredEnsemble) -> Self:
-        """Return the same with threshold and temperature."""
+        """Return the outputs with the stored threshold and temperature."""
         confidence = Confidence(stored_temperature(stored))
         return self.with_outputs(replace(self.outputs, threshold=stored.no_answer_threshold, confidence=confidence))
 
@@ -121,7 +121,7 @@ class AnswerCombiner(Combiner[AnswerOutputs, QuestionAndContext, Gold, FoundSpan
         return optimistic("questions", f"the threshold, and {chose}"), *always, LIKE_THESE
 
     def data_facts(self, inputs: Sequence[QuestionAndContext], truth: Gold) -> dict[str, object]:
-        """Return the number of questions, also without an answer, and SHA-256 of texts and answers."""
+        """Return the number of questions, in total and without an answer, and SHA-256 of texts and answers."""
         answers = annotated(truth)
         return {
             "rows": len(inputs),
@@ -137,12 +137,12 @@ def _by_place(scores: SpanScored) -> dict[tuple[int, int], float]:
 
 
 def _places(members: Sequence[SpanScored]) -> list[tuple[int, int]]:
-    """Return the places of all spans of any member (K)."""
+    """Return the places of all members' spans (K)."""
     return list(dict.fromkeys(place for each in members for place in _by_place(each)))
 
 
 def _without_overlap(best: Sequence[Span], top: int) -> tuple[Span, ...]:
-    """Return the best spans, of which no two overlap."""
+    """Return the best spans that do not overlap."""
     found: list[Span] = []
     for span in best:
         if len(found) < top and all(span.end <= each.start or each.end <= span.start for each in found):

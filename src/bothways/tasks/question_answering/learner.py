@@ -42,7 +42,7 @@ from bothways.tasks.torch_backend import HeadModel, TorchBackend
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AnswerLearner(Learner[AnswerOutputs, Gold, FoundSpans]):
-    """Answers in a context while they are learnt.
+    """The training side of answers in a context.
 
     Attributes:
         outputs: The outputs.
@@ -62,7 +62,7 @@ class AnswerLearner(Learner[AnswerOutputs, Gold, FoundSpans]):
         seed: int,
         before: AnswerOutputs | None,
     ) -> tuple[Self, list[Answered], list[Answered]]:
-        """Read answered questions; those on one context are held out together."""
+        """Read annotated questions; those on the same context are held out together."""
         questions = read_questions(data.train, columns)
         if data.validation is None:
             questions, held_out = hold_out_contexts(questions, 0.1, seed)
@@ -74,12 +74,12 @@ class AnswerLearner(Learner[AnswerOutputs, Gold, FoundSpans]):
         return cls(outputs, options.calibration is not None), questions, held_out
 
     def is_compatible_with(self, before: AnswerOutputs) -> bool:
-        """Return True: start and end mean the same in every model."""
+        """Return True: start and end mean the same in all models."""
         del before
         return True
 
     def loss(self, stored: StoredInputs) -> LabelLoss:
-        """Return the start and end of windows."""
+        """Return the start and end of answers in windows as targets."""
         contexts = [context for _, context in stored.inputs]
         return SpanLoss(contexts, stored.truth, stored.store, self.outputs.no_answer)
 
@@ -91,7 +91,7 @@ class AnswerLearner(Learner[AnswerOutputs, Gold, FoundSpans]):
 
     @property
     def identity(self) -> Identity:
-        """The task and the longest answer."""
+        """The task and the maximum length of an answer."""
         return {"task": QUESTION_ANSWERING.name, "longest answer": self.outputs.max_answer_tokens}
 
     def fit_confidence(

@@ -66,12 +66,12 @@ class AnswerOutputs(Outputs[QuestionAndContext, Gold, FoundSpans, QuestionAnswer
 
     @property
     def size(self) -> int:
-        """Start and end."""
+        """Number of outputs: start and end."""
         return 2
 
     @property
     def row_target(self) -> SingleLabel:
-        """One of so many spans, or none, is right; they have no names."""
+        """One right span, or no answer; spans have no names."""
         return SingleLabel(())
 
     def read(self, data: Source, columns: AnyColumns, options: object = None) -> list[Answered]:
@@ -90,7 +90,7 @@ class AnswerOutputs(Outputs[QuestionAndContext, Gold, FoundSpans, QuestionAnswer
         return ((value[0], blanked_in_front(value[1])),)
 
     def scores(self, value: QuestionAndContext, rows: Sequence[Rows], options: object = None) -> SpanScored:
-        """Return the log odds of the best spans against no answer (K, 1), over all windows."""
+        """Return the log odds of the best spans in all windows against no answer (K, 1)."""
         (only,) = rows
         if not isinstance(only, TokenOutputs):
             raise TypeError("spans are read from a row for each token")
@@ -101,7 +101,7 @@ class AnswerOutputs(Outputs[QuestionAndContext, Gold, FoundSpans, QuestionAnswer
         return spans_scored(found, TokensRead(len(only.rows), only.dropped_tokens))
 
     def decide(self, scores: Sequence[SpanScored], options: object = None) -> list[QuestionAnswer]:
-        """Return the answer to each question, or that there is none."""
+        """Return the answer to each question, or the decision that there is none."""
         given = options_of(AnswerPrediction, options)
         threshold = self.threshold if given.threshold is None else given.threshold
         temperature = None if given.calibrated is False else self.confidence.temperature
@@ -109,7 +109,7 @@ class AnswerOutputs(Outputs[QuestionAndContext, Gold, FoundSpans, QuestionAnswer
         return [answered(each.places, each.read, threshold, heat) for each in scores]
 
     def outcomes(self, scores: Sequence[SpanScored], truth: Gold, *, calibrated: bool | None = None) -> Outcomes:
-        """Return F1 and exact match of each question, and the stated probability of its answer."""
+        """Return F1 and exact match of each question, and the predicted probability of its answer."""
         found = self.decide(scores, AnswerPrediction(calibrated=calibrated))
         outcomes = answer_outcomes(scores_of_answers(found, truth), [each.probability for each in found])
         return replace(outcomes, tokens_read=texts_read(each.read for each in scores))
@@ -127,7 +127,7 @@ class AnswerOutputs(Outputs[QuestionAndContext, Gold, FoundSpans, QuestionAnswer
 
     @classmethod
     def check_untrained(cls, backend: Backend) -> None:
-        """Refuse a tokenizer that has no place for no answer."""
+        """Refuse a tokenizer without a token that can stand for no answer."""
         no_answer_index(backend.tokenizer)
 
     @classmethod
@@ -154,7 +154,7 @@ class AnswerOutputs(Outputs[QuestionAndContext, Gold, FoundSpans, QuestionAnswer
 
 
 def spans_scored(found: FoundSpans, read: TokensRead) -> SpanScored:
-    """Return the scores of spans that were found."""
+    """Return the scores of found spans."""
     return Scores(np.array([span.score for span in found.candidates], dtype=np.float64).reshape(-1, 1), found, read)
 
 
@@ -164,7 +164,7 @@ def span_table(scores: Sequence[SpanScored]) -> NDArray[np.float64]:
 
 
 def threshold_of(scores: Sequence[SpanScored], truth: Gold) -> float | None:
-    """Return the threshold of the highest F1; None where every question has an answer."""
+    """Return the threshold with the highest F1; None if every question has an answer."""
     best = score_answers([each.places.best for each in scores], annotated(truth))
     return best_threshold(span_table(scores)[:, 0], best.f1_N, best.has_answer_N)
 
@@ -187,7 +187,7 @@ def annotated(truth: Gold) -> list[list[str]]:
 
 
 def no_answer_index(tokenizer: TextTokenizer) -> int:
-    """Return the index of the token for no answer in a window: 0, or -1 where it is the last.
+    """Return the index of the token for no answer in a window: 0, or -1 for the last token.
 
     Raises:
         InvalidInput: The tokenizer puts no such token at either end of a pair.

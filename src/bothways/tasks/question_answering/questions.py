@@ -1,7 +1,7 @@
-"""Questions on contexts, and the annotated answers, out of rows of data.
+"""Questions on contexts with their annotated answers, read from rows of data.
 
-The answers of a row are a list of objects with ``text`` and ``start`` (or ``answer_start``, as SQuAD has it), or one
-object with a list of each, as data sets on the hub have it. An empty list says that the context holds no answer.
+The answers in a row are a list of objects with ``text`` and ``start`` (or ``answer_start``, as in SQuAD), or one
+object with a list for each, as in data sets on the hub. An empty list means that the context holds no answer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,8 +24,8 @@ class GoldAnswer:
     """An annotated answer: ``context[start : start + len(text)]``.
 
     Attributes:
-        text: As it stands in the context.
-        start: Where it begins there, in characters.
+        text: The answer as it stands in the context.
+        start: Offset of its first character in the context.
     """
 
     text: str
@@ -33,7 +33,7 @@ class GoldAnswer:
 
     @property
     def end(self) -> int:
-        """The character behind its last."""
+        """Offset behind its last character."""
         return self.start + len(self.text)
 
 
@@ -42,10 +42,10 @@ Answered: TypeAlias = Example[tuple[GoldAnswer, ...]]
 
 
 def read_questions(source: Source, columns: QuestionColumns) -> list[Answered]:
-    """Questions, contexts and answers of a source.
+    """Return the questions, contexts and answers of a source.
 
     Raises:
-        InvalidInput: A row lacks a column, a question or context is empty, the answers are of another form, or one does
+        InvalidInput: A row lacks a column, a question or context is empty, the answers have another form, or one does
             not stand at its place in the context; the message names the row and its id.
     """
     questions = []
@@ -63,12 +63,12 @@ def read_questions(source: Source, columns: QuestionColumns) -> list[Answered]:
 def hold_out_contexts(
     questions: Sequence[Answered], fraction: float, seed: int
 ) -> tuple[list[Answered], list[Answered]]:
-    """Split at random into what stays and what is held out; the questions of one context stay together.
+    """Split questions at random into training and held-out ones; questions on the same context stay together.
 
     Args:
-        questions: Of two contexts or more.
-        fraction: How many of the questions to hold out, about.
-        seed: Draws the contexts.
+        questions: Questions on two contexts or more.
+        fraction: Approximate share of the questions to hold out.
+        seed: Seed for drawing contexts.
 
     Raises:
         InvalidInput: There is only one context.

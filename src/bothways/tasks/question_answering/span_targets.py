@@ -1,10 +1,10 @@
-"""The start and end that each window of a question is to be answered with.
+"""Targets of question answering: the right start and end in each window of a question.
 
-A window that holds an annotated answer whole points to it; one that holds none points to its token for no answer. Where
-several answers were annotated, start and end are spread over all that the window holds, in equal parts: the model
-learns that either is right, and how sure it may be. Tokens of the question can be neither.
+A window that holds an annotated answer whole points to it; one that holds none points to its token for no answer. If
+several answers were annotated, start and end are spread equally over all that the window holds: the model learns
+that each is right, and how certain to be. Tokens of the question are excluded.
 
-Shapes: N questions, W windows, B windows of a batch, S tokens of the longest, T tokens, E targets.
+Shapes: N questions, W windows, B windows of a batch, S tokens of the longest window, T tokens, E targets.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Tokens = tuple[int, int]
 
 
 class SpanLoss:
-    """Targets of the windows of a store; those of one question share its weight of 1.
+    """Targets of the windows of a store; windows of the same question share its weight of 1.
 
     Args:
         contexts: The contexts of the questions.
         answers: The annotated answers of each question.
-        store: Questions and contexts, with the places of their tokens.
+        store: Questions and contexts, with the offsets of their tokens.
         no_answer: Index of the token for no answer in each window, 0 or -1.
     """
 
@@ -72,16 +72,16 @@ class SpanLoss:
         return digest_of(self._targets_E2, self._count_W)
 
     def weights(self, windows: Sequence[int]) -> NDArray[np.float64]:
-        """Each window's share of its question (B)."""
+        """Return each window's share of the weight of its question (B)."""
         shares_B: NDArray[np.float64] = self._share_W[list(windows)]
         return shares_B
 
     def loss(self, scores: Tensor, windows: Sequence[int]) -> Tensor:
-        """Mean of the cross-entropies of start and end, weighted with each window's share of its question; summed.
+        """Return the sum over windows of the mean cross-entropy of start and end, weighted with the window's share.
 
         Args:
-            scores: Of the tokens of all windows (T, 2).
-            windows: Their numbers in the store.
+            scores: Scores of the tokens of all windows (T, 2).
+            windows: Numbers of the windows in the store.
         """
         from bothways.devices import on_device
         from bothways.packing import to_padded
@@ -101,14 +101,14 @@ class SpanLoss:
 
 
 def tokens_of(answer: GoldAnswer, places: Places, context: str, *, last: bool) -> Tokens | None:
-    """First and last token of an answer in a window, or None where the window does not hold the whole of it.
+    """Return the first and last token of an answer in a window; None if the window does not hold all of it.
 
     Args:
         answer: The answer.
-        places: Where the tokens of the window stand.
-        context: The text; a mark behind the window's last token belongs to that.
-        last: Whether the context ends in this window. What stands behind its last token is then no token at all (a
-            character that the tokenizer drops), and not in a later window.
+        places: Places of the window's tokens in the context.
+        context: The context; a mark behind the window's last token belongs to that token.
+        last: Whether the context ends in this window. Then characters behind its last token have no token at all (the
+            tokenizer drops them), rather than one in a later window.
     """
     begin = answer.start + len(answer.text) - len(answer.text.lstrip())
     end = answer.end - len(answer.text) + len(answer.text.rstrip())

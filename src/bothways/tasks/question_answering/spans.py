@@ -1,12 +1,12 @@
-"""Best spans of a context, from the scores of tokens in all windows that it was read in.
+"""Best spans of a context, from the scores of tokens in all of its windows.
 
-The score of a span is how much likelier its window has it than no answer, in log odds::
+The score of a span is its log odds against no answer in its window::
 
     start[i] + end[j] - (start[n] + end[n])        n: the window's token for no answer
 
-What each softmax divides by cancels, so spans of different windows compare, and no answer scores 0 in all of them.
+The denominators of both softmaxes cancel, so spans of different windows are comparable, and no answer scores 0 in all.
 
-Shapes: n tokens of one window, T tokens of the context in all windows, L tokens of the longest span.
+Shapes: n tokens of one window, T tokens of the context in all windows, L tokens of the longest allowed span.
 """
 
 from collections.abc import Sequence
@@ -27,11 +27,11 @@ CONTEXT = 1
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A part of a context, without white space around it and with all marks of its last character.
+    """A part of a context, without surrounding white space and with all marks of its last character.
 
     Attributes:
-        start: Its first character.
-        end: The character behind its last.
+        start: Offset of its first character.
+        end: Offset behind its last character.
         score: Log odds against no answer.
     """
 
@@ -44,11 +44,11 @@ class SpanScores:
     """The scores of all spans of one context.
 
     Args:
-        context: The text.
-        rows: For each window the scores of its tokens (n, 2): of starts and of ends.
-        places: Where the tokens of each window stand.
+        context: The context.
+        rows: Scores of the tokens in each window (n, 2): of starts and of ends.
+        places: Places of each window's tokens in the context.
         no_answer: Index of the token for no answer in each window, 0 or -1.
-        longest: Most tokens in a span; more than a window has are as good as all of them.
+        longest: Maximum tokens of a span; more than a window has means all of them.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class SpanScores:
         return found
 
     def _first(self, wanted: int, count: int) -> list[Span]:
-        """Return the best different spans, up to ``count``, among the ``wanted`` best of all."""
+        """Return the best different spans, up to ``count``, from the ``wanted`` best ones."""
         scores = self._scores_TL.ravel()
         skipped = max(0, len(scores) - wanted)
         chosen = np.argpartition(scores, skipped)[skipped:] if skipped else np.arange(len(scores))
@@ -105,7 +105,7 @@ class SpanScores:
         return [Span(begin, end, score) for (begin, end), score in found.items()]
 
     def apart(self, count: int) -> list[Span]:
-        """Return the best spans of which no two overlap, best first."""
+        """Return the best spans that do not overlap, best first."""
         scores_TL = self._scores_TL.copy()
         found: list[Span] = []
         while len(found) < count and scores_TL.size:
@@ -121,7 +121,7 @@ class SpanScores:
         return found
 
     def _touching(self, begin: int, end: int, longest: int) -> NDArray[np.bool_]:
-        """Return the spans (T, L) that have a token in common with these characters."""
+        """Return True for the spans (T, L) that overlap these characters."""
         taken_T = (self._begins_T < end) & (self._ends_T > begin)
         before_T: NDArray[np.int64] = np.cumsum(taken_T) - taken_T
         touching_TL: NDArray[np.bool_] = _ahead(before_T + taken_T, longest, 0) > before_T[:, None]
@@ -135,14 +135,14 @@ class SpanScores:
 
 
 def _behind_marks(context: str, ends_T: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return the ends of tokens (T), with the marks that a tokenizer leaves out."""
+    """Return the ends of tokens (T), moved on over marks that the tokenizer leaves out."""
     if context.isascii():
         return ends_T
     return np.fromiter((behind_marks(context, end) for end in ends_T.tolist()), np.int32, len(ends_T))
 
 
 def _ahead(values_T: NDArray[N], longest: int, fill: float) -> NDArray[N]:
-    """Return for each token its own value and those of the tokens that follow it, (T, L)."""
+    """Return for each token its own value and those of the following tokens (T, L)."""
     filled = np.concatenate([values_T, np.full(longest, fill, dtype=values_T.dtype)])
     ahead_TL: NDArray[N] = sliding_window_view(filled, longest)[: len(values_T)]
     return ahead_TL

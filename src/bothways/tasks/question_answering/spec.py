@@ -22,7 +22,7 @@ ALWAYS_ANSWERS = (
 
 @dataclass(frozen=True, slots=True)
 class QuestionColumns(TwoTextColumns):
-    """A question, the context that it is asked of, and the answers there.
+    """A question, its context, and the answers there.
 
     Attributes:
         question: Column of the question.
@@ -95,12 +95,12 @@ class AnswerPrediction(CalibratedOptions):
 
     @property
     def nested(self) -> tuple[str, ...]:
-        """Several answers."""
+        """The answers, if there may be several."""
         return ("several answers to a question",) if (self.top or 1) > 1 else ()
 
     @property
     def listed(self) -> str | None:
-        """Several answers."""
+        """The answers, if there may be several."""
         return "answers" if (self.top or 1) > 1 else None
 
 

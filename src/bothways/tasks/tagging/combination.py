@@ -19,22 +19,22 @@ from bothways.text import Words
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TagCombiner(Combiner[TagOutputs, Words, TrueTags, Words]):
-    """Tags of words of several models."""
+    """Combines the tags of words from several models."""
 
     shares_inputs: ClassVar = True
 
     @property
     def row_target(self) -> SingleLabel:
-        """The tag of a word by itself."""
+        """The target of a single word: one tag."""
         return self.outputs.row_target
 
     @property
     def shared_settings(self) -> Mapping[str, str]:
-        """The scheme."""
+        """The scheme, which all members share."""
         return {"scheme": self.outputs.tag_set.scheme}
 
     def calibrated(self, scores: Sequence[WordScores], truth: TrueTags) -> Self:
-        """Return the same with a temperature."""
+        """Return the outputs with a fitted temperature."""
         return self.with_outputs(with_temperature(self.outputs, scores, truth))
 
     def metrics(self, scores: Sequence[WordScores], truth: TrueTags) -> Mapping[str, float]:

@@ -1,4 +1,4 @@
-"""The training of tags of words: data, loss, temperature, diagnostics."""
+"""The training of taggers: data, loss, temperature, diagnostics."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from bothways.text import ReadWords, Words
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TagLearner(TemperatureLearner[TagOutputs, TrueTags, Words]):
-    """Tags of words while they are learnt.
+    """The training side of tags of words.
 
     Attributes:
         outputs: The outputs.
@@ -62,7 +62,7 @@ class TagLearner(TemperatureLearner[TagOutputs, TrueTags, Words]):
         seed: int,
         before: TagOutputs | None,
     ) -> tuple[Self, list[TagExample], list[TagExample]]:
-        """Read tagged words; IOB1 is learnt as BIO. Texts that are the same are held out together."""
+        """Read tagged words, converting IOB1 to BIO. Equal texts are held out together."""
         del backend
         examples = tagged_examples(data.train, columns)
         found = data_scheme(examples, check_scheme(options.scheme) if options.scheme else None)
@@ -78,7 +78,7 @@ class TagLearner(TemperatureLearner[TagOutputs, TrueTags, Words]):
         return cls(TagOutputs(tag_set), options.calibration is not None), examples, held_out
 
     def check_data(self, training: StoredInputs, held: StoredInputs) -> list[int]:
-        """Leave out texts of which the tokenizer leaves nothing."""
+        """Leave out texts without any tokens."""
         del held
         return _windows(training).unread
 
@@ -88,15 +88,15 @@ class TagLearner(TemperatureLearner[TagOutputs, TrueTags, Words]):
 
     @property
     def start_strength(self) -> float:
-        """The log loss of scikit-learn's classifiers."""
+        """The inverse penalty of scikit-learn's classifiers."""
         return STRENGTH
 
     def loss(self, stored: StoredInputs) -> LabelLoss:
-        """Return the tags of the words in each window."""
+        """Return the tags of the words in each window as targets."""
         return WordLoss(_windows(stored), stored.truth)
 
     def validate(self, scores: Sequence[WordScores], truth: TrueTags) -> Validation:
-        """Return metrics on held-out texts; the score is span F1, of plain tags accuracy."""
+        """Return metrics on held-out texts; the score is span F1, or accuracy for plain tags."""
         tag_set = self.outputs.tag_set
         scores_MC, truth_M, lengths = scores_of_words(scores), np.concatenate(truth), [len(each) for each in truth]
         predicted_M = tag_set.decode(scores_MC, lengths)
@@ -111,11 +111,11 @@ class TagLearner(TemperatureLearner[TagOutputs, TrueTags, Words]):
 
     @property
     def identity(self) -> Identity:
-        """Scheme and tags."""
+        """The scheme and the tags."""
         return {"scheme": self.outputs.tag_set.scheme, "labels": " ".join(self.outputs.labels)}
 
     def calibrated(self, scores: Sequence[WordScores], truth: TrueTags) -> TagOutputs:
-        """Return the outputs with a temperature."""
+        """Return the outputs with a fitted temperature."""
         return with_temperature(self.outputs, scores, truth)
 
     def data_facts(self, stored: StoredInputs) -> dict[str, object]:
@@ -130,7 +130,7 @@ class TagLearner(TemperatureLearner[TagOutputs, TrueTags, Words]):
         training: Sequence[Example[object]],
         held_out: Sequence[Example[object]],
     ) -> tuple[list[str], tuple[LabelIssue, ...]]:
-        """Return doubts about the tags, and the most confident answers that the labels contradict."""
+        """Return warnings about the tags, and the most confident predictions that contradict a label."""
         del training
         words = self.outputs.tagged(scores, truth, self.outputs.confidence.temperature)
         return diagnostics_of_words(self.outputs.labels, words, held_out)
@@ -138,19 +138,19 @@ class TagLearner(TemperatureLearner[TagOutputs, TrueTags, Words]):
     # --- distillation ---
 
     def without_confidence(self) -> Self:
-        """Return the same without a temperature."""
+        """Return the learner without a temperature."""
         return self.with_outputs(replace(self.outputs, confidence=Confidence()))
 
     def without_calibration(self) -> Self:
-        """Return the same without a temperature."""
+        """Return the learner without a temperature."""
         return self.without_confidence()
 
     def loss_units(self, stored: StoredInputs) -> LossUnits:
-        """Return the words."""
+        """Return the loss units: one for each word."""
         return _windows(stored).units()
 
     def decided(self, scores: Sequence[WordScores]) -> TrueTags:
-        """Return the best tags of each text that make no broken span."""
+        """Return the best valid sequence of tags for each text."""
         lengths = [len(each.places) for each in scores]
         return np.split(self.outputs.tag_set.decode(scores_of_words(scores), lengths), np.cumsum(lengths)[:-1])
 

@@ -1,6 +1,6 @@
 """Tags of words: the outputs of a head that reads each token. Loads no torch.
 
-The model is given words with single spaces between them, and the first token of a word stands for it.
+The model reads the words with single spaces between them, and the first token of a word gives its scores.
 
 Shapes: W words of one text, M words of several texts, C tags.
 """
@@ -55,7 +55,7 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
 
     Attributes:
         tag_set: The tags and their scheme.
-        confidence: The temperature that calibrates words' tags.
+        confidence: The temperature that calibrates the tags of words.
     """
 
     tag_set: TagSet
@@ -74,21 +74,21 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
 
     @property
     def comparable(self) -> tuple[str, ...]:
-        """The labels of spans, since schemes may differ; of plain tags the tags."""
+        """The labels of spans, since schemes may differ; for plain tags, the tags."""
         return self.labels if self.tag_set.scheme == "plain" else self.tag_set.span_labels
 
     @property
     def row_target(self) -> SingleLabel:
-        """The tag of a word by itself."""
+        """The target of a single word: one tag."""
         return SingleLabel(self.labels)
 
     def read(self, data: Source, columns: AnyColumns, options: object = None) -> list[TagExample]:
-        """Return words with tags in the model's scheme."""
+        """Return words with their tags in the model's scheme."""
         given = options_of(TagData, options)
         return read_in_scheme(data, options_of(TagColumns, columns), given.scheme, self.tag_set.scheme)
 
     def encode(self, examples: Sequence[TagExample]) -> TrueTags:
-        """Return for each text the numbers of its words' tags."""
+        """Return the numbers of each text's tags."""
         return self.tag_set.encode(examples)
 
     # --- from words to answers ---
@@ -98,7 +98,7 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
         return (ReadWords.of(value).text,)
 
     def scores(self, value: Words, rows: Sequence[Rows], options: object = None) -> WordScores:
-        """Return the scores of the words (W, C), from those of the tokens of all windows."""
+        """Return the scores of the words (W, C), from the scores of the tokens in all windows."""
         del options
         (only,) = rows
         if not isinstance(only, TokenOutputs):
@@ -108,10 +108,10 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
         return Scores(scores_WC, value, TokensRead(len(only.rows), only.dropped_tokens))
 
     def decide(self, scores: Sequence[WordScores], options: object = None) -> list[Tagging]:
-        """Return the best tags of each text that make no broken span.
+        """Return the best valid sequence of tags for each text.
 
         Raises:
-            InvalidInput: Plain tags are to be written in a scheme of spans.
+            InvalidInput: Plain tags cannot be written in a scheme of spans.
         """
         given = options_of(TagPrediction, options)
         if given.scheme is not None and self.tag_set.scheme == "plain":
@@ -137,7 +137,7 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
         return replace(found, tokens_read=texts_read(each.read for each in scores))
 
     def tagged(self, scores: Sequence[WordScores], truth: TrueTags, temperature: Temperature | None) -> TaggedWords:
-        """Return the best tags that make no broken span, beside the true ones."""
+        """Return the best valid tags beside the true ones."""
         lengths = [len(each) for each in truth]
         predicted_M, probability_M = self.tag_set.best(scores_of_words(scores), lengths, temperature)
         texts_M = np.repeat(np.arange(len(lengths)), lengths)
@@ -200,6 +200,6 @@ def tagged_examples(data: Source, columns: TagColumns) -> list[TagExample]:
 
 
 def read_in_scheme(data: Source, columns: TagColumns, scheme: Scheme | None, target: Scheme) -> list[TagExample]:
-    """Return tagged words in the scheme ``target``, from those of another, or of one that is guessed."""
+    """Return tagged words, converted to the scheme ``target`` from the given or guessed one."""
     examples = tagged_examples(data, columns)
     return tagged_in(examples, data_scheme(examples, check_scheme(scheme) if scheme else None, target), target)

@@ -68,7 +68,7 @@ class Tagging(TaskPrediction):
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """One tag for each word."""
+        """The tag of each word."""
         return tuple(word.tag for word in self.words)
 
     def tags_in(self, scheme: Scheme) -> list[str]:
@@ -80,7 +80,7 @@ class Tagging(TaskPrediction):
         return tags_of((TagSpan(span.label, *span.words) for span in self.spans), len(self.words), scheme)
 
     def in_scheme(self, scheme: Scheme) -> "Tagging":
-        """Return the same with the tags of a scheme, whatever scheme the model has.
+        """Return the tagging with the tags of a scheme, whatever scheme the model has.
 
         Raises:
             InvalidInput: The scheme is that of plain tags.
@@ -92,7 +92,7 @@ class Tagging(TaskPrediction):
 def taggings(
     texts: Sequence[Scores[Words]], tags: Sequence[str], probabilities: Sequence[float], tag_set: TagSet
 ) -> Iterator[Tagging]:
-    """Answers for texts whose words' tags, with their probabilities, stand end to end."""
+    """Yield the taggings of texts from the tags of all words, concatenated, with their probabilities."""
     end = 0
     for each in texts:
         start, end, text = end, end + len(each.places), each.places.text

@@ -38,10 +38,10 @@ class TagColumns:
         return given_words(row, self.tokens, self.text)
 
     def check(self, number: int, value: object) -> "Words":
-        """Return the words of a raw text, or of a list of words; how they are found: `bothways.text.words.word_spans`.
+        """Return the words of a raw text, or of a list of words; `bothways.text.words.word_spans` finds them.
 
         Raises:
-            InvalidInput: It is neither, or there is no word.
+            InvalidInput: It is neither, or there are no words.
         """
         from bothways.text import Words
 
@@ -149,12 +149,12 @@ class TagPrediction(CalibratedOptions):
 
     @property
     def nested(self) -> tuple[str, ...]:
-        """Words and spans."""
+        """The words and the spans."""
         return "words", "spans"
 
     @property
     def listed(self) -> str:
-        """Spans."""
+        """The spans."""
         return "spans"
 
 

@@ -1,4 +1,4 @@
-"""The tags that a tagger knows, which may follow each other, and the best of all sequences that may.
+"""The tags of a tagger, their valid order, and the best valid sequence.
 
 Shapes: W words of one text, M words of several texts, C tags.
 """
@@ -35,11 +35,11 @@ _BREAKS_TIES = 1e-6
 
 @dataclass(frozen=True)
 class TagSet:
-    """Tags in the order of the model's outputs, and the scheme that they are of.
+    """Tags in the order of the model's outputs, and their scheme.
 
     Raises:
-        InvalidInput: The scheme writes spans, and there is no tag for words outside of them, or one of the tags is
-            none that it writes.
+        InvalidInput: The scheme writes spans, and the tag for words outside of them is missing, or a tag is one that
+            the scheme never writes.
     """
 
     labels: tuple[str, ...]
@@ -61,7 +61,7 @@ class TagSet:
 
     @classmethod
     def of_rows(cls, rows: Sequence[Example[tuple[str, ...]]], scheme: Scheme) -> "TagSet":
-        """Return the tags that training rows call for: of spans, all that the scheme has for their labels.
+        """Return the tags that training rows need: for spans, all tags of the scheme for their labels.
 
         Raises:
             InvalidInput: There are fewer than two tags.
@@ -76,9 +76,9 @@ class TagSet:
         return cls(tuple(labels), scheme)
 
     def continued(self, before: "TagSet | None") -> "TagSet":
-        """Return the tags of the model as it was, where they are the same of the same scheme.
+        """Return the tags of the previous model, if it has the same tags in the same scheme.
 
-        Its outputs keep their order.
+        The outputs then keep their order.
         """
         if before is not None and before.scheme == self.scheme and set(before.labels) == set(self.labels):
             return before
@@ -86,16 +86,16 @@ class TagSet:
 
     @cached_property
     def span_labels(self) -> tuple[str, ...]:
-        """The types of spans; none of plain tags."""
+        """The labels of spans; empty for plain tags."""
         if self.scheme == "plain":
             return ()
         return tuple(sorted({parted(label)[1] for label in self.labels if label != OUTSIDE}))
 
     @cached_property
     def unseen_C(self) -> NDArray[np.float64]:
-        """Scores of a word that the model has not seen: all alike, so that its neighbours decide.
+        """Scores of a word that the model has not seen: all equal, so that its neighbours decide.
 
-        Where they leave it open, the word is outside of spans, or else goes on with one.
+        If they leave it open, the word lies outside of spans, or else continues one.
         """
         if self.scheme == "plain":
             return np.zeros(len(self.labels))
@@ -103,10 +103,10 @@ class TagSet:
         return np.array(ranks) * _BREAKS_TIES
 
     def encode(self, rows: Sequence[Example[tuple[str, ...]]]) -> list[NDArray[np.int64]]:
-        """Numbers of the tags of each row.
+        """Return the numbers of each row's tags.
 
         Raises:
-            InvalidInput: A tag is none of these; the message names its row.
+            InvalidInput: A tag is not in the set; the message names its row.
         """
         numbers = {label: number for number, label in enumerate(self.labels)}
         for row in rows:
@@ -119,31 +119,31 @@ class TagSet:
         return [np.array([numbers[tag] for tag in row.label], dtype=np.int64) for row in rows]
 
     def spans(self, tags: Sequence[str]) -> list[TagSpan]:
-        """Return the spans that tags say."""
+        """Return the spans that tags encode."""
         return spans_of(tags, self.scheme)
 
     def spans_of_texts(self, tags_M: NDArray[np.int64], lengths: Sequence[int]) -> list[list[TagSpan]]:
-        """Return the spans of texts that stand end to end, by the numbers of their words' tags."""
+        """Return the spans of concatenated texts, given the numbers of their words' tags."""
         tags, ends = [self.labels[number] for number in tags_M.tolist()], np.cumsum(lengths).tolist()
         return [self.spans(tags[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
 
     def best(
         self, scores_MC: NDArray[np.float64], lengths: Sequence[int], temperature: Temperature | None
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return the best tags of texts that stand end to end, see `decode`, and their probabilities, word by word."""
+        """Return the best tags of concatenated texts (see `decode`) and their probabilities, word by word."""
         best_M = self.decode(scores_MC, lengths)
         probabilities_MC = apply_temperature(scores_MC, temperature or 1.0)
         return best_M, probabilities_MC[np.arange(len(best_M)), best_M]
 
     def decode(self, scores_MC: NDArray[np.float64], lengths: Sequence[int]) -> NDArray[np.int64]:
-        """Numbers of the best tags (M) of texts that stand end to end: those of the greatest sum in each text.
+        """Return the numbers of the best tags (M) of concatenated texts: those with the highest sum in each text.
 
-        Only sequences that the scheme can write are asked, so no broken span comes out (Viterbi 1967, without scores
-        for transitions). Where the best tag of each word by itself makes such a sequence, it is that.
+        Only sequences that the scheme can write are considered, so spans are never broken (Viterbi 1967, without scores
+        for transitions). If the best tags of the single words form such a sequence, that is the result.
 
         Args:
             scores_MC: Logarithms of probabilities, or logits.
-            lengths: Words of each text.
+            lengths: Number of words in each text.
         """
         best_M: NDArray[np.int64] = scores_MC.argmax(axis=1)
         if self._free:
@@ -166,7 +166,7 @@ class TagSet:
 
     @cached_property
     def _allowed(self) -> NDArray[np.bool_]:
-        """True if the tag of a column may follow that of a row (C + 1, C + 1); the last is the border of the text."""
+        """True if the tag of a column may follow that of a row (C + 1, C + 1); the last is the boundary of the text."""
         borders = [*self.labels, OUTSIDE]
         known = set(self.labels)
         return np.array([[self._follows(left, right, known) for right in borders] for left in borders])
@@ -202,10 +202,10 @@ class TagSet:
 def tagged_in(
     rows: Sequence[Example[tuple[str, ...]]], scheme: Scheme, wanted: Scheme
 ) -> list[Example[tuple[str, ...]]]:
-    """Rows whose tags are of one scheme, with tags of another.
+    """Return rows with their tags converted from one scheme to another.
 
     Raises:
-        InvalidInput: A tag stands where the scheme does not allow it; the message names its row.
+        InvalidInput: A tag is not allowed at its place; the message names its row.
     """
     for row in rows:
         check_tags(row.label, scheme, row.where)
@@ -215,15 +215,15 @@ def tagged_in(
 
 
 def data_scheme(rows: Sequence[Example[tuple[str, ...]]], scheme: Scheme | None, known: Scheme | None = None) -> Scheme:
-    """Return the scheme that the tags of rows are of: the one that was named, or the one that fits them.
+    """Return the scheme of the tags in rows: the one given by the caller, or one that fits.
 
     Args:
         rows: Words with tags.
-        scheme: What the caller says.
-        known: The model's own, taken where it fits.
+        scheme: The scheme given by the caller.
+        known: The model's own scheme, preferred if it fits.
 
     Raises:
-        InvalidInput: None fits.
+        InvalidInput: No scheme fits.
     """
     if scheme is not None:
         return scheme

@@ -9,8 +9,8 @@ class TextTagger(Task[str, Tagging]):
     """A tagger of words, with calibrated probabilities: names, parts of speech and the like.
 
     It takes raw texts and lists of words. A long text is read in windows; see `word_windows.word_scores` for how they
-    are merged. Spans never come out broken, see `tag_set.TagSet.decode`. A word that the tokenizer drops (control
-    characters) or that was cut off gets the tag that its neighbours leave open, with the probability of a guess.
+    are merged. Spans are never broken, see `tag_set.TagSet.decode`. A word that the tokenizer drops (control
+    characters) or that was cut off gets the tag that its neighbours suggest, with the probability of a guess.
 
     >>> tagger = TextTagger.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")  # doctest: +SKIP
     >>> tagger.fit("train.jsonl", validation="validation.jsonl")  # doctest: +SKIP

@@ -1,6 +1,6 @@
-"""Words read in windows: their tags to learn, and what the windows together say of each word.
+"""Words in windows: their tags as training targets, and their scores merged over windows.
 
-The first token of a word stands for the word: it is what the loss and the scores are taken from, and the word's other
+The first token of a word represents the word: loss and scores are taken from it, and the word's other
 tokens only help the encoder, as in Devlin et al. (2018, section 5.3).
 
 Shapes: N texts, W words of one text, M words of several texts, T tokens of a batch, n tokens of a window, C tags.
@@ -28,17 +28,17 @@ Scores = NDArray[np.float64]
 
 
 def word_scores(rows: Sequence[NDArray[np.floating]], tokens: WordStarts, words: int, unseen_C: Scores) -> Scores:
-    """Scores of each word (W, C), from those of the tokens of a text's windows (n, C).
+    """Return the scores of each word (W, C), from the scores of the tokens in a text's windows (n, C).
 
-    In one window they are the logits of the word's first token. Where several windows hold it, they are the mean of
-    its log-probabilities, each weighted with the tokens between the word and the nearer end of the window: the window
-    that has seen most around the word counts most.
+    In one window they are the logits of the word's first token. If several windows hold it, they are the mean of
+    its log-probabilities, each weighted with the number of tokens between the word and the nearer end of the window:
+    the window with the most context around the word counts most.
 
     Args:
         rows: Logits of the tokens of each window.
         tokens: The first token of each word.
-        words: Words of the text, W.
-        unseen_C: Scores of a word of which no token was read.
+        words: Number of words in the text, W.
+        unseen_C: Scores of a word without any token.
     """
     scores_WC = np.tile(unseen_C, (words, 1))
     if len(rows) == 1:
@@ -56,11 +56,11 @@ def word_scores(rows: Sequence[NDArray[np.floating]], tokens: WordStarts, words:
 
 @dataclass(frozen=True, slots=True)
 class WordWindows:
-    """Tokenised texts, and where their words begin.
+    """Tokenised texts, with the first tokens of their words.
 
     Attributes:
         store: The windows.
-        tokens: For each text, the first tokens of its words.
+        tokens: The first tokens of each text's words.
     """
 
     store: WindowStore
@@ -90,16 +90,16 @@ class WordWindows:
 
     @property
     def unread(self) -> list[int]:
-        """Texts of which no word has a token: there is nothing in them to learn from."""
+        """Texts whose words have no token, so there is nothing to learn from them."""
         return [number for number, tokens in enumerate(self.tokens) if not len(tokens.words_M)]
 
 
 class WordLoss:
-    """The tags of the words in each window; a word in several windows shares its weight of 1 among them.
+    """The tags of the words in each window; a word in several windows divides its weight of 1 among them.
 
     Args:
         windows: The texts.
-        truth: For each text, the numbers of its words' tags.
+        truth: The numbers of each text's tags.
     """
 
     joint: ClassVar[bool] = False
@@ -112,16 +112,16 @@ class WordLoss:
 
     @property
     def digest(self) -> str:
-        """A checksum of the tags and of where they stand."""
+        """A checksum of the tags and their places."""
         return digest_of(self._units.rows_U, self._tags_U)
 
     def weights(self, windows: Sequence[int]) -> NDArray[np.float64]:
-        """Words of each window (B)."""
+        """Return the number of words in each window, counting shares (B)."""
         words_B: NDArray[np.float64] = self._weights_W[list(windows)]
         return words_B
 
     def loss(self, scores: Tensor, windows: Sequence[int]) -> Tensor:
-        """Sum of the words' cross-entropies, given the scores of all tokens (T, C)."""
+        """Return the sum of the words' cross-entropies, given the scores of all tokens (T, C)."""
         import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 
         from bothways.devices import on_device
@@ -140,7 +140,7 @@ def _windows_of_texts(store: WindowStore) -> list[range]:
 
 
 def _by_window(tokens: WordStarts) -> Numbers:
-    """Return the order of a text's first tokens in which those of a window stand together."""
+    """Return the order of first tokens that puts those of a window together."""
     return np.argsort(tokens.windows_M, kind="stable")
 
 
