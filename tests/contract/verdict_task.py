@@ -12,14 +12,14 @@ from bothways.confidence.confidence import Confidence
 from bothways.confidence.files import stored_temperature, temperature_settings
 from bothways.data import read_examples
 from bothways.data.windows import digest_of, digest_of_texts
-from bothways.tasks.columns import TextColumns, TextInput
+from bothways.tasks.columns import TextColumns
 from bothways.tasks.heads.combination import Combiner
 from bothways.tasks.heads.learner import TemperatureLearner
 from bothways.tasks.heads.target_training import TextLoss, fitted_temperature, validate
 from bothways.tasks.heads.targets import SingleLabel
 from bothways.tasks.outputs import Outputs
 from bothways.tasks.scores import Probability, Scores, TaskPrediction, TokensRead
-from bothways.tasks.spec import TaskSpec
+from bothways.tasks.spec import TaskSpec, TextInput
 from bothways.tasks.task import Task
 
 

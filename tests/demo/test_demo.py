@@ -13,17 +13,18 @@ import pytest
 
 import bothways.demo
 from bothways import SearchIndex, TextClassifier, load
-from bothways.demo import (
+from bothways.demo import story
+from bothways.demo.files import (
     MODEL,
     PRONOUN,
     QUERIES,
     SENTENCE,
     SPLITS,
     DemoSettings,
+    check_replaceable,
     copy_news,
     headlines,
     read_rows,
-    story,
 )
 from bothways.demo.script import mistakes, nll_change, produce
 from bothways.errors import InvalidInput, MissingDependency, OutputExists
@@ -215,14 +216,14 @@ def demo_folder(path):
 
 
 def test_an_earlier_demo_may_be_replaced(tmp_path):
-    bothways.demo.check_replaceable(demo_folder(tmp_path / "demo"))
+    check_replaceable(demo_folder(tmp_path / "demo"))
 
 
 @pytest.mark.parametrize("kind", ["nothing", "empty folder"])
 def test_where_nothing_is_lost_the_demo_may_write(tmp_path, kind):
     if kind == "empty folder":
         (tmp_path / "demo").mkdir()
-    bothways.demo.check_replaceable(tmp_path / "demo")
+    check_replaceable(tmp_path / "demo")
 
 
 @pytest.mark.parametrize("content", [None, "not JSON", "[]", '{"made_by": "another"}'])
@@ -238,7 +239,7 @@ def test_a_folder_that_is_something_else_is_refused_and_left(tmp_path, content):
 def test_the_current_folder_is_no_place_for_the_demo(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InvalidInput, match="must name a folder of its own"):
-        bothways.demo.check_replaceable(Path())
+        check_replaceable(Path())
 
 
 def test_a_demo_folder_with_something_added_is_refused(tmp_path):

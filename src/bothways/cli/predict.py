@@ -56,7 +56,7 @@ from bothways.cli.printing import (
     progress_beside,
     rounded,
 )
-from bothways.data import Row, read_rows, text_at, write_rows
+from bothways.data import Row, read_rows, text_at, with_gaps, with_text, write_rows
 from bothways.errors import EmptyInput
 from bothways.tasks.columns import column_names
 from bothways.tasks.masked_lm.spec import MASKED_LM
@@ -220,8 +220,8 @@ def embed(
         encoded = embedder.encode_stream(texts_of(rows, text), show_progress=show)
     else:
         waiting: deque[bool] = deque()
-        texts = tasks.with_text(lambda row: text_at(row, text), rows, waiting)
-        gapped = tasks.with_gaps(embedder.encode_stream(texts, show_progress=show), waiting)
+        texts = with_text(lambda row: text_at(row, text), rows, waiting)
+        gapped = with_gaps(embedder.encode_stream(texts, show_progress=show), waiting)
         encoded = _filled(gapped, embedder.dimensions, on_empty, tally)
     with _advising_on_empty():
         count = write(output, encoded, embedder.dimensions)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
         number,
         text_at,
         value_at,
+        with_gaps,
+        with_text,
         words_at,
     )
     from bothways.data.corpus import Document, corpus_files, read_documents
@@ -65,6 +67,8 @@ __all__ = [
     "read_texts",
     "text_at",
     "value_at",
+    "with_gaps",
+    "with_text",
     "words_at",
     "write_rows",
 ]
@@ -72,7 +76,7 @@ __all__ = [
 _MODULES = {
     "columns": [
         *("Inputs", "Joined", "Paired", "Row", "class_label", "given_words", "label_set", "number", "text_at"),
-        *("value_at", "words_at"),
+        *("value_at", "with_gaps", "with_text", "words_at"),
     ],
     "corpus": ["Document", "corpus_files", "read_documents"],
     "formats": ["FORMATS", "Format"],

@@ -4,7 +4,8 @@ import ast
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, TypeVar
@@ -352,3 +353,27 @@ def strings_at(row: Row, column: str) -> list[str]:
                 "Expected a string."
             )
     return list(value)
+
+
+# --- rows without a text ---
+
+
+def with_text(read: Callable[[Row], T], rows: Iterable[Row], has_text: deque[bool]) -> Iterator[T]:
+    """Yield the inputs of rows that have a text, and note for each row whether it has."""
+    for row in rows:
+        try:
+            value = read(row)
+        except EmptyInput:
+            has_text.append(False)
+            continue
+        has_text.append(True)
+        yield value
+
+
+def with_gaps(predictions: Iterable[T], has_text: deque[bool]) -> Iterator[T | None]:
+    """Yield predictions, and None for each row that had no text, in the order of the rows."""
+    for each in predictions:
+        while not has_text.popleft():
+            yield None
+        yield each
+    yield from (None for _ in has_text)

@@ -21,7 +21,8 @@ import torch
 
 from bothways import MultiTask, SemanticSearch, SentenceEmbedder, TaskData, TextClassifier, load
 from bothways import report as html
-from bothways.demo import (
+from bothways.demo import story
+from bothways.demo.files import (
     COVERAGE,
     DATA,
     FIGURES,
@@ -37,7 +38,6 @@ from bothways.demo import (
     copy_news,
     headlines,
     read_rows,
-    story,
 )
 from bothways.demo.story import Tested, commands, duration, tell, with_interval
 from bothways.evaluation.intervals import Estimate, bootstrap_estimates

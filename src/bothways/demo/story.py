@@ -20,7 +20,7 @@ import numpy.typing as npt
 import torch
 
 from bothways import report as html
-from bothways.demo import COVERAGE, DATA, INDEX, MODEL, MODEL_FOLDER, PRONOUN, SENTENCE, DemoSettings, Row
+from bothways.demo.files import COVERAGE, DATA, INDEX, MODEL, MODEL_FOLDER, PRONOUN, SENTENCE, DemoSettings, Row
 from bothways.evaluation.intervals import Estimate
 from bothways.evaluation.report import Report
 from bothways.evaluation.temperature import Temperature

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from bothways.tasks.masked_lm.predictions import PseudoLikelihood
     from bothways.tasks.multiple_choice.chooser import MultipleChoice
     from bothways.tasks.outputs import FittedHead
-    from bothways.tasks.predict import with_gaps, with_text
     from bothways.tasks.question_answering.answerer import QuestionAnswerer
     from bothways.tasks.schemas import DIALECT, Schemas
     from bothways.tasks.tagging.tagger import TextTagger
@@ -39,8 +38,6 @@ __all__ = [
     "operating_points",
     "out_of_domain",
     "training_baseline",
-    "with_gaps",
-    "with_text",
 ]
 
 _HOMES = {
@@ -60,8 +57,6 @@ _HOMES = {
     "operating_points": "bothways.tasks.evaluate",
     "out_of_domain": "bothways.tasks.evaluate",
     "training_baseline": "bothways.tasks.card",
-    "with_gaps": "bothways.tasks.predict",
-    "with_text": "bothways.tasks.predict",
 }
 
 __getattr__ = loader(__name__, _HOMES)

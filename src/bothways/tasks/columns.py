@@ -7,7 +7,7 @@ unless told otherwise.
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields, replace
-from typing import Annotated, Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
 
 from bothways.data import Inputs, Joined, Paired, Row, as_batch, text_at
 from bothways.errors import InvalidInput, UnreadColumn, shown
@@ -65,40 +65,6 @@ class ColumnNames(Protocol[InputT]):
 
 AnyColumns: TypeAlias = ColumnNames[Any]
 """Columns of some task."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pattern:
-    """A regular expression that must match somewhere in a text; annotates a type, as `annotated_types` does."""
-
-    regex: str
-
-
-NonBlank: TypeAlias = Annotated[str, Pattern(r"\S")]
-
-
-@dataclass(frozen=True, slots=True)
-class TextInput:
-    """A text.
-
-    Attributes:
-        text: The text.
-    """
-
-    text: NonBlank
-
-
-@dataclass(frozen=True, slots=True)
-class PairInput:
-    """Two texts.
-
-    Attributes:
-        text_a: The first text.
-        text_b: The second text.
-    """
-
-    text_a: NonBlank
-    text_b: NonBlank
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from bothways.errors import InvalidInput, did_you_mean
 from bothways.evaluation.out_of_domain import out_of_domain_report
 from bothways.evaluation.report import OperatingPoint, Report
 from bothways.evaluation.thresholds import operating_point
-from bothways.tasks.predict import AnyPredictor, scores_of_others
+from bothways.tasks.outputs import scores_of_others
+from bothways.tasks.predict import AnyPredictor
 from bothways.tasks.scores import ScoredRows, Scores, texts_read
 
 
@@ -111,7 +112,7 @@ def out_of_domain(
         NotCalibrated: The model has no detector.
         InvalidInput: The data are not usable.
     """
-    scores, outputs = scores_of_others(model, others, show_progress), model.fitted.outputs
+    scores, outputs = scores_of_others(model.fitted, model.name, others, show_progress), model.fitted.outputs
     found = outputs.confidence.detector(model.name)
     pairs = (found.detector.score(outputs.evidence(each)) for each in (in_domain.scores, scores))
     report = out_of_domain_report(*pairs, threshold=found.threshold, resamples=resamples, seed=seed)

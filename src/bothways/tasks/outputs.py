@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeAl
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways import data
 from bothways.checkpoints.schema import Stored
 from bothways.choices import Merge
 from bothways.confidence.confidence import Confidence
@@ -220,6 +221,18 @@ def score_inputs(
     """Return the scores of inputs, in order."""
     blocks = score_blocks(fitted, inputs, description=description, total=len(inputs), show_progress=show_progress)
     return [each for block in blocks for each in block]
+
+
+def scores_of_others(fitted: Fitted, name: str, others: Source, show_progress: bool | None) -> list[Scores[object]]:
+    """Return the scores of out-of-domain rows.
+
+    Raises:
+        NotCalibrated: The model has no detector.
+        InvalidInput: The data are not usable.
+    """
+    fitted.outputs.confidence.detector(name)  # refused before the texts are read
+    inputs = map(fitted.columns.read, data.read_rows(others))
+    return score_inputs(fitted, [*inputs], description="reading out-of-domain rows", show_progress=show_progress)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -17,13 +17,11 @@ from typing import (
     ClassVar,
     Generic,
     Literal,
-    Protocol,
     Self,
     TypeAlias,
     TypeVar,
     Unpack,
     overload,
-    runtime_checkable,
 )
 
 import numpy as np
@@ -32,11 +30,11 @@ from numpy.typing import NDArray
 from bothways import data
 from bothways.choices import OnEmpty
 from bothways.confidence.confidence import Confidence
-from bothways.errors import EmptyInput, InvalidInput
+from bothways.errors import InvalidInput
 from bothways.progress import progress
 from bothways.tasks.columns import column_names, inputs_of, parse, renamed
-from bothways.tasks.outputs import Fitted, score_blocks, score_inputs
-from bothways.tasks.scores import ScoredRows, Scores, texts_read, warn_of_cut
+from bothways.tasks.outputs import Fitted, score_blocks, score_inputs, scores_of_others
+from bothways.tasks.scores import Classified, ScoredRows, texts_read, warn_of_cut
 from bothways.tasks.spec import EvaluateArguments, PredictArguments, PredictOptions, TaskSpec, chosen
 
 if TYPE_CHECKING:
@@ -47,18 +45,6 @@ if TYPE_CHECKING:
 InputT = TypeVar("InputT")
 PredictionT = TypeVar("PredictionT", covariant=True)
 FittedT = TypeVar("FittedT", bound=Fitted)
-
-
-@runtime_checkable
-class Classified(Protocol):
-    """A prediction with a probability for each label.
-
-    Attributes:
-        probabilities: Probability of each label.
-    """
-
-    @property
-    def probabilities(self) -> Mapping[str, float]: ...
 
 
 class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
@@ -223,8 +209,8 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         if on_empty not in ("skip", "null"):
             raise InvalidInput(f"on_empty must be 'error', 'skip' or 'null', got {on_empty!r}.")
         has_text: deque[bool] = deque()  # of each row that was read and not answered yet
-        predictions = self._predictions(with_text(read, rows, has_text), None, show_progress, options)
-        filled = with_gaps(predictions, has_text)
+        predictions = self._predictions(data.with_text(read, rows, has_text), None, show_progress, options)
+        filled = data.with_gaps(predictions, has_text)
         return filled if on_empty == "null" else (each for each in filled if each is not None)
 
     def _predict_options(self, options: Mapping[str, Any]) -> PredictOptions:
@@ -347,20 +333,15 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         """
         from bothways.evaluation.comparison import check_labels, compare
 
-        if not isinstance(other, Predictor):
-            raise InvalidInput(f"expected models whose answers can be right or wrong, got a {type(other).__name__}.")
         for model in (self, other):
-            if not model.spec.comparable:
-                raise InvalidInput(
-                    f"expected models whose answers can be right or wrong, got a {type(model).__name__}."
-                )
+            if not isinstance(model, Predictor) or not model.spec.comparable:
+                kind = type(model).__name__
+                raise InvalidInput(f"expected models whose answers can be right or wrong, got a {kind}.")
         # Before minutes of predicting, and not as an error in the data.
         check_labels(self.fitted.outputs.comparable, other.fitted.outputs.comparable)
-        outcomes = []
-        for model in (self, other):
-            rows = model.score(data, show_progress=show_progress)
-            outcomes.append(model.fitted.outputs.outcomes(rows.scores, rows.truth))
-        return compare(*outcomes, resamples=resamples, seed=seed)
+        scored = [(each.fitted.outputs, each.score(data, show_progress=show_progress)) for each in (self, other)]
+        ours, theirs = (outputs.outcomes(rows.scores, rows.truth) for outputs, rows in scored)
+        return compare(ours, theirs, resamples=resamples, seed=seed)
 
     def fit_threshold(self, others: Source, *, show_progress: bool | None = None) -> None:
         """Move the out-of-domain threshold to the point that best separates held-out rows from out-of-domain rows.
@@ -379,7 +360,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         from bothways.confidence.fitting import separating
         from bothways.tasks.card import card_with_threshold
 
-        fitted, scores = self.fitted, scores_of_others(self, others, show_progress)
+        fitted, scores = self.fitted, scores_of_others(self.fitted, self.name, others, show_progress)
         warn_of_cut(texts_read(each.read for each in scores))
         outputs = fitted.outputs
         detector = separating(outputs.confidence.detector(self.name), outputs.evidence(scores))
@@ -419,14 +400,12 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
     @property
     def columns(self) -> Any:  # noqa: ANN401 (the task's own)
         """The columns of a row's parts: as in training, or the usual ones."""
-        fitted = self._fitted
-        return self.spec.columns if fitted is None else fitted.columns
+        return self.spec.columns if self._fitted is None else self._fitted.columns
 
     @property
     def card(self) -> dict[str, Any]:
         """The card of the model; empty before a fit."""
-        fitted = self._fitted
-        return {} if fitted is None else dict(fitted.card)
+        return {} if self._fitted is None else dict(self._fitted.card)
 
     def with_columns(self, **names: object) -> Self:
         """Return the same model, reading other columns.
@@ -469,36 +448,3 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
 
 AnyPredictor: TypeAlias = Predictor[Any, Any, Any]
 """A model of some task, an ensemble, or a model of several tasks."""
-
-
-def scores_of_others(model: AnyPredictor, others: Source, show_progress: bool | None) -> list[Scores[object]]:
-    """Return the scores of out-of-domain rows.
-
-    Raises:
-        NotCalibrated: The model has no detector.
-        InvalidInput: The data are not usable.
-    """
-    model.confidence.detector(model.name)  # refused before the texts are read
-    inputs = map(model.fitted.columns.read, data.read_rows(others))
-    return score_inputs(model.fitted, [*inputs], description="reading out-of-domain rows", show_progress=show_progress)
-
-
-def with_text(read: Callable[[Row], InputT], rows: Iterable[Row], has_text: deque[bool]) -> Iterator[InputT]:
-    """Yield the inputs of rows that have a text, and record for each row whether it has one."""
-    for row in rows:
-        try:
-            value = read(row)
-        except EmptyInput:
-            has_text.append(False)
-            continue
-        has_text.append(True)
-        yield value
-
-
-def with_gaps(predictions: Iterable[PredictionT], has_text: deque[bool]) -> Iterator[PredictionT | None]:
-    """Yield predictions, and None for each row that had no text, in the order of the rows."""
-    for each in predictions:
-        while not has_text.popleft():
-            yield None
-        yield each
-    yield from (None for _ in has_text)

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal, Self, TypeAlias, Union, get_args, ge
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 from bothways.lazy import imported
-from bothways.tasks.columns import AnyColumns, Pattern, column_settings
+from bothways.tasks.columns import AnyColumns, column_settings
 from bothways.tasks.scores import JSON_NAME, TokensRead
-from bothways.tasks.spec import TaskSpec, attribute_docs
+from bothways.tasks.spec import Pattern, TaskSpec, attribute_docs
 
 Schema: TypeAlias = dict[str, Any]
 

@@ -7,9 +7,9 @@ hidden.
 """
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 from annotated_types import Ge, Le
@@ -53,6 +53,18 @@ class TaskPrediction:
     def to_dict(self) -> dict[str, object]:
         """Return the prediction as JSON values."""
         return _json_object(self)
+
+
+@runtime_checkable
+class Classified(Protocol):
+    """A prediction with a probability for each label.
+
+    Attributes:
+        probabilities: Probability of each label.
+    """
+
+    @property
+    def probabilities(self) -> Mapping[str, float]: ...
 
 
 def _json_object(part: "DataclassInstance") -> dict[str, object]:

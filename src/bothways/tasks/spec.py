@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import cache
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypedDict, TypeVar, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
 
@@ -28,6 +28,46 @@ OptionsT = TypeVar("OptionsT")
 
 SENTENCE_TRANSFORMER = "SentenceTransformer"
 """The class of sentence-transformers that opens embedders."""
+
+
+# --- inputs ---
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A regular expression that must match somewhere in a text; annotates a type, as `annotated_types` does."""
+
+    regex: str
+
+
+NonBlank: TypeAlias = Annotated[str, Pattern(r"\S")]
+
+
+@dataclass(frozen=True, slots=True)
+class TextInput:
+    """A text.
+
+    Attributes:
+        text: The text.
+    """
+
+    text: NonBlank
+
+
+@dataclass(frozen=True, slots=True)
+class PairInput:
+    """Two texts.
+
+    Attributes:
+        text_a: The first text.
+        text_b: The second text.
+    """
+
+    text_a: NonBlank
+    text_b: NonBlank
+
+
+# --- options ---
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

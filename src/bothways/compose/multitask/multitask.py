@@ -15,13 +15,13 @@ from bothways.compose.multitask.trained import MultiPrediction, MultiReport, Tra
 from bothways.errors import InvalidInput, NotFitted, did_you_mean
 from bothways.progress import reporting
 from bothways.tasks.backend import OpenOptions
-from bothways.tasks.columns import AnyColumns, TextColumns, TextInput
+from bothways.tasks.columns import AnyColumns, TextColumns
 from bothways.tasks.heads.training import HeadTraining
 from bothways.tasks.outputs import FittedHead, check_merge
 from bothways.tasks.predict import Predictor
 from bothways.tasks.registry import task_class
 from bothways.tasks.scores import ScoredRows
-from bothways.tasks.spec import TaskSpec
+from bothways.tasks.spec import TaskSpec, TextInput
 from bothways.tasks.splits import TrainingData
 from bothways.tasks.task import HeadTask
 from bothways.tasks.torch_backend import TorchBackend

@@ -9,8 +9,8 @@ from annotated_types import Ge, Gt, Le, Lt
 from bothways.choices import ClassWeights, Merge, TargetKind
 from bothways.confidence.options import ConfidenceOptions
 from bothways.errors import InvalidInput
-from bothways.tasks.columns import PairColumns, PairInput, TextColumns, TextInput
-from bothways.tasks.spec import CalibratedOptions, Hub, TaskSpec, check_options
+from bothways.tasks.columns import PairColumns, TextColumns
+from bothways.tasks.spec import CalibratedOptions, Hub, PairInput, TaskSpec, TextInput, check_options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypedDict
 from bothways.choices import Pooling
 from bothways.data import Row, class_label, number, text_at
 from bothways.errors import InvalidInput
-from bothways.tasks.columns import PAIR, PairInput, is_two_texts, renamed, stored_columns, two_texts, typed_texts
-from bothways.tasks.spec import SENTENCE_TRANSFORMER, Hub, TaskSpec
+from bothways.tasks.columns import PAIR, is_two_texts, renamed, stored_columns, two_texts, typed_texts
+from bothways.tasks.spec import SENTENCE_TRANSFORMER, Hub, PairInput, TaskSpec
 
 if TYPE_CHECKING:
     from bothways.tasks.embedding.losses import EmbeddingLoss

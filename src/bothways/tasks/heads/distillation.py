@@ -153,11 +153,8 @@ class StudentTraining:
         """
         own: Any = _distillable(learner).without_confidence()
         taught_by = teacher.backend.weights("distil")
-        stored = StoredInputs.unlabelled(student, own.outputs, lesson.inputs)
         held = _held(teacher, learner, student, lesson)
-        if left_out := set(own.check_data(stored, held)):
-            kept = [value for number, value in enumerate(lesson.inputs) if number not in left_out]
-            stored = StoredInputs.unlabelled(student, own.outputs, kept)
+        stored = _readable(own, student, lesson.inputs, held)
         with reporting(training.show_progress):
             phase("reading the texts with the teacher")
         units = own.loss_units(stored)
@@ -177,8 +174,9 @@ class StudentTraining:
             model = StateModel(with_head.head_model, width)
 
         def validate() -> Validation:
-            scores = held.scores(own.outputs, with_head.head_model, training.max_tokens)
-            found: Validation = own.validate(scores, held.truth)
+            found: Validation = own.validate(
+                held.scores(own.outputs, with_head.head_model, training.max_tokens), held.truth
+            )
             return found
 
         labels = f" {own.loss(held).digest}" if lesson.labelled else ""
@@ -240,6 +238,16 @@ def _distillable(learner: AnyLearner) -> Any:  # noqa: ANN401 (both a learner an
     if not isinstance(learner, Distillable):
         raise InvalidInput(f"expected a classifier or a tagger as the teacher, got {learner.outputs.head_title}.")
     return learner
+
+
+def _readable(own: Any, student: TorchBackend, inputs: Sequence[Any], held: StoredInputs) -> StoredInputs:  # noqa: ANN401 (the task's own)
+    """Tokenise the inputs, and leave out those that give the learner nothing to learn from."""
+    stored = StoredInputs.unlabelled(student, own.outputs, inputs)
+    left_out = set(own.check_data(stored, held))
+    if not left_out:
+        return stored
+    kept = [value for number, value in enumerate(inputs) if number not in left_out]
+    return StoredInputs.unlabelled(student, own.outputs, kept)
 
 
 def _held(teacher: FittedHead, learner: AnyLearner, student: TorchBackend, lesson: DistillationData) -> StoredInputs:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from annotated_types import Ge, MinLen
 
 from bothways.errors import InvalidInput
-from bothways.tasks.columns import RawTextColumns, TextInput
-from bothways.tasks.spec import Hub, PredictOptions, TaskSpec, check_options
+from bothways.tasks.columns import RawTextColumns
+from bothways.tasks.spec import Hub, PredictOptions, TaskSpec, TextInput, check_options
 
 if TYPE_CHECKING:
     from bothways.objectives.masking import Masking

@@ -9,8 +9,7 @@ from annotated_types import MinLen
 from bothways.confidence.options import TemperatureOptions
 from bothways.data import Row, text_at, value_at
 from bothways.errors import InvalidInput, shown
-from bothways.tasks.columns import NonBlank
-from bothways.tasks.spec import CalibratedOptions, Hub, TaskSpec
+from bothways.tasks.spec import CalibratedOptions, Hub, NonBlank, TaskSpec
 
 
 @dataclass(frozen=True, slots=True)

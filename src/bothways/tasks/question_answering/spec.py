@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar, TypeAlias
 from annotated_types import Ge, Le
 
 from bothways.confidence.options import TemperatureOptions
-from bothways.tasks.columns import QUESTION, NonBlank, TwoTextColumns, TwoTexts
-from bothways.tasks.spec import CalibratedOptions, Hub, TaskSpec, check_options
+from bothways.tasks.columns import QUESTION, TwoTextColumns, TwoTexts
+from bothways.tasks.spec import CalibratedOptions, Hub, NonBlank, TaskSpec, check_options
 
 LONGEST_ANSWER = 100_000
 """No model reads as many tokens at once."""

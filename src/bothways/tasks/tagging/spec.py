@@ -10,8 +10,8 @@ from bothways.choices import Scheme, SpanScheme
 from bothways.confidence.options import TemperatureOptions
 from bothways.data import Row, given_words
 from bothways.errors import InvalidInput, shown
-from bothways.tasks.columns import NonBlank, TextInput, typed_texts
-from bothways.tasks.spec import CalibratedOptions, Hub, TaskSpec
+from bothways.tasks.columns import typed_texts
+from bothways.tasks.spec import CalibratedOptions, Hub, NonBlank, TaskSpec, TextInput
 
 if TYPE_CHECKING:
     from bothways.text import Words

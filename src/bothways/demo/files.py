@@ -1,0 +1,97 @@
+"""The demo's settings, its news texts, and the folder that it may replace."""
+
+import json
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from bothways.errors import OutputExists
+from bothways.storage import check_folder_place
+
+MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+QUERIES = ("somebody stole personal data", "an athlete comes back after an injury", "a late goal decides the match")
+# The pronoun comes before its noun, so only a model that attends to the right can resolve it.
+SENTENCE, PRONOUN = "Because it was tired, the cat sat on the mat.", "it"
+COVERAGE = 0.9
+
+SPLITS = ("train", "validation", "test")
+Row = dict[str, Any]
+
+MADE_BY = "bothways demo"
+FIGURES, REPORT, MODEL_FOLDER, INDEX, DATA = "demo.json", "report.html", "model", "index", "data"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoSettings:
+    """Settings of training and measuring.
+
+    Attributes:
+        seed: Seed of the training; the bootstrap uses that of ``bothways evaluate``, so that both agree.
+        epochs: Passes over the training texts.
+        epochs_of_two_labels: Passes over the training texts for each of two labels.
+        learning_rate: Peak of the schedule.
+        batch_size: Texts in one update.
+        resamples: Bootstrap resamples.
+        rows: Maximum number of rows of each file.
+        shots: Texts per category for the classifier with few texts.
+    """
+
+    seed: int = 1
+    epochs: int = 3
+    epochs_of_two_labels: int = 2
+    learning_rate: float = 1e-4
+    batch_size: int = 16
+    resamples: int = 1000
+    rows: int | None = None
+    shots: int = 5
+
+
+def check_replaceable(output: Path) -> None:
+    """Check that replacing ``output`` would delete nothing but an earlier demo.
+
+    Raises:
+        OutputExists: It is a file, or a folder with other content.
+        InvalidInput: It is a folder that cannot be replaced, such as the current one.
+    """
+    advice = "It was left as it is: choose another folder for the demo, or move it away."
+    if output.is_dir():
+        found = {path.name for path in output.iterdir()}
+        if found and not _made_here(output / FIGURES):
+            raise OutputExists(f"{str(output)!r} is a folder that no demo made. {advice}")
+        others = sorted(found - {FIGURES, REPORT, MODEL_FOLDER, INDEX, DATA})
+        if others:
+            raise OutputExists(f"{str(output)!r} holds more than the demo made: {', '.join(others[:5])}. {advice}")
+    elif output.exists():
+        raise OutputExists(f"{str(output)!r} is a file, where the demo makes a folder. {advice}")
+    check_folder_place(output)
+
+
+def copy_news(folder: Path, rows: int | None) -> dict[str, Path]:
+    """Copy the news files and their card into ``folder``, or only the first ``rows`` rows of each file."""
+    folder.mkdir()
+    shipped = files("bothways.demo") / "data"
+    (folder / "README.md").write_bytes((shipped / "README.md").read_bytes())
+    news = {split: folder / f"news.{split}.jsonl" for split in SPLITS}
+    for path in news.values():
+        path.write_bytes(b"".join((shipped / path.name).read_bytes().splitlines(keepends=True)[:rows]))
+    return news
+
+
+def read_rows(path: Traversable) -> list[Row]:
+    """Return the rows of a JSON Lines file."""
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def headlines() -> list[Row]:
+    """Return headlines that are in none of the files; ``category`` is None if none fits."""
+    return read_rows(files("bothways.demo") / "data" / "headlines.jsonl")
+
+
+def _made_here(path: Path) -> bool:
+    try:
+        figures = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(figures, dict) and figures.get("made_by") == MADE_BY
