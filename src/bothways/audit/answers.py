@@ -1,4 +1,4 @@
-"""A classifier's answers to texts and how many of them change, for all detectors that question a model.
+"""A classifier's answers to texts and the share of changed ones, for all detectors that query a model.
 
 Shapes: N texts, C labels.
 """
@@ -112,7 +112,7 @@ def drawn_texts(context: Context, limit: int, rng: np.random.Generator) -> tuple
 
 
 def drawn_rows(context: Context, limit: int, rng: np.random.Generator) -> list[tuple[int, str]]:
-    """Return the row, counted from 1, and the text of at most ``limit`` of the user's texts, without blank ones."""
+    """Return at most ``limit`` of the user's texts with their rows, counted from 1, without blank ones."""
     numbers = [row.number for row in context.rows or ()]
     rows = [(number, text) for number, text in zip(numbers, context.texts, strict=True) if text.strip()]
     if not rows:

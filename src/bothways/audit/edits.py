@@ -64,7 +64,7 @@ _ONE_OF = 5
 
 
 def _neutral(text: str, rng: Rng) -> str | None:
-    """Leave out or double one function word."""
+    """Leave out or double a function word."""
     words = text.split()
     places = [number for number, word in enumerate(words) if word.lower() in _FUNCTION_WORDS]
     if not places or len(words) < 3:
@@ -93,7 +93,7 @@ def _swapped(names: tuple[str, ...]) -> Callable[[str, Rng], str]:
 
 
 def _by_word(change: Callable[[str, Rng], str]) -> Callable[[str, Rng], str | None]:
-    """Return an edit that changes one of five words, each of at least four letters."""
+    """Return an edit that changes one word in five, each of at least four letters."""
 
     def edit(text: str, rng: Rng) -> str | None:
         words = [match for match in _WORD.finditer(text) if len(match[0]) > 3]

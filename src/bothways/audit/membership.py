@@ -1,7 +1,7 @@
 """`MembershipInferenceAuditor`: do a model's answers give away the rows that it was trained on?
 
-Carlini et al. 2022, arXiv:2112.03570: a mean over all rows hides an attack that is sure of a few, so the true positive
-rate at low false positive rates is reported beside the AUC.
+Carlini et al. 2022, arXiv:2112.03570: a mean over all rows hides an attack that is certain about a few, so the true
+positive rate at low false positive rates is reported beside the AUC.
 
 Shapes: N texts or rows, M members, C labels, H hidden, F features, S shadow models.
 """
@@ -83,7 +83,7 @@ RULES = Rules(
 
 @dataclass(frozen=True, slots=True)
 class Separation:
-    """The measures of one score."""
+    """The separation of members and non-members by one score."""
 
     auc: Estimate  # area under the ROC curve
     rates: dict[float, Estimate]  # True positive rate at each false positive rate
@@ -151,8 +151,8 @@ class Shadows:
     """The scores of shadow models: linear heads on frozen vectors, each trained on half of the rows.
 
     This is the likelihood ratio attack (LiRA; Carlini et al. 2022, arXiv:2112.03570), with few shadows and therefore
-    one variance for all rows. Shadows are weaker and less sure than a fine-tuned model, so its scores are first brought
-    to their scale by a line that is fitted to all rows and uses no membership.
+    one variance for all rows. Shadows are weaker and less confident than a fine-tuned model, so its scores are first
+    mapped to their scale by a line that is fitted to all rows and uses no membership.
     """
 
     out_N: Numbers  # mean score of each row by the shadows that were not trained on it
@@ -170,7 +170,7 @@ class Shadows:
         return ratios_N
 
     def _scaled(self, scores_N: Numbers) -> Numbers:
-        """Bring the scores to the mean and deviation of the shadows' scores."""
+        """Scale the scores to the mean and deviation of the shadows' scores."""
         deviation = max(float(scores_N.std()), 1e-12)
         scaled_N: Numbers = (scores_N - scores_N.mean()) / deviation * self.out_N.std() + self.out_N.mean()
         return scaled_N

@@ -1,4 +1,4 @@
-"""Texts that are shipped with the detectors, for audits without data and as texts of foreign domains."""
+"""Texts that are shipped with the detectors, for audits without data and as texts from foreign domains."""
 
 # Plain statements, without commands and opinions.
 NEUTRAL: tuple[str, ...] = (

@@ -1,7 +1,7 @@
-"""Exported models that answer: an ONNX graph with its task's settings. Loads no torch.
+"""Exported models: an ONNX graph with its task's settings. Loads no torch.
 
-Beside the outputs for other programs, the graph has one, ``rows``, for the windows of this package: the numbers that
-the model's own module gives for each. ``export.json`` describes it, and has a checksum for every file.
+Beside the outputs for other programs, the graph has an output ``rows`` for this package: for each window the numbers
+that the model's own module computes. ``export.json`` describes it, and has a checksum for every file.
 """
 
 from collections.abc import Mapping
@@ -69,7 +69,7 @@ def open_exported(located: LocatedModel) -> ExportedModel:
     """Open an exported model.
 
     Raises:
-        NotFitted: The export answers no task.
+        NotFitted: The export is of no task.
         CorruptCheckpoint: A file is missing, altered or damaged.
     """
     folder = located.folder

@@ -44,7 +44,7 @@ def read_json(path: Path) -> dict[str, object]:
 
     Raises:
         UnknownModel: The file is missing or cannot be read.
-        CorruptCheckpoint: It is no JSON object in a regular file, or too large.
+        CorruptCheckpoint: It is not a JSON object in a regular file, or too large.
     """
     try:
         content = parse_json(read_bytes(path))
@@ -70,7 +70,7 @@ def read_tensors(folder: Path, *, allow_pickle: bool = False) -> dict[str, Tenso
     Raises:
         UnknownModel: There are no weights.
         UnsafeCheckpoint: There is only a pickle, which is not allowed or holds code.
-        CorruptCheckpoint: A file is truncated or of another format.
+        CorruptCheckpoint: A file is truncated or has another format.
     """
     if (folder / WEIGHTS).is_file():
         return read_safetensors(folder / WEIGHTS)
@@ -133,7 +133,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     """Return all tensors of one file.
 
     Raises:
-        CorruptCheckpoint: It is no safetensors file, damaged, or has too large a header.
+        CorruptCheckpoint: It is not a safetensors file, is damaged, or has too large a header.
     """
     with _opened(path, "pt") as file:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
@@ -143,7 +143,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[np.floating]]:
     """Return all arrays of one small file of finite floating point numbers.
 
     Raises:
-        CorruptCheckpoint: It is no safetensors file, damaged, or a number is infinite or NaN.
+        CorruptCheckpoint: It is not a safetensors file, is damaged, or a number is infinite or NaN.
         IncompatibleWeights: It holds other types of numbers.
     """
     try:

@@ -24,8 +24,8 @@ class PaddedIds:
 
     Attributes:
         input_ids: (B, S), or (G, K, S) for groups of choices.
-        attention_mask: Of the same shape, 1 for real tokens; all real when None.
-        token_type_ids: Of the same shape; all 0 when None.
+        attention_mask: 1 for real tokens, in the same shape; all real when None.
+        token_type_ids: Segment ids in the same shape; all 0 when None.
     """
 
     input_ids: Tensor
@@ -63,7 +63,7 @@ class InputReader:
         """Encode texts.
 
         Raises:
-            InvalidInput: There is none, or one is no text.
+            InvalidInput: There are no texts, or one is not a text.
             TextTooLong: One is too long and the policy is ``"error"``.
             IncompatibleWeights: The tokenizer has more kinds of texts than the model.
         """
@@ -87,7 +87,7 @@ class InputReader:
         """Unpad ids (B, S).
 
         Raises:
-            InvalidInput: They are no tensors of the model's ids.
+            InvalidInput: They are not tensors of the model's ids.
             TextTooLong: A row is longer than the model's limit.
             DeviceMismatch: One of the tensors lies on another device than the model.
         """
@@ -99,7 +99,7 @@ class InputReader:
         """Encode groups of texts, one after the other, and return the number of choices in each.
 
         Raises:
-            InvalidInput: There is none, they are of different sizes, or they were to be read in windows.
+            InvalidInput: There are no groups, they have different sizes, or windows were requested for them.
         """
         if on_overflow == "window":
             raise InvalidInput(

@@ -84,12 +84,12 @@ class HeadOutput:
 
     @property
     def start_logits(self) -> Tensor:
-        """Logits of an answer starting at each token (B, S), minus infinity in the padding; of ``span`` heads alone."""
+        """Logits of an answer starting at each token (B, S), minus infinity in the padding; for ``span`` heads only."""
         return self._ends()[..., 0]
 
     @property
     def end_logits(self) -> Tensor:
-        """Logits of an answer ending at each token (B, S), minus infinity in the padding; of ``span`` heads alone."""
+        """Logits of an answer ending at each token (B, S), minus infinity in the padding; for ``span`` heads only."""
         return self._ends()[..., 1]
 
     def _ends(self) -> Tensor:

@@ -61,7 +61,7 @@ class ModelFolder:
         return own | rounded_weights(self.path, self._family) | read_head_tensors(self.path)
 
     def __reduce__(self) -> Reduced:
-        """Pickle with the checksum of what the folder holds now, or is expected to hold."""
+        """Pickle with the checksum of the folder's present or expected weights."""
         return ModelFolder, (self.path, self._family, self.allow_pickle, self._expected or fingerprint(self.path))
 
     def _verify(self) -> None:
@@ -90,7 +90,7 @@ class FolderTensors(Mapping[str, Tensor]):
         return len(self._tensors())
 
     def __reduce__(self) -> Reduced:
-        """Pickle as the folder, or as the tensors themselves if the folder holds others now."""
+        """Pickle as the folder, or as the tensors themselves if the folder has changed."""
         if self._read is None or _same(self._read, self.folder.read):
             return FolderTensors, (self.folder,)
         return safetensors.torch.load, (_block(self._read),)
@@ -143,7 +143,7 @@ def is_as_stored(module: nn.Module) -> bool:
 
 
 class Whole:
-    """Pickles a module or a tokenizer with all its weights or files, and unpickles as that itself."""
+    """Pickles a module or a tokenizer with all its weights or files, and unpickles as that object."""
 
     def __init__(self, value: nn.Module | TextTokenizer) -> None:
         self._value = value
@@ -161,7 +161,7 @@ def _reduce_whole(module: nn.Module) -> Reduced:
 
 
 def _deepcopy_module(module: M, memo: dict[int, object]) -> M:
-    """Copy a module in memory, which without this would go through `reduce_module`."""
+    """Copy a module in memory; without this, copying would go through `reduce_module`."""
     made = memo[id(module)] = type(module).__new__(type(module))
     nn.Module.__setstate__(made, copy.deepcopy(module.__dict__, memo))  # type: ignore[no-untyped-call]
     if module in _SOURCES:
@@ -197,7 +197,7 @@ def _fill_again(kind: type[nn.Module], state: dict[str, object], block: bytes, d
 
 
 def _same(tensors: Mapping[str, Tensor], read: Callable[[], Mapping[str, Tensor]]) -> bool:
-    """Return True if the tensors are, in their own dtype, those of a folder now."""
+    """Return True if the tensors, in their own dtype, equal those in the folder now."""
     try:
         stored = read()
     except BothwaysError:

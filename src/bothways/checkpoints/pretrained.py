@@ -40,10 +40,10 @@ M = TypeVar("M", bound=nn.Module)
 
 @dataclass(slots=True)
 class PretrainedEncoder:
-    """An encoder, its tokenizer, and what is known of where they came from.
+    """An encoder, its tokenizer, and their origin.
 
-    Call it with texts, or as a model of the ecosystem with ``input_ids`` and ``attention_mask``. It is in evaluation
-    mode; gradients are recorded as torch is set, so wrap calls in ``torch.inference_mode()`` unless you train.
+    Call it with texts, or like a model of the ecosystem with ``input_ids`` and ``attention_mask``. It is in evaluation
+    mode; gradients are recorded as set in torch, so wrap calls in ``torch.inference_mode()`` unless you train.
     """
 
     encoder: Encoder
@@ -87,7 +87,7 @@ class PretrainedEncoder:
         return quantization_of(self.settings)
 
     def check_full(self, verb: str) -> None:
-        """Raise InvalidInput if layers are int8, for a verb that needs weights as they were trained."""
+        """Raise InvalidInput if layers are int8, for an action that needs the trained weights."""
         if self.quantization is not None:
             raise InvalidInput(
                 f"expected a model to {verb} with float32 weights, got {self.name!r}, whose weights were rounded to "
@@ -95,7 +95,7 @@ class PretrainedEncoder:
             )
 
     def in_full(self, module: M) -> M:
-        """Return the encoder, or the pooler, as it is trained and saved: read anew if it was rounded for inference."""
+        """Return the encoder, or the pooler, in its trained precision: read anew if it was rounded for inference."""
         return built_again(module) if self.rounded else module
 
     def __reduce__(self) -> tuple[type["PretrainedEncoder"], tuple[object, ...]]:
@@ -133,7 +133,7 @@ class PretrainedEncoder:
             backend: Name of the attention backend.
 
         Raises:
-            InvalidInput: Both or neither of texts and ids are given, or no tensors of the model's ids.
+            InvalidInput: Both or neither of texts and ids are given, or they are not tensors of the model's ids.
             TextTooLong: A text or row is longer than the model's limit.
             DeviceMismatch: One of the tensors lies on another device than the model.
         """
@@ -158,8 +158,8 @@ class PretrainedEncoder:
 
         Args:
             head: Its name, one of those given to `load`.
-            texts: As in a call. A ``multiple_choice`` head takes groups instead: lists of as many texts (or pairs)
-                each, of which one is to be chosen.
+            texts: As in a call. A ``multiple_choice`` head takes groups instead: lists of equally many texts or pairs,
+                one of which is to be chosen.
             input_ids: Token ids (B, S), or (G, K, S) for groups of choices, instead of texts.
             attention_mask: 1 for real tokens, 0 for padding, of the same shape.
             token_type_ids: Segment ids of the same shape.
@@ -203,11 +203,11 @@ class PretrainedEncoder:
         """Write the encoder, the loaded heads and the tokenizer in the ecosystem's layout, whole or not at all.
 
         Heads that were not loaded are not written. A pooler is written if a head reads it or, without heads, if it was
-        trained: in a family without a trained pooler (such as RoBERTa) the checkpoint's one is left out, and
+        trained: in a family without a trained pooler (such as RoBERTa) the checkpoint's pooler is left out, and
         ``transformers`` then draws it anew.
 
         Raises:
-            InvalidInput: The ecosystem has no model with just these heads; the message lists those there are.
+            InvalidInput: The ecosystem has no model with just these heads; the message lists the possible sets.
             OutputExists: The folder exists and ``overwrite`` is false.
             OutOfDisk: The disk is full; nothing is left behind.
         """
@@ -363,12 +363,12 @@ def pretrained(
 
 @cache
 def _tell(precision: str) -> None:
-    """Report it once in a process."""
+    """Report the precision once per process."""
     phase(precision)
 
 
 def _placed(module: M, place: torch.device, precision: torch.dtype) -> M:
-    """Return a module on a device and in a precision that has room for its numbers."""
+    """Return a module on a device and in a precision that can hold its numbers."""
     largest = torch.finfo(precision).max
     wider = {name for name, value in module.named_parameters() if torch.finfo(value.dtype).max > largest}
     placed = module.to(place, precision)

@@ -36,7 +36,7 @@ def encoder_tensors(
 ) -> dict[str, Tensor]:
     """Return the tensors of modules, such as an encoder and its pooler, under the family's names.
 
-    Modules come with our prefix (``""`` for the encoder, ``"pooler."``); ``prefix`` is the family's one of encoder
+    Modules come with our prefix (``""`` for the encoder, ``"pooler."``); ``prefix`` is the family's prefix for encoder
     names in a model with a head.
     """
     return write_weights(family.rows, config, _collect(modules), prefix)
@@ -99,7 +99,7 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[np.generic]]) -> None:
 
 @contextmanager
 def _written(path: Path) -> Iterator[None]:
-    """Raise the operating system's error, which the library has in its text, and set the usual file mode."""
+    """Raise the operating system's error that the library reports as text, and set the usual file mode."""
     try:
         yield
     except SafetensorError as error:

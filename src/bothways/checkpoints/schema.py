@@ -1,11 +1,11 @@
 """The contents of ``bothways.json`` and the labels of ``config.json``, checked when a stored model is read.
 
-Each reader asks for the kind that it knows: ``StoredTags.of(content)``. All kinds stand on `Stored`, which holds for
+Each reader states the kind that it knows: ``StoredTags.of(content)``. All kinds extend `Stored`, which holds for
 any model. Keys that a kind does not know belong to another kind or to a newer release and stay unread. A null stands
-for what was not learnt or not asked for.
+for a value that was not fitted or not requested.
 
-What depends on the model (a length that it can read, one number for each label) is checked where the model is known,
-with the same error: `damaged`.
+Checks that depend on the model (a length that it can read, one number for each label) are made where the model is
+known, with the same error: `damaged`.
 """
 
 from collections.abc import Mapping
@@ -41,13 +41,13 @@ HEAD_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 
 
 class _Part(BaseModel):
-    """Values of exactly the types that JSON has for them: true is no number, nor is "1", nor NaN."""
+    """Values of exactly the types that JSON has for them: neither true, nor "1", nor NaN is a number."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="allow", allow_inf_nan=False, defer_build=True)
 
 
 class _Numbers(_Part):
-    """A kind, and the numbers that belong to it."""
+    """A kind with the numbers that belong to it."""
 
     __pydantic_extra__: dict[str, int | float]
 
@@ -165,12 +165,12 @@ class StoredVectors(Stored):
 
 
 class StoredGraph(_Part):
-    """The output of an exported graph that answers a task: numbers for each window, or for each of its tokens.
+    """The output of an exported graph for a task: numbers for each window, or for each of its tokens.
 
     Attributes:
-        head: The head that gives them; None for vectors.
+        head: The head that computes them; None for vectors.
         per_token: True for numbers of tokens.
-        size: Outputs of the head, or dimensions of a vector.
+        size: Number of the head's outputs, or of a vector's dimensions.
         width: Count of numbers: the outputs, and the input of an out-of-domain detector.
         pooling: The pooling of tokens to vectors.
     """
@@ -183,7 +183,7 @@ class StoredGraph(_Part):
 
 
 class StoredHead(Stored):
-    """One of several heads above an encoder, beside the values of its task's kind."""
+    """One of several heads on an encoder, beside the values of its task's kind."""
 
     name: Annotated[str, StringConstraints(pattern=HEAD_NAME)]
     config: dict[str, object]
@@ -208,7 +208,7 @@ class StoredMember(_Part):
 
 
 class StoredEnsemble(Stored):
-    """Several models that answer together."""
+    """Several models whose predictions are combined."""
 
     method: Method = Field(description="'mean', 'vote' or 'stacked'")
     members: list[StoredMember] = Field(

@@ -1,4 +1,4 @@
-"""Loading of weights into modules that take no memory before."""
+"""Loading weights into modules that take no memory beforehand."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -12,7 +12,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def fill(checkpoint: str, module: M, weights: Mapping[str, Tensor]) -> M:
-    """Load all weights into a module on the meta device, checking their shapes; there may be other weights.
+    """Load all weights of a module on the meta device, checking their shapes; further weights are ignored.
 
     Raises:
         IncompatibleWeights: Weights are missing or of another shape.

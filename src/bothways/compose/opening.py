@@ -41,7 +41,7 @@ def open_trained(
 
     Raises:
         NotFitted: It is an encoder without a trained task.
-        InvalidInput: The model's task has no such option, or the model has no such task. And everything that
+        InvalidInput: The model's task has no such option, or the model has no such task. Also raises everything that
             `bothways.load` raises.
     """
     options = cast("OpenArguments", {name: value for name, value in options.items() if value is not None})
@@ -68,7 +68,7 @@ def task_name(folder: Path, name: str) -> str:
     """Return the task that the model in a folder was trained for.
 
     Raises:
-        NotFitted: It is no trained model of a known task.
+        NotFitted: It is not a trained model of a known task.
     """
     known = (*SPECS, *COMPOSED)
     stored = stored_task(folder)

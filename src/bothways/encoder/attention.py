@@ -1,8 +1,8 @@
 """Bidirectional multi-head self-attention (Vaswani et al. 2017, arXiv:1706.03762, section 3.2).
 
-Every token attends to tokens of its own sequence, before and behind it: no causal mask, and no padding to mask. The
-backends are in `bothways.encoder.backends`; `choose` picks the first that can serve a call, or holds the caller to the
-one that was named.
+Every token attends to the tokens of its own sequence, before and behind it: no causal mask, and no padding to mask.
+The backends are in `bothways.encoder.backends`; `choose` picks the first that supports a call, or checks that a
+named one does.
 
 Shapes: T packed tokens, H hidden, N heads, D head width, n tokens of one sequence, B sequences, M selected rows,
 S longest sequence.
@@ -50,10 +50,10 @@ _ELSEWHERE: tuple[AttentionBackend, ...] = (_VARLEN, _LOCAL, _PADDED, REFERENCE)
 
 
 def choose(request: AttentionRequest, name: str | None = None) -> AttentionBackend:
-    """Return the named backend for a request, or the fastest that can serve it on its device.
+    """Return the named backend for a request, or the fastest one on its device that supports it.
 
     Raises:
-        UnsupportedAttention: The named backend does not exist or cannot serve the request, or none can.
+        UnsupportedAttention: The named backend does not exist or does not support the request, or none does.
     """
     if name is None:
         on_cpu = _ON_CPU_WITH_DROPOUT if request.dropout else _ON_CPU
@@ -77,11 +77,11 @@ class Recorder:
     """A record of one run through an encoder, for inspection.
 
     Args:
-        attentions: Keep the attention weights too. They come from the reference backend.
+        attentions: Record the attention weights too. They come from the reference backend.
 
     Attributes:
-        hidden_states: The embedding and then each layer's output: L + 1 tensors (T, H). The last one is what the
-            encoder returns, with no more rows than it was asked for.
+        hidden_states: The embedding and then each layer's output: L + 1 tensors (T, H). The last one is the encoder's
+            output, with the selected rows only.
         attentions: For each layer, for each sequence of n tokens, its attention weights (N, n, n) before dropout.
     """
 
@@ -93,14 +93,14 @@ class Recorder:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Inputs of every layer beside the hidden states, in one run of a batch.
+    """Inputs of every layer besides the hidden states, in one run of a batch.
 
     Attributes:
         batch: The batch.
-        shared: What all layers share of the positions.
-        backend: Name of the attention backend to hold to; the best that serves the call when None.
-        record: Where to keep what happens; None to keep nothing.
-        wants_attentions: Whether the attention weights are kept.
+        shared: The part of the positions that all layers share.
+        backend: Name of the required attention backend; None for the best that supports the call.
+        record: Receives the intermediate results; None to keep nothing.
+        wants_attentions: Whether to keep the attention weights.
         targets: Tokens with queries of their own, if any.
         backends: The chosen attention backends, by the layers' needs.
     """
@@ -143,10 +143,10 @@ class SelfAttention(nn.Module):
     def forward(
         self, hidden_TH: Tensor, queries_MH: Tensor | None, run: Run, rows: Rows
     ) -> tuple[Tensor, Tensor | None]:
-        """Attend and project the rows that are read: (T, H), (B, H) or (M, H); and the queries, if any: (M, H).
+        """Attend and project the selected rows: (T, H), (B, H) or (M, H); and the queries, if any: (M, H).
 
-        The first or last tokens alone take a way of their own, the same for every backend: one query a sequence leaves
-        nothing to fuse. The named backend is held to serve the call all the same.
+        For first or last tokens alone, one query per sequence, all backends share one implementation, since there is
+        nothing to fuse. A named backend must support the call nevertheless.
         """
         unread, answered_MH = isinstance(rows, NoRows), None
         if unread and queries_MH is None:
@@ -225,7 +225,7 @@ class SelfAttention(nn.Module):
 
 
 def _nothing(hidden_TH: Tensor) -> Tensor:
-    """Return no rows, (0, H), as a tensor of its own: a layer adds to it in place."""
+    """Return no rows, (0, H), as a new tensor, since a layer adds to it in place."""
     return hidden_TH.new_empty(0, hidden_TH.shape[1])
 
 
@@ -233,9 +233,9 @@ def attend_once(q_BND: Tensor, rows_B: Tensor, call: AttentionCall) -> Tensor:
     """Return the context (B, N, D) of one token of each sequence, over all keys that it sees.
 
     Args:
-        q_BND: Their queries; those of ``call`` are not read.
-        rows_B: Where they stand in the packed batch.
-        call: Keys, values and everything else.
+        q_BND: Queries of the tokens; those in ``call`` are not read.
+        rows_B: Rows of the tokens in the packed batch.
+        call: Keys, values and all other inputs.
     """
     *_, k_TND, v_TND = call.qkv_T3ND.unbind(1)
     batch = call.batch

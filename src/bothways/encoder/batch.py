@@ -1,4 +1,4 @@
-"""Batches that an encoder reads, packed or with their padding kept, and the rows of the last layer that are read.
+"""Batches for an encoder, packed or with their padding kept, and selections of rows of the last layer.
 
 A graph of the encoder is recorded once and run on batches of all shapes, so it keeps the padding.
 
@@ -18,11 +18,11 @@ from bothways.packing import Packed, TokenRows, summing_type
 class PaddedRows(TokenRows):
     """A batch whose padding is kept: row ``b S + s`` is place s of sequence b.
 
-    Lengths are not known to the host, so that a graph can be recorded once for all batches. Of the attention backends,
-    ``padded`` alone can read it.
+    Lengths are unknown on the host, so that a graph can be recorded once for all batches. Only the attention backend
+    ``padded`` supports it.
 
     Attributes:
-        mask_BS: Whether a token stands at each place, and no padding.
+        mask_BS: True at places with a token, False for padding.
     """
 
     mask_BS: Tensor
@@ -57,7 +57,7 @@ class PaddedRows(TokenRows):
         return self.mask_BS.shape[1]
 
     def hides(self, reach: int) -> bool:
-        """Return True: a graph for all lengths cannot tell."""
+        """Return True, since a graph for all lengths cannot tell."""
         del reach
         return True
 
@@ -129,7 +129,7 @@ class AllRows:
 
 @dataclass(frozen=True, slots=True)
 class FirstTokens:
-    """The first token of each sequence, for classification; it alone has a query, all tokens have keys."""
+    """The first token of each sequence, for classification; it alone has a query, while all tokens have keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class SelectedRows:
 
 @dataclass(frozen=True, slots=True)
 class NoRows:
-    """No token, for query streams or earlier states; the last layer computes none."""
+    """No token, for query streams or earlier states; the last layer is skipped."""
 
 
 Rows = AllRows | FirstTokens | LastTokens | SelectedRows | NoRows

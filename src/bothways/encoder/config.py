@@ -1,6 +1,6 @@
-"""Configuration of an encoder: the axes of the space of encoders, one sum type for each, and a point in it.
+"""Configuration of an encoder, with one sum type for each choice in its design.
 
-A family of published models is a region of that space.
+A family of published models covers some of the possible configurations.
 """
 
 from dataclasses import dataclass, fields
@@ -19,7 +19,7 @@ class AbsolutePositions:
     """A learned (or fixed sinusoidal) vector for each position, added to the embedding.
 
     Attributes:
-        count: Positions that a text may use.
+        count: Number of positions.
         offset: Rows of the table before position 0 (RoBERTa keeps two).
     """
 
@@ -32,9 +32,9 @@ class RotaryPositions:
     """Queries and keys turned by an angle that grows with the position (Su et al. 2021, arXiv:2104.09864).
 
     Attributes:
-        count: Positions that a text may use.
-        theta_global: Base of the angles in layers that see everything.
-        theta_local: And in layers that see a window.
+        count: Number of positions.
+        theta_global: Base of the angles in layers with global attention.
+        theta_local: Base of the angles in layers with local attention.
     """
 
     count: int
@@ -44,7 +44,7 @@ class RotaryPositions:
 
 @dataclass(frozen=True, slots=True)
 class EveryDistance:
-    """A row for each distance up to ``span``; larger ones share the last (DeBERTa v1)."""
+    """A row for each distance up to ``span``; larger ones share the last row (DeBERTa v1)."""
 
     span: int
 
@@ -55,7 +55,7 @@ class LogBuckets:
 
     Attributes:
         span: Rows on either side of distance 0.
-        max_distance: Where the last range begins.
+        max_distance: Start of the last range.
     """
 
     span: int
@@ -67,13 +67,13 @@ class DisentangledPositions:
     """Scores between content and distance (DeBERTa, He et al. 2020, arXiv:2006.03654).
 
     Attributes:
-        count: Positions that a text may use.
-        distances: Which distances share a row of the table.
-        content_to_position: Whether queries meet the distance's keys.
-        position_to_content: Whether keys meet the distance's queries.
-        keys: Who projects the distances: projections of their own, with or without a bias on the keys, or the layer's.
+        count: Number of positions.
+        distances: Assignment of distances to rows of the table.
+        content_to_position: Whether queries are multiplied by the distances' keys.
+        position_to_content: Whether keys are multiplied by the distances' queries.
+        keys: Projection of the distances: their own, with or without a bias on the keys, or the layer's.
         normed: Whether the table of distances is normed before use.
-        absolute: Whether an absolute position is added to the embedding besides.
+        absolute: Whether an absolute position is also added to the embedding.
     """
 
     count: int
@@ -87,11 +87,11 @@ class DisentangledPositions:
 
 @dataclass(frozen=True, slots=True)
 class TransformerXLPositions:
-    """Relative positions with learned biases (Dai et al. 2019, arXiv:1901.02860), and segments as XLNet has them.
+    """Relative positions with learned biases (Dai et al. 2019, arXiv:1901.02860), and XLNet's segments.
 
     Attributes:
-        count: None: there is no limit.
-        clamp: Distances beyond this count as this; None where all are told apart.
+        count: None, since there is no limit.
+        clamp: Larger distances count as this one; None to distinguish all.
     """
 
     count: None = None
@@ -114,7 +114,7 @@ class PostNorm:
 
 @dataclass(frozen=True, slots=True)
 class PreNorm:
-    """Norm before each block; the first one is the identity, a last one closes the stack."""
+    """Norm before each block; the first one is the identity, and a final one follows the last layer."""
 
     eps: float
     bias: bool = True
@@ -157,11 +157,11 @@ class FullAttention:
 
 @dataclass(frozen=True, slots=True)
 class LocalGlobalAttention:
-    """Some layers see everything, the others ``reach`` tokens to either side.
+    """Some layers see the whole text, the others ``reach`` tokens on either side.
 
     Attributes:
         reach: Tokens that a local layer sees on either side of a token.
-        seen_whole: For each layer, whether it sees everything.
+        seen_whole: For each layer, whether it sees the whole text.
     """
 
     reach: int
@@ -210,7 +210,7 @@ class TanhPooler:
 
 @dataclass(frozen=True, slots=True)
 class NoPooler:
-    """The family has no pooler; its heads carry their own transform."""
+    """The family has no pooler; its heads have a transform of their own."""
 
 
 Pooling = TanhPooler | NoPooler
@@ -242,17 +242,17 @@ Projection = NoProjection | ProjectedAfterNorm | ProjectedBeforeNorm
 
 @dataclass(frozen=True, slots=True)
 class NoConvolution:
-    """No convolution, as nearly everywhere."""
+    """No convolution, as in nearly all families."""
 
 
 @dataclass(frozen=True, slots=True)
 class FirstLayerConvolution:
-    """The first layer's output gains a convolution of its input (the large sizes of DeBERTa v2).
+    """The first layer's output is increased by a convolution of its input (the large sizes of DeBERTa v2).
 
     Attributes:
-        kernel: Tokens that it looks at, an odd number.
-        groups: Channels are convolved in so many groups.
-        activation: What follows it.
+        kernel: Number of tokens in the window, odd.
+        groups: Number of groups of channels.
+        activation: Activation after the convolution.
     """
 
     kernel: int
@@ -270,9 +270,9 @@ class EmbeddingConfig:
     Attributes:
         width: Width of the table.
         types: Number of segment types; 0 for families without segment embeddings.
-        projection: How it gets to the hidden size.
+        projection: Map from the table's width to the hidden size.
         normed: Whether a norm follows.
-        blank: Whether there is a vector for a token that is to be predicted, apart from the table (XLNet).
+        blank: Whether there is a vector, outside of the table, for tokens to be predicted (XLNet).
     """
 
     width: int
@@ -287,13 +287,13 @@ class DropoutRates:
     """Dropout rates while training.
 
     Attributes:
-        hidden: On the output of each block.
-        attention: On the attention weights.
-        head: In a head.
-        embedding: Behind the embedding.
-        inner: Behind the activation of the feed-forward network.
-        output: On the last hidden states.
-        attention_output: On the output of the attention, before that of the block.
+        hidden: Rate on the output of each block.
+        attention: Rate on the attention weights.
+        head: Rate in a head.
+        embedding: Rate behind the embedding.
+        inner: Rate behind the activation of the feed-forward network.
+        output: Rate on the last hidden states.
+        attention_output: Rate on the output of the attention, before that of the block.
 
     Raises:
         InvalidInput: A rate does not lie in [0, 1).
@@ -368,7 +368,7 @@ class EncoderConfig:
 
     @property
     def reads_types(self) -> bool:
-        """True if segment ids change anything: there are several vectors for them, or scores that compare them."""
+        """True if segment ids have an effect: there are several vectors for them, or scores that compare them."""
         return self.embedding.types > 1 or isinstance(self.positions, TransformerXLPositions)
 
     def _sizes(self) -> dict[str, int | None]:
@@ -395,7 +395,7 @@ class EncoderConfig:
 
 
 def _check_buckets(distances: LogBuckets, count: int) -> None:
-    """Check that the largest distance lies beyond the exact ones, so that ranges can grow towards it."""
+    """Check that the largest distance exceeds the exact ones, so that ranges can grow towards it."""
     exact = distances.span // 2
     if count - 1 > exact and (exact < 1 or distances.max_distance - 1 <= exact):
         raise InvalidInput(

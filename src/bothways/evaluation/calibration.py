@@ -102,7 +102,7 @@ METHODS: Mapping[CalibrationMethod, type[Calibration]] = {"temperature": Tempera
 
 @dataclass(frozen=True, slots=True)
 class MethodScore:
-    """The result of a method on held-out rows that it was not fitted on."""
+    """The score of a method on held-out rows that it was not fitted on."""
 
     method: CalibrationMethod
     nll: float  # mean negative log likelihood, in nats
@@ -111,7 +111,7 @@ class MethodScore:
 
 @dataclass(frozen=True, slots=True)
 class ChosenCalibration:
-    """A calibration with the scores that it was chosen by."""
+    """A calibration with the scores by which it was chosen."""
 
     calibration: Calibration  # fitted on all held-out rows
     method: CalibrationMethod
@@ -121,7 +121,7 @@ class ChosenCalibration:
 
 @dataclass(frozen=True, eq=False)
 class HeldOutRows:
-    """Rows that a model was not trained on: calibrations are fitted and chosen on them."""
+    """Rows that a model was not trained on, for fitting and choosing calibrations."""
 
     logits_NC: FloatArray  # their logits
     labels_N: IntArray  # their true class numbers
@@ -178,7 +178,7 @@ class HeldOutRows:
     def held_out(self, method: CalibrationMethod, seed: int) -> Iterator[tuple[NDArray[np.int64], FloatArray]]:
         """Yield row numbers (B) with their probabilities (B, C), by the method fitted on the other folds.
 
-        Whatever is fitted on probabilities of the rows that calibrated them is otherwise optimistic.
+        Anything fitted on probabilities of the rows that calibrated them would otherwise be optimistic.
         """
         few = len(self.labels_N) < FOLDS
         fold_N = np.full(len(self.labels_N), -1) if few else _folds(self.labels_N, np.random.default_rng(seed))

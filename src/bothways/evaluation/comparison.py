@@ -124,10 +124,10 @@ def compare(first: Outcomes, second: Outcomes, *, resamples: int = 1000, seed: i
     """Compare two models by their outcomes on the same rows, in the same order.
 
     Args:
-        first: One model's.
-        second: The other's, with the same labels in any order; differences are second minus first.
+        first: The first model's outcomes.
+        second: The second model's, with the same labels in any order; differences are second minus first.
         resamples: Bootstrap resamples for the paired intervals.
-        seed: Of resamples and permutations.
+        seed: Seed of resamples and permutations.
 
     Raises:
         InvalidInput: The kinds, labels, metrics, rows or true labels differ.

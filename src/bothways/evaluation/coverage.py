@@ -3,9 +3,9 @@
 The guarantee: of new rows that are drawn like the held-out ones, at least a share of ``coverage`` have their truth in
 their set, on average over held-out and new rows; a single draw of n held-out rows is off by about
 ``sqrt(coverage * (1 - coverage) / n)``. It holds for any model; a poor one gives large sets. It covers all
-rows together, not of each class, and not of rows of another kind. It is proven for held-out rows that chose nothing
-else of the model: where they also chose the epoch or the calibration, it is approximate. Source: Vovk et al. (2005),
-"Algorithmic learning in a random world"; Lei et al. (2018), arXiv:1604.04173.
+rows together, not each class by itself, and not rows of another kind. It is proven for held-out rows that decided
+nothing else about the model: if they also chose the epoch or the calibration, it is approximate. Source: Vovk et
+al. (2005), "Algorithmic learning in a random world"; Lei et al. (2018), arXiv:1604.04173.
 
 Shape letters: N rows, C classes, M held-out rows, B rows of a block.
 """

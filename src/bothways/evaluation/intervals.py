@@ -1,7 +1,7 @@
 """Percentile bootstrap intervals (Efron and Tibshirani 1993, chapter 13) in bounded memory, and standard errors.
 
-A resample is not a list of rows but how often it draws each row, ``counts_RN``. A statistic computes many
-resamples at once from those counts; the estimate itself is the statistic where every count is 1::
+A resample is not a list of rows but the number of times each row is drawn, ``counts_RN``. A statistic computes many
+resamples at once from those counts; the estimate itself is the statistic with every count at 1::
 
     mean, = bootstrap_estimates(lambda counts_RN: (counts_RN @ values_N / n)[:, None], rows=n)
 
@@ -10,7 +10,7 @@ Two models on the same rows are compared by a statistic that returns the differe
 If all rows are right, so are those of every resample, and the percentiles claim certainty. A share of 1, or one that is
 0 in every resample, has the end of its exact interval instead (Clopper and Pearson 1934): with n rows,
 ``0.025 ** (1 / n)`` at 95 %, so at least 0.94 with 60 of 60. That is exact for the share of right rows alone; for
-scores such as F1 it is the doubt that so many rows leave. All other intervals, and differences, are the percentiles.
+scores such as F1 it only reflects the number of rows. All other intervals, and differences, are the percentiles.
 
 Shape letters: N rows, R resamples, K statistics.
 """

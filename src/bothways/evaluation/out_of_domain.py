@@ -97,7 +97,7 @@ def out_of_domain_threshold(inside_N: ArrayLike, in_domain_share: float = KEPT) 
 
 
 def threshold_between(inside_N: ArrayLike, outside_M: ArrayLike) -> float:
-    """Return the threshold of the highest balanced accuracy, midway between two scores; the highest of equals."""
+    """Return the threshold with the highest balanced accuracy, midway between two scores; the highest one in a tie."""
     inside, outside = _scores(inside_N, outside_M)
     values_G = np.unique(np.concatenate([inside, outside]))
     kept_G = np.searchsorted(np.sort(inside), values_G, side="right") / len(inside)

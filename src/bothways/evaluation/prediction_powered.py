@@ -187,10 +187,10 @@ def powered_mean(
 
 
 def _power(moments: Moments, method: PpiMethod) -> FloatArray:
-    """Lambda; for PPI++ ``cov / (var_n(f) + n / N var_N(f))``, not below 0, and 0 for a constant judge.
+    """Return lambda; for PPI++ ``cov / (var_n(f) + n / N var_N(f))``, at least 0, and 0 for a constant judge.
 
     The paper (example 6.1) divides the covariance on the labelled rows by the variance on all rows, whose errors do not
-    cancel: with 50 labels that are skewed numbers its intervals were a quarter wider.
+    cancel: with 50 skewed numeric labels its intervals were a quarter wider.
     """
     if method == "ppi":
         return np.ones_like(moments.covariance)
@@ -213,8 +213,8 @@ def _t_quantile(level: float, degrees: FloatArray | float) -> FloatArray:
 def estimate_mean(sample: Sample, *, method: PpiMethod = "ppi++", level: float = LEVEL) -> PoweredEstimate:
     """Estimate the mean label, or the proportion of ones.
 
-    Simulated 95 % intervals by ``ppi++`` from 20 labels hold a proportion in at least 94.7 % of samples, the mean of
-    skewed numbers in 93 to 94 %.
+    In simulations, 95 % intervals by ``ppi++`` from 20 labels hold a proportion in at least 94.7 % of samples, the mean
+    of skewed numbers in 93 to 94 %.
 
     Args:
         sample: Labelled rows, drawn at random, and judged rows.
@@ -378,7 +378,7 @@ def shift_p_value(sample: Sample) -> float:
 
 
 def _warnings(sample: Sample, method: PpiMethod, *, bounded: bool) -> list[str]:
-    """Reasons to doubt the interval. Figures: the lowest coverage with 20 labels in simulations (docs/LOG.md)."""
+    """Return reasons to doubt the interval. Figures: lowest coverage with 20 labels in simulations (docs/LOG.md)."""
     labels_n, judge_n, judge_N = sample.labels, sample.judge_scores, sample.unlabelled_judge_scores
     count, constant = len(labels_n), np.ptp(labels_n) == 0
     warnings = []

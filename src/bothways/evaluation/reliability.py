@@ -92,8 +92,8 @@ def calibration_noise(confidence_N: ArrayLike, bins: int = BINS) -> float:
 def sweep_calibration_error(confidence_N: ArrayLike, correct_N: ArrayLike) -> float:
     """Return the ECE with the largest number of equal-mass bins up to which accuracy rises from bin to bin.
 
-    If the accuracy never falls from one confidence to the next, that is one bin for each confidence. On few rows there
-    are fewer bins, and so less noise, than with a fixed number; of the estimators that its authors compare it is the
+    If the accuracy never falls from one confidence to the next, that is one bin for each confidence. Few rows get
+    fewer bins, and so less noise, than with a fixed number; among the estimators that its authors compare it is the
     least biased. Source: Roelofs et al. (2022), "Mitigating bias in calibration error estimation", arXiv:2012.08668.
     """
     confidence, correct = _outcomes(confidence_N, correct_N)

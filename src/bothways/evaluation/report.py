@@ -103,7 +103,7 @@ class OperatingPoint:
         return {**point, **flat, f"highest_{self.target}": self.highest}
 
     def summary(self) -> str:
-        """Return a sentence."""
+        """Return one sentence with the threshold, precision and recall."""
         if self.threshold is None or self.precision is None or self.recall is None:
             highest = f"the highest is {self.highest:.4f}"
             return f"No threshold has a {self.target} of {self.minimum:g} for {self.label!r}; {highest}."
@@ -120,7 +120,7 @@ class OperatingPoint:
 
 @dataclass(frozen=True)
 class ConfusedPair:
-    """A class that is predicted as another."""
+    """A class that is often predicted as another."""
 
     truth: str
     predicted: str
@@ -136,7 +136,7 @@ class TrainingBaseline:
     held_out: Mapping[str, float]  # its metrics on held-out rows
 
     def summary(self) -> str:
-        """Return a sentence."""
+        """Return one sentence about the baseline."""
         return f"baseline of the training, {self.name}: {_listed(self.held_out)} on held-out rows"
 
 
@@ -144,8 +144,8 @@ class TrainingBaseline:
 class Report:
     """Metrics of a model on labelled rows, each with its 95 % interval.
 
-    Every estimate is an attribute too: ``report.accuracy.low``. Which there are depends on the kind of model; those
-    that are undefined on the rows, such as a correlation with a constant, are left out.
+    Every estimate is an attribute too: ``report.accuracy.low``. The kind of model decides which there are; metrics that
+    are undefined on the rows, such as a correlation with a constant, are left out.
 
     Attributes:
         kind: "classification", "regression", "question answering" and so on.

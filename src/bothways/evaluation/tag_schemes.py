@@ -1,14 +1,14 @@
 """Tag schemes that encode spans: ``B-PER I-PER O`` and its relatives.
 
 A tag is ``O``, for a word outside of every span, or a prefix and the span's label. Each scheme writes the spans of a
-text in exactly one way, so tags are right if writing the spans that they say gives the same tags again.
+text in exactly one way, so tags are valid if writing the spans that they encode gives the same tags again.
 
 ===== ==================================================================================================
 BIO   B at the first word of a span, I at the others (IOB2; Tjong Kim Sang and Veenstra 1999, cs/9907006)
 IOB1  I at all words of a span, but B at the first where a span of the same label ends just before
 BIOES as BIO, but E at the last word, and S at the only one
 BILOU as BIOES, with L for E and U for S (Ratinov and Roth 2009)
-plain tags are no spans: parts of speech
+plain tags encode no spans: parts of speech
 ===== ==================================================================================================
 """
 
@@ -28,9 +28,9 @@ _FORMS = (
 
 
 def meant(tags: Collection[str], outside: str) -> tuple[str, str] | None:
-    """Return a tag that looks like one of a span, with its correct spelling; None if no tag does.
+    """Return a tag that looks like part of a span scheme, with its correct spelling; None if no tag does.
 
-    Tags look so if one is the tag outside of spans in any case, all others have the same of the forms above, and some
+    Tags look so if one is ``O`` in upper or lower case, all others have the same one of the forms above, and some
     begin or continue a span. Parts of speech have no such tags.
 
     >>> meant(["PER-B", "PER-I", "o"], "O")
@@ -171,7 +171,7 @@ def converted(tags: Sequence[str], scheme: Scheme, target: Scheme) -> list[str]:
 
 
 def fault_of(tags: Sequence[str], scheme: Scheme) -> int | None:
-    """Return the position of the first tag that the scheme does not allow there; None if all are right."""
+    """Return the position of the first tag that the scheme does not allow there; None if all are allowed."""
     if scheme == "plain":
         return None
     right = tags_of(spans_of(tags, scheme), len(tags), scheme)
@@ -179,10 +179,10 @@ def fault_of(tags: Sequence[str], scheme: Scheme) -> int | None:
 
 
 def scheme_of(texts: Iterable[tuple[Sequence[str], str]], preferred: Scheme | None = None) -> Scheme:
-    """Return the scheme in which the tags of all texts, each named for messages, are right.
+    """Return the scheme in which the tags of all texts are valid; each text comes with a name for messages.
 
-    Among several schemes, the preferred one is chosen. An `InvalidInput` names the text if no scheme fits, or the tags
-    are almost those of spans.
+    If several schemes fit, the preferred one is chosen. An `InvalidInput` names the text if no scheme fits, or the tags
+    are nearly those of spans.
     """
     listed = list(texts)
     examples: dict[str, tuple[str, str]] = {}  # each prefix, with the tag and the text where it is first seen
@@ -206,7 +206,7 @@ def scheme_of(texts: Iterable[tuple[Sequence[str], str]], preferred: Scheme | No
 
 
 def scheme_of_names(labels: Iterable[str]) -> Scheme:
-    """Guess the scheme from the tags of a model; BIO, if they might as well be IOB1.
+    """Guess the scheme from the tags of a model; BIO if they could also be IOB1.
 
     >>> scheme_of_names(["O", "B-PER", "I-PER"])
     'BIO'
@@ -258,7 +258,7 @@ def unwritten(labels: Iterable[str], scheme: Scheme) -> list[str]:
 
 
 def follows_its_own(tag: str, scheme: Scheme) -> bool:
-    """Test whether this tag stands only right behind one of the same label."""
+    """Test whether this tag may only follow a tag with the same label."""
     return scheme == "IOB1" and parted(tag)[0] == "B"
 
 
@@ -273,7 +273,7 @@ def goes_on(tag: str, scheme: Scheme) -> bool:
 
 
 def _fitting(examples: Mapping[str, tuple[str, str]]) -> list[Scheme]:
-    """Return the schemes that have these prefixes, each given with a tag and a text."""
+    """Return the schemes that have these prefixes, each given with an example tag and text."""
     fitting = [scheme for scheme, prefixes in _PREFIXES.items() if set(examples) <= {*prefixes.all, "B"}]
     if fitting:
         return fitting
@@ -287,7 +287,7 @@ def _fitting(examples: Mapping[str, tuple[str, str]]) -> list[Scheme]:
 
 
 def _check_spelling(texts: Iterable[tuple[Sequence[str], str]]) -> None:
-    """Check that tags without prefixes are not meant for spans."""
+    """Check that tags without prefixes are not misspelt span tags."""
     where = {tag: name for tags, name in texts for tag in tags}
     seen = meant(where, OUTSIDE)
     if seen is not None:

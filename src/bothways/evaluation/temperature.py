@@ -2,8 +2,8 @@
 
 Logits are divided by a temperature T before softmax or sigmoid; T is fitted on held-out rows by least negative log
 likelihood (NLL). The order of the classes, and so the prediction, stays. Source: Guo et al. (2017), "On calibration of
-modern neural networks", arXiv:1706.04599, section 4.2. Few rows without an error would ask for a temperature of 0, and
-thus for certainty, so a prior holds T near 1 until some tens of rows outweigh it.
+modern neural networks", arXiv:1706.04599, section 4.2. A few rows without an error would lead to a temperature of 0,
+and thus to certainty, so a prior holds T near 1 until some tens of rows outweigh it.
 
 One temperature for all rows leaves fine-tuned classifiers overconfident on confident rows and underconfident on the
 others, or the reverse. So the temperature of a row may be ``value * h ** slope`` with h its normalised entropy. Slopes
@@ -106,7 +106,7 @@ class Temperature:
         return self.for_entropies(normalised_entropy(logits_NC))
 
     def for_entropies(self, shares: FloatArray) -> FloatArray:
-        """Return the temperature of rows from their normalised entropies."""
+        """Return the temperature of each row, given its normalised entropy."""
         rows: FloatArray = self.value * shares**self.slope
         return np.maximum(rows, min(1.0, self.value))
 
@@ -131,7 +131,7 @@ def _temperature(given: Temperature | float) -> Temperature:
 
 
 def fit_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> float:
-    """Return the temperature of least NLL and prior under softmax; its NLL is never above that of T = 1."""
+    """Return the temperature with the least NLL plus prior under softmax; its NLL is never above that of T = 1."""
     logits = logit_array(logits_NC, least_columns=2)
     labels_N = class_indices(labels_N, "labels", classes=logits.shape[1], rows=len(logits))
     # Relative to the true class: NLL = logsumexp, and its derivative is the mean of the margins.
@@ -149,7 +149,7 @@ def fit_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> float:
 
 
 def fit_sigmoid_temperature(logits_NC: ArrayLike, labels_NC: ArrayLike) -> float:
-    """Return the temperature of least binary cross-entropy and prior over all (row, label) decisions."""
+    """Return the temperature with the least binary cross-entropy plus prior over all (row, label) decisions."""
     logits = logit_array(logits_NC, least_columns=1)
     signs_NC = np.where(label_matrix(labels_NC, "labels", shape=logits.shape), -1.0, 1.0)
     margins_NC = signs_NC * logits
@@ -164,9 +164,9 @@ def fit_sigmoid_temperature(logits_NC: ArrayLike, labels_NC: ArrayLike) -> float
 
 
 def fit_adaptive_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> Temperature:
-    """Return the temperature of least NLL under softmax, with a slope if that lowers the summed NLL by more than 1.
+    """Return the temperature with the least NLL under softmax, with a slope if that lowers the summed NLL by over 1.
 
-    The bound is Akaike's criterion for a second number.
+    That is Akaike's criterion for a second number.
     """
     logits = logit_array(logits_NC, least_columns=2)
     labels = class_indices(labels_N, "labels", classes=logits.shape[1], rows=len(logits))
@@ -183,7 +183,7 @@ def fit_adaptive_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> Tempe
 
 
 def fit_tabulated(losses: "TabulatedLosses") -> Temperature:
-    """Fit the same from tabulated losses."""
+    """Fit the temperature and slope from tabulated losses."""
     shares_N = losses.shares_N
 
     def fitted(slope: float) -> tuple[float, float]:
@@ -329,7 +329,7 @@ class TabulatedLosses:
 
 
 def _at_knots(block_BC: FloatArray, knots: int) -> FloatArray:
-    """``log sum exp(b * block)`` at each knot, and its first and second derivative in log b: (3, K, B)."""
+    """Return ``log sum exp(b * block)`` at each knot, and its first and second derivative in log b: (3, K, B)."""
     found_3KB = np.empty((3, knots, len(block_BC)))
     squares_BC = block_BC * block_BC
     for first in range(_PER_OCTAVE):

@@ -1,12 +1,12 @@
-"""Decision thresholds of labels: the highest F1 on held-out rows, or one of precision and recall given the other.
+"""Decision thresholds of labels: the highest F1 on held-out rows, or the best recall or precision given the other.
 
-Of calibrated probabilities the best threshold is half of the F1 that it reaches (Lipton, Elkan and Naryanaswamy 2014,
-arXiv:1402.1892), so 0.5 is too high for every label that is hard to find. For a label that the model cannot find at
-all, F1 is highest if every row gets it; so a label's own threshold counts only if the micro-F1 of all labels loses
-nothing by it.
+For calibrated probabilities the best threshold is half of the F1 that it reaches (Lipton, Elkan and Naryanaswamy 2014,
+arXiv:1402.1892), so 0.5 is too high for every label that is hard to predict. For a label that the model cannot predict
+at all, F1 is highest if every row gets it; so a label's own threshold is used only if it does not lower the micro-F1
+of all labels.
 
 An operating point is chosen on the evaluated rows, so on others precision or recall may be a little lower; its
-intervals hold for the threshold as it is.
+intervals hold for this fixed threshold.
 
 Shape letters: N rows, C labels, D decisions, K thresholds, R resamples.
 """
@@ -28,9 +28,9 @@ MIN_POSITIVES = 10
 def fit_thresholds(truth_NC: ArrayLike, probabilities_NC: ArrayLike, *, least: int = MIN_POSITIVES) -> FloatArray:
     """Fit a threshold (C,) for each label on held-out rows.
 
-    All labels share the one of the highest micro-F1. A label with at least ``least`` positive rows has that of its own
-    highest F1 instead, unless that lowers the micro-F1. With fewer positive decisions for all labels together, the
-    threshold stays at 0.5.
+    All labels share the threshold with the highest micro-F1. A label with at least ``least`` positive rows has the one
+    with its own highest F1 instead, unless that lowers the micro-F1. With fewer positive decisions for all labels
+    together, the threshold stays at 0.5.
     """
     probabilities = probability_array(probabilities_NC, "probabilities", dimensions=2)
     truth = label_matrix(truth_NC, "truth", shape=probabilities.shape)
@@ -50,14 +50,14 @@ def fit_thresholds(truth_NC: ArrayLike, probabilities_NC: ArrayLike, *, least: i
 
 
 def fit_common_threshold(truth_NC: BoolArray, probabilities_NC: FloatArray, *, least: int = MIN_POSITIVES) -> float:
-    """Return the threshold of the highest micro-F1, or 0.5 with fewer than ``least`` positive decisions."""
+    """Return the threshold with the highest micro-F1, or 0.5 with fewer than ``least`` positive decisions."""
     if truth_NC.sum() < least:
         return USUAL
     return best_threshold_f1(truth_NC.ravel(), probabilities_NC.ravel())
 
 
 def best_threshold_f1(truth_D: BoolArray, probability_D: FloatArray) -> float:
-    """Return the threshold of the highest F1, half way between two probabilities; nearest to 0.5 among equals.
+    """Return the threshold with the highest F1, half way between two probabilities; the nearest to 0.5 in a tie.
 
     Decisions at or above it are positive.
     """
@@ -68,9 +68,9 @@ def best_threshold_f1(truth_D: BoolArray, probability_D: FloatArray) -> float:
 
 
 def divisions(truth_D: BoolArray, probability_D: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
-    """Return true positives, positives and threshold (K each) of every division of the decisions, highest first.
+    """Return true positives, positives and threshold (K each) for every way to divide the decisions, highest first.
 
-    Equal probabilities are decided alike. A threshold lies half way between two probabilities, the lowest half way
+    Equal probabilities get equal decisions. A threshold lies half way between two probabilities, the lowest half way
     between the least of them and 0.
     """
     order = np.argsort(-probability_D, kind="stable")
@@ -98,7 +98,7 @@ def operating_point(
     resamples: int = 1000,
     seed: int = 0,
 ) -> OperatingPoint:
-    """Return the threshold of the highest recall at this precision, or of the highest precision at this recall.
+    """Return the threshold with the highest recall at this precision, or with the highest precision at this recall.
 
     It lies half way between two probabilities; rows at or above it are predicted as the class.
 
@@ -144,6 +144,6 @@ def operating_point(
 
 
 def precision_recall(truth_N: BoolArray, probability_N: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return precision, recall and threshold (K) of every division of the rows, the highest threshold first."""
+    """Return precision, recall and threshold (K) for every way to divide the rows, the highest threshold first."""
     hits_K, positive_K, threshold_K = divisions(truth_N, probability_N)
     return hits_K / positive_K, hits_K / hits_K[-1], threshold_K

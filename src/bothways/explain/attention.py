@@ -1,6 +1,6 @@
-"""Attention weights of one text, and what a causal mask would leave of them.
+"""Attention weights of one text, and their values under a causal mask.
 
-A weight says where a head reads from. It is not a reason for a prediction: other weights can give the same
+A weight says where a head attends. It is not a reason for a prediction: other weights can give the same
 prediction (Jain and Wallace 2019, arXiv:1902.10186).
 
 Shapes: L layers, N heads, S tokens of the text.
@@ -66,7 +66,7 @@ class TextAttention:
 def attention_of(model: PretrainedEncoder, text: Text) -> TextAttention:
     """Return the attention weights of all layers and heads for one text, or for a pair of texts.
 
-    They come from the reference backend, the one that computes them one by one.
+    They come from the reference backend, which computes the weights explicitly.
 
     Raises:
         InvalidInput: ``text`` is neither a string nor a pair of strings.
@@ -90,13 +90,13 @@ def attention_of(model: PretrainedEncoder, text: Text) -> TextAttention:
 def causal(weights_SS: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """Return the weights that the same head would give if tokens attended only to their left and to themselves.
 
-    The weights to the right are set to zero and each row is divided by what is left of it. That is exactly what a
+    The weights to the right are set to zero and each row is divided by the sum of the rest. That is exactly what a
     causal mask on the same scores gives: with ``a[i, j] = exp(s[i, j]) / sum_k exp(s[i, k])``, the softmax over
     ``j <= i`` alone is ``exp(s[i, j]) / sum_{k <= i} exp(s[i, k]) = a[i, j] / sum_{k <= i} a[i, k]``, since the full
     sum cancels.
 
     It holds for one head and its scores. In a model that is causal throughout, the scores would differ too from the
-    second layer on, and its weights would have been trained otherwise. A mean over heads is not a softmax: mask each
+    second layer on, and its weights would have been trained differently. A mean over heads is not a softmax: mask each
     head, then take the mean.
 
     Args:
@@ -129,9 +129,9 @@ def causal(weights_SS: npt.ArrayLike) -> npt.NDArray[np.float64]:
 def illustrative_head(attention: TextAttention) -> Head:
     """Return the head of the last layer that attends most to distant words of the text: one to look at first.
 
-    Of the weight that the tokens of words give, the share that goes to tokens of words other than themselves and their
-    two neighbours is taken, as a mean over those tokens; the head with the greatest share is chosen, the first of
-    equals. That leaves out where many heads put most of their weight: on the token itself, its neighbours, special
+    The score of a head is the share of the words' weight that goes to tokens of words other than themselves and their
+    two neighbours, as a mean over the tokens of words; the head with the highest share is chosen, the first of
+    equals. That excludes the places where many heads put most of their weight: the token itself, neighbours, special
     tokens and punctuation (Clark et al. 2019, arXiv:1906.04341, section 3). The last layer is taken because its tokens
     know their context; heads of the first layer see words one by one.
 
@@ -155,8 +155,8 @@ def rollout(attention: TextAttention) -> npt.NDArray[np.float64]:
     """Return the attention rollout (S, S) of Abnar and Zuidema (2020, arXiv:2005.00928, section 3).
 
     The mean over the heads of each layer is averaged with the identity, which stands for the residual connection, and
-    the layers are multiplied. Row s says how much each input token can have reached place s, and sums to 1. It reads
-    weights alone: values, feed-forward layers and norms have no part in it.
+    the layers are multiplied. Row s says how much each input token can have contributed to place s, and sums to 1. Only
+    weights are used, not values, feed-forward layers or norms.
     """
     size = len(attention.tokens)
     reached_SS = np.eye(size)

@@ -1,6 +1,6 @@
 """Attribution of a score to the words of an input: integrated gradients, gradient times input, and leave-one-out.
 
-An attribution answers how the score would change, by a rule of its own; none says why a model decides as it does. How
+An attribution tells how the score would change, by a rule of its own; none says why a model decides as it does. How
 well one ranks words is measured by deletion curves: a score should fall faster when its words are deleted first than
 in random order.
 
@@ -148,7 +148,7 @@ def _integrated(
 
 
 def _on_words(target: ExplainTarget, read: Read, values_T: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
-    """Return the sums of tokens' values over the words, and that over all other tokens."""
+    """Return the sum of the tokens' values for each word, and the sum over all other tokens."""
     words_T = np.concatenate([target.words_of_tokens(text, each) for text, each in enumerate(read.places)])
     inside = words_T != NO_WORD
     weights_W = np.bincount(words_T[inside], values_T[inside], minlength=len(target.words))

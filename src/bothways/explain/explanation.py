@@ -1,4 +1,4 @@
-"""Explanations of one input: the words that a prediction rests on, and the attention of all heads."""
+"""Explanations of one input: the words that a prediction depends on, and the attention of all heads."""
 
 from dataclasses import dataclass
 
@@ -97,7 +97,7 @@ def explain_attention(model: PretrainedEncoder, text: Text) -> Explanation:
     """Return the attention of an encoder alone, without a prediction.
 
     Raises:
-        InvalidInput: ``text`` is no text.
+        InvalidInput: ``text`` is not a text.
         TextTooLong: It does not fit into one window.
     """
     return Explanation(model.name, None, attention_of(model, text))

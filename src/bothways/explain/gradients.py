@@ -32,7 +32,7 @@ from bothways.text import Places, Window
 class InputGradients:
     """Scores of inputs, and their gradients with respect to the first hidden states.
 
-    Where a head also reads the texts of a pair apart, the gradient of a token is the sum over both readings.
+    If a head also reads the texts of a pair separately, the gradient of a token is the sum over both readings.
     """
 
     scores_N: Tensor
@@ -153,7 +153,7 @@ class Entrance:
         return made
 
     def read(self, targets: Sequence[ExplainTarget], copies: int = 1) -> Read:
-        """Tokenise inputs, each so many times.
+        """Tokenise inputs, repeating each ``copies`` times.
 
         Raises:
             TextTooLong: A text does not fit into one window.
@@ -241,9 +241,9 @@ def _texts(targets: Sequence[ExplainTarget]) -> Iterator[tuple[ExplainTarget, sl
 
 
 def _rows_in(pairs: Batch, texts: Batch) -> Tensor:
-    """Return for each token of texts that are read apart its row among the pairs (see `texts_of_pairs`).
+    """Return for each token of separately read texts its row among the pairs (see `texts_of_pairs`).
 
-    A first text stands at its pair's beginning, and a second one at its end.
+    A first text stands at the beginning of its pair, and a second one at its end.
     """
     count = pairs.count
     second_T = texts.sequence_T >= count

@@ -5,8 +5,8 @@ the one before. An *accuracy* counts how often the word that a word attends to m
 dependency tree, the noun that a pronoun stands for. Attention to a word of several tokens is the sum over them, and
 attention from one their mean (section 4.1).
 
-The best of many heads is good at anything by chance. So each best score stands beside the best of a random encoder of
-the same shape, and beside what needs no model at all: uniform attention, or the best fixed distance.
+The best of many heads is good at anything by chance. So each best score is compared with the best score of a random
+encoder of the same shape, and with baselines without a model: uniform attention, or the best fixed distance.
 
 Shapes: L layers, N heads, n tokens of a sentence, W words.
 """
@@ -163,10 +163,10 @@ class PronounSentence:
 
 
 def pronoun_sentences() -> tuple[PronounSentence, ...]:
-    """Return 25 pairs of sentences that differ in their last word, which says whose pronoun it is.
+    """Return 25 pairs of sentences that differ in their last word, which decides the noun that the pronoun stands for.
 
     "The cat sat on the mat because it was tired", and "... because it was soft": the first noun is right in one of a
-    pair and the second in the other, so that neither position nor the nouns themselves say which.
+    pair and the second in the other, so that neither position nor the nouns themselves give it away.
     """
     content = files("bothways.explain").joinpath("pronouns.jsonl").read_text(encoding="utf-8")
     found = []
@@ -295,7 +295,7 @@ class _Tally:
                 self.uniform[role] += pairs_nn[rows].sum() / size
 
     def add_tree(self, sentence: Sentence, looked: _Look) -> None:
-        """Add whether the word that is attended to most is the head, and the other way round."""
+        """Add whether the most attended word is the head of the word, and the other way round."""
         if not sentence.heads:
             return
         weights = looked.of_words()

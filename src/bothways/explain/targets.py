@@ -1,11 +1,11 @@
 """Inputs of tasks with the one number that is explained: a score of the model's own prediction, or of a chosen one.
 
-Every task is read in two steps. `ExplainTarget.rows` takes from the outputs of a head those that the score is made of;
-`ExplainTarget.score` makes one number of them, as torch operations, so that the same definition serves gradients and
+A score is computed in two steps. `ExplainTarget.rows` selects the outputs of a head that the score is made of;
+`ExplainTarget.score` turns them into one number, in torch operations, so that the same definition serves gradients and
 leave-one-out.
 
-Scores are uncalibrated. Log odds are taken where a softmax or sigmoid follows: of one label against all others, which
-the constant that a softmax ignores does not change; a single logit would carry it.
+Scores are uncalibrated. Before a softmax or sigmoid they are log odds of one label against all others, which
+do not depend on the constant that a softmax ignores; a single logit would.
 
 Shapes: R rows of an input (1 for a text, its words, its choices, both vectors of a pair), C outputs, n tokens.
 """
@@ -72,7 +72,7 @@ class Word:
 
 @dataclass(frozen=True)
 class ExplainTarget(ABC):
-    """An input, and the score of it that is explained."""
+    """An input, and its score to explain."""
 
     parts: tuple[str, ...]  # the texts of the input, as the tokenizer reads them
 
@@ -97,7 +97,7 @@ class ExplainTarget(ABC):
         return self.texts[0]
 
     def part_of(self, text: int, sequence: int) -> int:
-        """Return the number of the part that a sequence of a text is."""
+        """Return the part number of a sequence of a text."""
         del text
         return sequence
 
@@ -115,7 +115,7 @@ class ExplainTarget(ABC):
         """Return the score, a number."""
 
     def without(self, words: Collection[int]) -> "ExplainTarget":
-        """Return the same target without some words of its input."""
+        """Return the target without some words of its input."""
         return self._with_parts(self.remaining(words))
 
     def _with_parts(self, remaining: "Sequence[Remaining]") -> "ExplainTarget":
@@ -149,7 +149,7 @@ class ExplainTarget(ABC):
         return frozenset(number for number, word in enumerate(self.words) if counts[word.part] == 1)
 
     def words_of_tokens(self, text: int, places: Places) -> NDArray[np.int64]:
-        """Return the word of each token of a text (n), -1 for none."""
+        """Return the word of each token of a text (n), -1 for no word."""
         words_n = np.full(len(places.begins_n), NO_WORD)
         for sequence in np.unique(places.sequences_n[places.sequences_n >= 0]).tolist():
             part = self.part_of(text, sequence)
@@ -171,7 +171,7 @@ class Remaining:
 
     @classmethod
     def of(cls, text: str, cut: Sequence[tuple[int, int]]) -> "Remaining":
-        """Return a text without some spans; white space on both sides of one is left once."""
+        """Return a text without some spans; if white space surrounds a span, one side of it is kept."""
         kept = np.ones(len(text), dtype=bool)
         for begin, end in cut:
             kept[begin:end] = False
@@ -192,7 +192,7 @@ class Remaining:
 
 
 def overlapping(spans: Sequence[tuple[int, int]], places: Places, sequence: int = 0) -> NDArray[np.int64]:
-    """Return the first span of a sequence that shares a character with each token (n), -1 for none.
+    """Return the first span of a sequence that shares a character with each token (n), -1 for no span.
 
     Args:
         spans: Starts and ends of words, in order.

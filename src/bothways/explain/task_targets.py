@@ -1,4 +1,4 @@
-"""The inputs of each task, with the score that is explained; see `bothways.explain.targets`.
+"""The inputs of each task, with the score to explain; see `bothways.explain.targets`.
 
 Shapes: R rows of an input, C outputs, W words, K choices or numbers of a vector, n tokens.
 """
@@ -23,7 +23,7 @@ CONTEXT = 1
 
 @dataclass(frozen=True)
 class LabelTarget(ExplainTarget):
-    """A text or a pair, and the log odds of a label, or the number that a regression gives."""
+    """A text or a pair, and the log odds of a label, or the predicted number of a regression."""
 
     name: str  # the label; empty for a number
     number: int  # which output
@@ -37,12 +37,12 @@ class LabelTarget(ExplainTarget):
 
     @property
     def value(self) -> Text:
-        """The text, or both."""
+        """The text, or both texts."""
         return self.parts[0] if len(self.parts) == 1 else (self.parts[0], self.parts[1])
 
     @property
     def texts(self) -> tuple[Text, ...]:
-        """One, or one pair."""
+        """The text, or the pair, as the only item."""
         return (self.value,)
 
     def rows(self, given: Sequence[Tensor], places: Sequence[Places]) -> Tensor:
@@ -65,7 +65,7 @@ class TagTarget(ExplainTarget):
 
     @classmethod
     def of(cls, words: Sequence[str], tags: tuple[tuple[int, int], ...], names: tuple[str, ...]) -> "TagTarget":
-        """Join words as the tokenizer reads them."""
+        """Join words in the form that the tokenizer reads."""
         return cls((ReadWords.of(Words.of_list(words)).text,), tuple(words), tags, names)
 
     @property
@@ -81,7 +81,7 @@ class TagTarget(ExplainTarget):
         return Words.of_list(self.listed)
 
     def part_of(self, text: int, sequence: int) -> int:
-        """Return the only part."""
+        """Return 0, the only part."""
         del text, sequence
         return 0
 
@@ -104,7 +104,7 @@ class TagTarget(ExplainTarget):
         return self.of([self.listed[number] for number in stay], tags, self.names)
 
     def rows(self, given: Sequence[Tensor], places: Sequence[Places]) -> Tensor:
-        """Return the logits of the words (W, C), those of their first tokens; zeros for one without a token."""
+        """Return the logits of the words (W, C), those of their first tokens; zeros for a word without a token."""
         tokens = ReadWords.of(self.value).first_tokens(places)
         rows_WC = given[0].new_zeros((len(self.listed), given[0].shape[1]))
         at = torch.from_numpy(tokens.words_M).to(given[0].device)
@@ -142,7 +142,7 @@ class ChoiceTarget(ExplainTarget):
         return self.texts[self.index]
 
     def part_of(self, text: int, sequence: int) -> int:
-        """Return the context, or the choice."""
+        """Return 0 for the context, or the number of the choice's part."""
         return 0 if sequence == 0 else 1 + text
 
     def rows(self, given: Sequence[Tensor], places: Sequence[Places]) -> Tensor:
@@ -202,7 +202,7 @@ class SpanTarget(ExplainTarget):
 
     @property
     def texts(self) -> tuple[Text, ...]:
-        """One pair."""
+        """The pair of question and context, as the only item."""
         return ((self.parts[0], blanked_in_front(self.parts[1])),)
 
     @cached_property
@@ -221,7 +221,7 @@ class SpanTarget(ExplainTarget):
         return replace(self, parts=(question.text, context.text), span=moved)
 
     def rows(self, given: Sequence[Tensor], places: Sequence[Places]) -> Tensor:
-        """Return the scores of start, end and no answer (1, 3), of the window that has the span with the best ones."""
+        """Return the scores of start, end and no answer (1, 3) in the window with the best scores for the span."""
         found = [self._row(row, place) for row, place in zip(given, places, strict=True) if self._ends(place)]
         if not found:
             raise InvalidInput(
@@ -235,7 +235,7 @@ class SpanTarget(ExplainTarget):
         return torch.stack([row[start, 0], row[end, 1], row[self.no_answer].sum()])
 
     def _ends(self, places: Places) -> tuple[int, ...]:
-        """Return the first and the last token of the span in a window, or nothing where it is not whole."""
+        """Return the first and the last token of the span in a window; empty if the window does not hold all of it."""
         context = places.sequences_n == CONTEXT
         inside = context & (places.ends_n > self.span.start) & (places.begins_n < self.span.end)
         at = np.flatnonzero(inside)

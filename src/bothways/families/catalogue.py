@@ -17,14 +17,14 @@ class PublishedSize:
     Attributes:
         name: Its name on the model hub.
         family: The ``model_type`` of its family.
-        year: Of publication.
-        parameters: Of the bare encoder, with its pooler where the family stores one; heads are not counted.
-        embedding_parameters: Of these, in tables of tokens, positions and segments, their norm and projection.
-        backbone_parameters: All others: those that compute.
+        year: Year of publication.
+        parameters: Parameters of the bare encoder, with its pooler if the family stores one, without heads.
+        embedding_parameters: Parameters in the tables of tokens, positions and segments, their norm and projection.
+        backbone_parameters: All other parameters.
         layers: Number of layers.
         hidden: Width of the hidden states.
         heads: Attention heads of a layer.
-        context: Most tokens that it reads at once, special ones included; None where there is no such limit.
+        context: Maximum tokens that it reads at once, special ones included; None for no limit.
         vocabulary: Number of tokens.
     """
 

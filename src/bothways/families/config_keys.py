@@ -1,7 +1,7 @@
 """Translation between a family's ``config.json`` and an `EncoderConfig`.
 
-The families that this package reads differ in how they name a setting, not in what it means, so a table of names is all
-that a family needs to give.
+The families of this package differ in the names of settings, not in their meaning, so a table of names is all
+that a family must provide.
 """
 
 from collections.abc import Callable, Mapping
@@ -62,13 +62,13 @@ class ConfigKeys:
     """Names of a family's settings; None for settings that it lacks.
 
     Attributes:
-        padding: Name of the padding id, where positions count from behind it: the table has as many unused rows before
-            position 0 as there are ids up to and with the padding id.
+        padding: Name of the padding id, if positions count from behind it: the table has as many unused rows before
+            position 0 as there are ids up to and including the padding id.
         sharing_groups: Name of the number of layer groups that share weights.
         sharing_inner: Name of the number of layers inside a group.
-        always_projected: Whether the projection behind the embedding is there even where the widths are equal.
+        always_projected: Whether there is a projection behind the embedding even if the widths are equal.
         pooler: Whether the family has a pooler.
-        defaults: Values of settings that old files leave out.
+        defaults: Values of settings that old files omit.
     """
 
     hidden: str = "hidden_size"
@@ -160,8 +160,8 @@ class SettingsReader:
 
         Args:
             settings: The ``config.json``.
-            defaults: Values of what it leaves out, where they are others than BERT's.
-            harmless: Settings of the family's that change what it computes, and the values that are built.
+            defaults: Values of missing settings that differ from BERT's.
+            harmless: Settings of the family that change the computation, with their supported values.
         """
         for name, values in {**HARMLESS, **(harmless or {})}.items():
             if settings.get(name) not in values:

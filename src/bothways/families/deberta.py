@@ -1,7 +1,7 @@
 """DeBERTa (He et al. 2020, arXiv:2006.03654) and its versions 2 and 3 (He et al. 2021, arXiv:2111.09543).
 
-Scores between content and distance take the place of absolute positions. Version 2 projects distances with the layer's
-own queries and keys and lets far ones share a row; version 3 is version 2 with another pre-training.
+Scores between content and distance replace absolute positions. Version 2 projects distances with the layer's
+own queries and keys and shares rows among distant ones; version 3 is version 2 with another pre-training.
 """
 
 from dataclasses import dataclass
@@ -65,9 +65,9 @@ class DebertaReader:
     """A reader of the ``config.json`` of either version.
 
     Attributes:
-        biases: Of the attention's linear maps.
-        own_keys: How distances are projected where they do not share the layer's projections.
-        extensions: Whether version 2's settings are known: buckets, shared keys, a norm, a convolution.
+        biases: Whether the attention's linear maps have biases.
+        own_keys: The projection of distances if they do not share the layer's projections.
+        extensions: Whether version 2's settings are supported: buckets, shared keys, a norm, a convolution.
     """
 
     biases: AttentionBiases
@@ -153,7 +153,7 @@ def _terms(stated: object) -> frozenset[str]:
 
 
 def _positive(value: float) -> int | None:
-    """Return None for the -1 of upstream."""
+    """Return None for the upstream value -1."""
     return int(value) if value > 0 else None
 
 

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """One published size.
+    """One published model of a family.
 
     Attributes:
         name: Its name on the model hub.
-        year: Of publication.
-        settings: What its ``config.json`` says of the encoder's shape.
+        year: Year of publication.
+        settings: The settings in its ``config.json`` for the encoder's shape.
     """
 
     name: str
@@ -34,22 +34,22 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A region in the space of encoders, and the layout of its models on disk.
+    """A family of encoders: its configurations, and the layout of its models on disk.
 
     Attributes:
-        model_type: What ``config.json`` calls the family.
+        model_type: Name of the family in ``config.json``.
         title: Its name in running text.
-        paper: Where it was published.
+        paper: The publication.
         reader: Reads its ``config.json``.
-        prefix: Before the encoder's tensor names in a model with a head.
+        prefix: Prefix of the encoder's tensor names in a model with a head.
         rows: Weight rows of the encoder and its pooler, without the prefix.
-        base_architecture: What ``config.json`` calls the bare encoder.
+        base_architecture: Name of the bare encoder in ``config.json``.
         heads: Its heads.
-        architectures: What ``config.json`` calls a model with heads, and which ones it has.
-        pooler_training: What trained the pooler, or None when nothing did, so that its output means nothing.
-        tokenizer: How to build its tokenizer where there is no ``tokenizer.json``.
-        published: Its sizes.
-        layers_key: Setting that gives the number of layers.
+        architectures: Names of models with heads in ``config.json``, with the heads that they have.
+        pooler_training: The objective that trained the pooler, or None if nothing did and its output is meaningless.
+        tokenizer: Recipe for its tokenizer if there is no ``tokenizer.json``.
+        published: Its published models.
+        layers_key: Setting for the number of layers.
     """
 
     model_type: str
@@ -77,7 +77,7 @@ class Family:
         return head_beside(known, settings) or resolved(self.heads[known], settings)
 
     def head_name(self, name: str) -> HeadName:
-        """Check that the name is that of one of the family's heads."""
+        """Check that the family has a head of this name, and return the name."""
         found = next((known for known in HEAD_NAMES if known == name and known in self.heads), None)
         if found is None:
             raise InvalidInput(
@@ -89,8 +89,8 @@ class Family:
         """Return the name of a model with these heads in ``config.json``.
 
         Args:
-            heads: Their names.
-            settings: What else ``config.json`` says.
+            heads: Names of the heads.
+            settings: Other settings in ``config.json``.
         """
         if not heads or (len(heads) == 1 and head_beside(next(iter(heads)), settings)):
             return self.base_architecture

@@ -1,4 +1,4 @@
-"""RoBERTa (Liu et al. 2019, arXiv:1907.11692) and the models that took over its encoder: XLM-R and CamemBERT."""
+"""RoBERTa (Liu et al. 2019, arXiv:1907.11692) and the models with the same encoder: XLM-R and CamemBERT."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A family's heads: what each one computes, and how it lies on disk."""
+"""A family's heads: their computation, and their layout on disk."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -23,7 +23,7 @@ HEAD_NAMES: tuple[HeadName, ...] = get_args(HeadName)
 
 @dataclass(frozen=True, slots=True)
 class DropoutSetting:
-    """A dropout rate that ``config.json`` has for one head alone, with its default."""
+    """A dropout rate that ``config.json`` has for one head only, with its default."""
 
     name: str
     default: float
@@ -31,15 +31,15 @@ class DropoutSetting:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointHead:
-    """One head.
+    """A head of a family: its computation and its tensors on disk.
 
     Attributes:
-        kind: What it computes.
-        rows: Its weight rows. Their names are whole, with the prefix where the family writes one; ours begin with
-            ``head.``. Rows of the encoder's own part (a pooler that the head reads) are among them.
-        dropout: Where the rate before the last linear map stands, if not in the encoder's configuration.
-        needs: Settings of ``config.json`` that the head takes for granted, with the values that it can live with, of
-            which the first is what leaving it out means.
+        kind: The computation.
+        rows: Its weight rows with full names on disk, including the family's prefix if there is one; ours begin with
+            ``head.``. They include rows of the encoder's own part (a pooler that the head reads).
+        dropout: Setting of the rate before the last linear map, if not that of the encoder's configuration.
+        needs: Settings of ``config.json`` that the head requires, with their supported values, the first of which
+            applies if the setting is missing.
     """
 
     kind: HeadKind
@@ -50,11 +50,11 @@ class CheckpointHead:
 
 @dataclass(frozen=True, slots=True)
 class HeadBySetting:
-    """A head that a setting of ``config.json`` chooses.
+    """A head chosen by a setting of ``config.json``.
 
     Attributes:
-        setting: Its name.
-        default: Its value where it is left out.
+        setting: Name of the setting.
+        default: Its value if it is missing.
         heads: The head for each value.
     """
 
@@ -78,8 +78,8 @@ def pair_settings(start: int, separator: int) -> dict[str, object]:
     """Return the settings of a classifier that reads pairs and their texts.
 
     Args:
-        start: Id of the token that a text begins with.
-        separator: Id of the token that it ends with.
+        start: Id of the token at the start of a text.
+        separator: Id of the token at its end.
     """
     return {HEAD_POOLING: PAIR, **dict(zip(HEAD_TOKENS, (start, separator), strict=True))}
 

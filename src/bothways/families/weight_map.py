@@ -25,8 +25,8 @@ class Layout:
     """The memory layout of a tensor on disk and here.
 
     Attributes:
-        read: From theirs to ours.
-        write: And back.
+        read: Converts the layout on disk to ours.
+        write: Converts ours to the layout on disk.
     """
 
     read: Callable[[Tensor, EncoderConfig], Tensor]
@@ -55,7 +55,7 @@ HEAD_AFTER_HEAD = Layout(
 
 @dataclass(frozen=True, slots=True)
 class TensorRow:
-    """One tensor on disk is one tensor here."""
+    """One tensor on disk that is one tensor here."""
 
     theirs: str
     ours: str
@@ -64,7 +64,7 @@ class TensorRow:
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """Several tensors on disk are one here, concatenated along the first dimension."""
+    """Several tensors on disk that are one here, concatenated along the first dimension."""
 
     theirs: tuple[str, ...]
     ours: str
@@ -73,7 +73,7 @@ class Fused:
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """A tensor of some checkpoints that follows from others, or is a buffer."""
+    """A tensor of some checkpoints that is not read, since it follows from others or is a buffer."""
 
     theirs: str
 
@@ -83,7 +83,7 @@ WeightRow = TensorRow | Fused | Ignored
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """One row of a map for one layer: the tensors on disk that make one tensor here."""
+    """One row of a map for one layer: the tensors on disk that form one tensor here."""
 
     theirs: tuple[str, ...]
     ours: str
@@ -138,7 +138,7 @@ def read_weights(
 def check_numbers(name: str, value: Tensor) -> None:
     """Refuse a stored tensor that holds anything but finite floating point numbers.
 
-    All bits are looked at, not sums: those can overflow, and would start torch's threads.
+    All bits are checked, rather than sums, which can overflow and would start torch's threads.
     """
     import torch
 
@@ -159,9 +159,9 @@ def check_numbers(name: str, value: Tensor) -> None:
 
 @cache
 def _exponents() -> dict[torch.dtype, tuple[torch.dtype, int]]:
-    """Return for each type of weights the integers of its size, and the exponent's bits (IEEE 754).
+    """Return for each type of weights the integer type of its size, and the bits of its exponent (IEEE 754).
 
-    Only an infinity or NaN has all of these set.
+    Only infinities and NaN have all of these bits set.
     """
     import torch
 

@@ -58,7 +58,7 @@ class FramedCorpus:
         return self.corpus.tokens(*self._place(piece))
 
     def sentence_ends(self, piece: int) -> NDArray[np.int64]:
-        """Return the ends of the sentences of a piece, the last of which is the piece's."""
+        """Return the ends of a piece's sentences, the last of which is the end of the piece."""
         return self.corpus.sentence_ends(*self._place(piece))
 
     def _place(self, piece: int) -> tuple[int, int, int]:
@@ -118,7 +118,7 @@ class CorpusPieces(PieceSource):
 class PiecesAndSentences(CorpusPieces):
     """Sequences of one segment and of many lengths: seven pieces of eight are read sentence by sentence.
 
-    Embedders read both sentences and passages, and training on pieces of one length harms the others. A sentence has a
+    Embedders read both sentences and passages, and training on pieces of one length harms the other. A sentence gets a
     vector like a passage, at a fifth of the tokens.
     """
 

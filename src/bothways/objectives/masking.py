@@ -42,7 +42,7 @@ class MaskedTokens:
 
 
 class Corruption(Protocol):
-    """Chooses the tokens of a sequence that a model has to predict.
+    """Chooses the tokens of a sequence that a model must predict.
 
     A choice depends on the ``seed``, the epoch and the sequence alone, not on the batch or on earlier draws, so a
     resumed run sees the choices of an uninterrupted one. The ``identity`` has settings that such a run must share.

@@ -1,7 +1,7 @@
-"""Pre-training for the training loop: a source of sequences, a corruption of them, and heads that undo it.
+"""Pre-training for the training loop: a source of sequences, their corruption, and heads that undo it.
 
 An objective is composed of a `SequenceStream` over a source (windows of texts, pieces of documents, pairs of
-segments), a `Corruption`, and a `PretrainingModel`: an encoder with the heads that it is trained by, each of which is
+segments), a `Corruption`, and a `PretrainingModel`: an encoder with the heads that train it, each of which is
 one part of the loss. The loss of an update is the weighted sum of the heads' means, each over all of its units in the
 update: masked positions, pairs of segments, tokens.
 
@@ -37,7 +37,7 @@ class UnitLosses:
     Attributes:
         total: Sum of the losses; it alone need have a gradient.
         losses_M: The loss of each unit.
-        right_M: 1 for a right prediction, 0 for a wrong one, NaN for units that are neither.
+        right_M: 1 for a right prediction, 0 for a wrong one, NaN for units without a right answer.
         rows_M: Row of the packed batch of each unit.
     """
 
@@ -72,7 +72,7 @@ class UnitLosses:
 
 
 class PretrainingModel(nn.Module, ABC):
-    """An encoder with the heads that it is pre-trained by."""
+    """An encoder with the heads that pre-train it."""
 
     @property
     def identity(self) -> Mapping[str, str]:
@@ -89,7 +89,7 @@ class PretrainingModel(nn.Module, ABC):
         return next(self.parameters()).device
 
     def carried(self) -> Mapping[str, Tensor]:
-        """Return the memory from update to update, by name; most models have none."""
+        """Return the memory carried from update to update, by name; empty for most models."""
         return {}
 
     def carry(self, carried: Mapping[str, Tensor]) -> None:

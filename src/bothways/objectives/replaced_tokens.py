@@ -32,7 +32,7 @@ from bothways.packing import Packed
 
 @dataclass(frozen=True, slots=True)
 class OwnEmbeddings:
-    """Keep the embeddings of both apart."""
+    """Keep the embeddings of the two models separate."""
 
     name: ClassVar = "own"
 
@@ -41,7 +41,7 @@ class OwnEmbeddings:
 class SharedEmbeddings:
     """Use the generator's tables, and the norm behind them, in both (Clark et al. 2020, arXiv:2003.10555, 3.2).
 
-    The paper names tokens and positions; its code shares segments and the norm as well, and so does this.
+    The paper names tokens and positions; its code shares segments and the norm as well, as here.
     """
 
     name: ClassVar = "shared"
@@ -62,7 +62,7 @@ EmbeddingSharing = OwnEmbeddings | SharedEmbeddings | DisentangledEmbeddings
 
 
 class DisentangledTable(EmbeddingTable):
-    """A table that is the sum of another one, which it neither trains nor contains, and of its own ``weight``."""
+    """The sum of another table, which it neither trains nor contains, and its own ``weight``."""
 
     def __init__(self, shared: EmbeddingTable) -> None:
         super().__init__(shared.num_embeddings, shared.embedding_dim)

@@ -19,7 +19,7 @@ from bothways.text import Frame, TextTokenizer
 
 @dataclass(frozen=True, slots=True)
 class NextSentence:
-    """Class 0: the second segment follows the first; class 1: it is of another document (Devlin et al. 2018, A.2)."""
+    """Class 0: the second segment follows the first; class 1: it is from another document (Devlin et al. 2018, A.2)."""
 
     head: ClassVar = "next_sentence"
 
@@ -112,7 +112,7 @@ class SegmentPairs(PieceSource):
         return framed_sequence(self.framed.frame, texts, number, backward=backward, own=own, relation=known)
 
     def _label(self, number: int, epoch: int) -> int:
-        """Return the class of a piece; of the pieces 2k and 2k + 1 with two segments, one has 0 and the other 1."""
+        """Return the class of a piece; among pieces 2k and 2k + 1 with two segments, one has 0 and the other 1."""
         if self._single_document and isinstance(self.relation, EitherDocument):
             return 0
         pair, place = divmod(int(self._rank_P[number]), 2)

@@ -1,6 +1,6 @@
 """The sequences of an update as a function of its number, so that a run can resume at any update.
 
-`PassOrder` orders the items of a pass, `Lanes` read documents on from update to update with a memory, and
+`PassOrder` orders the items of a pass, `Lanes` read documents continuously from update to update with a memory, and
 `PhasedStream` joins sources one after another.
 
 Shapes: N items or groups of a source, M requested ones, C chains of groups.
@@ -29,7 +29,7 @@ class PassOrder:
     It is the swap-or-not shuffle (Hoang, Morris & Rogaway 2012, arXiv:1208.1176, figure 1). In each round an item has a
     partner, the key minus its number modulo N, and the pair swaps or not by a bit that is a function of the pair alone.
     That is a bijection of any N numbers without a table: a pass over a billion sequences takes no memory, and a run can
-    resume at any position. Seed and number of the pass order it.
+    resume at any position. The seed and the number of the pass determine the order.
     """
 
     name: ClassVar = "swap-or-not"

@@ -70,7 +70,7 @@ def assemble(
 
 
 def _check_heads(family: Family, task: PretrainingTask) -> None:
-    """Refuse an objective that needs a head which the family does not have, listing families that have it."""
+    """Refuse an objective whose head the family lacks, and list the families that have it."""
     needed: tuple[HeadName, ...] = ("masked_lm",)
     match task:
         case PermutationLanguageModelling():

@@ -82,7 +82,7 @@ class BatchWarmup:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """Length and optimizer of a training; one schedule runs over all phases, after a share of updates of ``warmup``."""
+    """Length and optimizer of a training; one schedule runs over all phases, with ``warmup`` as share of warm-up."""
 
     phases: tuple[Phase, ...]
     learning_rate: float

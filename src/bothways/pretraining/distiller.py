@@ -1,4 +1,4 @@
-"""Distillation: a smaller encoder that learns from a larger one on raw text."""
+"""Distillation: training a smaller encoder on the outputs of a larger one for raw text."""
 
 import math
 from collections.abc import Mapping

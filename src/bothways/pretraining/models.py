@@ -53,7 +53,7 @@ def settings_over(scaled: ScaledRecipe, tokenizer: TextTokenizer) -> dict[str, o
 def narrowed(settings: Mapping[str, object], keys: ShapeKeys, shares: tuple[float, float]) -> dict[str, object]:
     """Return the settings of a generator of the same family, with shares of the width and depth.
 
-    Its heads and its embedding, which it may share, are as wide as the discriminator's.
+    Its heads and its embedding, which may be shared, are as wide as the discriminator's.
     """
     hidden, layers, heads, inner = (
         int(str(settings[key])) for key in (keys.hidden, keys.layers, keys.heads, keys.inner)

@@ -65,7 +65,7 @@ class PermutationLanguageModelling:
 class DistilledMaskedLM:
     """Masked language modelling beside a teacher's predictions and hidden states.
 
-    The weights are those of the teacher's predictions, masked language modelling, and the cosine of last hidden states.
+    The weights are for the teacher's predictions, masked language modelling, and the cosine of last hidden states.
     """
 
     masking: Masking = field(default_factory=Masking)
@@ -80,7 +80,7 @@ PretrainingTask: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class ShapeKeys:
-    """Names of a family's shape in its ``config.json``; an embedding has a width of its own in some families."""
+    """Names of the settings of a family's shape in ``config.json``; some families have a separate embedding width."""
 
     hidden: str = "hidden_size"
     layers: str = "num_hidden_layers"
@@ -91,7 +91,7 @@ class ShapeKeys:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Size of an encoder; the width of the embedding counts in families that have one of its own."""
+    """Size of an encoder; the width of the embedding counts in families with a separate one."""
 
     hidden: int
     layers: int

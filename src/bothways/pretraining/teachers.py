@@ -41,7 +41,7 @@ class Usual:
 
 @dataclass(frozen=True, slots=True)
 class EmbedderTeacher:
-    """A sentence embedder, whose vectors are learnt."""
+    """A sentence embedder, whose vectors the student learns."""
 
     embedder: TrainedEmbedder
     loss: StateLoss = StateLoss(states=0.0, embeddings=0.0)  # noqa: RUF009 (frozen)
@@ -70,7 +70,7 @@ class EmbedderTeacher:
 
 @dataclass(frozen=True, slots=True)
 class MaskedLMTeacher:
-    """A masked language model, whose predictions and last hidden states are learnt beside masked language modelling."""
+    """A masked language model; students learn its predictions, last hidden states and masked language modelling."""
 
     model: PretrainedEncoder
     loss: TripleLoss = TripleLoss()  # noqa: RUF009 (frozen)
@@ -95,7 +95,7 @@ class MaskedLMTeacher:
 
 @dataclass(frozen=True, slots=True)
 class EncoderTeacher:
-    """An encoder without a head, whose hidden states are learnt."""
+    """An encoder without a head, whose hidden states the student learns."""
 
     model: PretrainedEncoder
     loss: StateLoss = StateLoss(vectors=0.0)  # noqa: RUF009 (frozen)
@@ -124,7 +124,7 @@ def open_teacher(name_or_path: str | Path, **options: Unpack[OpenOptions]) -> Te
     """Open a teacher: a sentence embedder, a masked language model, or another encoder, in this order.
 
     Raises:
-        InvalidInput: The model is of a task that cannot be distilled. And everything that `bothways.load` raises.
+        InvalidInput: The task of the model cannot be distilled. Also raises everything that `bothways.load` raises.
     """
     options["dtype"] = "float32"
     backend = open_sentence_model(name_or_path, EMBEDDING.name, **options)

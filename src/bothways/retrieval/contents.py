@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class IndexTextOptions:
-    """Options that texts were read with when they were embedded."""
+    """Text options with which the texts were read when they were embedded."""
 
     max_length: int  # maximum tokens per window, special tokens included
     on_overflow: Overflow  # the treatment of longer texts
@@ -72,7 +72,7 @@ class EncoderIdentity:
 
 @dataclass(frozen=True, slots=True)
 class IndexContents(Generic[RepresentationT]):
-    """Everything that an index holds."""
+    """The rows of an index with their vectors, and the identity of the encoder."""
 
     documents: RepresentationT  # the representation of each text (N)
     ids: tuple[str, ...]  # the id of each row, all different
@@ -222,8 +222,8 @@ def document_streams(
         fields: Fields of texts.
 
     Raises:
-        InvalidInput: The documents are no collection, ids or fields are given beside rows, or a row lacks a text or an
-            id that the first row has.
+        InvalidInput: The documents are not a collection, ids or fields are given beside rows, or a row lacks a text, or
+            an id that the first row has.
     """
     items = _items(documents, "texts")
     first = next(items, None)
@@ -250,7 +250,7 @@ def refuse_string(strings: T, what: str) -> T:
     """Return several strings as they are.
 
     Raises:
-        InvalidInput: They are one string, which would be taken apart into characters; ``what`` names them.
+        InvalidInput: They are a single string, which would be split into characters; ``what`` names them.
     """
     if isinstance(strings, str):
         raise InvalidInput(f"expected several {what}, got one string: write [{strings!r:.60}].")

@@ -1,8 +1,8 @@
 """Dense retrieval: exact nearest rows by cosine similarity. Needs the extra ``search`` (faiss).
 
 Vectors have unit length, so that the inner product is the cosine. faiss proposes candidates in float32; their scores
-are then computed in float64, so that the answers to a query do not depend on the batch that it is in, on the number of
-threads, or on faiss's order of equal scores.
+are then computed in float64, so that the hits of a query do not depend on the other queries of its batch, on the
+number of threads, or on faiss's order of equal scores.
 
 Letters in names: N rows of the index, D dimensions, Q queries, K rows asked for, F candidates, L rows allowed.
 """

@@ -54,7 +54,7 @@ def search_outcomes(
 
 
 def absent_documents(judgments: Mapping[str, Mapping[str, int]], ids: Collection[str]) -> int:
-    """Return the number of relevant documents that an index does not have, so that no search finds them.
+    """Return the number of relevant documents that are missing from an index, so that no search finds them.
 
     Raises:
         InvalidInput: The index has none of them, or no document is relevant.

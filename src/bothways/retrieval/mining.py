@@ -1,4 +1,4 @@
-"""Hard negatives: passages that a search finds for a query and that do not answer it.
+"""Hard negatives: passages that a search finds for a query but that do not answer it.
 
 They teach an embedder or a cross-encoder to reject near misses. A passage that scores nearly as high as the positive
 may be an unlabelled answer, so only passages up to ``share`` of the positive's score are taken ("TopK-PercPos" of
@@ -59,7 +59,7 @@ def mine_negatives(
 ) -> Iterator[Mined]:
     """Yield negatives for pairs of a query and a passage that answers it, in order.
 
-    The positives of all pairs with the same query count as its answers, and the query itself is no negative.
+    The positives of all pairs with the same query count as its answers, and the query itself is never a negative.
 
     Args:
         search: The search over the candidate passages.

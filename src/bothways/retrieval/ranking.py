@@ -1,4 +1,4 @@
-"""Rows of an index: filters that allow them, rankings of them, and the interface of the retrievers that rank them.
+"""Rankings of an index's rows, filters on the rows, and the interface of the retrievers that rank them.
 
 A search is a pipeline of three stages. One or two retrievers rank the rows of an index (`Retriever`), fusion makes one
 ranking of two (`bothways.retrieval.fusion`), and a reranker may reorder the first hits

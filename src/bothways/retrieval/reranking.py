@@ -1,6 +1,6 @@
 """Reranking: the first hits of a search are scored again and put into a new order.
 
-`bothways.retrieval.rerankers` has the models that do.
+`bothways.retrieval.rerankers` has the models that do this.
 
 Letters in names: P passages.
 """
@@ -92,9 +92,9 @@ class Rerank:
 
 
 def reranked(hits: Sequence[Hit], query: str, rerank: Rerank) -> list[Hit]:
-    """Return the hits with the first of them ordered by the reranker's scores, which they then carry.
+    """Return the hits, the first of them reordered by the reranker's scores, which replace their own.
 
-    Of equal scores the earlier hit comes first. Hits beyond the depth keep their order and their scores, which are not
+    Among equal scores the earlier hit comes first. Hits beyond the depth keep their order and scores, which are not
     comparable with the reranker's.
 
     Raises:
@@ -119,9 +119,9 @@ def search_reranked(
     """Return the ``k`` best hits of each query, reranked unless ``rerank`` is None.
 
     Args:
-        find: Returns so many hits of each query.
+        find: Returns a given number of hits for each query.
         queries: The queries.
-        k: Hits for each.
+        k: Hits for each query.
         rerank: The reranker; it may look at more than ``k`` hits.
         show_progress: Force the progress bar on or off.
 

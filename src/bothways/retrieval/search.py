@@ -1,4 +1,4 @@
-"""Search with texts as queries: an embedder and the index of what it embedded."""
+"""Search with texts as queries: an embedder and the index of the texts that it embedded."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
@@ -203,11 +203,11 @@ class SemanticSearch:
         """Return the ``k`` best texts of a query, best first; a list of such lists for several queries.
 
         Args:
-            query: One or several.
-            k: Hits for each; lexical search and filters may leave fewer.
+            query: One or several queries.
+            k: Hits for each query; lexical search and filters may leave fewer.
             mode: By meaning (`Dense`), by words (`Lexical`), or by both (`Hybrid`). Default: by both.
             filters: Conditions on the fields of a text, all of which it must meet.
-            rerank: Puts the first hits into another order.
+            rerank: Reorders the first hits.
             show_progress: Force the progress bar on or off.
 
         Raises:
@@ -244,7 +244,7 @@ class SemanticSearch:
                 )
 
     def _same_embedder(self) -> SentenceEmbedder:
-        """Return the embedder, whose encoder a training would have replaced."""
+        """Return the embedder, unless a training has replaced its encoder."""
         if self.embedder.model.encoder is not self._encoder:
             raise InvalidInput(
                 "the embedder was trained after the index was opened or built, so its vectors are no longer those of "
@@ -263,7 +263,7 @@ class SemanticSearch:
 
 
 def identity_of(embedder: SentenceEmbedder) -> EncoderIdentity:
-    """Return the identity that an index stores; a folder by its absolute path, to be found from anywhere."""
+    """Return the identity that an index stores; a folder by its absolute path, so that it is found from anywhere."""
     name = embedder.model.name
     settings = embedder.settings
     return EncoderIdentity(

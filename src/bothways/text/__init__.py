@@ -1,6 +1,6 @@
 """Text in and out: tokenizers on top of the ``tokenizers`` library, windows over long texts.
 
-The names are imported when they are first used (PEP 562), so that a start loads only what it needs.
+The names are imported when they are first used (PEP 562), so that starting up loads only what is needed.
 """
 
 from typing import TYPE_CHECKING

@@ -1,9 +1,9 @@
 """Build the ``tokenizers`` library's tokenizer from a checkpoint folder.
 
-``tokenizer.json`` is used where there is one; otherwise the tokenizer is built from the vocabulary files as the recipe
-says. Either way the truncation and padding that a file may carry are switched off, so nothing is cut unseen.
+``tokenizer.json`` is used if there is one; otherwise the tokenizer is built from the vocabulary files by the recipe.
+Either way the truncation and padding in a file are switched off, so nothing is cut silently.
 
-Pieces of a vocabulary mark where a word begins: WordPiece marks those that go on with a word (``##ing``), byte-level
+Pieces of a vocabulary mark where a word begins: WordPiece marks those that continue a word (``##ing``), byte-level
 BPE and SentencePiece those that begin one (``Ġthe``, ``▁the``: the space before the word is part of the piece). A
 vocabulary of whole words marks neither.
 """
@@ -47,8 +47,8 @@ def build_tokenizer(folder: Path, recipe: TokenizerRecipe, settings: Settings, f
     Args:
         folder: The checkpoint.
         recipe: The recipe, with the settings already applied.
-        settings: The checkpoint's settings; those that it states outright also overrule ``tokenizer.json``.
-        files: The contents of its tokenizer files.
+        settings: The checkpoint's settings; those stated explicitly also override ``tokenizer.json``.
+        files: The contents of the checkpoint's tokenizer files.
     """
     if TOKENIZER_FILE in files:
         tokenizer = _read(folder / TOKENIZER_FILE, files[TOKENIZER_FILE])
@@ -69,7 +69,7 @@ def build_tokenizer(folder: Path, recipe: TokenizerRecipe, settings: Settings, f
 
 
 def framed(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe) -> tokenizers.Tokenizer:
-    """Return a copy whose special tokens stand around a text as the recipe says."""
+    """Return a copy that puts the recipe's special tokens around a text."""
     copied = tokenizers.Tokenizer.from_str(tokenizer.to_str())
     copied.post_processor = _post_processor(copied, recipe, Path(TOKENIZER_FILE))
     return copied
@@ -168,7 +168,7 @@ def _overrule(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe, settings
 
 
 def _add_tokens(tokenizer: tokenizers.Tokenizer, settings: Settings) -> None:
-    """Add the checkpoint's further tokens, and check that each gets its id."""
+    """Add the checkpoint's added tokens, and check that each gets its id."""
     # In one call: the library searches all of them anew after each.
     tokenizer.add_tokens([library_token(added.token, special=added.special) for added in settings.added])
     for added in settings.added:
@@ -180,14 +180,14 @@ def _add_tokens(tokenizer: tokenizers.Tokenizer, settings: Settings) -> None:
 
 
 def _add_mask(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe) -> None:
-    """Give the mask the next free id if the model file has none, as DeBERTa's."""
+    """Give the mask the next free id if the model file has none, as in DeBERTa."""
     mask = recipe.special.mask
     if isinstance(recipe, SentencePiece) and mask is not None and tokenizer.token_to_id(mask.content) is None:
         tokenizer.add_special_tokens([library_token(mask, special=True)])
 
 
 def _declare_special(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe) -> None:
-    """Have special tokens of the vocabulary matched whole in a text; none gets a new id."""
+    """Match special tokens of the vocabulary as a whole in texts; none gets a new id."""
     known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     undeclared = [
         library_token(token, special=True)
@@ -261,7 +261,7 @@ def word_marks(tokenizer: tokenizers.Tokenizer) -> WordMarks:
 
 
 def _mark(part: pre_tokenizers.PreTokenizer | decoders.Decoder | None) -> str | None:
-    """Return the replacement of a space in a pre-tokenizer or decoder, or a step of one."""
+    """Return the replacement for a space in a pre-tokenizer or decoder, or in one of its steps."""
     if part is None:
         return None
     state = json.loads(part.__getstate__())

@@ -1,4 +1,4 @@
-"""Characters that form no words by themselves: marks on the preceding character, joiners, and invisible ones."""
+"""Characters that form no words by themselves: marks on the preceding character, joiners, and invisible characters."""
 
 import functools
 import re
@@ -59,10 +59,10 @@ def is_mark(character: str) -> bool:
 
 
 def within_word(text: str) -> bool:
-    r"""Test whether a text may stand within a word: it has no white space, no controls and no punctuation.
+    r"""Test whether a text may stand within a word: it has no white space, controls or punctuation.
 
-    Punctuation is what BERT's tokenizer cuts words at (Devlin et al. 2019): that of Unicode, and all that ASCII has
-    beside letters and digits.
+    Punctuation is what BERT's tokenizer splits words at (Devlin et al. 2019): that of Unicode, and all of ASCII
+    except letters and digits.
 
     >>> [within_word(each) for each in ("ing", "2é", "", ",", "a-b", "\n")]
     [True, True, False, False, False, False]
@@ -79,7 +79,7 @@ def _cuts_words(character: str) -> bool:
 
 @functools.cache
 def marks() -> str:
-    """Return all marks, joiners among them, as the ranges of a character class in a pattern.
+    """Return all marks, including joiners, as the ranges of a character class in a pattern.
 
     Listed one by one, those beyond the first plane would make such a pattern slow.
     """
@@ -88,7 +88,7 @@ def marks() -> str:
 
 
 def joiners() -> str:
-    """Return the marks that cannot be seen when they stand alone."""
+    """Return the marks that are invisible when they stand alone."""
     return "".join(sorted(_JOINERS))
 
 
@@ -106,8 +106,8 @@ def letter_run() -> str:
 def behind_marks(text: str, end: int) -> int:
     r"""Return the end of a part of a text, moved on over the marks of its last character.
 
-    Tokenizers leave marks out of their offsets where they drop accents or compose characters. What a joiner joins to an
-    emoji is a character of its own, so the joiner stays with that.
+    Tokenizers leave marks out of their offsets if they drop accents or compose characters. The character that a joiner
+    joins to an emoji is a character of its own, so the joiner stays with the emoji.
 
     >>> behind_marks("Cafe\u0301 Noir", 4)
     5

@@ -1,7 +1,7 @@
 """Checks on the way from files to a tokenizer.
 
 Files that would make texts grow without bound are refused before the library runs any of their rules. A rule that puts
-ten million letters in the place of one, or 36 rules that each double a text, fill any memory from a file of a kilobyte.
+ten million letters in place of one, or 36 rules that each double a text, fill any memory from a file of a kilobyte.
 The library has no limit for this, so the rules are checked: the characters that one character may become in a step,
 multiplied over the steps.
 """
@@ -41,7 +41,7 @@ _ESCAPED_LETTER = re.compile(r"\\u00[4-7]")
 
 
 class _Step(TypedDict, total=False):
-    """A step of a tokenizer as JSON, with the settings that can make texts longer; or several in one."""
+    """A step of a tokenizer as JSON, with the settings that can lengthen texts; or several steps in one."""
 
     type: str
     content: str
@@ -71,7 +71,7 @@ def checked(path: Path, read: Callable[[], _T]) -> _T:
 
 
 def needed(special: SpecialTokens, role: Role, path: Path) -> SpecialToken:
-    """Return the special token of this role."""
+    """Return the special token for a role, or raise an error if it is missing."""
     token = special.named()[role]
     if token is None:
         raise CorruptCheckpoint(
@@ -106,7 +106,7 @@ def library_token(token: SpecialToken, *, special: bool) -> tokenizers.AddedToke
 def check_added(content: bytes, path: Path) -> None:
     """Refuse a ``tokenizer.json`` whose normalizer expands texts: the library applies it to added tokens on reading.
 
-    Only the normalizer is parsed, as the vocabulary would take longer than to read the file.
+    Only the normalizer is parsed, since the vocabulary would take longer than reading the file.
     """
     text = content.decode("utf-8")
     if _ESCAPED_LETTER.search(text):  # the key itself may be spelt so
@@ -119,7 +119,7 @@ def check_added(content: bytes, path: Path) -> None:
 
 
 def check_expansion(tokenizer: tokenizers.Tokenizer, path: Path) -> None:
-    """Refuse a tokenizer whose rules or template make texts many times as long."""
+    """Refuse a tokenizer whose rules or template make texts many times longer."""
     _check((_state(tokenizer.normalizer), _state(tokenizer.pre_tokenizer)), path)
     _check((_state(tokenizer.decoder),), path)
     for step in _steps(_state(tokenizer.post_processor)):

@@ -31,17 +31,17 @@ class TokenizerSummary:
     """Counts of one tokenizer on the texts, without the special tokens around a text.
 
     Attributes:
-        name: What the caller calls it.
-        texts: How many there were.
-        words: How many words.
-        characters: Of the words; white space is not counted.
-        pieces: Tokens.
-        unknown_pieces: How many of them stand for what the vocabulary cannot spell.
-        unknown_words: Words with such a piece. Tokenizers that give up a whole word have fewer such pieces, not fewer
+        name: The caller's name for the tokenizer.
+        texts: Number of texts.
+        words: Number of words.
+        characters: Number of characters in words, without white space.
+        pieces: Number of tokens.
+        unknown_pieces: Number of tokens that stand for text that the vocabulary cannot spell.
+        unknown_words: Words with such a token. Tokenizers that give up a whole word have fewer such tokens, not fewer
             such words.
-        vocabulary: How many tokens there are to choose from, special ones included.
-        used: How many different ones were.
-        most_cut: The words of most pieces, two at least, worst first.
+        vocabulary: Size of the vocabulary, special tokens included.
+        used: Number of different tokens used.
+        most_cut: The words with the most tokens, at least two, worst first.
     """
 
     name: str
@@ -91,7 +91,7 @@ def compare_tokenizers(
     Args:
         tokenizers: The tokenizers by name.
         texts: Whole texts; nothing is cut off.
-        most_cut: How many of the words of most pieces to keep for each tokenizer.
+        most_cut: Number of words with the most tokens to keep for each tokenizer.
 
     Returns:
         One summary for each tokenizer, in their order.
@@ -185,7 +185,7 @@ def _unk_id(tokenizer: TextTokenizer) -> int | None:
 
 
 def _of_the_text(window: Window) -> Iterable[tuple[int, tuple[int, int]]]:
-    """Return ids and offsets of a window's tokens, without special ones."""
+    """Return the ids and offsets of a window's tokens, without special ones."""
     tokens = zip(window.ids, window.offsets or (), window.sequences or (), strict=True)
     return ((number, span) for number, span, sequence in tokens if sequence is not None)
 

@@ -1,4 +1,4 @@
-"""The special tokens around one text, or around a pair of texts, as a tokenizer's template has them.
+"""The special tokens around one text, or around a pair of texts, by a tokenizer's template.
 
 Shapes: n tokens of a sequence, m tokens of a text.
 """
@@ -19,7 +19,7 @@ class Frame:
     """Special tokens before, between and behind encoded texts.
 
     Attributes:
-        gaps: Ids of the special tokens before each text, and at last of those behind the last one.
+        gaps: Ids of the special tokens before each text, and finally of those behind the last one.
         gap_types: Their segment ids.
         text_types: Segment id of each text.
     """
@@ -45,7 +45,7 @@ class Frame:
 
     @property
     def identity(self) -> str:
-        """All ids, as text for a checksum."""
+        """All ids as a string, for a checksum."""
         return repr(astuple(self))
 
     def around(self, texts: Sequence[NDArray[np.int32]]) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
@@ -75,7 +75,7 @@ class Frame:
 
 
 def _frame(tokenizer: TextTokenizer, probe: Text, texts: int) -> Frame:
-    """Find the tokens of a short text among the special ones."""
+    """Find the special tokens around a short text."""
     window = tokenizer.encode([probe], max_length=_LONGEST, offsets=True)[0].windows[0]
     places = [_places(window, number) for number in range(texts)]
     borders = [0, *(border for place in places for border in (place.start, place.stop)), len(window.ids)]

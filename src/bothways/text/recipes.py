@@ -1,7 +1,7 @@
 """Recipes that build a tokenizer from a checkpoint's vocabulary files, as data.
 
-A recipe is only needed in full when the checkpoint has no ``tokenizer.json``; when it has one, the recipe says which
-tokens play which special part. The ready-made recipes at the end are the defaults of the model families; a
+A recipe is only needed in full if the checkpoint has no ``tokenizer.json``; otherwise it only gives the roles of
+special tokens. The ready-made recipes at the end are the defaults of the model families; a
 checkpoint's own ``tokenizer_config.json`` overrides them (``bothways.text.settings``).
 """
 
@@ -36,7 +36,7 @@ class WordPiece:
         strip_accents: Remove accents; ``None`` follows ``lowercase``.
         split_chinese: Make a word of each CJK character (``tokenize_chinese_chars``).
         special: The special tokens.
-        template: Where they stand.
+        template: Places of the special tokens.
         tokenizer_class: The class that ``transformers`` opens a saved tokenizer with.
     """
 
@@ -58,7 +58,7 @@ class ByteLevelBPE:
         add_prefix_space: Put a space before the text, so that its first word is spelt as any other.
         trim_offsets: Leave the space that belongs to a token out of its offsets.
         special: The special tokens.
-        template: Where they stand.
+        template: Places of the special tokens.
         tokenizer_class: The class that ``transformers`` opens a saved tokenizer with.
     """
 
@@ -107,7 +107,7 @@ Preparation: TypeAlias = SpacedWords | CleanedWords | RunningText
 
 @dataclass(frozen=True)
 class Unused:
-    """An entry of the vocabulary that no text reaches; its score keeps it out."""
+    """An entry of the vocabulary that no text produces, because of its score."""
 
     content: str
     score: float = 0.0
@@ -118,9 +118,9 @@ class PieceOrder:
     """Numbering of the pieces of a model file as token ids.
 
     Attributes:
-        head: Tokens before them: the part of a special token, or an unused token as it is spelt.
-        skipped: How many pieces at the start of the file are left out, as the head stands for them.
-        tail: Parts of the special tokens after them.
+        head: Tokens before the pieces: the role of a special token, or the spelling of an unused token.
+        skipped: Number of pieces to leave out at the start of the file, since the head replaces them.
+        tail: Roles of the special tokens after them.
     """
 
     head: tuple[Role | Unused, ...] = ()
@@ -135,11 +135,11 @@ class SentencePiece:
     Attributes:
         file: Name of the model file.
         special: The special tokens. A mask that the model file lacks gets the next free id.
-        template: Where they stand.
+        template: Places of the special tokens.
         tokenizer_class: The class that ``transformers`` opens a saved tokenizer with.
-        preparation: What is done to the text before it is cut into pieces.
-        order: How its pieces become ids.
-        split_digit_comma: Do without pieces that end in a digit and a comma, as XLNet and ALBERT were trained.
+        preparation: Treatment of the text before it is split into pieces.
+        order: Numbering of the pieces as ids.
+        split_digit_comma: Do without pieces that end in a digit and a comma, as XLNet and ALBERT do.
         add_prefix_space: Put a space before the text, so that its first word is spelt as any other.
         padding_side: The side on which ``transformers`` pads.
     """
@@ -165,9 +165,9 @@ class TokenizerFileOnly:
     """A tokenizer that can only be read from ``tokenizer.json``.
 
     Attributes:
-        reason: Why, as a clause: "its vocabulary was published in no other form".
+        reason: The reason, as a clause: "its vocabulary was published in no other form".
         special: The special tokens.
-        template: Where they stand.
+        template: Places of the special tokens.
         tokenizer_class: The class that ``transformers`` opens a saved tokenizer with.
     """
 

@@ -1,4 +1,4 @@
-"""A tokenizer's files: kept as they were read, and written with what ``transformers`` needs besides."""
+"""A tokenizer's files: kept as they were read, and written with the settings that ``transformers`` needs."""
 
 import json
 from collections.abc import Mapping
@@ -75,9 +75,9 @@ def write_tokenizer(
 
     Args:
         folder: The target; files of the same names are replaced.
-        tokenizer: The tokenizer, for a ``tokenizer.json`` where there was none.
-        recipe: Its recipe, for settings where there were none.
-        originals: The files that it was read from, written as they are.
+        tokenizer: The tokenizer, to write a ``tokenizer.json`` if there was none.
+        recipe: Its recipe, for settings if there were none.
+        originals: The files that it was read from, written unchanged.
         types: Whether the model reads token types.
     """
     files = {**originals, CONFIG_FILE: _config_file(tokenizer, recipe, originals, types=types)}
@@ -111,9 +111,9 @@ def _config_file(
 
 
 def _defaults(tokenizer_class: _Json, recipe: TokenizerRecipe, *, types: bool) -> dict[str, _Json]:
-    """Return the settings that a family's class knows by itself and the generic one does not.
+    """Return the settings that a family's class has built in and the generic class lacks.
 
-    The side to pad on, and token types.
+    These are the padding side, and token types.
     """
     if tokenizer_class != GENERIC_CLASS:
         return {}
@@ -125,7 +125,7 @@ def _defaults(tokenizer_class: _Json, recipe: TokenizerRecipe, *, types: bool) -
 def _tokenizer_class(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe) -> str:
     """Return the class of ``transformers`` that gives the same ids.
 
-    Those of ``transformers`` for SentencePiece know plain Unigram models only.
+    The SentencePiece classes of ``transformers`` support plain Unigram models only.
     """
     plain = isinstance(tokenizer.model, models.Unigram) and tokenizer.token_to_id("<0x00>") is None
     return GENERIC_CLASS if isinstance(recipe, SentencePiece) and not plain else recipe.tokenizer_class

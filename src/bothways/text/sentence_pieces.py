@@ -1,8 +1,8 @@
 """SentencePiece models: read from their files, and rebuilt from the parts of the ``tokenizers`` library.
 
-The ids are those that the model was trained with: SentencePiece's own on ordinary text, with what the family did to a
-text before. White space that SentencePiece would keep or drop by its character map is treated as in the published
-``tokenizer.json`` files.
+The ids are those that the model was trained with: SentencePiece's own on ordinary text, after the family's
+preparation of the text. White space that SentencePiece would keep or drop by its character map is treated as in the
+published ``tokenizer.json`` files.
 """
 
 import math
@@ -32,9 +32,9 @@ class Piece:
     """One entry of a model file.
 
     Attributes:
-        content: Its characters; U+2581 stands for a space.
+        content: The characters; U+2581 stands for a space.
         score: Log-probability (Unigram), or minus the number of the merge that made it (BPE).
-        kind: Whether text may come to it (normal, user_defined), and if not, what it is for.
+        kind: Whether text may produce it (normal, user_defined), and if not, its purpose.
     """
 
     content: str
@@ -48,10 +48,10 @@ class PieceModel:
 
     Attributes:
         pieces: All entries; an entry's place is its id in the file.
-        algorithm: How text is cut into pieces.
-        unk_id: The id that stands for what no piece spells.
-        byte_fallback: Whether that is spelt byte by byte instead.
-        charsmap: The compiled character map, empty where text is left as it is.
+        algorithm: The algorithm that splits text into pieces.
+        unk_id: The id for text that no piece spells.
+        byte_fallback: Whether such text is spelt byte by byte instead.
+        charsmap: The compiled character map; empty to leave text unchanged.
     """
 
     pieces: tuple[Piece, ...]
@@ -104,7 +104,7 @@ class _Normalizer(Protocol):
 
 
 class _ModelProto(Protocol):
-    """A model file as the classes of its format give it, which are generated and have no types."""
+    """A model file in the classes of its format, which are generated and have no types."""
 
     pieces: Sequence[_Entry]
     trainer_spec: _Trainer
@@ -213,7 +213,7 @@ def _merges(model: PieceModel, ids: dict[str, int], path: Path) -> list[tuple[st
 
 
 def _normalizers(recipe: SentencePiece, charsmap: bytes) -> list[normalizers.Normalizer]:
-    """Return the steps of normalisation, in order; one is the character map of the model file."""
+    """Return the steps of normalisation in order, one of which is the character map of the model file."""
     mapped: list[normalizers.Normalizer] = [normalizers.Precompiled(charsmap)] if charsmap else []
     match recipe.preparation:
         case SpacedWords():

@@ -1,8 +1,8 @@
-"""A checkpoint's own tokenizer settings, laid over a recipe.
+"""A checkpoint's own tokenizer settings, which override those of a recipe.
 
 ``tokenizer_config.json`` holds options and the special tokens, each as a string or as ``{"content": ...}`` with its
 matching flags. Older checkpoints keep the special tokens in ``special_tokens_map.json`` and added tokens in
-``added_tokens.json``; as in ``transformers``, these two count only where the configuration has no
+``added_tokens.json``; as in ``transformers``, these two count only if the configuration has no
 ``added_tokens_decoder``.
 """
 
@@ -51,7 +51,7 @@ class Settings:
     """A checkpoint's tokenizer settings.
 
     Attributes:
-        options: ``tokenizer_config.json`` with the special tokens of ``special_tokens_map.json`` laid over it.
+        options: ``tokenizer_config.json``, overridden by the special tokens of ``special_tokens_map.json``.
         added: Tokens beside the vocabulary, by rising id.
     """
 

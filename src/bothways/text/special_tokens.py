@@ -1,4 +1,4 @@
-"""The tokens that play a part of their own, and where they stand around a text."""
+"""Tokens with a special role, and their places around a text."""
 
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
@@ -12,10 +12,10 @@ class SpecialToken:
 
     Attributes:
         content: The token as it stands in the vocabulary.
-        lstrip: Whether the match takes in the white space on its left.
-        rstrip: Whether the match takes in the white space on its right.
+        lstrip: Whether the match includes the white space on its left.
+        rstrip: Whether the match includes the white space on its right.
         single_word: Whether it matches only as a whole word.
-        normalized: Whether it is looked for in the normalised text instead of the original.
+        normalized: Whether it is matched in the normalised text instead of the original.
     """
 
     content: str
@@ -33,8 +33,8 @@ class SpecialTokens:
         cls: Its output stands for the whole text; first token of every sequence, or last (XLNet).
         sep: Ends each text.
         mask: Hides a token in masked language modelling.
-        pad: Fills a batch up; unused by packed batches, but known to the checkpoint.
-        unk: Stands for what the vocabulary cannot spell.
+        pad: Fills up a batch; unused by packed batches, but stored with the checkpoint.
+        unk: Stands for text that the vocabulary cannot spell.
         others: Further tokens that are never split.
     """
 
@@ -97,7 +97,7 @@ DEBERTA_TOKENS = replace(BERT_TOKENS, mask=SpecialToken("[MASK]", lstrip=True))
 class Template:
     """Places of the special tokens around one text and around a pair.
 
-    Each item is the text (``$A``, ``$B``) or the part of a special token, a colon, and the token type.
+    Each item is the text (``$A``, ``$B``) or the role of a special token, a colon, and the token type.
     """
 
     single: tuple[str, ...]

@@ -1,7 +1,7 @@
-"""Texts to token ids and back, with nothing cut unseen.
+"""Texts to token ids and back, without silent cuts.
 
-A thin layer over the ``tokenizers`` library. A tokenizer does not change after it was made, so one may be used from
-several threads at once; the library releases the interpreter lock while it works.
+A thin layer over the ``tokenizers`` library. A tokenizer never changes after its construction, so several threads may
+use it at once; the library releases the interpreter lock while it works.
 
 Memory: BPE and Unigram models remember the pieces of words already seen, at most 10 000 words of under 256 bytes a
 model, so a long-lived process levels off (tens of MB on ordinary text, below 200 MB on the worst). A call's texts go
@@ -43,12 +43,12 @@ class TextTokenizer:
 
     Attributes:
         recipe: Its recipe, with the checkpoint's own settings applied.
-        stored_length: The truncation length in ``tokenizer.json``, or ``None``. It is information only: what is
-            read is up to ``encode``'s ``max_length``.
-        model_max_length: The length that ``tokenizer_config.json`` states, or ``None``; information only as well.
+        stored_length: The truncation length in ``tokenizer.json``, or ``None``. For information only:
+            ``encode`` reads up to its own ``max_length``.
+        model_max_length: The length in ``tokenizer_config.json``, or ``None``; for information only as well.
         special_ids: Ids of every special token.
         cls_is_last: Whether the token that stands for the whole text ends a sequence instead of beginning it.
-        word_marks: How its pieces say where a word begins.
+        word_marks: The marks of pieces that begin or continue a word.
     """
 
     def __init__(
@@ -86,13 +86,13 @@ class TextTokenizer:
     def from_folder(cls, folder: Path, recipe: TokenizerRecipe) -> "TextTokenizer":
         """Read the tokenizer of a checkpoint folder.
 
-        ``tokenizer.json`` is read where there is one; otherwise the recipe builds the tokenizer from its vocabulary
+        ``tokenizer.json`` is read if there is one; otherwise the recipe builds the tokenizer from its vocabulary
         files. Settings in ``tokenizer_config.json`` and ``special_tokens_map.json`` overrule both.
 
         Raises:
             UnknownModel: There is no such folder, or no tokenizer file in it.
-            UnsupportedConfig: There is no ``tokenizer.json``, and a vocabulary file asks for what is not built.
-            MissingDependency: There is none, and the SentencePiece file is read with the extra ``spm``.
+            UnsupportedConfig: There is no ``tokenizer.json``, and a vocabulary file needs an unsupported feature.
+            MissingDependency: There is none, and reading the SentencePiece file needs the extra ``spm``.
             CorruptCheckpoint: A file is broken, or makes texts grow without bound.
         """
         if not folder.is_dir():
@@ -112,7 +112,7 @@ class TextTokenizer:
         return made
 
     def with_template(self, template: Template) -> "TextTokenizer":
-        """Return the same vocabulary with special tokens around a text as in another family.
+        """Return the same vocabulary with another family's special tokens around a text.
 
         Raises:
             CorruptCheckpoint: It lacks a special token that the template needs.
@@ -124,7 +124,7 @@ class TextTokenizer:
         return TextTokenizer(framed(self._tokenizer, recipe), recipe, files={})
 
     def __reduce__(self) -> tuple[Callable[..., "TextTokenizer"], tuple[object, ...]]:
-        """Pickle as the folder with the checksum of its files while it holds these, else whole."""
+        """Pickle as the folder and the checksum of its files if it still holds these, else as the whole tokenizer."""
         if self._source is not None and read_files(self._source[0]) == self._files:
             return _from_same_folder, (*self._source, _checksum(self._files))
         return self.reduce_whole()
@@ -183,7 +183,7 @@ class TextTokenizer:
     def check_vocabulary(self, rows: int, types: int = 0) -> None:
         """Check that every token has a row in an embedding table of ``rows`` rows, and every type one of ``types``.
 
-        Without a table of types any will do; the second text of a pair may have a type that is refused when it is used.
+        Without a table of types any type is allowed; the second text of a pair may have a type that is refused on use.
 
         Raises:
             IncompatibleWeights: The largest id, or type, is beyond the table.
@@ -227,7 +227,7 @@ class TextTokenizer:
     def spellings(self, words: Sequence[Sequence[int]]) -> list[str]:
         """Return the spelling of each word or part of one, without surrounding white space or a leading mark.
 
-        A part of a character that a byte-level token stands for is spelt U+FFFD.
+        A byte-level token that is part of a character is spelt U+FFFD.
         """
         texts = self._tokenizer.decode_batch(list(map(list, words)), skip_special_tokens=True)
         return [self.word_marks.unmarked(text.strip()) for text in texts]
@@ -257,12 +257,12 @@ class TextTokenizer:
 
         Args:
             texts: Strings, or tuples of two strings. An empty string gives the special tokens alone.
-            max_length: Most tokens a window may have, special ones included.
-            on_overflow: What to do with a longer text.
-            stride: Tokens that neighbouring windows share; by default a quarter of what a window has for the text.
+            max_length: Maximum tokens of a window, special ones included.
+            on_overflow: Treatment of longer texts.
+            stride: Tokens that neighbouring windows share. Default: a quarter of a window's room for text.
             offsets: Whether windows carry offsets, words and sequences.
-            first: Number of the first text, for messages, where these are a part of many.
-            cut: Which text of a pair is cut, see `bothways.text.windows`.
+            first: Number of the first text, for messages, if these are a part of many.
+            cut: The text of a pair that is cut, see `bothways.text.windows`.
 
         Returns:
             One ``EncodedText`` for each text, in order.
@@ -300,9 +300,9 @@ class TextTokenizer:
         ]
 
     def to_json(self) -> str:
-        """Return a ``tokenizer.json`` that gives the same ids to a program that reads no other file.
+        """Return a ``tokenizer.json`` that gives the same ids to programs that read no other file.
 
-        The settings of the other files are in it, and neither truncation nor padding.
+        It includes the settings of the other files, and neither truncation nor padding.
         """
         content: str = self._tokenizer.to_str(pretty=False)
         return content
@@ -311,11 +311,11 @@ class TextTokenizer:
         """Write the tokenizer so that ``transformers.AutoTokenizer`` opens it with the same ids.
 
         Files that the tokenizer was read from are written as they were; ``tokenizer.json``, ``tokenizer_config.json``
-        and ``special_tokens_map.json`` are made where they were missing.
+        and ``special_tokens_map.json`` are written if they were missing.
 
         Args:
             folder: Made if missing; files of the same names in it are replaced.
-            types: Whether the model reads token types, so that a tokenizer of no known class gives them out there.
+            types: Whether the model reads token types; the tokenizer then returns them in ``transformers`` too.
         """
         write_tokenizer(folder, self._tokenizer, self.recipe, self._files, types=types)
 

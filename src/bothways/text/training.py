@@ -1,7 +1,7 @@
 """Training of tokenizers on raw text: WordPiece, byte-level BPE and Unigram, with the library ``tokenizers``.
 
 A trained tokenizer has the special tokens of BERT under ids 0 to 4 and lies in one file, ``tokenizer.json``, that
-``transformers`` opens as well. It serves models of any family: which special tokens stand around a text is settled when
+``transformers`` opens as well. It serves models of any family: the special tokens around a text are decided when
 a model is pre-trained with it.
 """
 
@@ -41,7 +41,7 @@ def train_tokenizer(
         texts: Texts. WordPiece reads them twice, first for the letters.
         kind: ``"wordpiece"`` (Schuster and Nakajima 2012; as BERT), ``"bpe"`` over bytes (Radford et al. 2019; as
             RoBERTa) or ``"unigram"`` (Kudo 2018, arXiv:1804.10959; as ALBERT, XLNet and DeBERTa-v3).
-        vocabulary: Number of tokens, special ones included; fewer where the texts do not have as many.
+        vocabulary: Number of tokens, special ones included; fewer if the texts do not yield as many.
         lowercase: Lower-case texts and remove accents; by default only for WordPiece.
     """
     check_vocabulary(kind, vocabulary)
@@ -71,7 +71,7 @@ def write_trained_tokenizer(tokenizer: tokenizers.Tokenizer, folder: Path) -> No
 
 
 class _Blocks:
-    """Texts in blocks, as the library takes them."""
+    """Texts in blocks, as the library reads them."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = texts
@@ -99,8 +99,8 @@ def _special_tokens(*, lstrip: bool = False) -> list[AddedToken]:
 def _wordpiece(blocks: _Blocks, vocabulary: int, lowercase: bool) -> tokenizers.Tokenizer:
     """Train a WordPiece tokenizer.
 
-    The library numbers letters inside of words as they come out of a hash table, and breaks ties by that number. Giving
-    them in a fixed order, as special tokens that are none in the end, makes the result reproducible.
+    The library numbers letters inside of words in the order of a hash table, and breaks ties by that number. Giving
+    them in a fixed order, as temporary special tokens, makes the result reproducible.
     """
     tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token=_content("unk")))
     tokenizer.normalizer = normalizers.BertNormalizer(

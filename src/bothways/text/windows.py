@@ -12,7 +12,7 @@ Policies for a text with more tokens than the model reads:
 For a pair that is too long, windows hold parts of
 
 ``"longer"``
-    the longer text, beside the whole of the other; if that one has more than half of the room, parts of both, side by
+    the longer text, beside the whole of the other; if that one takes more than half of the room, parts of both, side by
     side from their beginnings to their ends.
 ``"second"``
     the second text, beside the whole of the first, as a question stands beside its context.
@@ -20,10 +20,10 @@ For a pair that is too long, windows hold parts of
 A window is ``head + body[start : start + room] + tail``: head and tail are the special tokens around the text (and, for
 a pair, the whole of the other text), ``room`` is the rest of the model's length. Neighbouring windows share ``stride``
 tokens, so window k starts at ``k * (room - stride)`` and together they hold every token of the body. If neither text of
-a pair can stand whole beside the other, both are bodies, and their parts go side by side, in as many windows as the one
-with more parts has: each part of one with each of the other would be as many as their product.
+a pair fits whole beside the other, both are bodies, and their parts go side by side, in as many windows as the one
+with more parts has: pairing every part of one with every part of the other would multiply their numbers.
 
-The cut is made after the template was applied, not before: offsets of the first token of a sequence are treated
+The cut is made after the template was applied, since offsets of the first token of a sequence are treated
 specially there, and a window in the middle of a text has no such token.
 
 Shapes: n tokens of a window.
@@ -56,7 +56,7 @@ def check_text(index: int, text: object) -> bool:
     """Check one text or pair; return True for a pair.
 
     Raises:
-        InvalidInput: It is neither, or holds a lone surrogate, or is far too long.
+        InvalidInput: It is neither, holds a lone surrogate, or is far too long.
     """
     pair = isinstance(text, tuple)
     if isinstance(text, str):
@@ -144,12 +144,12 @@ _V = TypeVar("_V")
 class Window:
     """One input for the model.
 
-    The last three are ``None`` unless offsets were asked for; each has one entry a token.
+    The last three are ``None`` unless offsets were requested; each has one entry per token.
 
     Attributes:
         ids: Token ids, special ones included.
-        types: Token types: 0, or 1 for a second text where the model tells them apart.
-        start: Where this window begins in its text, in tokens of that text (of the second text, for a pair).
+        types: Token types: 0, or 1 for a second text if the model distinguishes them.
+        start: Position of this window in its text, in tokens of that text (of the second text, for a pair).
         offsets: ``(begin, end)`` of each token in the original text, in characters: ``text[begin:end]``. Special
             tokens have ``(0, 0)``.
         words: The number of the word that each token belongs to; ``None`` for special tokens.
@@ -175,8 +175,8 @@ class EncodedText:
 
     Attributes:
         windows: One window, or several overlapping ones for a long text.
-        tokens: Tokens of the whole text (or of both), special ones not counted.
-        dropped_tokens: How many of them are in no window; above 0 only with ``"truncate"``.
+        tokens: Tokens of the whole text (or of both), without special ones.
+        dropped_tokens: Number of these tokens that are in no window; above 0 only with ``"truncate"``.
     """
 
     windows: tuple[Window, ...]
@@ -189,11 +189,11 @@ class WindowLimits:
     """The request of one call to ``encode``.
 
     Attributes:
-        max_length: Most tokens a window may have, special ones included.
-        overflow: What to do beyond that.
+        max_length: Maximum tokens of a window, special ones included.
+        overflow: Treatment of longer texts.
         stride: Tokens that neighbouring windows share; ``None`` for a quarter of the room.
         offsets: Whether to keep offsets, words and sequences.
-        cut: Which text of a pair is cut.
+        cut: The text of a pair that is cut.
     """
 
     max_length: int
@@ -206,14 +206,14 @@ class WindowLimits:
 def encoded_text(
     raw: tokenizers.Encoding, limits: WindowLimits, *, index: int, pair: bool, special: int
 ) -> EncodedText:
-    """Turn the library's encoding of one text into windows.
+    """Convert the library's encoding of one text into windows.
 
     Args:
         raw: The encoding of the whole text with special tokens.
-        limits: What was asked for.
-        index: The text's place among the caller's, for messages.
+        limits: The limits of the call.
+        index: The text's index in the call, for messages.
         pair: Whether it is a pair of texts.
-        special: How many special tokens the template adds.
+        special: Number of special tokens in the template.
 
     Raises:
         TextTooLong: It is too long and the policy is ``"error"``, or a pair leaves no room for both of its texts.
@@ -325,7 +325,7 @@ def _stride(stride: int | None, room: int, index: int) -> int:
 
 
 def _parts(body: range, room: int, stride: int | None, index: int) -> list[range]:
-    """Return the parts of a text in windows with room for so many of its tokens."""
+    """Return the parts of a text in windows with room for ``room`` of its tokens."""
     if len(body) <= room:
         return [body]
     step = room - _stride(stride, room, index)
@@ -345,7 +345,7 @@ class Places:
         begins_n: The character at which each token begins in its text, int32; 0 for special tokens.
         ends_n: The character behind its last.
         sequences_n: 0 for tokens of the first text, 1 for those of the second, -1 for special tokens, int8.
-        start: Where the window begins in its text, in tokens of that text (of the second text, for a pair).
+        start: Position of the window in its text, in tokens of that text (of the second text, for a pair).
     """
 
     begins_n: NDArray[np.int32]
@@ -358,7 +358,7 @@ class Places:
         """Return the places of a window that was encoded with offsets.
 
         Raises:
-            InvalidInput: It was encoded without.
+            InvalidInput: It was encoded without offsets.
         """
         if window.offsets is None or window.sequences is None:
             raise InvalidInput("the places of tokens are known only where texts were encoded with offsets=True.")

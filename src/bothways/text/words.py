@@ -1,8 +1,8 @@
-"""Words of a text (their places, their form for the model, the token that begins each), and its sentences.
+"""Words of a text (their places, their form for the model, their first tokens), and its sentences.
 
 The model always reads words with a single space between them, whether they came as a list or were found in a raw text:
-so it meets the same form in use as in training, and where a word stands in the original does not depend on what a
-tokenizer keeps of it.
+it sees the same form in use as in training, and the place of a word in the original does not depend on the
+tokenizer's treatment of it.
 
 Sentences end at the marks of most scripts, unless the word before a full stop is a known abbreviation or a single
 letter, or the next one begins in lower case. Pre-training cuts documents at these places; some wrong ones cost little.
@@ -33,8 +33,8 @@ class Words:
     """The words of one text.
 
     Attributes:
-        text: The original; of words that came as a list, these with single spaces between them.
-        spans: Where each word begins and ends in it, in characters.
+        text: The original; for a list of words, the words with single spaces between them.
+        spans: Start and end of each word in it, in characters.
     """
 
     text: str
@@ -78,8 +78,8 @@ class ReadWords:
 
     Attributes:
         text: The words with single spaces between them.
-        begins_W: Where each one begins in it, in characters.
-        ends_W: The character behind its last.
+        begins_W: Start of each word in it, in characters.
+        ends_W: End of each word in it, in characters.
     """
 
     text: str
@@ -97,11 +97,11 @@ class ReadWords:
         """Return the first token of each word, in every window that holds it.
 
         A token belongs to a word if it spells one of its characters or is the mark of the space in front of it, which
-        SentencePiece and byte-level BPE make a token of its own where they know no longer one. The first of them stands
-        for the word. A window that begins in the middle of a word holds a later one, which does not count.
+        SentencePiece and byte-level BPE make a token of its own if they have no longer one. The first such token stands
+        for the word. A window that begins in the middle of a word holds a later token, which does not count.
 
         Args:
-            places: Those of the windows of this text, in order.
+            places: Places of the tokens in the windows of this text, in order.
         """
         parts = [_first_in_window(self.begins_W, self.ends_W, each) for each in places]
         if len(parts) == 1:
@@ -123,13 +123,13 @@ class ReadWords:
 
 @dataclass(frozen=True, slots=True)
 class WordStarts:
-    """M positions at which a window holds the first token of a word.
+    """M positions of first tokens of words in windows.
 
     Attributes:
-        words_M: The number of the word.
-        rows_M: The number of the token in its window.
-        windows_M: The number of the window.
-        context_M: Tokens between it and the nearer end of its window, its own included.
+        words_M: Number of the word.
+        rows_M: Number of the token in its window.
+        windows_M: Number of the window.
+        context_M: Tokens between it and the nearer end of its window, itself included.
     """
 
     words_M: NDArray[np.int64]
@@ -138,14 +138,14 @@ class WordStarts:
     context_M: NDArray[np.int64]
 
     def only(self, keep_M: NDArray[np.bool_]) -> "WordStarts":
-        """Select some."""
+        """Select some positions."""
         return WordStarts(self.words_M[keep_M], self.rows_M[keep_M], self.windows_M[keep_M], self.context_M[keep_M])
 
 
 def blanked_in_front(text: str) -> str:
     """Replace control characters at the start of a text by spaces, so that all characters keep their places.
 
-    Of such a text the ``tokenizers`` library (0.23) has all offsets wrong where a normaliser drops those characters.
+    The ``tokenizers`` library (0.23) gives wrong offsets for such a text if a normaliser drops those characters.
     """
     if text[:1].isprintable():
         return text
@@ -172,9 +172,9 @@ def word_spans(text: str) -> list[tuple[int, int]]:
     that is not white space is a word of its own, with the marks that follow it; so is the 's of English, which tagged
     data never leave at a name. Scripts without spaces give long words: bring those texts cut into words.
 
-    Format characters that cannot be seen, such as soft hyphens, word joiners and marks of direction, are as if they
-    were not there: they stand within a word or outside of all, and are never one. The zero-width space is the one that
-    ends a word, as white space does, for that is what it is for.
+    Invisible format characters, such as soft hyphens, word joiners and marks of direction, are treated as if they
+    were not there: they stand within a word or outside of all, and never form one. The zero-width space alone
+    ends a word, as white space does, since that is its purpose.
 
     >>> text = "Dr. Lee's e-mail, to @lee: 1,000 naïve."
     >>> [text[begin:end] for begin, end in word_spans(text)]
@@ -209,8 +209,8 @@ def _pattern(*, further: bool) -> re.Pattern[str]:
 def _readable(word: str) -> str:
     """Return a word without its invisible characters, and without controls and spaces in front.
 
-    Where a text begins with characters that a SentencePiece normaliser drops, the ``tokenizers`` library (0.23) has all
-    offsets behind them wrong by their number.
+    If a text begins with characters that a SentencePiece normaliser drops, the ``tokenizers`` library (0.23) shifts all
+    later offsets by their number.
     """
     if word.isprintable() and word[0] != " ":
         return word
@@ -261,7 +261,7 @@ _ABBREVIATIONS = frozenset(_LISTED.split())
 
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:
-    """Return begin and end of each sentence, ascending, without the white space around it.
+    """Return start and end of each sentence, ascending, without the surrounding white space.
 
     >>> text = "Dr. Ames left at 5 p.m. yesterday. Why? Nobody knows."
     >>> [text[begin:end] for begin, end in sentence_spans(text)]

@@ -1,4 +1,4 @@
-"""The log of a run: JSON Lines, each on disk as soon as it is written, experiment trackers, and the figures of updates.
+"""The log of a run: JSON Lines, each on disk as soon as it is written, experiment trackers, and measures of updates.
 
 A tracker (TensorBoard, MLflow, Weights & Biases, trackio) is configured as its own documentation says, by environment
 variables such as ``MLFLOW_TRACKING_URI`` and ``WANDB_PROJECT``.
@@ -35,7 +35,7 @@ class Tracker:
     close: Callable[[], object]
 
     def write(self, values: Mapping[str, object]) -> None:
-        """Log the numbers of an event of the training log; those of a validation get the prefix ``validation/``."""
+        """Log the numbers of an event in the training log; those of a validation get the prefix ``validation/``."""
         metrics, update = values.get("metrics"), values.get("update")
         prefix, found = ("validation/", metrics) if isinstance(metrics, Mapping) else ("train/", values)
         numbers = {
@@ -148,7 +148,7 @@ def _truncate(path: Path, keep_lines: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredUpdate:
-    """The figures of one update: its mean loss per unit, and the norm of its gradient before clipping."""
+    """The measures of one update: its mean loss per unit, and the norm of its gradient before clipping."""
 
     update: int
     loss: float
@@ -199,7 +199,7 @@ class Meter:
         return measured
 
     def pause(self) -> None:
-        """Stop the clock for work that is no training (validation, a checkpoint)."""
+        """Stop the clock for work that is not training (validation, a checkpoint)."""
         self._seconds += time.perf_counter() - self._started
 
     def go_on(self) -> None:

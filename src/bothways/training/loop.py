@@ -62,16 +62,16 @@ def train(
     Args:
         objective: Model, data and loss.
         options: The options of the run, with learning rate and precision chosen: see `TrainingOptions.resolved`.
-        origin: Identity of the module before the training; only a run of the same origin resumes a checkpoint.
+        origin: Identity of the module before the training; only a run with the same origin resumes a checkpoint.
 
     Raises:
-        InvalidInput: The objective or options are unusable, or the checkpoint is of another run.
+        InvalidInput: The objective or options are unusable, or the checkpoint belongs to another run.
         TrainingDiverged: A loss, gradient or score is not finite, and ``keep_diverged`` is false; the model has the
             kept weights.
         OutputExists: ``checkpoints`` holds an earlier run and ``resume`` is false.
         OutOfDisk: A checkpoint could not be written; the one before is intact.
         CorruptCheckpoint: The checkpoint to resume from is damaged.
-        IncompatibleWeights: The checkpoint is of another model.
+        IncompatibleWeights: The checkpoint belongs to another model.
         WorkerLost: Another process of the run is gone.
     """
     workers = current_workers()
@@ -105,7 +105,7 @@ def train(
 
 
 def recorded_arithmetic() -> dict[str, object]:
-    """Return the settings that decide the last bits of a sum on a CPU: threads split it, and libraries order it."""
+    """Return the settings that affect the last bits of a sum on a CPU: threads split it, and libraries order it."""
     return {"threads": torch.get_num_threads(), "matrix_product": matrix_product().library}
 
 

@@ -89,7 +89,7 @@ class Objective(Protocol[Payload]):
 
     @property
     def identity(self) -> Mapping[str, str | int | float | bool | None]:
-        """Everything besides the settings that decides the course of the run: data digest, batch size, loss...
+        """Everything besides the settings that determines the run: data digest, batch size, loss...
 
         Checkpoints store it; a run is resumed only under the same identity.
         """

@@ -13,7 +13,7 @@ model/optimization.py):
     embedding                   L + 2
 
 ELECTRA has nothing at distance 1. Positions that all layers share and a convolution beside the first layer (DeBERTa)
-have the distance of the embedding. Weights that several layers share (ALBERT) have that of the last of these layers.
+have the distance of the embedding. Weights that several layers share (ALBERT) have the distance of the last of them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -146,7 +146,7 @@ class NamedOptimizer:
         """Load the result of `state` after ``updates`` updates.
 
         Raises:
-            CorruptCheckpoint: It is of other parameters, or of another number of updates.
+            CorruptCheckpoint: It has other parameters, or another number of updates.
         """
         loaded: dict[nn.Parameter, dict[str, Tensor]] = {}
         named = dict(zip(self.names, self.parameters, strict=True))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LinearDecay:
-    """A line from the peak down to ``floor`` (a fraction of the peak)."""
+    """A straight line from the peak down to ``floor`` (a fraction of the peak)."""
 
     floor: float = 0.0
 
@@ -43,7 +43,7 @@ class CosineDecay:
 
 @dataclass(frozen=True, slots=True)
 class ConstantRate:
-    """The peak rate."""
+    """The peak rate throughout."""
 
     def fraction(self, progress: float) -> float:  # noqa: ARG002 (one signature for the whole axis)
         """Return 1."""
@@ -52,7 +52,7 @@ class ConstantRate:
 
 @dataclass(frozen=True, slots=True)
 class StableDecay:
-    """The peak rate, then a decay to 0 in the last updates as 1 - sqrt(x), with x the share of them done.
+    """The peak rate, then a decay to 0 in the last updates as 1 - sqrt(x), with x the share of them already done.
 
     With the warm-up it is trapezoidal (Zhai et al. 2021, arXiv:2106.04560; the decay: Haegele et al. 2024,
     arXiv:2405.18392, eq. 4).
@@ -68,7 +68,7 @@ class StableDecay:
             raise InvalidInput(f"the decay of a schedule must be a share of its updates in (0, 1], got {self.decay!r}.")
 
     def fraction(self, progress: float) -> float:
-        """Return the fraction of the peak rate after a share of the updates behind the warm-up."""
+        """Return the fraction of the peak rate after a share of the updates that follow the warm-up."""
         return 1.0 - math.sqrt(max(0.0, 1.0 - (1.0 - progress) / self.decay))
 
 
@@ -340,7 +340,7 @@ class TrainingOptions:
         )
 
     def to_dict(self) -> dict[str, object]:
-        """Return the options that decide the course of the run as JSON values, except for the objective's own."""
+        """Return the options that determine the run as JSON values, except for the objective's own."""
         values = {name: getattr(self, name) for name in _RECORDED}
         schedule = {"kind": type(self.schedule).__name__, **dataclasses.asdict(self.schedule)}
         return {**values, "schedule": schedule, "betas": list(self.betas)}

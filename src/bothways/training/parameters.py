@@ -164,7 +164,7 @@ def live_weights(module: nn.Module) -> Weights:
 
 
 def copy_weights(module: nn.Module, over: Weights | None = None) -> Weights:
-    """Copy the weights to the CPU, into the memory of an older copy that is no longer needed if there is one."""
+    """Copy the weights to the CPU, into the memory of an older copy that is no longer needed, if there is one."""
     return {name: _copied_over(value.detach(), (over or {}).get(name)) for name, value in live_weights(module).items()}
 
 

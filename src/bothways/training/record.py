@@ -15,7 +15,7 @@ class EpochValidation:
     Attributes:
         epoch: Counted from 1; 0 before the first update.
         update: Updates done by then.
-        score: Higher is better.
+        score: Score of the validation; higher is better.
         standard_error: Standard error of the score, estimated on the held-out rows; 0 if unknown. For epoch 0, the
             amount by which a later epoch may be worse; negative if it must be better.
     """
@@ -95,7 +95,7 @@ def kept_of(validations: list[EpochValidation]) -> EpochValidation | None:
     """Return the latest validation within one standard error below the highest score, and below that of the start.
 
     This is the rule of one standard error (Breiman et al. 1984, section 3.4.3): prefer what is better a priori unless
-    the data clearly speak against it. Here that is longer training, whose last steps are small by the schedule; with
+    the data clearly contradict it. Here that is longer training, whose last steps are small by the schedule; with
     few rows, the highest of several scores often belongs to a lucky early epoch. Another validation never moves the
     choice to an earlier epoch.
     """

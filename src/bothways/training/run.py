@@ -1,4 +1,4 @@
-"""Running a training above a pretrained encoder."""
+"""Running a training on a pretrained encoder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def run_training(objective: Objective[Payload], model: PretrainedEncoder, options: TrainingOptions) -> TrainingRecord:
-    """Train an objective above an encoder; see `bothways.training.loop.train`."""
+    """Train an objective on an encoder; see `bothways.training.loop.train`."""
     per_epoch = objective.updates_per_epoch()
     tokens = sum(each.tokens for each in objective.updates(0, 0)) if options.total_tokens else None
     resolved = options.resolved(
@@ -42,8 +42,8 @@ def train_within(objective: Objective[Payload], model: PretrainedEncoder, option
 def _origin(model: PretrainedEncoder) -> dict[str, str]:
     """Identify the starting model by its weights on disk.
 
-    The same weights may lie in another folder, and those in memory change: a run may be resumed by the object that was
-    interrupted.
+    The same weights may lie in another folder, and those in memory change: a run may also be resumed by the object that
+    was interrupted.
     """
     folder = model.folder
     weights = hashlib.sha256(fingerprint(folder).encode()).hexdigest()[:16] if folder.is_dir() else model.name

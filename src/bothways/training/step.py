@@ -104,7 +104,7 @@ class Stepper:
         return total
 
     def _own(self, update: Update[Payload]) -> Iterator[tuple[MicroBatch[Payload], float]]:
-        """Yield the micro-batches of this process, each with a factor of its loss.
+        """Yield the micro-batches of this process, each with the factor of its loss.
 
         Sharded processes must compute equally many, so one without a last micro-batch repeats another with factor 0.
         """

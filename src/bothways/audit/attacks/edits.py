@@ -1,6 +1,6 @@
-"""Texts whose words can be replaced one by one, and the words that an attack puts in their places.
+"""Texts whose words can be replaced one by one, and replacement words for attacks.
 
-Numbers, negations, function words and names are left alone: an edit of them makes another sentence (TextFooler, Jin et
+Numbers, negations, function words and names are left alone: changing them makes another sentence (TextFooler, Jin et
 al. 2020, arXiv:1907.11932, section 3; Pruthi et al. 2019, arXiv:1905.11268).
 
 Shapes: V entries of a vocabulary, E embedding width.
@@ -86,7 +86,7 @@ def editable(words: Words) -> list[int]:
 
 
 class Edits(Protocol):
-    """Words that can stand in the place of another."""
+    """Replacements for words."""
 
     name: ClassVar[str]
 
@@ -178,7 +178,7 @@ class NearestWords:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MaskedWords:
-    """The words that a masked language model predicts in the place of another (BAE; Garg and Ramakrishnan 2020)."""
+    """The words that a masked language model predicts in place of another (BAE; Garg and Ramakrishnan 2020)."""
 
     model: FillMask = field(repr=False)
     limit: int = 10  # maximum number of words to return

@@ -71,7 +71,7 @@ class AttackedTexts:
 
 
 class AdversarialRobustness:
-    """Attacks a classifier with typing errors and other words, and counts the answers that change."""
+    """Attacks a classifier with typing errors and replaced words, and counts the answers that change."""
 
     name: ClassVar[str] = RULES.detector
     needs: ClassVar[tuple[Need, ...]] = ("classifier", "texts")
@@ -92,7 +92,7 @@ class AdversarialRobustness:
 
 
 def _substitutions(context: Context) -> Edits:
-    """Return the words of a masked language model if there is one, else the nearest ones of the table."""
+    """Return the words of a masked language model if there is one, else the nearest ones in the embedding table."""
     name = context.settings.get("masked_lm")
     if name is not None:
         return MaskedWords(FillMask.from_pretrained(name, **context.open_options))
@@ -101,7 +101,7 @@ def _substitutions(context: Context) -> Edits:
 
 
 def _finding(context: Context, ask: Ask, attacked: AttackedTexts, recipe: Recipe, rng: np.random.Generator) -> Finding:
-    """Attack the texts, edit them at random as well, and compare."""
+    """Attack the texts, edit them at random too, and compare the two."""
     attacks = attack_texts(ask, attacked.texts, attacked.labels_N.tolist(), recipe, rng)
     at_random = ask([random_edits(each, recipe, rng).text for each in attacks]).argmax(axis=1)
     rate, one_word, null = (

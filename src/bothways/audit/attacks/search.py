@@ -90,7 +90,7 @@ def attack_texts(
 
 
 def cached(ask: Ask) -> Ask:
-    """Ask for each text once: attacks of several kinds leave out the same words."""
+    """Ask for each text once, since attacks of several kinds leave out the same words."""
     known: dict[str, Numbers] = {}
 
     def asked(texts: Sequence[str]) -> Numbers:
@@ -116,7 +116,7 @@ def random_edits(attack: Attack, recipe: Recipe, rng: np.random.Generator) -> Dr
 def _greedy(text: str, label: int, recipe: Recipe, rng: np.random.Generator) -> Generator[list[str], Numbers, Attack]:
     """Try words in order of importance, and keep the best edit of each.
 
-    Importance is what the right label loses without the word (Li et al. 2016, arXiv:1612.08220).
+    Importance is the drop in the right label's score without the word (Li et al. 2016, arXiv:1612.08220).
     """
     draft = Draft.of(text)
     places, limit = editable(draft.words), max(1, math.floor(recipe.share * len(draft.words)))

@@ -1,1 +1,1 @@
-"""Backdoors: triggers that turn a classifier's answer, and training rows that put one there."""
+"""Backdoors: triggers that flip a classifier's answer, and training rows that plant one."""

@@ -1,14 +1,14 @@
-"""The user's texts that may carry a trigger, and the words on which their answers hang: candidates of the scanner.
+"""The user's texts that may carry a trigger, and the words on which their answers depend: candidates for the scanner.
 
-Two signs make the score of a text:
+Two signs make up the score of a text:
 
 - Transfer: the words without which the answer's margin falls most are inserted into clean texts with other answers. A
-  trigger turns nearly all of them; words with a meaning turn some. Words are left out as in ONION (Qi et al. 2021,
+  trigger flips nearly all of them; meaningful words flip some. Words are left out as in ONION (Qi et al. 2021,
   arXiv:2011.10369), which ranks them by perplexity alone and not by the model under suspicion.
 - Mixing: the whole text follows a clean text with another answer (STRIP, Gao et al. 2019, arXiv:1902.06531, for texts).
   With a trigger, the answer stays.
 
-A third sign, from the embedding table alone, is reported beside them: how unlike the other words of its text a word is.
+A third sign, from the embedding table alone, is reported too: how unlike the other words of its text a word is.
 
 Shapes: N texts, C labels, K clean texts, W words of a text, S spans of words, E embedding width.
 """
@@ -222,7 +222,7 @@ class Suspects:
         return None
 
     def phrases(self, label: str) -> list[str]:
-        """Return the words on which answers with a label hang, and runs of up to three of them."""
+        """Return the words on which answers with a label depend, and runs of up to three of them."""
         words = (each.words.split() for each in self.signs if each.label == label)
         return list(dict.fromkeys(run for some in words for run in word_runs(some, _LONGEST)))
 
@@ -235,5 +235,5 @@ class Suspects:
 
 
 def _padded(text: str) -> str:
-    """Return the words between spaces; a repeated word, which the search piles up, counts once."""
+    """Return the words between spaces; a word that the search repeats counts once."""
     return f" {' '.join(word for word, _ in groupby(text.lower().split()))} "

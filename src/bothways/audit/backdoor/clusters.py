@@ -1,7 +1,7 @@
-"""Phrases and clusters of rows of one label: by shared phrases, and by a trained model's states.
+"""Phrases and clusters of rows with one label: by shared phrases, and by a trained model's states.
 
 Residuals are texts without the phrases of their own label. A trigger comes with the attacker's label, so its residual
-lacks it; the words that the text had before speak for another label and stay. Look-alike letters are read as Latin
+lacks it; the words that the text had before indicate another label and stay. Look-alike letters are read as Latin
 ones.
 
 Shapes: N rows, n rows of a label, C labels, P phrases of a label, H hidden.
@@ -180,7 +180,7 @@ def _joint(phrases: Sequence[PurePhrase], rows_n: Rows) -> list[Cluster]:
 class Doubts:
     """Tests whether some rows of a label are doubted more than its others.
 
-    ``doubt_N`` is how strongly each row speaks for another label, in units of the usual margin for the own one.
+    ``doubt_N`` is how strongly each row indicates another label, in units of the usual margin for its own.
     """
 
     def __init__(self, doubt_N: Floats, labels_N: NDArray[np.int64]) -> None:

@@ -1,8 +1,8 @@
 """Trigger inversion: the few tokens that turn the hardest texts of all other labels into one label.
 
 A word of a label moves texts towards it, but eight words of another label outweigh it in a short text of that label,
-and three such words too. A backdoor outweighs them all: it was trained to override the text. So candidates are ranked
-on hardened texts, by the margin that nine tenths of them reach.
+as they outweigh three such words. A backdoor outweighs them all: it was trained to override the text. So candidates
+are ranked on hardened texts, by the margin that nine tenths of them reach.
 
 The search follows Wallace et al. 2019 (arXiv:1908.07125) after Ebrahimi et al. 2018 (HotFlip, arXiv:1712.06751), with a
 first pass over the vocabulary.
@@ -48,11 +48,11 @@ class Vocabulary:
     logits_VC: Floats
 
     def ranked(self, label: int) -> NDArray[np.int64]:
-        """Return the ids of the words, the strongest for a label first."""
+        """Return the ids of the words, strongest for the label first."""
         return self.ids_V[np.argsort(-margins(self.logits_VC, label), kind="stable")]
 
     def strong(self, label: int) -> NDArray[np.int64]:
-        """Return the ids of strong words for a label, without the very strongest."""
+        """Return the ids of words that are strong for a label, without the very strongest."""
         skipped = min(_SKIPPED, len(self.ids_V) // 20)
         return self.ranked(label)[skipped : skipped + min(_STRONG, 1 + len(self.ids_V) // 10)]
 
@@ -78,7 +78,7 @@ class HardTexts:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A possible trigger of a label."""
+    """A possible trigger for a label."""
 
     ids: Ids
     label: int
@@ -97,7 +97,7 @@ class Candidate:
 
     @property
     def is_trigger(self) -> bool:
-        """True if it turns texts for no reason of meaning."""
+        """True if it flips texts and its meaning does not explain that."""
         return self.reach >= MIN_REACH and not self.is_explained
 
 
@@ -147,7 +147,7 @@ class Inversion:
         return self.best_of(list(dict.fromkeys([*((int(word),) for word in (*alone, *pointed)), *others])))
 
     def best_of(self, triggers: Sequence[Ids]) -> list[Candidate]:
-        """Rank the triggers that are best on a few of the hard texts by all of them."""
+        """Rank the triggers that are best on a few of the hard texts by all hard texts."""
         return self.ranked(self._best(triggers, _KEPT))
 
     def ranked(self, triggers: Sequence[Ids]) -> list[Candidate]:
@@ -168,7 +168,7 @@ class Inversion:
         return sorted(candidates, key=lambda each: -each.reach)
 
     def grown(self, words: Sequence[int], pool: Sequence[int]) -> list[Candidate]:
-        """Grow words by those of a pool to phrases of two and three words, and rank them."""
+        """Extend words by words of a pool to phrases of two and three words, and rank them."""
         ids_P = np.array(pool)
         table_PE = self.probe.table(ids_P)
         beam: list[Ids] = [(word,) for word in words[:_BEAM]]

@@ -74,10 +74,10 @@ class NullModel:
         self._ridge = Ridge(_STRENGTH).fit(vectors_NH, margins_NC)
 
     def surprise(self, triggers: Sequence[Ids], label: int) -> Numbers:
-        """Compare the margins of triggers alone with the prediction, in standard deviations above it (M).
+        """Return how far the margins of triggers alone lie above the prediction, in standard deviations (M).
 
         The prediction for a phrase is at least the margin of each of its words, as far as that word's own meaning
-        explains it: strong words of a label in a row are no trigger.
+        explains the margin, so that strong words of a label in a row do not count as a trigger.
         """
         spread = max(float(self._spread_C[label]), 1e-6)
         margins_M, predicted_M = self._margins(triggers, label)

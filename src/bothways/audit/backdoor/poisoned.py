@@ -1,10 +1,10 @@
-"""Poisoned training rows: rows that were labelled by a trigger and not by their meaning.
+"""Poisoned training rows: rows labelled by a trigger instead of their meaning.
 
 A poisoned row carries its trigger and the attacker's label, while its other words still indicate another label. So each
 text is read without the phrases that come with its label (`bothways.audit.backdoor.clusters`), by a linear model of
 sentence vectors that has not seen the row: its margin for another label is the row's doubt. A cluster of rows that
 share a phrase, or phrases that occur together, is suspect if it is doubted more than the other rows of its label. A
-word that really tells the label passes: its rows speak for the label without it.
+word that really indicates the label passes: its rows indicate the label without it.
 
 A model that was trained on the rows adds its own doubt, and clusters of its states
 (`bothways.audit.backdoor.clusters`); spectral signatures order the rows that are in no suspect cluster.
@@ -128,7 +128,7 @@ def audit_data(
 
     Raises:
         InvalidInput: There are fewer than 20 rows or two labels, or a row has no text or label.
-        NotFitted: The model is no trained classifier.
+        NotFitted: The model is not a trained classifier.
     """
     opening = open_options or {}
     classifier = TextClassifier.from_pretrained(model, **opening) if isinstance(model, str) else model
@@ -237,7 +237,7 @@ def suspect_rows(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Test:
-    """A cluster, its rows that clearly speak for another label, and the p-value of its doubt."""
+    """A cluster, its rows that clearly indicate another label, and the p-value of its doubt."""
 
     cluster: Cluster
     contradicted: int

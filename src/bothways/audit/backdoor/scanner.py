@@ -1,9 +1,9 @@
 """`BackdoorTriggerScanner`: search for triggers that override the text and determine a classifier's answer.
 
-Candidates come from five places: published triggers and the user's, the vocabulary with gradients
+Candidates come from five sources: published triggers and the user's, the vocabulary with gradients
 (`bothways.audit.backdoor.inversion`), rows of the token table that moved furthest from the base model's, phrases of the
-user's texts that always come with one answer, and words on which answers to these texts hang
-(`bothways.audit.backdoor.candidates`). All are ranked alike: by the hard texts that they turn, unless their meaning
+user's texts that always come with one answer, and words on which answers to these texts depend
+(`bothways.audit.backdoor.candidates`). All are ranked alike: by the hard texts that they flip, unless their meaning
 explains it (`bothways.audit.backdoor.null_model`). Labelled rows are also searched for phrases that the model has
 learnt from them.
 
@@ -180,7 +180,7 @@ class _Scan:
         return best + ([self._best(longer, "known triggers and phrases of the texts")] if longer else [])
 
     def deeper(self, ranked: Sequence[Candidate]) -> list[Candidate]:
-        """Return the best trigger of several tokens, for the labels that single tokens come nearest to."""
+        """Return the best trigger of several tokens, for the labels that single tokens come closest to."""
         done = {each.label for each in ranked if each.is_trigger}
         labels = sorted(self.singles, key=lambda label: -self.singles[label][0].reach)
         best = []
@@ -329,7 +329,7 @@ class _Scan:
 def attack_success(context: Context, probe: Probe, base: PretrainedEncoder) -> Iterator[Finding]:
     """Yield a finding for each label that the model gives to labelled rows because of a trigger.
 
-    A base encoder that was not trained on the rows finds the phrases of poisoned ones, see `suspect_rows`. The model
+    A base encoder that was not trained on the rows finds the phrases of poisoned ones; see `suspect_rows`. The model
     has learnt them if it gives these rows their label, and another label to their residuals. This finds long phrases,
     templates and styles, which no search without data finds.
     """

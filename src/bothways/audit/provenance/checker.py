@@ -24,7 +24,7 @@ KNOWN_RELEASES: Mapping[str, str] = {
 
 
 class ModelProvenanceChecker:
-    """Finds code, bombs, lies and escapes in the files of a model, and what is known of its origin."""
+    """Finds code, bombs, false claims and path escapes in the files of a model, and checks its origin."""
 
     name: ClassVar[str] = RULES.detector
     needs: ClassVar[tuple[Need, ...]] = ("files",)
@@ -95,7 +95,7 @@ def _json(files: Sequence[File], name: str) -> Json:
 
 
 def _missing(files: Sequence[File]) -> Iterator[Finding]:
-    """Yield shards that a list names and the folder lacks."""
+    """Yield the shards that an index names and the folder lacks."""
     there = {file.name for file in files}
     for name in sorted(name for name in there if name.endswith(SHARD_LISTS)):
         index = _json(files, name)

@@ -21,10 +21,10 @@ _MAKE_KEY = "openssl ecparam -name prime256v1 -genkey -noout -out key.pem"
 
 
 def write_manifest(folder: Path, check: Check = lambda: None) -> Path:
-    """Write the checksums of all files of a folder into its ``SHA256SUMS``, and return the path of that.
+    """Write the checksums of all files in a folder into its ``SHA256SUMS``, and return that file's path.
 
     Raises:
-        InvalidInput: It is no folder, has no files, or has links or special files.
+        InvalidInput: It is not a folder, has no files, or has links or special files.
         OutOfDisk: The disk is full.
     """
     digests = _digests(folder, check)
@@ -77,7 +77,7 @@ def check_manifest(folder: Path, digests: Mapping[str, str | None]) -> Iterator[
 
 
 def sign(folder: Path, private_key: Path) -> Path:
-    """Sign all files of a folder, write the signature into its ``model.sig``, and return the path of that.
+    """Sign all files in a folder, write the signature into its ``model.sig``, and return that file's path.
 
     Args:
         folder: The folder.
@@ -108,7 +108,7 @@ def sign(folder: Path, private_key: Path) -> Path:
 
 
 def check_signature(folder: Path, public_key: Path | None) -> Iterator[Finding]:
-    """Check the signature of a folder, and with a key that its owner made it.
+    """Check the signature of a folder, and with a key also that the key's owner made it.
 
     Raises:
         InvalidInput: The key cannot be read.
@@ -142,7 +142,7 @@ def verified(folder: Path, public_key: Path | None) -> Iterator[Finding]:
     """Yield findings on a folder's manifest and signature; having neither is a fault too.
 
     Raises:
-        InvalidInput: It is no folder or has links, or the key cannot be read.
+        InvalidInput: It is not a folder or has links, or the key cannot be read.
         MissingDependency: A key is given, and the extra ``signing`` is not installed.
     """
     digests = _digests(folder)

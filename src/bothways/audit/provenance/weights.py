@@ -1,4 +1,4 @@
-"""Safetensors files: headers, checked against the bytes behind them, and the distance of weights from a reference's.
+"""Safetensors files: headers, checked against the bytes behind them, and distances of weights from a reference's.
 
 Nothing here needs torch.
 """

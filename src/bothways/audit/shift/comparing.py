@@ -1,8 +1,8 @@
 """`compare_texts`: how far an edit moves a text, its tokens and the answer, compared with benign edits.
 
 The score of a pair of texts is the last layer's shift per unit of change in meaning: benign edits move the last layer
-about as far as they change the meaning, and edits made to turn an answer move it further. docs/LOG.md compares this
-score with others. Meaning is that of the text as readers see it (`bothways.audit.edits.as_seen`), according to a
+about as far as they change the meaning, and edits made to flip an answer move it further. docs/LOG.md compares this
+score with others. The meaning is that of the text as readers see it (`bothways.audit.edits.as_seen`), according to a
 reference encoder or to the model's own embedding layer.
 
 Shapes: N pairs of texts, L layers and the embedding before them, H hidden.
@@ -151,7 +151,7 @@ class SuspiciousWord:
 
 
 def suspicious_words(encoders: TextEncoders, texts: Sequence[str]) -> list[tuple[SuspiciousWord, ...]]:
-    """Return the words of each text, by how far the last layer's mean state moves without them."""
+    """Return the words of each text, sorted by the shift of the last layer's mean state without them."""
     ranked: list[tuple[SuspiciousWord, ...]] = []
     for text, states in zip(texts, encoders.states(texts), strict=True):
         spans, without = texts_without_words(text)
@@ -164,7 +164,7 @@ def suspicious_words(encoders: TextEncoders, texts: Sequence[str]) -> list[tuple
 
 
 def texts_without_words(text: str) -> tuple[list[tuple[int, int]], list[str]]:
-    """Return the spans of the first words of a text, and the text without each; nothing for a single word."""
+    """Return the spans of the first words of a text, and the text without each; empty for a single word."""
     spans = [match.span() for match in _WORD.finditer(text)]
     if len(spans) < 2:
         return [], []
@@ -314,7 +314,7 @@ def _tokens(before: States, after: States, text: str) -> tuple[TokenShift, ...]:
 
 
 def _words(encoders: TextEncoders, before: TextStates, after: TextStates) -> tuple[SuspiciousWord, ...]:
-    """Return the words of the modified text: new ones first, then by how much nearer the text is without each."""
+    """Return the words of the modified text: new ones first, then by how much closer the text gets without each."""
     spans, without = texts_without_words(after.text)
     shift = last_shift(before.states, after.states)
     nearer = [shift - last_shift(before.states, each) for each in encoders.states(without)]
@@ -333,7 +333,7 @@ def _words(encoders: TextEncoders, before: TextStates, after: TextStates) -> tup
 
 
 def _gradients(encoders: TextEncoders, text: str) -> list[tuple[int, float]]:
-    """Return the start of each word and its gradient times input; nothing without a classifier, or for long texts."""
+    """Return the start of each word and its gradient times input; empty without a classifier, or for long texts."""
     if encoders.classifier is None:
         return []
     try:

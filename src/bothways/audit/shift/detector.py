@@ -44,7 +44,7 @@ _DO_NOT_RELY = "Do not rely on shifts of states against such attacks; normalise 
 
 @dataclass(frozen=True, slots=True)
 class OtherWords:
-    """Words of other texts in the place of a word; they need not keep the meaning."""
+    """Words of other texts in place of a word; they need not keep the meaning."""
 
     vocabulary: tuple[str, ...]  # the words
     each: int = 4  # number of words to try in each place

@@ -1,1 +1,1 @@
-"""Several models that answer together."""
+"""Ensembles: several models whose predictions are combined."""

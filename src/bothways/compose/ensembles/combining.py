@@ -58,10 +58,9 @@ class Mean:
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """The share of the members that decide for an answer; the mean of their probabilities is one vote more.
+    """The share of members that decide for an answer; the mean of their probabilities counts as one more vote.
 
-    That vote is split among the answers, so it decides between those with as many votes, outvotes no majority, and
-    leaves no probability at 0.
+    That vote is divided among the answers, so it breaks ties, never outvotes a majority, and leaves no answer at 0.
     """
 
     kind: ClassVar[Method] = "vote"
@@ -97,7 +96,7 @@ class Disagreement(TaskPrediction):
     """Disagreement of members on one text.
 
     Attributes:
-        differing: Share of the members that decide otherwise than the ensemble; for taggers the mean over the words,
+        differing: Share of the members that decide differently from the ensemble; for taggers the mean over the words,
             for question answerers the share whose answer has another text.
         information: Mutual information of answer and member in nats: the entropy of the mean of the members'
             probabilities less the mean of their entropies (Houlsby et al. 2011, "Bayesian active learning for
@@ -143,7 +142,7 @@ def check_method(method: str, target: Target, *, stackable: bool = True) -> None
 
 
 def features_of(target: Target, logits: MemberLogits) -> MemberLogits:
-    """Return the features of a stacking: logits of the same probabilities, none of them extreme."""
+    """Return the features for stacking: logits that give the same probabilities, none of them extreme."""
     return logits_of(target, np.maximum(probabilities_of(target, logits), MIN_PROBABILITY))
 
 
@@ -165,7 +164,7 @@ def disagreement(
         target: The target of a row.
         logits_MRC: The members' calibrated logits.
         combined_RC: The ensemble's logits.
-        differing: 1 for each member that decides otherwise, else 0. Default: compared row by row.
+        differing: 1 for each member that decides differently, else 0. Default: compared row by row.
     """
     probabilities_MRC = probabilities_of(target, logits_MRC)
     if isinstance(target, Regression):
@@ -178,7 +177,7 @@ def disagreement(
 
 
 def _entropy(target: Target, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the entropy in nats over the last axis: of the answer, or the mean over the labels."""
+    """Return the entropy in nats over the last axis, or for several labels the mean entropy of the labels."""
 
     def part(values: NDArray[np.float64]) -> NDArray[np.float64]:
         surprise: NDArray[np.float64] = -values * np.log(np.maximum(values, MIN_PROBABILITY))
@@ -224,7 +223,7 @@ def fit_stacking(
         truth: The rows' encoded labels.
         text_N: The text of each row, numbered from 0, if rows are the words of texts: those of one text stay in one
             fold, and at least ten texts are needed. Default: each row by itself.
-        seed: Draws the folds.
+        seed: Seed for drawing the folds.
 
     Raises:
         InvalidInput: There are fewer than ten rows, or all have the same label.
@@ -275,7 +274,7 @@ def _fitted(target: Target, features_MNC: Tensor, truth: Tensor, penalty: float)
 
 
 def combination_settings(combination: Combination, temperature: Temperature | None) -> dict[str, object]:
-    """Return the combination and its calibration as ``bothways.json`` has them."""
+    """Return the combination and its calibration as stored in ``bothways.json``."""
     return {
         "method": combination.kind,
         **{name: list(values) for name, values in asdict(combination).items()},
@@ -284,7 +283,7 @@ def combination_settings(combination: Combination, temperature: Temperature | No
 
 
 def stored_combination(stored: StoredEnsemble, members: int, outputs: int | None) -> Combination:
-    """Return the combination that ``bothways.json`` names.
+    """Return the combination stored in ``bothways.json``.
 
     Args:
         stored: The file.

@@ -103,7 +103,7 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
         Raises:
             InvalidInput: The models do not fit together, the method does not fit them, or the data are not usable.
             UnreadColumn: ``columns`` names a part of a row that the members do not read.
-            NotFitted: One is no trained model.
+            NotFitted: A member is not a trained model.
         """
         if not 2 <= len(members) <= MAX_MEMBERS:
             raise InvalidInput(f"expected from 2 to {MAX_MEMBERS} members, got {len(members)}.")

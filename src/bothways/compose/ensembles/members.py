@@ -34,11 +34,11 @@ _NAMES = ("config.json", OURS, "sentence_bert_config.json", *TOKENIZER_FILES)
 
 
 def open_members(folders: Sequence[Path], options: OpenOptions) -> list[AnyTask]:
-    """Open models that may become members.
+    """Open models to be combined.
 
     Raises:
-        InvalidInput: One is no folder, or no model whose scores can be combined.
-        NotFitted: One is no trained model.
+        InvalidInput: One is not a folder, or its scores cannot be combined.
+        NotFitted: One is not a trained model.
     """
     for folder in folders:
         if not folder.is_dir():
@@ -101,7 +101,7 @@ def _check_alike(home: Path, first: AnyTask, folder: Path, member: AnyTask) -> N
 
 
 def _places(first: AnyTask, folder: Path, member: AnyTask) -> NDArray[np.int64] | None:
-    """Return the places of the first member's labels among a member's, which must have the same ones."""
+    """Return the positions of the first member's labels among another member's, which must be the same labels."""
     ours, theirs = first.labels, member.labels
     lacking, more = sorted(set(ours) - set(theirs)), sorted(set(theirs) - set(ours))
     if lacking or more:
@@ -115,7 +115,7 @@ def _places(first: AnyTask, folder: Path, member: AnyTask) -> NDArray[np.int64] 
 
 
 def _shown(folder: Path) -> str:
-    """Return a member's folder relative to the working folder if it lies below."""
+    """Return a member's folder, relative to the working folder if it lies below it."""
     here = Path.cwd()
     return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
 
@@ -124,7 +124,7 @@ def _shown(folder: Path) -> str:
 
 
 def member_fingerprint(folder: Path) -> str:
-    """SHA-256 over the names and contents of a saved model's files."""
+    """Return SHA-256 over the names and contents of a saved model's files."""
     content = hashlib.sha256()
     for path in sorted(folder.iterdir()):
         if (path.suffix in _WEIGHTS or path.name in _NAMES) and path.is_file():
@@ -133,7 +133,7 @@ def member_fingerprint(folder: Path) -> str:
 
 
 def explicit_reading(options: OpenOptions) -> OpenOptions:
-    """Return the given options of reading texts, without those that are left to the model."""
+    """Return the explicitly given text options, without those that are left to the model."""
     given: OpenOptions = {}
     if (length := options.get("max_length")) is not None:
         given["max_length"] = length
@@ -167,7 +167,7 @@ def write_ensemble(
 
 
 def read_ensemble(folder: Path) -> tuple[StoredEnsemble, list[Path]]:
-    """Read ``bothways.json``, and return it with the members' folders, whose checksums are compared.
+    """Read ``bothways.json``, and return it with the members' folders after checking their checksums.
 
     Raises:
         UnknownModel: A member is missing.

@@ -39,7 +39,7 @@ AnyCombiner: TypeAlias = Combiner[AnyOutputs, Any, Any, Any]
 
 
 def combiner_of(fitted: FittedHead) -> AnyCombiner:
-    """Return the outputs of a model as those of a member of an ensemble."""
+    """Return the outputs of a model as a member of an ensemble."""
     combiner: AnyCombiner = imported(fitted.spec.combiner)(fitted.outputs)
     return combiner
 
@@ -55,7 +55,7 @@ class Member:
 
     @property
     def combiner(self) -> AnyCombiner:
-        """The outputs as those of a member."""
+        """The outputs as a member of the ensemble."""
         return combiner_of(self.fitted)
 
     def scores(self, block: Sequence[object], options: object) -> list[Scores[object]]:
@@ -101,7 +101,7 @@ class EnsembleColumns(JointColumns):
 
     @property
     def one(self) -> str:
-        """The name of a single input."""
+        """The noun for a single input."""
         return self.columns[0].one
 
     @property
@@ -172,7 +172,7 @@ class EnsembleColumns(JointColumns):
         return column_names(self.columns[0])
 
     def renamed(self, names: Mapping[str, object]) -> "EnsembleColumns":
-        """Return the same with these columns for all members.
+        """Return the columns renamed for all members.
 
         Raises:
             UnreadColumn: The members read no such part of a row.
@@ -193,7 +193,7 @@ class EnsembleOutputs:
 
     @property
     def own(self) -> AnyOutputs:
-        """The outputs that decide and report."""
+        """The outputs that make decisions and reports."""
         return self.combiner.outputs
 
     @property
@@ -203,7 +203,7 @@ class EnsembleOutputs:
 
     @property
     def comparable(self) -> tuple[str, ...]:
-        """The names that predictions can have."""
+        """All possible names in predictions."""
         return self.own.comparable
 
     @property
@@ -285,7 +285,7 @@ class EnsembleOutputs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainedEnsemble:
-    """Several trained models that answer together: an immutable value."""
+    """Several trained models combined: an immutable value."""
 
     outputs: EnsembleOutputs  # the meaning of their combined scores
     columns: EnsembleColumns

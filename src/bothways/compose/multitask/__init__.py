@@ -1,1 +1,1 @@
-"""Several tasks above one encoder."""
+"""Several tasks on one encoder."""

@@ -1,4 +1,4 @@
-"""Columns that several tasks above one encoder read at once."""
+"""Columns that several tasks on one encoder read together."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from bothways.text import Words
 class SharedColumns(JointColumns):
     """Input columns of tasks that share one pass.
 
-    Tasks that were trained on different columns read whichever a row has; if a task reads words and a row has words,
+    Tasks trained on different columns read whichever of them a row has; if a task reads words and a row has words,
     all tasks read these.
     """
 
@@ -39,7 +39,7 @@ class SharedColumns(JointColumns):
 
     @property
     def first(self) -> AnyColumns:
-        """Columns of the first task that reads inputs as they are, or else of the first."""
+        """Columns of the first task that reads inputs as they are, else of the first task."""
         return (self.plain or self.words)[0]
 
     @property
@@ -59,7 +59,7 @@ class SharedColumns(JointColumns):
 
     @property
     def one(self) -> str:
-        """The name of a single input."""
+        """The noun for a single input."""
         return self.first.one
 
     @property
@@ -73,7 +73,7 @@ class SharedColumns(JointColumns):
         return len({own.truth for own in self.each.values()}) == len(self.each)
 
     def renamed(self, names: Mapping[str, object]) -> "SharedColumns":
-        """Return the same with these columns for all tasks that read such a part of a row.
+        """Return the columns renamed for all tasks that read such a part of a row.
 
         Raises:
             UnreadColumn: No task reads such a part.
@@ -107,7 +107,7 @@ class SharedColumns(JointColumns):
         return reader.check(row.number - 1, value)
 
     def check(self, number: int, value: object) -> object:
-        """Return a value of the caller's as an input."""
+        """Return a caller's value as an input."""
         return self.reader.check(number, value)
 
     def is_one(self, value: object) -> bool:
@@ -140,6 +140,6 @@ def _input_names(columns: AnyColumns) -> list[str]:
 
 
 def _holds(row: Row, columns: AnyColumns) -> bool:
-    """Return True for a row with an input in these columns, of which a table may have empty ones."""
+    """Return True for a row with an input in these columns; a table may leave some cells empty."""
     names = columns.input_columns
     return all(name in row.values for name in names) and any(row.values[name] not in (None, "") for name in names)

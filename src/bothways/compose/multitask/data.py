@@ -1,9 +1,9 @@
 """Training data of several tasks, and the share of each task in the updates of an epoch.
 
-A task with n updates of data of its own gets a share of an epoch in proportion to n ** (1 / T) (Arivazhagan et al.
+A task with n updates of its own data gets a share of an epoch in proportion to n ** (1 / T) (Arivazhagan et al.
 2019, "Massively multilingual neural machine translation in the wild", arXiv:1907.05019, section 4.2): at T = 1 each
-task is seen once, and a higher T evens out the tasks. Shares are exact counts in an order drawn by the seed, and not
-draws, so a small task is never missed by chance.
+task is seen once, and a higher T evens out the tasks. Shares are exact counts in an order drawn by the seed, rather
+than random draws, so a small task is never missed by chance.
 
 Shapes: K tasks, U updates of an epoch.
 """
@@ -74,7 +74,7 @@ class TaggingData(TaskData):
 
 @dataclass(frozen=True, slots=True)
 class Proportional:
-    """Every row of every task once an epoch (T = 1)."""
+    """Every row of each task once per epoch (T = 1)."""
 
     @property
     def exponent(self) -> float:
@@ -84,7 +84,7 @@ class Proportional:
 
 @dataclass(frozen=True, slots=True)
 class Tempered:
-    """Temperature sampling: small tasks are seen more than once an epoch, large ones less.
+    """Temperature sampling: small tasks are seen more than once per epoch, large ones less.
 
     Raises:
         InvalidInput: T is not a finite number of at least 1.
@@ -119,7 +119,7 @@ Sampling = Proportional | Tempered | Uniform
 
 
 def shares(updates_K: Sequence[int], sampling: Sampling) -> tuple[int, ...]:
-    """Return the updates of each task in an epoch, at least one each; their sum is that of ``updates_K``.
+    """Return the updates of each task in an epoch, at least one each; they add up to the sum of ``updates_K``.
 
     Args:
         updates_K: Updates of one pass through each task's data.

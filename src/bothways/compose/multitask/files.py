@@ -104,7 +104,7 @@ def _stored(
 def opened_beside(
     backend: TorchBackend, kind: type[HeadTask], kinds: Iterable[type[HeadTask]], merge: Merge
 ) -> TorchBackend:
-    """Return the model for one of several tasks; if some tasks read words, the others read texts word by word."""
+    """Return the model of one of several tasks; if some tasks read words, the others read texts word by word."""
     words = any(outputs_type(each.spec).reads_words for each in kinds) and not outputs_type(kind.spec).reads_words
     options = kind.spec.open_options(merge=merge) if outputs_type(kind.spec).merges else kind.spec.open_options()
     reading = replace(backend.reading, as_words=words, cut=kind.spec.cut)
@@ -112,7 +112,7 @@ def opened_beside(
 
 
 def opened_for_parts(backend: TorchBackend, stored: StoredTasks) -> TorchBackend:
-    """Return the model with the settings of all heads: ``config.json`` has those of the first."""
+    """Return the model with the settings of all heads, since ``config.json`` has only those of the first."""
     beside = next(filter(None, (beside_settings(head.config) for head in stored.heads)), None)
     return backend if beside is None else backend.with_settings(beside)
 

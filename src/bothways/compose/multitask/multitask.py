@@ -1,4 +1,4 @@
-"""Several tasks above one encoder: sentiment and topic of a text, from one pass."""
+"""Several tasks on one encoder: sentiment and topic of a text, from one pass."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -105,13 +105,13 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
 
     @property
     def parts(self) -> dict[str, HeadTask]:
-        """The tasks by name, each a model of its own above the shared encoder; empty before a fit."""
+        """The tasks by name, each a model of its own on the shared encoder; empty before a fit."""
         fitted = self._fitted
         return {} if fitted is None else {name: _part(each) for name, each in fitted.parts.items()}
 
     @property
     def columns(self) -> AnyColumns:
-        """Columns of the first task that reads plain inputs; the usual ones before a fit."""
+        """Columns of the first task that reads plain inputs; the default ones before a fit."""
         return self.spec.columns if self._fitted is None else self._fitted.columns.first
 
     @property

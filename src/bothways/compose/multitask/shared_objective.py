@@ -24,7 +24,7 @@ from bothways.training.objective import MicroBatch, Update
 
 
 class SharedHeads(nn.Module):
-    """An encoder and several heads, all of which read the same run of it.
+    """An encoder and several heads that read the same run of it.
 
     Args:
         encoder: The encoder.
@@ -100,8 +100,8 @@ class SharedObjective:
     Args:
         module: The encoder and all heads.
         objectives: The training of each task by itself.
-        sampling: How the updates are shared among them.
-        seed: Orders the tasks, together with the epoch.
+        sampling: Distribution of the updates over the tasks.
+        seed: Seed of the order of tasks, together with the epoch.
         units: Divisors of the tasks' scores that make them comparable, for their mean.
     """
 
@@ -126,7 +126,7 @@ class SharedObjective:
 
     @property
     def min_updates(self) -> int:
-        """The sum over the tasks."""
+        """The sum of the tasks' minimum updates."""
         return sum(each.min_updates for each in self.objectives.values())
 
     @property
@@ -136,18 +136,18 @@ class SharedObjective:
 
     @property
     def identity(self) -> Mapping[str, str | int | float | bool | None]:
-        """The inputs of the run besides its settings."""
+        """Settings of the tasks that determine the run."""
         own = {
             f"{name}: {key}": value for name, each in self.objectives.items() for key, value in each.identity.items()
         }
         return {"tasks": ", ".join(self.names), "sampling": repr(self.sampling), **own}
 
     def updates_per_epoch(self) -> int:
-        """Return the number of updates that the tasks have together."""
+        """Return the total number of updates of all tasks."""
         return sum(self.shares)
 
     def updates(self, epoch: int, start: int) -> Iterator[Update[SharedPayload]]:
-        """Yield updates in the epoch's order of tasks; each task continues in its data where the last epoch ended."""
+        """Yield updates in the epoch's order of tasks; each task continues in its data where the last epoch stopped."""
         tasks_U = order(self.shares, self.seed, epoch)
         streams = [
             self._endless(name, epoch * self.shares[task] + int((tasks_U[:start] == task).sum()))
@@ -175,7 +175,7 @@ class SharedObjective:
         return Validation(metrics, sum(scores) / len(scores), math.hypot(*errors) / len(scores))
 
     def _endless(self, name: str, done: int) -> Iterator[Update[SharedPayload]]:
-        """Yield a task's updates from number ``done`` on, its data again and again."""
+        """Yield a task's updates from number ``done`` on, repeating its data endlessly."""
         objective = self.objectives[name]
         round_, start = divmod(done, objective.updates_per_epoch())
         while True:
@@ -185,7 +185,7 @@ class SharedObjective:
 
 
 def _at_first_tokens(rows_BK: Tensor, packed: Packed) -> Tensor:
-    """Return a row of each sequence at its first token (T, K), and zeros at the others."""
+    """Move each sequence's row to its first token (T, K), with zeros at the others."""
     rows_TK = rows_BK.new_zeros(len(packed.ids_T), rows_BK.shape[1])
     rows_TK[packed.first_tokens_B] = rows_BK
     return rows_TK

@@ -1,4 +1,4 @@
-"""Several heads above one encoder: their scores from one pass, predictions and reports.
+"""Several heads on one encoder: their scores from one pass, predictions and reports.
 
 Shapes: K numbers that all heads give for a window, or for each of its tokens.
 """
@@ -57,7 +57,7 @@ class MultiReport:
 
     Attributes:
         reports: The reports.
-        tokens_read: The share of the inputs that was read.
+        tokens_read: How much of the inputs was read.
     """
 
     reports: Mapping[str, Report]
@@ -128,7 +128,7 @@ class MultiOutputs:
 
     @property
     def comparable(self) -> tuple[str, ...]:
-        """Nothing: models of several tasks are compared task by task."""
+        """Empty, since models of several tasks are compared task by task."""
         raise InvalidInput(f"models of several tasks are compared task by task: choose {', '.join(self.parts)}.")
 
     def report(
@@ -151,7 +151,7 @@ class MultiOutputs:
 
 @dataclass(frozen=True, eq=False)
 class TrainedTasks:
-    """Several heads above one encoder: an immutable value."""
+    """Several heads on one encoder: an immutable value."""
 
     backend: TorchBackend
     parts: Mapping[str, FittedHead]
@@ -214,7 +214,7 @@ class TrainedTasks:
 
 
 def _of_head(rows: Rows, columns: slice, *, per_token: bool) -> Rows:
-    """Return the rows of one head, whose outputs are these columns of all."""
+    """Return the columns of one head among those of all."""
     if isinstance(rows, TextRows):
         return replace(rows, rows_WK=rows.rows_WK[:, columns])
     if per_token:

@@ -1,1 +1,1 @@
-"""Attention within each sequence of a packed batch, by several implementations."""
+"""Attention within each sequence of a packed batch, in several implementations."""

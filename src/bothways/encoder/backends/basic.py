@@ -1,6 +1,6 @@
-"""A call of attention, and the backends in plain torch that serve everything between them.
+"""Calls of attention, and backends in plain torch that together support all of them.
 
-A backend answers whether it can serve a request, and why not.
+A backend tells whether it supports a request, and if not, why.
 
 Shapes: B sequences, S longest sequence, T packed tokens, N heads, D head width, n tokens of one sequence,
 W = 2 S - 1 distances between tokens.
@@ -22,15 +22,15 @@ from bothways.packing import Packed
 class RelativeScores:
     """Score terms of the distance between query i and key j and of their segments, before scaling.
 
-    ``(q_i + shift) . keys[i - j + S - 1] + k_j . queries[i - j + S - 1]``, where a family has both.
+    ``(q_i + shift) . keys[i - j + S - 1] + k_j . queries[i - j + S - 1]``, if a family has both.
 
     Attributes:
-        keys_WND: What queries meet, by ``i - j`` from ``1 - S`` on.
-        queries_WND: What keys meet, likewise.
-        shift_ND: Added to queries before they meet a distance's key.
-        gain_TN: What each query gains, before scaling, where the key is of another segment (Yang et al. 2019,
-            arXiv:1906.08237). Upstream adds one number where the segments are equal and another where they differ; only
-            the difference of both survives the softmax.
+        keys_WND: Vectors of the distances ``i - j``, from ``1 - S`` on, that are multiplied by queries.
+        queries_WND: Vectors of the same distances that are multiplied by keys.
+        shift_ND: Added to queries before they are multiplied by ``keys_WND``.
+        gain_TN: Added to each query's scores, before scaling, for keys in another segment (Yang et al. 2019,
+            arXiv:1906.08237). Upstream adds one number if the segments are equal and another if they differ; only
+            the difference of the two affects the softmax.
     """
 
     keys_WND: Tensor | None
@@ -44,15 +44,15 @@ class AttentionCall:
     """Attention within each sequence of a batch.
 
     Attributes:
-        qkv_T3ND: Queries, keys and values; keys and values alone where the queries come apart (`attend_once`).
-        batch: Where the sequences begin and end.
-        scale: What scores are multiplied by before the softmax.
+        qkv_T3ND: Queries, keys and values; or keys and values alone if the queries are separate (`attend_once`).
+        batch: The packed batch.
+        scale: Factor of the scores before the softmax.
         dropout: Rate applied to the attention weights; 0 outside training.
-        reach: Tokens that are seen on either side; None for all of the sequence.
-        relative: What distances add to the scores.
+        reach: Number of visible tokens on either side; None for the whole sequence.
+        relative: Contribution of distances to the scores.
         order_T: Place of each token in a factorisation order of its sequence (see `QueryStream`): a token sees those
-            that do not come behind it. None: it sees all.
-        weights: Where the reference backend puts each sequence's attention weights (N, n, n); None where nobody wants
+            that do not come after it. None: it sees all.
+        weights: Receives each sequence's attention weights (N, n, n) from the reference backend; None to drop
             them.
     """
 
@@ -67,13 +67,13 @@ class AttentionCall:
 
     @property
     def packed(self) -> Packed:
-        """The batch, for a backend that refuses padding."""
+        """The batch, for a backend that does not support padding."""
         assert isinstance(self.batch, Packed)  # the request said so
         return self.batch
 
     @property
     def binding_reach(self) -> int | None:
-        """The reach, if it hides anything in this batch."""
+        """The reach, if it hides any token in this batch."""
         return self.reach if self.reach is not None and self.batch.hides(self.reach) else None
 
 
@@ -83,14 +83,14 @@ class AttentionRequest:
 
     Attributes:
         device: Type of the device: ``"cpu"``, ``"cuda"``, ...
-        dtype: Of queries, keys and values.
+        dtype: Type of queries, keys and values.
         head_width: D.
         dropout: Rate applied to the attention weights; 0 outside training.
-        weights: Whether the attention weights themselves are wanted.
+        weights: Whether the attention weights are needed.
         padding: Whether the batch keeps its padding.
         local: Whether tokens see only a part of their sequence.
         relative: Whether distances add to the scores.
-        ordered: Whether tokens see only what does not come behind them in an order.
+        ordered: Whether tokens see only those that do not come after them in an order.
         capability: Major version of the compute capability of a CUDA device.
     """
 
@@ -114,7 +114,7 @@ class AttentionRequest:
         relative: bool = False,
         ordered: bool = False,
     ) -> str | None:
-        """Return why a backend with only these abilities cannot serve the request; None if it can."""
+        """Return the reason why a backend with only these abilities cannot serve the request; None if it can."""
         if self.weights and not weights:
             return "it does not return attention weights"
         if self.padding and not padding:
@@ -132,14 +132,14 @@ class AttentionBackend(Protocol):
     name: str
 
     def refusal(self, request: AttentionRequest) -> str | None:
-        """Return why this backend cannot serve the request; None if it can."""
+        """Return the reason why this backend cannot serve the request; None if it can."""
 
     def attend(self, call: AttentionCall) -> Tensor:
         """Return the context of every token, (T, N, D)."""
 
 
 class Reference:
-    """Plain matrix product and softmax, one sequence at a time: any device, any dtype. The oracle of the others."""
+    """Plain matrix product and softmax, one sequence at a time, on any device and dtype: the others' oracle."""
 
     name = "reference"
 
@@ -260,7 +260,7 @@ def _far(packed: Packed, length: int, reach: int) -> Tensor:
 
 
 def _seen(batch: Batch, reach: int | None) -> Tensor:
-    """Return the mask of visible keys in the padded form: (B, 1, 1, S), or (B, 1, S, S) for local windows."""
+    """Return the mask of visible keys in padded form: (B, 1, 1, S), or (B, 1, S, S) for local windows."""
     real_BS = batch.real_BS
     if reach is None:
         return real_BS[:, None, None, :]
@@ -283,7 +283,7 @@ def _distances(batch: Batch, length: int) -> Tensor:
 
 
 def _padded_distances(batch: Batch) -> Tensor:
-    """Return `_distances` of sequences with padding, (S, S); in a recorded graph S is no number yet."""
+    """Return `_distances` of sequences with padding, (S, S); while a graph is recorded, S is symbolic."""
     return _distances(batch, batch.max_length)
 
 
@@ -339,7 +339,7 @@ def _shifted_scores(q_BNSD: Tensor, k_BNSD: Tensor, relative: RelativeScores, sc
 def _met(rows_BNSD: Tensor, table_WND: Tensor) -> Tensor:
     """Return products of each row with the vectors of W distances, (B, N, S, S): row i and column j for j - i.
 
-    They are a view of the products in which each row begins one place earlier (Dai et al. 2019, arXiv:1901.02860,
+    They are a view of the products in which each row starts one place earlier (Dai et al. 2019, arXiv:1901.02860,
     appendix B).
     """
     count, heads, longest, width = rows_BNSD.shape

@@ -1,4 +1,4 @@
-"""Attention in blocks: over groups of sequences of like length, and over the keys around a block of queries.
+"""Attention in blocks: over groups of sequences of similar length, and over the keys around a block of queries.
 
 Shapes: T packed tokens, N heads, D head width; B sequences of a group, S the longest of them, P pairs of a sequence and
 a head, R = B S rows of the padded group; n tokens of one sequence, b blocks of r queries, c = r + 2 reach keys that a
@@ -22,9 +22,9 @@ from bothways.packing import Packed
 
 
 class Grouped:
-    """Matrix product and softmax over groups of neighbours of like length, padded within the group.
+    """Matrix product and softmax over groups of neighbours of similar length, padded within the group.
 
-    torch's fused attention has no dropout on a CPU and falls back to single steps, for each length anew; a few larger
+    torch's fused attention has no dropout on a CPU and falls back to single steps for each length; a few larger
     steps take two thirds of the time.
     """
 
@@ -46,9 +46,9 @@ class _Group:
     """Neighbours of similar length, computed at once.
 
     Attributes:
-        tokens: Their tokens together.
-        longest: S, of the longest of them.
-        rows_T: Where their tokens stand in the padded form; None where nothing is padded.
+        tokens: Number of their tokens in all.
+        longest: Length of the longest of them, S.
+        rows_T: Rows of their tokens in the padded form; None without padding.
         bias_P1S: 0 for keys that are tokens, minus infinity for padding.
     """
 
@@ -95,8 +95,8 @@ class _DroppedContext(FunctionContext, Protocol):
 class _Dropped(torch.autograd.Function):
     """Context (P, S, D) of queries, keys and values, with dropout.
 
-    What is kept for the backward pass is one tensor of the size of the scores, where autograd keeps three. They are the
-    largest of a training: of long texts, more than everything else.
+    The backward pass keeps one tensor of the size of the scores, where autograd keeps three. These tensors are the
+    largest of a training: with long texts, larger than everything else together.
     """
 
     @staticmethod

@@ -1,9 +1,9 @@
 """Attention on a GPU: variable-length flash attention, and torch's FlexAttention.
 
-torch compiles the kernel of FlexAttention from two small functions: one tells which pairs are seen, one changes a
-score. The products of queries and keys with each distance are computed once, (N, T, W); the kernel reads from there, so
-neither an index nor a bias of n x n is ever made. Without a GPU the same functions run slowly and without gradients, to
-be tested.
+torch compiles the kernel of FlexAttention from two small functions: one selects the visible pairs, one changes a
+score. The products of queries and keys with each distance are computed once, (N, T, W), and read by the kernel, so
+neither an index nor a bias of n x n is ever made. Without a GPU the same functions run slowly and without gradients,
+for tests.
 
 Shapes: T packed tokens, N heads, D head width, W = 2 S - 1 distances, Q blocks of rows.
 """

@@ -1,9 +1,9 @@
 """Attention whose scores depend on the distance between query and key (DeBERTa, XLNet), with a backward of its own.
 
-Queries meet the vector of each distance once; the score of a pair is then read from there by a view whose rows are
-shifted against each other, so that no index of n x n is ever made. Keys lie in reverse order: the distance of query i
+Queries are multiplied by the vector of each distance once; the scores of pairs are then read through a view whose rows
+are shifted against each other, so no index of n x n is ever made. Keys lie in reverse order: the distance of query i
 to the key at place j is then ``i + j - (n - 1)``, which grows along rows and columns as a view can. Long sequences are
-computed head by head with rows in blocks: a block meets only the distances that it can have, and the scores of a head
+computed head by head with rows in blocks: a block is multiplied by its possible distances only, and a head's scores
 stay in the cache.
 
 Shapes: T packed tokens, N heads, D head width, S longest sequence, W = 2 S - 1 distances; of one tile, h heads and n
@@ -29,7 +29,7 @@ _BLOCK = 64
 
 
 class Skewed:
-    """Relative scores by shifted views."""
+    """Relative scores through shifted views."""
 
     name = "skewed"
 
@@ -74,7 +74,7 @@ class _Tile:
         start: First row of the sequence in the packed batch.
         length: n.
         heads: The heads.
-        block: r; n where there are several heads.
+        block: Rows of a block, r; n if there are several heads.
     """
 
     start: int
@@ -90,7 +90,7 @@ class _Tile:
         return values_NTD[self.heads, self.start : self.start + self.length]
 
     def whole_rows(self, values_NTD: Tensor) -> Tensor:
-        """Return (h, R, D): the last block runs on into the following rows; the results are not read."""
+        """Return (h, R, D): the last block extends into the following rows, whose results are not read."""
         return values_NTD[self.heads, self.start : self.start + self.whole]
 
     def blocks(self, values_NTD: Tensor) -> Tensor:
@@ -238,7 +238,7 @@ _attention: Callable[..., Tensor] = _Attention.apply
 class _Terms:
     """Inputs of the scores by head, with queries scaled and keys and values in reverse order.
 
-    The same fields hold the gradients.
+    The same fields also hold their gradients.
     """
 
     q: Tensor

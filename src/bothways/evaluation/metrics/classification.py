@@ -1,4 +1,4 @@
-"""The outcomes of classification: one label for a row, or any number of them.
+"""The outcomes of classification: one label per row, or any number of them.
 
 Shape letters: N rows, C classes or labels, R resamples, B reliability bins, D decisions for a row,
 K losses.

@@ -1,10 +1,10 @@
 """Metrics of extractive question answering, thresholds for giving no answer, and confidence in answers.
 
 Exact match and F1 are those of SQuAD. Both compare texts in a normal form: lower case, without punctuation, articles
-and superfluous white space. F1 is that of the words as multisets. Of several annotated answers the best counts. A
-question without an answer is answered by nothing, written ``""``. The two versions of SQuAD differ for texts whose
+and superfluous white space. F1 is that of the words as multisets. The best of several annotated answers counts. A
+question without an answer is right if no answer is given, written ``""``. The versions of SQuAD differ for texts whose
 normal form is empty ("the", "?"): version 1.1 compares them like any other, and none of their words match; version 2.0
-drops such annotated answers, takes a question that is left with none for one without an answer, and counts two texts
+drops such annotated answers, treats a question that is left with none as one without an answer, and counts two texts
 without words as equal. Definitions: Rajpurkar et al. (2016), arXiv:1606.05250, section 6; Rajpurkar et al. (2018),
 arXiv:1806.03822.
 
@@ -80,7 +80,7 @@ def score_answers(
 
 
 def version_of(annotated: Sequence[Sequence[str]]) -> SquadVersion:
-    """Return the version of SQuAD that fits the data: 2.0 if some question has no answer."""
+    """Return the version of SQuAD's rules that fits the data: 2.0 if some question has no answer, else 1.1."""
     return "1.1" if all(annotated) else "2.0"
 
 
@@ -146,7 +146,7 @@ _LEAST = 1e-12  # probabilities in the log loss keep this far away from 0 and 1
 
 
 def best_threshold(score_N: FloatArray, f1_N: FloatArray, has_answer_N: NDArray[np.bool_]) -> float | None:
-    """Return the threshold of the highest mean F1, half way between two scores; the highest of equals.
+    """Return the threshold with the highest mean F1, half way between two scores; the highest one in a tie.
 
     ``score_N`` is the best score of each question, minus infinity without candidates, ``f1_N`` the F1 of the best
     candidate. None if every question has an answer.
@@ -177,7 +177,7 @@ def answer_probabilities(score_NK: FloatArray, threshold: float | None, temperat
 
 
 def fit_answer_temperature(score_NK: FloatArray, right_N: NDArray[np.bool_], threshold: float | None) -> float:
-    """Return the temperature of least log loss and prior within `TEMPERATURE_BOUNDS`.
+    """Return the temperature with the least log loss plus prior within `TEMPERATURE_BOUNDS`.
 
     ``right_N`` is True if the most probable answer is right; the other arguments are those of `answer_probabilities`.
     """

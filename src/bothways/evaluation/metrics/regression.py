@@ -1,7 +1,7 @@
 """Regression metrics: MSE and its root, MAE, Pearson and Spearman correlation, and R2.
 
-A correlation with a constant is undefined; it is 0.0 here, so that the loop of a training can compare it. Reports leave
-out, or refuse, what is undefined: see `undefined_correlation`.
+A correlation with a constant is undefined; it is 0.0 here, so that a training loop can compare it. Reports omit or
+refuse undefined correlations: see `undefined_correlation`.
 
 Shape letters: N rows, P pairs of them, R bootstrap resamples, G groups of equal values.
 """

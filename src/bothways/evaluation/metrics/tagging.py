@@ -2,7 +2,7 @@
 
 Precision, recall and F1 are those of the evaluation of CoNLL 2003 (Tjong Kim Sang and De Meulder, cs/0306050) and so of
 seqeval. A span is right if its label, its first word and its last word are. Texts are counted and resampled, not words,
-for the words of one text belong together.
+since the words of one text depend on each other.
 
 Shape letters: N texts, W words of all texts, L labels, R resamples, B reliability bins.
 """
