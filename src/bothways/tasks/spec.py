@@ -160,8 +160,8 @@ class TaskSpec:
             a task of another kind.
         learner: Its training as ``"module:Class"``, see `bothways.tasks.heads.learner.Learner`; empty for a task of
             another kind.
-        combiner: Its combination in ensembles as ``"module:Class"``, see `bothways.tasks.combination.Combiner`; empty
-            if models of the task cannot be combined.
+        combiner: Its combination in ensembles as ``"module:Class"``, see `bothways.tasks.heads.combination.Combiner`;
+            empty if models of the task cannot be combined.
         cut: Which text of a pair is cut into windows if both are too long.
         head: Name of the pretrained head that makes a checkpoint from elsewhere usable for this task.
         kinds: Columns of other kinds of rows that the task can be trained on.

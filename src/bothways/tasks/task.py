@@ -1,8 +1,7 @@
 """Opening, training and saving, shared by all tasks.
 
 A task is data plus a few functions: its declarations (`TaskSpec`), the meaning of its scores (`Outputs`), and its
-training. A fit works on a copy and replaces the model in one assignment at its end, so a training that fails changes
-nothing, and threads that predict meanwhile use the previous model.
+training. A fit works on a copy and replaces the model at its end, so a training that fails changes nothing.
 """
 
 from __future__ import annotations
@@ -148,7 +147,6 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
     @property
     def backend(self) -> Backend:
         """The opened model with its tokenizer, text options and runner."""
-        # From one attribute, which a fit replaces at once.
         fitted = self._fitted
         return self._opened if fitted is None else fitted.backend
 
