@@ -47,7 +47,7 @@ class Score:
         split: As in `Measure`.
         value: The result.
         source: Short name of the publication.
-        note: What a comparison has to consider.
+        note: Remarks for comparisons.
     """
 
     benchmark: str
@@ -90,12 +90,12 @@ class Lineage:
         title: Name in running text.
         paper: Short name of the publication.
         objective: The pre-training objective.
-        innovation: What was new, in a sentence.
+        innovation: The innovation, in a sentence.
         strengths: Arguments for these models.
         weaknesses: Arguments against them.
-        uses: What they are best for.
+        uses: Recommended uses.
         pretraining: Why to pre-train one from scratch; empty if others are better.
-        research: Their value for research.
+        research: Value for research.
         distilled: True if they need a trained teacher.
     """
 

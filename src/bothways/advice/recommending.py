@@ -40,7 +40,7 @@ class Recommendation:
 
     Attributes:
         task: The task, with the kind of model that it needs, why, and examples.
-        constraint: What the order goes by.
+        constraint: Criterion of the order.
         length: Tokens of a text that arithmetic and speed refer to.
         yardstick: Measure of the accuracies; the catalogue has results on other benchmarks.
         ranked: Models that fit, the best first; empty if the task needs another kind of model.
@@ -106,7 +106,7 @@ def recommend(
 
     Args:
         task: A task such as ``"classification"``; the error for an unknown one lists the known ones.
-        constraint: What the order goes by.
+        constraint: Criterion of the order.
         max_latency_ms: Maximum time for one text; needs ``measured``.
         max_memory_mb: Maximum memory of a process that reads one text, in MB of a million bytes.
         context: Tokens that must be read at once.

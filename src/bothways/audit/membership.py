@@ -116,7 +116,7 @@ class Separation:
 
 
 def true_positives(members_M: Numbers, others_N: Numbers, rate: float) -> float:
-    """Return the share of members above the threshold that at most this share of non-members exceeds."""
+    """Return the true positive rate at the lowest threshold whose false positive rate is at most ``rate``."""
     passing = int(rate * len(others_N))
     threshold = np.sort(others_N)[::-1][passing]
     return float((members_M > threshold).mean())

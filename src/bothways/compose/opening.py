@@ -33,7 +33,7 @@ def open_trained(
 
     Args:
         name_or_path: A folder or a name, see `bothways.load`.
-        task: One of the tasks of a model of several. Default: all of them at once. ``"similarity"`` opens any encoder
+        task: One of the tasks of a multi-task model. Default: all of them at once. ``"similarity"`` opens any encoder
             as an embedder of scored pairs.
         options: Options for finding the checkpoint, its device and reading texts
             (`bothways.tasks.backend.OpenOptions`), and the options of the task, such as ``labels`` for a head whose

@@ -1,6 +1,6 @@
 """Confidence in a model's answers: calibrated probabilities, coverage guarantees, out-of-domain detection.
 
-All of it is fitted on held-out rows (`bothways.confidence.fitting`) and is a frozen value.
+All parts are fitted on held-out rows (`bothways.confidence.fitting`), and the result is a frozen value.
 
 Shapes: C classes, L layers that a detector reads, M held-out rows.
 """
@@ -55,7 +55,7 @@ class Confidence:
 
     @property
     def temperature(self) -> Temperature | None:
-        """The calibration where it is a temperature."""
+        """The calibration if it is a temperature."""
         calibration = self.calibration
         return calibration if calibration is not None and calibration.method == "temperature" else None
 
@@ -63,11 +63,11 @@ class Confidence:
         """Return the calibration to apply.
 
         Args:
-            calibrated: True insists on one, False wants none, None takes what there is.
-            name: Of the model, for the message.
+            calibrated: True requires a calibration, False returns none, None returns the fitted one, if any.
+            name: Name of the model, for messages.
 
         Raises:
-            NotCalibrated: One was insisted on and there is none.
+            NotCalibrated: A calibration is required and there is none.
         """
         if calibrated and self.calibration is None:
             raise NotCalibrated(
@@ -80,7 +80,7 @@ class Confidence:
         """Return the out-of-domain detector of the model ``name``.
 
         Raises:
-            NotCalibrated: There is none.
+            NotCalibrated: The model has no detector.
         """
         if self.out_of_domain is None:
             raise NotCalibrated(
@@ -108,7 +108,7 @@ def coverage_guarantee(
     """Return the prediction sets, or half the width of the interval, that hold the truth with this probability.
 
     Raises:
-        NotCalibrated: A coverage is given, and nothing was fitted that guarantees one.
+        NotCalibrated: A coverage is given, and no coverage was fitted.
         InvalidInput: The coverage is not between 0 and 1, or needs more held-out rows.
     """
     if coverage is None:

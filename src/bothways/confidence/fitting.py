@@ -44,13 +44,13 @@ def learn_classification(
     seed: int,
     training: Callable[[], tuple[DetectorInput, Labels]],
 ) -> Confidence:
-    """Learn the confidence of a classifier with one label for each row.
+    """Fit the confidence of a classifier with one label for each row.
 
     Args:
         held_out: Uncalibrated logits of held-out rows, with features if the detector reads them.
         labels_M: True class numbers of these rows.
-        options: What to learn.
-        seed: Draws the folds of cross-validation.
+        options: The confidence to fit.
+        seed: Seed for drawing the folds of cross-validation.
         training: Evidence and class numbers of the training rows; called if the detector reads features.
     """
     logits_MC, method = held_out.logits_NC, options.calibration
@@ -73,10 +73,10 @@ def learn_classification(
 def learn_conformal_sets(
     logits_MC: Array, labels_M: Labels, method: CalibrationMethod | None, *, seed: int
 ) -> ConformalSets:
-    """Learn prediction sets with guaranteed coverage from held-out rows.
+    """Fit prediction sets with guaranteed coverage on held-out rows.
 
-    Each row's probabilities come from a calibration that was fitted on the other rows, since the model's own has seen
-    this one. That the rows also chose the method, and the epoch to keep, cannot be undone here: the guarantee is
+    Each row's probabilities come from a calibration that was fitted on the other rows, since the model's own was fitted
+    on this one too. The rows also chose the method, and the epoch to keep, so the guarantee is
     approximate, and the card says so.
     """
     if method is None:
@@ -98,7 +98,7 @@ def fit_threshold(detector: Detector, held_out: DetectorInput, in_domain_share: 
 
 
 def separating(found: OutOfDomain, others: DetectorInput) -> OutOfDomain:
-    """Return the same detection with the threshold of the highest balanced accuracy against ``others``."""
+    """Return the detection with the threshold of the highest balanced accuracy against ``others``."""
     return replace(found, threshold=threshold_between(found.inside_M, found.detector.score(others)))
 
 

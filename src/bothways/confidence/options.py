@@ -58,7 +58,7 @@ class TemperatureOptions:
         calibration: ``"auto"`` and ``"temperature"`` fit a temperature, None leaves probabilities uncalibrated.
 
     Raises:
-        InvalidInput: Another calibration is asked for.
+        InvalidInput: Another calibration is requested.
     """
 
     calibration: TemperatureChoice | None = "auto"

@@ -231,7 +231,7 @@ def _check_separator(value: str) -> None:
 
 
 def _check_one_kind(labels: Sequence[object]) -> None:
-    """Refuse 1 beside "1"."""
+    """Refuse labels that are equal as text but differ in kind, such as 1 and "1"."""
     kinds = {(class_label(each), kind_of_label(each)) for each in labels}
     names = [name for name, _ in kinds]
     if len(set(names)) < len(names):
@@ -247,7 +247,7 @@ def number(value: object) -> float:
     """Return a finite number; decimal strings, as in a csv file, count.
 
     Raises:
-        InvalidInput: The value is no number, a boolean, NaN, infinite, or too large to be learnt.
+        InvalidInput: The value is not a number, is a boolean, NaN or infinite, or is too large to be learnt.
     """
     value = plain_scalar(value)
     is_decimal = not isinstance(value, bool | str) or bool(isinstance(value, str) and DECIMAL.fullmatch(value.strip()))

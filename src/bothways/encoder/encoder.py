@@ -1,4 +1,4 @@
-"""The one encoder that every family is a configuration of.
+"""The encoder: one module, which the configurations of all families describe.
 
 Shapes: B sequences, T packed tokens, H hidden, E embedding width, L layers, M selected rows.
 """
@@ -96,7 +96,7 @@ class Encoder(nn.Module):
     Weights start as in BERT: normal with the configured spread for matrices, zero biases, identity norms.
 
     Attributes:
-        steps: Index in ``layers`` of each layer that a batch runs through, in order.
+        steps: Indices in ``layers`` of the layers that a batch runs through, in order.
         inner: Number of layers inside each of the L steps.
         checkpointing: Whether the backward pass computes each layer but the last again; see `activation_checkpointing`.
     """
@@ -135,19 +135,19 @@ class Encoder(nn.Module):
 
         Args:
             batch: The batch.
-            hidden_TH: First hidden states, as ``encoder.embedding(batch)`` gives them when left out.
-            rows: Rows of the packed batch that are read afterwards; the last layer computes only those to the end.
-            backend: Name of the attention backend to hold to; the best that serves the call when left out.
-            record: Keeps the hidden states of all layers and, where it wants them, the attention weights.
-            queries: A query stream, or tokens to decode, whose states are then returned; ``rows`` are not read.
+            hidden_TH: First hidden states; by default those of ``encoder.embedding(batch)``.
+            rows: Selected rows of the packed batch; the last layer computes only these to the end.
+            backend: Name of the required attention backend; by default the best that supports the call.
+            record: Receives the hidden states of all layers and, if requested, the attention weights.
+            queries: A query stream, or tokens to decode, whose states are then returned; ``rows`` is ignored.
             memory: Hidden states of the tokens before each sequence.
 
         Returns:
             (T, H), or (B, H) or (M, H) for first or last tokens or selected rows; (M, H) for queries.
 
         Raises:
-            InvalidInput: The memory is of another batch or encoder.
-            UnsupportedAttention: The named backend cannot serve this call, or has no attention weights to record.
+            InvalidInput: The memory belongs to another batch or encoder.
+            UnsupportedAttention: The named backend does not support this call, or gives no attention weights to record.
         """
         if hidden_TH is None:
             hidden_TH = self.embedding(batch)
@@ -237,10 +237,10 @@ def linear_weights(encoder: Encoder) -> dict[str, nn.Parameter]:
 
 @contextmanager
 def activation_checkpointing(module: nn.Module) -> Iterator[None]:
-    """Have all encoders in a module keep each layer's input alone for the backward pass while the block runs.
+    """Have all encoders in a module keep only each layer's input for the backward pass while the block runs.
 
-    The backward pass computes a layer once more before it needs what is inside. The last layer is needed at once, so it
-    keeps everything.
+    The backward pass computes a layer once more before it needs its activations. It starts with the last layer, which
+    therefore keeps everything.
     """
     encoders = [part for part in module.modules() if isinstance(part, Encoder) and not part.checkpointing]
     for each in encoders:
@@ -269,7 +269,7 @@ def layer_order(config: EncoderConfig) -> tuple[tuple[int, ...], ...]:
 def initialize(module: nn.Module, spread: float) -> None:
     """Draw matrices from a normal distribution with standard deviation ``spread``; zero biases, identity norms.
 
-    Weights on the meta device have no values, and drawing them all the same would import a symbolic algebra system.
+    Weights on the meta device have no values, and drawing them would import a symbolic algebra system.
     """
     if any(parameter.is_meta for parameter in module.parameters()):
         return

@@ -1,4 +1,4 @@
-"""Kinds of heads: what a head reads, what it does to that, and what comes out. Loads no torch."""
+"""Kinds of heads: the states that a head reads, its transform, and its outputs. Loads no torch."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -37,8 +37,8 @@ class TextsOfPair:
     """The mean of all tokens of a pair, and a comparison of its two texts, read separately.
 
     Attributes:
-        start: Id of the token that a text begins with.
-        separator: Id of the token that it ends with.
+        start: Id of the token at the start of a text.
+        separator: Id of the token at its end.
     """
 
     start: int
@@ -63,10 +63,10 @@ class Transform:
     """Dropout, linear map, activation, norm.
 
     Attributes:
-        activation: Behind the linear map; None for the feed-forward's own.
-        norm: Behind the activation, where there is one.
+        activation: Activation after the linear map; None for that of the feed-forward networks.
+        norm: Norm after the activation, if there is one.
         bias: Whether the linear map has one.
-        dropout: Before the linear map.
+        dropout: Dropout before the linear map.
     """
 
     activation: Activation | None = None
@@ -111,7 +111,7 @@ class MaskedLMHeadKind:
     """A head from hidden states to vocabulary logits; the output matrix is the token table.
 
     Attributes:
-        transform: To the width of the token table; None where the hidden states meet it as they are.
+        transform: Transform to the width of the token table; None to multiply the hidden states directly.
     """
 
     transform: Transform | None
@@ -122,10 +122,10 @@ class ScoreHeadKind:
     """A head from hidden states to a few scores.
 
     Attributes:
-        read: Which hidden states.
-        transform: What it does to them first. In many families its linear map is stored as the pooler's.
-        scores: What comes out.
-        dropout: Before the last linear map.
+        read: The hidden states that the head reads.
+        transform: Transform of these states. In many families its linear map is stored as the pooler's.
+        scores: The kind of scores.
+        dropout: Dropout before the last linear map.
     """
 
     read: Read

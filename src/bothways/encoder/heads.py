@@ -1,7 +1,7 @@
-"""Heads: what stands on top of an encoder and turns hidden states into outputs.
+"""Heads: modules on top of an encoder that turn hidden states into outputs.
 
-A head is put together from three choices, each a sum type: which hidden states it reads, what it does to them, and what
-comes out. A `MaskedLMHead` gives a logit for each entry of the vocabulary, a `ScoreHead` a few scores for each row.
+A head is composed of three choices, each a sum type: the hidden states that it reads, their transform, and its
+outputs. A `MaskedLMHead` gives a logit for each entry of the vocabulary, a `ScoreHead` a few scores for each row.
 
 Shapes: B sequences, T packed tokens, M rows that a head reads, H hidden, E embedding width, V vocabulary, C scores.
 """
@@ -95,8 +95,8 @@ class ScoreHead(nn.Module):
     """A transform, dropout, and a linear map to scores.
 
     Args:
-        config: The encoder's.
-        kind: What it computes.
+        config: Configuration of the encoder.
+        kind: Kind of the head.
         labels: Number of labels, for a head that gives a score for each.
     """
 
@@ -149,7 +149,7 @@ _ROWS: dict[type[Read], Rows] = {FirstToken: FIRST_TOKENS, LastToken: LAST_TOKEN
 
 
 def read_rows(read: Read, encoder: Encoder, batch: Batch, *, backend: str | None = None) -> Tensor:
-    """Return the last hidden states that a head reads; the encoder computes no others to the end.
+    """Return the last hidden states that a head reads; the encoder computes only these to the end.
 
     Returns:
         (B, H), or (T, H) for a head that reads each token, or (B, 3 H + 1) for one that reads the texts of pairs.
@@ -177,12 +177,12 @@ def _of_all(read: Read, encoder: Encoder, hidden_MH: Tensor, batch: Batch, backe
 def layer_rows(read: Read, encoder: Encoder, states: Sequence[Tensor], batch: Batch) -> tuple[Tensor, ...]:
     """Return the rows that a head reads, and the states of the earlier layers at the same places, (B, H) each.
 
-    Of pairs whose texts are read apart, too, those are the means of the pairs' tokens.
+    For pairs whose texts are read separately, they are the means of the pairs' tokens too.
 
     Args:
-        read: Which states.
-        encoder: Theirs.
-        states: Those of all tokens in each layer, the last layer first, as `layer_states` gives them.
+        read: The states that the head reads.
+        encoder: The encoder of the states.
+        states: States of all tokens in each layer, the last layer first, as returned by `layer_states`.
         batch: The batch.
     """
     last_TH, *others = states
@@ -205,14 +205,14 @@ def head_logits(head: Head, encoder: Encoder, batch: Batch, *, choices: int = 1,
 
     Args:
         head: The head.
-        encoder: The encoder below it.
+        encoder: The encoder below the head.
         batch: The batch; for a head that chooses, the choices of one question follow each other.
-        choices: How many they are, K.
-        backend: Name of the attention backend to hold to.
+        choices: Number of these choices, K.
+        backend: Name of the required attention backend.
 
     Returns:
-        (B, S, V) of a masked language modelling head, else (B, C) or (B, S, C), without the last dimension where it
-        would be 1; zeros in the padding of longer sequences, and minus infinity for the ends of a span. Of a head that
+        (B, S, V) for a masked language modelling head, else (B, C) or (B, S, C), without the last dimension if it
+        would be 1; zeros in the padding of longer sequences, and minus infinity for the ends of a span. For a head that
         chooses: (B / K, K).
     """
     if isinstance(head, MaskedLMHead):
@@ -267,8 +267,8 @@ def means(hidden_TH: Tensor, batch: Batch) -> Tensor:
 def compared(pairs_BH: Tensor, texts_2BH: Tensor) -> Tensor:
     """Return each pair's state at length 1, and differences, products and cosine of its texts' (B, 3 H + 1).
 
-    Products of unit vectors are smaller than their differences by the root of H, by which they are scaled. The cosine,
-    which tells most of few pairs, is scaled by 4, so that a penalty on weights holds it back less.
+    Products of unit vectors are smaller than their differences by the root of H, so they are scaled by it. The cosine,
+    which is most informative with few pairs, is scaled by 4, so that a penalty on weights restrains it less.
 
     Args:
         pairs_BH: States of the pairs.
@@ -289,12 +289,12 @@ def texts_of_pairs(batch: Batch, start: int, separator: int) -> Batch:
     """Return a batch of 2 B texts, first and second of each pair in turn, as if each were read alone.
 
     A first text ends with its pair's first separator. The second begins at the last of the separators that follow each
-    other there (BERT has one, RoBERTa two), in whose place it has the token that a text begins with.
+    other there (BERT has one, RoBERTa two), which is replaced by the token at the start of a text.
 
     Args:
         batch: The pairs.
-        start: Id of the token that a text begins with.
-        separator: Id of the token that it ends with.
+        start: Id of the token at the start of a text.
+        separator: Id of the token at its end.
     """
     separators_T, beyond = batch.ids_T == separator, batch.max_length
     ends_B = torch.minimum(_first(batch, separators_T, beyond), batch.lengths_B - 1)

@@ -1,13 +1,13 @@
-"""Linear maps in int8: whole numbers for the weights, one scale for each output; rows are rounded as they come.
+"""Linear maps in int8: whole numbers for the weights, one scale for each output; input rows are rounded on the fly.
 
-A row is brought to 255 steps between its own least and largest number, so its result depends on no other row. Before
-that each input number is shifted and scaled: what is shifted goes into the bias, and scales move the rounding from
+A row is mapped to 255 steps between its own minimum and maximum, so its result depends on no other row. Before
+that each input number is shifted and scaled: the shift is moved into the bias, and scales move the rounding from
 inputs with few large numbers to the weights (SmoothQuant, Xiao et al. 2022, arXiv:2211.10438; the shift: Wei et al.
 2023, arXiv:2304.09145). Sums are whole numbers, and exact: a processor without VNNI adds the products of two
-neighbouring inputs in 16 bits, so it is given weights of which two neighbours are so small that these hold them.
+neighbouring inputs in 16 bits, so it gets weights whose neighbours are small enough for their sum to fit.
 
-The parameter of such a map holds the rounded weights in float32. All that is no inference in float32 on a CPU
-(gradients, other devices and precisions) reads that, as do processors that would not add the codes exactly.
+The parameter of such a map holds the rounded weights in float32. Everything but float32 inference on a CPU
+(gradients, other devices and precisions) reads these, as do processors that would not add the codes exactly.
 
 Shapes: T rows, I and O widths, P pairs of weights, C = I + 8.
 """
@@ -36,9 +36,9 @@ class Int8Weight:
 
     Attributes:
         codes_OI: Weights, int8.
-        scale_O: The step of each output's weights.
-        shift_I: What is taken from each input number.
-        stretch_I: What it is then multiplied by; above 0.
+        scale_O: Step of each output's weights.
+        shift_I: Number subtracted from each input.
+        stretch_I: Factor of the inputs afterwards; above 0.
     """
 
     codes_OI: Tensor
@@ -95,7 +95,7 @@ class Int8Weight:
 
     @property
     def is_fast(self) -> bool:
-        """True where this processor multiplies its codes in int8 and adds exactly."""
+        """True if this processor multiplies its codes in int8 and adds exactly."""
         return self.pair <= largest_pair()
 
     @cached_property
@@ -108,7 +108,7 @@ class Int8Weight:
 
     @cached_property
     def _packed(self) -> Tensor:
-        """Weights as oneDNN reads them, with zeros for what is stored behind the codes of a row."""
+        """Weights in oneDNN's layout, with zeros for the numbers stored behind the codes of a row."""
         packed: Tensor = torch.ops.onednn.qlinear_prepack(F.pad(self.codes_OI, (0, _BEHIND)), None)
         return packed
 
@@ -136,14 +136,14 @@ class Int8Weight:
 
 
 def steps(stretched_OI: Tensor, largest: int) -> Tensor:
-    """Return the step of each output's weights (O), above 0, that maps the largest weight to this number."""
+    """Return the step of each output's weights (O), above 0, that maps the largest weight to ``largest``."""
     return stretched_OI.abs().amax(1).div(largest).clamp_min(torch.finfo(torch.float32).tiny)
 
 
 def _rounded(x_TI: Tensor) -> Tensor:
-    """Return rows in 8 bits, and behind each its step and its least number (T, C), uint8.
+    """Return rows in 8 bits, each followed by its step and its minimum (T, C), uint8.
 
-    The operator was made to compress tables of embeddings.
+    The operator was made for compressing tables of embeddings.
     """
     codes_TC: Tensor = torch.ops.quantized.embedding_bag_byte_prepack(x_TI)
     return codes_TC
@@ -153,7 +153,7 @@ def _rounded(x_TI: Tensor) -> Tensor:
 def largest_pair() -> int:
     """Return the largest sum of two neighbouring weights of one sign that int8 products here add exactly.
 
-    It is `ANY_PAIR` or, where sums of two products are kept in 16 bits, `SMALL_PAIR`; 0 where this build or processor
+    It is `ANY_PAIR`, or `SMALL_PAIR` if sums of two products are kept in 16 bits; 0 if this build or processor
     has no such products.
     """
     if not all(hasattr(torch.ops.onednn, name) for name in ("qlinear_prepack", "qlinear_pointwise")):

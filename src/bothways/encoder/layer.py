@@ -1,6 +1,6 @@
 """One transformer layer: attention and feed-forward, each with a residual sum and a norm.
 
-Beside the first layer of DeBERTa v2's large sizes stands a convolution.
+The first layer of DeBERTa v2's large sizes also has a convolution.
 
 Shapes: T packed tokens, H hidden, F inner width, M selected rows or queries, B sequences, P rows with a gap behind each
 sequence.
@@ -95,7 +95,7 @@ class PostNormLayer(nn.Module):
 
 
 class PreNormLayer(nn.Module):
-    """Norm, attention and add; norm, feed-forward and add. The embedding is normed, so the first norm is left out."""
+    """Norm, attention and add; norm, feed-forward and add. The embedding has a norm, so the first one is left out."""
 
     def __init__(self, config: EncoderConfig, index: int) -> None:
         super().__init__()
@@ -134,9 +134,9 @@ def layer(config: EncoderConfig, index: int) -> Layer:
 def _add_into(fresh_TH: Tensor, hidden_TH: Tensor) -> Tensor:
     """Add in place to the output of dropout or a linear map.
 
-    Nobody else holds it, no gradient needs it.
+    No other code holds it, and no gradient needs it.
 
-    Under autocast the fresh one is in half precision and the sum must not be.
+    Under autocast the fresh one is in half precision, and the sum must not be.
     """
     return fresh_TH.add_(hidden_TH) if fresh_TH.dtype == hidden_TH.dtype else fresh_TH + hidden_TH
 

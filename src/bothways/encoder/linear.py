@@ -1,12 +1,12 @@
 """The linear maps of an encoder, by the faster of two libraries, and the forms of their weights in inference.
 
 Both libraries give the numbers of `torch.nn.functional.linear` within rounding. oneDNN compiles code for each number of
-rows that it meets, 0.7 MB each, so it gets whole blocks of rows. Inference packs its batches in whole blocks
-(`bothways.inference.batching`); of other batches, the last rows are filled up with zeros or multiplied by torch.
+rows that it gets, 0.7 MB each, so it gets whole blocks of rows. Inference packs its batches in whole blocks
+(`bothways.inference.batching`); in other batches, the last rows are padded with zeros or multiplied by torch.
 
-In inference mode a parameter is multiplied in the form that was chosen for it (bfloat16 or int8), else in oneDNN's own
-layout where that is faster. A form belongs to its parameter, is kept as long as it, and serves while torch has not
-changed the parameter. An edit through ``.data`` or a numpy view, of which torch keeps no count, is not seen.
+In inference mode a parameter is multiplied in the form chosen for it (bfloat16 or int8), else in oneDNN's own
+layout if that is faster. A form belongs to its parameter, lives as long as it, and is used as long as torch has not
+changed the parameter. An edit through ``.data`` or a numpy view, which torch does not count, goes unnoticed.
 
 Shapes: T rows, I and O widths; H hidden, N heads, D head width.
 """
@@ -41,7 +41,7 @@ _ON_QUERY: tuple[AttentionBiases, ...] = ("query only", *_ON_VALUE)
 
 
 class Linear(nn.Linear):
-    """A map ``x W^T + b``, as `torch.nn.Linear`, but drawn by `bothways.encoder.encoder.initialize`."""
+    """A map ``x W^T + b`` like `torch.nn.Linear`, but with weights drawn by `bothways.encoder.encoder.initialize`."""
 
     def reset_parameters(self) -> None:
         pass
@@ -53,7 +53,7 @@ class Linear(nn.Linear):
 class QKV(nn.Module):
     """Queries, keys and values by one fused linear map: one weight (3 H, H); biases on all three, some or none.
 
-    Biases on some of the three are parameters of their own, so that the others stay without.
+    Biases on some of the three are separate parameters, so that the others have none.
     """
 
     def __init__(self, hidden: int, heads: int, biases: AttentionBiases) -> None:
@@ -70,7 +70,7 @@ class QKV(nn.Module):
         return qkv_T3H.view(hidden_TH.shape[0], 3, self.heads, -1)
 
     def parts(self, rows_TH: Tensor, first: int, count: int = 1) -> Tensor:
-        """Map (T, H) to so many of `QUERY`, `KEY` and `VALUE`: (T, count, N, D)."""
+        """Map (T, H) to ``count`` of `QUERY`, `KEY` and `VALUE`: (T, count, N, D)."""
         hidden = self.weight.shape[1]
         # A split, not a slice: with gradients, the backward of a slice fills a gradient of the whole weight.
         sizes = [first * hidden, count * hidden, (3 - first - count) * hidden]
@@ -149,7 +149,7 @@ _product: Callable[[Tensor, Tensor, Tensor | None], Tensor] = _Product.apply
 def _in_blocks(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
     """Return ``x W^T + b`` (T, O), with whole blocks of rows for oneDNN.
 
-    The rest costs a copy either way: of the input, filled up with zeros, or of the result, put together from two parts.
+    The rest costs a copy either way: of the input, padded with zeros, or of the result, joined from two parts.
     """
     rows, (outputs, width) = len(x_TI), weight_OI.shape
     whole = rows // ROW_BLOCK * ROW_BLOCK
@@ -186,7 +186,7 @@ class PackedWeight:
     """A weight in float32 in oneDNN's own layout.
 
     Attributes:
-        packed_OI: What `bothways.products.packed` gives.
+        packed_OI: The result of `bothways.products.packed`.
     """
 
     packed_OI: Tensor
@@ -201,9 +201,9 @@ class BFloat16Weight:
     """A weight in bfloat16 for rows in bfloat16; sums are in float32, results rounded once.
 
     Attributes:
-        weight_OI: The weight in oneDNN's own layout; where the processor has no such product, its rounded numbers in
-            float32, which give the same but for the order of sums, and slower.
-        outputs: O.
+        weight_OI: The weight in oneDNN's own layout; if the processor lacks such a product, its rounded numbers in
+            float32, which give the same up to the order of sums, but more slowly.
+        outputs: Number of outputs, O.
     """
 
     weight_OI: Tensor
@@ -267,7 +267,7 @@ def release(weights: Iterable[nn.Parameter]) -> None:
 
 
 def form_of(weight_OI: Tensor, rows: int) -> WeightForm | None:
-    """Return the form that multiplies so many rows in inference; None for the plain weight."""
+    """Return the form that multiplies ``rows`` rows in inference; None for the plain weight."""
     kept = _kept.get(id(weight_OI))
     known = kept is not None and kept.is_of(weight_OI)
     may_pack = rows <= matrix_product().packed_rows
@@ -313,6 +313,6 @@ def _filled_product(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> T
 
 
 def _filled(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None, missing: int) -> Tensor:
-    """Return ``x W^T + b`` (T, O) by oneDNN, computed with so many rows of zeros behind the others."""
+    """Return ``x W^T + b`` (T, O) by oneDNN, computed with ``missing`` rows of zeros behind the others."""
     filled_UO = onednn_product(F.pad(x_TI, (0, 0, 0, missing)), weight_OI, bias_O)
     return filled_UO.resize_(x_TI.shape[0], filled_UO.shape[1])  # no view of it, for others write into the result

@@ -1,7 +1,7 @@
-"""The whole forward pass of a BERT-style encoder in NumPy, in double precision, to be read.
+"""The whole forward pass of a BERT-style encoder in NumPy, in double precision, written to be read.
 
-It knows nothing of torch: it takes the arrays of a checkpoint under this package's names and serves as an oracle for
-the real encoder. One text at a time, so there is nothing to mask.
+It does not use torch: it takes the arrays of a checkpoint under this package's names and serves as an oracle for
+the real encoder. It reads one text at a time, so there is nothing to mask.
 
 Shapes: n tokens, H hidden, E embedding width, N heads, D head width, F inner width.
 """
@@ -52,7 +52,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 def softmax(scores: Array) -> Array:
-    """Rows of positive numbers that sum to 1."""
+    """Return rows of positive numbers that sum to 1."""
     exponentials = np.exp(scores - scores.max(-1, keepdims=True))
     result: Array = exponentials / exponentials.sum(-1, keepdims=True)
     return result
@@ -62,7 +62,7 @@ class MinimalEncoder:
     """A BERT-style encoder over a mapping of arrays.
 
     Args:
-        config: Post-norm, absolute positions, dense feed-forward.
+        config: A configuration with post-norm, absolute positions and dense feed-forward.
         weights: Arrays under the names of ``Encoder.state_dict()``.
 
     Raises:
@@ -78,7 +78,7 @@ class MinimalEncoder:
         self.weights = {name: np.asarray(value, dtype=np.float64) for name, value in weights.items()}
 
     def __call__(self, ids: Sequence[int], types: Sequence[int] | None = None) -> Array:
-        """Last hidden states (n, H) of one text."""
+        """Return the last hidden states (n, H) of one text."""
         hidden_nH = self.embed(ids, types)
         for step in range(self.config.layers):
             for name in self._layers_of(step):
@@ -86,7 +86,7 @@ class MinimalEncoder:
         return hidden_nH
 
     def embed(self, ids: Sequence[int], types: Sequence[int] | None = None) -> Array:
-        """Token + position + segment vectors, norm, projection."""
+        """Add token, position and segment vectors; norm and project them."""
         w = self.weights
         embedded_nE = w["embedding.tokens.weight"][list(ids)]
         embedded_nE = embedded_nE + w["embedding.positions.weight"][self.offset : self.offset + len(ids)]
@@ -97,7 +97,7 @@ class MinimalEncoder:
         return self.linear("embedding.projection", embedded_nE) if projected else embedded_nE
 
     def layer(self, name: str, hidden_nH: Array) -> Array:
-        """Attention, add and norm, feed-forward, add and norm."""
+        """Apply attention, add and norm, feed-forward, add and norm."""
         attended_nH = self.attention(f"{name}.attention", hidden_nH)
         hidden_nH = self.norm(f"{name}.attention_norm", hidden_nH + attended_nH)
         inner_nF = self.activation(self.linear(f"{name}.feed_forward.inner", hidden_nH))
@@ -105,7 +105,7 @@ class MinimalEncoder:
         return self.norm(f"{name}.feed_forward_norm", hidden_nH + outer_nH)
 
     def attention(self, name: str, hidden_nH: Array) -> Array:
-        """softmax(q k^T / sqrt(D)) v for each head, every token looking at every token."""
+        """Return softmax(q k^T / sqrt(D)) v for each head, with every token attending to every token."""
         n, heads, width = len(hidden_nH), self.config.heads, self.config.head_width
         q_NnD, k_NnD, v_NnD = self.linear(f"{name}.qkv", hidden_nH).reshape(n, 3, heads, width).transpose(1, 2, 0, 3)
         weights_Nnn = softmax(q_NnD @ k_NnD.transpose(0, 2, 1) / math.sqrt(width))
@@ -113,12 +113,12 @@ class MinimalEncoder:
         return self.linear(f"{name}.output", context_nH)
 
     def linear(self, name: str, x: Array) -> Array:
-        """``x W^T + b``."""
+        """Return ``x W^T + b``."""
         result: Array = x @ self.weights[f"{name}.weight"].T + self.weights[f"{name}.bias"]
         return result
 
     def norm(self, name: str, x: Array) -> Array:
-        """Layer norm with the biased variance (Ba et al. 2016, arXiv:1607.06450)."""
+        """Apply layer norm with the biased variance (Ba et al. 2016, arXiv:1607.06450)."""
         centred = x - x.mean(-1, keepdims=True)
         scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + self.config.norm.eps)
         result: Array = scaled * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]

@@ -1,7 +1,7 @@
-"""Small modules that all parts of an encoder are made of: activations, dropout, norm, tables of vectors.
+"""Small modules that all parts of an encoder use: activations, dropout, norm, tables of vectors.
 
-Dropout (Srivastava et al. 2014, JMLR 15) must not hold up training on a CPU. torch draws one random float for each
-element, which takes 9 ns on one core and is not spread over several. Sixteen random bits are enough, and one draw gives
+Dropout (Srivastava et al. 2014, JMLR 15) must not slow down training on a CPU. torch draws one random float for each
+element, which takes 9 ns on one core and is not spread over several. Sixteen random bits suffice, and one draw gives
 four times as many: 2 ns in all.
 
 Shapes: T rows, H hidden.
@@ -58,7 +58,7 @@ def dropout(values: Tensor, rate: float) -> Tensor:
 def mark_dropped(values: Tensor, rate: float) -> Tensor:
     """Negate dropped elements in place, for elements from 0 on; a zero becomes a negative zero.
 
-    One tensor so holds both the values and which of them stay, those above 0. They are not scaled, see `kept_scale`.
+    One tensor thus holds the values and which of them are kept, those above 0. They are not scaled, see `kept_scale`.
     """
     return torch.copysign(values, _kept(values, rate).sub_(0.5), out=values)
 
@@ -91,7 +91,7 @@ class Dropout(nn.Module):
         self.rate = rate
 
     def forward(self, values: Tensor) -> Tensor:
-        """Return the same shape."""
+        """Return values of the same shape."""
         return dropout(values, self.rate) if self.training and self.rate else values
 
 
@@ -109,7 +109,7 @@ def norm(config: EncoderConfig) -> Norm:
 
 
 class EmbeddingTable(nn.Embedding):
-    """A table of vectors that `bothways.encoder.encoder.initialize` draws, not its constructor."""
+    """A table of vectors drawn by `bothways.encoder.encoder.initialize` instead of its constructor."""
 
     def reset_parameters(self) -> None:
         pass

@@ -1,7 +1,7 @@
-"""Positions in attention: none, rotated queries and keys, or scores of distances.
+"""Positions in attention: none, rotated queries and keys, or scores for distances.
 
-What all layers share (`SharedPositions`) is worked out once a batch; what a layer adds of its own (`LayerPositions`)
-once a layer.
+The part that all layers share (`SharedPositions`) is computed once per batch; a layer's own part (`LayerPositions`)
+once per layer.
 
 Shapes: T packed tokens, H hidden, N heads, D head width, S longest sequence, W = 2 S - 1 distances, R rows of a table.
 """
@@ -60,8 +60,8 @@ class LayerPositions(Protocol):
     """The effect of positions on one layer's attention.
 
     Attributes:
-        has_scores: Whether distances add to its scores.
-        reads_queries: Whether it turns or reads the queries of all tokens.
+        has_scores: Whether distances contribute to its scores.
+        reads_queries: Whether it rotates or reads the queries of all tokens.
     """
 
     has_scores: bool
@@ -102,7 +102,7 @@ class Rotary(nn.Module):
         self.theta = theta
 
     def forward(self, qkv_T3ND: Tensor, qkv: QKV, shared: Shared) -> tuple[Tensor, RelativeScores | None]:
-        """Return turned queries and keys, and values as they were."""
+        """Return rotated queries and keys, and unchanged values."""
         del qkv
         assert isinstance(shared, Angles)  # both halves are built from one configuration
         cosines_TD, sines_TD = shared.by_theta[self.theta]
@@ -117,7 +117,7 @@ def bucket_rows(distances: EveryDistance | LogBuckets, longest: int) -> NDArray[
     """Return the row of the table, (W,), for each distance i - j from ``1 - longest`` to ``longest - 1``.
 
     Log buckets are those of DeBERTa's published code: exact up to half of the span, then ``mid - 1`` ranges whose
-    limits grow geometrically up to the largest distance. NumPy, because the numbers are needed on the host.
+    limits grow geometrically up to the largest distance. Computed in NumPy, since the host needs the numbers.
     """
     distances_W = np.arange(1 - longest, longest)
     if isinstance(distances, LogBuckets):
@@ -219,10 +219,10 @@ class Sinusoids(nn.Module):
 
 
 class TransformerXL(nn.Module):
-    """Keys of distances with a bias of their own (Dai et al. 2019), and XLNet's relative segments.
+    """Keys of distances with biases of their own (Dai et al. 2019), and XLNet's relative segments.
 
-    The bias that queries have towards content is the query bias of the layer's projection; here stand the biases
-    towards distances and segments.
+    The bias of queries for content is the query bias of the layer's projection; this module holds the biases
+    for distances and segments.
     """
 
     has_scores = True
@@ -256,8 +256,8 @@ class TransformerXL(nn.Module):
 def _frequencies(theta: float, width: int) -> list[float]:
     """Return ``theta^(-2 d / D)``, D / 2 of them, in float32.
 
-    Numbers, not a computation that a graph would repeat: where another program's power is off by the last bit, the
-    angle of position 8,000 is off by 2e-4.
+    They are numbers, not a computation that a graph would repeat: if another program's power is off in its last bit,
+    the angle of position 8,000 is off by 2e-4.
     """
     exponents_D = torch.arange(0, width, 2, device="cpu").float() / width
     frequencies: list[float] = (1.0 / theta**exponents_D).tolist()

@@ -1,4 +1,4 @@
-"""Activations that are computed again for the backward pass instead of being kept for it.
+"""Activations that are recomputed for the backward pass instead of being kept for it.
 
 Gradients are the same bit for bit: the same operations run on the same numbers, with the same random numbers.
 """
@@ -25,9 +25,9 @@ def checkpointed(function: Callable[[Tensor, Tensor | None], Value], first: Tens
     but imports torch's compiler, which takes a second and 50 MB.
 
     Args:
-        function: Draws random numbers on the device of its inputs alone. What it reads besides them stays as it is.
+        function: Draws random numbers only on the device of its inputs. Everything else that it reads must not change.
         first: An input.
-        second: Another one, if there is any.
+        second: Another input, if there is one.
     """
     region = _Region(function, (first, second))
     with _as_a_whole(), saved_tensors_hooks(region.pack, region.unpack):
@@ -38,9 +38,9 @@ def computed_again(value: Tensor, again: Callable[[], Tensor], use: Callable[[Te
     """Return ``use(value)``, whose backward pass recomputes the value instead of keeping it.
 
     Args:
-        value: Cheap to compute.
-        again: Computes it again, from what is kept anyway.
-        use: Makes something of it.
+        value: A value that is cheap to compute.
+        again: Recomputes it from tensors that are kept anyway.
+        use: Computes the result from it.
     """
     if _AS_A_WHOLE.get() or not value.requires_grad:
         return use(value)
@@ -59,7 +59,7 @@ def computed_again(value: Tensor, again: Callable[[], Tensor], use: Callable[[Te
 class _Region(Generic[Value]):
     """One run of a function, whose operations get their saved values from a second run.
 
-    Every tensor to keep has a place instead, which is its number in the order in which the operations ask for it.
+    Each tensor to keep is replaced by a placeholder: its number in the order in which the operations save tensors.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
-"""Two-stream attention and segment recurrence: what XLNet and its like add to an encoder.
+"""Two-stream attention and segment recurrence, which XLNet and similar models add to an encoder.
 
-Query stream (Yang et al. 2019, arXiv:1906.08237, section 2.3): the content stream is what every encoder computes, but
-a token sees only itself and the tokens that do not come behind it in a factorisation order. The query stream has a
-vector for each target: it begins at a learned vector that knows no token, and attends to the content states, one layer
-below, of the tokens strictly before the target. So it knows where the target stands, but not what it is. Both streams
+Query stream (Yang et al. 2019, arXiv:1906.08237, section 2.3): the content stream is that of every encoder, but
+a token sees only itself and the tokens that do not come after it in a factorisation order. The query stream has a
+vector for each target: it starts from a learned vector that knows no token, and attends to the content states, one
+layer below, of the tokens strictly before the target. So it knows the target's place, but not its token. Both streams
 have the same weights. DeBERTa's mask decoder (He et al. 2020, arXiv:2006.03654, section 3.2) is the same attention in
 the last layer alone, with every token in sight.
 
@@ -36,7 +36,7 @@ class QueryStream:
     """Targets that a second stream predicts, with a factorisation order of the tokens.
 
     Attributes:
-        hidden_MH: First vectors of the stream, see `Encoder.queries`.
+        hidden_MH: First vectors of the stream; see `Encoder.queries`.
         rows_M: Rows of the targets in the packed batch, ascending.
         counts: Number of targets of each sequence (B), on the host.
         order_T: Place of each token in a factorisation order of its sequence, from 0; `VISIBLE` for tokens that all
@@ -53,12 +53,12 @@ class QueryStream:
 class MaskDecoding:
     """Chosen tokens that the last layer decodes, applied several times with the same weights, keys and values.
 
-    Queries begin at the states below the last layer; each application reads those of the one before.
+    Queries start from the states below the last layer; each application reads the result of the previous one.
 
     Attributes:
-        added_MH: What the first queries gain, absolute positions.
+        added_MH: Vectors added to the first queries, absolute positions.
         rows_M: Rows of the tokens in the packed batch, ascending.
-        counts: Number of these of each sequence (B), on the host.
+        counts: Number of these tokens in each sequence (B), on the host.
         times: Number of applications.
     """
 
@@ -81,12 +81,12 @@ class Targets:
     """Tensors about the targets of a batch that all layers share.
 
     Attributes:
-        order_T: See `QueryStream`; None where every token sees all.
-        spaced_M: Where each stands if every sequence has room for P.
+        order_T: See `QueryStream`; None if every token sees all.
+        spaced_M: Row of each target if every sequence has room for P.
         shape: B and P.
-        seen_BPS: Which tokens each sees.
+        seen_BPS: Tokens that each target sees.
         distance_BPS: Row of the tables of distances for target i and token j.
-        differ_BPS: Whether both are of different segments.
+        differ_BPS: Whether target and token belong to different segments.
     """
 
     order_T: Tensor | None
@@ -98,7 +98,7 @@ class Targets:
 
     @classmethod
     def of(cls, rows_M: Tensor, counts: tuple[int, ...], order_T: Tensor | None, batch: Packed) -> "Targets":
-        """Compute them for a batch; see `QueryStream` for the arguments."""
+        """Compute the tensors for a batch; see `QueryStream` for the arguments."""
         most, longest = max(counts, default=0), batch.max_length
         spaced_M = on_device(np.flatnonzero(np.arange(most) < np.array(counts)[:, None]), rows_M.device)
         shape = len(counts), most
@@ -135,11 +135,11 @@ class Targets:
 def attend_before(q_MND: Tensor, targets: Targets, call: AttentionCall) -> Tensor:
     """Return the context (M, N, D) of targets over the tokens strictly before them, the same for every backend.
 
-    A target with nothing before it gets zeros.
+    A target without tokens before it gets zeros.
 
     Args:
-        q_MND: Queries of the targets; those of ``call`` are not read.
-        targets: Where they stand.
+        q_MND: Queries of the targets; those in ``call`` are not read.
+        targets: The targets.
         call: Keys and values of the content stream; ``relative`` with the gains of the targets.
     """
     *_, k_TND, v_TND = call.qkv_T3ND.unbind(1)
@@ -176,9 +176,9 @@ class Memory:
     """Hidden states of the tokens just before or behind each sequence of a batch.
 
     Attributes:
-        lengths: Number of these tokens for each of the B sequences, on the host; 0 where there are none.
-        states: For each layer, what it read at these tokens, sequence after sequence (Z, H).
-        behind: Whether the tokens stand just behind each sequence instead; empty where none does.
+        lengths: Number of these tokens for each of the B sequences, on the host; 0 without any.
+        states: For each layer, its inputs at these tokens, sequence after sequence (Z, H).
+        behind: Whether the tokens stand just behind each sequence instead; empty if none do.
     """
 
     lengths: tuple[int, ...]
@@ -188,14 +188,14 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
-    """A batch whose sequences stand beside their memories.
+    """A batch whose sequences are joined with their memories.
 
     Attributes:
         own: The batch.
         memory: The memories.
-        batch: Memories and sequences together; the memories are of segment 0, as published.
-        joined_U: Where each of its rows stands among the rows of all memories and then of all sequences.
-        own_T: Where the rows of the sequences stand in it.
+        batch: Memories and sequences together; the memories have segment 0, as published.
+        joined_U: Place of each of its rows among the rows of all memories followed by all sequences.
+        own_T: Rows of the sequences in it.
     """
 
     own: Packed

@@ -62,7 +62,7 @@ class TagSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Prefixes:
-    """Prefixes of a word's label, by its place in the span."""
+    """Prefixes of tags, by the place of the word in its span."""
 
     first: str
     inside: str

@@ -1,4 +1,4 @@
-"""The output of a graph for this package: the numbers of a task's own module for each window.
+"""The output of a graph for this package: for each window the numbers of a task's own module.
 
 Shapes: B windows, S longest window, T tokens of a batch, K numbers, V vocabulary.
 """
@@ -40,11 +40,11 @@ class RowsModule(Protocol):
         """Return the numbers of each window (B, K), or of each token (B, S, K)."""
 
     def packed(self, packed: Packed) -> Tensor:
-        """Return the same for a packed batch, in the same shape, padded on the right."""
+        """Return the same numbers for a packed batch, in the same shape, padded on the right."""
 
 
 class WindowRows(nn.Module):
-    """The numbers of a module that answers windows, or each of their tokens.
+    """The numbers of a module for windows, or for each of their tokens.
 
     Args:
         module: The module.
@@ -63,7 +63,7 @@ class WindowRows(nn.Module):
         return batch.padded(rows) if self.per_token else rows
 
     def packed(self, packed: Packed) -> Tensor:
-        """Return the same for a packed batch."""
+        """Return the same numbers for a packed batch."""
         rows: Tensor = self.module(packed)
         return to_padded(rows, packed.lengths) if self.per_token else rows
 
@@ -71,7 +71,7 @@ class WindowRows(nn.Module):
 class AskedTokens(nn.Module):
     """The logarithm of the probability of every token, at one place of each sequence.
 
-    ``attention_mask`` has a 2 there; where it has none, it is the first token.
+    ``attention_mask`` marks the place with a 2; without one, it is the first token.
 
     Args:
         encoder: The encoder.
@@ -92,7 +92,7 @@ class AskedTokens(nn.Module):
         return self._logs(batch, torch.where((attention_mask == ASKED).any(1), asked_B, first_B))
 
     def packed(self, packed: Packed) -> Tensor:
-        """Return those of the first tokens of a packed batch."""
+        """Return the logarithms for the first tokens of a packed batch."""
         return self._logs(packed, packed.first_tokens_B)
 
     def _logs(self, batch: Packed | PaddedRows, rows_B: Tensor) -> Tensor:

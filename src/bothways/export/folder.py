@@ -1,4 +1,4 @@
-"""Exporting a checkpoint into a folder that another program reads."""
+"""Exporting a checkpoint into a folder for another program."""
 
 import json
 import shutil
@@ -71,7 +71,7 @@ def export(
 
     Raises:
         UnknownModel: There is no such model.
-        InvalidInput: See `export_checkpoint`; and all that `bothways.load` raises.
+        InvalidInput: See `export_checkpoint`. Also raises everything that `bothways.load` raises.
     """
     _check(Path(folder), format, dtype, overwrite)
     checkpoint = open_checkpoint(name_or_path, revision=revision, download=download, allow_pickle=allow_pickle)
@@ -99,7 +99,7 @@ def export_checkpoint(
         overwrite: Replace an earlier export at the output.
 
     Raises:
-        InvalidInput: There is no such format, the family has no such head, or the precision is not one of ONNX files.
+        InvalidInput: There is no such format, the family has no such head, or ONNX files cannot have this precision.
         IncompatibleWeights: The checkpoint does not hold that head.
         MissingDependency: The extra ``onnx`` is not installed.
         ExportMismatch: The ONNX file does not compute what the model does.
@@ -228,5 +228,5 @@ def _described(port: Port, dtype: str) -> dict[str, object]:
 
 
 def _title(checkpoint: Checkpoint) -> str:
-    """Return the name of the checkpoint; for a folder its last part only, since its place is private."""
+    """Return the name of the checkpoint; for a folder only its last part, since its path is private."""
     return Path(checkpoint.name).name if Path(checkpoint.name).is_dir() else checkpoint.name

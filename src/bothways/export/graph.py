@@ -62,7 +62,7 @@ class EncoderGraph(nn.Module):
         encoder: The encoder.
         head: Its head; None for hidden states alone.
         rows: Gives the numbers that this package reads.
-        width: Their count for a window or a token.
+        width: Number of values for a window or a token.
     """
 
     def __init__(self, encoder: Encoder, head: Head | None, rows: RowsModule | None = None, width: int = 0) -> None:

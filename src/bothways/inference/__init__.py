@@ -1,6 +1,6 @@
 """Running a trained encoder over texts.
 
-The names are imported when they are first used (PEP 562), so that what needs no torch loads none.
+The names are imported when they are first used (PEP 562), so that modules without torch load none.
 """
 
 from typing import TYPE_CHECKING

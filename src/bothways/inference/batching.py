@@ -36,15 +36,15 @@ class TokenIds(Protocol):
 
 
 class TokenBudget:
-    """The most tokens of a batch, lowered for good when memory runs out.
+    """The maximum tokens of a batch, lowered for good when memory runs out.
 
     Several runners and threads may share one, and it can be pickled.
 
     Args:
-        tokens: The budget to begin with.
+        tokens: The initial budget.
 
     Attributes:
-        tokens: The budget now.
+        tokens: The present budget.
 
     Raises:
         InvalidInput: It is below 1.
@@ -58,13 +58,13 @@ class TokenBudget:
 
     @classmethod
     def of(cls, tokens: int | TokenBudget | None, device: torch.device) -> TokenBudget:
-        """Return a new budget of so many tokens, the budget that is given, or the usual one of a device."""
+        """Return the given budget, or a new one of this many tokens or of the device's default."""
         if isinstance(tokens, TokenBudget):
             return tokens
         return cls((CPU_TOKENS if device.type == "cpu" else GPU_TOKENS) if tokens is None else tokens)
 
     def lower(self, tokens: int) -> None:
-        """Keep to so many tokens from now on; a budget that is lower already stays."""
+        """Lower the budget to this many tokens from now on; a lower one stays."""
         with self._lock:
             self.tokens = min(self.tokens, tokens)
 
@@ -73,9 +73,9 @@ class TokenBudget:
 
 
 def by_token_budget(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """Yield indices of sequences, batch by batch: the longest first, neighbours of like length, each within the budget.
+    """Yield indices of sequences, batch by batch: the longest first, neighbours of similar length, within the budget.
 
-    A sequence that is longer than the budget makes a batch of its own.
+    A sequence that is longer than the budget forms a batch of its own.
 
     >>> list(by_token_budget([3, 9, 4, 2], budget=10))
     [[1], [2, 0, 3]]
@@ -95,7 +95,7 @@ def by_token_budget(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
 def by_padded_budget(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
     """Yield indices of sequences, batch by batch: the longest first, each within the budget when it is padded.
 
-    A sequence that is longer than the budget makes a batch of its own.
+    A sequence that is longer than the budget forms a batch of its own.
 
     >>> list(by_padded_budget([3, 9, 4, 2], budget=10))
     [[1], [2, 0], [3]]

@@ -1,10 +1,10 @@
-"""Windows in, answers out of an exported graph, in onnxruntime and NumPy: the same as the runner without torch.
+"""Inference with an exported graph, in onnxruntime and NumPy: the same as the runner, without torch.
 
-A batch is padded to its longest window. Windows of like length share one, and its tokens, padding included, stay within
+A batch is padded to its longest window. Windows of similar length share one, and its tokens, with padding, stay within
 the budget.
 
-Shapes: B windows of a batch, S longest window, n tokens of one window, K numbers that the graph gives for each window,
-or for each token, V vocabulary.
+Shapes: B windows of a batch, S longest window, n tokens of one window, K numbers that the graph computes for each
+window, or for each token, V vocabulary.
 """
 
 import os
@@ -51,7 +51,7 @@ class _Session(Protocol):
 
 
 class Graph:
-    """An exported graph, opened when it is first run, and anew in a process that was forked or spawned.
+    """An exported graph, opened on its first run, and again in a process that was forked or spawned.
 
     Several threads may run it at once.
 
@@ -71,11 +71,11 @@ class Graph:
         return Graph, (self.path,)
 
     def rows(self, windows: Sequence[TokenIds], places: Sequence[int] | None = None) -> NDArray[np.float32]:
-        """Return the numbers of a batch of windows: (B, K), or (B, S, K) of a graph that gives them for each token.
+        """Return the numbers for a batch of windows: (B, K), or (B, S, K) for a graph with numbers for each token.
 
         Args:
             windows: The windows; they are padded on the right.
-            places: The token of each that is asked about, for a masked language model.
+            places: Index of the queried token in each window, for a masked language model.
         """
         longest = max(len(window.ids) for window in windows)
         ids, mask, types = (np.zeros((len(windows), longest), dtype=np.int64) for _ in range(3))
@@ -122,7 +122,7 @@ class GraphRunner:
     Args:
         graph: The graph.
         per_token: Whether it gives numbers for each token.
-        budget: The most tokens of a batch, padding included.
+        budget: The maximum tokens of a batch, padding included.
     """
 
     def __init__(self, graph: Graph, *, per_token: bool, budget: TokenBudget) -> None:
@@ -131,7 +131,7 @@ class GraphRunner:
         self.budget = budget
 
     def run(self, windows: Sequence[TokenIds]) -> list[Row]:
-        """Return the numbers of each window, in order: (K), or (n, K)."""
+        """Return the numbers for each window, in order: (K), or (n, K)."""
         found: dict[int, Row] = {}
         for batch in by_padded_budget([len(window.ids) for window in windows], self.budget.tokens):
             rows = self._graph.rows([windows[index] for index in batch])
@@ -141,20 +141,20 @@ class GraphRunner:
 
 
 def graph_budget(tokens: int | TokenBudget | None = None) -> TokenBudget:
-    """Return a new budget of so many tokens, or the usual ones, or the budget that is given."""
+    """Return the given budget, or a new one of this many tokens or of the default."""
     return tokens if isinstance(tokens, TokenBudget) else TokenBudget(GRAPH_TOKENS if tokens is None else tokens)
 
 
 class GraphScorer:
     """Answers queries about single places with the graph of a masked language model.
 
-    Any number of threads may ask at once.
+    Any number of threads may call it at once.
 
     Args:
-        graph: Gives the logarithm of the probability of every token at the place that is asked about.
-        tokenizer: Says which tokens are special, and which begin a word.
-        vocabulary: V.
-        budget: The most tokens of a batch, padding included.
+        graph: Gives the logarithm of the probability of every token at the queried place.
+        tokenizer: Tells which tokens are special, and which begin a word.
+        vocabulary: Size of the vocabulary, V.
+        budget: The maximum tokens of a batch, padding included.
     """
 
     def __init__(self, graph: Graph, tokenizer: TextTokenizer, vocabulary: int, budget: TokenBudget) -> None:
@@ -165,7 +165,7 @@ class GraphScorer:
         self._refused: dict[Among, NDArray[np.bool_]] = {}
 
     def answers(self, queries: Sequence[Query]) -> list[RankedTokens]:
-        """One answer for each query, in order."""
+        """Return one answer for each query, in order."""
         found = {index: self._answer(queries[index].wanted, logs_V) for index, logs_V in self.logs(queries)}
         return [found[index] for index in range(len(queries))]
 

@@ -1,6 +1,6 @@
 """Masked language modelling inference at single places of many sequences, in packed batches.
 
-Shapes: M places asked about, H hidden, V vocabulary, K tokens in an answer.
+Shapes: M queried places, H hidden, V vocabulary, K tokens in an answer.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,13 +19,13 @@ from bothways.text import TextTokenizer
 
 
 class MaskedLMScorer:
-    """Answers queries with an encoder and its masked language modelling head; any number of threads may ask at once.
+    """Answers queries with an encoder and its masked language modelling head; any number of threads may call it.
 
     Args:
         encoder: The encoder.
         head: Its head.
-        tokenizer: Says which tokens are special, and which begin a word.
-        tokens: Token budget of a batch; what suits the device when None.
+        tokenizer: Tells which tokens are special, and which begin a word.
+        tokens: Token budget of a batch; by default that of the device.
 
     Attributes:
         head: The head.
@@ -42,7 +42,7 @@ class MaskedLMScorer:
         self._refused: dict[Among, Tensor] = {}
 
     def answers(self, queries: Sequence[Query]) -> list[RankedTokens]:
-        """One answer for each query, in order.
+        """Return one answer for each query, in order.
 
         Raises:
             OutOfMemory: A single sequence does not fit into memory.

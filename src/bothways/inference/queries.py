@@ -1,4 +1,4 @@
-"""Queries to a masked language model at single places of sequences, and searches that are made of them. Loads no torch.
+"""Queries to a masked language model about single places of sequences, and searches made of them. Loads no torch.
 
 Shapes: V vocabulary.
 """
@@ -24,11 +24,11 @@ MOST_LOGITS = 2**25
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """Asks for the likeliest tokens.
+    """Requests the most probable tokens.
 
     Attributes:
-        count: How many.
-        among: Of all ordinary tokens, of those that begin a word, or of those that go on with one, see
+        count: Number of tokens.
+        among: All ordinary tokens, those that begin a word, or those that continue one; see
             `refused_tokens`. Special tokens are never among them.
     """
 
@@ -38,7 +38,7 @@ class Best:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Asks for these tokens."""
+    """Requests these tokens."""
 
     ids: tuple[int, ...]
 
@@ -48,10 +48,10 @@ class Query:
     """A query for the token at one place of a sequence.
 
     Attributes:
-        ids: The sequence, special tokens included.
+        ids: Token ids of the sequence, special ones included.
         types: Its segment ids.
-        place: Index of the token that is asked about; usually there is a mask.
-        wanted: Which tokens the answer is about.
+        place: Index of the queried token, usually that of a mask.
+        wanted: The tokens that the answer is about.
     """
 
     ids: Sequence[int] | NDArray[np.integer]
@@ -62,11 +62,11 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class RankedTokens:
-    """Tokens, and the natural logarithms of their probabilities among the whole vocabulary.
+    """Tokens, and the natural logarithms of their probabilities over the whole vocabulary.
 
     Attributes:
-        ids: Of `Best` the likeliest first, of `Named` in its order.
-        log_probabilities: One for each.
+        ids: For `Best` the most probable first, for `Named` in its order.
+        log_probabilities: One for each token.
     """
 
     ids: tuple[int, ...]
@@ -78,7 +78,7 @@ Search: TypeAlias = Generator[list[Query], list[RankedTokens], ResultT]
 
 
 def together(searches: Sequence[Search[ResultT]]) -> Search[list[ResultT]]:
-    """Run several searches as one, whose queries are those of all that are still at work."""
+    """Run several searches as one, whose queries are those of all unfinished searches."""
     results: dict[int, ResultT] = {}
     asked: dict[int, list[Query]] = {}
 
@@ -107,7 +107,7 @@ class Scorer(Protocol):
 
 
 def run_search(searching: Search[ResultT], scorer: Scorer) -> ResultT:
-    """Let a model answer a search's queries until it is done."""
+    """Answer a search's queries with a model until it is finished."""
     try:
         queries = next(searching)
         while True:
@@ -118,11 +118,11 @@ def run_search(searching: Search[ResultT], scorer: Scorer) -> ResultT:
 
 
 def refused_tokens(tokenizer: TextTokenizer, vocabulary: int, among: Among) -> NDArray[np.bool_]:
-    """Return the mask of vocabulary entries (V) that an answer of a kind may not hold.
+    """Return the mask of vocabulary entries (V) that an answer must not contain.
 
-    What begins a word spells something, and what goes on with one has neither punctuation nor white space: where
-    vocabularies mark beginnings, commas and line breaks go on with words as letters do. Rows of the table that no token
-    has are refused too: some tables are filled up to a round number.
+    A token that begins a word must spell something, and one that continues a word has no punctuation or white space:
+    if a vocabulary marks beginnings, commas and line breaks look like continuations. Rows of the table without a token
+    are refused too, since some tables are filled up to a round number.
     """
     refused_V = np.ones(vocabulary, dtype=np.bool_)
     marks = tokenizer.word_marks

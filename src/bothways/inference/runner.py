@@ -1,10 +1,10 @@
-"""Windows in, answers out: every forward pass without gradients runs here, in packed batches by token budget.
+"""Inference: every forward pass without gradients runs here, in packed batches by token budget.
 
-A CPU with several threads computes several batches at once, with a thread or some for each: two batches on a core each
-take less time than both in turn on two cores, which wait for one another after every operation.
+A CPU with several threads computes several batches at once, with one or some threads for each: two batches on a core
+each take less time than both in turn on two cores, which wait for one another after every operation.
 
-A `Runner` is pulled from: `Runner.run` takes windows and returns their answers in order. A `RequestQueue` is pushed
-into: requests arrive from any thread, each gets a future, and one worker thread computes them in common batches.
+Callers pull from a `Runner`: `Runner.run` takes windows and returns their answers in order. They push into a
+`RequestQueue`: requests arrive from any thread, each gets a future, and one worker thread computes them in batches.
 
 Shapes: B windows of a batch, T tokens of a batch, n tokens of one window, K numbers that the model gives for each
 window, or for each token.
@@ -46,16 +46,16 @@ _OUT_OF_MEMORY = ("out of memory", "ALLOC_FAILED", "can't allocate memory")
 class Runner(Generic[WindowT, AnswerT]):
     """Computes one answer for each window, in packed batches within a token budget.
 
-    It has no state but the budget, so any number of threads may use it at once.
+    Its only state is the budget, so any number of threads may use it at once.
 
-    A GPU gets its next batch before the answers of the last one are read. On a CPU with several threads up to four are
-    computed at once, in threads of their own, unless processes share the model.
+    A GPU gets its next batch before the answers of the previous one are read. On a CPU with several threads up to four
+    are computed at once, in threads of their own, unless processes share the model.
 
     Args:
-        compute: From a packed batch and its B windows to B answers. On a CPU the batch may hold sequences of one token
-            behind those of the windows, which bring it to whole blocks of rows; they need no answer.
-        device: Where batches go.
-        tokens: Token budget of a batch, or one to share with other runners; what suits the device when None.
+        compute: Maps a packed batch of B windows to B answers. On a CPU the batch may end with sequences of one token
+            that fill it up to whole blocks of rows; they need no answer.
+        device: Device of the batches.
+        tokens: Token budget of a batch, or one shared with other runners; by default that of the device.
 
     Attributes:
         budget: The token budget; halved when a batch does not fit into memory, and kept for later calls.
@@ -73,7 +73,7 @@ class Runner(Generic[WindowT, AnswerT]):
         self.budget = TokenBudget.of(tokens, device)
 
     def run(self, windows: Sequence[WindowT]) -> list[AnswerT]:
-        """Return one answer for each window, in order; windows of like length are computed together.
+        """Return one answer for each window, in order; windows of similar length are computed together.
 
         Raises:
             OutOfMemory: A single window does not fit into memory.
@@ -92,7 +92,7 @@ class Runner(Generic[WindowT, AnswerT]):
         return [answers[index] for index in range(len(windows))]
 
     def _at_once(self, tokens: int) -> int:
-        """Return the number of batches to compute at once, for so many tokens."""
+        """Return the number of batches to compute at once, for this many tokens."""
         at_once = min(torch.get_num_threads(), _AT_ONCE, tokens // _WORTH_A_THREAD)
         if at_once <= 1 or self._device.type != "cpu" or not can_limit_calling_thread():
             return 1
@@ -101,7 +101,7 @@ class Runner(Generic[WindowT, AnswerT]):
         return 1 if shared else at_once
 
     def _run_in_threads(self, windows: Sequence[WindowT], lengths: list[int], at_once: int) -> list[AnswerT]:
-        """Compute batches of about as many tokens, a multiple of those at once."""
+        """Compute batches of about equally many tokens, in a multiple of the number computed at once."""
         matrix_product()  # it may have to be measured first, in a quiet process
         tokens = sum(lengths)
         rounds = math.ceil(tokens / (self.budget.tokens * at_once))
@@ -151,9 +151,9 @@ class _Request(Generic[WindowT, AnswerT]):
 class RequestQueue(Generic[WindowT, AnswerT]):
     """Computes requests of any number of threads in common batches, in the order in which they arrive.
 
-    A worker thread takes what has arrived, up to the runner's token budget, at the latest when the oldest request has
-    waited for ``wait_s``; a request of more tokens than the budget is run by itself. A request that fails does not
-    touch the others, and one whose future was cancelled in time is not computed. Close the queue after use, or open it
+    A worker thread takes the requests that have arrived, up to the runner's token budget, once that is full or the
+    oldest has waited for ``wait_s``; a request of more tokens than that is run by itself. A request that fails does not
+    affect the others, and one whose future was cancelled in time is not computed. Close the queue after use, or open it
     in a ``with`` block.
 
     Args:
@@ -175,7 +175,7 @@ class RequestQueue(Generic[WindowT, AnswerT]):
         """Return a future with one answer for each window, in order; its errors are those of `Runner.run`.
 
         Raises:
-            InvalidInput: The queue is closed, or of another process.
+            InvalidInput: The queue is closed, or belongs to another process.
         """
         if not self._closed and not self._worker.is_alive():
             raise InvalidInput("expected a queue of this process, but it was opened before a fork: open a new one.")
@@ -212,7 +212,7 @@ class RequestQueue(Generic[WindowT, AnswerT]):
             self._answer([request for request in batch if request.answers.set_running_or_notify_cancel()])
 
     def _next_batch(self) -> list[_Request[WindowT, AnswerT]]:
-        """Return the requests of a batch as soon as it is full or its first one has waited; none once all is done."""
+        """Return the requests of a batch as soon as it is full or its first one has waited; empty when all are done."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closed)
             budget = self._runner.budget.tokens
@@ -248,8 +248,8 @@ def row_answers(
     """Return the function of a `Runner` for a model that gives rows of numbers.
 
     Args:
-        forward: From a packed batch to a row for each window (B, K), or for each token (T, K).
-        per_token: Which of the two; an answer is then (K) for a window, or (n, K).
+        forward: Maps a packed batch to a row for each window (B, K), or for each token (T, K).
+        per_token: Whether rows are for tokens; an answer is then (n, K) instead of (K).
     """
 
     def answers(rows: Row, windows: Sequence[TokenIds]) -> list[Row]:
@@ -271,7 +271,7 @@ _new_event: Callable[[], torch.cuda.Event] = torch.cuda.Event
 
 
 class _Copying:
-    """Answers on their way from a GPU; whoever reads them waits for the copy."""
+    """Answers being copied from a GPU; reading them waits for the copy."""
 
     def __init__(self, rows: Tensor, answers: Callable[[Row], list[Row]]) -> None:
         self._rows = rows.to("cpu", non_blocking=True)
@@ -286,9 +286,9 @@ class _Copying:
 
 
 def pack_in_blocks(sequences: Sequence[Ids], types: Sequence[Ids]) -> Packed:
-    """Pack token ids, and where that takes little, fill the rows up to whole blocks with sequences of one token.
+    """Pack token ids and, if that costs little, fill the rows up to whole blocks with sequences of one token.
 
-    The filling stands behind the given sequences; nobody should read it.
+    The filling follows the given sequences and is not meant to be read.
 
     >>> pack_in_blocks([[7] * 20] * 2, [[0] * 20] * 2).ids_T.shape
     torch.Size([40])
@@ -312,10 +312,10 @@ def text_runner(
 
     Args:
         tokenizer: Cuts texts into windows of tokens.
-        forward: From a packed batch of B windows to (B, K), or to (T, K) with ``per_token``.
-        device: Where batches go.
-        options: How texts are cut into windows.
-        tokens: Token budget of a batch, or one to share with other runners; what suits the device when None.
+        forward: Maps a packed batch of B windows to (B, K), or to (T, K) with ``per_token``.
+        device: Device of the batches.
+        options: Options for cutting texts into windows.
+        tokens: Token budget of a batch, or one shared with other runners; by default that of the device.
         per_token: Whether the model gives a row for each token.
 
     Raises:
@@ -326,6 +326,6 @@ def text_runner(
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """Test whether torch ran out of memory; only some of its allocators have an error of their own for that."""
+    """Test whether torch ran out of memory; only some of its allocators raise a specific error."""
     message = str(error)
     return isinstance(error, torch.OutOfMemoryError) or any(sign in message for sign in _OUT_OF_MEMORY)

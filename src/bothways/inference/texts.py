@@ -1,4 +1,4 @@
-"""Texts in, rows of numbers out: tokenised into windows, computed in packed batches, in the order of the texts.
+"""Inference on texts: tokenised into windows, computed in packed batches, in the order of the texts.
 
 Any number of texts is read in blocks, so memory does not grow with their number. While one block is computed, the next
 is tokenised in a second thread.
@@ -111,7 +111,7 @@ class TokenOutputs:
 
     Attributes:
         rows: For each window one row for each of its tokens, special ones included: W arrays (n, K), float32.
-        places: For each window where its tokens stand in the text.
+        places: For each window the places of its tokens in the text.
         dropped_tokens: Tokens of the text that are in no window; above 0 only with ``"truncate"``.
     """
 
@@ -141,8 +141,8 @@ class TextRunner:
     Args:
         tokenizer: Cuts texts into windows of tokens.
         windows: Computes the windows.
-        options: How texts are cut into windows.
-        per_token: Whether the model gives a row for each token, and not for each window.
+        options: Options for cutting texts into windows.
+        per_token: Whether the model gives a row for each token instead of each window.
     """
 
     def __init__(
@@ -204,7 +204,7 @@ class TextRunner:
 
         Args:
             items: Any number of items.
-            texts_of: Gives the texts of an item.
+            texts_of: Returns the texts of an item.
         """
 
         def tokenize(block: list[tuple[ItemT, Sequence[Text]]], first: int) -> list[EncodedText]:
@@ -223,13 +223,13 @@ def blocks(
     characters: float = math.inf,
     size: Callable[[ItemT], int] = lambda _: 0,
 ) -> Iterator[list[ItemT]]:
-    """Yield items in lists, each of at most so many, and ended by the item that reaches so many characters.
+    """Yield items in lists of at most ``at_most``, each ended by the item that reaches ``characters`` characters.
 
     Args:
         items: Any number of them.
         at_most: Maximum items of a list.
         characters: Characters that end a list.
-        size: The characters of an item.
+        size: Returns the characters of an item.
     """
     block: list[ItemT] = []
     filled = 0
@@ -246,9 +246,9 @@ def blocks(
 def ahead(
     prepare: Callable[[list[ItemT], int], ResultT], items: Iterator[list[ItemT]]
 ) -> Iterator[tuple[list[ItemT], ResultT]]:
-    """Yield each block with what ``prepare`` makes of it, one block ahead of the reader in a second thread.
+    """Yield each block with the result of ``prepare``, which runs one block ahead of the reader in a second thread.
 
-    A single block costs no thread.
+    A single block starts no thread.
 
     Args:
         prepare: Called with a block and the number of items before it.
@@ -289,6 +289,6 @@ def ahead(
 
 
 def _text_size(item: tuple[object, Sequence[Text]]) -> int:
-    """Return the number of characters of an item's texts; what is no text counts nothing, and is refused later."""
+    """Return the number of characters of an item's texts; other values count 0, and are refused later."""
     parts = [part for text in item[1] for part in (text if isinstance(text, tuple) else (text,))]
     return sum([len(part) for part in parts if isinstance(part, str)])

@@ -69,7 +69,7 @@ def with_labels(systems: Systems, labels: Sequence[Triple], dimension: Dimension
         dimension: The texts that are compared.
 
     Raises:
-        InvalidInput: A label fits no row, different ones, or a system that is not there, or a row has two different
+        InvalidInput: A label matches no row, different ones, or an unknown system, or a row has two different
             labels; the message names some.
     """
     finder = _Finder(systems, dimension)
@@ -123,7 +123,7 @@ class _Finder:
         """Return the rows that a label belongs to.
 
         Raises:
-            InvalidInput: It fits different rows, or its system is not there.
+            InvalidInput: It matches different rows, or its system is unknown.
         """
         if label.system is not None and label.system not in self._systems:
             raise InvalidInput(

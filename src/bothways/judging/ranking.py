@@ -98,7 +98,7 @@ class SystemRanking:
 
     @property
     def separation(self) -> str:
-        """A sentence on the labels that it takes to tell the first two systems apart."""
+        """A sentence on the number of labels needed to separate the first two systems."""
         first, more = self.comparisons[0], self.separating_labels
         names = f"{first.first} and {first.second}"
         if more == 0:
@@ -250,7 +250,7 @@ def read_truth(source: "Source", *, format: "Format | None" = None) -> dict[str,
     """Read true success rates from rows with the columns ``system`` and ``value``.
 
     Raises:
-        InvalidInput: A column is missing, or a value is no number from 0 to 1.
+        InvalidInput: A column is missing, or a value is not a number from 0 to 1.
     """
     truth = {}
     for row in data.read_rows(source, format=format):
@@ -316,7 +316,7 @@ def rows_to_label_next(systems: Sequence[JudgedSystem], count: int, seed: int) -
     """Choose the unlabelled rows whose labels would help most.
 
     The judge's probabilities differ most on them between the systems, or are nearest to 0.5 for one system. Ties go to
-    the more uncertain row, then to a random one. Rows chosen in this way are no random sample: use their labels to
+    the more uncertain row, then to a random one. Rows chosen in this way are not a random sample: use their labels to
     correct or train a judge, and do not mix them with labels drawn at random.
     """
     groups = _shared_queries(systems) or [(row,) for system in systems for row in _rows(system)]

@@ -1,7 +1,7 @@
 """Rows for training a judge: negatives, pairs of texts, and held-out rows.
 
 Negatives are made from positives alone, as in ARES (Saad-Falcon et al. 2023, arXiv:2311.09476, section 3.1). A weak one
-takes the passage, or the answer, of another question at random. A strong one is harder to tell: it takes another
+takes the passage, or the answer, of another question at random. A strong one is harder to recognise: it takes another
 passage of the same document, or else the passage that shares most words with the query (BM25), or the answer to the
 question about that passage. Nothing is generated.
 """
@@ -205,7 +205,7 @@ def make_negatives(
         positives: Triples whose passage and answer belong to the query.
         dimension: The dimension, which decides between another passage and another answer.
         kind: ``"weak"``, ``"strong"``, or ``"both"`` in turn.
-        seed: Draws the negatives.
+        seed: Seed for drawing the negatives.
 
     Raises:
         InvalidInput: There are no two different passages, or answers, to choose from.

@@ -166,7 +166,7 @@ def read_triples(
         format: Format of the file, see `bothways.data.read_rows`.
 
     Raises:
-        InvalidInput: A column is missing, a text is no string, a label is none of 0, 1, true, false, yes and no, or no
+        InvalidInput: A column is missing, a text is not a string, a label is not 0, 1, true, false, yes or no, or no
             row has all texts; the message names the row.
     """
     named, triples, incomplete = columns or TripleColumns(), [], 0
@@ -189,7 +189,7 @@ def label_of(value: object) -> int | None:
     """Return a human label as 0 or 1, or None for a missing one.
 
     Raises:
-        InvalidInput: It is something else.
+        InvalidInput: It is another value.
     """
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
@@ -211,7 +211,7 @@ def read_triple(row: "Row", dimension: Dimension, columns: TripleColumns, *, nee
         needed: Require the columns that the dimension reads.
 
     Raises:
-        InvalidInput: A text is no string, a label is none, or a required column is missing.
+        InvalidInput: A text is not a string, a label is not one, or a required column is missing.
     """
     texts = [_text(row, columns.text(part), needed=needed and part in dimension.parts) for part in PARTS]
     column = columns.label(dimension)

@@ -210,7 +210,7 @@ class BatchGrowth:
 class StreamPhase:
     """Updates that read one source, ``batch_size`` items in each.
 
-    With ``memory``, sequences are read in lanes and remember so many tokens of their document; else items come in
+    With ``memory``, sequences are read in lanes and remember this many tokens of their document; else items come in
     random order, in a batch that may grow to its size.
 
     Raises:

@@ -41,8 +41,8 @@ def predict_tokens(
         head: The head.
         tokens_VE: The encoder's token table.
         hidden_MH: Last hidden states of the chosen positions.
-        targets_M: Their tokens.
-        rows_M: Their rows in the packed batch.
+        targets_M: Target tokens.
+        rows_M: Rows of the positions in the packed batch.
         look: Called with the probabilities of each chunk.
     """
     own_ME, bias_V = head.transformed(hidden_MH, tokens_VE.dtype), head.bias.to(tokens_VE.dtype)

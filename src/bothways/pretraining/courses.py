@@ -113,7 +113,7 @@ class Course:
     ) -> "Course":
         """Return a course of another length, whose phases keep their shares.
 
-        A number of ``tokens`` takes the fewest updates that read so many. ``real`` has the mean tokens of the sequences
+        A number of ``tokens`` takes the fewest updates that read that many. ``real`` gives the mean tokens of sequences
         of a phase, by its length; by default sequences are full.
 
         Raises:

@@ -93,7 +93,7 @@ def quantize(
         cosine: Minimum cosine of a text's vector with that of the model in float32. The given texts keep a little more,
             so that others like them keep this much.
         most_texts: Maximum texts to read; a sample of more is drawn.
-        seed: Draws the sample.
+        seed: Seed for drawing the sample.
         portable: Let processors without VNNI multiply in int8 too: weights are rounded more coarsely, and fewer layers
             become int8.
         overwrite: Replace an existing folder.
@@ -103,7 +103,7 @@ def quantize(
     Raises:
         InvalidInput: There are no texts, the model is int8 already, or no layer can be int8 at this cosine.
         OutputExists: The folder exists and ``overwrite`` is false.
-        OutOfDisk: The disk is full; nothing is left behind. And everything that `bothways.load` raises.
+        OutOfDisk: The disk is full; nothing is left behind. Also raises everything that `bothways.load` raises.
     """
     if not 0 < cosine <= 1:
         raise InvalidInput(f"`cosine` must be above 0 and at most 1, got {cosine}.")

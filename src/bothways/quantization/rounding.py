@@ -23,7 +23,7 @@ _DAMPING = 0.01
 
 
 class InputSample:
-    """Inputs of a layer: their extremes, a sample, and the sums and outer products over other rows (count)."""
+    """Inputs of a layer: extremes, a sample, and the sums and outer products over the other rows, with their count."""
 
     def __init__(self, width: int, generator: torch.Generator) -> None:
         self._generator = generator
@@ -177,6 +177,6 @@ def _stretches(weight_OI: Tensor, sample: InputSample) -> Iterator[tuple[Tensor,
 
 
 def _above_zero(values_I: Tensor) -> Tensor:
-    """Return magnitudes with a floor far below the largest; ones where all are zero."""
+    """Return magnitudes with a floor far below the largest; ones if all are zero."""
     largest = values_I.max()
     return values_I.clamp_min(largest * 1e-4) if largest > 0 else torch.ones_like(values_I)

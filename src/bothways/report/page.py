@@ -77,7 +77,7 @@ class Figure:
 
     @property
     def panels(self) -> tuple[str, ...]:
-        """The drawings."""
+        """The drawings, always as a tuple."""
         return (self.svg,) if isinstance(self.svg, str) else self.svg
 
 

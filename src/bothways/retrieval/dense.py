@@ -4,7 +4,7 @@ Vectors have unit length, so that the inner product is the cosine. faiss propose
 are then computed in float64, so that the hits of a query do not depend on the other queries of its batch, on the
 number of threads, or on faiss's order of equal scores.
 
-Letters in names: N rows of the index, D dimensions, Q queries, K rows asked for, F candidates, L rows allowed.
+Letters in names: N rows of the index, D dimensions, Q queries, K requested rows, F candidates, L allowed rows.
 """
 
 from collections.abc import Iterator

@@ -13,7 +13,7 @@ Scripts without spaces between words give each character and each pair of neighb
 does with ``outputUnigrams``. Kwok 1999 (JASIS 50:8) found that pairs alone work well for Chinese, and better together
 with single characters; without these, a word of one character would not be found in longer runs.
 
-Letters in names: N rows of the index, K rows asked for, L rows allowed.
+Letters in names: N rows of the index, K requested rows, L allowed rows.
 """
 
 import copy

@@ -4,7 +4,7 @@ A search is a pipeline of three stages. One or two retrievers rank the rows of a
 ranking of two (`bothways.retrieval.fusion`), and a reranker may reorder the first hits
 (`bothways.retrieval.reranking`).
 
-Letters in names: N rows of the index, K rows asked for, F candidate rows, L rows that pass the filters.
+Letters in names: N rows of the index, K requested rows, F candidate rows, L rows that pass the filters.
 """
 
 import json

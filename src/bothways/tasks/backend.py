@@ -71,7 +71,7 @@ class Backend(ABC):
     """An opened model: with weights in torch (`TorchBackend`), or an ONNX graph (`OnnxBackend`).
 
     Attributes:
-        reading: How texts are cut into windows.
+        reading: Options for cutting texts into windows.
         budget: Maximum tokens of a batch, lowered where memory runs out.
         options: The task's own options of `from_pretrained`: the ``open_options`` of its spec.
         has_weights: False for an ONNX export.
@@ -130,7 +130,7 @@ class Backend(ABC):
 
     @abstractmethod
     def score_count(self, head: HeadName) -> int | None:
-        """Return the number of scores of its trained head of this name; None without one."""
+        """Return the number of scores of its trained head of this name; None if there is no such head."""
 
     @abstractmethod
     def with_trained_head(self, task: str, head: HeadName, layers: int, *, per_token: bool) -> Self:
@@ -156,7 +156,7 @@ class Backend(ABC):
 
     @property
     def trained_for(self) -> str | None:
-        """The task that this package trained it for, or None."""
+        """The task that this package trained the model for, or None."""
         task = self.extras.get("task")
         return task if isinstance(task, str) else None
 

@@ -94,7 +94,7 @@ class RawTextColumns:
         return str(self.inputs.read(row))
 
     def check(self, number: int, value: object) -> Any:  # noqa: ANN401 (texts are checked where they are tokenised)
-        """Return the text as it is."""
+        """Return the text unchanged."""
         del number
         return value
 
@@ -120,7 +120,7 @@ class TextColumns(RawTextColumns):
 
     @property
     def truth(self) -> str:
-        """Column of what is right."""
+        """Column of the label."""
         return self.label
 
     def labelled_row(self, value: str, label: object) -> dict[str, object]:
@@ -199,7 +199,7 @@ class TwoTextColumns:
 
     @property
     def truth(self) -> str:
-        """Column of what is right."""
+        """Column of the label."""
         return str(astuple(self)[2])
 
     def read(self, row: Row) -> tuple[str, str]:

@@ -408,7 +408,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         return {} if self._fitted is None else dict(self._fitted.card)
 
     def with_columns(self, **names: object) -> Self:
-        """Return the same model, reading other columns.
+        """Return the same model with other columns.
 
         Raises:
             UnreadColumn: The model reads no such part of a row.

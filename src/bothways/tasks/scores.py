@@ -97,7 +97,7 @@ class Scores(Generic[PlacesT]):
 
     Attributes:
         logits_RC: Uncalibrated logits, float64.
-        places: What the rows stand for: None for a whole text, its words, its spans.
+        places: The meaning of the rows: None for a whole text, its words, its spans.
         read: How much of the input was read.
         features_LH: Hidden states that an out-of-domain detector reads, the last layer first; None without.
         votes: Share of an ensemble's members that call the input out of domain; None if no member has a detector.

@@ -37,7 +37,7 @@ class TokenCorpus:
 
     @classmethod
     def open(cls, folder: str | Path, *, verify: bool = True) -> "TokenCorpus":
-        """Open a folder of shards, comparing the checksums of all files (which reads them once) unless told otherwise.
+        """Open a folder of shards; with ``verify``, compare the checksums of all files, which reads them once.
 
         Raises:
             InvalidInput: It holds no shards, or one is missing or damaged; the message names it.

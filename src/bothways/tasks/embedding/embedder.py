@@ -86,7 +86,7 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
     ) -> TrainingRecord:
         """Fine-tune as every task does (`Task.fit`).
 
-        Where no column is named, those of the first row tell what kind of rows it learns from: ``text_a``, ``text_b``
+        If no column is named, those of the first row decide the kind of rows to train on: ``text_a``, ``text_b``
         and ``score``; ``anchor`` and ``positive``, perhaps with ``negative`` or ``negative_1``, ``negative_2``, ...;
         ``text`` and ``label``.
         """

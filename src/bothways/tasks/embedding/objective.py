@@ -178,7 +178,7 @@ class Alone:
 
     Attributes:
         packed: The windows.
-        places: Their places in the plan.
+        places: Places of the windows in the plan.
         plan: The batch.
     """
 

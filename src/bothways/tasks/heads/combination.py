@@ -93,7 +93,7 @@ class Combiner(ABC, Generic[OutputsT, InputT, TruthT, PlacesT]):
 
     @abstractmethod
     def calibrated(self, scores: Sequence[Scores[PlacesT]], truth: TruthT) -> Self:
-        """Return the same with the confidence fitted on held-out scores."""
+        """Return the outputs with the confidence fitted on held-out scores."""
 
     def flat(self, truth: TruthT) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Return the truth of the rows of all inputs, and the input of each row."""

@@ -30,7 +30,7 @@ class FillMask(Task[str, FilledText, FittedMaskedLM]):
     `fit` continues masked language modelling on raw texts, so that a model learns the language of a domain before it is
     fine-tuned on few labels (Gururangan et al. 2020, arXiv:2004.10964). A model without the head gets a new one on its
     own token table. A text that is too long is learnt in windows, which share no tokens unless a stride was given.
-    How well tokens of the validation texts were predicted before and after, at the same places, is kept in the card.
+    The metrics on tokens of the validation texts before and after, at the same places, are kept in the card.
 
     >>> model = FillMask.from_pretrained("google-bert/bert-base-uncased")  # doctest: +SKIP
     >>> model.predict("Paris is the [MASK] of France.").fillings[0].words  # doctest: +SKIP

@@ -50,7 +50,7 @@ class FittedMaskedLM(ABC):
     Attributes:
         backend: The model and its text options.
         scorer: Answers queries about single places; it computes once which words the vocabulary can spell.
-        outputs: What the head's outputs mean.
+        outputs: The meaning of the head's outputs.
         columns: Columns of the texts in training.
         card: The model's record of its training, with the metrics before and after `fit`.
     """
@@ -123,7 +123,7 @@ class ExportedMaskedLM(FittedMaskedLM):
     Attributes:
         backend: The export and its text options.
         scorer: Answers queries about single places.
-        outputs: What the head's outputs mean.
+        outputs: The meaning of the head's outputs.
         columns: Columns of the texts in training.
         card: The model's record of its training.
     """

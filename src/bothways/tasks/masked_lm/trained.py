@@ -46,7 +46,7 @@ class TrainedMaskedLM(FittedMaskedLM):
         backend: The encoder and its text options.
         model: Encoder and head.
         scorer: Answers queries about single places; it computes once which words the vocabulary can spell.
-        outputs: What the head's outputs mean.
+        outputs: The meaning of the head's outputs.
         columns: Columns of the texts in training.
         card: The model's record of its training, with the metrics before and after `fit`.
     """

@@ -82,7 +82,7 @@ class TagColumns:
 
     @property
     def truth(self) -> str:
-        """Column of what is right."""
+        """Column of the tags."""
         return self.tags
 
     def labelled_row(self, value: object, label: object) -> dict[str, object]:
