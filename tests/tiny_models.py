@@ -11,9 +11,12 @@ from safetensors.torch import save_file
 from tokenizers import models, pre_tokenizers, processors
 
 from bothways.encoder import Encoder, Pooler
+from bothways.encoder.attention import SelfAttention
 from bothways.encoder.heads import new_head
+from bothways.encoder.modules import Dropout
 from bothways.families import FAMILIES
 from bothways.families.weight_map import write_weights
+from bothways.packing import pack
 
 VOCABULARY = 61
 FIRST_WORD = 5  # ids below are special tokens
@@ -153,6 +156,17 @@ def scramble(module, seed=0, spread=0.3):
 def tiny_encoder(model_type="bert", seed=0, dtype=torch.float32):
     """A scrambled tiny encoder in evaluation mode."""
     return scramble(Encoder(tiny_config(model_type)), seed).to(dtype)
+
+
+def switch_off_dropout(monkeypatch):
+    """Let every part that drops elements compute as outside training, and check that nothing is dropped any more."""
+    for part in (Dropout, SelfAttention):
+        monkeypatch.setattr(part, "training", property(lambda _: False, lambda *_: None), raising=False)
+    encoder, packed = tiny_encoder(), pack(random_ids((7, 4)))
+    assert encoder.config.dropout.attention
+    assert encoder.config.dropout.hidden
+    with torch.no_grad():
+        assert torch.equal(encoder.train()(packed), encoder.eval()(packed))
 
 
 def random_ids(lengths, seed=0, vocabulary=VOCABULARY):

@@ -12,19 +12,19 @@ import socket
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 import torch._dynamo  # before the processes part, that each does not do it by itself
 from pretraining_cases import TEXTS, tiny
 
 from bothways.data.shards import ShardSource, TokenCorpus, write_shards
-from bothways.encoder.attention import SelfAttention
-from bothways.encoder.modules import Dropout
 from bothways.objectives.pretraining import PretrainingObjective
 from bothways.pretraining.pretrainer import Pretrainer
 from bothways.pretraining.recipes import RECIPES, scaled
 from bothways.text import TextTokenizer, recipes
 from bothways.text.training import train_tokenizer, write_trained_tokenizer
 from bothways.training.workers import joined
+from tiny_models import switch_off_dropout
 
 UPDATES, STOP_AT = 6, 3
 
@@ -60,12 +60,6 @@ def corpus_of(kind, folder):
         (folder / "texts.jsonl").write_text("".join(json.dumps({"text": each}) + "\n" for each in TEXTS))
         write_shards(ShardSource([folder / "texts.jsonl"]), folder / f"{kind} shards", tokenizer, show_progress=False)
     return tokenizer, TokenCorpus.open(folder / f"{kind} shards")
-
-
-def without_dropout():
-    """Switch dropout off, which each process draws for itself."""
-    Dropout.forward = lambda _, values: values
-    SelfAttention._dropout_rate = property(lambda _: 0.0)
 
 
 def stopping():
@@ -130,7 +124,8 @@ class Runs:
 
 def main(folder, counts, names):
     torch.set_num_threads(1)
-    without_dropout()
+    # Each process would draw its own.
+    switch_off_dropout(pytest.MonkeyPatch())
     for name in names:
         Runs(folder, name).run_all([int(count) for count in counts.split(",")])
 

@@ -10,15 +10,14 @@ from test_golden_losses import CASES, losses_of
 
 from bothways import TextClassifier
 from bothways.encoder import Encoder
-from bothways.encoder.attention import BACKENDS, SelfAttention
-from bothways.encoder.modules import Dropout
+from bothways.encoder.attention import BACKENDS
 from bothways.errors import OutOfMemory, UnsupportedAttention
 from bothways.families import FAMILIES
 from bothways.inference import Runner
 from bothways.packing import pack
 from bothways.training.step import Stepper
 from contract_cases import rows
-from tiny_models import TINY, every_family, random_ids, scramble, write_checkpoint
+from tiny_models import TINY, every_family, random_ids, scramble, switch_off_dropout, write_checkpoint
 
 pytestmark = pytest.mark.gpu
 GPU = "cuda"
@@ -81,8 +80,7 @@ def test_a_training_has_the_losses_of_one_on_a_cpu_and_waits_for_nothing(case, t
         finally:
             torch.cuda.set_sync_debug_mode("default")
 
-    monkeypatch.setattr(SelfAttention, "_dropout_rate", 0.0)
-    monkeypatch.setattr(Dropout, "forward", lambda _, values: values)
+    switch_off_dropout(monkeypatch)
     expected = losses_of(case, tmp_path / "cpu")
     monkeypatch.setattr(Stepper, "_backward", watched)
     for precision, tolerance in (("float32", 1e-3), ("bfloat16", 0.05)):

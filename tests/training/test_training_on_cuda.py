@@ -3,10 +3,9 @@
 import pytest
 from test_golden_losses import CASES, losses_of
 
-from bothways.encoder.attention import SelfAttention
-from bothways.encoder.modules import Dropout
 from bothways.training.step import Stepper
 from cuda_emulation import emulated_cuda, no_waits
+from tiny_models import switch_off_dropout
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -18,8 +17,7 @@ def test_a_training_in_bfloat16_has_the_losses_of_one_in_float32_but_for_roundin
             return backward(*given)
 
     # Each backend draws its dropout in another order.
-    monkeypatch.setattr(SelfAttention, "_dropout_rate", 0.0)
-    monkeypatch.setattr(Dropout, "forward", lambda _, values: values)
+    switch_off_dropout(monkeypatch)
     expected = losses_of(case, tmp_path / "float32")
     monkeypatch.setattr(Stepper, "_backward", watched)
     with emulated_cuda(monkeypatch):
