@@ -149,7 +149,7 @@ def test_sampling_and_merging_can_be_chosen(files, task_files, tmp_path, more):
         (["--task", "topic=x.jsonl:text:label"], "a different name for each task"),
         (["--task", "a/b=x.jsonl:text:label"], "letters, digits"),
         (["--validation", "mood=x.jsonl"], "'mood', but the tasks are sentiment, topic"),
-        (["--sampling", "temperature", "--temperature", 0.5], "from 1 on"),
+        (["--sampling", "temperature", "--temperature", 0.5], "at least 1"),
         (["--temperature", 3], "--temperature needs --sampling temperature"),
         (["--sampling", "uniform", "--temperature", 2], "--temperature needs --sampling temperature"),
         (["--merge", "median"], "median"),

@@ -272,13 +272,13 @@ def test_ctrl_c_without_validation_saves_the_weights_as_far_as_they_came(few, tm
 
 @pytest.mark.parametrize("more", [[], ["--no-checkpoints"]])
 def test_ctrl_c_after_the_last_update_saves_the_whole_model(few, tmp_path, monkeypatch, more):
-    def pressed(self, validation):
-        usual(self, validation)
+    def pressed(self, what, metrics):
+        usual(self, what, metrics)
         if self.state.epoch == 2:  # the third, whose weights are yet to be kept
             ctrl_c()
 
-    usual = loop._Run._say_epoch
-    monkeypatch.setattr(loop._Run, "_say_epoch", pressed)
+    usual = loop._Run._say
+    monkeypatch.setattr(loop._Run, "_say", pressed)
     outcome = call(*few, *more)
     assert outcome.code == 130, outcome.err
     assert "holds the last epoch, 3." in outcome.err

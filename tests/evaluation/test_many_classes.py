@@ -15,6 +15,7 @@ from bothways.evaluation.detectors import Cosine, DetectorInput, Mahalanobis
 from bothways.evaluation.metrics import classification
 from bothways.evaluation.metrics.classification import class_outcomes
 from bothways.evaluation.temperature import TabulatedLosses, Temperature, fit_adaptive_temperature, softmax
+from bothways.tasks.heads.target_training import validate
 from bothways.tasks.heads.targets import SingleLabel
 
 PLAIN = Temperature(2.0)
@@ -130,7 +131,7 @@ def test_validation_of_many_classes_takes_little_memory():
     logits_NC, truth_N = drawn(1_000, 2_000)
     target = SingleLabel(tuple(map(str, range(2_000))))
     tracemalloc.start()
-    found = target.validate(logits_NC, truth_N)
+    found = validate(target, logits_NC, truth_N)
     target.outcomes(logits_NC, truth_N, None)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
