@@ -66,10 +66,10 @@ CEILINGS = (
     Ceiling("files at the root of a package", 23, 2, 15, lambda: max(code.files_at_the_root().values())),
     Ceiling("public members of a class", 38, 3, 25, lambda: max(code.class_members().values())),
     Ceiling("classes above each other", 4, 0, 2, lambda: max(code.class_depths().values())),
-    Ceiling("lines of the longest file", 514, 30, 450, lambda: max(code.file_lengths().values())),
-    Ceiling("files above 450 lines", 2, 0, 0, lambda: _above(450, code.file_lengths())),
-    Ceiling("lines of the longest function", 65, 10, 60, lambda: max(code.function_lengths().values())),
-    Ceiling("functions above 60 lines", 1, 2, 0, lambda: _above(60, code.function_lengths())),
+    Ceiling("lines of the longest file", 460, 30, 450, lambda: max(code.file_lengths().values())),
+    Ceiling("files above 450 lines", 0, 0, 0, lambda: _above(450, code.file_lengths())),
+    Ceiling("lines of the longest function", 63, 10, 60, lambda: max(code.function_lengths().values())),
+    Ceiling("functions above 60 lines", 0, 2, 0, lambda: _above(60, code.function_lengths())),
     Ceiling("lines of src", 73_813, 600, 64_000, lambda: code.lines("src/**/*.py")),
     Ceiling("lines of tests", 57_310, 600, 48_000, lambda: code.lines("tests/**/*.py")),
     Ceiling("lines of benchmarks", 4_971, 400, 4_500, lambda: code.lines("benchmarks/**/*.py")),
@@ -83,7 +83,7 @@ CEILINGS = (
     Ceiling("cast", 23, 3, 20, lambda: code.calls("cast")),
     Ceiling("exec", 0, 0, 0, lambda: code.calls("exec")),
     # Imports.
-    Ceiling("circles of imports inside packages", 2, 0, 0, lambda: len(code.circles())),
+    Ceiling("circles of imports inside packages", 1, 0, 0, lambda: len(code.circles())),
     Ceiling("deferred imports of our own modules", 47, 10, 60, code.deferred_imports),
     # Words.
     Ceiling("docstrings 'Return what/which/whether/how/where/of'", 5, 15, 0, code.inverted_returns),
