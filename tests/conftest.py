@@ -127,6 +127,16 @@ def _is_local(host):
         return False
 
 
+@pytest.fixture(scope="session")
+def tiny_bert(tmp_path_factory):
+    """The folder of a tiny bare BERT that reads 18 tokens, which no test writes to."""
+    from tiny_models import write_checkpoint
+
+    folder = tmp_path_factory.mktemp("tiny") / "base"
+    write_checkpoint(folder)
+    return folder
+
+
 @pytest.fixture
 def base(tmp_path):
     """The folder of a tiny bare BERT that reads 18 tokens."""

@@ -5,14 +5,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import seqeval.metrics
-from benchmarks.tasks import (
-    answer_metrics,
-    correlation,
-    label_metrics,
-    mean_average_precision,
-    span_f1,
-    token_accuracy,
-)
+from benchmarks.tasks import answer_metrics, correlation, label_metrics, mean_average_precision, span_f1, token_accuracy
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.calibration import calibration_curve

@@ -9,12 +9,7 @@ import pytest
 from opening import WEIGHTS, open_and_build
 
 from bothways.checkpoints import fingerprint, open_checkpoint
-from bothways.errors import (
-    CorruptCheckpoint,
-    InvalidInput,
-    UnknownModel,
-    UnsupportedConfig,
-)
+from bothways.errors import CorruptCheckpoint, InvalidInput, UnknownModel, UnsupportedConfig
 from bothways.families import FAMILIES
 from tiny_models import edit_config, write_checkpoint
 

@@ -12,11 +12,7 @@ from safetensors.torch import load_file
 
 from bothways.checkpoints import open_checkpoint
 from bothways.checkpoints.files import read_tensors
-from bothways.errors import (
-    CorruptCheckpoint,
-    MissingDependency,
-    UnsafeCheckpoint,
-)
+from bothways.errors import CorruptCheckpoint, MissingDependency, UnsafeCheckpoint
 from tiny_models import write_checkpoint
 
 

@@ -9,10 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from bothways.checkpoints import load, open_checkpoint
 from bothways.checkpoints.files import read_tensors
-from bothways.errors import (
-    BothwaysError,
-    CorruptCheckpoint,
-)
+from bothways.errors import BothwaysError, CorruptCheckpoint
 from tiny_models import write_checkpoint
 
 

@@ -14,13 +14,7 @@ import bothways
 from bothways import MultiTask, PairClassifier, SentenceEmbedder, TaggingData, TaskData, TextClassifier, TextTagger
 from bothways.checkpoints import load, open_checkpoint
 from bothways.encoder.head_kinds import MeanOfTokens
-from bothways.errors import (
-    BothwaysError,
-    CorruptCheckpoint,
-    IncompatibleWeights,
-    NotFitted,
-    UnsupportedConfig,
-)
+from bothways.errors import BothwaysError, CorruptCheckpoint, IncompatibleWeights, NotFitted, UnsupportedConfig
 from bothways.export import export
 from bothways.families import FAMILIES
 from bothways.families.stored_heads import HEAD_POOLING

@@ -17,14 +17,13 @@ from bothways.packing import pack
 from bothways.tasks.evaluate import out_of_domain
 from bothways.tasks.heads.targets import SingleLabel
 from classifier_cases import LABELS, noisy_rows, rows, scored
-from tiny_models import write_checkpoint
 
 DETECTORS = ("max_softmax", "energy", "mahalanobis", "neighbours", "cosine")
 ELSEWHERE = [{"text": f"w{60 + number % 20} w{59 - number % 7} w{70 + number % 9}"} for number in range(20)]
 
 
-def fitted(base, *, data=None, validation=None, seed=3, target="single", open_with=None, **settings):
-    classifier = TextClassifier.from_pretrained(base, device="cpu", **(open_with or {}))
+def fitted(tiny_bert, *, data=None, validation=None, seed=3, target="single", open_with=None, **settings):
+    classifier = TextClassifier.from_pretrained(tiny_bert, device="cpu", **(open_with or {}))
     classifier.fit(
         data or rows(36),
         validation=validation or noisy_rows(40),
@@ -40,22 +39,14 @@ def fitted(base, *, data=None, validation=None, seed=3, target="single", open_wi
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    """The folder of a tiny bare BERT, one for all tests here: none of them writes to it."""
-    folder = tmp_path_factory.mktemp("tiny") / "base"
-    write_checkpoint(folder)
-    return folder
+def classifier(tiny_bert):
+    return fitted(tiny_bert)
 
 
 @pytest.fixture(scope="module")
-def classifier(base):
-    return fitted(base)
-
-
-@pytest.fixture(scope="module")
-def numbers(base):
+def numbers(tiny_bert):
     listed = [{"text": row["text"], "label": float(LABELS.index(row["label"]))} for row in rows(36)]
-    return fitted(base, data=listed, validation=listed, target="regression")
+    return fitted(tiny_bert, data=listed, validation=listed, target="regression")
 
 
 def texts(listed):
@@ -63,8 +54,8 @@ def texts(listed):
 
 
 @pytest.mark.parametrize(("method", "kind"), [("temperature", Temperature), ("isotonic", Isotonic), (None, type(None))])
-def test_the_method_that_is_asked_for_is_fitted_and_kept(base, method, kind, tmp_path):
-    classifier = fitted(base, calibration=method)
+def test_the_method_that_is_asked_for_is_fitted_and_kept(tiny_bert, method, kind, tmp_path):
+    classifier = fitted(tiny_bert, calibration=method)
     assert isinstance(classifier.confidence.calibration, kind)
     classifier.save(tmp_path / "saved")
     again = TextClassifier.from_pretrained(tmp_path / "saved", device="cpu")
@@ -76,18 +67,18 @@ def test_the_method_that_is_asked_for_is_fitted_and_kept(base, method, kind, tmp
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_a_label_without_held_out_rows_is_calibrated_by_a_temperature_only(base):
+def test_a_label_without_held_out_rows_is_calibrated_by_a_temperature_only(tiny_bert):
     held_out = [row for row in rows(36) if row["label"] != LABELS[-1]]
     with pytest.raises(InvalidInput, match=f"'isotonic' needs held-out rows of every label, and of '{LABELS[-1]}'"):
-        fitted(base, validation=held_out, calibration="isotonic")
-    assert isinstance(fitted(base, validation=held_out, calibration="auto").confidence.calibration, Temperature)
+        fitted(tiny_bert, validation=held_out, calibration="isotonic")
+    assert isinstance(fitted(tiny_bert, validation=held_out, calibration="auto").confidence.calibration, Temperature)
 
 
-def test_several_labels_take_a_temperature_only(base):
+def test_several_labels_take_a_temperature_only(tiny_bert):
     listed = [{"text": row["text"], "label": [row["label"]]} for row in rows(36)]
     with pytest.raises(InvalidInput, match="'isotonic'"):
-        fitted(base, data=listed, validation=listed, target="multi", calibration="isotonic")
-    labelling = fitted(base, data=listed, validation=listed, target="multi")
+        fitted(tiny_bert, data=listed, validation=listed, target="multi", calibration="isotonic")
+    labelling = fitted(tiny_bert, data=listed, validation=listed, target="multi")
     assert isinstance(labelling.confidence.calibration, Temperature)
     with pytest.raises(NotCalibrated, match="one label or a number"):
         labelling.predict("w5 w20", coverage=0.9)
@@ -115,8 +106,8 @@ def doubtful(count, first):
     ]
 
 
-def test_label_sets_hold_the_truth_of_fresh_rows_as_often_as_promised(base):
-    classifier = fitted(base, validation=doubtful(200, 100), detector=None)
+def test_label_sets_hold_the_truth_of_fresh_rows_as_often_as_promised(tiny_bert):
+    classifier = fitted(tiny_bert, validation=doubtful(200, 100), detector=None)
     fresh = doubtful(600, 1_000)
     for coverage in (0.85, 0.95):
         found = classifier.predict(texts(fresh), coverage=coverage)
@@ -126,7 +117,7 @@ def test_label_sets_hold_the_truth_of_fresh_rows_as_often_as_promised(base):
         assert 1 < np.mean([len(each.label_set) for each in found]) < 3
 
 
-def test_an_interval_around_a_number_holds_fresh_ones_as_often_as_promised(base):
+def test_an_interval_around_a_number_holds_fresh_ones_as_often_as_promised(tiny_bert):
     def measured(count, first):
         noise = np.random.default_rng(first).normal(0, 0.5, count)
         return [
@@ -134,7 +125,7 @@ def test_an_interval_around_a_number_holds_fresh_ones_as_often_as_promised(base)
             for row, more in zip(rows(count, first), noise, strict=True)
         ]
 
-    classifier = fitted(base, data=measured(60, 0), validation=measured(200, 100), target="regression")
+    classifier = fitted(tiny_bert, data=measured(60, 0), validation=measured(200, 100), target="regression")
     fresh = measured(600, 1_000)
     for coverage in (0.5, 0.8):
         found = classifier.predict(texts(fresh), coverage=coverage)
@@ -163,8 +154,8 @@ def test_coverage_without_calibration_is_refused(classifier):
 
 
 @pytest.mark.parametrize("kind", [*DETECTORS, "mahalanobis_layers"])
-def test_every_detector_keeps_most_of_the_domain_and_scores_the_same_when_saved(base, kind, tmp_path):
-    classifier = fitted(base, detector=kind, validation=rows(40), in_domain_share=0.9)
+def test_every_detector_keeps_most_of_the_domain_and_scores_the_same_when_saved(tiny_bert, kind, tmp_path):
+    classifier = fitted(tiny_bert, detector=kind, validation=rows(40), in_domain_share=0.9)
     found = classifier.predict(texts(rows(40)))
     assert np.mean([each.out_of_domain for each in found]) <= 0.1
     assert all(
@@ -178,9 +169,9 @@ def test_every_detector_keeps_most_of_the_domain_and_scores_the_same_when_saved(
 
 
 @pytest.mark.parametrize("kind", ["mahalanobis", "mahalanobis_layers", "cosine", "neighbours"])
-def test_a_detector_is_fitted_on_the_training_rows_and_their_own_labels(base, kind):
+def test_a_detector_is_fitted_on_the_training_rows_and_their_own_labels(tiny_bert, kind):
     data = rows(36)
-    classifier = fitted(base, data=data, detector=kind)
+    classifier = fitted(tiny_bert, data=data, detector=kind)
     training = classifier.score(data)
     features_NLD = classifier.outputs.evidence(training.scores).features_NLD
     labels_N = [LABELS.index(row["label"]) for row in data]
@@ -195,16 +186,16 @@ def test_a_detector_is_fitted_on_the_training_rows_and_their_own_labels(base, ki
     np.testing.assert_allclose(found, scores_N, rtol=1e-4)
 
 
-def test_features_change_nothing_else(base):
-    plain, featured = fitted(base, detector=None), fitted(base, detector="mahalanobis")
+def test_features_change_nothing_else(tiny_bert):
+    plain, featured = fitted(tiny_bert, detector=None), fitted(tiny_bert, detector="mahalanobis")
     for one, other in zip(plain.predict(texts(rows())), featured.predict(texts(rows())), strict=True):
         assert one.out_of_domain is None
         assert other.out_of_domain is not None
         assert one.probabilities == pytest.approx(other.probabilities, abs=1e-6)
 
 
-def test_all_layers_are_read_where_the_head_reads_its_own(base):
-    classifier = fitted(base, detector="mahalanobis_layers", validation=rows(40), open_with={"max_length": 8})
+def test_all_layers_are_read_where_the_head_reads_its_own(tiny_bert):
+    classifier = fitted(tiny_bert, detector="mahalanobis_layers", validation=rows(40), open_with={"max_length": 8})
     encoder, tokenizer = classifier.model.encoder, classifier.model.tokenizer
     assert classifier.confidence.out_of_domain.detector.roots_LDD.shape[0] == encoder.config.layers > 1
     ids = [text.windows[0].ids for text in tokenizer.encode(texts(rows(3)), max_length=8)]
@@ -215,8 +206,8 @@ def test_all_layers_are_read_where_the_head_reads_its_own(base):
         np.testing.assert_allclose(evidence.features_NLD[:, layer], state_TH.detach()[first_rows], atol=1e-5)
 
 
-def test_several_tasks_read_the_layers_that_each_of_them_wants(base):
-    shared = MultiTask.from_pretrained(base, device="cpu")
+def test_several_tasks_read_the_layers_that_each_of_them_wants(tiny_bert):
+    shared = MultiTask.from_pretrained(tiny_bert, device="cpu")
     data = {name: TaskData(rows(24), rows(12), detector="mahalanobis_layers") for name in ("far", "near")}
     shared.fit(data, epochs=1)
     near = shared.fitted.parts["near"]
@@ -229,8 +220,8 @@ def test_several_tasks_read_the_layers_that_each_of_them_wants(base):
         assert found["near"].out_of_domain_score is None
 
 
-def test_several_tasks_whose_detectors_read_all_layers_take_one_pass(base, monkeypatch):
-    shared = MultiTask.from_pretrained(base, device="cpu")
+def test_several_tasks_whose_detectors_read_all_layers_take_one_pass(tiny_bert, monkeypatch):
+    shared = MultiTask.from_pretrained(tiny_bert, device="cpu")
     data = {name: TaskData(rows(24), rows(12), detector="mahalanobis_layers") for name in ("one", "two", "three")}
     shared.fit(data, epochs=1)
     passes, forward = [], Encoder.forward
@@ -239,8 +230,8 @@ def test_several_tasks_whose_detectors_read_all_layers_take_one_pass(base, monke
     assert len(passes) == 1
 
 
-def test_rows_from_elsewhere_move_the_border_between_both(base, tmp_path):
-    fitted(base, validation=rows(40)).save(tmp_path / "saved")
+def test_rows_from_elsewhere_move_the_border_between_both(tiny_bert, tmp_path):
+    fitted(tiny_bert, validation=rows(40)).save(tmp_path / "saved")
     classifier = TextClassifier.from_pretrained(tmp_path / "saved", device="cpu")
     before = classifier.confidence.out_of_domain
     classifier.fit_threshold(ELSEWHERE)
@@ -282,9 +273,9 @@ def test_texts_from_elsewhere_that_are_cut_are_counted(classifier, tmp_path):
     ],
 )
 def test_a_calibration_that_the_target_does_not_know_is_refused_before_the_training(
-    base, tmp_path, target, label, calibration, message
+    tiny_bert, tmp_path, target, label, calibration, message
 ):
-    classifier = TextClassifier.from_pretrained(base, device="cpu")
+    classifier = TextClassifier.from_pretrained(tiny_bert, device="cpu")
     data = [{"text": row["text"], "label": label} for row in rows(20)]
     with pytest.raises(InvalidInput, match=message):
         classifier.fit(data, target=target, epochs=1, calibration=calibration, log=tmp_path / "log.jsonl")
@@ -311,8 +302,8 @@ def test_the_card_says_data_seed_metrics_calibration_and_limits(classifier, tmp_
     assert any("approximate: new rows may be covered a little less often" in limit for limit in card["limits"])
 
 
-def test_the_same_data_have_the_same_checksum_and_others_another(classifier, base):
-    again, other = fitted(base), fitted(base, data=rows(36, first=1), seed=3)
+def test_the_same_data_have_the_same_checksum_and_others_another(classifier, tiny_bert):
+    again, other = fitted(tiny_bert), fitted(tiny_bert, data=rows(36, first=1), seed=3)
     assert again.card["data"] == classifier.card["data"]
     assert other.card["data"]["training"] != classifier.card["data"]["training"]
     assert other.card["data"]["validation"] == classifier.card["data"]["validation"]
@@ -338,8 +329,8 @@ def test_settings_that_mean_nothing_are_refused(settings):
         ConfidenceOptions(**settings)
 
 
-def test_two_models_are_compared_on_the_same_rows_whatever_the_order_of_their_labels(classifier, base):
-    other = fitted(base, data=rows(9), seed=4)
+def test_two_models_are_compared_on_the_same_rows_whatever_the_order_of_their_labels(classifier, tiny_bert):
+    other = fitted(tiny_bert, data=rows(9), seed=4)
     data = noisy_rows(30)
     first, second = (each.evaluate(data, resamples=50) for each in (classifier, other))
     order = [2, 0, 1]
@@ -361,19 +352,19 @@ def test_numbers_are_compared_too(numbers):
     assert report.tests[0].p_value == 1
 
 
-def test_models_that_cannot_be_compared_are_refused(classifier, numbers, base):
+def test_models_that_cannot_be_compared_are_refused(classifier, numbers, tiny_bert):
     with pytest.raises(InvalidInput, match="only one of them knows 'ant'"):
         classifier.compare(numbers, rows())
     two = [row for row in rows(36) if row["label"] != "cow"]
     with pytest.raises(InvalidInput, match="'cow'"):
-        classifier.compare(fitted(base, data=two, validation=two), rows())
+        classifier.compare(fitted(tiny_bert, data=two, validation=two), rows())
     with pytest.raises(InvalidInput, match="got a object"):
         classifier.compare(object(), rows())
 
 
-def test_pairs_learn_confidence_as_well(base, tmp_path):
+def test_pairs_learn_confidence_as_well(tiny_bert, tmp_path):
     listed = [{"text_a": row["text"], "text_b": "w30", "label": row["label"]} for row in rows(36)]
-    pairs = PairClassifier.from_pretrained(base, device="cpu")
+    pairs = PairClassifier.from_pretrained(tiny_bert, device="cpu")
     pairs.fit(listed, validation=listed, epochs=1, show_progress=False)
     pairs.save(tmp_path / "saved")
     again = PairClassifier.from_pretrained(tmp_path / "saved", device="cpu")

@@ -13,12 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bothways import threads
-from bothways.checkpoints import load
 from bothways.errors import InvalidInput, OutOfMemory
 from bothways.inference import RequestQueue, Runner, TextOptions, TokenBudget, text_runner
 from bothways.inference.runner import is_out_of_memory, row_answers
 from bothways.packing import Packed
-from tiny_models import FIRST_WORD, VOCABULARY, write_checkpoint
+from tiny_models import FIRST_WORD, VOCABULARY
 
 CPU = torch.device("cpu")
 LIMIT = 18  # positions of the tiny BERT
@@ -69,13 +68,6 @@ def failing_above(limit, tried):
         return sums(packed, windows)
 
     return compute
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tiny")
-    write_checkpoint(folder)
-    return load(folder, device="cpu")
 
 
 @given(ragged_windows, st.integers(1, 60))

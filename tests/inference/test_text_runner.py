@@ -17,7 +17,7 @@ from bothways.errors import InvalidInput, OutOfMemory, TextTooLong
 from bothways.inference import TextOptions, text_runner
 from bothways.inference.batching import by_token_budget
 from bothways.products import ROW_BLOCK, matrix_product
-from tiny_models import FIRST_WORD, VOCABULARY, write_checkpoint
+from tiny_models import FIRST_WORD, VOCABULARY
 
 CPU = torch.device("cpu")
 LIMIT = 18  # positions of the tiny BERT
@@ -25,13 +25,6 @@ LIMIT_WORDS = LIMIT - 2
 
 words = st.integers(FIRST_WORD, VOCABULARY - 1).map("w{}".format)
 ragged_texts = st.lists(st.lists(words, min_size=1, max_size=40).map(" ".join), min_size=1, max_size=9)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tiny")
-    write_checkpoint(folder)
-    return load(folder, device="cpu")
 
 
 def text_of(length, first=0):

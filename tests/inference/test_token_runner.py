@@ -6,25 +6,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bothways.checkpoints import load
 from bothways.data.windows import WindowStore
 from bothways.errors import InvalidInput
 from bothways.inference import TextOptions, text_runner
 from bothways.text import Places, Window
-from tiny_models import FIRST_WORD, VOCABULARY, write_checkpoint
+from tiny_models import FIRST_WORD, VOCABULARY
 
 CPU = torch.device("cpu")
 LIMIT = 18  # positions of the tiny BERT
 
 words = st.integers(FIRST_WORD, VOCABULARY - 1).map("w{}".format)
 ragged_texts = st.lists(st.lists(words, min_size=1, max_size=40).map(" ".join), min_size=1, max_size=9)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tiny")
-    write_checkpoint(folder)
-    return load(folder, device="cpu")
 
 
 def ids_and_positions(packed):

@@ -1,4 +1,4 @@
-"""A tokenizer and a corpus of tiny documents."""
+"""Tokenizers and a corpus of tiny documents."""
 
 import pytest
 from corpora import random_documents, tiny_tokenizer, write_corpus
@@ -9,6 +9,11 @@ from bothways.objectives.corpus import CorpusPieces
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
     return tiny_tokenizer(tmp_path_factory.mktemp("tokenizer"), "electra")
+
+
+@pytest.fixture(scope="module")
+def xlnet(tmp_path_factory):
+    return tiny_tokenizer(tmp_path_factory.mktemp("tokenizer"), "xlnet")
 
 
 @pytest.fixture(scope="module")

@@ -2,14 +2,7 @@
 
 import pytest
 import torch
-from replaced_token_cases import (
-    NO_DROPOUT,
-    SHARINGS,
-    batches,
-    every_sharing,
-    model_of,
-    objective_of,
-)
+from replaced_token_cases import NO_DROPOUT, SHARINGS, batches, every_sharing, model_of, objective_of
 
 from bothways.encoder import Encoder
 from bothways.errors import InvalidInput

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from corpora import random_documents, tiny_tokenizer, write_corpus
+from corpora import random_documents, write_corpus
 
 from bothways.checkpoints import load
 from bothways.errors import InvalidInput
@@ -21,11 +21,6 @@ from bothways.objectives.streams import Lanes, PhasedStream, StreamPhase
 from tiny_models import write_checkpoint
 
 LENGTH, MEMORY, STEPS = 14, 16, 5
-
-
-@pytest.fixture(scope="module")
-def xlnet(tmp_path_factory):
-    return tiny_tokenizer(tmp_path_factory.mktemp("tokenizer"), "xlnet")
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from corpora import random_documents, tiny_tokenizer, write_corpus
+from corpora import random_documents, write_corpus
 
 from bothways.checkpoints import load
 from bothways.encoder import Encoder
@@ -25,11 +25,6 @@ from cuda_emulation import emulated_cuda, no_waits
 from tiny_models import TINY, write_checkpoint
 
 LENGTH, MEMORY = 14, 16
-
-
-@pytest.fixture(scope="module")
-def xlnet(tmp_path_factory):
-    return tiny_tokenizer(tmp_path_factory.mktemp("tokenizer"), "xlnet")
 
 
 @pytest.fixture(scope="module")

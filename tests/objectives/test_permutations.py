@@ -2,17 +2,11 @@
 
 import numpy as np
 import pytest
-from corpora import tiny_tokenizer
 
 from bothways.encoder.streams import VISIBLE
 from bothways.errors import InvalidInput
 from bothways.objectives.permutation_lm import Permutation, Permuter
 from tiny_models import FIRST_WORD, VOCABULARY
-
-
-@pytest.fixture(scope="module")
-def xlnet(tmp_path_factory):
-    return tiny_tokenizer(tmp_path_factory.mktemp("tokenizer"), "xlnet")
 
 
 def framed(tokenizer, words, seed=0):

@@ -5,16 +5,7 @@ import pytest
 import torch
 import transformers
 from corpora import random_documents, tiny_tokenizer, write_corpus
-from replaced_token_cases import (
-    NO_DROPOUT,
-    QUICK,
-    SHARINGS,
-    batches,
-    every_sharing,
-    model_of,
-    objective_of,
-    options,
-)
+from replaced_token_cases import NO_DROPOUT, QUICK, SHARINGS, batches, every_sharing, model_of, objective_of, options
 
 from bothways.checkpoints import load
 from bothways.encoder.batch import SelectedRows

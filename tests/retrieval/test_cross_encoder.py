@@ -6,27 +6,19 @@ import pytest
 from bothways.errors import InvalidInput, NotFitted
 from bothways.retrieval import CrossEncoder, Hit, Rerank, reranked
 from bothways.tasks import PairClassifier
-from tiny_models import write_checkpoint
 
 PASSAGES = [f"w{word} w{word + 20}" for word in range(5, 17)]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("cross") / "base"
-    write_checkpoint(folder)
-    return folder
-
-
-def trained(folder, label_of, target, **settings):
-    pairs = PairClassifier.from_pretrained(folder, device="cpu")
+def trained(tiny_bert, label_of, target, **settings):
+    pairs = PairClassifier.from_pretrained(tiny_bert, device="cpu")
     rows = [{"text_a": "w5", "text_b": text, "label": label_of(place)} for place, text in enumerate(PASSAGES)]
     pairs.fit(rows, validation=rows, target=target, epochs=1, seed=1, show_progress=False, **settings)
     return pairs
 
 
-def test_a_model_of_labels_ranks_by_the_probability_of_the_relevant_one(folder):
-    pairs = trained(folder, lambda place: "yes" if place % 2 else "no", "single")
+def test_a_model_of_labels_ranks_by_the_probability_of_the_relevant_one(tiny_bert):
+    pairs = trained(tiny_bert, lambda place: "yes" if place % 2 else "no", "single")
     asked = [("w5", text) for text in PASSAGES]
     expected = [found.probabilities["yes"] for found in pairs.predict(asked, calibrated=False)]
     np.testing.assert_allclose(CrossEncoder(pairs, "yes").score("w5", PASSAGES), expected, rtol=1e-9)
@@ -37,14 +29,14 @@ def test_a_model_of_labels_ranks_by_the_probability_of_the_relevant_one(folder):
         CrossEncoder(pairs, "maybe")
 
 
-def test_a_calibration_that_states_the_same_for_all_does_not_take_their_order_away(folder):
-    pairs = trained(folder, lambda place: "yes" if place % 2 else "no", "single", calibration="isotonic")
+def test_a_calibration_that_states_the_same_for_all_does_not_take_their_order_away(tiny_bert):
+    pairs = trained(tiny_bert, lambda place: "yes" if place % 2 else "no", "single", calibration="isotonic")
     stated = [found.probabilities["yes"] for found in pairs.predict([("w5", text) for text in PASSAGES])]
     assert len(set(stated)) < len(PASSAGES) == len(set(CrossEncoder(pairs).score("w5", PASSAGES)))
 
 
-def test_a_model_of_grades_ranks_by_the_expected_grade(folder):
-    pairs = trained(folder, lambda place: str(place % 3), "single")
+def test_a_model_of_grades_ranks_by_the_expected_grade(tiny_bert):
+    pairs = trained(tiny_bert, lambda place: str(place % 3), "single")
     found = pairs.predict([("w5", text) for text in PASSAGES], calibrated=False)
     expected = [each.probabilities["1"] + 2 * each.probabilities["2"] for each in found]
     graded = CrossEncoder(pairs)
@@ -54,14 +46,14 @@ def test_a_model_of_grades_ranks_by_the_expected_grade(folder):
     np.testing.assert_allclose(CrossEncoder(pairs, "2").score("w5", PASSAGES), chosen, rtol=1e-9)
 
 
-def test_a_model_of_scores_ranks_by_its_score(folder):
-    pairs = trained(folder, lambda place: place / 10, "regression")
+def test_a_model_of_scores_ranks_by_its_score(tiny_bert):
+    pairs = trained(tiny_bert, lambda place: place / 10, "regression")
     expected = [found.value for found in pairs.predict([("w5", text) for text in PASSAGES])]
     np.testing.assert_allclose(CrossEncoder(pairs).score("w5", PASSAGES), expected, rtol=1e-9)
     with pytest.raises(InvalidInput, match="must be none, as it predicts scores, got 'yes'"):
         CrossEncoder(pairs, "yes")
 
 
-def test_a_model_without_a_trained_head_is_no_reranker(folder):
+def test_a_model_without_a_trained_head_is_no_reranker(tiny_bert):
     with pytest.raises(NotFitted, match="needs a trained pair model"):
-        CrossEncoder(PairClassifier.from_pretrained(folder, device="cpu"))
+        CrossEncoder(PairClassifier.from_pretrained(tiny_bert, device="cpu"))

@@ -12,17 +12,7 @@ from hypothesis import strategies as st
 from index_samples import ENCODER, built, random_vectors
 
 from bothways.errors import InvalidInput, MissingDependency
-from bothways.retrieval import (
-    Among,
-    Between,
-    Hit,
-    Hybrid,
-    ReciprocalRank,
-    Rerank,
-    SearchIndex,
-    Weighted,
-    reranked,
-)
+from bothways.retrieval import Among, Between, Hit, Hybrid, ReciprocalRank, Rerank, SearchIndex, Weighted, reranked
 
 TEXTS = [
     "The wing of a slender body in supersonic flow",

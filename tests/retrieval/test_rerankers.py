@@ -22,7 +22,6 @@ from bothways.retrieval import (
     reranked,
     search_reranked,
 )
-from tiny_models import write_checkpoint
 
 ROWS = [
     {"text_a": f"w{5 + query}", "text_b": f"w{5 + other} w{30 + other}", "label": "yes" if query == other else "no"}
@@ -32,30 +31,23 @@ ROWS = [
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("rerankers") / "base"
-    write_checkpoint(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def pairs(base):
-    made = PairClassifier.from_pretrained(base, device="cpu")
+def pairs(tiny_bert):
+    made = PairClassifier.from_pretrained(tiny_bert, device="cpu")
     made.fit(ROWS, validation=ROWS, epochs=2, learning_rate=3e-3, batch_size=8)
     return made
 
 
-def scored(base, target):
-    made = PairClassifier.from_pretrained(base, device="cpu")
+def scored(tiny_bert, target):
+    made = PairClassifier.from_pretrained(tiny_bert, device="cpu")
     rows = [{**row, "label": target(row)} for row in ROWS]
     kind = "regression" if isinstance(rows[0]["label"], float) else "single"
     made.fit(rows, validation=rows, epochs=1, target=kind)
     return made
 
 
-def test_the_label_that_is_usually_called_so_need_not_be_named(base, pairs):
+def test_the_label_that_is_usually_called_so_need_not_be_named(tiny_bert, pairs):
     assert CrossEncoder(pairs).relevant == "yes"
-    made = PairClassifier.from_pretrained(base, device="cpu")
+    made = PairClassifier.from_pretrained(tiny_bert, device="cpu")
     other = [{**row, "label": {"yes": "ant", "no": "bee"}[row["label"]]} for row in ROWS]
     made.fit(other, validation=other, epochs=1)
     assert CrossEncoder(made, "ant").relevant == "ant"
@@ -74,19 +66,19 @@ def test_candidates_are_gathered_by_query_and_grades_or_a_label_say_what_answers
         read_candidates([{**row, "label": "ant" if row["label"] == "yes" else "bee"} for row in ROWS])
 
 
-def test_a_model_of_pairs_and_an_embedder_are_judged_alike(base, pairs, tmp_path):
+def test_a_model_of_pairs_and_an_embedder_are_judged_alike(tiny_bert, pairs, tmp_path):
     pairs.save(tmp_path / "pairs")
     lists = read_candidates(ROWS)
     found = CandidateRanking.open(tmp_path / "pairs", device="cpu").evaluate(ROWS)
     assert found.estimates == evaluate_reranker(CrossEncoder(pairs), lists).estimates
-    embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
-    assert CandidateRanking.open(base, device="cpu").evaluate(ROWS).estimates == (
+    embedder = SentenceEmbedder.from_pretrained(tiny_bert, device="cpu")
+    assert CandidateRanking.open(tiny_bert, device="cpu").evaluate(ROWS).estimates == (
         evaluate_reranker(BiEncoder(embedder), lists).estimates
     )
 
 
-def test_a_label_that_the_data_have_not_is_named_beside_those_that_they_have(base, tmp_path):
-    made = PairClassifier.from_pretrained(base, device="cpu")
+def test_a_label_that_the_data_have_not_is_named_beside_those_that_they_have(tiny_bert, tmp_path):
+    made = PairClassifier.from_pretrained(tiny_bert, device="cpu")
     names = {"yes": "entailment", "no": "neutral"}
     rows = [{**row, "label": names[row["label"]]} for row in ROWS]
     made.fit(rows, validation=rows, epochs=1)
@@ -99,8 +91,8 @@ def test_a_label_that_the_data_have_not_is_named_beside_those_that_they_have(bas
         ranking.evaluate(ROWS)
 
 
-def test_a_model_of_scores_reads_the_relevance_in_the_column_label(base, tmp_path):
-    made = PairClassifier.from_pretrained(base, device="cpu")
+def test_a_model_of_scores_reads_the_relevance_in_the_column_label(tiny_bert, tmp_path):
+    made = PairClassifier.from_pretrained(tiny_bert, device="cpu")
     rows = [{**row, "score": float(row["label"] == "yes")} for row in ROWS]
     made.fit(rows, validation=rows, epochs=1, target="regression", label="score")
     made.save(tmp_path / "sim")
@@ -168,8 +160,8 @@ def test_grades_out_of_range_are_refused_with_their_row():
         read_candidates(rows)
 
 
-def test_grades_of_a_model_of_pairs_are_kept(base, tmp_path):
-    made = PairClassifier.from_pretrained(base, device="cpu")
+def test_grades_of_a_model_of_pairs_are_kept(tiny_bert, tmp_path):
+    made = PairClassifier.from_pretrained(tiny_bert, device="cpu")
     rows = [{**row, "label": str(place % 3)} for place, row in enumerate(ROWS)]
     made.fit(rows, validation=rows, epochs=1)
     made.save(tmp_path / "graded")
@@ -186,16 +178,16 @@ def test_a_checkpoint_from_elsewhere_with_a_head_for_texts_is_a_model_of_pairs(p
     assert opened.evaluate(ROWS).estimates == evaluate_reranker(CrossEncoder(pairs), read_candidates(ROWS)).estimates
 
 
-def test_a_model_of_another_task_ranks_nothing(base, tmp_path):
-    classifier = TextClassifier.from_pretrained(base, device="cpu")
+def test_a_model_of_another_task_ranks_nothing(tiny_bert, tmp_path):
+    classifier = TextClassifier.from_pretrained(tiny_bert, device="cpu")
     classifier.fit([{"text": f"w{5 + place}", "label": str(place % 2)} for place in range(20)], epochs=1)
     classifier.save(tmp_path / "texts")
     with pytest.raises(InvalidInput, match=r"'.*texts' is a model for classification"):
         CandidateRanking.open(tmp_path / "texts", device="cpu")
 
 
-def test_search_reranks_with_a_cross_encoder(base, pairs):
-    embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
+def test_search_reranks_with_a_cross_encoder(tiny_bert, pairs):
+    embedder = SentenceEmbedder.from_pretrained(tiny_bert, device="cpu")
     texts = [f"w{5 + number} w{30 + number}" for number in range(4)]
     search = SemanticSearch.build(embedder, texts)
     hits = search.search("w6", k=4, rerank=Rerank(CrossEncoder(pairs)))
@@ -203,8 +195,8 @@ def test_search_reranks_with_a_cross_encoder(base, pairs):
     assert [hit.text for hit in hits] == [texts[place] for place in np.argsort(-scores, kind="stable")]
 
 
-def test_a_bi_encoder_scores_by_cosine(base):
-    embedder = SentenceEmbedder.from_pretrained(base, device="cpu", unit_length=False)
+def test_a_bi_encoder_scores_by_cosine(tiny_bert):
+    embedder = SentenceEmbedder.from_pretrained(tiny_bert, device="cpu", unit_length=False)
     one, *others = embedder.encode(["w5", "w6 w7", "w8"]).astype(np.float64)
     expected = [one @ each / np.linalg.norm(one) / np.linalg.norm(each) for each in others]
     np.testing.assert_allclose(BiEncoder(embedder).score("w5", ["w6 w7", "w8"]), expected, atol=1e-6)
@@ -224,9 +216,9 @@ def cutting(pairs, tmp_path_factory):
     return folder
 
 
-def test_a_reranker_says_once_a_call_what_it_did_not_read(base, cutting):
+def test_a_reranker_says_once_a_call_what_it_did_not_read(tiny_bert, cutting):
     cross = CrossEncoder(PairClassifier.from_pretrained(cutting, **CUTTING))
-    cosine = BiEncoder(SentenceEmbedder.from_pretrained(base, **CUTTING))
+    cosine = BiEncoder(SentenceEmbedder.from_pretrained(tiny_bert, **CUTTING))
     passages = ["w6", LONG[0]["text_b"], LONG[1]["text_b"]]
     hits = [Hit(str(place), text, 1.0, place + 1) for place, text in enumerate(passages)]
     for by, whole, two in ((cross, "2 of 3", "4 of 6"), (cosine, "2 of 4", "4 of 8")):
@@ -245,10 +237,10 @@ def test_a_reranker_says_once_a_call_what_it_did_not_read(base, cutting):
             assert caught[0].filename == __file__
 
 
-def test_a_ranking_of_candidates_counts_what_was_not_read(base, cutting):
+def test_a_ranking_of_candidates_counts_what_was_not_read(tiny_bert, cutting):
     for folder, read in (
         (cutting, {"texts": 16, "in_windows": 0, "cut": 16, "dropped_tokens": 16 * 8}),
-        (base, {"texts": 4 + 16, "in_windows": 0, "cut": 16, "dropped_tokens": 16 * 6}),
+        (tiny_bert, {"texts": 4 + 16, "in_windows": 0, "cut": 16, "dropped_tokens": 16 * 6}),
     ):
         with warnings.catch_warnings():
             warnings.simplefilter("error", TextsTruncated)
@@ -261,9 +253,10 @@ def test_a_ranking_of_candidates_counts_what_was_not_read(base, cutting):
 
 
 @pytest.fixture(scope="module")
-def search(base):
+def search(tiny_bert):
     return SemanticSearch.build(
-        SentenceEmbedder.from_pretrained(base, device="cpu"), [f"w{5 + number} w{20 + number}" for number in range(30)]
+        SentenceEmbedder.from_pretrained(tiny_bert, device="cpu"),
+        [f"w{5 + number} w{20 + number}" for number in range(30)],
     )
 
 

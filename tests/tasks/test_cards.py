@@ -7,14 +7,7 @@ import pytest
 
 from answering_cases import questions
 from bothways import Ensemble
-from bothways.tasks import (
-    FillMask,
-    PairClassifier,
-    QuestionAnswerer,
-    SentenceEmbedder,
-    TextClassifier,
-    TextTagger,
-)
+from bothways.tasks import FillMask, PairClassifier, QuestionAnswerer, SentenceEmbedder, TextClassifier, TextTagger
 from bothways.tasks.embedding.losses import Distillation
 from bothways.tasks.embedding.spec import LabelledTexts, Pairs, PlainTexts, ScoredPairs
 from classifier_cases import rows, without_dropout

@@ -16,7 +16,6 @@ from bothways.evaluation.metrics.classification import class_outcomes, label_out
 from bothways.tasks.heads.target_training import TextLoss, balanced_weights, validate
 from bothways.tasks.heads.targets import MultiLabel, SingleLabel
 from bothways.text import EncodedText, Window
-from tiny_models import write_checkpoint
 
 NAMES = ("ant", "bee", "cow")
 SINGLE, MULTI = SingleLabel(NAMES), MultiLabel(NAMES)
@@ -34,12 +33,6 @@ def store_of(windows):
     """A text of so many windows for each number."""
     made = [EncodedText(tuple(Window((5, 6), (0, 0)) for _ in range(count)), 0) for count in windows]
     return WindowStore.of(made)
-
-
-@pytest.fixture
-def base(tmp_path):
-    write_checkpoint(tmp_path / "base")
-    return tmp_path / "base"
 
 
 def test_weights_of_labels_are_those_of_scikit_learn():

@@ -12,13 +12,7 @@ from bothways.data.windows import WindowStore
 from bothways.errors import CorruptCheckpoint, InvalidInput, TextsTruncated
 from bothways.retrieval import SemanticSearch
 from bothways.tasks import SentenceEmbedder
-from bothways.tasks.embedding.losses import (
-    CoSENT,
-    Distillation,
-    Matryoshka,
-    MultipleNegativesRanking,
-    Triplet,
-)
+from bothways.tasks.embedding.losses import CoSENT, Distillation, Matryoshka, MultipleNegativesRanking, Triplet
 from bothways.tasks.embedding.objective import (
     CachedMicroBatch,
     DrawnRows,

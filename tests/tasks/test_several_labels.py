@@ -11,7 +11,6 @@ import sklearn.metrics as oracle
 from bothways import Ensemble, MultiTask, TaskData, TextClassifier
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.evaluation.thresholds import fit_thresholds
-from tiny_models import write_checkpoint
 
 NAMES = ("ant", "bee", "cow", "dog")
 QUICK = {"epochs": 3, "learning_rate": 3e-3, "batch_size": 16}
@@ -32,22 +31,15 @@ def rows(count=120, seed=0):
     return made
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("several") / "base"
-    write_checkpoint(folder)
-    return folder
-
-
-def fitted(base, open_with=None, **options):
-    classifier = TextClassifier.from_pretrained(base, device="cpu", target="multi", **(open_with or {}))
+def fitted(tiny_bert, open_with=None, **options):
+    classifier = TextClassifier.from_pretrained(tiny_bert, device="cpu", target="multi", **(open_with or {}))
     classifier.fit(rows(), validation=rows(80, seed=1), **{**QUICK, **options})
     return classifier
 
 
 @pytest.fixture(scope="module")
-def trained(base):
-    return fitted(base)
+def trained(tiny_bert):
+    return fitted(tiny_bert)
 
 
 @pytest.fixture(scope="module")
@@ -118,22 +110,22 @@ def test_a_threshold_can_be_given(saved):
     assert given(plain, data, threshold=0.0).all()
 
 
-def test_a_threshold_that_is_given_before_the_training_stays(base):
-    classifier = fitted(base, {"threshold": 0.3}, epochs=1)
+def test_a_threshold_that_is_given_before_the_training_stays(tiny_bert):
+    classifier = fitted(tiny_bert, {"threshold": 0.3}, epochs=1)
     assert classifier.outputs.target.thresholds == (0.3,) * 4
     assert classifier.facts()["threshold"] == 0.3
 
 
-def test_a_further_training_learns_thresholds_anew(base):
-    classifier = fitted(base, epochs=1)
+def test_a_further_training_learns_thresholds_anew(tiny_bert):
+    classifier = fitted(tiny_bert, epochs=1)
     before = classifier.outputs.target.thresholds
     classifier.fit(rows(seed=5), validation=rows(80, seed=6), **{**QUICK, "epochs": 1})
     assert classifier.outputs.target.thresholds != before
     assert classifier.labels == NAMES
 
 
-def test_thresholds_are_learnt_without_calibration_too(base):
-    classifier = fitted(base, calibration=None)
+def test_thresholds_are_learnt_without_calibration_too(tiny_bert):
+    classifier = fitted(tiny_bert, calibration=None)
     held_out = rows(80, seed=1)
     expected = fit_thresholds(truth_of(held_out), stated(classifier, held_out))
     assert classifier.outputs.target.thresholds == pytest.approx(expected)
@@ -147,16 +139,16 @@ def test_a_threshold_that_is_no_probability_is_refused(saved, trained, threshold
         trained.predict("w5", threshold=threshold)
 
 
-def test_a_threshold_of_one_label_or_a_number_is_refused(base, tmp_path):
+def test_a_threshold_of_one_label_or_a_number_is_refused(tiny_bert, tmp_path):
     data = [{"text": f"w{5 + number % 2} w30", "label": "ab"[number % 2]} for number in range(12)]
-    classifier = TextClassifier.from_pretrained(base, device="cpu")
+    classifier = TextClassifier.from_pretrained(tiny_bert, device="cpu")
     classifier.fit(data, validation=data, epochs=1)
     with pytest.raises(InvalidInput, match="this model predicts one label; thresholds are for several labels"):
         classifier.predict("w5", threshold=0.3)
     classifier.save(tmp_path / "saved")
     with pytest.raises(InvalidInput, match="this model predicts one label"):
         TextClassifier.from_pretrained(tmp_path / "saved", device="cpu", threshold=0.3)
-    numbers = TextClassifier.from_pretrained(base, device="cpu", target="regression", threshold=0.3)
+    numbers = TextClassifier.from_pretrained(tiny_bert, device="cpu", target="regression", threshold=0.3)
     with pytest.raises(InvalidInput, match="this model predicts a number"):
         numbers.fit([{**row, "label": 1.0} for row in data], epochs=1)
 
@@ -194,8 +186,8 @@ def test_an_ensemble_learns_thresholds_of_its_own(saved, tmp_path):
         Ensemble.from_pretrained(tmp_path / "ensemble", device="cpu")
 
 
-def test_a_task_beside_others_has_its_thresholds(base, tmp_path):
-    both = MultiTask.from_pretrained(base, device="cpu")
+def test_a_task_beside_others_has_its_thresholds(tiny_bert, tmp_path):
+    both = MultiTask.from_pretrained(tiny_bert, device="cpu")
     number = [{"text": row["text"], "label": float(len(row["label"]))} for row in rows()]
     parts = {
         "several": TaskData(rows(), rows(80, seed=1), target="multi"),

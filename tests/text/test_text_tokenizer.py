@@ -14,13 +14,7 @@ from hypothesis import strategies as st
 from text_samples import ADVERSARIAL, random_texts
 from tokenizers import Tokenizer, models
 
-from bothways.errors import (
-    CorruptCheckpoint,
-    IncompatibleWeights,
-    InvalidInput,
-    TextTooLong,
-    UnknownModel,
-)
+from bothways.errors import CorruptCheckpoint, IncompatibleWeights, InvalidInput, TextTooLong, UnknownModel
 from bothways.text import EncodedText, TextTokenizer, TokenizerFileOnly, WordPiece, check_overflow, recipes
 
 NO_LIMIT = 10**9
