@@ -127,6 +127,17 @@ def _is_local(host):
         return False
 
 
+@pytest.fixture(scope="module")
+def one_thread():
+    """Compute with one thread, as the processes that tests start do."""
+    import torch
+
+    number = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(number)
+
+
 @pytest.fixture(scope="session")
 def tiny_bert(tmp_path_factory):
     """The folder of a tiny bare BERT that reads 18 tokens, which no test writes to."""

@@ -15,7 +15,6 @@ from bothways.tasks.registry import SPECS
 from bothways.tasks.schemas import Schemas
 from contract_cases import rows as labelled
 from task_cases import CASES, QUICK, fitted, texts
-from tiny_models import edit_config, write_checkpoint
 
 every_task = pytest.mark.parametrize("task", list(SPECS))
 TARGETS = ("single", "multi", "regression")
@@ -33,16 +32,7 @@ OPTIONAL = ("label_set", "out_of_domain", "out_of_domain_score", "low", "high")
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    """The folder of a tiny bare BERT without dropout, which none of these tests writes to."""
-    folder = tmp_path_factory.mktemp("tiny") / "base"
-    write_checkpoint(folder)
-    edit_config(folder, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def trained(base):
+def trained(plain_bert):
     """A factory: a model of a task, made once."""
     made = {}
 
@@ -50,7 +40,7 @@ def trained(base):
         if (task, target, seed) not in made:
             data = [labelled(target, count) for count in (24, 12)] if target else [None, None]
             own = {"target": target} if target else {}
-            made[task, target, seed] = fitted(base, task, *data, seed=seed, **own)
+            made[task, target, seed] = fitted(plain_bert, task, *data, seed=seed, **own)
         return made[task, target, seed]
 
     return make
@@ -121,18 +111,18 @@ def test_predictions_of_ensembles_fit_their_schema(trained, tmp_path, task, targ
     assert (schemas.input, schemas.options) == (Schemas.of(SPECS[task]).input, Schemas.of(SPECS[task]).options)
 
 
-def test_rows_of_an_ensemble_have_the_columns_of_all_members(base, tmp_path):
+def test_rows_of_an_ensemble_have_the_columns_of_all_members(plain_bert, tmp_path):
     for column in ("one", "two"):
         data = [{column: row["text"], "label": row["label"]} for row in texts(24)]
-        fitted(base, "classification", data, data, text=column).save(tmp_path / column)
+        fitted(plain_bert, "classification", data, data, text=column).save(tmp_path / column)
     fits = validator(schemas_of(Ensemble.of([tmp_path / "one", tmp_path / "two"], device="cpu")).input)
     assert fits.is_valid("w5")
     assert fits.is_valid({"one": "w5", "two": "w6"})
     assert not fits.is_valid({"one": "w5"})
 
 
-def test_inputs_and_predictions_of_several_tasks_fit_their_schema(base):
-    model = MultiTask.from_pretrained(base, device="cpu")
+def test_inputs_and_predictions_of_several_tasks_fit_their_schema(plain_bert):
+    model = MultiTask.from_pretrained(plain_bert, device="cpu")
     tags = [{"tokens": row["text"].split(), "tags": ["X", *["Y"] * row["text"].count(" ")]} for row in texts(12)]
     model.fit({"animal": TaskData(texts(12), texts(6)), "marks": TaggingData(tags, tags[:6])}, **QUICK)
     schemas = schemas_of(model)

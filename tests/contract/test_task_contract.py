@@ -15,28 +15,18 @@ from bothways.explain import attribute, input_gradients
 from bothways.tasks.registry import SPECS, task_class
 from bothways.training import loop
 from task_cases import CASES, QUICK, close, fitted, plain, texts
-from tiny_models import edit_config, write_checkpoint
 
 every_task = pytest.mark.parametrize("name", list(SPECS))
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    """The folder of a tiny bare BERT without dropout, which none of these tests writes to."""
-    folder = tmp_path_factory.mktemp("tiny") / "base"
-    write_checkpoint(folder)
-    edit_config(folder, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def trained(base):
+def trained(plain_bert):
     """A factory: a trained model of a task, made once; tests that change it take a copy."""
     made = {}
 
     def make(name):
         if name not in made:
-            made[name] = fitted(base, name)
+            made[name] = fitted(plain_bert, name)
         return made[name]
 
     return make
@@ -121,10 +111,10 @@ def renamed(listed):
 
 
 @every_task
-def test_columns_are_named_or_the_usual_ones(base, trained, name, tmp_path):
+def test_columns_are_named_or_the_usual_ones(plain_bert, trained, name, tmp_path):
     usual, case = trained(name), CASES[name]
     names = {column: f"my_{column}" for column in (*case.inputs, *([case.label] if case.label else []))}
-    own = fitted(base, name, renamed(case.rows(24)), renamed(case.rows(12)), **names)
+    own = fitted(plain_bert, name, renamed(case.rows(24)), renamed(case.rows(12)), **names)
     own.save(tmp_path / "saved")
     for model in (own, type(own).from_pretrained(tmp_path / "saved", device="cpu")):
         assert list(model.predict_rows(read_rows(renamed(case.questions())))) == list(
@@ -199,24 +189,24 @@ def test_what_is_no_input_is_refused(trained, name):
 
 
 @every_task
-def test_inputs_with_labels_are_learnt_as_rows_are(base, trained, name):
+def test_inputs_with_labels_are_learnt_as_rows_are(plain_bert, trained, name):
     case, expected = CASES[name], trained(name)
     asked, data, held = (case.values(made) for made in (case.questions(), case.rows(24), case.rows(12)))
     if case.label is None:
-        model = fitted(base, name, data, held)
+        model = fitted(plain_bert, name, data, held)
     else:
         labels, held_labels = ([row[case.label] for row in case.rows(count)] for count in (24, 12))
-        model = fitted(base, name, data, (iter(held), tuple(held_labels)), labels=labels)
+        model = fitted(plain_bert, name, data, (iter(held), tuple(held_labels)), labels=labels)
         with pytest.raises(InvalidInput, match="as many labels as inputs, got 23 and 24"):
-            fitted(base, name, data, labels=labels[1:])
+            fitted(plain_bert, name, data, labels=labels[1:])
     assert model.predict(asked) == expected.predict(asked)
     assert model.card["data"] == expected.card["data"]
 
 
-def test_labels_may_be_an_array(base, trained):
+def test_labels_may_be_an_array(plain_bert, trained):
     data, held = texts(24), texts(12)
     model = fitted(
-        base,
+        plain_bert,
         "classification",
         np.array([row["text"] for row in data]),
         held,
@@ -229,14 +219,14 @@ def test_labels_may_be_an_array(base, trained):
 
 
 @every_task
-def test_an_option_that_there_is_not_is_refused_with_those_there_are(base, trained, name):
+def test_an_option_that_there_is_not_is_refused_with_those_there_are(plain_bert, trained, name):
     model, case = trained(name), CASES[name]
     kind, asked = type(model), case.values(case.questions())
     calls = {
-        "fit": (lambda **options: kind.from_pretrained(base, device="cpu").fit([], **options), "learning_rate"),
+        "fit": (lambda **options: kind.from_pretrained(plain_bert, device="cpu").fit([], **options), "learning_rate"),
         "predict": (lambda **options: model.predict(asked, **options), "show_progress"),
         "evaluate": (lambda **options: model.evaluate(case.rows(4), **options), case.inputs[0]),
-        "from_pretrained": (lambda **options: kind.from_pretrained(base, **options), "max_length"),
+        "from_pretrained": (lambda **options: kind.from_pretrained(plain_bert, **options), "max_length"),
     }
     for method, (call, known) in calls.items():
         with pytest.raises(TypeError, match=rf"^{kind.__name__}\.{method}\(\) got an unexpected .* 'typo'") as caught:
@@ -275,8 +265,8 @@ def test_a_failed_fit_leaves_a_model_as_it_was_to_the_bit(trained, name, monkeyp
 
 
 @every_task
-def test_an_unfitted_model_says_to_fit_it(base, name, tmp_path):
-    case, model = CASES[name], task_class(SPECS[name]).from_pretrained(base, device="cpu")
+def test_an_unfitted_model_says_to_fit_it(plain_bert, name, tmp_path):
+    case, model = CASES[name], task_class(SPECS[name]).from_pretrained(plain_bert, device="cpu")
     value = case.values(case.questions())[0]
     if name == "embedding":  # any encoder gives vectors
         assert model.predict([value])

@@ -66,6 +66,7 @@ def test_answers_come_in_the_order_of_the_texts_whatever_their_lengths(model, te
         assert answer.lengths == tuple(answer.rows_WK[:, 1])
 
 
+@pytest.mark.usefixtures("one_thread")  # which computes a batch whole
 @pytest.mark.parametrize("texts", [1, 3, 70, 127, 200])
 def test_large_batches_are_filled_to_whole_blocks_that_nobody_reads(model, texts):
     seen = []

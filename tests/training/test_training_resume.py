@@ -42,6 +42,8 @@ from bothways.training import loop
 from bothways.training.loop import train
 from bothways.training.options import CosineDecay, LinearDecay
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 FILES = {"checksums.json", "state.json", "weights.safetensors", "optimizer.safetensors", "kept.safetensors"}
 KILL_POINTS = {
     # point: updates done at the newest complete checkpoint
