@@ -118,7 +118,7 @@ def _trials(options: Options, names: Sequence[str], graph: Path, loads: list[Wor
 
 
 def _batch(name: str, trials: Mapping[str, Trial]) -> tuple[int, ...]:
-    """Return what a contestant is given besides the texts."""
+    """Return the arguments of a contestant besides the texts."""
     return (trials[name].batch,) if name in trials else ()
 
 

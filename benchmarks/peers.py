@@ -87,7 +87,7 @@ class OurSide:
         self.notes = {"kept epoch": record.kept_epoch}
 
     def answers(self, rows: Sequence[Row]) -> list[Any]:
-        """Return what the task's metrics read, for each row."""
+        """Return the answer to each row, in the form that the task's metrics read."""
         if self.kind == "tagging":
             return [list(each.tags) for each in self.model.predict([row["tokens"] for row in rows])]
         if self.kind == "answering":

@@ -143,7 +143,7 @@ def _is_ours(side: str) -> bool:
 
 
 def _key(dataset: str, seed: int, side: str, versions: dict[str, str], options: Options) -> str:
-    """Return what tells one run from another in the file of partial results."""
+    """Return the key of a run in the file of partial results."""
     package = "bothways" if _is_ours(side) else "transformers"
     if not _is_ours(side) and (dataset == "stsb_bi" or side == UNTRAINED):
         package = "sentence-transformers"

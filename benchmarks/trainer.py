@@ -160,7 +160,7 @@ class TransformersPeer:
         self.notes: dict[str, Any] = {}
 
     def answers(self, rows: Sequence[Row]) -> list[Any]:
-        """Return what the task's metrics read, for each row."""
+        """Return the answer to each row, in the form that the task's metrics read."""
         raise NotImplementedError
 
     def validate(self, data: TaskData) -> tuple[float, float]:

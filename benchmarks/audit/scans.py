@@ -60,7 +60,7 @@ def scanned(folder: Path, rows: Sequence[dict[str, Any]] | None = None) -> dict[
 
 
 def ranked(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return how well poisoned rows are told from the others without a model."""
+    """Return measures of separating poisoned rows from the others without a model."""
     from sklearn.metrics import roc_auc_score
 
     from bothways.audit.backdoor.poisoned import audit_data

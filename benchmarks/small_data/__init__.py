@@ -75,7 +75,7 @@ class Cell:
     contestant: str
 
     def key(self, test_rows: int, device: str) -> str:
-        """Return what tells one cell from another in the file."""
+        """Return the key of a cell in the file."""
         return "/".join([*map(str, asdict(self).values()), f"{test_rows or 'all'} test rows", device])
 
 

@@ -125,7 +125,7 @@ class Linear:
         self.notes = {"features": self.features.name, **best.best_params_}
 
     def answers(self, rows: Sequence[Row]) -> list[Any]:
-        """Return what the task's metrics read, for each row."""
+        """Return the answer to each row, in the form that the task's metrics read."""
         read = self.features.read(rows)
         if self.scored:
             return [float(each) for each in self.model.predict(read)]

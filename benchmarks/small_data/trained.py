@@ -33,7 +33,7 @@ class TrainerAtDefaults:
         self.notes: dict[str, Any] = {}
 
     def settings(self, epochs: int) -> dict[str, Any]:  # noqa: ARG002
-        """Return what differs from the Trainer's defaults."""
+        """Return the settings that differ from the Trainer's defaults."""
         return {}
 
     def fit(self, data: TaskData, seed: int) -> None:
@@ -43,7 +43,7 @@ class TrainerAtDefaults:
         self._peer.fit(data, seed)
 
     def answers(self, rows: Sequence[Row]) -> list[Any]:
-        """Return what the task's metrics read, for each row."""
+        """Return the answer to each row, in the form that the task's metrics read."""
         return list(self._peer.answers(rows))
 
 

@@ -20,7 +20,7 @@ from bothways.packing import Packed, pack
 
 Numbers = NDArray[np.float64]
 Vectors = Callable[[Sequence[str]], Numbers]
-"""From texts to unit vectors (N, H)."""
+"""A function that takes texts and returns unit vectors (N, H)."""
 
 # Longer texts are cut.
 MAX_TOKENS = 256

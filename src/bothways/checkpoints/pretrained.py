@@ -56,7 +56,7 @@ class PretrainedEncoder:
     folder: Path
     revision: str | None
     trainings: int = 0
-    """How often its weights were trained since they were what the folder holds."""
+    """Number of trainings since the weights were those of the folder."""
     rounded: bool = False
     """True where the weights were rounded for inference because nobody chose a precision."""
     multiplies_bfloat16: bool = False

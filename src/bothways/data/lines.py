@@ -40,7 +40,7 @@ LONGEST_IN_DOCUMENT = LineLimit(
     512 * 1024**2, "Save it as JSON Lines (.jsonl), one object a line, which is read a row at a time."
 )
 MAX_BLANK_LINES = 1_000_000
-"""In a row: a gigabyte of them fits into a few megabytes of gzip, and takes many minutes to pass over."""
+"""Maximum in succession: a gigabyte of them fits into a few megabytes of gzip, and takes many minutes to pass over."""
 
 
 def open_file(path: Path) -> IO[bytes]:

@@ -239,7 +239,7 @@ class _Kept:
 
 
 _kept: dict[int, _Kept] = {}
-"""By the parameter's `id`; a form goes with its parameter."""
+"""Forms by the `id` of their parameter; a form is dropped with its parameter."""
 
 
 def hold(weight_OI: nn.Parameter, form: WeightForm) -> None:

@@ -30,7 +30,7 @@ CHUNK_CELLS = 1_000_000
 """Counts held at once: a chunk of resamples takes 8 MB for each array of its size."""
 
 Statistic = Callable[[FloatArray], FloatArray]
-"""From ``counts_RN`` to ``values_RK``."""
+"""A function that takes ``counts_RN`` and returns ``values_RK``."""
 
 
 @dataclass(frozen=True)

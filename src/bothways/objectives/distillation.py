@@ -73,7 +73,7 @@ VECTORS, STATES, EMBEDDINGS = "vectors", "hidden states", "embeddings"
 """Names of the parts of `StateDistillation`."""
 
 Pool: TypeAlias = Callable[[Tensor, Packed], Tensor]
-"""From the last hidden states of tokens (T, H) to a vector of each sequence (B, K)."""
+"""A function that takes the last hidden states of tokens (T, H) and returns a vector of each sequence (B, K)."""
 
 
 @dataclass(frozen=True, slots=True)

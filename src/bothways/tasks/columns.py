@@ -15,7 +15,7 @@ from bothways.errors import InvalidInput, UnreadColumn, shown
 InputT = TypeVar("InputT")
 
 Card: TypeAlias = Mapping[str, Any]
-"""What a model says of its training, as JSON values."""
+"""The record that a model keeps of its training, as JSON values."""
 
 
 class ColumnNames(Protocol[InputT]):

@@ -21,7 +21,7 @@ from bothways.tasks import TextClassifier
 
 Numbers: TypeAlias = NDArray[np.float64]
 Ask: TypeAlias = Callable[[Sequence[str]], Numbers]
-"""From texts to the probabilities of labels (N, C)."""
+"""A function that takes texts and returns the probabilities of labels (N, C)."""
 
 # Maximum queries for one original, and maximum words whose importance is measured; drawn if there are more.
 MAX_QUERIES, _MAX_PLACES = 200, 60

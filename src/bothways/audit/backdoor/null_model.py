@@ -74,7 +74,7 @@ class NullModel:
         self._ridge = Ridge(_STRENGTH).fit(vectors_NH, margins_NC)
 
     def surprise(self, triggers: Sequence[Ids], label: int) -> Numbers:
-        """Return how far the margins of triggers alone lie above the prediction, in standard deviations (M).
+        """Return the excess of the margins of triggers alone over the prediction, in standard deviations (M).
 
         The prediction for a phrase is at least the margin of each of its words, as far as that word's own meaning
         explains the margin, so that strong words of a label in a row do not count as a trigger.

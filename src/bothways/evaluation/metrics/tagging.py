@@ -122,7 +122,7 @@ def tag_counts(words: TaggedWords, tags: int) -> IntArray:
 
 _SPANS = {"span_f1": 0, "span_precision": 1, "span_recall": 2, "macro_span_f1": 3, "accuracy": 4}
 _TAGS = {"accuracy": 4, "macro_f1": 3}
-"""Where each metric stands in `TaggingCounts.headline`."""
+"""The column of each metric in `TaggingCounts.headline`."""
 
 
 def span_outcomes(

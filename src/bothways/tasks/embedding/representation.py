@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bothways.errors import InvalidInput
 
 Role: TypeAlias = Literal["query", "document"]
-"""What a text is in a search. Encoders may treat queries and documents differently."""
+"""The role of a text in a search. Encoders may treat queries and documents differently."""
 
 RowNumbers: TypeAlias = slice | NDArray[np.int64]
 """Texts to select: a slice, or their numbers in the wanted order."""

@@ -42,7 +42,7 @@ from bothways.text import ReadWords, Words
 
 WordScores: TypeAlias = Scores[Words]
 TrueTags: TypeAlias = Sequence[NDArray[np.int64]]
-"""For each text the numbers of its words' tags."""
+"""The tag numbers of the words of each text."""
 TagExample: TypeAlias = Example[tuple[str, ...]]
 
 CHUNK = 64
