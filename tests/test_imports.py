@@ -80,7 +80,10 @@ def test_every_public_name_resolves(name):
 
 @pytest.mark.parametrize(
     "package",
-    ["advice", "audit", "compose", "explain", "export", "pretraining", "report", "retrieval", "tasks.embedding"],
+    [
+        *("advice", "audit", "checkpoints", "compose", "data", "encoder", "explain", "export", "inference", "judging"),
+        *("pretraining", "report", "retrieval", "tasks", "tasks.embedding", "text"),
+    ],
 )
 def test_every_name_that_a_package_loads_on_its_first_use_resolves(package):
     module = importlib.import_module(f"bothways.{package}")

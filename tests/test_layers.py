@@ -8,6 +8,7 @@ import socket
 import sys
 from collections import Counter
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -220,8 +221,8 @@ def test_gatherers_name_what_they_import():
     from bothways.tasks.registry import SPECS
 
     for package in (checkpoints, data, encoder, inference, judging, retrieval, tasks, text):
-        assert set(package._HOMES) == set(package.__all__)
-        assert all(home.startswith(f"{package.__name__}.") for home in package._HOMES.values())
+        assert {name for names in package._MODULES.values() for name in names} == set(package.__all__)
+        assert all(find_spec(f"{package.__name__}.{module}") for module in package._MODULES)
     assert all(home.startswith("bothways.compose.") for home in COMPOSED.values())
     assert SPECS
     assert all(spec.home.startswith("bothways.tasks.") for spec in SPECS.values())

@@ -50,28 +50,28 @@ __all__ = [
     "scan",
 ]
 
-_HOMES = {
-    "BothwaysError": "bothways.errors",
-    "Ensemble": "bothways.compose.ensembles.ensemble",
-    "FillMask": "bothways.tasks",
-    "MultiTask": "bothways.compose.multitask.multitask",
-    "MultipleChoice": "bothways.tasks",
-    "PairClassifier": "bothways.tasks",
-    "QuestionAnswerer": "bothways.tasks",
-    "SearchIndex": "bothways.retrieval",
-    "SemanticSearch": "bothways.retrieval",
-    "SentenceEmbedder": "bothways.tasks",
-    "TaggingData": "bothways.compose.multitask.data",
-    "TaskData": "bothways.compose.multitask.data",
-    "TextClassifier": "bothways.tasks",
-    "TextTagger": "bothways.tasks",
-    "load": "bothways.checkpoints",
-    "open_trained": "bothways.compose.opening",
-    "scan": "bothways.audit",
+_MODULES = {
+    "audit": ("scan",),
+    "checkpoints": ("load",),
+    "compose.ensembles.ensemble": ("Ensemble",),
+    "compose.multitask.data": ("TaggingData", "TaskData"),
+    "compose.multitask.multitask": ("MultiTask",),
+    "compose.opening": ("open_trained",),
+    "errors": ("BothwaysError",),
+    "retrieval": ("SearchIndex", "SemanticSearch"),
+    "tasks": (
+        "FillMask",
+        "MultipleChoice",
+        "PairClassifier",
+        "QuestionAnswerer",
+        "SentenceEmbedder",
+        "TextClassifier",
+        "TextTagger",
+    ),
 }
 
 
-_load = loader(__name__, _HOMES)
+_load = loader(__name__, _MODULES)
 
 
 def __getattr__(name: str) -> object:

@@ -2,7 +2,7 @@
 
 import gc
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
@@ -14,13 +14,14 @@ TORCH = ("torch", "scipy", "sklearn")
 """The packages that the extra ``torch`` installs."""
 
 
-def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
+def loader(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str], object]:
     """Return the ``__getattr__`` of a package.
 
     Args:
         package: Its dotted name.
-        homes: The module that defines each name.
+        modules: The names of each module, whose own name is relative to the package.
     """
+    homes = {name: f"{package}.{module}" for module, names in modules.items() for name in names}
 
     def load(name: str) -> object:
         if name not in homes:

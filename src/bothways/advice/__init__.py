@@ -82,4 +82,4 @@ _MODULES = {
     "recommending": ("LeftOut", "Recommendation", "recommend"),
     "tasks": ("TASKS", "TaskAdvice", "find_task"),
 }
-__getattr__ = loader(__name__, {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names})
+__getattr__ = loader(__name__, _MODULES)

@@ -34,4 +34,4 @@ _MODULES = {
     "provenance.signing": ("verified",),
     "shift": ("compare_texts",),
 }
-__getattr__ = loader(__name__, {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names})
+__getattr__ = loader(__name__, _MODULES)

@@ -29,19 +29,11 @@ __all__ = [
     "open_tokenizer",
 ]
 
-_HOMES = {
-    "Checkpoint": "bothways.checkpoints.checkpoint",
-    "EncoderOutput": "bothways.checkpoints.output",
-    "HeadOutput": "bothways.checkpoints.output",
-    "MINILM": "bothways.checkpoints.hub",
-    "PretrainedEncoder": "bothways.checkpoints.pretrained",
-    "fingerprint": "bothways.checkpoints.files",
-    "has_weights": "bothways.checkpoints.hub",
-    "is_installed": "bothways.checkpoints.hub",
-    "load": "bothways.checkpoints.pretrained",
-    "locate": "bothways.checkpoints.hub",
-    "open_checkpoint": "bothways.checkpoints.checkpoint",
-    "open_tokenizer": "bothways.checkpoints.hub",
+_MODULES = {
+    "checkpoint": ("Checkpoint", "open_checkpoint"),
+    "files": ("fingerprint",),
+    "hub": ("MINILM", "has_weights", "is_installed", "locate", "open_tokenizer"),
+    "output": ("EncoderOutput", "HeadOutput"),
+    "pretrained": ("PretrainedEncoder", "load"),
 }
-
-__getattr__ = loader(__name__, _HOMES)
+__getattr__ = loader(__name__, _MODULES)

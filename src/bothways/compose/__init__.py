@@ -31,4 +31,4 @@ _MODULES = {
     "opening": ("SIMILARITY", "open_trained"),
     "schemas": ("schemas_of",),
 }
-__getattr__ = loader(__name__, {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names})
+__getattr__ = loader(__name__, _MODULES)

@@ -86,6 +86,4 @@ _MODULES = {
     "tables": ["DataFrameLike", "as_batch", "items_of", "labelled_rows"],
     "windows": ["WindowStore"],
 }
-_HOMES = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
-
-__getattr__ = loader(__name__, _HOMES)
+__getattr__ = loader(__name__, _MODULES)

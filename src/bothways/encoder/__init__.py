@@ -28,18 +28,11 @@ __all__ = [
     "count_parameters",
 ]
 
-_HOMES = {
-    "Encoder": "bothways.encoder.encoder",
-    "EncoderConfig": "bothways.encoder.config",
-    "Head": "bothways.encoder.heads",
-    "HeadKind": "bothways.encoder.head_kinds",
-    "MaskedLMHead": "bothways.encoder.heads",
-    "MaskedLMHeadKind": "bothways.encoder.head_kinds",
-    "Pooler": "bothways.encoder.heads",
-    "Recorder": "bothways.encoder.attention",
-    "ScoreHead": "bothways.encoder.heads",
-    "ScoreHeadKind": "bothways.encoder.head_kinds",
-    "count_parameters": "bothways.encoder.encoder",
+_MODULES = {
+    "attention": ("Recorder",),
+    "config": ("EncoderConfig",),
+    "encoder": ("Encoder", "count_parameters"),
+    "head_kinds": ("HeadKind", "MaskedLMHeadKind", "ScoreHeadKind"),
+    "heads": ("Head", "MaskedLMHead", "Pooler", "ScoreHead"),
 }
-
-__getattr__ = loader(__name__, _HOMES)
+__getattr__ = loader(__name__, _MODULES)

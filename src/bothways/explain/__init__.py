@@ -52,4 +52,4 @@ _MODULES = {
     "heads": ("HeadRole", "Sentence", "head_roles", "pronoun_sentences", "read_sentences"),
     "targets": ("AnswerSpan", "ContextChoice", "Label", "Target", "Word", "WordTag"),
 }
-__getattr__ = loader(__name__, {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names})
+__getattr__ = loader(__name__, _MODULES)

@@ -21,4 +21,4 @@ __all__ = [
 _MODULES = {
     "folder": ("Export", "ExportFormat", "FORMATS", "export", "export_checkpoint"),
 }
-__getattr__ = loader(__name__, {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names})
+__getattr__ = loader(__name__, _MODULES)

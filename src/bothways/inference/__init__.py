@@ -24,16 +24,9 @@ __all__ = [
     "text_runner",
 ]
 
-_HOMES = {
-    "RequestQueue": "bothways.inference.runner",
-    "Rows": "bothways.inference.texts",
-    "Runner": "bothways.inference.runner",
-    "TextOptions": "bothways.inference.texts",
-    "TextRows": "bothways.inference.texts",
-    "TextRunner": "bothways.inference.texts",
-    "TokenBudget": "bothways.inference.batching",
-    "TokenOutputs": "bothways.inference.texts",
-    "text_runner": "bothways.inference.runner",
+_MODULES = {
+    "batching": ("TokenBudget",),
+    "runner": ("RequestQueue", "Runner", "text_runner"),
+    "texts": ("Rows", "TextOptions", "TextRows", "TextRunner", "TokenOutputs"),
 }
-
-__getattr__ = loader(__name__, _HOMES)
+__getattr__ = loader(__name__, _MODULES)

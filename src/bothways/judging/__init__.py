@@ -48,13 +48,11 @@ __all__ = [
     "truth_in_labels",
 ]
 
-_NAMES = {
+_MODULES = {
     "judge": ("Judge", "judges_in"),
     "quality": ("JudgeDisagreement", "JudgeReport"),
     "ranking": ("NextRow", "SystemComparison", "SystemRanking", "rank_systems", "read_truth", "truth_in_labels"),
     "scoring": ("SystemScore", "equivalent_labels", "score_system"),
     "triples": ("DIMENSIONS", "Dimension", "Triple", "TripleColumns", "label_of", "read_triples"),
 }
-_HOMES = {name: f"{__name__}.{home}" for home, names in _NAMES.items() for name in names}
-
-__getattr__ = loader(__name__, _HOMES)
+__getattr__ = loader(__name__, _MODULES)

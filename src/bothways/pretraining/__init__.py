@@ -24,4 +24,4 @@ _MODULES = {
     "recipes": ("ScaledRecipe", "find_recipe", "scaled"),
     "task_distiller": ("TaskDistiller", "task_to_distill"),
 }
-__getattr__ = loader(__name__, {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names})
+__getattr__ = loader(__name__, _MODULES)

@@ -65,4 +65,4 @@ _MODULES = {
         "write",
     ),
 }
-__getattr__ = loader(__name__, {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names})
+__getattr__ = loader(__name__, _MODULES)

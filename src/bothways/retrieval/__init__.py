@@ -47,8 +47,7 @@ _MODULES = {
     "reranking": ("Rerank", "Reranker", "reranked", "search_reranked"),
     "search": ("SemanticSearch", "identity_of"),
 }
-_HOMES = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
-__getattr__ = loader(__name__, _HOMES)
+__getattr__ = loader(__name__, _MODULES)
 
 __all__ = [
     "Among",

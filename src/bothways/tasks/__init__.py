@@ -40,23 +40,18 @@ __all__ = [
     "training_baseline",
 ]
 
-_HOMES = {
-    "DIALECT": "bothways.tasks.schemas",
-    "FittedHead": "bothways.tasks.outputs",
-    "FillMask": "bothways.tasks.masked_lm.fill_mask",
-    "MultipleChoice": "bothways.tasks.multiple_choice.chooser",
-    "PairClassifier": "bothways.tasks.classification.classifiers",
-    "PseudoLikelihood": "bothways.tasks.masked_lm.predictions",
-    "QuestionAnswerer": "bothways.tasks.question_answering.answerer",
-    "Regression": "bothways.tasks.heads.targets",
-    "Schemas": "bothways.tasks.schemas",
-    "SentenceEmbedder": "bothways.tasks.embedding.embedder",
-    "TextClassifier": "bothways.tasks.classification.classifiers",
-    "TextTagger": "bothways.tasks.tagging.tagger",
-    "check_class": "bothways.tasks.evaluate",
-    "operating_points": "bothways.tasks.evaluate",
-    "out_of_domain": "bothways.tasks.evaluate",
-    "training_baseline": "bothways.tasks.card",
+_MODULES = {
+    "card": ("training_baseline",),
+    "classification.classifiers": ("PairClassifier", "TextClassifier"),
+    "embedding.embedder": ("SentenceEmbedder",),
+    "evaluate": ("check_class", "operating_points", "out_of_domain"),
+    "heads.targets": ("Regression",),
+    "masked_lm.fill_mask": ("FillMask",),
+    "masked_lm.predictions": ("PseudoLikelihood",),
+    "multiple_choice.chooser": ("MultipleChoice",),
+    "outputs": ("FittedHead",),
+    "question_answering.answerer": ("QuestionAnswerer",),
+    "schemas": ("DIALECT", "Schemas"),
+    "tagging.tagger": ("TextTagger",),
 }
-
-__getattr__ = loader(__name__, _HOMES)
+__getattr__ = loader(__name__, _MODULES)

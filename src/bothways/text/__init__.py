@@ -55,6 +55,4 @@ _MODULES = {
     "windows": ("Cut", "EncodedText", "Overflow", "Places", "Text", "Window", "check_length", "check_overflow"),
     "words": ("ReadWords", "Words", "WordStarts", "blanked_in_front", "read_as_words", "word_spans"),
 }
-_HOMES = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
-
-__getattr__ = loader(__name__, _HOMES)
+__getattr__ = loader(__name__, _MODULES)

@@ -23,4 +23,4 @@ _MODULES = {
     "outputs": ("with_usual_kind",),
     "training": ("check_loss", "usual_loss"),
 }
-__getattr__ = loader(__name__, {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names})
+__getattr__ = loader(__name__, _MODULES)
