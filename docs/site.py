@@ -62,7 +62,7 @@ MODULES = {
     "evaluation": (
         *("outcomes", "report", "comparison", "intervals", "prediction_powered"),
         *(f"metrics.{name}" for name in ("classification", "tagging", "question_answering", "ranking", "regression")),
-        *("temperature", "calibration", "reliability", "thresholds", "coverage", "detectors", "out_of_domain"),
+        *("temperature", "calibration", "thresholds", "detectors", "out_of_domain"),
     )
 }
 # Members of the classes of `bothways` that other packages call and users do not need.

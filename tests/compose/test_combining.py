@@ -20,7 +20,7 @@ from bothways.compose.ensembles.combining import (
     fit_stacking,
 )
 from bothways.errors import InvalidInput
-from bothways.evaluation.metrics.scores import negative_log_likelihood
+from bothways.evaluation.metrics.classification import negative_log_likelihood
 from bothways.evaluation.temperature import Temperature, apply_temperature, sigmoid, softmax
 from bothways.tasks.heads.target_training import losses
 from bothways.tasks.heads.targets import MultiLabel, Regression, SingleLabel, calibrated_logits, probabilities_of

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bothways import MultiTask, PairClassifier, TaskData, TextClassifier
-from bothways.confidence.options import ConfidenceOptions
+from bothways.confidence.confidence import ConfidenceOptions
 from bothways.encoder import Encoder, Recorder
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, TextsTruncated
 from bothways.evaluation.calibration import Isotonic

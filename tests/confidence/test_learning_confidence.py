@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from bothways.confidence.confidence import ConfidenceOptions, TemperatureOptions
 from bothways.confidence.fitting import learn_classification, learn_conformal_sets
-from bothways.confidence.options import ConfidenceOptions, TemperatureOptions
 from bothways.errors import InvalidInput
-from bothways.evaluation.coverage import ConformalSets
+from bothways.evaluation.calibration import ConformalSets
 from bothways.evaluation.detectors import DetectorInput
 from bothways.evaluation.temperature import softmax
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from bothways.checkpoints.schema import Stored, label_settings
 from bothways.confidence.confidence import Confidence
-from bothways.confidence.files import stored_temperature, temperature_settings
+from bothways.confidence.fitting import stored_temperature, temperature_settings
 from bothways.data import read_examples
 from bothways.data.windows import digest_of, digest_of_texts
 from bothways.tasks.columns import TextColumns

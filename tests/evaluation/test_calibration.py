@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from bothways.errors import InvalidInput
-from bothways.evaluation.metrics.scores import multi_label_nll, negative_log_likelihood
+from bothways.evaluation.metrics.classification import multi_label_nll, negative_log_likelihood
 from bothways.evaluation.temperature import (
     MAX_SLOPE,
     TEMPERATURE_BOUNDS,

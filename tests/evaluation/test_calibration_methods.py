@@ -17,7 +17,7 @@ from bothways.evaluation.calibration import (
     isotonic_regression,
     stored_form,
 )
-from bothways.evaluation.metrics.scores import negative_log_likelihood
+from bothways.evaluation.metrics.classification import negative_log_likelihood
 from bothways.evaluation.temperature import Temperature, softmax
 
 

@@ -12,7 +12,7 @@ from mapie.regression import SplitConformalRegressor
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 from bothways.errors import InvalidInput
-from bothways.evaluation.coverage import MOST_KEPT, ConformalInterval, ConformalSets, held_out_quantile
+from bothways.evaluation.calibration import MOST_KEPT, ConformalInterval, ConformalSets, held_out_quantile
 from bothways.evaluation.temperature import softmax
 
 

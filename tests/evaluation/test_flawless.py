@@ -12,9 +12,9 @@ from reports import (
     span_report,
 )
 
+from bothways.evaluation.metrics.classification import single_label_rows
 from bothways.evaluation.metrics.question_answering import score_answers
 from bothways.evaluation.metrics.ranking import ranking_differences, ranking_outcomes
-from bothways.evaluation.metrics.scores import single_label_rows
 from bothways.evaluation.metrics.tagging import TaggedWords
 from bothways.evaluation.out_of_domain import out_of_domain_report
 from bothways.evaluation.tag_schemes import TagSpan

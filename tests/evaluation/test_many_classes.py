@@ -6,8 +6,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from bothways.confidence.confidence import ConfidenceOptions
 from bothways.confidence.fitting import learn_classification
-from bothways.confidence.options import ConfidenceOptions
 from bothways.evaluation import calibration as calibration_module
 from bothways.evaluation import temperature as temperature_module
 from bothways.evaluation.calibration import HeldOutRows

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bothways.errors import InvalidInput
 from bothways.evaluation.inputs import probability_array
-from bothways.evaluation.metrics.scores import (
+from bothways.evaluation.metrics.classification import (
     ClassCounts,
     accuracy,
     brier_per_row,

@@ -9,8 +9,17 @@ from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 from sklearn.neighbors import NearestNeighbors
 
 from bothways.errors import InvalidInput
-from bothways.evaluation.detectors import Cosine, DetectorInput, Energy, Mahalanobis, MaxSoftmax, Neighbours
-from bothways.evaluation.out_of_domain import auroc, out_of_domain_report, out_of_domain_threshold, threshold_between
+from bothways.evaluation.detectors import (
+    Cosine,
+    DetectorInput,
+    Energy,
+    Mahalanobis,
+    MaxSoftmax,
+    Neighbours,
+    out_of_domain_threshold,
+    threshold_between,
+)
+from bothways.evaluation.out_of_domain import auroc, out_of_domain_report
 
 
 @given(st.integers(0, 2**16), st.integers(1, 40), st.integers(1, 40), st.integers(1, 30))

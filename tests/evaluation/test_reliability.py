@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bothways.errors import InvalidInput
 from bothways.evaluation.intervals import bootstrap_values
-from bothways.evaluation.reliability import (
+from bothways.evaluation.outcomes import (
     ReliabilityBin,
     calibration_error_interval,
     calibration_noise,

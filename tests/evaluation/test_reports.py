@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from reports import classification_report, multi_label_report, regression_report
 
 from bothways.errors import InvalidInput
-from bothways.evaluation.reliability import expected_calibration_error
+from bothways.evaluation.outcomes import expected_calibration_error
 from bothways.evaluation.report import TextsRead
 from bothways.evaluation.temperature import softmax
 

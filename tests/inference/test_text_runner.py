@@ -15,7 +15,7 @@ from bothways.checkpoints import load
 from bothways.encoder.linear import rows_to_fill
 from bothways.errors import InvalidInput, OutOfMemory, TextTooLong
 from bothways.inference import TextOptions, text_runner
-from bothways.inference.batching import by_token_budget
+from bothways.inference.texts import by_token_budget
 from bothways.products import ROW_BLOCK, matrix_product
 from tiny_models import FIRST_WORD, VOCABULARY
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from bothways.errors import InvalidInput, MissingDependency
-from bothways.evaluation.reliability import ReliabilityBin, expected_calibration_error, reliability_bins
+from bothways.evaluation.outcomes import expected_calibration_error, reliability_bins
+from bothways.evaluation.report import ReliabilityBin
 from bothways.report import (
     Bar,
     TrainLoss,

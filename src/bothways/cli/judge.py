@@ -45,7 +45,7 @@ from bothways.cli.training import (
     RunOptions,
     train_and_save,
 )
-from bothways.confidence.options import ConfidenceOptions
+from bothways.confidence.confidence import ConfidenceOptions
 from bothways.data import Row, read_rows, write_rows
 from bothways.judging.triples import TripleColumns
 from bothways.tasks.classification.spec import PAIRS

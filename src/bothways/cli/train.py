@@ -40,7 +40,7 @@ from bothways.cli.training import (
     evaluate_next,
     train_and_save,
 )
-from bothways.confidence.options import ConfidenceOptions
+from bothways.confidence.confidence import ConfidenceOptions
 from bothways.data import Row, Source, read_rows
 from bothways.tasks import embedding
 from bothways.tasks.columns import renamed

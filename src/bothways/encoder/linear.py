@@ -2,7 +2,7 @@
 
 Both libraries give the numbers of `torch.nn.functional.linear` within rounding. oneDNN compiles code for each number of
 rows that it gets, 0.7 MB each, so it gets whole blocks of rows. Inference packs its batches in whole blocks
-(`bothways.inference.batching`); in other batches, the last rows are padded with zeros or multiplied by torch.
+(`bothways.inference.texts`); in other batches, the last rows are padded with zeros or multiplied by torch.
 
 In inference mode a parameter is multiplied in the form chosen for it (bfloat16 or int8), else in oneDNN's own
 layout if that is faster. A form belongs to its parameter, lives as long as it, and is used as long as torch has not

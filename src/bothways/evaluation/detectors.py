@@ -269,3 +269,30 @@ def _features(evidence: DetectorInput, layers: int, width: int) -> FloatArray:
             f"{evidence.features_NLD.shape[1:]}"
         )
     return evidence.features_NLD
+
+
+# --- thresholds ---
+
+
+def out_of_domain_threshold(inside_N: ArrayLike, in_domain_share: float = 0.95) -> float:
+    """Return the threshold that new in-domain rows do not exceed with probability ``in_domain_share``.
+
+    It is the ceil((N + 1) in_domain_share)-th smallest score of held-out rows; the largest if these are too few.
+    """
+    if not 0 < in_domain_share < 1:
+        raise InvalidInput(f"in_domain_share: expected a share between 0 and 1, such as 0.95, got {in_domain_share}")
+    inside = np.sort(real_array(inside_N, "scores inside", dimensions=1))
+    return float(inside[min(len(inside), math.ceil((len(inside) + 1) * in_domain_share - 1e-9)) - 1])
+
+
+def threshold_between(inside_N: ArrayLike, outside_M: ArrayLike) -> float:
+    """Return the threshold with the highest balanced accuracy, midway between two scores; the highest one in a tie."""
+    inside = real_array(inside_N, "scores inside", dimensions=1)
+    outside = real_array(outside_M, "scores outside", dimensions=1)
+    values_G = np.unique(np.concatenate([inside, outside]))
+    kept_G = np.searchsorted(np.sort(inside), values_G, side="right") / len(inside)
+    caught_G = 1 - np.searchsorted(np.sort(outside), values_G, side="right") / len(outside)
+    balance_G = kept_G + caught_G
+    best = len(values_G) - 1 - int(balance_G[::-1].argmax())
+    following = values_G[min(best + 1, len(values_G) - 1)]
+    return float((values_G[best] + following) / 2)

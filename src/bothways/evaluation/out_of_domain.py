@@ -8,16 +8,14 @@ rows (Liang et al. 2018, arXiv:1706.02690).
 Shape letters: N in-domain rows, M out-of-domain rows, G different scores, R bootstrap resamples.
 """
 
-import math
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bothways.errors import InvalidInput
 from bothways.evaluation.inputs import FloatArray, real_array
 from bothways.evaluation.intervals import check_draws, percentile_estimates, resampled_counts
-from bothways.evaluation.metrics.scores import group_sums
+from bothways.evaluation.metrics.classification import group_sums
 from bothways.evaluation.report import Report
 
 KEPT = 0.95
@@ -83,29 +81,6 @@ def auroc(inside_N: ArrayLike, outside_M: ArrayLike) -> float:
         for groups in (group_N[: len(inside)], group_N[len(inside) :])
     )
     return float(_auroc(*counts)[0])
-
-
-def out_of_domain_threshold(inside_N: ArrayLike, in_domain_share: float = KEPT) -> float:
-    """Return the threshold that new in-domain rows do not exceed with probability ``in_domain_share``.
-
-    It is the ceil((N + 1) in_domain_share)-th smallest score of held-out rows; the largest if these are too few.
-    """
-    if not 0 < in_domain_share < 1:
-        raise InvalidInput(f"in_domain_share: expected a share between 0 and 1, such as 0.95, got {in_domain_share}")
-    inside = np.sort(real_array(inside_N, "scores inside", dimensions=1))
-    return float(inside[min(len(inside), math.ceil((len(inside) + 1) * in_domain_share - 1e-9)) - 1])
-
-
-def threshold_between(inside_N: ArrayLike, outside_M: ArrayLike) -> float:
-    """Return the threshold with the highest balanced accuracy, midway between two scores; the highest one in a tie."""
-    inside, outside = _scores(inside_N, outside_M)
-    values_G = np.unique(np.concatenate([inside, outside]))
-    kept_G = np.searchsorted(np.sort(inside), values_G, side="right") / len(inside)
-    caught_G = 1 - np.searchsorted(np.sort(outside), values_G, side="right") / len(outside)
-    balance_G = kept_G + caught_G
-    best = len(values_G) - 1 - int(balance_G[::-1].argmax())
-    following = values_G[min(best + 1, len(values_G) - 1)]
-    return float((values_G[best] + following) / 2)
 
 
 def _scores(inside_N: ArrayLike, outside_M: ArrayLike) -> tuple[FloatArray, FloatArray]:

@@ -3,6 +3,13 @@
 All numbers of a report come from the same resamples of rows. Intervals are 95 % percentiles, except those of ECE and
 MCE, see `calibration_error_interval` and `maximum_error_interval`.
 
+The calibration error is the gap between predicted confidence and observed frequency (Naeini et al. 2015, "Obtaining
+well calibrated probabilities using Bayesian binning"). Its bins hold equal numbers of rows (Nguyen and O'Connor 2015,
+arXiv:1508.05154), not equal widths of confidence: fine-tuned models put most rows near 1, where equal widths would
+leave most bins empty. Rows are ranked by confidence and the bin of a row is ``floor(rank * bins / N)``. Rows of one
+confidence are never split, since where they would be cut would depend on the order of the rows: all of them take the
+rank of the first. Ties can so make bins uneven and leave some empty; empty bins are left out.
+
 Shape letters: N rows, C classes or labels, R resamples, B reliability bins, K columns of a statistic.
 """
 
@@ -12,10 +19,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bothways.evaluation.inputs import BoolArray, FloatArray, IntArray, real_array
-from bothways.evaluation.intervals import Estimate, Statistic, bootstrap_values, percentile_estimates
-from bothways.evaluation.reliability import calibration_error_interval, maximum_error_interval
-from bothways.evaluation.report import ClassRow, Report, TextsRead
+from bothways.errors import InvalidInput
+from bothways.evaluation.inputs import BoolArray, FloatArray, IntArray, probability_array, real_array
+from bothways.evaluation.intervals import (
+    LEVEL,
+    Estimate,
+    Interval,
+    Statistic,
+    bootstrap_values,
+    percentile_estimates,
+    percentile_interval,
+)
+from bothways.evaluation.report import ClassRow, ReliabilityBin, Report, TextsRead
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -134,3 +149,172 @@ def token_outcomes(losses: TokenLosses) -> Outcomes:
         statistic=statistic,
         of_rows=[0, 0, texts],
     )
+
+
+# --- calibration error ---
+
+BINS = 15
+
+_BLOCK_CELLS = 500_000
+"""Bins looked at together when their number is swept."""
+
+
+def equal_mass_bins(confidence_N: FloatArray, bins: int = BINS) -> IntArray:
+    """Return the bin (N,) of each row, numbered from 0 by rising confidence without gaps."""
+    if bins < 1:
+        raise InvalidInput(f"bins: expected at least 1, got {bins}")
+    first_rank_N = np.searchsorted(np.sort(confidence_N), confidence_N, side="left")
+    _, bin_N = np.unique(first_rank_N * bins // len(confidence_N), return_inverse=True)
+    return bin_N.astype(np.int64)
+
+
+def reliability_bins(confidence_N: ArrayLike, correct_N: ArrayLike, bins: int = BINS) -> tuple[ReliabilityBin, ...]:
+    """Gather rows into at most ``bins`` bins of equal mass, by rising confidence."""
+    confidence, correct = _confident(confidence_N, correct_N)
+    bin_N = equal_mass_bins(confidence, bins)
+    count_B = np.bincount(bin_N)
+    lower_B = np.full(len(count_B), np.inf)
+    upper_B = np.full(len(count_B), -np.inf)
+    np.minimum.at(lower_B, bin_N, confidence)
+    np.maximum.at(upper_B, bin_N, confidence)
+    # A mean of equal values can round past them.
+    confidence_B = np.clip(np.bincount(bin_N, weights=confidence) / count_B, lower_B, upper_B)
+    accuracy_B = np.bincount(bin_N, weights=correct) / count_B
+    return tuple(
+        ReliabilityBin(float(lower), float(upper), int(count), float(stated), float(observed))
+        for lower, upper, count, stated, observed in zip(
+            lower_B, upper_B, count_B, confidence_B, accuracy_B, strict=True
+        )
+    )
+
+
+def expected_calibration_error(bins: Sequence[ReliabilityBin]) -> float:
+    """Return the ECE: the mean of ``|accuracy - confidence|`` over bins, weighted by their rows; from 0 to 1."""
+    if not bins:
+        raise InvalidInput("bins: expected at least one reliability bin, got none")
+    rows = sum(each.count for each in bins)
+    return sum(each.count * abs(each.accuracy - each.confidence) for each in bins) / rows
+
+
+def calibration_noise(confidence_N: ArrayLike, bins: int = BINS) -> float:
+    """Return the mean ECE of perfectly calibrated probabilities on as many rows.
+
+    A bin's share of hits scatters around its confidence, and the ECE sums these gaps: with n rows in a bin and a
+    variance v = mean of p (1 - p), the gap is about normal and its mean size ``sqrt(2 v / (pi n))``. An ECE of about
+    this size shows no lack of calibration, and no calibration can be expected to lower it.
+    """
+    confidence = probability_array(confidence_N, "confidence", dimensions=1)
+    bin_N = equal_mass_bins(confidence, bins)
+    variance_B = np.bincount(bin_N, weights=confidence * (1 - confidence))
+    return float(np.sqrt(2 / np.pi * variance_B).sum() / len(confidence))
+
+
+def sweep_calibration_error(confidence_N: ArrayLike, correct_N: ArrayLike) -> float:
+    """Return the ECE with the largest number of equal-mass bins up to which accuracy rises from bin to bin.
+
+    If the accuracy never falls from one confidence to the next, that is one bin for each confidence. Few rows get
+    fewer bins, and so less noise, than with a fixed number; among the estimators that its authors compare it is the
+    least biased. Source: Roelofs et al. (2022), "Mitigating bias in calibration error estimation", arXiv:2012.08668.
+    """
+    confidence, correct = _confident(confidence_N, correct_N)
+    bin_N = equal_mass_bins(confidence, _rising_bins(confidence, correct))
+    return float(np.abs(np.bincount(bin_N, weights=correct - confidence)).sum() / len(confidence))
+
+
+def _rising_bins(confidence_N: FloatArray, correct_N: FloatArray) -> int:
+    """Return the largest number of bins up to which the accuracy never falls from bin to bin.
+
+    A fall is a confidence that came true less often than the one below it. Two neighbouring bins can fall only if a
+    fall lies in them, so it is enough to look at both ends of the bin that holds each; as many bins as rows show every
+    fall.
+
+    Shape letters: G confidences, F falls, A numbers of bins, R = N + 1 ranks and their end.
+    """
+    rows, order_N = len(confidence_N), np.argsort(confidence_N)
+    sorted_N = confidence_N[order_N]
+    first_N = np.searchsorted(sorted_N, sorted_N, side="left").astype(
+        np.int64
+    )  # the lowest rank of the same confidence
+    starts_G = np.append(np.unique(first_N), rows)
+    next_R = starts_G[np.searchsorted(starts_G, np.arange(rows + 1))]  # the first rank at which a confidence begins
+    hits_R = np.concatenate([[0], correct_N[order_N].astype(np.int64).cumsum()])  # rows below each rank that came true
+    hits_G, rows_G = np.diff(hits_R[starts_G]), np.diff(starts_G)
+    falls_F = starts_G[1:-1][hits_G[:-1] * rows_G[1:] > hits_G[1:] * rows_G[:-1]]
+    if not len(falls_F):
+        return rows
+
+    def start(number_AF: IntArray, bins_A1: IntArray) -> IntArray:
+        """Return the rank at which the bin of this number, or the next one with rows, starts; N behind the last."""
+        start_AF: IntArray = next_R[-(-number_AF * rows // bins_A1)]
+        return start_AF
+
+    def falling(number_AF: IntArray, bins_A1: IntArray) -> BoolArray:
+        """Test whether the accuracy falls into the bin of this number from the one below."""
+        border_AF = start(number_AF, bins_A1)
+        low_AF = start(first_N[np.maximum(border_AF - 1, 0)] * bins_A1 // rows, bins_A1)
+        high_AF = start(np.minimum(border_AF, rows - 1) * bins_A1 // rows + 1, bins_A1)
+        below_AF, above_AF = hits_R[border_AF] - hits_R[low_AF], hits_R[high_AF] - hits_R[border_AF]
+        falling_AF: BoolArray = below_AF * (high_AF - border_AF) > above_AF * (border_AF - low_AF)
+        return falling_AF
+
+    low = 2
+    while True:
+        # Up to twice as many as before, so that not many are looked at in vain.
+        bins_A1 = np.arange(low, low + max(1, min(low, _BLOCK_CELLS // len(falls_F))))[:, None]
+        number_AF = falls_F * bins_A1 // rows
+        falling_A = (falling(number_AF, bins_A1) | falling(number_AF + 1, bins_A1)).any(axis=1)
+        if falling_A.any():
+            return low + int(falling_A.argmax()) - 1
+        low += len(bins_A1)
+
+
+def calibration_error_interval(gap_B: FloatArray, gaps_RB: FloatArray, level: float = LEVEL) -> Interval:
+    """Return the bootstrap interval of the ECE, with the bins held fixed.
+
+    The ECE sums absolute values, so noise raises it, and resampling adds noise a second time: percentiles lie above the
+    truth, entirely so for a well calibrated model. So the percentiles are reflected about the estimate (the basic
+    bootstrap, Davison and Hinkley 1997, section 5.2), and the lower end is 0 if the estimate is no larger than noise
+    alone gives at this level. The interval always holds the estimate. In simulations from perfect calibration to an ECE
+    of 0.15 it covered the truth in 84 to 97 % of trials at a level of 95 %; percentiles covered it in none of the
+    perfectly calibrated ones.
+
+    Args:
+        gap_B: For each bin, the sum of (came true - confidence) over its rows, divided by all rows.
+        gaps_RB: The same in each resample.
+        level: Nominal coverage.
+    """
+    value = float(np.abs(gap_B).sum())
+    resampled = percentile_interval(np.abs(gaps_RB).sum(axis=1), level)
+    noise = percentile_interval(np.abs(gaps_RB - gap_B).sum(axis=1), level)
+    low = 0.0 if value <= noise.high else max(0.0, min(value, 2 * value - resampled.high))
+    return Interval(low, min(1.0, max(value, 2 * value - resampled.low)), level)
+
+
+def maximum_error_interval(
+    gap_B: FloatArray, share_B: FloatArray, gaps_RB: FloatArray, shares_RB: FloatArray, level: float = LEVEL
+) -> Interval:
+    """Return the interval of the MCE, with the bins held fixed: as wide as any bin's gap may be off.
+
+    The MCE is the largest of noisy absolute values, so it lies above the truth, and no percentiles of resamples show by
+    how much. But it is off by no more than the bin that is off most, and the resamples show how far that is: the
+    quantile of the largest deviation of a bin's gap from that of the data. The interval is therefore wide and errs on
+    the safe side. In simulations from perfect calibration to a gap of 0.2 in one or in all of 15 bins it covered the
+    truth in 93 to 100 % of trials at a level of 95 % with 150 rows and more, and with 40 rows in 83 % of those of a
+    model that is nearly always sure; reflected percentiles, which serve for the ECE, covered it in down to 72 %.
+
+    Args are those of `calibration_error_interval`, with each bin's share of all rows.
+    """
+    mean_gap_B = gap_B / share_B
+    # A bin that a resample leaves empty has no gap there, so it is as far off as its gap is large.
+    mean_gaps_RB = np.divide(gaps_RB, shares_RB, out=np.zeros_like(gaps_RB), where=shares_RB > 0)
+    off = float(np.quantile(np.abs(mean_gaps_RB - mean_gap_B).max(axis=1), level))
+    value = float(np.abs(mean_gap_B).max())
+    return Interval(max(0.0, value - off), min(1.0, value + off), level)
+
+
+def _confident(confidence_N: ArrayLike, correct_N: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    confidence = probability_array(confidence_N, "confidence", dimensions=1)
+    correct = real_array(correct_N, "correct", dimensions=1)
+    if correct.shape != confidence.shape or not np.isin(correct, (0.0, 1.0)).all():
+        raise InvalidInput(f"correct: expected {len(confidence)} values of 0 or 1, got others")
+    return confidence, correct

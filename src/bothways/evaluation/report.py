@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bothways.evaluation.intervals import Estimate
-    from bothways.evaluation.reliability import ReliabilityBin
 
 MULTI_LABEL = "multi-label classification"
 
@@ -116,6 +115,17 @@ class OperatingPoint:
             f"probability of {self.threshold:.4g} on. The threshold was chosen on these rows; on others, both may be "
             "lower."
         )
+
+
+@dataclass(frozen=True)
+class ReliabilityBin:
+    """One point of a reliability diagram."""
+
+    lower: float  # least confidence in the bin
+    upper: float  # greatest confidence in the bin
+    count: int
+    confidence: float  # their mean confidence
+    accuracy: float  # share of them that came true
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from bothways.lazy import loader
 
 if TYPE_CHECKING:
-    from bothways.inference.batching import TokenBudget
     from bothways.inference.runner import RequestQueue, Runner, text_runner
-    from bothways.inference.texts import Rows, TextOptions, TextRows, TextRunner, TokenOutputs
+    from bothways.inference.texts import Rows, TextOptions, TextRows, TextRunner, TokenBudget, TokenOutputs
 
 __all__ = [
     "RequestQueue",
@@ -25,8 +24,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "batching": ("TokenBudget",),
     "runner": ("RequestQueue", "Runner", "text_runner"),
-    "texts": ("Rows", "TextOptions", "TextRows", "TextRunner", "TokenOutputs"),
+    "texts": ("Rows", "TextOptions", "TextRows", "TextRunner", "TokenBudget", "TokenOutputs"),
 }
 __getattr__ = loader(__name__, _MODULES)

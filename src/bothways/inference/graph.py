@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import MissingDependency
-from bothways.inference.batching import Row, TokenBudget, TokenIds, by_padded_budget
 from bothways.inference.queries import (
     MOST_LOGITS,
     Among,
@@ -27,6 +26,7 @@ from bothways.inference.queries import (
     RankedTokens,
     refused_tokens,
 )
+from bothways.inference.texts import Row, TokenBudget, TokenIds, by_padded_budget
 from bothways.text import TextTokenizer
 from bothways.threads import compute_threads, cores_are_shared
 

@@ -27,8 +27,7 @@ from torch import Tensor
 
 from bothways.encoder.linear import rows_to_fill
 from bothways.errors import InvalidInput, OutOfMemory
-from bothways.inference.batching import Row, TokenBudget, TokenIds, by_token_budget
-from bothways.inference.texts import TextOptions, TextRunner
+from bothways.inference.texts import Row, TextOptions, TextRunner, TokenBudget, TokenIds, by_token_budget
 from bothways.packing import Ids, Packed, pack
 from bothways.products import matrix_product
 from bothways.text import TextTokenizer

@@ -7,6 +7,8 @@ Shapes: B windows of a batch, T tokens of a batch, W windows of one text, n toke
 model gives for each window, or for each token.
 """
 
+from __future__ import annotations
+
 import math
 import os
 from collections import deque
@@ -14,16 +16,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol, TypeAlias, TypeVar
+from threading import Lock
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import InvalidInput
-from bothways.inference.batching import Row, TokenBudget, TokenIds
 from bothways.progress import progress
 from bothways.text import Cut, EncodedText, Overflow, Places, TextTokenizer, read_as_words
 from bothways.text.windows import Text, check_text
+
+if TYPE_CHECKING:
+    import torch
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
@@ -292,3 +297,101 @@ def _text_size(item: tuple[object, Sequence[Text]]) -> int:
     """Return the number of characters of an item's texts; other values count 0, and are refused later."""
     parts = [part for text in item[1] for part in (text if isinstance(text, tuple) else (text,))]
     return sum([len(part) for part in parts if isinstance(part, str)])
+
+
+# --- batches ---
+
+# On a CPU a batch should stay near the caches; a GPU wants to be filled.
+CPU_TOKENS = 2048
+GPU_TOKENS = 32768
+
+
+Row: TypeAlias = NDArray[np.float32]
+"""The numbers that a model gives for one window: (K), or (n, K) with a row for each of its tokens."""
+
+
+class TokenIds(Protocol):
+    """The token ids and segment ids of one window: lists of int, or arrays."""
+
+    @property
+    def ids(self) -> Sequence[int] | NDArray[np.integer]:
+        """Token ids (n)."""
+
+    @property
+    def types(self) -> Sequence[int] | NDArray[np.integer]:
+        """Segment ids (n)."""
+
+
+class TokenBudget:
+    """The maximum tokens of a batch, lowered for good when memory runs out.
+
+    Several runners and threads may share one, and it can be pickled.
+
+    Args:
+        tokens: The initial budget.
+
+    Attributes:
+        tokens: The present budget.
+
+    Raises:
+        InvalidInput: It is below 1.
+    """
+
+    def __init__(self, tokens: int) -> None:
+        if tokens < 1:
+            raise InvalidInput(f"tokens must be at least 1, but it is {tokens}.")
+        self.tokens = tokens
+        self._lock = Lock()
+
+    @classmethod
+    def of(cls, tokens: int | TokenBudget | None, device: torch.device) -> TokenBudget:
+        """Return the given budget, or a new one of this many tokens or of the device's default."""
+        if isinstance(tokens, TokenBudget):
+            return tokens
+        return cls((CPU_TOKENS if device.type == "cpu" else GPU_TOKENS) if tokens is None else tokens)
+
+    def lower(self, tokens: int) -> None:
+        """Lower the budget to this many tokens from now on; a lower one stays."""
+        with self._lock:
+            self.tokens = min(self.tokens, tokens)
+
+    def __reduce__(self) -> tuple[type[TokenBudget], tuple[int]]:
+        return TokenBudget, (self.tokens,)
+
+
+def by_token_budget(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+    """Yield indices of sequences, batch by batch: the longest first, neighbours of similar length, within the budget.
+
+    A sequence that is longer than the budget forms a batch of its own.
+
+    >>> list(by_token_budget([3, 9, 4, 2], budget=10))
+    [[1], [2, 0, 3]]
+    """
+    batch: list[int] = []
+    tokens = 0
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
+        if batch and tokens + lengths[index] > budget:
+            yield batch
+            batch, tokens = [], 0
+        batch.append(index)
+        tokens += lengths[index]
+    if batch:
+        yield batch
+
+
+def by_padded_budget(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+    """Yield indices of sequences, batch by batch: the longest first, each within the budget when it is padded.
+
+    A sequence that is longer than the budget forms a batch of its own.
+
+    >>> list(by_padded_budget([3, 9, 4, 2], budget=10))
+    [[1], [2, 0], [3]]
+    """
+    batch: list[int] = []
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
+        if batch and (len(batch) + 1) * lengths[batch[0]] > budget:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch

@@ -17,7 +17,7 @@ from bothways.data.windows import WindowStore
 from bothways.devices import on_device
 from bothways.encoder.streams import VISIBLE
 from bothways.errors import InvalidInput
-from bothways.inference.batching import by_token_budget
+from bothways.inference.texts import by_token_budget
 from bothways.objectives.masking import MaskedTokens, Masker
 from bothways.packing import Packed
 

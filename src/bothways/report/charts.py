@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bothways.errors import InvalidInput
-from bothways.evaluation.reliability import ReliabilityBin, expected_calibration_error
+from bothways.evaluation.outcomes import expected_calibration_error
+from bothways.evaluation.report import ReliabilityBin
 from bothways.report.drawing import (
     ACCENT,
     INK,

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bothways.errors import InvalidInput
-from bothways.inference.batching import by_token_budget
 from bothways.inference.runner import pack_in_blocks
+from bothways.inference.texts import by_token_budget
 from bothways.packing import Packed, pack
 from bothways.tasks import TextClassifier
 

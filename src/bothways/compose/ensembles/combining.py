@@ -26,7 +26,7 @@ from torch import Tensor
 
 from bothways.checkpoints.schema import StoredEnsemble, damaged
 from bothways.choices import Method as Method
-from bothways.confidence.files import temperature_settings
+from bothways.confidence.fitting import temperature_settings
 from bothways.errors import InvalidInput
 from bothways.evaluation.temperature import Temperature
 from bothways.tasks.heads.target_training import losses

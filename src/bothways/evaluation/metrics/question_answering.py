@@ -31,8 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bothways.errors import InvalidInput
 from bothways.evaluation.inputs import FloatArray, probability_array
-from bothways.evaluation.outcomes import Outcomes
-from bothways.evaluation.reliability import BINS, equal_mass_bins, reliability_bins
+from bothways.evaluation.outcomes import BINS, Outcomes, equal_mass_bins, reliability_bins
 from bothways.evaluation.report import Report
 from bothways.evaluation.temperature import TEMPERATURE_BOUNDS, prior, softmax
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from bothways.errors import InvalidInput
 from bothways.evaluation.inputs import FloatArray, paired_vectors
 from bothways.evaluation.intervals import CHUNK_CELLS
-from bothways.evaluation.metrics.scores import group_sums
+from bothways.evaluation.metrics.classification import group_sums
 from bothways.evaluation.outcomes import Outcomes
 from bothways.evaluation.report import Report
 

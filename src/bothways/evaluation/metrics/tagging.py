@@ -14,10 +14,18 @@ import numpy as np
 
 from bothways.errors import InvalidInput
 from bothways.evaluation.inputs import BoolArray, FloatArray, IntArray
-from bothways.evaluation.metrics import scores
-from bothways.evaluation.metrics.scores import ClassCounts
-from bothways.evaluation.outcomes import Outcomes
-from bothways.evaluation.reliability import BINS, equal_mass_bins, reliability_bins
+from bothways.evaluation.metrics.classification import (
+    ClassCounts,
+    class_scores,
+    confusion_matrix,
+    f1,
+    macro_f1,
+    macro_rows,
+    precision,
+    recall,
+    score_rows,
+)
+from bothways.evaluation.outcomes import BINS, Outcomes, equal_mass_bins, reliability_bins
 from bothways.evaluation.report import Report
 from bothways.evaluation.tag_schemes import Scheme, TagSpan
 
@@ -62,8 +70,8 @@ class TaggingCounts:
         total, words_R2 = self.resampled(counts_RN, joined=True), counts_RN @ self.words_N2
         return np.column_stack(
             [
-                *(metric(total)[:, 0] for metric in (scores.f1, scores.precision, scores.recall)),
-                scores.macro_f1(self.resampled(counts_RN)),
+                *(metric(total)[:, 0] for metric in (f1, precision, recall)),
+                macro_f1(self.resampled(counts_RN)),
                 words_R2[:, 0] / words_R2[:, 1],
             ]
         )
@@ -77,7 +85,7 @@ class TaggingCounts:
     def headline_rows(self) -> tuple[int, ...]:
         """Return the number of texts behind each number of the headline (5)."""
         _, there, given = (self.counts_N3L > 0).any(axis=2).sum(axis=0).tolist()
-        macro = scores.macro_rows(self.texts_3L[1], self.texts_3L[2])
+        macro = macro_rows(self.texts_3L[1], self.texts_3L[2])
         return max(there, given), given, there, macro, len(self.words_N2)
 
     def resampled(self, counts_RN: FloatArray, *, joined: bool = False) -> ClassCounts:
@@ -157,7 +165,7 @@ def tag_outcomes(words: TaggedWords, tags: Sequence[str]) -> Outcomes:
         title=f"{words.texts} texts, {len(words.truth_W)} words, {len(tags)} tags",
         counts={"n": words.texts, "words": len(words.truth_W)},
         labels=tuple(tags),
-        confusion=tuple(map(tuple, scores.confusion_matrix(words.truth_W, words.predicted_W, len(tags)).tolist())),
+        confusion=tuple(map(tuple, confusion_matrix(words.truth_W, words.predicted_W, len(tags)).tolist())),
     )
     tested = "wrong words of a text", counts.words_N2[:, 1] - counts.words_N2[:, 0]
     return _outcomes(frame, counts, words, tags, _TAGS, tested)
@@ -179,7 +187,7 @@ def _outcomes(
 
     def statistic(counts_RN: FloatArray) -> FloatArray:
         headline_RK = counts.headline(counts_RN)[:, columns]
-        return np.column_stack([headline_RK, scores.class_scores(counts.resampled(counts_RN))])
+        return np.column_stack([headline_RK, class_scores(counts.resampled(counts_RN))])
 
     return Outcomes(
         frame=replace(frame, reliability=reliability_bins(words.probability_W, words.right_W, BINS)),
@@ -189,7 +197,7 @@ def _outcomes(
         # Whole texts are drawn, so what stands in one text is one row.
         of_rows=[
             *(counts.headline_rows()[place] for place in columns),
-            *scores.score_rows(counts.texts_3L[1], counts.texts_3L[2]),
+            *score_rows(counts.texts_3L[1], counts.texts_3L[2]),
         ],
         compared=tuple(places),
         labels=tuple(labels),

@@ -10,10 +10,9 @@ import numpy as np
 
 from bothways.checkpoints.schema import StoredEnsemble
 from bothways.confidence.confidence import Confidence
-from bothways.confidence.files import stored_temperature
-from bothways.confidence.fitting import learn_conformal_sets
+from bothways.confidence.fitting import learn_conformal_sets, stored_temperature
 from bothways.data.windows import digest_of, digest_of_texts
-from bothways.evaluation.coverage import ConformalInterval, ConformalSets
+from bothways.evaluation.calibration import ConformalInterval, ConformalSets
 from bothways.tasks.classification.outputs import LabelOutputs, LabelScores, logits_of_all
 from bothways.tasks.heads.combination import Combiner
 from bothways.tasks.heads.target_settings import with_stored_thresholds

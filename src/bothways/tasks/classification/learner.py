@@ -11,14 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.choices import ClassWeights, Merge
-from bothways.confidence.confidence import Confidence
+from bothways.confidence.confidence import Confidence, ConfidenceOptions
 from bothways.confidence.fitting import learn_classification
-from bothways.confidence.options import ConfidenceOptions
 from bothways.data import Example, Source, read_examples
 from bothways.data.windows import digest_of
 from bothways.encoder import ScoreHead
 from bothways.errors import InvalidInput
-from bothways.evaluation.coverage import ConformalInterval
+from bothways.evaluation.calibration import ConformalInterval
 from bothways.evaluation.detectors import DetectorInput
 from bothways.evaluation.report import Validation
 from bothways.evaluation.temperature import Temperature, fit_sigmoid_temperature

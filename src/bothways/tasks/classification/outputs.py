@@ -17,10 +17,10 @@ from typing_extensions import override
 from bothways.checkpoints.schema import StoredLabels
 from bothways.choices import Merge
 from bothways.confidence.confidence import Confidence, OutOfDomain, coverage_guarantee
-from bothways.confidence.files import open_confidence, write_confidence
+from bothways.confidence.fitting import open_confidence, write_confidence
 from bothways.data import Example, Source, read_examples
 from bothways.errors import InvalidInput
-from bothways.evaluation.coverage import LabelSets
+from bothways.evaluation.calibration import LabelSets
 from bothways.evaluation.detectors import DetectorInput
 from bothways.evaluation.outcomes import Outcomes
 from bothways.inference import Rows, TextRows

@@ -7,7 +7,7 @@ from typing import Annotated, get_args
 from annotated_types import Ge, Gt, Le, Lt
 
 from bothways.choices import ClassWeights, Merge, TargetKind
-from bothways.confidence.options import ConfidenceOptions
+from bothways.confidence.confidence import ConfidenceOptions
 from bothways.errors import InvalidInput
 from bothways.tasks.columns import PairColumns, TextColumns
 from bothways.tasks.spec import CalibratedOptions, Hub, PairInput, TaskSpec, TextInput, check_options

@@ -26,8 +26,8 @@ from bothways.data.windows import WindowStore, digest_of
 from bothways.devices import on_device
 from bothways.errors import InvalidInput
 from bothways.evaluation.report import Validation
-from bothways.inference.batching import by_token_budget
 from bothways.inference.runner import Runner, row_answers
+from bothways.inference.texts import by_token_budget
 from bothways.packing import Packed
 from bothways.tasks.card import data_part
 from bothways.tasks.embedding.losses import EmbeddingLoss, VectorBatch, unit

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bothways.checkpoints.schema import StoredEnsemble
 from bothways.confidence.confidence import Confidence
-from bothways.confidence.files import stored_temperature
+from bothways.confidence.fitting import stored_temperature
 from bothways.tasks.card import LIKE_THESE, optimistic
 from bothways.tasks.heads.targets import Target, calibrated_logits
 from bothways.tasks.outputs import AnyOutputs

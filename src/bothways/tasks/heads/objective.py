@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from bothways.data.windows import WindowStore
 from bothways.evaluation.report import Validation
-from bothways.inference.batching import by_token_budget
 from bothways.inference.runner import Runner, row_answers
+from bothways.inference.texts import by_token_budget
 from bothways.packing import Packed
 from bothways.tasks.torch_backend import HeadModel
 from bothways.training.objective import Baseline, MicroBatch, Update, micro_batch_tokens

@@ -23,9 +23,8 @@ from bothways.errors import InvalidInput
 from bothways.evaluation.calibration import Calibration
 from bothways.evaluation.inputs import row_blocks
 from bothways.evaluation.intervals import mean_error, share_error
-from bothways.evaluation.metrics.classification import MAJORITY
+from bothways.evaluation.metrics.classification import MAJORITY, ClassCounts, macro_f1, multi_label_nll, nll_per_row
 from bothways.evaluation.metrics.regression import mean_squared_error, r2, spearman, undefined_correlation
-from bothways.evaluation.metrics.scores import ClassCounts, macro_f1, multi_label_nll, nll_per_row
 from bothways.evaluation.report import Validation
 from bothways.evaluation.temperature import (
     Temperature,

@@ -14,13 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bothways.confidence.confidence import Confidence
-from bothways.confidence.options import TemperatureOptions
+from bothways.confidence.confidence import Confidence, TemperatureOptions
 from bothways.data import Example
 from bothways.data.windows import digest_of
 from bothways.devices import on_device
 from bothways.evaluation.intervals import share_error
-from bothways.evaluation.metrics.scores import negative_log_likelihood
+from bothways.evaluation.metrics.classification import negative_log_likelihood
 from bothways.evaluation.report import Validation
 from bothways.evaluation.temperature import Temperature, apply_temperature, fit_temperature
 from bothways.packing import sum_rows

@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from bothways.checkpoints.schema import Stored
 from bothways.confidence.confidence import Confidence
-from bothways.confidence.files import stored_temperature, temperature_settings
+from bothways.confidence.fitting import stored_temperature, temperature_settings
 from bothways.data import Example, Source, read_rows, value_at
 from bothways.errors import InvalidInput, shown
 from bothways.evaluation.metrics.classification import class_outcomes

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from annotated_types import MinLen
 
-from bothways.confidence.options import TemperatureOptions
+from bothways.confidence.confidence import TemperatureOptions
 from bothways.data import Row, text_at, value_at
 from bothways.errors import InvalidInput, shown
 from bothways.tasks.spec import CalibratedOptions, Hub, NonBlank, TaskSpec

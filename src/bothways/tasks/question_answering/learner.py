@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from bothways.confidence.confidence import Confidence
-from bothways.confidence.options import TemperatureOptions
+from bothways.confidence.confidence import Confidence, TemperatureOptions
 from bothways.evaluation.intervals import share_error
 from bothways.evaluation.metrics.question_answering import fit_answer_temperature
 from bothways.evaluation.report import Validation

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from bothways.checkpoints.schema import StoredAnswers, at_most
 from bothways.confidence.confidence import Confidence
-from bothways.confidence.files import stored_temperature, temperature_settings
+from bothways.confidence.fitting import stored_temperature, temperature_settings
 from bothways.data import Source
 from bothways.errors import InvalidInput
 from bothways.evaluation.metrics.question_answering import AnswerScores, answer_outcomes, best_threshold, score_answers

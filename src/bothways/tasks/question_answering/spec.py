@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, TypeAlias
 
 from annotated_types import Ge, Le
 
-from bothways.confidence.options import TemperatureOptions
+from bothways.confidence.confidence import TemperatureOptions
 from bothways.tasks.columns import QUESTION, TwoTextColumns, TwoTexts
 from bothways.tasks.spec import CalibratedOptions, Hub, NonBlank, TaskSpec, check_options
 

@@ -13,7 +13,7 @@ from bothways.confidence.confidence import Confidence
 from bothways.data import Example
 from bothways.data.windows import digest_of
 from bothways.evaluation.intervals import share_error
-from bothways.evaluation.metrics.scores import negative_log_likelihood
+from bothways.evaluation.metrics.classification import negative_log_likelihood
 from bothways.evaluation.metrics.tagging import span_counts
 from bothways.evaluation.report import Validation
 from bothways.evaluation.tag_schemes import check_scheme

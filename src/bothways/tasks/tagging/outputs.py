@@ -19,7 +19,7 @@ from typing_extensions import override
 from bothways.checkpoints.schema import StoredTags, label_settings
 from bothways.choices import Scheme
 from bothways.confidence.confidence import Confidence
-from bothways.confidence.files import stored_temperature, temperature_settings
+from bothways.confidence.fitting import stored_temperature, temperature_settings
 from bothways.data import Example, Source, read_tagged
 from bothways.errors import InvalidInput
 from bothways.evaluation.metrics.tagging import TaggedWords, span_outcomes, tag_outcomes

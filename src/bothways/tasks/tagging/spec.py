@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from annotated_types import MinLen
 
 from bothways.choices import Scheme, SpanScheme
-from bothways.confidence.options import TemperatureOptions
+from bothways.confidence.confidence import TemperatureOptions
 from bothways.data import Row, given_words
 from bothways.errors import InvalidInput, shown
 from bothways.tasks.columns import typed_texts
