@@ -126,7 +126,7 @@ def test_what_is_likeliest_is_what_the_threshold_says():
 @pytest.mark.parametrize("truth", [0.5, 1.0, 3.0])
 def test_the_temperature_under_which_answers_came_true_is_found_again(truth):
     generator = np.random.default_rng(1)
-    score_NK = -np.sort(-generator.normal(0, 3, (20_000, 6)), axis=1)
+    score_NK = -np.sort(-generator.normal(0, 3, (6_000, 6)), axis=1)
     stated_N = answer_probabilities(score_NK, 0.5, truth).max(axis=1)
     right_N = generator.random(len(stated_N)) < stated_N
     assert fit_answer_temperature(score_NK, right_N, 0.5) == pytest.approx(truth, rel=0.1)

@@ -85,12 +85,15 @@ def test_the_temperature_is_kept_where_nothing_is_clearly_better(classes, seed):
     assert [score.method for score in chosen.scores] == list(METHODS)
 
 
-def test_a_curve_that_no_sigmoid_follows_asks_for_isotonic():
-    chosen = choose_calibration(*steps(4_000))
+def test_a_curve_that_no_sigmoid_follows_asks_for_isotonic_fitted_to_all_rows():
+    logits_NC, labels_N = steps(2_000)
+    chosen = choose_calibration(logits_NC, labels_N, seed=3)
     assert chosen.method == "isotonic"
     kept, taken = chosen.scores
     assert taken.nll < kept.nll
     assert taken.accuracy >= kept.accuracy
+    assert chosen == choose_calibration(logits_NC, labels_N, seed=3)
+    assert chosen.calibration == fit_calibration(chosen.method, logits_NC, labels_N)
 
 
 def test_few_rows_are_not_chosen_on():
@@ -106,14 +109,6 @@ def test_a_class_that_is_hardly_there_is_not_unlearnt(rare):
     assert (chosen.method, chosen.scores) == ("temperature", ())
     others_NC = logits_NC[~inside_N]
     assert (chosen.calibration.apply(others_NC).argmax(1) == others_NC.argmax(1)).all()
-
-
-def test_the_choice_is_that_of_its_seed_and_the_fit_that_of_all_rows():
-    logits_NC, labels_N = steps(4_000)
-    chosen = choose_calibration(logits_NC, labels_N, seed=3)
-    assert chosen.method == "isotonic"
-    assert chosen == choose_calibration(logits_NC, labels_N, seed=3)
-    assert chosen.calibration == fit_calibration(chosen.method, logits_NC, labels_N)
 
 
 @pytest.mark.parametrize(

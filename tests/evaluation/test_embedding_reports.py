@@ -18,17 +18,6 @@ def cosines(rng, texts, noise=0.0):
     return made
 
 
-def test_a_similarity_report_has_both_correlations_with_intervals():
-    rng = np.random.default_rng(1)
-    scores = rng.normal(size=60)
-    report = similarity_report(scores, scores + rng.normal(size=60), resamples=200)
-    assert report.n == 60
-    for each in report.estimates.values():
-        assert each.low < each.value < each.high
-    assert report.to_dict()["spearman_low"] == report.spearman.low
-    assert "spearman" in report.summary()
-
-
 @pytest.mark.parametrize(
     ("scores", "found", "said"),
     [

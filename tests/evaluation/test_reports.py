@@ -1,6 +1,5 @@
 """Reports: the numbers of the metrics, honest intervals, plain JSON and a short table."""
 
-import json
 import math
 import time
 import tracemalloc
@@ -138,26 +137,6 @@ def test_intervals_of_means_are_as_wide_as_their_standard_errors_say(kind, reque
         assert each.high - each.low == pytest.approx(width, rel=0.2), name
         assert (each.high + each.low) / 2 == pytest.approx(each.value, abs=width / 8), name
     assert all(each.low < each.high for each in report.estimates.values())
-
-
-@pytest.mark.parametrize("kind", ["single", "multi", "numbers"])
-def test_a_report_is_plain_json_of_finite_numbers_under_flat_names(kind, request):
-    report = request.getfixturevalue(kind)[2]
-    read = json.loads(json.dumps(report.to_dict(), allow_nan=False))
-    assert read == report.to_dict()
-    assert read["n"] == report.n
-    for name, each in report.estimates.items():
-        assert (read[name], read[f"{name}_low"], read[f"{name}_high"]) == (each.value, each.low, each.high)
-
-
-def test_the_tables_of_a_classification_report_are_in_its_json(single):
-    report = single[2]
-    read = report.to_dict()
-    assert read["per_class"]["cash"]["recall_low"] == report.per_class[1].recall.low
-    assert read["per_class"]["never"] == report.per_class[3].to_dict()
-    assert read["confusion"] == [list(row) for row in report.confusion]
-    assert read["reliability"][0]["confidence"] == report.reliability[0].confidence
-    assert read["labels"] == list(LABELS)
 
 
 @pytest.mark.parametrize("kind", ["single", "multi", "numbers"])

@@ -1,7 +1,5 @@
 """Metrics of spans and tags are those of seqeval and scikit-learn, with intervals over texts."""
 
-import json
-
 import numpy as np
 import pytest
 from reports import span_report, tag_report
@@ -98,14 +96,6 @@ def test_intervals_come_from_texts():
     assert fourfold.span_f1.value == pytest.approx(report.span_f1.value)
     ratio = (report.span_f1.high - report.span_f1.low) / (fourfold.span_f1.high - fourfold.span_f1.low)
     assert 1.5 < ratio < 2.7
-
-
-def test_a_report_is_ready_for_json():
-    truth, predicted = random_texts(10, seed=2)
-    values = json.loads(json.dumps(report_of(truth, predicted, resamples=10).to_dict()))
-    assert {"span_f1", "span_f1_low", "span_f1_high", "span_precision", "span_recall", "accuracy", "ece"} <= set(values)
-    assert set(values["per_class"]) == set(LABELS)
-    assert "span_f1" in report_of(truth, predicted, resamples=10).summary()
 
 
 def test_texts_without_spans_score_zero_and_break_nothing():

@@ -32,15 +32,6 @@ def best_f1(truth, stated):
     return (2 * precision * recall / np.maximum(precision + recall, 1e-12)).max()
 
 
-@pytest.mark.parametrize("ties", [False, True])
-@pytest.mark.parametrize("seed", range(5))
-def test_the_common_threshold_has_the_best_micro_f1(seed, ties):
-    truth, stated = sets(seed=seed, ties=ties)
-    threshold = fit_common_threshold(truth, stated)
-    found = oracle.f1_score(truth, stated >= threshold, average="micro")
-    assert found == pytest.approx(best_f1(truth.ravel(), stated.ravel()), abs=1e-12)
-
-
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from([0.0, 0.1, 0.4, 0.40000000000000002, 0.7, 1.0])), min_size=1))
 @settings(deadline=None)
 def test_a_threshold_has_the_best_f1_and_lies_half_way_between_probabilities(decisions):
