@@ -255,16 +255,6 @@ def test_pushed_requests_get_what_pulled_windows_get(requests, tokens):
             assert future.result(PATIENCE) == runner.run(named(request))
 
 
-def test_pushed_rows_of_a_real_encoder_equal_pulled_ones(model):
-    runner = Runner(row_answers(model.encoder, per_token=True), CPU)
-    windows = named([[FIRST_WORD + (place % 30)] * (1 + place % LIMIT) for place in range(50)])
-    pulled = runner.run(windows)
-    with RequestQueue(runner) as queue:
-        pushed = [queue.submit([window]) for window in windows]
-        for future, right_nH in zip(pushed, pulled, strict=True):
-            np.testing.assert_allclose(future.result(PATIENCE)[0], right_nH, rtol=0, atol=1e-5)
-
-
 class Gated:
     """Computes sums, each batch only when it is let through; remembers the names in each."""
 

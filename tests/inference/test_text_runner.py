@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from bothways.checkpoints import load
 from bothways.encoder.linear import rows_to_fill
-from bothways.errors import InvalidInput, OutOfMemory, TextTooLong
+from bothways.errors import InvalidInput, TextTooLong
 from bothways.inference import TextOptions, text_runner
-from bothways.inference.texts import by_token_budget
 from bothways.products import ROW_BLOCK, matrix_product
 from tiny_models import FIRST_WORD, VOCABULARY
 
@@ -113,14 +112,6 @@ def test_a_real_model_answers_the_same_alone_and_in_any_batch(minilm_folder):
             np.testing.assert_allclose(answer.rows_WK, rows_WK, rtol=0, atol=1e-5)
 
 
-@given(st.lists(st.integers(1, 30), max_size=30), st.integers(1, 60))
-def test_batches_hold_every_sequence_once_and_keep_to_the_budget(lengths, budget):
-    batches = list(by_token_budget(lengths, budget))
-    assert sorted(itertools.chain.from_iterable(batches)) == list(range(len(lengths)))
-    for batch in batches:
-        assert sum(lengths[index] for index in batch) <= budget or len(batch) == 1
-
-
 def test_an_endless_iterator_is_answered_as_it_goes_and_read_three_blocks_ahead_at_most(model):
     read = Counter()
 
@@ -161,8 +152,8 @@ def test_memory_stays_flat_however_many_texts_go_through(model):
         finally:
             tracemalloc.stop()
 
-    few = peak(4_000)
-    assert peak(40_000) < 1.2 * few + 200_000
+    few = peak(1_500)
+    assert peak(12_000) < 1.2 * few + 200_000
 
 
 def test_the_next_block_is_tokenised_in_another_thread(model, monkeypatch):
@@ -234,7 +225,7 @@ def test_an_error_of_the_iterator_comes_through_once_and_no_thread_stays(model, 
 def test_an_error_of_the_tokeniser_comes_through_once_and_no_thread_stays(model, too_long_at):
     texts = [text_of(40 if number == too_long_at else 3) for number in range(30)]
     answers = runner_of(model, block_texts=4, on_overflow="error").run(texts)
-    with pytest.raises(TextTooLong):
+    with pytest.raises(TextTooLong, match=f"text {too_long_at + 1} has 40 tokens"):
         list(answers)
     assert next(answers, None) is None
     assert not tokenizer_threads()
@@ -269,34 +260,6 @@ def test_batches_that_do_not_fit_into_memory_are_halved_and_answers_stay_right(m
         np.testing.assert_allclose(answer.rows_WK, expected_rows(model, text), rtol=1e-6)
 
 
-@pytest.mark.parametrize(("limit", "failures"), [(100, 1), (45, 3), (25, 7)])
-def test_the_budget_shrinks_to_what_fits_and_no_further(model, limit, failures):
-    tried = []
-    runner = runner_of(model, failing_above(limit, tried), tokens=160, block_texts=64)
-    assert len(list(runner.run([text_of(8, number) for number in range(640)]))) == 640
-    assert limit / 2 < runner.windows.budget.tokens <= limit
-    # The first batch and its parts find the limit; no later batch runs into it.
-    assert sum(tokens > limit for tokens in tried) == failures
-
-
-def test_running_out_of_memory_on_the_cpu_is_recognised(model):
-    limit, seen = 40, []
-
-    def forward(packed):
-        seen.append(sum(packed.lengths))
-        if sum(packed.lengths) > limit:
-            raise RuntimeError("[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate memory: ...")
-        return means(packed)
-
-    assert len(list(runner_of(model, forward, tokens=1000).run([text_of(8)] * 20))) == 20
-    assert max(seen) > limit
-
-
-def test_a_single_window_that_does_not_fit_is_an_error_that_says_what_to_do(model):
-    with pytest.raises(OutOfMemory, match=r"12 tokens does not fit .* smaller max_length"):
-        list(runner_of(model, failing_above(11, [])).run([text_of(3), text_of(10), text_of(5)]))
-
-
 def test_long_texts_are_read_in_windows_that_hold_every_token(model):
     seen = []
 
@@ -325,13 +288,6 @@ def test_cut_texts_say_how_much_was_dropped(model):
     assert [answer.lengths for answer in answers] == [(LIMIT,), (LIMIT,)]
 
 
-def test_a_text_at_the_limit_is_read_and_one_beyond_is_refused_on_request(model):
-    runner = runner_of(model, on_overflow="error")
-    assert len(list(runner.run([text_of(LIMIT_WORDS)]))) == 1
-    with pytest.raises(TextTooLong, match=rf"{LIMIT_WORDS + 1} tokens .* limit of {LIMIT}"):
-        list(runner.run([text_of(LIMIT_WORDS + 1)]))
-
-
 @pytest.mark.parametrize("bad", ["", "  \n\t", "\u3000"])
 @pytest.mark.parametrize("index", [0, 5, 13])
 def test_an_empty_text_is_refused_by_its_number(model, bad, index):
@@ -351,11 +307,6 @@ def test_what_is_no_text_is_refused_by_its_number(model, bad, index):
 def test_half_of_a_surrogate_pair_is_refused_by_its_number(model):
     with pytest.raises(InvalidInput, match="text 10 has half of a surrogate pair"):
         list(runner_of(model, block_texts=4).run([text_of(2)] * 9 + ["w5 \ud83d"]))
-
-
-def test_a_text_that_is_too_long_is_refused_by_its_number(model):
-    with pytest.raises(TextTooLong, match="text 10 has 40 tokens"):
-        list(runner_of(model, block_texts=4, on_overflow="error").run([text_of(2)] * 9 + [text_of(40)]))
 
 
 def test_pairs_of_texts_are_read_as_one(model):

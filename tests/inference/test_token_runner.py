@@ -58,20 +58,6 @@ def test_batches_filled_to_whole_blocks_give_the_rows_that_were_asked_for(model)
         assert answer.rows[0][1:-1, 0].tolist() == ids_of(model, text)
 
 
-@given(ragged_texts, st.integers(LIMIT, 60))
-@settings(max_examples=30)
-def test_batches_that_do_not_fit_into_memory_are_halved_and_rows_stay_right(model, texts, limit):
-    def forward(packed):
-        if sum(packed.lengths) > limit:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate ...")
-        return ids_and_positions(packed)
-
-    expected = runner_of(model).run(texts)
-    for answer, right in zip(runner_of(model, forward, tokens=1000).run(texts), expected, strict=True):
-        for rows_nK, right_nK in zip(answer.rows, right.rows, strict=True):
-            np.testing.assert_array_equal(rows_nK, right_nK)
-
-
 def test_tokens_of_a_pair_say_which_text_they_are_of(model):
     [answer] = runner_of(model).run([("w5 w6", "w7")])
     assert answer.places[0].sequences_n.tolist() == [-1, 0, 0, -1, 1, -1]

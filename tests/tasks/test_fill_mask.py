@@ -1,13 +1,11 @@
 """Masks are filled with what the model says, searched for and scored as the documentation has it."""
 
 import itertools
-import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from mask_cases import Oracle, masked_lm
 
-from bothways.errors import InvalidInput
 from bothways.tasks.masked_lm.masked_text import MaskReader
 
 EXACT = 1e-5
@@ -147,16 +145,6 @@ def test_a_piece_that_goes_on_with_a_word_is_joined_to_it(pieces):
     assert texts["un"] == "the cat un sat"
 
 
-def test_predictions_do_not_depend_on_the_other_texts(plain):
-    model, _ = plain
-    texts = ["w5 [MASK]", "w6 w7 w8 [MASK] w9 [MASK]", "[MASK] " + "w10 " * 12]
-    for alone, together in zip(map(model.predict, texts), model.predict(texts), strict=True):
-        assert [filling.words for filling in alone.fillings] == [filling.words for filling in together.fillings]
-        assert [filling.log_probability for filling in alone.fillings] == pytest.approx(
-            [filling.log_probability for filling in together.fillings], abs=EXACT
-        )
-
-
 def test_eight_threads_at_once_get_what_one_gets(pieces):
     _, oracle = pieces
     texts = ["the [MASK] sat", "a [MASK] [MASK] sat", "un[MASK] the [MASK]"]
@@ -165,29 +153,6 @@ def test_eight_threads_at_once_get_what_one_gets(pieces):
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: shared.predict(texts, max_pieces=2), range(16)))
     assert found == [expected] * 16
-
-
-def test_an_opened_and_a_trained_model_pickle(tmp_path):
-    model = masked_lm(tmp_path / "model")
-    assert pickle.loads(pickle.dumps(model)).predict("w5 [MASK]") == model.predict("w5 [MASK]")
-    model.fit(["w5 w6 w7", "w8 w9"], validation=["w6 w7"], epochs=1)
-    again = pickle.loads(pickle.dumps(model))
-    assert again.predict("w5 [MASK]") == model.predict("w5 [MASK]")
-    assert (again.card, again.facts()) == (model.card, model.facts())
-
-
-def test_fillings_are_neither_right_nor_wrong(plain):
-    model, _ = plain
-    with pytest.raises(InvalidInput, match="right or wrong, got a FillMask"):
-        model.compare(model, [{"text": "w5"}])
-
-
-def test_a_prediction_becomes_json(plain):
-    model, _ = plain
-    values = model.predict("w5 [MASK]", top=1).to_dict()
-    assert set(values) == {"fillings", "masks", "dropped_tokens"}
-    assert set(values["fillings"][0]) == {"text", "words", "probability", "log_probability"}
-    assert set(values["masks"][0][0]) == {"word", "pieces", "probability", "log_probability"}
 
 
 # --- long texts ---

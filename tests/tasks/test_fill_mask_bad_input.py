@@ -123,12 +123,6 @@ def test_a_model_without_the_head_says_what_to_do(tmp_path):
             ask("w5 [MASK]")
 
 
-def test_the_embedded_model_without_the_head_says_what_to_do(minilm_folder):
-    bare = FillMask.from_pretrained(minilm_folder, device="cpu")
-    with pytest.raises(NotFitted, match="bothways adapt"):
-        bare.predict("Paris is the [MASK] of France.")
-
-
 def test_a_family_without_such_a_head_is_refused(tmp_path):
     write_checkpoint(tmp_path / "xlnet", "xlnet")
     with pytest.raises(InvalidInput, match=r"XLNet models do not predict masked tokens.*BERT or RoBERTa"):

@@ -57,19 +57,14 @@ class Sample:
     unlabelled_judge_scores: FloatArray  # the judge's decisions or scores on the rows without labels (N,); may be empty
 
     def __init__(self, labels: ArrayLike, judge_scores: ArrayLike, unlabelled_judge_scores: ArrayLike) -> None:
-        known = real_array(labels, "labels", dimensions=1)
-        if len(known) < 2:
-            raise InvalidInput(f"labels: expected at least 2, got {len(known)}; label more rows")
-        scores = real_array(judge_scores, "judge_scores", dimensions=1)
-        if len(scores) != len(known):
-            raise InvalidInput(f"judge_scores: expected {len(known)} scores, one for each label, got {len(scores)}")
-        others = np.asarray(unlabelled_judge_scores)
-        empty = others.ndim == 1 and others.size == 0
-        others = np.empty(0) if empty else real_array(unlabelled_judge_scores, "unlabelled_judge_scores", dimensions=1)
-        for name, values in (("labels", known), ("judge_scores", scores), ("unlabelled_judge_scores", others)):
-            values = values.copy()
-            values.setflags(write=False)
-            object.__setattr__(self, name, values)
+        given = {"labels": labels, "judge_scores": judge_scores, "unlabelled_judge_scores": unlabelled_judge_scores}
+        for name, values in given.items():
+            none = name == "unlabelled_judge_scores" and np.shape(values) == (0,)
+            object.__setattr__(self, name, np.empty(0) if none else real_array(values, name, dimensions=1).copy())
+        if (rows := len(self.labels)) < 2:
+            raise InvalidInput(f"labels: expected at least 2, got {rows}; label more rows")
+        if (scores := len(self.judge_scores)) != rows:
+            raise InvalidInput(f"judge_scores: expected {rows} scores, one for each label, got {scores}")
 
     @property
     def binary(self) -> bool:
@@ -269,7 +264,7 @@ def _estimate(
     value, (low, high) = float(mean.value), map(float, mean.interval(level))
     if bounds is not None:
         least, most = bounds if len(samples) == 1 else (bounds[0] - bounds[1], bounds[1] - bounds[0])
-        value, low, high = (min(max(each, least), most) for each in (value, low, high))
+        value, low, high = np.clip([value, low, high], least, most).tolist()
     labels, variance = sum(len(each.labels) for each in samples), float(mean.variance)
     effective = labels * (float(classical.variance) / variance if variance > 0 else 1.0)
     names = ("",) if len(samples) == 1 else ("first: ", "second: ")
