@@ -187,7 +187,7 @@ def _results() -> str:
 
 def _commands() -> str:
     """Return the help of all commands as one page."""
-    from bothways.cli.app import build_app
+    from bothways.cli.program import build_app
 
     app = build_app()
     # As mkdocs makes a table of contents itself, without that of cyclopts; angle brackets are no HTML.

@@ -14,7 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bothways import SemanticSearch, SentenceEmbedder, threads
-from bothways.cli.app import build_app
+from bothways.cli.program import build_app
 from bothways.encoder.batch import ALL_ROWS, FIRST_TOKENS
 from bothways.packing import pack
 from tiny_models import every_family, random_ids, random_types, tiny_config, tiny_encoder

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from command_line import call
 
-from bothways.cli.runs import RunFolders
+from bothways.cli.training.folders import RunFolders
 from bothways.storage import output
 
 FILE_EVENTS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"}

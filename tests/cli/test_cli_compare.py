@@ -68,7 +68,7 @@ def test_control_characters_do_not_reach_the_terminal(files, other):
         (["w6", "--compare", "{tiny}", "{tiny}"], "at least two different models"),
         (["--compare", "{tiny}", "{other}"], "nothing to read"),
         (["w6", "--compare", "{tiny}", "{other}", "--data", "-"], "got both"),
-        (["w6", "--compare", "{tiny}", "{other}", "--max-length", "9"], "do not go with --compare"),
+        (["w6", "--compare", "{tiny}", "{other}", "--max-length", "9"], "cannot be used with --compare"),
         (["w6", "--compare", "{tiny}", "{other}", "--revision", "0" * 40], "NAME@COMMIT"),
         (["w6", "--compare"], "got none"),
         ([], "expected a model"),

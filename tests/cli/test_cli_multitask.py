@@ -214,7 +214,7 @@ def test_labels_and_tags_are_trained_asked_and_evaluated_together(files, task_fi
     assert answer["sentiment"]["label"] in {"even", "odd"}
     assert [word["text"] for word in answer["names"]["words"]] == ["w6", "w8", ",", "w9"]
     for words, said in (
-        (["--output", tmp_path / "x.csv"], "the spans of the task 'names' do not fit into the cells of a .csv"),
+        (["--output", tmp_path / "x.csv"], "the spans of the task 'names' do not fit into the cells of a .csv file"),
         (["--output", tmp_path / "x.conll"], "Name the task that tags: --task names."),
         (["--scheme", "BIOES"], "Name the task that tags: --task names."),
     ):

@@ -63,11 +63,11 @@ def test_an_ensemble_has_operating_points(run, data):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--at-label", "odd"), "--at-label names the class of --at-precision or --at-recall"),
+        (("--at-label", "odd"), "--at-label needs --at-precision or --at-recall"),
         (("--at-precision", 0.9, "--at-label", "ood"), "expected a class of 'even' and 'odd', got 'ood'"),
         (("--at-precision", 0), "--at-precision"),
         (("--at-recall", 1.1), "--at-recall"),
-        (("--at-precision", 0.9, "--task", "ranking"), "do not go with --task ranking"),
+        (("--at-precision", 0.9, "--task", "ranking"), "cannot be used with --task ranking"),
     ],
 )
 def test_what_makes_no_sense_is_bad_usage(run, words, said):

@@ -20,7 +20,7 @@ from command_line import call, write_jsonl
 from bothways import choices
 from bothways.advice import cards, ranking
 from bothways.cli import main
-from bothways.cli.app import SUMMARIES, build_app, joined
+from bothways.cli.program import SUMMARIES, build_app, joined
 from bothways.compose.ensembles import combining
 from bothways.data import formats
 from bothways.devices import DTYPES
@@ -73,7 +73,7 @@ def program(*words, **options):
 EVERY_COMMAND = """
 import json, sys
 from bothways.cli import main
-from bothways.cli.app import build_app
+from bothways.cli.program import build_app
 app = build_app()
 for name in app:
     app[name]
@@ -86,7 +86,7 @@ print(json.dumps(sorted(sys.modules)))
 def test_no_command_loads_a_heavy_package_before_it_runs():
     done = subprocess.run([sys.executable, "-c", EVERY_COMMAND], capture_output=True, text=True, check=True)
     loaded = set(json.loads(done.stdout.splitlines()[-1]))
-    assert {"bothways.cli.predict", "bothways.cli.train"} <= loaded
+    assert {"bothways.cli.predict", "bothways.cli.training.train"} <= loaded
     assert loaded.isdisjoint(HEAVY)
 
 
@@ -462,5 +462,5 @@ def test_the_demo_is_called_with_what_was_asked_for(monkeypatch, tmp_path):
         show(f"{output} {seed}")
         return output / "report.html"
 
-    monkeypatch.setattr("bothways.cli.app.run", run)
+    monkeypatch.setattr("bothways.cli.program.run", run)
     assert call("demo", "--output", tmp_path, "--seed", 3).out == f"{tmp_path} 3\n"

@@ -17,7 +17,7 @@ import pytest
 from command_line import call, rows, write_jsonl
 from test_cli_train import words_of
 
-from bothways.cli.runs import RunFolders
+from bothways.cli.training.folders import RunFolders
 from bothways.errors import OutputExists
 from bothways.storage import new_folder
 from bothways.storage import output as storage_output
@@ -150,7 +150,7 @@ def test_a_second_training_into_the_same_output_is_refused_at_once(files, tmp_pa
 
 def test_a_process_that_was_killed_holds_nothing(files, tmp_path):
     code = (
-        "import sys, time; from pathlib import Path; from bothways.cli.runs import RunFolders\n"
+        "import sys, time; from pathlib import Path; from bothways.cli.training.folders import RunFolders\n"
         "with RunFolders(Path(sys.argv[1])).held(): print('held', flush=True); time.sleep(60)"
     )
     process = subprocess.Popen([sys.executable, "-c", code, tmp_path / "run"], stdout=subprocess.PIPE, text=True)

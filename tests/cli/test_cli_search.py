@@ -467,7 +467,7 @@ def test_a_model_is_judged_by_how_it_ranks_candidates(files, tmp_path):
     ("words", "expected"),
     [
         (["--relevant", "yes"], "--task ranking"),
-        (["--task", "ranking", "--report", "page.html"], "do not go with --task ranking"),
+        (["--task", "ranking", "--report", "page.html"], "cannot be used with --task ranking"),
         (["--task", "ranking", "--tokens", "words"], "does not read --tokens"),
     ],
 )

@@ -11,7 +11,7 @@ import time
 import pytest
 from command_line import call, rows, write_jsonl
 
-from bothways.cli.runs import RunFolders
+from bothways.cli.training.folders import RunFolders
 from bothways.training import state, step
 
 

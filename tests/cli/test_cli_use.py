@@ -235,7 +235,7 @@ def test_predict_takes_json_like_other_commands(run):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--output", "x.conll"], "an output in CoNLL's format (x.conll) is for models that tag words"),
+        (["--output", "x.conll"], "a .conll output (x.conll) is for models that tag words"),
         (["--scheme", "BIOES"], "--scheme is for models that tag words"),
         (["--output", "x.parquet"], "cannot be written as 'parquet'"),
         (["--output", "x"], "does not say what format to write"),
@@ -332,7 +332,7 @@ def test_vectors_as_json_lines_are_the_same_numbers(files, test_data, tmp_path):
 
 @pytest.mark.parametrize("count", [1, 9, 10, 1000, 123_456])
 def test_the_header_of_an_array_fits_any_number_of_rows(tmp_path, count):
-    from bothways.cli.outputs import write_npy
+    from bothways.cli.printing import write_npy
 
     vector = np.arange(2, dtype=np.float32)
     assert write_npy(str(tmp_path / "v.npy"), (vector for _ in range(count)), 2) == count
@@ -342,7 +342,7 @@ def test_the_header_of_an_array_fits_any_number_of_rows(tmp_path, count):
 
 
 def test_an_array_is_not_written_to_a_pipe(tmp_path):
-    from bothways.cli.outputs import write_npy
+    from bothways.cli.printing import write_npy
 
     reading, writing = os.pipe()
     try:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from cyclopts import CycloptsError, Parameter
 
-from bothways import compose, tasks
+from bothways import compose, retrieval, tasks
 from bothways import report as pages
 from bothways.choices import Format
-from bothways.cli.inputs import check_piped, labelled_source, open_ranking, open_task, with_columns
 from bothways.cli.options import (
     ANY_MODEL,
     ANY_WINDOWS,
@@ -28,13 +27,18 @@ from bothways.cli.options import (
     WindowOptions,
     as_usage_error,
     check_known,
+    check_piped,
     column_options,
     command,
     given_of,
     group_of,
+    labelled_source,
     of_all_tasks,
+    open_options,
+    open_task,
     opening_options,
     usage_error,
+    with_columns,
 )
 from bothways.cli.printing import note, one_line, plain_table, print_json, print_table, shortened
 from bothways.data import Row, Source, read_rows
@@ -47,6 +51,7 @@ if TYPE_CHECKING:
     from bothways.evaluation.comparison import ComparisonReport
     from bothways.evaluation.report import Report
     from bothways.report.evaluation import Evaluated
+    from bothways.retrieval import CandidateRanking
 
 RANKING = "ranking"  # the evaluation of a model that ranks candidates, whatever its task
 
@@ -82,7 +87,7 @@ class PointOptions:
     at_recall: Share | None = None
     """For binary models: report the highest precision at this recall, and its threshold."""
     at_label: str | None = None
-    """The class whose precision and recall are meant. Default: the one with fewer rows."""
+    """The class that precision and recall refer to. Default: the one with fewer rows."""
 
     def __bool__(self) -> bool:
         return self.at_precision is not None or self.at_recall is not None
@@ -137,15 +142,15 @@ def evaluate(
     check_piped({"--data": data, "--out-of-domain": out_of_domain})
     _check_together(task, relevant, points, pages=bool(out_of_domain or report))
     if report is not None:
-        _check_page(report)
-    bootstrap: dict[str, Any] = {"resamples": resamples, "seed": seed, "show_progress": False if quiet else None}
+        pages.require_extra("the page of an evaluation")
+        check_file_writable(report)
+    show, others = False if quiet else None, None
     if task == RANKING:
-        ranking = with_columns(open_ranking(run, given_of(opened), reading, model, relevant), given_of(columns))
-        ranked = ranking.evaluate(labelled_source(data, format), **bootstrap)
-        if json:
-            print_json({"ranked_by": ranking.ranked_by, **ranked.to_dict()})
-        else:
-            print(f"ranked by: {ranking.ranked_by}\n{ranked.summary()}")
+        with as_usage_error(*given_of(opened)):
+            ranking = retrieval.CandidateRanking.open(
+                run, relevant=relevant, **given_of(opened), **open_options(reading, model)
+            )
+        _rank(with_columns(ranking, given_of(columns)), labelled_source(data, format), resamples, seed, show, json=json)
         return
     with _suggested_task(task):
         trained = with_columns(open_task(run, given_of(opened), reading, model, task), given_of(columns))
@@ -153,56 +158,63 @@ def evaluate(
     if points:
         with as_usage_error():
             tasks.check_class(trained, points.at_label)
-    others = None if out_of_domain is None else _other_rows(trained, out_of_domain, format)
-    page = None if report is None else (Path(run).name, report)
-    _evaluate(trained, labelled_source(data, format), others, points, bootstrap, given_of(own), page, json=json)
+    if out_of_domain is not None:
+        others = _other_rows(trained, out_of_domain, format)
+    rows = trained.score(labelled_source(data, format), seed=seed, show_progress=show, **given_of(own))
+    _evaluate(trained, rows, others, points, resamples, seed, show, (Path(run).name, report), json=json)
+
+
+def _rank(
+    ranking: "CandidateRanking", data: Source, resamples: int, seed: int, show: bool | None, *, json: bool
+) -> None:
+    ranked = ranking.evaluate(data, resamples=resamples, seed=seed, show_progress=show)
+    if json:
+        print_json({"ranked_by": ranking.ranked_by, **ranked.to_dict()})
+    else:
+        print(f"ranked by: {ranking.ranked_by}\n{ranked.summary()}")
 
 
 def _evaluate(
     model: Any,  # noqa: ANN401 (a trained model)
-    data: Source,
+    rows: Any,  # noqa: ANN401 (its scored rows)
     others: list[Row] | None,
     points: PointOptions,
-    bootstrap: dict[str, Any],
-    reading_data: dict[str, Any],
-    page: tuple[str, Path] | None,
+    resamples: int,
+    seed: int,
+    show: bool | None,
+    page: tuple[str, Path | None],
     *,
     json: bool,
 ) -> None:
-    """Evaluate a model, print the results and write the page."""
-    show, seed = bootstrap["show_progress"], bootstrap["seed"]
-    drawing = {"resamples": bootstrap["resamples"], "seed": seed}
-    rows = model.score(data, seed=seed, show_progress=show, **reading_data)
+    """Print the results of scored rows and write the page."""
+    drawing = {"resamples": resamples, "seed": seed}
     result = model.report(rows, **drawing)
     if points:
         at: dict[str, Any] = {"at_precision": points.at_precision, "at_recall": points.at_recall}
-        result = replace(
-            result, operating_points=tasks.operating_points(model, rows, **at, label=points.at_label, **drawing)
-        )
-    detection = None if others is None else tasks.out_of_domain(model, rows, others, **bootstrap)
+        found = tasks.operating_points(model, rows, **at, label=points.at_label, **drawing)
+        result = replace(result, operating_points=found)
+    detection = None
+    if others is not None:
+        detection = tasks.out_of_domain(model, rows, others, resamples=resamples, seed=seed, show_progress=show)
     # Printed before the page is written, so that nothing is lost if that fails.
     _print_result(result, detection, json=json)
-    if page is not None:
+    name, file = page
+    if file is not None:
         parts = _page_parts(model, rows, result, model.report(rows, calibrated=False, **drawing))
-        _write_page(page[0], parts, detection, page[1])
+        pages.write(pages.evaluation_page(name, parts, out_of_domain=detection), file)
+        note(f"wrote {file}")
 
 
 def _check_together(task: str | None, relevant: str | None, points: PointOptions, *, pages: bool) -> None:
     """Raise a usage error for options that do not go together."""
     if relevant is not None and task != RANKING:
-        raise usage_error(f"--relevant names a label of candidates: it needs --task {RANKING}.")
+        raise usage_error(f"--relevant needs --task {RANKING}: it names the label of relevant candidates.")
     if points.at_label is not None and not points:
-        raise usage_error("--at-label names the class of --at-precision or --at-recall: give one of them.")
+        raise usage_error("--at-label needs --at-precision or --at-recall, whose class it names.")
     if task == RANKING and points:
-        raise usage_error(f"--at-precision and --at-recall do not go with --task {RANKING}.")
+        raise usage_error(f"--at-precision and --at-recall cannot be used with --task {RANKING}: drop them.")
     if task == RANKING and pages:
-        raise usage_error(f"--out-of-domain and --report do not go with --task {RANKING}.")
-
-
-def _check_page(page: Path) -> None:
-    """Check before the evaluation that its page can be drawn and written."""
-    pages.require_extra("the page of an evaluation")
-    check_file_writable(page)
+        raise usage_error(f"--out-of-domain and --report cannot be used with --task {RANKING}: drop them.")
 
 
 @contextmanager
@@ -218,13 +230,7 @@ def _suggested_task(task: str | None) -> Iterator[None]:
 
 
 def _other_rows(model: Any, source: str, format_: Format | None) -> list[Row]:  # noqa: ANN401 (a trained model)
-    """Return out-of-domain rows, read before the data are.
-
-    Raises:
-        CycloptsError: The model is for a task without detectors.
-        NotCalibrated: The model has no detector.
-        InvalidInput: The rows cannot be read, or one lacks what the model reads.
-    """
+    """Return the out-of-domain rows, read before the data, once it is known that the model has a detector."""
     if not issubclass(model.spec.predict_options, LabelPrediction):
         those = models(spec for spec in SPECS.values() if issubclass(spec.predict_options, LabelPrediction))
         raise usage_error(f"--out-of-domain can be given for {those}, but this one does not.")
@@ -292,11 +298,6 @@ def _page_parts(model: Any, rows: Any, result: Any, uncalibrated: Any) -> "dict[
     return parts
 
 
-def _write_page(name: str, parts: "dict[str, Evaluated]", detection: "Report | None", page: Path) -> None:
-    pages.write(pages.evaluation_page(name, parts, out_of_domain=detection), page)
-    note(f"wrote {page}")
-
-
 _COMPARE_EXAMPLE = """\
 Example:
   bothways compare runs/a runs/b --data test.jsonl.gz
@@ -350,11 +351,7 @@ def compare(
 def _opened(
     names: tuple[str, str], task: str | None, own: dict[str, Any], reading: WindowOptions, model: ModelOptions
 ) -> list[Any]:
-    """Open both models; for one of several tasks, the named task.
-
-    Raises:
-        CycloptsError: A task was named, but neither model has several.
-    """
+    """Open both models; for one of several tasks, the named task."""
     opened = [
         open_task(name, own, reading, model, compose.SIMILARITY if task == compose.SIMILARITY else None)
         for name in names
@@ -362,7 +359,7 @@ def _opened(
     if task in (None, compose.SIMILARITY):
         return opened
     if not any(isinstance(each, compose.MultiTask) for each in opened):
-        raise usage_error(f"--task {task} selects one of several tasks, but each of these models has one: drop it.")
+        raise usage_error(f"--task {task} selects one task of a model of several, and both models have one: drop it.")
     return [each.part(task) if isinstance(each, compose.MultiTask) else each for each in opened]
 
 

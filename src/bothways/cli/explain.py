@@ -1,6 +1,7 @@
 """``bothways explain``: the words that a prediction rests on, attention, and the roles of heads."""
 
 import json as json_format
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,6 @@ from bothways import checkpoints, compose, tasks
 from bothways import explain as explaining
 from bothways import report as pages
 from bothways.choices import AttributionMethod
-from bothways.cli.inputs import open_task
 from bothways.cli.options import (
     ANY_MODEL,
     ANY_WINDOWS,
@@ -24,6 +24,7 @@ from bothways.cli.options import (
     WindowOptions,
     as_usage_error,
     command,
+    open_task,
     usage_error,
 )
 from bothways.cli.printing import note, one_line, plain_table, print_json, print_table, rounded
@@ -212,7 +213,8 @@ def _write(explanation: "Explanation", output: Path) -> None:
         elif suffix == ".npz":
             import numpy as np
 
-            np.savez_compressed(stream, **explanation.arrays())  # type: ignore[arg-type]
+            save: Callable[..., None] = np.savez_compressed  # whose options could clash with names of arrays
+            save(stream, **explanation.arrays())
         else:
             stream.write(_picture(explanation, suffix))
 

@@ -13,7 +13,6 @@ from cyclopts import App, Parameter
 from bothways import judging
 from bothways import report as pages
 from bothways.choices import Format, JudgeDimension, Merge, Negatives, PpiMethod
-from bothways.cli.inputs import check_piped, labelled_source, open_options, optional_source
 from bothways.cli.options import (
     ANY_MODEL,
     ANY_WINDOWS,
@@ -29,14 +28,18 @@ from bothways.cli.options import (
     WholeNumber,
     WindowOptions,
     as_usage_error,
+    check_piped,
     command,
     given_of,
     group_of,
+    labelled_source,
+    open_options,
+    optional_source,
     options_of,
     usage_error,
 )
 from bothways.cli.printing import counted, note, plain_table, print_json, print_table, shortened
-from bothways.cli.training import (
+from bothways.cli.training.run import (
     DEFAULT_RUN,
     RESUMING,
     TRAINING,

@@ -1,24 +1,36 @@
-"""Options that several commands share, and options made from the dataclasses that tasks declare.
+"""Options of several commands, and the models, rows and texts that they name.
 
-The help of a declared option is its entry in the docstring of the dataclass, which the reference pages show too.
+Options of tasks are made from the dataclasses that the tasks declare. The help of a declared option is its entry in the
+docstring of the dataclass, which the reference pages show too.
 """
 
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, make_dataclass, replace
 from functools import cache
-from typing import Annotated, Any, Literal, get_args, get_origin
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from cyclopts import App, CycloptsError, Group, Parameter, Token
 from cyclopts.validators import Number
 
+import bothways.data
+from bothways import compose, tasks
 from bothways.choices import Dtype, Format, Overflow
 from bothways.errors import InvalidInput
+from bothways.tasks.columns import column_names
 from bothways.tasks.registry import SPECS, models, models_with
 from bothways.tasks.spec import TaskSpec, attribute_docs
+
+if TYPE_CHECKING:
+    from bothways.data import Row, Source
+    from bothways.tasks import SentenceEmbedder
+    from bothways.tasks.backend import OpenOptions
+    from bothways.tasks.predict import AnyPredictor
+
 
 _MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
@@ -120,11 +132,7 @@ def usage_error(message: str) -> CycloptsError:
 
 @contextmanager
 def as_usage_error(*names: str) -> Iterator[None]:
-    """Turn `InvalidInput` into a usage error, for values that only the library can check.
-
-    Args:
-        names: Options by their Python names; at the beginning of a message they are spelled as typed.
-    """
+    """Turn `InvalidInput` into a usage error, in which these options are spelled as typed if they begin the message."""
     try:
         yield
     except InvalidInput as error:
@@ -142,13 +150,7 @@ def spelled(name: str) -> str:
 
 
 def command(example: str = "", *, name: str | None = None, **groups: type) -> Callable[[Callable[..., object]], App]:
-    """Make a function a command of the program.
-
-    Args:
-        example: Text that ends its help.
-        name: Its name on the command line; the function's by default.
-        groups: Dataclasses of options (see `group_of`) for parameters of the function, by name.
-    """
+    """Make a function a command whose help ends with the example; `group_of` makes the groups, by parameter."""
 
     def decorated(function: Callable[..., object]) -> App:
         for parameter, group in groups.items():
@@ -163,23 +165,17 @@ def command(example: str = "", *, name: str | None = None, **groups: type) -> Ca
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option of a command; it is None unless given, so that its default stands in one place, the declaration.
-
-    Attributes:
-        name: Name in Python.
-        type: Type that its words are converted to.
-        help: Help text.
-        default: Default as shown in the help; None shows none.
-        negative: Name of the opposite of a flag.
-        nullable: Whether ``none`` stands for None.
-    """
+    """An option of a command; it is None unless given, so that its default stands in one place, the declaration."""
 
     name: str
     type: Any
     help: str
     default: str | None = None
+    """The default as the help shows it; None shows none."""
     negative: str | None = None
+    """Name of the opposite of a flag."""
     nullable: bool = False
+    """Whether ``none`` stands for None."""
 
     def annotation(self) -> Any:  # noqa: ANN401 (an annotation)
         """Return the annotation of the option as a parameter."""
@@ -227,7 +223,7 @@ def _option(name: str, annotation: object, default: object, text: str) -> Option
         return Option(name, kind, text, shown)
     if get_origin(kind) in (tuple, Sequence) and get_args(kind)[0] in (str, int):
         words = " ".join(map(str, value)) if isinstance(value, tuple) else None
-        return Option(name, tuple[get_args(kind)[0], ...], text, words)  # type: ignore[misc]
+        return Option(name, types.GenericAlias(tuple, (get_args(kind)[0], ...)), text, words)
     return None
 
 
@@ -260,10 +256,7 @@ def given_of(options: object) -> dict[str, Any]:
 
 
 def of_all_tasks(declarations: Callable[[TaskSpec], Iterable[object]]) -> list[Option]:
-    """Return the options that the tasks declare, each with the models it is for; they show no defaults.
-
-    The default is the trained model's own.
-    """
+    """Return the options that the tasks declare, each with the models it is for; the default is the model's own."""
     collected: dict[str, tuple[Option, list[TaskSpec]]] = {}
     for spec in SPECS.values():
         for declaration in declarations(spec):
@@ -290,11 +283,7 @@ def column_options(*, without: str = "") -> type:
 
 @cache
 def opening_options(*, also: str = "") -> type:
-    """Return the options to open a trained model of any task with, except those that its calls have too.
-
-    Args:
-        also: An option to keep although predictions have it.
-    """
+    """Return the options to open a trained model of any task with, except those of its calls, apart from ``also``."""
     kept = {also}
     for spec in SPECS.values():
         calls = (spec.fit_options, spec.data_options, spec.predict_options)
@@ -311,15 +300,108 @@ def vector_options() -> type:
 
 
 def check_known(spec: TaskSpec, call: Literal["data_options", "predict_options"], given: Iterable[str]) -> None:
-    """Raise a usage error unless a task declares all these options.
-
-    Args:
-        spec: The task.
-        call: The declaration.
-        given: Options by their Python names.
-    """
+    """Raise a usage error unless the task declares all these options for the call."""
     own: type = spec.data_options if call == "data_options" else spec.predict_options
     foreign = [name for name in given if name not in {each.name for each in fields(own)}]
     if foreign:
         named = " and ".join(map(spelled, foreign))
         raise usage_error(f"{named} can be given for {models_with(call, foreign[0])}, but this one does not.")
+
+
+SKIP_EMPTY = "To continue without such rows: --on-empty skip or --on-empty null."
+
+
+def open_options(reading: WindowOptions, model: ModelOptions) -> "OpenOptions":
+    """Return the library's keyword arguments for these options."""
+    return {
+        "max_length": reading.max_length,
+        "on_overflow": reading.on_overflow,
+        "stride": reading.stride,
+        "revision": model.revision,
+        "device": model.device,
+        "dtype": model.dtype,
+        "download": model.download,
+        "allow_pickle": model.allow_pickle,
+    }
+
+
+def open_task(
+    name: str, own: dict[str, Any], reading: WindowOptions, model: ModelOptions, task: str | None = None
+) -> "AnyPredictor":
+    """Open a trained model as the task it was trained for, or as one of its tasks."""
+    with as_usage_error(*own):
+        return compose.open_trained(name, task=task, **own, **open_options(reading, model))
+
+
+def open_embedder(
+    name: str, vectors: dict[str, Any], reading: WindowOptions, model: ModelOptions
+) -> "SentenceEmbedder":
+    """Open an embedder."""
+    with as_usage_error(*vectors):
+        return tasks.SentenceEmbedder.from_pretrained(name, **vectors, **open_options(reading, model))
+
+
+def with_columns(model: Any, columns: dict[str, Any]) -> Any:  # noqa: ANN401 (a model that reads rows)
+    """Return the model with other columns to read."""
+    known = model.column_names if hasattr(model, "column_names") else column_names(model.fitted.columns)
+    for name in columns:
+        if name not in known:
+            own = ", ".join(map(spelled, known))
+            raise usage_error(f"this model does not read {spelled(name)}. Its column options are: {own}.")
+    return model.with_columns(**columns) if columns else model
+
+
+def given_rows(
+    texts: tuple[str, ...],
+    data: str | None,
+    text: tuple[str, ...],
+    format_: Format | None,
+    columns: Collection[str] | None = None,
+) -> "Iterable[Row]":
+    """Return the rows of ``--data`` with these columns, all by default, or one for each text of the command line."""
+    check_given(texts, data)
+    if data is None:
+        return typed_rows({text[0]: each} for each in texts)
+    return bothways.data.read_rows(data, format=format_, columns=columns)
+
+
+def typed_rows(values: Iterable[dict[str, object]]) -> "list[Row]":
+    """Return rows for values of the command line."""
+    return [bothways.data.Row(number, each, f"text {number}") for number, each in enumerate(values, start=1)]
+
+
+def texts_of(rows: "Iterable[Row]", text: tuple[str, ...]) -> Iterator[str]:
+    """Yield the texts of rows, checked."""
+    for row in rows:
+        yield bothways.data.text_at(row, text)
+
+
+def labelled_source(data: str, format_: Format | None) -> "Source":
+    """Return labelled rows as the library takes them: a file, or its rows if their format is given."""
+    return data if format_ is None else list(bothways.data.read_rows(data, format=format_))
+
+
+def optional_source(data: str | None, format_: Format | None) -> "Source | None":
+    """Return labelled rows as `labelled_source` does, or None."""
+    return None if data is None else labelled_source(data, format_)
+
+
+def check_given(texts: tuple[str, ...], data: str | None) -> None:
+    """Raise a usage error unless there are either texts on the command line or ``--data``."""
+    if texts and data is not None:
+        raise usage_error("expected texts or --data, got both: drop one.")
+    if not texts and data is None:
+        raise usage_error("nothing to read: give texts, or --data with a file ('-' for standard input).")
+
+
+def check_output(data: str | None, output: str) -> None:
+    """Raise a usage error if ``--output`` would replace the file of ``--data``."""
+    if data is not None and "-" not in (data, output) and Path(data).resolve() == Path(output).resolve():
+        raise usage_error(f"--output is the same file as --data, {data!r}: choose another.")
+
+
+def check_piped(files: Mapping[str, str | None]) -> None:
+    """Raise a usage error if several options, with their file names, read standard input."""
+    piped = [name for name, value in files.items() if value == "-"]
+    if len(piped) > 1:
+        raise usage_error(f"{piped[0]} and {piped[1]} cannot both be standard input ('-'): name a file for one.")

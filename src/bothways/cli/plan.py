@@ -18,7 +18,7 @@ from bothways.cli.options import (
     usage_error,
 )
 from bothways.cli.printing import plain_table, print_json, print_table
-from bothways.cli.training import FULL_BATCH, BatchOptions
+from bothways.cli.training.run import FULL_BATCH, BatchOptions
 from bothways.progress import duration
 from bothways.threads import choose_threads
 

@@ -9,21 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from bothways import compose, tasks
 from bothways.choices import OnEmpty
-from bothways.cli.inputs import (
-    SKIP_EMPTY,
-    check_given,
-    check_output,
-    given_rows,
-    open_embedder,
-    open_options,
-    open_task,
-    texts_of,
-    typed_rows,
-    with_columns,
-)
 from bothways.cli.options import (
     ANY_MODEL,
     ANY_WINDOWS,
+    SKIP_EMPTY,
     TEXT,
     File,
     FileFormat,
@@ -35,26 +24,36 @@ from bothways.cli.options import (
     TextColumns,
     WindowOptions,
     as_usage_error,
+    check_given,
+    check_output,
     column_options,
     command,
     given_of,
+    given_rows,
     group_of,
     of_all_tasks,
+    open_embedder,
+    open_options,
+    open_task,
     opening_options,
     options_of,
+    texts_of,
+    typed_rows,
     usage_error,
     vector_options,
+    with_columns,
 )
-from bothways.cli.outputs import prediction_table, vector_writer
 from bothways.cli.printing import (
     counted,
     note,
     plain_table,
+    prediction_table,
     print_json,
     print_table,
     printable,
     progress_beside,
     rounded,
+    vector_writer,
 )
 from bothways.data import Row, read_rows, text_at, with_gaps, with_text, write_rows
 from bothways.errors import EmptyInput

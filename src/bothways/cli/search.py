@@ -15,7 +15,6 @@ from cyclopts.validators import Number
 import bothways.data
 from bothways import checkpoints, compose, retrieval, tasks
 from bothways.choices import Overflow
-from bothways.cli.inputs import given_rows, open_embedder, texts_of
 from bothways.cli.options import (
     ANY_MODEL,
     ANY_WINDOWS,
@@ -32,6 +31,9 @@ from bothways.cli.options import (
     as_usage_error,
     command,
     given_of,
+    given_rows,
+    open_embedder,
+    texts_of,
     usage_error,
     vector_options,
 )

@@ -12,7 +12,6 @@ from cyclopts import App
 import bothways.data
 from bothways import retrieval
 from bothways.choices import Format
-from bothways.cli.inputs import check_output, given_rows
 from bothways.cli.options import (
     ANY_MODEL,
     TEXT,
@@ -27,7 +26,9 @@ from bothways.cli.options import (
     Share,
     TextColumns,
     as_usage_error,
+    check_output,
     command,
+    given_rows,
     usage_error,
 )
 from bothways.cli.printing import counted, note, plain_table, print_json, print_table, progress_beside

@@ -8,7 +8,6 @@ from bothways import audit
 from bothways import export as exporting
 from bothways.audit.finding import FAILING
 from bothways.choices import ExportFormat, HeadName
-from bothways.cli.inputs import open_options, texts_of
 from bothways.cli.options import (
     ANY_MODEL,
     ANY_WINDOWS,
@@ -24,6 +23,8 @@ from bothways.cli.options import (
     TextColumns,
     WindowOptions,
     command,
+    open_options,
+    texts_of,
     usage_error,
 )
 from bothways.cli.printing import counted, note, print_json

@@ -14,7 +14,6 @@ from cyclopts import App, Parameter
 from bothways import checkpoints
 from bothways import text as tokenizing
 from bothways.choices import Format, MaskUnit, TokenizerKind
-from bothways.cli.inputs import given_rows, texts_of
 from bothways.cli.options import (
     TEXT,
     File,
@@ -31,6 +30,8 @@ from bothways.cli.options import (
     WholeNumber,
     as_usage_error,
     command,
+    given_rows,
+    texts_of,
     usage_error,
 )
 from bothways.cli.printing import counted, note, plain_table, print_json, print_table, printable
@@ -100,7 +101,7 @@ def tokenize(
     choose_threads(threads)
     if compare is not None:
         if max_length is not None or revision is not None:
-            raise usage_error("--max-length and --revision do not go with --compare; pin a name as NAME@COMMIT.")
+            raise usage_error("--max-length and --revision cannot be used with --compare: pin a name as NAME@COMMIT.")
         rows = given_rows(texts if model is None else (model, *texts), data, text, format)
         _compare(compare, rows, text, in_full=data is None, download=download, json=json)
         return

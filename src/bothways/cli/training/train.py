@@ -9,7 +9,6 @@ from cyclopts import App, Parameter
 
 from bothways import compose, tasks
 from bothways.choices import Format, LossName, Merge, Sampling, TargetKind
-from bothways.cli.inputs import check_piped, labelled_source, open_options, optional_source
 from bothways.cli.options import (
     ANY_MODEL,
     ANY_WINDOWS,
@@ -22,15 +21,19 @@ from bothways.cli.options import (
     PositiveInt,
     WindowOptions,
     as_usage_error,
+    check_piped,
     columns_of,
     command,
     given_of,
     group_of,
+    labelled_source,
+    open_options,
+    optional_source,
     options_of,
     usage_error,
 )
 from bothways.cli.printing import note
-from bothways.cli.training import (
+from bothways.cli.training.run import (
     DEFAULT_RUN,
     RESUMING,
     TRAINING,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from bothways import checkpoints, pretraining, tasks
 from bothways.choices import Format, RecipeName, RecipeScale
-from bothways.cli.inputs import check_piped, labelled_source, open_options, optional_source
 from bothways.cli.options import (
     ANY_MODEL,
     ANY_WINDOWS,
@@ -24,15 +23,19 @@ from bothways.cli.options import (
     Threads,
     WindowOptions,
     as_usage_error,
+    check_piped,
     column_options,
     command,
     given_of,
     group_of,
+    labelled_source,
+    open_options,
+    optional_source,
     spelled,
     usage_error,
 )
 from bothways.cli.printing import counted, note
-from bothways.cli.training import (
+from bothways.cli.training.run import (
     CHECKPOINTING,
     CHECKPOINTS,
     DEFAULT_RUN,

@@ -7,7 +7,7 @@ from contextlib import redirect_stderr
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from cyclopts import Parameter
 
@@ -26,7 +26,7 @@ from bothways.cli.options import (
     usage_error,
 )
 from bothways.cli.printing import complain, interrupted_code, note, print_json
-from bothways.cli.runs import RunFolders
+from bothways.cli.training.folders import RunFolders
 from bothways.progress import phase, reporting
 from bothways.tasks.question_answering.spec import ALWAYS_ANSWERS
 from bothways.training.options import TrainingOptions
@@ -104,23 +104,21 @@ class BatchOptions:
     """Growth of the batch at the beginning."""
 
     batch_from: PositiveInt | None = None
-    """Sequences in the first update, growing to --batch-size; needs one of the next two."""
+    """Sequences in the first update, growing to --batch-size; needs one of the following options."""
     batch_warmup_updates: PositiveInt | None = None
     """Updates until the batch has its full size."""
     batch_warmup_tokens: TokenCount | None = None
     """Tokens until the batch has its full size, such as 5M."""
 
     def warmup(self) -> "BatchWarmup | None":
-        """Return the growth of the batch; None without one.
-
-        Raises:
-            CycloptsError: Only one of its two parts was given.
-        """
+        """Return the growth of the batch; None without one."""
         over = [each for each in (self.batch_warmup_updates, self.batch_warmup_tokens) if each is not None]
         if self.batch_from is None and not over:
             return None
         if self.batch_from is None or len(over) != 1:
-            raise usage_error("--batch-from needs --batch-warmup-updates or --batch-warmup-tokens, and each needs it.")
+            raise usage_error(
+                "a batch warm-up needs --batch-from and one of --batch-warmup-updates and --batch-warmup-tokens."
+            )
         return pretraining.BatchWarmup(self.batch_from, self.batch_warmup_updates, self.batch_warmup_tokens)
 
 
@@ -140,7 +138,7 @@ def train_next(model: object, folder: str) -> str:
 
 
 def train_and_save(output: Path, training: object, run: RunOptions, fit: "Fit", next_step: "NextStep") -> int:
-    """Train a model, save it and print a summary.
+    """Train a model, save it, print a summary and return the exit code.
 
     Args:
         output: Folder for the trained model.
@@ -148,13 +146,6 @@ def train_and_save(output: Path, training: object, run: RunOptions, fit: "Fit", 
         run: Options of the run.
         fit: Opens a task and fits it with these options.
         next_step: Returns the command to type next, given the model and its folder.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        OutputExists: Something at the output may not be replaced, or is not a trained model.
-        InvalidInput: Another process trains into this output, or it is a folder that cannot be replaced.
     """
     from bothways.training.workers import joined
 
@@ -165,11 +156,7 @@ def train_and_save(output: Path, training: object, run: RunOptions, fit: "Fit", 
     with as_usage_error(*given):
         TrainingOptions(**given)
     folders = RunFolders(output)
-    options: TrainingArguments = {
-        **given,  # type: ignore[typeddict-item]
-        "resume": run.resume,
-        "keep_diverged": True,
-    }
+    options = _arguments(**given, resume=run.resume, keep_diverged=True)
     with joined() as workers:
         if workers.rank:
             # The first process writes and prints for all.
@@ -178,6 +165,10 @@ def train_and_save(output: Path, training: object, run: RunOptions, fit: "Fit", 
                 _, record = fit({**options, "checkpoints": folder, "log_to": None, "show_progress": False})
             return interrupted_code(record.signal) if record.interrupted else 0
         return _run(options, folders, run, fit, next_step, checkpoints=checkpoints)
+
+
+def _arguments(**given: Unpack["TrainingArguments"]) -> "TrainingArguments":
+    return given
 
 
 def _run(

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from bothways import compose
 from bothways.choices import Method
-from bothways.cli.inputs import open_options, optional_source
 from bothways.cli.options import (
     ANY_MODEL,
     ANY_WINDOWS,
@@ -21,6 +20,8 @@ from bothways.cli.options import (
     column_options,
     command,
     given_of,
+    open_options,
+    optional_source,
     usage_error,
 )
 from bothways.cli.printing import print_json
