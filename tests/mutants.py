@@ -67,7 +67,7 @@ AREAS = {
     "packing": {"bothways/packing.py": ["tests/test_packing.py", "tests/encoder/test_encoder_forward.py"]},
     "attention": {
         f"bothways/encoder/{module}.py": [f"tests/encoder/test_encoder_{test}.py" for test in ENCODER.split()]
-        for module in ("attention", "backends/basic", "backends/blocks", "backends/relative")
+        for module in ("attention", "backends/basic", "backends/masked", "backends/relative")
     },
     "windows": {
         "bothways/text/windows.py": ["tests/text/test_text_words.py", "tests/text/test_text_tokenizer.py"],

@@ -17,7 +17,7 @@ from bothways.encoder.head_kinds import MeanOfTokens
 from bothways.errors import BothwaysError, CorruptCheckpoint, IncompatibleWeights, NotFitted, UnsupportedConfig
 from bothways.export import export
 from bothways.families import FAMILIES
-from bothways.families.stored_heads import HEAD_POOLING
+from bothways.families.family import HEAD_POOLING
 from bothways.tasks.outputs import score_inputs
 from bothways.tasks.torch_backend import TorchBackend
 from contract_cases import as_embedder, pair_rows, rows, texts_of, write_embedder

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from bothways.encoder import Encoder, Recorder
 from bothways.encoder.attention import BACKENDS, REFERENCE, choose
 from bothways.encoder.backends import gpu
-from bothways.encoder.backends.basic import SDPA, AttentionCall, AttentionRequest, Padded, runs_of_equal_length
-from bothways.encoder.backends.blocks import Grouped
+from bothways.encoder.backends.basic import SDPA, AttentionCall, AttentionRequest, Grouped, runs_of_equal_length
+from bothways.encoder.backends.masked import Padded
 from bothways.errors import UnsupportedAttention
 from bothways.packing import pack
 from tiny_models import backends_of, every_family, random_ids, scramble, tiny_config, tiny_encoder

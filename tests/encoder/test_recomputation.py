@@ -10,9 +10,8 @@ from bothways.advice.cost_tracing import training_bytes
 from bothways.encoder import Encoder
 from bothways.encoder.attention import Recorder
 from bothways.encoder.batch import FIRST_TOKENS
-from bothways.encoder.encoder import activation_checkpointing
-from bothways.encoder.layer import FeedForward
-from bothways.encoder.recomputation import checkpointed, computed_again
+from bothways.encoder.encoder import FeedForward, activation_checkpointing
+from bothways.encoder.modules import checkpointed, computed_again
 from bothways.encoder.streams import MaskDecoding, Memory
 from bothways.packing import pack
 from everyday import some_of

@@ -4,7 +4,7 @@ import pytest
 
 from bothways.encoder.head_kinds import FirstToken, Labels, MaskedLMHeadKind, MeanOfTokens, ScoreHeadKind, TextsOfPair
 from bothways.errors import CorruptCheckpoint, UnsupportedConfig
-from bothways.families.stored_heads import (
+from bothways.families.family import (
     HEAD_POOLING,
     MEAN_HEAD,
     CheckpointHead,

@@ -105,7 +105,7 @@ def test_thousands_of_added_tokens_are_read_in_one_call(folder):
     started = time.monotonic()
     tokenizer = TextTokenizer.from_folder(folder, FAMILIES["bert"].tokenizer)
     assert time.monotonic() - started < 5
-    assert tokenizer.vocab_size == 5006
+    assert len(tokenizer.vocabulary()) == 5006
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"])

@@ -27,7 +27,7 @@ from bothways.encoder.heads import Head, MaskedLMHead, Pooler, ScoreHead, new_he
 from bothways.errors import IncompatibleWeights, InvalidInput, TensorsLeftOver, UnknownModel, UnsupportedConfig
 from bothways.families import FAMILIES, Family, HeadName, family_of
 from bothways.families.config_keys import quantization_of
-from bothways.families.stored_heads import variants
+from bothways.families.family import variants
 from bothways.families.weight_map import Ignored, expand, known_names, read_weights
 
 M = TypeVar("M", bound=nn.Module)

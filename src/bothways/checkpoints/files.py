@@ -21,7 +21,7 @@ from bothways.errors import (
     UnknownModel,
     UnsafeCheckpoint,
 )
-from bothways.families.stored_heads import HEAD_FOLDER
+from bothways.families.family import HEAD_FOLDER
 from bothways.reading import MIB, open_regular, parse_json, read_bytes
 
 if TYPE_CHECKING:

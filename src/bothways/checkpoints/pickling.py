@@ -25,6 +25,7 @@ from bothways.encoder import Encoder, MaskedLMHead, Pooler, ScoreHead
 from bothways.errors import BothwaysError, CorruptCheckpoint, DeviceMismatch, UnknownModel
 from bothways.families import Family
 from bothways.text import TextTokenizer
+from bothways.text.tokenizer import reduce_whole
 from bothways.threads import loading
 
 M = TypeVar("M", bound=nn.Module)
@@ -149,7 +150,7 @@ class Whole:
         self._value = value
 
     def __reduce__(self) -> Reduced:
-        return _reduce_whole(self._value) if isinstance(self._value, nn.Module) else self._value.reduce_whole()
+        return _reduce_whole(self._value) if isinstance(self._value, nn.Module) else reduce_whole(self._value)
 
 
 def _reduce_whole(module: nn.Module) -> Reduced:

@@ -21,7 +21,7 @@ from bothways.checkpoints.sentence_layout import LAST_TOKEN, LENGTH_FILE, OLD_KE
 from bothways.choices import Pooling
 from bothways.encoder.config import EncoderConfig
 from bothways.families import Family
-from bothways.families.stored_heads import HEAD_FOLDER, HEAD_POOLING, PAIR, beside_settings
+from bothways.families.family import HEAD_FOLDER, HEAD_POOLING, PAIR, beside_settings
 from bothways.families.weight_map import WeightRow, write_weights
 from bothways.storage import give_usual_mode
 

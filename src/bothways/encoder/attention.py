@@ -20,11 +20,10 @@ from bothways.encoder.backends.basic import (
     AttentionBackend,
     AttentionCall,
     AttentionRequest,
-    Padded,
-    Reference,
+    Grouped,
 )
-from bothways.encoder.backends.blocks import Grouped, Local
 from bothways.encoder.backends.gpu import Flex, VarLen
+from bothways.encoder.backends.masked import Local, Padded, Reference
 from bothways.encoder.backends.relative import Skewed
 from bothways.encoder.batch import Batch, FirstTokens, LastTokens, NoRows, PaddedRows, Rows, select
 from bothways.encoder.config import DisentangledPositions, EncoderConfig, LocalGlobalAttention
@@ -194,7 +193,7 @@ class SelfAttention(nn.Module):
             run.batch,
             self.scale,
             self.dropout if self.training else 0.0,
-            self.reach,
+            self.reach if self.reach is not None and run.batch.hides(self.reach) else None,
             relative,
             order_T=None if run.targets is None else run.targets.order_T,
             weights=[] if run.wants_attentions else None,
@@ -245,8 +244,8 @@ def attend_once(q_BND: Tensor, rows_B: Tensor, call: AttentionCall) -> Tensor:
     if call.relative is not None:
         scores_TN = scores_TN + _relative(q_BND, k_TND, sequence_T, distance_T, rows_B, call)
     scores_TN = scores_TN * call.scale
-    if call.binding_reach is not None:
-        scores_TN = scores_TN.masked_fill((distance_T.abs() > call.binding_reach)[:, None], -torch.inf)
+    if call.reach is not None:
+        scores_TN = scores_TN.masked_fill((distance_T.abs() > call.reach)[:, None], -torch.inf)
     places = sequence_T, batch.positions_T
     scores_BSN = scores_TN.new_full((len(q_BND), batch.max_length, q_BND.shape[1]), -torch.inf)
     weights_BSN = scores_BSN.index_put(places, scores_TN).softmax(1)

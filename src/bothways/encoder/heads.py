@@ -148,22 +148,16 @@ _ROWS: dict[type[Read], Rows] = {FirstToken: FIRST_TOKENS, LastToken: LAST_TOKEN
 """Rows of the last layer by reading; all for others."""
 
 
-def read_rows(read: Read, encoder: Encoder, batch: Batch, *, backend: str | None = None) -> Tensor:
-    """Return the last hidden states that a head reads; the encoder computes only these to the end.
+def read_rows(
+    read: Read, encoder: Encoder, batch: Batch, *, hidden_TH: Tensor | None = None, backend: str | None = None
+) -> Tensor:
+    """Return the last hidden states that a head reads: those of all tokens if given, else only these are computed.
 
     Returns:
         (B, H), or (T, H) for a head that reads each token, or (B, 3 H + 1) for one that reads the texts of pairs.
     """
-    hidden_MH: Tensor = encoder(batch, rows=_ROWS.get(type(read), ALL_ROWS), backend=backend)
-    return _of_all(read, encoder, hidden_MH, batch, backend)
-
-
-def read_from(read: Read, encoder: Encoder, hidden_TH: Tensor, batch: Batch, *, backend: str | None = None) -> Tensor:
-    """Return the rows of `read_rows` from the hidden states of all tokens."""
-    return _of_all(read, encoder, select(hidden_TH, _ROWS.get(type(read), ALL_ROWS), batch), batch, backend)
-
-
-def _of_all(read: Read, encoder: Encoder, hidden_MH: Tensor, batch: Batch, backend: str | None) -> Tensor:
+    rows = _ROWS.get(type(read), ALL_ROWS)
+    hidden_MH = encoder(batch, rows=rows, backend=backend) if hidden_TH is None else select(hidden_TH, rows, batch)
     match read:
         case FirstToken() | LastToken() | EachToken():
             return hidden_MH
@@ -188,8 +182,8 @@ def layer_rows(read: Read, encoder: Encoder, states: Sequence[Tensor], batch: Ba
     last_TH, *others = states
     before = MeanOfTokens() if isinstance(read, TextsOfPair) else read
     return (
-        read_from(read, encoder, last_TH, batch),
-        *(read_from(before, encoder, hidden_TH, batch) for hidden_TH in others),
+        read_rows(read, encoder, batch, hidden_TH=last_TH),
+        *(read_rows(before, encoder, batch, hidden_TH=hidden_TH) for hidden_TH in others),
     )
 
 
@@ -224,7 +218,7 @@ def logits_from(head: Head, encoder: Encoder, batch: Batch, hidden_TH: Tensor, *
     """Return `head_logits` from the hidden states of all tokens."""
     if isinstance(head, MaskedLMHead):
         return batch.padded(head(hidden_TH, encoder.embedding.tokens.weight))
-    return _shaped(head, head(read_from(head.kind.read, encoder, hidden_TH, batch)), batch, choices)
+    return _shaped(head, head(read_rows(head.kind.read, encoder, batch, hidden_TH=hidden_TH)), batch, choices)
 
 
 def _shaped(head: ScoreHead, scores_MC: Tensor, batch: Batch, choices: int) -> Tensor:

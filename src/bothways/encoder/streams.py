@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from bothways.devices import on_device
-from bothways.encoder.backends.basic import AttentionCall, distance_scores
+from bothways.encoder.backends.basic import AttentionCall
+from bothways.encoder.backends.masked import distance_scores
 from bothways.encoder.batch import Batch, NoRows, Rows, SelectedRows, select
 from bothways.encoder.modules import dropout
 from bothways.errors import InvalidInput
@@ -152,9 +153,9 @@ def attend_before(q_MND: Tensor, targets: Targets, call: AttentionCall) -> Tenso
             gain_BNP1 = targets.spaced(call.relative.gain_TN).transpose(1, 2)[..., None]
             scores_BNPS = scores_BNPS + gain_BNP1 * targets.differ_BPS[:, None]
     hidden_B1PS = ~targets.seen_BPS[:, None]
-    if call.binding_reach is not None:
+    if call.reach is not None:
         distance_B1PS = targets.distance_BPS[:, None] - (call.batch.max_length - 1)
-        hidden_B1PS = hidden_B1PS | (distance_B1PS.abs() > call.binding_reach)
+        hidden_B1PS = hidden_B1PS | (distance_B1PS.abs() > call.reach)
     # The least number, not minus infinity: where nothing is seen, a softmax of that has no gradient.
     least = torch.finfo(scores_BNPS.dtype).min
     weights_BNPS = (scores_BNPS * call.scale).masked_fill(hidden_B1PS, least).softmax(-1).masked_fill(hidden_B1PS, 0.0)

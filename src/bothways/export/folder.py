@@ -22,7 +22,7 @@ from bothways.export.check import check_onnx
 from bothways.export.graph import OPSET, EncoderGraph, Port, require_packages, versions, write_onnx
 from bothways.families import HeadName
 from bothways.storage import check_folder_free, new_folder
-from bothways.text.building import TOKENIZER_FILE
+from bothways.text.files import TOKENIZER_FILE
 
 FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
 _FORMAT_VERSION = 1

@@ -1,10 +1,9 @@
 """ALBERT (Lan et al. 2019, arXiv:1909.11942): one layer's weights used over and over, and a narrow embedding."""
 
 from bothways.encoder.head_kinds import ChoiceLogit, Labels
+from bothways.families.bert import BERT_EMBEDDING, MASKED_LM, SPAN, TOKEN, pooled
 from bothways.families.config_keys import ConfigKeys
-from bothways.families.family import Family, Published
-from bothways.families.rows import BERT_EMBEDDING, MASKED_LM, SPAN, TOKEN, pooled
-from bothways.families.stored_heads import CheckpointHead
+from bothways.families.family import CheckpointHead, Family, Published
 from bothways.families.weight_map import Fused, Ignored, TensorRow
 from bothways.text import recipes
 

@@ -36,10 +36,9 @@ from bothways.encoder.head_kinds import (
     Transform,
 )
 from bothways.errors import UnsupportedConfig
+from bothways.families.bert import BERT_AFTER_QKV, BERT_EMBEDDING, OUTPUT, SPAN, TOKEN
 from bothways.families.config_keys import Settings, SettingsReader
-from bothways.families.family import Family, Published
-from bothways.families.rows import BERT_AFTER_QKV, BERT_EMBEDDING, OUTPUT, SPAN, TOKEN
-from bothways.families.stored_heads import CheckpointHead, FamilyHead, HeadBySetting, HeadName
+from bothways.families.family import CheckpointHead, Family, FamilyHead, HeadBySetting, HeadName, Published
 from bothways.families.weight_map import HEAD_AFTER_HEAD, Fused, Ignored, TensorRow, WeightRow
 from bothways.text import recipes
 

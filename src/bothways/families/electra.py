@@ -1,11 +1,9 @@
 """ELECTRA (Clark et al. 2020, arXiv:2003.10555): the discriminator, and the generator with its masked-LM head."""
 
 from bothways.encoder.head_kinds import ChoiceLogit, EachToken, FirstToken, Labels, Replaced, ScoreHeadKind, Transform
-from bothways.families.bert import BASE, LARGE
+from bothways.families.bert import BASE, BERT_EMBEDDING, BERT_LAYERS, LARGE, MASKED_LM_GELU, OUTPUT, SPAN, TOKEN
 from bothways.families.config_keys import ConfigKeys
-from bothways.families.family import Family, Published
-from bothways.families.rows import BERT_EMBEDDING, BERT_LAYERS, MASKED_LM_GELU, OUTPUT, SPAN, TOKEN
-from bothways.families.stored_heads import CheckpointHead, DropoutSetting
+from bothways.families.family import CheckpointHead, DropoutSetting, Family, Published
 from bothways.families.weight_map import Ignored, TensorRow
 from bothways.text import recipes
 

@@ -2,19 +2,155 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import copyreg
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, get_args
 
+from bothways.choices import HeadName as HeadName
 from bothways.encoder.config import EncoderConfig
-from bothways.errors import InvalidInput
+from bothways.encoder.head_kinds import (
+    HeadKind,
+    Labels,
+    MaskedLMHeadKind,
+    MeanOfTokens,
+    Read,
+    ScoreHeadKind,
+    TextsOfPair,
+)
+from bothways.errors import CorruptCheckpoint, InvalidInput, UnknownModel, UnsupportedConfig
 from bothways.families.config_keys import QUANTIZATION, ConfigReader, Settings, quantization_of
-from bothways.families.stored_heads import HEAD_NAMES, CheckpointHead, FamilyHead, HeadName, head_beside, resolved
-from bothways.families.weight_map import WeightRow
+from bothways.families.weight_map import TensorRow, WeightRow
+from bothways.lazy import imported
 from bothways.text.recipes import TokenizerRecipe
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+HEAD_NAMES: tuple[HeadName, ...] = get_args(HeadName)
+
+
+@dataclass(frozen=True, slots=True)
+class DropoutSetting:
+    """A dropout rate that ``config.json`` has for one head only, with its default."""
+
+    name: str
+    default: float
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointHead:
+    """A head of a family: its computation and its tensors on disk.
+
+    Attributes:
+        kind: The computation.
+        rows: Its weight rows with full names on disk, including the family's prefix if there is one; ours begin with
+            ``head.``. They include rows of the encoder's own part (a pooler that the head reads).
+        dropout: Setting of the rate before the last linear map, if not that of the encoder's configuration.
+        needs: Settings of ``config.json`` that the head requires, with their supported values, the first of which
+            applies if the setting is missing.
+    """
+
+    kind: HeadKind
+    rows: tuple[WeightRow, ...]
+    dropout: DropoutSetting | None = None
+    needs: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class HeadBySetting:
+    """A head chosen by a setting of ``config.json``.
+
+    Attributes:
+        setting: Name of the setting.
+        default: Its value if it is missing.
+        heads: The head for each value.
+    """
+
+    setting: str
+    default: object
+    heads: Mapping[object, CheckpointHead]
+
+
+FamilyHead = CheckpointHead | HeadBySetting
+
+# A classifier above a sentence embedder reads the mean of the tokens, as that does, and of pairs also the texts by
+# themselves. No family has a class for it, so that it is stored as a bare encoder, with the last linear map beside it.
+HEAD_POOLING, MEAN, PAIR = "head_pooling", "mean", "pair"
+HEAD_TOKENS = ("head_start_token_id", "head_separator_token_id")
+HEAD_FOLDER = "head"
+_BESIDE = (TensorRow(f"{HEAD_FOLDER}/linear.{{wb}}", "head.output.{wb}"),)
+MEAN_HEAD = CheckpointHead(ScoreHeadKind(MeanOfTokens(), None, Labels()), _BESIDE)
+
+
+def pair_settings(start: int, separator: int) -> dict[str, object]:
+    """Return the settings of a classifier that reads pairs and their texts.
+
+    Args:
+        start: Id of the token at the start of a text.
+        separator: Id of the token at its end.
+    """
+    return {HEAD_POOLING: PAIR, **dict(zip(HEAD_TOKENS, (start, separator), strict=True))}
+
+
+def beside_settings(settings: Settings) -> dict[str, object]:
+    """Return the settings of a head that is stored beside the encoder."""
+    return {name: settings[name] for name in (HEAD_POOLING, *HEAD_TOKENS) if name in settings}
+
+
+def head_beside(name: str, settings: Settings) -> CheckpointHead | None:
+    """Return the head that is stored beside the encoder, if a ``config.json`` states one."""
+    pooling = settings.get(HEAD_POOLING, MEAN)
+    if pooling not in (MEAN, PAIR):
+        raise _not_built(HEAD_POOLING, pooling, (MEAN, PAIR))
+    if name != "sequence" or HEAD_POOLING not in settings:
+        return None
+    return (
+        MEAN_HEAD
+        if pooling == MEAN
+        else CheckpointHead(ScoreHeadKind(_texts_of_pair(settings), None, Labels()), _BESIDE)
+    )
+
+
+def _texts_of_pair(settings: Settings) -> Read:
+    ids = [settings.get(name) for name in HEAD_TOKENS]
+    start, separator = (each if isinstance(each, int) and not isinstance(each, bool) else None for each in ids)
+    if start is None or separator is None:
+        raise CorruptCheckpoint(f"config.json must give {' and '.join(HEAD_TOKENS)} as numbers, but it gives {ids}.")
+    return TextsOfPair(start, separator)
+
+
+def variants(name: str, head: FamilyHead) -> tuple[CheckpointHead, ...]:
+    """Return all forms of a head."""
+    own = tuple(head.heads.values()) if isinstance(head, HeadBySetting) else (head,)
+    return (*own, MEAN_HEAD) if name == "sequence" else own
+
+
+def resolved(head: FamilyHead, settings: Settings) -> CheckpointHead:
+    """Return the head that a ``config.json`` describes."""
+    if isinstance(head, HeadBySetting):
+        value = settings.get(head.setting, head.default)
+        known = {repr(name): stored for name, stored in head.heads.items()}
+        if repr(value) not in known:
+            raise _not_built(head.setting, value, tuple(head.heads))
+        head = known[repr(value)]
+    for name, values in head.needs.items():
+        if name in settings and settings[name] not in values:
+            raise _not_built(name, settings[name], values)
+    if head.dropout is None or isinstance(head.kind, MaskedLMHeadKind):
+        return head
+    rate = settings.get(head.dropout.name, head.dropout.default)
+    if isinstance(rate, bool) or not isinstance(rate, int | float):
+        raise CorruptCheckpoint(f"config.json must give {head.dropout.name} as a number, but it gives {rate!r}.")
+    return replace(head, kind=replace(head.kind, dropout=float(rate)))
+
+
+def _not_built(name: str, value: object, values: tuple[object, ...]) -> UnsupportedConfig:
+    built = " or ".join(map(repr, values))
+    return UnsupportedConfig(
+        f"config.json sets {name} to {value!r}, which is not built for this head; only {built} is."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,3 +261,51 @@ def _modern(name: str) -> str:
     if name.endswith("LayerNorm.beta"):
         return name.removesuffix("beta") + "bias"
     return name
+
+
+# --- the registry ---
+
+_HOMES = {
+    "bert": "bothways.families.bert:BERT",
+    "roberta": "bothways.families.roberta:ROBERTA",
+    "xlm-roberta": "bothways.families.roberta:XLM_ROBERTA",
+    "camembert": "bothways.families.roberta:CAMEMBERT",
+    "distilbert": "bothways.families.distilbert:DISTILBERT",
+    "electra": "bothways.families.electra:ELECTRA",
+    "albert": "bothways.families.albert:ALBERT",
+    "deberta": "bothways.families.deberta:DEBERTA",
+    "deberta-v2": "bothways.families.deberta:DEBERTA_V2",
+    "xlnet": "bothways.families.xlnet:XLNET",
+    "modernbert": "bothways.families.modernbert:MODERNBERT",
+}
+
+
+class _Families(Mapping[str, Family]):
+    """The families by model type; each is imported when it is first used, since opening a model needs one."""
+
+    def __getitem__(self, model_type: str) -> Family:
+        family: Family = imported(_HOMES[model_type])
+        return family
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_HOMES)
+
+    def __len__(self) -> int:
+        return len(_HOMES)
+
+
+FAMILIES: Mapping[str, Family] = _Families()
+
+
+def family_of(model_type: object) -> Family:
+    """Return the family that a ``config.json`` names."""
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        raise UnknownModel(
+            f"config.json must name one of the families {', '.join(FAMILIES)} as its model_type, "
+            f"but it names {model_type!r}."
+        )
+    return FAMILIES[model_type]
+
+
+# By their names: the tables of weights hold functions that have none.
+copyreg.pickle(Family, lambda family: (family_of, (family.model_type,)))

@@ -27,10 +27,9 @@ from bothways.encoder.head_kinds import (
     Transform,
 )
 from bothways.errors import CorruptCheckpoint, UnsupportedConfig
+from bothways.families.bert import OUTPUT
 from bothways.families.config_keys import Settings, SettingsReader
-from bothways.families.family import Family, Published
-from bothways.families.rows import OUTPUT
-from bothways.families.stored_heads import CheckpointHead, DropoutSetting, HeadBySetting
+from bothways.families.family import CheckpointHead, DropoutSetting, Family, HeadBySetting, Published
 from bothways.families.weight_map import Ignored, TensorRow, WeightRow
 from bothways.text import recipes
 

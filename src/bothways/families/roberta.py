@@ -3,11 +3,19 @@
 from dataclasses import replace
 
 from bothways.encoder.head_kinds import ChoiceLogit, FirstToken, Labels, ScoreHeadKind, Transform
-from bothways.families.bert import BASE, LARGE
+from bothways.families.bert import (
+    BASE,
+    BERT_EMBEDDING,
+    BERT_LAYERS,
+    BERT_POOLER,
+    LARGE,
+    MASKED_LM_GELU,
+    SPAN,
+    TOKEN,
+    pooled,
+)
 from bothways.families.config_keys import ConfigKeys
-from bothways.families.family import Family, Published
-from bothways.families.rows import BERT_EMBEDDING, BERT_LAYERS, BERT_POOLER, MASKED_LM_GELU, SPAN, TOKEN, pooled
-from bothways.families.stored_heads import CheckpointHead
+from bothways.families.family import CheckpointHead, Family, Published
 from bothways.families.weight_map import Ignored, TensorRow
 from bothways.text import recipes
 

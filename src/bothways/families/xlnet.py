@@ -22,10 +22,9 @@ from bothways.encoder.head_kinds import (
     SpanLogits,
     Transform,
 )
+from bothways.families.bert import OUTPUT
 from bothways.families.config_keys import Settings, SettingsReader
-from bothways.families.family import Family, Published
-from bothways.families.rows import OUTPUT
-from bothways.families.stored_heads import CheckpointHead, DropoutSetting
+from bothways.families.family import CheckpointHead, DropoutSetting, Family, Published
 from bothways.families.weight_map import (
     BY_HEAD,
     BY_HEAD_TRANSPOSED,

@@ -47,7 +47,7 @@ def settings_over(scaled: ScaledRecipe, tokenizer: TextTokenizer) -> dict[str, o
     _, settings = published_settings(scaled)
     ids = {"pad_token_id": tokenizer.pad_id, "cls_token_id": tokenizer.cls_id, "sep_token_id": tokenizer.sep_id}
     ends = {"bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
-    return {**settings, "vocab_size": tokenizer.vocab_size, **ids, **ends}
+    return {**settings, "vocab_size": len(tokenizer.vocabulary()), **ids, **ends}
 
 
 def narrowed(settings: Mapping[str, object], keys: ShapeKeys, shares: tuple[float, float]) -> dict[str, object]:

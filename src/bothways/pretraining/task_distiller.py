@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 from bothways.checkpoints.hub import locate
 from bothways.data import Source
 from bothways.errors import InvalidInput, NotFitted
-from bothways.families.stored_heads import beside_settings
+from bothways.families.family import beside_settings
 from bothways.lazy import imported
 from bothways.pretraining.students import Student, shortened
 from bothways.pretraining.teachers import check_vocabulary

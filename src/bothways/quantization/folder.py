@@ -11,7 +11,7 @@ from bothways.checkpoints.save import write_json, write_tensors
 from bothways.checkpoints.schema import FORMAT_VERSION, OURS, Stored
 from bothways.encoder.int8 import Int8Weight
 from bothways.families.config_keys import INT8_METHOD, QUANTIZATION
-from bothways.families.stored_heads import HEAD_FOLDER
+from bothways.families.family import HEAD_FOLDER
 from bothways.families.weight_map import expand
 from bothways.tasks.readme import README
 

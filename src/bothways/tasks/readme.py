@@ -13,7 +13,7 @@ from typing import Any, TypeGuard
 
 from bothways.checkpoints.files import read_json
 from bothways.checkpoints.schema import OURS
-from bothways.families.stored_heads import HEAD_POOLING, PAIR
+from bothways.families.family import HEAD_POOLING, PAIR
 from bothways.tasks.card import training_baseline
 from bothways.tasks.spec import SENTENCE_TRANSFORMER, Hub, TaskSpec
 

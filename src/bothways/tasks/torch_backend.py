@@ -27,7 +27,7 @@ from bothways.encoder import Encoder, EncoderConfig, Pooler, ScoreHead
 from bothways.encoder.head_kinds import EachToken
 from bothways.encoder.heads import layer_rows, layer_states, read_rows
 from bothways.families import Family
-from bothways.families.stored_heads import HEAD_POOLING, MEAN, pair_settings
+from bothways.families.family import HEAD_POOLING, MEAN, pair_settings
 from bothways.inference import TextRunner, TokenBudget, text_runner
 from bothways.packing import Packed, summing_type
 from bothways.tasks.backend import Backend, OpenOptions, text_options

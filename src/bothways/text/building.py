@@ -18,31 +18,18 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from bothways.errors import CorruptCheckpoint, UnknownModel
 from bothways.text.checks import check_added, check_expansion, checked, library_token, needed, token_id
+from bothways.text.files import TOKENIZER_FILE, Settings
 from bothways.text.recipes import ByteLevelBPE, SentencePiece, TokenizerFileOnly, TokenizerRecipe, WordPiece
 from bothways.text.sentence_pieces import piece_tokenizer
-from bothways.text.settings import Settings
 from bothways.text.special_tokens import ROBERTA_TEMPLATE, Role
-
-TOKENIZER_FILE = "tokenizer.json"
 
 _TEMPLATE_ROLES: tuple[Role, ...] = ("cls", "sep")
 
 
-@dataclass(frozen=True)
-class Built:
-    """A tokenizer without truncation and padding.
-
-    Attributes:
-        tokenizer: The tokenizer.
-        stored_length: The truncation length that ``tokenizer.json`` carried, for information.
-    """
-
-    tokenizer: tokenizers.Tokenizer
-    stored_length: int | None
-
-
-def build_tokenizer(folder: Path, recipe: TokenizerRecipe, settings: Settings, files: Mapping[str, bytes]) -> Built:
-    """Read or build the tokenizer of a checkpoint folder.
+def build_tokenizer(
+    folder: Path, recipe: TokenizerRecipe, settings: Settings, files: Mapping[str, bytes]
+) -> tokenizers.Tokenizer:
+    """Read or build the tokenizer of a checkpoint folder, without truncation and padding.
 
     Args:
         folder: The checkpoint.
@@ -60,12 +47,11 @@ def build_tokenizer(folder: Path, recipe: TokenizerRecipe, settings: Settings, f
         _add_mask(tokenizer, recipe)
         tokenizer.post_processor = _post_processor(tokenizer, recipe, folder / recipe.files[0])
     _declare_special(tokenizer, recipe)
-    stored = tokenizer.truncation
     tokenizer.no_truncation()
     tokenizer.no_padding()
     # A template that names tokens which the file does not define is only noticed when it is used.
     checked(folder / TOKENIZER_FILE, lambda: (tokenizer.encode(""), tokenizer.encode("", "")))
-    return Built(tokenizer, int(stored["max_length"]) if stored else None)
+    return tokenizer
 
 
 def framed(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe) -> tokenizers.Tokenizer:

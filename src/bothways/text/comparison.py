@@ -166,7 +166,7 @@ class _Counts:
             pieces=self.pieces,
             unknown_pieces=self.unknown_pieces,
             unknown_words=self.unknown_words,
-            vocabulary=self.tokenizer.vocab_size,
+            vocabulary=len(self.tokenizer.vocabulary()),
             used=len(self.used),
             most_cut=tuple(CutWord(word, tuple(self.tokenizer.tokens(ids))) for word, ids in self._ranked()),
         )

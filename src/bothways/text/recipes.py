@@ -2,7 +2,7 @@
 
 A recipe is only needed in full if the checkpoint has no ``tokenizer.json``; otherwise it only gives the roles of
 special tokens. The ready-made recipes at the end are the defaults of the model families; a
-checkpoint's own ``tokenizer_config.json`` overrides them (``bothways.text.settings``).
+checkpoint's own ``tokenizer_config.json`` overrides them (``bothways.text.files``).
 """
 
 from dataclasses import dataclass

@@ -18,9 +18,8 @@ import tokenizers
 
 from bothways.errors import CorruptCheckpoint, IncompatibleWeights, InvalidInput, UnknownModel
 from bothways.text.building import WordMarks, build_tokenizer, framed, word_marks
+from bothways.text.files import apply_settings, read_files, read_settings, write_tokenizer
 from bothways.text.recipes import TokenizerFileOnly, TokenizerRecipe
-from bothways.text.saving import read_files, write_tokenizer
-from bothways.text.settings import apply_settings, read_settings
 from bothways.text.special_tokens import SpecialToken, Template
 from bothways.text.windows import (
     Cut,
@@ -43,9 +42,8 @@ class TextTokenizer:
 
     Attributes:
         recipe: Its recipe, with the checkpoint's own settings applied.
-        stored_length: The truncation length in ``tokenizer.json``, or ``None``. For information only:
+        model_max_length: The length in ``tokenizer_config.json``, or ``None``. For information only:
             ``encode`` reads up to its own ``max_length``.
-        model_max_length: The length in ``tokenizer_config.json``, or ``None``; for information only as well.
         special_ids: Ids of every special token.
         cls_is_last: Whether the token that stands for the whole text ends a sequence instead of beginning it.
         word_marks: The marks of pieces that begin or continue a word.
@@ -57,7 +55,6 @@ class TextTokenizer:
         recipe: TokenizerRecipe,
         *,
         files: Mapping[str, bytes],
-        stored_length: int | None = None,
         model_max_length: int | None = None,
     ) -> None:
         self._tokenizer = tokenizer
@@ -75,7 +72,6 @@ class TextTokenizer:
         cls, ids = recipe.special.cls, single.ids
         self.cls_is_last = cls is not None and bool(ids) and tokenizer.token_to_id(cls.content) == ids[-1] != ids[0]
         self.recipe = recipe
-        self.stored_length = stored_length
         self.model_max_length = model_max_length
         self.word_marks: WordMarks = word_marks(tokenizer)
         self.special_ids: frozenset[int] = frozenset(
@@ -100,14 +96,8 @@ class TextTokenizer:
         files = read_files(folder)
         settings = read_settings(files)
         own = apply_settings(recipe, settings)
-        built = build_tokenizer(folder, own, settings, files)
-        made = cls(
-            built.tokenizer,
-            own,
-            files=files,
-            stored_length=built.stored_length,
-            model_max_length=settings.model_max_length,
-        )
+        tokenizer = build_tokenizer(folder, own, settings, files)
+        made = cls(tokenizer, own, files=files, model_max_length=settings.model_max_length)
         made._source = (folder.absolute(), recipe)
         return made
 
@@ -127,17 +117,7 @@ class TextTokenizer:
         """Pickle as the folder and the checksum of its files if it still holds these, else as the whole tokenizer."""
         if self._source is not None and read_files(self._source[0]) == self._files:
             return _from_same_folder, (*self._source, _checksum(self._files))
-        return self.reduce_whole()
-
-    def reduce_whole(self) -> tuple[Callable[..., "TextTokenizer"], tuple[object, ...]]:
-        """Reduce to all contents, for a pickle that needs no folder."""
-        make = partial(TextTokenizer, files=self._files, stored_length=self.stored_length)
-        return partial(make, model_max_length=self.model_max_length), (self._tokenizer, self.recipe)
-
-    @property
-    def vocab_size(self) -> int:
-        """The number of tokens, added ones included."""
-        return self._tokenizer.get_vocab_size(with_added_tokens=True)
+        return reduce_whole(self)
 
     def vocabulary_digest(self) -> str:
         """Return the SHA-256 of all tokens in the order of their ids; equal digests mean equal ids."""
@@ -277,7 +257,17 @@ class TextTokenizer:
             raise InvalidInput("expected a sequence of texts, got one string: put it into a list.")
         texts = list(texts)
         pairs = [check_text(index, text) for index, text in enumerate(texts, start=first)]
-        self._check_limits(limits, pair=any(pairs))
+        special = self._special_count[any(pairs)]
+        if max_length <= special:
+            raise InvalidInput(
+                f"expected max_length above {special}, as a window holds {special} special tokens besides the text, "
+                f"got {max_length}."
+            )
+        if stride is not None and not 0 <= stride < (room := max_length - special):
+            raise InvalidInput(
+                f"expected stride from 0 to {room - 1}, as a window of {max_length} tokens holds {room} of the text, "
+                f"got {stride}."
+            )
         if offsets or (any(pairs) and not self._has_template):
             batch = self._tokenizer.encode_batch
         else:
@@ -285,10 +275,8 @@ class TextTokenizer:
         encoded: list[EncodedText] = []
         for block in blocks(texts):
             for raw in batch(block):
-                index = len(encoded)
-                pair = pairs[index]
-                special = self._special_count[pair]
-                encoded.append(encoded_text(raw, limits, index=first + index, pair=pair, special=special))
+                index, pair = first + len(encoded), pairs[len(encoded)]
+                encoded.append(encoded_text(raw, limits, index=index, pair=pair, special=self._special_count[pair]))
         return encoded
 
     def encode_bare(self, texts: Sequence[str]) -> list[list[int]]:
@@ -326,18 +314,11 @@ class TextTokenizer:
             raise InvalidInput(f"this tokenizer has no {role} token: its configuration {expected}.")
         return found
 
-    def _check_limits(self, limits: WindowLimits, *, pair: bool) -> None:
-        special = self._special_count[pair]
-        if limits.max_length <= special:
-            raise InvalidInput(
-                f"expected max_length above {special}, as a window holds {special} special tokens besides the text, "
-                f"got {limits.max_length}."
-            )
-        if limits.stride is not None and not 0 <= limits.stride < limits.max_length - special:
-            raise InvalidInput(
-                f"expected stride from 0 to {limits.max_length - special - 1}, as a window of {limits.max_length} "
-                f"tokens holds {limits.max_length - special} of the text, got {limits.stride}."
-            )
+
+def reduce_whole(tokenizer: TextTokenizer) -> tuple[Callable[..., TextTokenizer], tuple[object, ...]]:
+    """Reduce a tokenizer to all of its contents, for a pickle that needs no folder."""
+    make = partial(TextTokenizer, files=tokenizer._files, model_max_length=tokenizer.model_max_length)
+    return make, (tokenizer._tokenizer, tokenizer.recipe)
 
 
 def _from_same_folder(folder: Path, recipe: TokenizerRecipe, checksum: str) -> TextTokenizer:

@@ -15,8 +15,8 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from bothways.choices import TokenizerKind
 from bothways.errors import InvalidInput
+from bothways.text.files import write_tokenizer
 from bothways.text.recipes import TRAINED
-from bothways.text.saving import write_tokenizer
 from bothways.text.special_tokens import Role
 
 _ROLES: tuple[Role, ...] = ("pad", "unk", "cls", "sep", "mask")

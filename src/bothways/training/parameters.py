@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from torch import Tensor, nn
 
-from bothways.encoder.layer import PostNormLayer, PreNormLayer
+from bothways.encoder.encoder import PostNormLayer, PreNormLayer
 from bothways.errors import IncompatibleWeights
 from bothways.training.workers import Workers
 

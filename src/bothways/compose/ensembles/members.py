@@ -26,7 +26,7 @@ from bothways.tasks.readme import write_readme
 from bothways.tasks.registry import SPECS, stored_task, task_class, task_of_heads
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.task import AnyTask
-from bothways.text.saving import TOKENIZER_FILES
+from bothways.text.files import TOKENIZER_FILES
 
 # The files that decide a member's predictions; others may change.
 _WEIGHTS = (".safetensors", ".bin")

@@ -20,7 +20,7 @@ from bothways.checkpoints.schema import HEAD_NAME, StoredHead, StoredTasks, dama
 from bothways.choices import Merge
 from bothways.compose.multitask.data import USUAL_TASK
 from bothways.errors import InvalidInput
-from bothways.families.stored_heads import beside_settings, head_beside
+from bothways.families.family import beside_settings, head_beside
 from bothways.storage import new_folder
 from bothways.tasks.columns import stored_columns
 from bothways.tasks.outputs import FittedHead, outputs_type

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from bothways.compose.multitask.data import Sampling, order, shares
 from bothways.encoder import Encoder, ScoreHead
 from bothways.encoder.head_kinds import EachToken
-from bothways.encoder.heads import layer_rows, layer_states, read_from, read_rows
+from bothways.encoder.heads import layer_rows, layer_states, read_rows
 from bothways.evaluation.report import Validation
 from bothways.packing import Packed
 from bothways.tasks.heads.objective import Batch, WindowObjective
@@ -80,7 +80,7 @@ class SharedHeads(nn.Module):
             # Only the rows of the last layer that all of them read.
             return [(read_rows(reads.pop(), self.encoder, packed),)] * len(heads)
         hidden_TH = self.encoder(packed)
-        return [(read_from(head.kind.read, self.encoder, hidden_TH, packed),) for head in heads]
+        return [(read_rows(head.kind.read, self.encoder, packed, hidden_TH=hidden_TH),) for head in heads]
 
     def _heads(self) -> list[ScoreHead]:
         return [head for head in self.heads if isinstance(head, ScoreHead)]

@@ -1,20 +1,24 @@
-"""Calls of attention, and backends in plain torch that together support all of them.
+"""Calls of attention, and two backends for plain products over whole sequences, which most models use.
 
 A backend tells whether it supports a request, and if not, why.
 
-Shapes: B sequences, S longest sequence, T packed tokens, N heads, D head width, n tokens of one sequence,
-W = 2 S - 1 distances between tokens.
+Shapes: B sequences, S longest of a batch or group, T packed tokens, N heads, D head width, W = 2 S - 1 distances
+between tokens; P pairs of a sequence and a head, R = B S rows of a padded group.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from bothways.encoder.batch import Batch, PaddedRows
-from bothways.encoder.modules import dropout
+from bothways.devices import on_device
+from bothways.encoder.batch import Batch
+from bothways.encoder.modules import FunctionContext, dropout, kept_scale, mark_dropped
 from bothways.packing import Packed
 
 
@@ -48,7 +52,7 @@ class AttentionCall:
         batch: The packed batch.
         scale: Factor of the scores before the softmax.
         dropout: Rate applied to the attention weights; 0 outside training.
-        reach: Number of visible tokens on either side; None for the whole sequence.
+        reach: Number of visible tokens on either side; None if every token of a sequence sees all.
         relative: Contribution of distances to the scores.
         order_T: Place of each token in a factorisation order of its sequence (see `QueryStream`): a token sees those
             that do not come after it. None: it sees all.
@@ -70,11 +74,6 @@ class AttentionCall:
         """The batch, for a backend that does not support padding."""
         assert isinstance(self.batch, Packed)  # the request said so
         return self.batch
-
-    @property
-    def binding_reach(self) -> int | None:
-        """The reach, if it hides any token in this batch."""
-        return self.reach if self.reach is not None and self.batch.hides(self.reach) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,39 +137,6 @@ class AttentionBackend(Protocol):
         """Return the context of every token, (T, N, D)."""
 
 
-class Reference:
-    """Plain matrix product and softmax, one sequence at a time, on any device and dtype: the others' oracle."""
-
-    name = "reference"
-
-    def refusal(self, request: AttentionRequest) -> str | None:
-        """Refuse padding."""
-        return request.unmet(weights=True, local=True, relative=True, ordered=True)
-
-    def attend(self, call: AttentionCall) -> Tensor:
-        """Return the context of every token, (T, N, D)."""
-        contexts, start = [], 0
-        for sequence_n3ND in call.qkv_T3ND.split_with_sizes(list(call.packed.lengths)):
-            length = len(sequence_n3ND)
-            q_NnD, k_NnD, v_NnD = sequence_n3ND.permute(1, 2, 0, 3)
-            scores_Nnn = q_NnD @ k_NnD.transpose(1, 2)
-            if call.relative is not None:
-                scores_Nnn = scores_Nnn + _relative_scores(q_NnD, k_NnD, call, start)
-            scores_Nnn = scores_Nnn * call.scale
-            if call.binding_reach is not None:
-                scores_Nnn = scores_Nnn.masked_fill(call.batch.once(_far, length, call.binding_reach), -torch.inf)
-            if call.order_T is not None:
-                order_n = call.order_T[start : start + length]
-                scores_Nnn = scores_Nnn.masked_fill(order_n[:, None] < order_n, -torch.inf)
-            weights_Nnn = scores_Nnn.softmax(-1)
-            if call.weights is not None:
-                call.weights.append(weights_Nnn)
-            dropped_Nnn = dropout(weights_Nnn, call.dropout) if call.dropout else weights_Nnn
-            contexts.append((dropped_Nnn @ v_NnD).transpose(0, 1))
-            start += length
-        return torch.cat(contexts)
-
-
 class SDPA:
     """torch's fused attention, over runs of sequences of equal length so that nothing is masked or padded."""
 
@@ -196,46 +162,6 @@ class SDPA:
         return contexts[0] if len(contexts) == 1 else torch.cat(contexts)
 
 
-class Padded:
-    """torch's fused attention over a padded batch with a mask, for devices where many small calls cost more."""
-
-    name = "padded"
-
-    def refusal(self, request: AttentionRequest) -> str | None:
-        """Refuse to return attention weights."""
-        return request.unmet(padding=True, local=True, relative=True, ordered=True)
-
-    def attend(self, call: AttentionCall) -> Tensor:
-        """Return the context of every token, (T, N, D)."""
-        q_BNSD, k_BNSD, v_BNSD = call.batch.padded(call.qkv_T3ND).permute(2, 0, 3, 1, 4)
-        mask = call.batch.once(_seen, call.binding_reach)
-        if call.order_T is not None:
-            # Padding comes behind everything, so that its softmax is defined.
-            order_BS = call.batch.padded(call.order_T, torch.iinfo(call.order_T.dtype).max)
-            mask = mask & (order_BS[:, None, :, None] >= order_BS[:, None, None, :])
-        if call.relative is not None:
-            mask = self._biases(q_BNSD, k_BNSD, call).masked_fill(~mask, -torch.inf)
-        context_BNSD = F.scaled_dot_product_attention(
-            q_BNSD, k_BNSD, v_BNSD, attn_mask=mask, dropout_p=call.dropout, scale=call.scale
-        )
-        return call.batch.rows(context_BNSD.transpose(1, 2))
-
-    @staticmethod
-    def _biases(q_BNSD: Tensor, k_BNSD: Tensor, call: AttentionCall) -> Tensor:
-        """Return the contribution of distances and segments to scaled scores: (B, N, S, S)."""
-        assert call.relative is not None  # the caller looked
-        relative, batch = call.relative, call.batch
-        if isinstance(batch, PaddedRows):
-            # A graph would read a strided view by a larger index still.
-            bias = distance_scores(q_BNSD, k_BNSD, relative, batch.once(_padded_distances)) * call.scale
-        else:
-            bias = _shifted_scores(q_BNSD, k_BNSD, relative, call.scale)
-        if relative.gain_TN is not None:
-            gain_BNS1 = batch.padded(relative.gain_TN * call.scale).transpose(1, 2)[..., None]
-            bias = bias + gain_BNS1 * batch.once(_segments_differ)
-        return bias
-
-
 def runs_of_equal_length(packed: Packed) -> list[tuple[int, int, int]]:
     """Return first row, row after the last, and length of each run of neighbouring sequences of equal length.
 
@@ -253,100 +179,139 @@ def runs_of_equal_length(packed: Packed) -> list[tuple[int, int, int]]:
     return runs
 
 
-def _far(packed: Packed, length: int, reach: int) -> Tensor:
-    """Return the mask of token pairs out of reach, (n, n)."""
-    place_n = torch.arange(length, device=packed.cu_seqlens.device)
-    return (place_n[:, None] - place_n).abs() > reach
+class Grouped:
+    """Matrix product and softmax over groups of neighbours of similar length, padded within the group.
 
-
-def _seen(batch: Batch, reach: int | None) -> Tensor:
-    """Return the mask of visible keys in padded form: (B, 1, 1, S), or (B, 1, S, S) for local windows."""
-    real_BS = batch.real_BS
-    if reach is None:
-        return real_BS[:, None, None, :]
-    place_S = torch.arange(batch.max_length, device=real_BS.device)
-    near_SS = (place_S[:, None] - place_S).abs() <= reach
-    # Padding sees itself, so that its softmax is defined.
-    return (real_BS[:, None, None, :] | ~real_BS[:, None, :, None]) & near_SS
-
-
-def _segments_differ(batch: Batch) -> Tensor:
-    """Return the mask of pairs with different segments in the padded form, (B, 1, S, S)."""
-    types_BS = batch.padded(batch.types_T)
-    return types_BS[:, None, :, None] != types_BS[:, None, None, :]
-
-
-def _distances(batch: Batch, length: int) -> Tensor:
-    """Return the row of the batch's tables for the distance from query i to key j, (n, n)."""
-    place_n = torch.arange(length, device=batch.cu_seqlens.device)
-    return place_n[:, None] - place_n + (batch.max_length - 1)
-
-
-def _padded_distances(batch: Batch) -> Tensor:
-    """Return `_distances` of sequences with padding, (S, S); while a graph is recorded, S is symbolic."""
-    return _distances(batch, batch.max_length)
-
-
-def _relative_scores(q_NnD: Tensor, k_NnD: Tensor, call: AttentionCall, start: int) -> Tensor:
-    """Return the contribution of distances and segments to one sequence's unscaled scores, (N, n, n).
-
-    It begins at row ``start``.
+    torch's fused attention has no dropout on a CPU and falls back to single steps for each length; a few larger
+    steps take two thirds of the time.
     """
-    assert call.relative is not None  # the caller looked
-    length, gain_TN = q_NnD.shape[1], call.relative.gain_TN
-    scores_Nnn = distance_scores(q_NnD, k_NnD, call.relative, call.batch.once(_distances, length))
-    if gain_TN is not None:
-        rows = slice(start, start + length)
-        gain_Nn, types_n = gain_TN[rows].t(), call.batch.types_T[rows]
-        scores_Nnn = scores_Nnn + gain_Nn[..., None] * (types_n[:, None] != types_n)
-    return scores_Nnn
+
+    name = "grouped"
+
+    def refusal(self, request: AttentionRequest) -> str | None:
+        """Refuse anything but plain products over whole sequences."""
+        return request.unmet()
+
+    def attend(self, call: AttentionCall) -> Tensor:
+        """Return the context of every token, (T, N, D)."""
+        groups = call.packed.once(_groups, call.qkv_T3ND.shape[2], call.qkv_T3ND.dtype)
+        parts = call.qkv_T3ND.split_with_sizes([group.tokens for group in groups])
+        return torch.cat([_attend_group(part, group, call) for part, group in zip(parts, groups, strict=True)])
 
 
-def distance_scores(q_NnD: Tensor, k_NmD: Tensor, relative: RelativeScores, place_nm: Tensor) -> Tensor:
-    """Return the contribution of distances to unscaled scores, (..., N, n, m), gathered with an index of n x m.
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Neighbours of similar length, computed at once.
 
-    Args:
-        q_NnD: Queries.
-        k_NmD: Keys.
-        relative: The vectors of distances.
-        place_nm: Row of these for each query and key.
+    Attributes:
+        tokens: Number of their tokens in all.
+        longest: Length of the longest of them, S.
+        rows_T: Rows of their tokens in the padded form; None without padding.
+        bias_P1S: 0 for keys that are tokens, minus infinity for padding.
     """
-    scores_Nnm = q_NnD.new_zeros(*q_NnD.shape[:-1], k_NmD.shape[-2])
-    if relative.keys_WND is not None:
-        asking_NnD = q_NnD if relative.shift_ND is None else q_NnD + relative.shift_ND[:, None]
-        met_NnW = asking_NnD @ relative.keys_WND.permute(1, 2, 0)
-        scores_Nnm = scores_Nnm + met_NnW.gather(-1, place_nm.expand(scores_Nnm.shape))
-    if relative.queries_WND is not None:
-        met_NmW = k_NmD @ relative.queries_WND.permute(1, 2, 0)
-        # Rows are keys here, so the distance is j - i by row and column.
-        by_key_Nmn = met_NmW.gather(-1, place_nm.expand(scores_Nnm.shape).transpose(-1, -2))
-        scores_Nnm = scores_Nnm + by_key_Nmn.transpose(-1, -2)
-    return scores_Nnm
+
+    tokens: int
+    longest: int
+    rows_T: Tensor | None
+    bias_P1S: Tensor
 
 
-def _shifted_scores(q_BNSD: Tensor, k_BNSD: Tensor, relative: RelativeScores, scale: float) -> Tensor:
-    """Return the distance terms of scaled scores, (B, N, S, S), without an index of S x S."""
-    terms = []
-    if relative.keys_WND is not None:
-        asking_BNSD = q_BNSD if relative.shift_ND is None else q_BNSD + relative.shift_ND[:, None]
-        # The table is by i - j, and rows are queries.
-        terms.append(_met(asking_BNSD * scale, relative.keys_WND.flip(0)))
-    if relative.queries_WND is not None:
-        terms.append(_met(k_BNSD * scale, relative.queries_WND).transpose(-1, -2))
-    return sum(terms[1:], terms[0])
+def groups_of_like_length(lengths: tuple[int, ...], waste: float = 0.2) -> list[tuple[int, ...]]:
+    """Group neighbouring sequences; a group holds at most ``waste`` times its tokens in padding.
 
-
-def _met(rows_BNSD: Tensor, table_WND: Tensor) -> Tensor:
-    """Return products of each row with the vectors of W distances, (B, N, S, S): row i and column j for j - i.
-
-    They are a view of the products in which each row starts one place earlier (Dai et al. 2019, arXiv:1901.02860,
-    appendix B).
+    >>> groups_of_like_length((10, 9, 8, 3, 3))
+    [(10, 9, 8), (3, 3)]
     """
-    count, heads, longest, width = rows_BNSD.shape
-    # One distance more, which nobody reads: a GPU multiplies an even width faster.
-    table_NDV = F.pad(table_WND, (0, 0, 0, 0, 0, 1)).permute(1, 2, 0)
-    # All sequences in one product, which also sums the gradients of the table.
-    met_NRV = torch.bmm(rows_BNSD.transpose(0, 1).reshape(heads, count * longest, width), table_NDV)
-    block, step = 2 * longest * longest, 2 * longest - 1
-    size, steps = (count, heads, longest, longest), (block, count * block, step, 1)
-    return met_NRV.as_strided(size, steps, storage_offset=longest - 1)
+    groups: list[tuple[int, ...]] = []
+    start = longest = total = 0
+    for index, length in enumerate(lengths):
+        longest, total = max(longest, length), total + length
+        if (index + 1 - start) * longest > (1 + waste) * total:
+            groups.append(lengths[start:index])
+            start, longest, total = index, length, length
+    return [*groups, lengths[start:]]
+
+
+def _groups(packed: Packed, heads: int, dtype: torch.dtype) -> list[_Group]:
+    groups, device = [], packed.cu_seqlens.device
+    for lengths in groups_of_like_length(packed.lengths):
+        longest = max(lengths)
+        # On the host: which rows are real is a question that a GPU would have to be waited for.
+        real_BS = np.arange(longest) < np.array(lengths)[:, None]
+        rows_T = None if real_BS.all() else on_device(np.flatnonzero(real_BS), device)
+        bias_BS = on_device(torch.from_numpy(np.where(real_BS, 0.0, -np.inf)).to(dtype), device)
+        bias_P1S = bias_BS.repeat_interleave(heads, 0)[:, None]
+        groups.append(_Group(sum(lengths), longest, rows_T, bias_P1S))
+    return groups
+
+
+class _DroppedContext(FunctionContext, Protocol):
+    scale: float
+    rate: float
+
+
+class _Dropped(torch.autograd.Function):
+    """Context (P, S, D) of queries, keys and values, with dropout.
+
+    The backward pass keeps one tensor of the size of the scores, where autograd keeps three. These tensors are the
+    largest of a training: with long texts, larger than everything else together.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: _DroppedContext,
+        q_PSD: Tensor,
+        k_PSD: Tensor,
+        v_PSD: Tensor,
+        bias_P1S: Tensor,
+        scale: float,
+        rate: float,
+    ) -> Tensor:
+        weights_PSS = torch.baddbmm(bias_P1S, q_PSD, k_PSD.transpose(1, 2), alpha=scale)
+        torch.softmax(weights_PSS, -1, out=weights_PSS)
+        mark_dropped(weights_PSS, rate)
+        ctx.save_for_backward(q_PSD, k_PSD, v_PSD, weights_PSS)
+        ctx.scale, ctx.rate = scale, rate
+        return _kept(weights_PSS, rate) @ v_PSD
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: _DroppedContext, gradient_PSD: Tensor) -> tuple[Tensor | None, ...]:
+        q_PSD, k_PSD, v_PSD, weights_PSS = ctx.saved_tensors
+        gradient_v_PSD = _kept(weights_PSS, ctx.rate).transpose(1, 2) @ gradient_PSD
+        gradient_PSS = gradient_PSD @ v_PSD.transpose(1, 2)
+        gradient_PSS *= (weights_PSS > 0).to(gradient_PSS.dtype).mul_(kept_scale(weights_PSS, ctx.rate))
+        weights_PSS = weights_PSS.abs()
+        gradient_PSS = torch._softmax_backward_data(gradient_PSS, weights_PSS, -1, weights_PSS.dtype)
+        return (
+            (gradient_PSS @ k_PSD).mul_(ctx.scale),
+            (gradient_PSS.transpose(1, 2) @ q_PSD).mul_(ctx.scale),
+            gradient_v_PSD,
+            *(None, None, None),
+        )
+
+
+_dropped: Callable[[Tensor, Tensor, Tensor, Tensor, float, float], Tensor] = _Dropped.apply
+
+
+def _kept(marked_PSS: Tensor, rate: float) -> Tensor:
+    """Return weights after dropout from marked ones (see `mark_dropped`)."""
+    return marked_PSS.clamp(min=0).mul_(kept_scale(marked_PSS, rate))
+
+
+def _attend_group(qkv_T3ND: Tensor, group: _Group, call: AttentionCall) -> Tensor:
+    """Return the context (T, N, D) of a group of sequences, padded to the longest if they differ."""
+    heads, width = qkv_T3ND.shape[2:]
+    count = len(group.bias_P1S) // heads
+    if group.rows_T is not None:
+        spaced_R3ND = qkv_T3ND.new_zeros(count * group.longest, 3, heads, width)
+        qkv_T3ND = spaced_R3ND.index_copy(0, group.rows_T, qkv_T3ND)
+    # One copy for queries, keys and values: the products want every head's rows side by side.
+    q_PSD, k_PSD, v_PSD = qkv_T3ND.view(count, group.longest, 3, heads, width).permute(2, 0, 3, 1, 4).flatten(1, 2)
+    if call.dropout and q_PSD.dtype == torch.float32 and not torch.is_autocast_enabled(q_PSD.device.type):
+        context_PSD = _dropped(q_PSD, k_PSD, v_PSD, group.bias_P1S, call.scale, call.dropout)
+    else:
+        scores_PSS = torch.baddbmm(group.bias_P1S, q_PSD, k_PSD.transpose(1, 2), alpha=call.scale)
+        context_PSD = dropout(scores_PSS.softmax(-1), call.dropout) @ v_PSD
+    context_TND = context_PSD.view(count, heads, group.longest, width).transpose(1, 2).reshape(-1, heads, width)
+    return context_TND if group.rows_T is None else context_TND.index_select(0, group.rows_T)

@@ -54,7 +54,7 @@ class VarLen:
         """Return the context of every token, (T, N, D)."""
         q_TND, k_TND, v_TND = call.qkv_T3ND.unbind(1)
         starts, longest = call.batch.cu_seqlens, call.batch.max_length
-        seen = (-1, -1) if call.binding_reach is None else (call.binding_reach, call.binding_reach)
+        seen = (-1, -1) if call.reach is None else (call.reach, call.reach)
         if kernel := flash_attn_kernel():
             options = {"dropout_p": call.dropout, "softmax_scale": call.scale, "window_size": seen}
             return kernel(q_TND, k_TND, v_TND, starts, starts, longest, longest, **options)

@@ -1,0 +1,239 @@
+"""Backends in plain torch that support what others do not: masks, windows, scores of distances, weights, padding.
+
+Shapes: B sequences, S longest sequence, T packed tokens, N heads, D head width, W = 2 S - 1 distances between tokens;
+n tokens of one sequence, b blocks of r queries, c = r + 2 reach keys that a block can see.
+"""
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
+from torch import Tensor
+
+from bothways.encoder.backends.basic import AttentionCall, AttentionRequest, RelativeScores
+from bothways.encoder.batch import Batch, PaddedRows
+from bothways.encoder.modules import dropout
+from bothways.packing import Packed
+
+
+class Reference:
+    """Plain matrix product and softmax, one sequence at a time, on any device and dtype: the others' oracle."""
+
+    name = "reference"
+
+    def refusal(self, request: AttentionRequest) -> str | None:
+        """Refuse padding."""
+        return request.unmet(weights=True, local=True, relative=True, ordered=True)
+
+    def attend(self, call: AttentionCall) -> Tensor:
+        """Return the context of every token, (T, N, D)."""
+        contexts, start = [], 0
+        for sequence_n3ND in call.qkv_T3ND.split_with_sizes(list(call.packed.lengths)):
+            length = len(sequence_n3ND)
+            q_NnD, k_NnD, v_NnD = sequence_n3ND.permute(1, 2, 0, 3)
+            scores_Nnn = q_NnD @ k_NnD.transpose(1, 2)
+            if call.relative is not None:
+                scores_Nnn = scores_Nnn + _relative_scores(q_NnD, k_NnD, call, start)
+            scores_Nnn = scores_Nnn * call.scale
+            if call.reach is not None:
+                scores_Nnn = scores_Nnn.masked_fill(call.batch.once(_far, length, call.reach), -torch.inf)
+            if call.order_T is not None:
+                order_n = call.order_T[start : start + length]
+                scores_Nnn = scores_Nnn.masked_fill(order_n[:, None] < order_n, -torch.inf)
+            weights_Nnn = scores_Nnn.softmax(-1)
+            if call.weights is not None:
+                call.weights.append(weights_Nnn)
+            dropped_Nnn = dropout(weights_Nnn, call.dropout) if call.dropout else weights_Nnn
+            contexts.append((dropped_Nnn @ v_NnD).transpose(0, 1))
+            start += length
+        return torch.cat(contexts)
+
+
+class Padded:
+    """torch's fused attention over a padded batch with a mask, for devices where many small calls cost more."""
+
+    name = "padded"
+
+    def refusal(self, request: AttentionRequest) -> str | None:
+        """Refuse to return attention weights."""
+        return request.unmet(padding=True, local=True, relative=True, ordered=True)
+
+    def attend(self, call: AttentionCall) -> Tensor:
+        """Return the context of every token, (T, N, D)."""
+        q_BNSD, k_BNSD, v_BNSD = call.batch.padded(call.qkv_T3ND).permute(2, 0, 3, 1, 4)
+        mask = call.batch.once(_seen, call.reach)
+        if call.order_T is not None:
+            # Padding comes behind everything, so that its softmax is defined.
+            order_BS = call.batch.padded(call.order_T, torch.iinfo(call.order_T.dtype).max)
+            mask = mask & (order_BS[:, None, :, None] >= order_BS[:, None, None, :])
+        if call.relative is not None:
+            mask = self._biases(q_BNSD, k_BNSD, call).masked_fill(~mask, -torch.inf)
+        context_BNSD = F.scaled_dot_product_attention(
+            q_BNSD, k_BNSD, v_BNSD, attn_mask=mask, dropout_p=call.dropout, scale=call.scale
+        )
+        return call.batch.rows(context_BNSD.transpose(1, 2))
+
+    @staticmethod
+    def _biases(q_BNSD: Tensor, k_BNSD: Tensor, call: AttentionCall) -> Tensor:
+        """Return the contribution of distances and segments to scaled scores: (B, N, S, S)."""
+        assert call.relative is not None  # the caller looked
+        relative, batch = call.relative, call.batch
+        if isinstance(batch, PaddedRows):
+            # A graph would read a strided view by a larger index still.
+            bias = distance_scores(q_BNSD, k_BNSD, relative, batch.once(_padded_distances)) * call.scale
+        else:
+            bias = _shifted_scores(q_BNSD, k_BNSD, relative, call.scale)
+        if relative.gain_TN is not None:
+            gain_BNS1 = batch.padded(relative.gain_TN * call.scale).transpose(1, 2)[..., None]
+            bias = bias + gain_BNS1 * batch.once(_segments_differ)
+        return bias
+
+
+class Local:
+    """torch's fused attention over blocks of queries and the keys around them."""
+
+    name = "local"
+
+    def refusal(self, request: AttentionRequest) -> str | None:
+        """Refuse all but local windows."""
+        return request.unmet(local=True) or (None if request.local else "it is for local windows")
+
+    def attend(self, call: AttentionCall) -> Tensor:
+        """Return the context of every token, (T, N, D)."""
+        assert call.reach is not None  # the request said so
+        parts = call.qkv_T3ND.split_with_sizes(list(call.packed.lengths))
+        return torch.cat([_sequence(part, call, call.reach) for part in parts])
+
+
+def _sequence(qkv_n3ND: Tensor, call: AttentionCall, reach: int) -> Tensor:
+    """Return the context (n, N, D) of one sequence."""
+    length, rate, scale = len(qkv_n3ND), call.dropout, call.scale
+    q_NnD, k_NnD, v_NnD = qkv_n3ND.permute(1, 2, 0, 3)
+    if length <= reach + 1:
+        whole_NnD = F.scaled_dot_product_attention(q_NnD[None], k_NnD[None], v_NnD[None], dropout_p=rate, scale=scale)[
+            0
+        ]
+        return whole_NnD.transpose(0, 1)
+    # Fewer queries in a block would look at the same keys too often, more at too many.
+    rows = max(1, reach)
+    blocks = -(-length // rows)
+    q_bNrD = F.pad(q_NnD, (0, 0, 0, blocks * rows - length)).view(len(q_NnD), blocks, rows, -1).transpose(0, 1)
+    width = rows + 2 * reach
+    around = (0, 0, reach, blocks * rows - length + reach)
+    k_bNcD, v_bNcD = (F.pad(part, around).unfold(1, width, rows).permute(1, 0, 3, 2) for part in (k_NnD, v_NnD))
+    mask_b1rc = call.packed.once(_mask, length, rows, reach)
+    context_bNrD = F.scaled_dot_product_attention(
+        q_bNrD, k_bNcD, v_bNcD, attn_mask=mask_b1rc, dropout_p=rate, scale=scale
+    )
+    context_nND: Tensor = context_bNrD.transpose(1, 2).flatten(0, 1)[:length]
+    return context_nND
+
+
+def _mask(packed: Packed, length: int, rows: int, reach: int) -> Tensor:
+    """Return the mask in which query ``block * rows + r`` sees key ``block * rows + c - reach``: (b, 1, r, c)."""
+    blocks, device = -(-length // rows), packed.cu_seqlens.device
+    query_r, key_c = torch.arange(rows, device=device), torch.arange(rows + 2 * reach, device=device) - reach
+    near_rc = (query_r[:, None] - key_c).abs() <= reach
+    place_bc = torch.arange(blocks, device=device)[:, None] * rows + key_c
+    real_bc = (place_bc >= 0) & (place_bc < length)
+    seen_brc = near_rc & real_bc[:, None]
+    # Rows behind the end see something, so that their softmax is defined; they are cut off.
+    seen_brc |= torch.arange(blocks, device=device)[:, None, None] * rows + query_r[:, None] >= length
+    return seen_brc[:, None]
+
+
+def _far(packed: Packed, length: int, reach: int) -> Tensor:
+    """Return the mask of token pairs out of reach, (n, n)."""
+    place_n = torch.arange(length, device=packed.cu_seqlens.device)
+    return (place_n[:, None] - place_n).abs() > reach
+
+
+def _seen(batch: Batch, reach: int | None) -> Tensor:
+    """Return the mask of visible keys in padded form: (B, 1, 1, S), or (B, 1, S, S) for local windows."""
+    real_BS = batch.real_BS
+    if reach is None:
+        return real_BS[:, None, None, :]
+    place_S = torch.arange(batch.max_length, device=real_BS.device)
+    near_SS = (place_S[:, None] - place_S).abs() <= reach
+    # Padding sees itself, so that its softmax is defined.
+    return (real_BS[:, None, None, :] | ~real_BS[:, None, :, None]) & near_SS
+
+
+def _segments_differ(batch: Batch) -> Tensor:
+    """Return the mask of pairs with different segments in the padded form, (B, 1, S, S)."""
+    types_BS = batch.padded(batch.types_T)
+    return types_BS[:, None, :, None] != types_BS[:, None, None, :]
+
+
+def _distances(batch: Batch, length: int) -> Tensor:
+    """Return the row of the batch's tables for the distance from query i to key j, (n, n)."""
+    place_n = torch.arange(length, device=batch.cu_seqlens.device)
+    return place_n[:, None] - place_n + (batch.max_length - 1)
+
+
+def _padded_distances(batch: Batch) -> Tensor:
+    """Return `_distances` of sequences with padding, (S, S); while a graph is recorded, S is symbolic."""
+    return _distances(batch, batch.max_length)
+
+
+def _relative_scores(q_NnD: Tensor, k_NnD: Tensor, call: AttentionCall, start: int) -> Tensor:
+    """Return the contribution of distances and segments to one sequence's unscaled scores, (N, n, n).
+
+    It begins at row ``start``.
+    """
+    assert call.relative is not None  # the caller looked
+    length, gain_TN = q_NnD.shape[1], call.relative.gain_TN
+    scores_Nnn = distance_scores(q_NnD, k_NnD, call.relative, call.batch.once(_distances, length))
+    if gain_TN is not None:
+        rows = slice(start, start + length)
+        gain_Nn, types_n = gain_TN[rows].t(), call.batch.types_T[rows]
+        scores_Nnn = scores_Nnn + gain_Nn[..., None] * (types_n[:, None] != types_n)
+    return scores_Nnn
+
+
+def distance_scores(q_NnD: Tensor, k_NmD: Tensor, relative: RelativeScores, place_nm: Tensor) -> Tensor:
+    """Return the contribution of distances to unscaled scores, (..., N, n, m), gathered with an index of n x m.
+
+    Args:
+        q_NnD: Queries.
+        k_NmD: Keys.
+        relative: The vectors of distances.
+        place_nm: Row of these for each query and key.
+    """
+    scores_Nnm = q_NnD.new_zeros(*q_NnD.shape[:-1], k_NmD.shape[-2])
+    if relative.keys_WND is not None:
+        asking_NnD = q_NnD if relative.shift_ND is None else q_NnD + relative.shift_ND[:, None]
+        met_NnW = asking_NnD @ relative.keys_WND.permute(1, 2, 0)
+        scores_Nnm = scores_Nnm + met_NnW.gather(-1, place_nm.expand(scores_Nnm.shape))
+    if relative.queries_WND is not None:
+        met_NmW = k_NmD @ relative.queries_WND.permute(1, 2, 0)
+        # Rows are keys here, so the distance is j - i by row and column.
+        by_key_Nmn = met_NmW.gather(-1, place_nm.expand(scores_Nnm.shape).transpose(-1, -2))
+        scores_Nnm = scores_Nnm + by_key_Nmn.transpose(-1, -2)
+    return scores_Nnm
+
+
+def _shifted_scores(q_BNSD: Tensor, k_BNSD: Tensor, relative: RelativeScores, scale: float) -> Tensor:
+    """Return the distance terms of scaled scores, (B, N, S, S), without an index of S x S."""
+    terms = []
+    if relative.keys_WND is not None:
+        asking_BNSD = q_BNSD if relative.shift_ND is None else q_BNSD + relative.shift_ND[:, None]
+        # The table is by i - j, and rows are queries.
+        terms.append(_met(asking_BNSD * scale, relative.keys_WND.flip(0)))
+    if relative.queries_WND is not None:
+        terms.append(_met(k_BNSD * scale, relative.queries_WND).transpose(-1, -2))
+    return sum(terms[1:], terms[0])
+
+
+def _met(rows_BNSD: Tensor, table_WND: Tensor) -> Tensor:
+    """Return products of each row with the vectors of W distances, (B, N, S, S): row i and column j for j - i.
+
+    They are a view of the products in which each row starts one place earlier (Dai et al. 2019, arXiv:1901.02860,
+    appendix B).
+    """
+    count, heads, longest, width = rows_BNSD.shape
+    # One distance more, which nobody reads: a GPU multiplies an even width faster.
+    table_NDV = F.pad(table_WND, (0, 0, 0, 0, 0, 1)).permute(1, 2, 0)
+    # All sequences in one product, which also sums the gradients of the table.
+    met_NRV = torch.bmm(rows_BNSD.transpose(0, 1).reshape(heads, count * longest, width), table_NDV)
+    block, step = 2 * longest * longest, 2 * longest - 1
+    size, steps = (count, heads, longest, longest), (block, count * block, step, 1)
+    return met_NRV.as_strided(size, steps, storage_offset=longest - 1)
