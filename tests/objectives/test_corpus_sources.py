@@ -9,7 +9,7 @@ from corpora import flat, random_documents, tiny_tokenizer, write_corpus
 
 from bothways.data.shards import TokenCorpus
 from bothways.errors import InvalidInput
-from bothways.objectives.corpus import CorpusPieces, PiecesAndSentences
+from bothways.objectives.corpus import CorpusPieces
 from bothways.objectives.segments import EitherDocument, NextSentence, SegmentPairs, SentenceOrder
 from bothways.text import Frame, TextTokenizer, recipes
 from bothways.text.training import train_tokenizer, write_trained_tokenizer
@@ -301,7 +301,7 @@ def test_the_token_of_a_text_stands_last_in_xlnet(tmp_path):
 
 def test_seven_pieces_of_eight_are_read_sentence_by_sentence(tmp_path, bert):
     corpus = write_corpus(tmp_path, bert, random_documents(1, 30))
-    whole, mixed = CorpusPieces.of(corpus, bert, 18), PiecesAndSentences.of(corpus, bert, 18)
+    whole, mixed = CorpusPieces.of(corpus, bert, 18), CorpusPieces.of(corpus, bert, 18, sentences=True)
     assert (len(mixed), mixed.digest == whole.digest) == (len(whole), False)
     found = {}
     for sequence in read_all(mixed):
@@ -314,4 +314,4 @@ def test_seven_pieces_of_eight_are_read_sentence_by_sentence(tmp_path, bert):
         assert cuts == (ends if piece.number % 8 else ends[-1:])
     assert max(map(len, found.values())) > 1
     training, validation = mixed.hold_out(0.2, 0)
-    assert {type(training), type(validation)} == {PiecesAndSentences}
+    assert (training.sentences, validation.sentences) == (True, True)

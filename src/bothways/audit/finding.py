@@ -165,12 +165,8 @@ class Rules:
     ) -> Finding:
         """Make a finding from a rule and its evidence.
 
-        Args:
-            rule: Id of the rule.
-            evidence: The measurement.
-            severity: Severity of this finding; that of the rule when None.
-            location: A file, a layer, a row or a token.
-            words: Fields of the rule's sentence.
+        Its severity is that of the rule by default, its location a file, a layer, a row or a token; ``words`` fill the
+        rule's sentence.
         """
         row = self[rule]
         severity = row.severity if severity is None else severity

@@ -94,14 +94,8 @@ class Recorder:
 class Run:
     """Inputs of every layer besides the hidden states, in one run of a batch.
 
-    Attributes:
-        batch: The batch.
-        shared: The part of the positions that all layers share.
-        backend: Name of the required attention backend; None for the best that supports the call.
-        record: Receives the intermediate results; None to keep nothing.
-        wants_attentions: Whether to keep the attention weights.
-        targets: Tokens with queries of their own, if any.
-        backends: The chosen attention backends, by the layers' needs.
+    `shared` is the part of the positions that all layers share, `targets` are tokens with queries of their own, and
+    `backends` the choices made so far, by the layers' needs.
     """
 
     batch: Batch
@@ -114,12 +108,7 @@ class Run:
 
 
 class SelfAttention(nn.Module):
-    """One fused projection to queries, keys and values, attention within each sequence, one projection back.
-
-    Args:
-        config: The encoder.
-        index: Number of the layer, from 0.
-    """
+    """One fused projection to queries, keys and values, attention within each sequence, one projection back."""
 
     def __init__(self, config: EncoderConfig, index: int) -> None:
         super().__init__()
@@ -231,10 +220,7 @@ def _nothing(hidden_TH: Tensor) -> Tensor:
 def attend_once(q_BND: Tensor, rows_B: Tensor, call: AttentionCall) -> Tensor:
     """Return the context (B, N, D) of one token of each sequence, over all keys that it sees.
 
-    Args:
-        q_BND: Queries of the tokens; those in ``call`` are not read.
-        rows_B: Rows of the tokens in the packed batch.
-        call: Keys, values and all other inputs.
+    The tokens stand in ``rows_B`` and have the queries ``q_BND``; those in ``call`` are not read.
     """
     *_, k_TND, v_TND = call.qkv_T3ND.unbind(1)
     batch = call.batch

@@ -16,27 +16,19 @@ from bothways.packing import Packed, TokenRows, summing_type
 
 @dataclass(frozen=True, slots=True)
 class PaddedRows(TokenRows):
-    """A batch whose padding is kept: row ``b S + s`` is place s of sequence b.
+    """A batch whose padding is kept: row ``b S + s`` is place s of sequence b; `mask_BS` is True for tokens.
 
     Lengths are unknown on the host, so that a graph can be recorded once for all batches. Only the attention backend
     ``padded`` supports it.
-
-    Attributes:
-        mask_BS: True at places with a token, False for padding.
     """
 
     mask_BS: Tensor
 
     @classmethod
     def of(cls, input_ids_BS: Tensor, attention_mask_BS: Tensor, token_type_ids_BS: Tensor | None = None) -> Self:
-        """Flatten a padded batch into rows.
+        """Flatten a padded batch into rows; segment ids are 0 when left out.
 
         Positions count the real tokens, so padding may stand on the left or on the right.
-
-        Args:
-            input_ids_BS: Token ids.
-            attention_mask_BS: 1 for real tokens, 0 for padding.
-            token_type_ids_BS: Segment ids; all 0 when left out.
         """
         count, longest = input_ids_BS.shape
         types_BS = torch.zeros_like(input_ids_BS) if token_type_ids_BS is None else token_type_ids_BS

@@ -18,9 +18,7 @@ Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
 class AbsolutePositions:
     """A learned (or fixed sinusoidal) vector for each position, added to the embedding.
 
-    Attributes:
-        count: Number of positions.
-        offset: Rows of the table before position 0 (RoBERTa keeps two).
+    `offset` counts the rows of the table before position 0 (RoBERTa keeps two).
     """
 
     count: int
@@ -31,10 +29,7 @@ class AbsolutePositions:
 class RotaryPositions:
     """Queries and keys turned by an angle that grows with the position (Su et al. 2021, arXiv:2104.09864).
 
-    Attributes:
-        count: Number of positions.
-        theta_global: Base of the angles in layers with global attention.
-        theta_local: Base of the angles in layers with local attention.
+    The base of the angles differs between layers with global and with local attention.
     """
 
     count: int
@@ -53,9 +48,7 @@ class EveryDistance:
 class LogBuckets:
     """A row for each distance up to half of ``span``, then rows for ranges that grow with the distance (DeBERTa v2).
 
-    Attributes:
-        span: Rows on either side of distance 0.
-        max_distance: Start of the last range.
+    There are `span` rows on either side of distance 0; the last range begins at `max_distance`.
     """
 
     span: int
@@ -66,14 +59,8 @@ class LogBuckets:
 class DisentangledPositions:
     """Scores between content and distance (DeBERTa, He et al. 2020, arXiv:2006.03654).
 
-    Attributes:
-        count: Number of positions.
-        distances: Assignment of distances to rows of the table.
-        content_to_position: Whether queries are multiplied by the distances' keys.
-        position_to_content: Whether keys are multiplied by the distances' queries.
-        keys: Projection of the distances: their own, with or without a bias on the keys, or the layer's.
-        normed: Whether the table of distances is normed before use.
-        absolute: Whether an absolute position is also added to the embedding.
+    Queries may be multiplied by the distances' keys, and keys by the distances' queries; `keys` says how distances are
+    projected. `normed` norms the table before use, `absolute` also adds an absolute position to the embedding.
     """
 
     count: int
@@ -89,9 +76,7 @@ class DisentangledPositions:
 class TransformerXLPositions:
     """Relative positions with learned biases (Dai et al. 2019, arXiv:1901.02860), and XLNet's segments.
 
-    Attributes:
-        count: None, since there is no limit.
-        clamp: Larger distances count as this one; None to distinguish all.
+    Distances above `clamp` count as `clamp`; None distinguishes all. There is no limit of positions.
     """
 
     count: None = None
@@ -157,12 +142,7 @@ class FullAttention:
 
 @dataclass(frozen=True, slots=True)
 class LocalGlobalAttention:
-    """Some layers see the whole text, the others ``reach`` tokens on either side.
-
-    Attributes:
-        reach: Tokens that a local layer sees on either side of a token.
-        seen_whole: For each layer, whether it sees the whole text.
-    """
+    """Layers in `seen_whole` see the whole text, the others ``reach`` tokens on either side."""
 
     reach: int
     seen_whole: tuple[bool, ...]
@@ -188,9 +168,7 @@ class OwnWeights:
 class SharedGroups:
     """Consecutive layers share the weights of their group (Lan et al. 2019, arXiv:1909.11942).
 
-    Attributes:
-        groups: Number of groups that the layers are split into, evenly.
-        inner: Layers inside one group, applied one after the other at each step.
+    Each step applies the `inner` layers of a group one after the other.
     """
 
     groups: int
@@ -249,10 +227,7 @@ class NoConvolution:
 class FirstLayerConvolution:
     """The first layer's output is increased by a convolution of its input (the large sizes of DeBERTa v2).
 
-    Attributes:
-        kernel: Number of tokens in the window, odd.
-        groups: Number of groups of channels.
-        activation: Activation after the convolution.
+    `kernel` is an odd number of tokens, `groups` the number of groups of channels.
     """
 
     kernel: int
@@ -265,14 +240,9 @@ Convolution = NoConvolution | FirstLayerConvolution
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingConfig:
-    """Configuration of the embedding.
+    """Width of the table, number of segment types, projection to the hidden size, norm.
 
-    Attributes:
-        width: Width of the table.
-        types: Number of segment types; 0 for families without segment embeddings.
-        projection: Map from the table's width to the hidden size.
-        normed: Whether a norm follows.
-        blank: Whether there is a vector, outside of the table, for tokens to be predicted (XLNet).
+    `blank` adds a vector, outside of the table, for tokens to be predicted (XLNet).
     """
 
     width: int
@@ -286,14 +256,8 @@ class EmbeddingConfig:
 class DropoutRates:
     """Dropout rates while training.
 
-    Attributes:
-        hidden: Rate on the output of each block.
-        attention: Rate on the attention weights.
-        head: Rate in a head.
-        embedding: Rate behind the embedding.
-        inner: Rate behind the activation of the feed-forward network.
-        output: Rate on the last hidden states.
-        attention_output: Rate on the output of the attention, before that of the block.
+    `hidden` is on the output of each block, `inner` behind the activation of the feed-forward network, `output` on the
+    last hidden states, `attention_output` on the output of the attention, before that of the block.
 
     Raises:
         InvalidInput: A rate does not lie in [0, 1).

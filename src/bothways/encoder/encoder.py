@@ -235,12 +235,8 @@ def _position_rows(positions: Positions) -> tuple[int, int]:
 class Encoder(nn.Module):
     """Embedding and L layers over packed tokens.
 
-    Weights start as in BERT: normal with the configured spread for matrices, zero biases, identity norms.
-
-    Attributes:
-        steps: Indices in ``layers`` of the layers that a batch runs through, in order.
-        inner: Number of layers inside each of the L steps.
-        checkpointing: Whether the backward pass computes each layer but the last again; see `activation_checkpointing`.
+    Weights start as in BERT: normal with the configured spread for matrices, zero biases, identity norms. A batch runs
+    through ``layers[index]`` for each index in `steps`; `inner` of these make one of the L steps.
     """
 
     checkpointing = False
@@ -288,10 +284,6 @@ class Encoder(nn.Module):
 
         Returns:
             (T, H), or (B, H) or (M, H) for first or last tokens or selected rows; (M, H) for queries.
-
-        Raises:
-            InvalidInput: The memory belongs to another batch or encoder.
-            UnsupportedAttention: The named backend does not support this call, or gives no attention weights to record.
         """
         if hidden_TH is None:
             hidden_TH = self.embedding(batch)

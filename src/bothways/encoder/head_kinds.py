@@ -36,9 +36,7 @@ class EachToken:
 class TextsOfPair:
     """The mean of all tokens of a pair, and a comparison of its two texts, read separately.
 
-    Attributes:
-        start: Id of the token at the start of a text.
-        separator: Id of the token at its end.
+    `start` and `separator` are the ids of the tokens around a text.
     """
 
     start: int
@@ -60,14 +58,7 @@ class HeadNorm:
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """Dropout, linear map, activation, norm.
-
-    Attributes:
-        activation: Activation after the linear map; None for that of the feed-forward networks.
-        norm: Norm after the activation, if there is one.
-        bias: Whether the linear map has one.
-        dropout: Dropout before the linear map.
-    """
+    """Dropout, linear map, activation (None for that of the feed-forward networks), norm."""
 
     activation: Activation | None = None
     norm: HeadNorm | None = None
@@ -110,8 +101,7 @@ Scores = Labels | Relation | Replaced | SpanLogits | ChoiceLogit
 class MaskedLMHeadKind:
     """A head from hidden states to vocabulary logits; the output matrix is the token table.
 
-    Attributes:
-        transform: Transform to the width of the token table; None to multiply the hidden states directly.
+    Without a transform to its width, the hidden states are multiplied directly.
     """
 
     transform: Transform | None
@@ -121,11 +111,8 @@ class MaskedLMHeadKind:
 class ScoreHeadKind:
     """A head from hidden states to a few scores.
 
-    Attributes:
-        read: The hidden states that the head reads.
-        transform: Transform of these states. In many families its linear map is stored as the pooler's.
-        scores: The kind of scores.
-        dropout: Dropout before the last linear map.
+    In many families the linear map of the transform is stored as the pooler's. `dropout` comes before the last linear
+    map.
     """
 
     read: Read

@@ -92,13 +92,7 @@ class MaskedLMHead(nn.Module):
 
 
 class ScoreHead(nn.Module):
-    """A transform, dropout, and a linear map to scores.
-
-    Args:
-        config: Configuration of the encoder.
-        kind: Kind of the head.
-        labels: Number of labels, for a head that gives a score for each.
-    """
+    """A transform, dropout, and a linear map to scores."""
 
     def __init__(self, config: EncoderConfig, kind: ScoreHeadKind, labels: int = 1) -> None:
         super().__init__()
@@ -171,13 +165,8 @@ def read_rows(
 def layer_rows(read: Read, encoder: Encoder, states: Sequence[Tensor], batch: Batch) -> tuple[Tensor, ...]:
     """Return the rows that a head reads, and the states of the earlier layers at the same places, (B, H) each.
 
-    For pairs whose texts are read separately, they are the means of the pairs' tokens too.
-
-    Args:
-        read: The states that the head reads.
-        encoder: The encoder of the states.
-        states: States of all tokens in each layer, the last layer first, as returned by `layer_states`.
-        batch: The batch.
+    For pairs whose texts are read separately, they are the means of the pairs' tokens too. The ``states`` are those of
+    `layer_states`.
     """
     last_TH, *others = states
     before = MeanOfTokens() if isinstance(read, TextsOfPair) else read
@@ -197,17 +186,10 @@ def layer_states(encoder: Encoder, batch: Batch) -> tuple[Tensor, ...]:
 def head_logits(head: Head, encoder: Encoder, batch: Batch, *, choices: int = 1, backend: str | None = None) -> Tensor:
     """Return a head's scores for a batch, in the shape of its kind.
 
-    Args:
-        head: The head.
-        encoder: The encoder below the head.
-        batch: The batch; for a head that chooses, the choices of one question follow each other.
-        choices: Number of these choices, K.
-        backend: Name of the required attention backend.
-
     Returns:
         (B, S, V) for a masked language modelling head, else (B, C) or (B, S, C), without the last dimension if it
         would be 1; zeros in the padding of longer sequences, and minus infinity for the ends of a span. For a head that
-        chooses: (B / K, K).
+        chooses among K ``choices``, which follow each other in the batch: (B / K, K).
     """
     if isinstance(head, MaskedLMHead):
         return logits_from(head, encoder, batch, encoder(batch, backend=backend))
@@ -261,12 +243,9 @@ def means(hidden_TH: Tensor, batch: Batch) -> Tensor:
 def compared(pairs_BH: Tensor, texts_2BH: Tensor) -> Tensor:
     """Return each pair's state at length 1, and differences, products and cosine of its texts' (B, 3 H + 1).
 
-    Products of unit vectors are smaller than their differences by the root of H, so they are scaled by it. The cosine,
-    which is most informative with few pairs, is scaled by 4, so that a penalty on weights restrains it less.
-
-    Args:
-        pairs_BH: States of the pairs.
-        texts_2BH: States of all first texts, then of all second ones.
+    The states of all first texts come first, then those of the second ones. Products of unit vectors are smaller than
+    their differences by the root of H, so they are scaled by it. The cosine, which is most informative with few pairs,
+    is scaled by 4, so that a penalty on weights restrains it less.
     """
     first_BH, second_BH = normalize(texts_2BH.float(), dim=-1).view(2, *pairs_BH.shape)
     products_BH = first_BH * second_BH
@@ -284,11 +263,6 @@ def texts_of_pairs(batch: Batch, start: int, separator: int) -> Batch:
 
     A first text ends with its pair's first separator. The second begins at the last of the separators that follow each
     other there (BERT has one, RoBERTa two), which is replaced by the token at the start of a text.
-
-    Args:
-        batch: The pairs.
-        start: Id of the token at the start of a text.
-        separator: Id of the token at its end.
     """
     separators_T, beyond = batch.ids_T == separator, batch.max_length
     ends_B = torch.minimum(_first(batch, separators_T, beyond), batch.lengths_B - 1)

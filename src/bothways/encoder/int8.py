@@ -32,14 +32,7 @@ _BEHIND = 8
 
 @dataclass(frozen=True, eq=False)
 class Int8Weight:
-    """A weight in int8, with the scaling of its inputs.
-
-    Attributes:
-        codes_OI: Weights, int8.
-        scale_O: Step of each output's weights.
-        shift_I: Number subtracted from each input.
-        stretch_I: Factor of the inputs afterwards; above 0.
-    """
+    """A weight in int8 with a step for each output; inputs are shifted (subtraction) and then stretched (above 0)."""
 
     codes_OI: Tensor
     scale_O: Tensor

@@ -111,9 +111,7 @@ def linear(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
 def rows_to_fill(rows: int, *, packed: bool = True) -> int:
     """Return the number of rows that fill a batch up to whole blocks; 0 if filling does not pay.
 
-    Args:
-        rows: Rows of the batch.
-        packed: Whether weights may be packed, as in inference.
+    Weights may be ``packed`` in inference.
     """
     product = matrix_product()
     if packed and rows <= product.packed_rows:
@@ -183,11 +181,7 @@ class WeightForm(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedWeight:
-    """A weight in float32 in oneDNN's own layout.
-
-    Attributes:
-        packed_OI: The result of `bothways.products.packed`.
-    """
+    """A weight in float32 in oneDNN's own layout, from `bothways.products.packed`."""
 
     packed_OI: Tensor
 
@@ -200,10 +194,8 @@ class PackedWeight:
 class BFloat16Weight:
     """A weight in bfloat16 for rows in bfloat16; sums are in float32, results rounded once.
 
-    Attributes:
-        weight_OI: The weight in oneDNN's own layout; if the processor lacks such a product, its rounded numbers in
-            float32, which give the same up to the order of sums, but more slowly.
-        outputs: Number of outputs, O.
+    It lies in oneDNN's own layout. If the processor lacks such a product, its rounded numbers in float32 give the same
+    up to the order of sums, but more slowly.
     """
 
     weight_OI: Tensor

@@ -59,11 +59,7 @@ def softmax(scores: Array) -> Array:
 
 
 class MinimalEncoder:
-    """A BERT-style encoder over a mapping of arrays.
-
-    Args:
-        config: A configuration with post-norm, absolute positions and dense feed-forward.
-        weights: Arrays under the names of ``Encoder.state_dict()``.
+    """A BERT-style encoder over a mapping of arrays, named as in ``Encoder.state_dict()``.
 
     Raises:
         UnsupportedConfig: The configuration is not BERT-style.

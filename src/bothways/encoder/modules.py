@@ -122,12 +122,7 @@ class EmbeddingTable(nn.Embedding):
 
 
 class FunctionContext(Protocol):
-    """The context of a `torch.autograd.Function`, for which torch has no type.
-
-    Attributes:
-        saved_tensors: The tensors that were saved for the backward pass.
-        needs_input_grad: Whether each input needs a gradient.
-    """
+    """The context of a `torch.autograd.Function`, for which torch has no type."""
 
     saved_tensors: tuple[Tensor, ...]
     needs_input_grad: tuple[bool, ...]
@@ -146,12 +141,8 @@ def checkpointed(function: Callable[[Tensor, Tensor | None], Value], first: Tens
     """Call a function, keeping only its inputs for the backward pass, which calls it once more.
 
     Activation checkpointing (Chen et al. 2016, arXiv:1604.06174). `torch.utils.checkpoint.checkpoint` does the same,
-    but imports torch's compiler, which takes a second and 50 MB.
-
-    Args:
-        function: Draws random numbers only on the device of its inputs. Everything else that it reads must not change.
-        first: An input.
-        second: Another input, if there is one.
+    but imports torch's compiler, which takes a second and 50 MB. The function may draw random numbers on the device of
+    its inputs; everything else that it reads must not change.
     """
     region = _Region(function, (first, second))
     with _as_a_whole(), saved_tensors_hooks(region.pack, region.unpack):
@@ -161,10 +152,7 @@ def checkpointed(function: Callable[[Tensor, Tensor | None], Value], first: Tens
 def computed_again(value: Tensor, again: Callable[[], Tensor], use: Callable[[Tensor], Tensor]) -> Tensor:
     """Return ``use(value)``, whose backward pass recomputes the value instead of keeping it.
 
-    Args:
-        value: A value that is cheap to compute.
-        again: Recomputes it from tensors that are kept anyway.
-        use: Computes the result from it.
+    ``again`` recomputes it from tensors that are kept anyway.
     """
     if _AS_A_WHOLE.get() or not value.requires_grad:
         return use(value)

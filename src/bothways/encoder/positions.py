@@ -59,9 +59,7 @@ class SharedPositions(Protocol):
 class LayerPositions(Protocol):
     """The effect of positions on one layer's attention.
 
-    Attributes:
-        has_scores: Whether distances contribute to its scores.
-        reads_queries: Whether it rotates or reads the queries of all tokens.
+    `has_scores` says that distances contribute to its scores, `reads_queries` that it rotates or reads all queries.
     """
 
     has_scores: bool

@@ -36,12 +36,9 @@ VISIBLE = -1
 class QueryStream:
     """Targets that a second stream predicts, with a factorisation order of the tokens.
 
-    Attributes:
-        hidden_MH: First vectors of the stream; see `Encoder.queries`.
-        rows_M: Rows of the targets in the packed batch, ascending.
-        counts: Number of targets of each sequence (B), on the host.
-        order_T: Place of each token in a factorisation order of its sequence, from 0; `VISIBLE` for tokens that all
-            see, and which see each other alone.
+    `rows_M` are ascending rows of the packed batch, `counts` the targets of each sequence (B), on the host. `order_T`
+    is the place of each token in an order of its sequence, from 0; `VISIBLE` for tokens that all see, and which see
+    each other alone.
     """
 
     hidden_MH: Tensor
@@ -54,13 +51,8 @@ class QueryStream:
 class MaskDecoding:
     """Chosen tokens that the last layer decodes, applied several times with the same weights, keys and values.
 
-    Queries start from the states below the last layer; each application reads the result of the previous one.
-
-    Attributes:
-        added_MH: Vectors added to the first queries, absolute positions.
-        rows_M: Rows of the tokens in the packed batch, ascending.
-        counts: Number of these tokens in each sequence (B), on the host.
-        times: Number of applications.
+    Queries start from the states below the last layer plus ``added_MH``, absolute positions; each application reads the
+    result of the previous one. `rows_M` are ascending rows of the packed batch, `counts` those of each sequence (B).
     """
 
     added_MH: Tensor
@@ -81,13 +73,9 @@ Queries = QueryStream | MaskDecoding
 class Targets:
     """Tensors about the targets of a batch that all layers share.
 
-    Attributes:
-        order_T: See `QueryStream`; None if every token sees all.
-        spaced_M: Row of each target if every sequence has room for P.
-        shape: B and P.
-        seen_BPS: Tokens that each target sees.
-        distance_BPS: Row of the tables of distances for target i and token j.
-        differ_BPS: Whether target and token belong to different segments.
+    `order_T` is that of the `QueryStream` (None if every token sees all), `spaced_M` the row of each target if every
+    sequence has room for P, `shape` B and P. `seen_BPS` marks the tokens that a target sees, `distance_BPS` is the row
+    of the tables of distances, `differ_BPS` marks tokens of another segment.
     """
 
     order_T: Tensor | None
@@ -136,12 +124,8 @@ class Targets:
 def attend_before(q_MND: Tensor, targets: Targets, call: AttentionCall) -> Tensor:
     """Return the context (M, N, D) of targets over the tokens strictly before them, the same for every backend.
 
-    A target without tokens before it gets zeros.
-
-    Args:
-        q_MND: Queries of the targets; those in ``call`` are not read.
-        targets: The targets.
-        call: Keys and values of the content stream; ``relative`` with the gains of the targets.
+    A target without tokens before it gets zeros. ``call`` has the content stream; its queries are not read, and its
+    ``relative`` has the gains of the targets.
     """
     *_, k_TND, v_TND = call.qkv_T3ND.unbind(1)
     k_BNSD, v_BNSD = (call.batch.padded(each).transpose(1, 2) for each in (k_TND, v_TND))
@@ -174,12 +158,10 @@ def _spaced(values: Tensor, spaced_M: Tensor, shape: tuple[int, int]) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Hidden states of the tokens just before or behind each sequence of a batch.
+    """Hidden states of the tokens just before each sequence of a batch, or behind it where `behind` says so.
 
-    Attributes:
-        lengths: Number of these tokens for each of the B sequences, on the host; 0 without any.
-        states: For each layer, its inputs at these tokens, sequence after sequence (Z, H).
-        behind: Whether the tokens stand just behind each sequence instead; empty if none do.
+    `lengths` counts these tokens (B), on the host; `states` has each layer's inputs at them, sequence after sequence
+    (Z, H).
     """
 
     lengths: tuple[int, ...]
@@ -191,12 +173,8 @@ class Memory:
 class Recurrence:
     """A batch whose sequences are joined with their memories.
 
-    Attributes:
-        own: The batch.
-        memory: The memories.
-        batch: Memories and sequences together; the memories have segment 0, as published.
-        joined_U: Place of each of its rows among the rows of all memories followed by all sequences.
-        own_T: Rows of the sequences in it.
+    In `batch`, memories have segment 0, as published. `joined_U` is the place of each of its rows among the rows of all
+    memories followed by all sequences; `own_T` are the rows of the sequences in it.
     """
 
     own: Packed

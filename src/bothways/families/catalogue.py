@@ -12,20 +12,10 @@ from bothways.families.family import Family, Published
 
 @dataclass(frozen=True, slots=True)
 class PublishedSize:
-    """One published model.
+    """One published model, by its hub name.
 
-    Attributes:
-        name: Its name on the model hub.
-        family: The ``model_type`` of its family.
-        year: Year of publication.
-        parameters: Parameters of the bare encoder, with its pooler if the family stores one, without heads.
-        embedding_parameters: Parameters in the tables of tokens, positions and segments, their norm and projection.
-        backbone_parameters: All other parameters.
-        layers: Number of layers.
-        hidden: Width of the hidden states.
-        heads: Attention heads of a layer.
-        context: Maximum tokens that it reads at once, special ones included; None for no limit.
-        vocabulary: Number of tokens.
+    `parameters` count the bare encoder, with its pooler if the family stores one, without heads; `embedding_parameters`
+    the tables of tokens, positions and segments, their norm and projection. `context` is None without a limit.
     """
 
     name: str

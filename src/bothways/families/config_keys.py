@@ -156,12 +156,9 @@ class SettingsReader:
     def of(
         cls, settings: Settings, defaults: Settings, harmless: Mapping[str, tuple[object, ...]] | None = None
     ) -> "SettingsReader":
-        """Return a reader with defaults for missing settings that refuses unsupported ones.
+        """Return a reader with defaults for missing settings, where they differ from BERT's.
 
-        Args:
-            settings: The ``config.json``.
-            defaults: Values of missing settings that differ from BERT's.
-            harmless: Settings of the family that change the computation, with their supported values.
+        It refuses settings that change the computation, except for the supported values in ``harmless``.
         """
         for name, values in {**HARMLESS, **(harmless or {})}.items():
             if settings.get(name) not in values:

@@ -63,10 +63,8 @@ _DEFAULTS: dict[str, object] = {
 class DebertaReader:
     """A reader of the ``config.json`` of either version.
 
-    Attributes:
-        biases: Whether the attention's linear maps have biases.
-        own_keys: The projection of distances if they do not share the layer's projections.
-        extensions: Whether version 2's settings are supported: buckets, shared keys, a norm, a convolution.
+    `own_keys` is the projection of distances if they do not share the layer's projections; `extensions` are version 2's
+    settings: buckets, shared keys, a norm, a convolution.
     """
 
     biases: AttentionBiases

@@ -60,13 +60,7 @@ class CheckpointHead:
 
 @dataclass(frozen=True, slots=True)
 class HeadBySetting:
-    """A head chosen by a setting of ``config.json``.
-
-    Attributes:
-        setting: Name of the setting.
-        default: Its value if it is missing.
-        heads: The head for each value.
-    """
+    """A head for each value of a setting of ``config.json``; `default` is its value if it is missing."""
 
     setting: str
     default: object
@@ -87,9 +81,7 @@ MEAN_HEAD = CheckpointHead(ScoreHeadKind(MeanOfTokens(), None, Labels()), _BESID
 def pair_settings(start: int, separator: int) -> dict[str, object]:
     """Return the settings of a classifier that reads pairs and their texts.
 
-    Args:
-        start: Id of the token at the start of a text.
-        separator: Id of the token at its end.
+    The ids are those of the tokens around a text.
     """
     return {HEAD_POOLING: PAIR, **dict(zip(HEAD_TOKENS, (start, separator), strict=True))}
 
@@ -155,13 +147,7 @@ def _not_built(name: str, value: object, values: tuple[object, ...]) -> Unsuppor
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """One published model of a family.
-
-    Attributes:
-        name: Its name on the model hub.
-        year: Year of publication.
-        settings: The settings in its ``config.json`` for the encoder's shape.
-    """
+    """One published model of a family, with the settings in its ``config.json`` for the encoder's shape."""
 
     name: str
     year: int
@@ -222,12 +208,7 @@ class Family:
         return found
 
     def architecture(self, heads: Collection[HeadName], settings: Settings) -> str:
-        """Return the name of a model with these heads in ``config.json``.
-
-        Args:
-            heads: Names of the heads.
-            settings: Other settings in ``config.json``.
-        """
+        """Return the name of a model with these heads in ``config.json``, given its other settings."""
         if not heads or (len(heads) == 1 and head_beside(next(iter(heads)), settings)):
             return self.base_architecture
         found = next((name for name, held in self.architectures.items() if set(held) == set(heads)), None)

@@ -22,12 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The memory layout of a tensor on disk and here.
-
-    Attributes:
-        read: Converts the layout on disk to ours.
-        write: Converts ours to the layout on disk.
-    """
+    """Conversions of a tensor from the layout on disk to ours, and back."""
 
     read: Callable[[Tensor, EncoderConfig], Tensor]
     write: Callable[[Tensor, EncoderConfig], Tensor]

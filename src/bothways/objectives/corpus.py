@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,39 +94,36 @@ class CorpusPieces(PieceSource):
     An item is a group of neighbouring pieces, as many tokens as one sequence of the published recipes
     (FULL-SENTENCES of Liu et al. 2019, arXiv:1907.11692, section 4.2). Each piece becomes a sequence of its own, so
     attention does not cross documents. An epoch reads every token of the corpus once.
+
+    With ``sentences``, seven pieces of eight are read sentence by sentence. Embedders read both sentences and passages,
+    and training on pieces of one length harms the other. A sentence gets a vector like a passage, at a fifth of the
+    tokens.
     """
+
+    def __init__(self, framed: FramedCorpus, *, sentences: bool = False) -> None:
+        super().__init__(framed)
+        self.sentences = sentences
 
     @classmethod
-    def of(cls, corpus: TokenCorpus, tokenizer: TextTokenizer, max_length: int) -> Self:
+    def of(
+        cls, corpus: TokenCorpus, tokenizer: TextTokenizer, max_length: int, *, sentences: bool = False
+    ) -> "CorpusPieces":
         """Cut a corpus; see `FramedCorpus.cut`."""
-        return cls(FramedCorpus.cut(corpus, tokenizer, Frame.of_text(tokenizer), max_length))
+        framed = FramedCorpus.cut(corpus, tokenizer, Frame.of_text(tokenizer), max_length)
+        return cls(framed, sentences=sentences)
 
-    def hold_out(self, fraction: float, seed: int) -> tuple[Self, Self]:
-        training, validation = self.framed.hold_out(fraction, seed)
-        return type(self)(training), type(self)(validation)
-
-    @property
-    def digest(self) -> str:
-        return self.framed.digest
-
-    def _sequence(self, number: int, epoch: int, *, backward: bool) -> TrainingSequence:
-        del epoch  # pieces never change
-        return framed_sequence(self.framed.frame, [self.framed.tokens(number)], number, backward=backward)
-
-
-class PiecesAndSentences(CorpusPieces):
-    """Sequences of one segment and of many lengths: seven pieces of eight are read sentence by sentence.
-
-    Embedders read both sentences and passages, and training on pieces of one length harms the other. A sentence gets a
-    vector like a passage, at a fifth of the tokens.
-    """
+    def hold_out(self, fraction: float, seed: int) -> tuple["CorpusPieces", "CorpusPieces"]:
+        first, second = self.framed.hold_out(fraction, seed)
+        return CorpusPieces(first, sentences=self.sentences), CorpusPieces(second, sentences=self.sentences)
 
     @property
     def digest(self) -> str:
-        return hashlib.sha256(f"sentences {_SENTENCES} {super().digest}".encode()).hexdigest()
+        whole = self.framed.digest
+        return hashlib.sha256(f"sentences {_SENTENCES} {whole}".encode()).hexdigest() if self.sentences else whole
 
     def read(self, places: Sequence[int] | NDArray[np.int64], epoch: int) -> list[TrainingSequence]:
-        return [part for piece in super().read(places, epoch) for part in self._parts(piece)]
+        pieces = super().read(places, epoch)
+        return [part for piece in pieces for part in self._parts(piece)] if self.sentences else pieces
 
     def _parts(self, piece: TrainingSequence) -> list[TrainingSequence]:
         if piece.number % _SENTENCES == 0:
@@ -135,6 +131,10 @@ class PiecesAndSentences(CorpusPieces):
         frame, ids_n = self.framed.frame, self.framed.tokens(piece.number)
         sentences = np.split(ids_n, self.framed.sentence_ends(piece.number)[:-1])
         return [TrainingSequence(*frame.around([sentence]), piece.number) for sentence in sentences if len(sentence)]
+
+    def _sequence(self, number: int, epoch: int, *, backward: bool) -> TrainingSequence:
+        del epoch  # pieces never change
+        return framed_sequence(self.framed.frame, [self.framed.tokens(number)], number, backward=backward)
 
 
 def framed_sequence(

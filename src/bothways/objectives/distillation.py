@@ -98,12 +98,8 @@ def _check_weights(*weights: float) -> None:
 class TripleLoss:
     """Weights of DistilBERT's loss; a part of weight 0 is left out.
 
-    Attributes:
-        soft: Weight of the KL divergence from the teacher's predictions.
-        masked: Weight of masked language modelling.
-        cosine: Weight of the cosine distance of last hidden states.
-        temperature: Divides the logits of both; the divergence is multiplied by its square.
-        places: Positions of the compared predictions.
+    The parts are the KL divergence from the teacher's predictions (`soft`), masked language modelling, and the cosine
+    distance of last hidden states. The temperature divides both logits; the divergence is multiplied by its square.
 
     Raises:
         InvalidInput: A weight is below 0, all are 0, or the temperature is not above 0.
@@ -125,10 +121,8 @@ class TripleLoss:
 class StateLoss:
     """Weights of the parts of `StateDistillation`; a part of weight 0 is left out.
 
-    Attributes:
-        vectors: Weight of the cosine distance of sentence vectors.
-        states: Weight of the mean squared error of the layers' outputs.
-        embeddings: Weight of the mean squared error of the embeddings' output.
+    The parts are the cosine distance of sentence vectors, and the mean squared errors of the layers' outputs (`states`)
+    and of the embeddings' output.
 
     Raises:
         InvalidInput: A weight is below 0, or all are 0.

@@ -34,12 +34,7 @@ from bothways.training.workers import current_workers
 
 @dataclass(frozen=True, slots=True)
 class Permutation:
-    """Share and spans of the targets.
-
-    Attributes:
-        partial: K; one ordinary token in K is a target.
-        longest: Maximum tokens of a span; its length L is drawn in proportion to 1 / L.
-    """
+    """One ordinary token in `partial` (K) is a target; a span has L tokens up to `longest`, in proportion to 1 / L."""
 
     partial: int = 6
     longest: int = 5
@@ -115,8 +110,7 @@ class Permuter:
 class LaneMemories:
     """The memories of the lanes of a process, each once, on the device.
 
-    Attributes:
-        held: Inputs of each layer at the last tokens of a lane (L, n, H), by the lane's number.
+    `held` has the inputs of each layer at the last tokens of a lane (L, n, H), by the lane's number.
     """
 
     def __init__(self) -> None:

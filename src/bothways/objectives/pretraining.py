@@ -114,11 +114,7 @@ class ComparedVectors(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PretrainingBatch:
-    """One micro-batch, on the CPU until its loss is computed.
-
-    Attributes:
-        factors: Factor of each head's summed loss, which depends on the whole update.
-    """
+    """One micro-batch, on the CPU until its loss is computed; a head's factor depends on the whole update."""
 
     batch: MaskedBatch
     factors: Mapping[str, float]
@@ -127,14 +123,10 @@ class PretrainingBatch:
 class PretrainingObjective:
     """Pre-trains an encoder by the heads of a model.
 
-    Args:
-        model: The model to train.
-        stream: Training sequences, update by update.
-        validation: Validation sequences, which choose the epoch to keep; their targets never change.
-        corruption: Chooses the prediction targets.
-        updates_per_epoch: Updates before each validation: a pass over small data, a part of one over large data.
-        tokens: Token budget of a micro-batch, on a CPU at most 1,024 unless the model compares vectors.
-        baseline: Set to validate the model before the first update, if no part of it is new.
+    Validation sequences choose the epoch to keep; their targets never change. An epoch of ``updates_per_epoch`` is a
+    pass over small data, a part of one over large data. On a CPU the token budget of a micro-batch is at most 1,024,
+    unless the model compares vectors. A ``baseline`` validates the model before the first update, if no part of it is
+    new.
     """
 
     min_updates: ClassVar = 0

@@ -144,11 +144,9 @@ class Lanes:
 
 
 class SequenceStream(Protocol):
-    """Sequences in the order of the updates.
+    """Sequences in the order of the updates, with a checksum of both.
 
-    Attributes:
-        digest: A checksum of the sequences and their order.
-        identity: Settings of the order and the batch size that a resumed run must share.
+    `identity` has the settings of the order and the batch size that a resumed run must share.
     """
 
     @property
@@ -189,12 +187,7 @@ class EpochStream:
 
 @dataclass(frozen=True, slots=True)
 class BatchGrowth:
-    """A batch size that rises evenly over the first updates, with equally many updates at each size (ModernBERT).
-
-    Attributes:
-        first: Items in the first update.
-        updates: Updates until the batch is full.
-    """
+    """A batch size that rises evenly from `first` over `updates`, with equally many at each size (ModernBERT)."""
 
     first: int
     updates: int

@@ -9,7 +9,7 @@ Shapes: M chosen positions, m those of a chunk, H hidden, E embedding width, V v
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from bothways.encoder import MaskedLMHead
 from bothways.encoder.linear import linear
+from bothways.encoder.modules import FunctionContext
 from bothways.objectives.pretraining import UnitLosses
 from bothways.products import ROW_BLOCK
 
@@ -35,19 +36,13 @@ def predict_tokens(
     rows_M: Tensor,
     look: Look | None = None,
 ) -> UnitLosses:
-    """Return the losses of a head's predictions for hidden states (M, H) and their target tokens (M).
+    """Return the losses of a head's predictions for the hidden states (M, H) and target tokens (M) of positions.
 
-    Args:
-        head: The head.
-        tokens_VE: The encoder's token table.
-        hidden_MH: Last hidden states of the chosen positions.
-        targets_M: Target tokens.
-        rows_M: Rows of the positions in the packed batch.
-        look: Called with the probabilities of each chunk.
+    ``rows_M`` are the rows of the positions in the packed batch.
     """
     own_ME, bias_V = head.transformed(hidden_MH, tokens_VE.dtype), head.bias.to(tokens_VE.dtype)
     if torch.is_grad_enabled():
-        total, losses_M, right_M = _CrossEntropy.apply(own_ME, tokens_VE, bias_V, targets_M, look)  # type: ignore[no-untyped-call]
+        total, losses_M, right_M = _cross_entropy(own_ME, tokens_VE, bias_V, targets_M, look)
     else:
         losses_M, right_M, _ = _scan(own_ME, tokens_VE, bias_V, targets_M, look, (False, False, False))
         total = losses_M.sum()
@@ -57,12 +52,16 @@ def predict_tokens(
 Gradients = list[Tensor | None]
 
 
+class _Context(FunctionContext, Protocol):
+    def mark_non_differentiable(self, *tensors: Tensor) -> None: ...
+
+
 class _CrossEntropy(torch.autograd.Function):
     """The sum of all losses, each loss, and a mask of right predictions."""
 
     @staticmethod
     def forward(
-        ctx: Any,  # noqa: ANN401  (torch's context has no type for this)
+        ctx: _Context,
         own_ME: Tensor,
         tokens_VE: Tensor,
         bias_V: Tensor,
@@ -76,9 +75,14 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, factor: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401  (see above)
+    def backward(ctx: _Context, factor: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         # In place: nothing else holds these, and the table's gradient is as large as the table.
         return *(None if each is None else each.mul_(factor) for each in ctx.saved_tensors), None, None
+
+
+_cross_entropy: Callable[[Tensor, Tensor, Tensor, Tensor, Look | None], tuple[Tensor, Tensor, Tensor]] = (
+    _CrossEntropy.apply
+)
 
 
 def _scan(
@@ -87,7 +91,7 @@ def _scan(
     bias_V: Tensor,
     targets_M: Tensor,
     look: Look | None,
-    wanted: tuple[bool, bool, bool],
+    wanted: tuple[bool, ...],
 ) -> tuple[Tensor, Tensor, Gradients]:
     """Return losses (M), right predictions (M), and the wanted gradients of the sum by the first three arguments."""
     losses_M = torch.empty(len(own_ME), device=own_ME.device)

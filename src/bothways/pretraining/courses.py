@@ -13,13 +13,7 @@ from bothways.training.options import LinearDecay, OptimizerName, Schedule
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A part of a training with sequences of one length.
-
-    Attributes:
-        batch: Sequences in an update.
-        length: Tokens of a sequence, special ones included.
-        growth: Growth of the batch to that size, if any.
-    """
+    """A part of a training with sequences of one length, special tokens included; the batch may grow to its size."""
 
     updates: int
     batch: int

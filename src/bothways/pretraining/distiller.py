@@ -136,7 +136,7 @@ class Distiller:
             trained = teacher.distillation(self.student)
 
         def source(corpus: TokenCorpus, length: int) -> CorpusPieces:
-            return teacher.source.of(corpus, model.tokenizer, length)
+            return CorpusPieces.of(corpus, model.tokenizer, length, sentences=teacher.sentences)
 
         return CorpusRun(model, trained, teacher.corruption(seed), source, course, warmup=warmup, baseline=_COPIED)
 

@@ -118,13 +118,8 @@ class Corpus:
 class PretrainingRecipe:
     """The published pre-training of an encoder.
 
-    Attributes:
-        title: The published model.
-        source: Paper, and the section or table of the figures.
-        family: Family of the encoder, as in ``model_type``.
-        published: Model of the catalogue with the encoder's shape.
-        keys: Names of the family's settings.
-        remarks: Differences from the published training.
+    `source` names the paper and the section or table of the figures, `published` a model of the catalogue with the
+    encoder's shape, `keys` the family's settings; `remarks` are differences from the published training.
     """
 
     name: RecipeName

@@ -42,15 +42,10 @@ class DividedSource(SequenceSource, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CorpusRun:
-    """A training run on a corpus.
+    """A training run on a corpus, whose `source` cuts it into sequences of a length.
 
-    Attributes:
-        model: The encoder to train.
-        trained: The encoder with all other trained parts, and their losses.
-        source: Cuts a corpus into sequences of a length.
-        memory: Tokens of its document that a sequence remembers.
-        warmup: Growth of the batch at the beginning, instead of the course's.
-        baseline: Set to validate the model before the first update.
+    `trained` has all trained parts and their losses, `memory` is the number of tokens of its document that a sequence
+    remembers, `warmup` grows the batch instead of the course's, and `baseline` validates before the first update.
     """
 
     model: PretrainedEncoder

@@ -19,9 +19,7 @@ from bothways.training.seeding import seeded
 class Student:
     """A model that learns from a teacher.
 
-    Attributes:
-        model: The model.
-        copied: The teacher's layer, from 0, that each of its layers was copied from; empty for other students.
+    `copied` is the teacher's layer, from 0, that each of its layers was copied from; empty for other students.
     """
 
     model: PretrainedEncoder

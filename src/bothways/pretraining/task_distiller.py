@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, Unpack, cast
+from typing import TYPE_CHECKING, Self, Unpack
 
 from bothways.checkpoints.hub import locate
 from bothways.data import Source
@@ -25,7 +25,7 @@ from bothways.tasks.registry import SPECS, models, stored_task, task_class, task
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.task import HeadTask
 from bothways.tasks.torch_backend import TorchBackend
-from bothways.training.options import TrainingArguments, TrainingOptions
+from bothways.training.options import TrainingOptions
 from bothways.training.record import TrainingRecord
 from bothways.training.run import run_training
 
@@ -86,7 +86,7 @@ class TaskDistiller:
         return cls(opened, shortened(model, math.ceil(model.config.layers / 2) if layers is None else layers))
 
     def fit(
-        self, data: Source | Iterable[Any], *, validation: Source | None = None, **options: "Unpack[FitArguments]"
+        self, data: Source | Iterable[object], *, validation: Source | None = None, **options: "Unpack[FitArguments]"
     ) -> TrainingRecord:
         """Train the student, by default for 2,000 updates of 32 texts.
 
@@ -103,8 +103,7 @@ class TaskDistiller:
             TypeError: An option is unknown.
         """
         taught = self.teacher.fitted
-        columns, rest = self.teacher._columns_of(taught.columns, options)
-        given = cast("TrainingArguments", rest)
+        columns, given = self.teacher._columns_of(taught.columns, options)
         if not any(given.get(name) for name in ("epochs", "updates", "total_tokens")):
             given["updates"] = UPDATES
         given["batch_size"] = given.get("batch_size") or BATCH

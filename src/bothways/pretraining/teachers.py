@@ -14,7 +14,6 @@ from torch import Tensor
 from bothways.checkpoints.pretrained import PretrainedEncoder
 from bothways.errors import InvalidInput
 from bothways.families import HeadName
-from bothways.objectives.corpus import CorpusPieces, PiecesAndSentences
 from bothways.objectives.distillation import MaskedLMDistillation, Pool, StateDistillation, StateLoss, TripleLoss
 from bothways.objectives.masked_lm import MaskedLM
 from bothways.objectives.masking import Corruption, Masker, Masking, Unmasked
@@ -45,7 +44,7 @@ class EmbedderTeacher:
 
     embedder: TrainedEmbedder
     loss: StateLoss = StateLoss(states=0.0, embeddings=0.0)  # noqa: RUF009 (frozen)
-    source: ClassVar[type[CorpusPieces]] = PiecesAndSentences
+    sentences: ClassVar = True  # see `CorpusPieces`
     micro_batch: ClassVar = 8192
     usual: ClassVar = Usual(batch=16, rate=6e-4)
 
@@ -75,7 +74,7 @@ class MaskedLMTeacher:
     model: PretrainedEncoder
     loss: TripleLoss = TripleLoss()  # noqa: RUF009 (frozen)
     masking: Masking = Masking()  # noqa: RUF009 (frozen)
-    source: ClassVar[type[CorpusPieces]] = CorpusPieces
+    sentences: ClassVar = False
     micro_batch: ClassVar = 2048  # logits of all tokens take memory
     usual: ClassVar = Usual()
 
@@ -99,7 +98,7 @@ class EncoderTeacher:
 
     model: PretrainedEncoder
     loss: StateLoss = StateLoss(vectors=0.0)  # noqa: RUF009 (frozen)
-    source: ClassVar[type[CorpusPieces]] = CorpusPieces
+    sentences: ClassVar = False
     micro_batch: ClassVar = 8192
     usual: ClassVar = Usual()
 

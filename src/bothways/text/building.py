@@ -31,11 +31,7 @@ def build_tokenizer(
 ) -> tokenizers.Tokenizer:
     """Read or build the tokenizer of a checkpoint folder, without truncation and padding.
 
-    Args:
-        folder: The checkpoint.
-        recipe: The recipe, with the settings already applied.
-        settings: The checkpoint's settings; those stated explicitly also override ``tokenizer.json``.
-        files: The contents of the checkpoint's tokenizer files.
+    The settings are applied to the recipe already; those stated explicitly also override ``tokenizer.json``.
     """
     if TOKENIZER_FILE in files:
         tokenizer = _read(folder / TOKENIZER_FILE, files[TOKENIZER_FILE])

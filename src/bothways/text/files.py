@@ -73,11 +73,9 @@ class AddedToken:
 
 @dataclass(frozen=True)
 class Settings:
-    """A checkpoint's tokenizer settings.
+    """A checkpoint's tokenizer settings: ``tokenizer_config.json``, overridden by ``special_tokens_map.json``.
 
-    Attributes:
-        options: ``tokenizer_config.json``, overridden by the special tokens of ``special_tokens_map.json``.
-        added: Tokens beside the vocabulary, by rising id.
+    `added` has the tokens beside the vocabulary, by rising id.
     """
 
     options: Mapping[str, object] = field(default_factory=dict)
@@ -271,12 +269,8 @@ def write_tokenizer(
 ) -> None:
     """Write a tokenizer's files into ``folder``, which is created if missing.
 
-    Args:
-        folder: The target; files of the same names are replaced.
-        tokenizer: The tokenizer, to write a ``tokenizer.json`` if there was none.
-        recipe: Its recipe, for settings if there were none.
-        originals: The files that it was read from, written unchanged.
-        types: Whether the model reads token types.
+    The ``originals`` that it was read from are written unchanged, and settings and ``tokenizer.json`` if there were
+    none. ``types`` is set for a model that reads token types.
     """
     files = {**originals, CONFIG_FILE: _config_file(tokenizer, recipe, originals, types=types)}
     if TOKENIZER_FILE not in originals:

@@ -18,10 +18,8 @@ from bothways.text.windows import Text, Window
 class Frame:
     """Special tokens before, between and behind encoded texts.
 
-    Attributes:
-        gaps: Ids of the special tokens before each text, and finally of those behind the last one.
-        gap_types: Their segment ids.
-        text_types: Segment id of each text.
+    `gaps` has the ids before each text, and finally those behind the last one; `gap_types` and `text_types` are segment
+    ids.
     """
 
     gaps: tuple[tuple[int, ...], ...]

@@ -78,12 +78,7 @@ class SpacedWords:
 
 @dataclass(frozen=True)
 class CleanedWords:
-    """White space ends a word; quotes are made plain, accents and capitals removed (XLNet, ALBERT).
-
-    Attributes:
-        lowercase: Lower-case the text (``do_lower_case``).
-        keep_accents: Leave accents where they are.
-    """
+    """White space ends a word; quotes are made plain, accents and capitals removed (XLNet, ALBERT)."""
 
     lowercase: bool
     keep_accents: bool = False
@@ -93,9 +88,7 @@ class CleanedWords:
 class RunningText:
     """The text goes to the model whole, with runs of spaces made one (DeBERTa).
 
-    Attributes:
-        lowercase: Lower-case the text (``do_lower_case``).
-        split_punctuation: Make a word of each punctuation mark (``split_by_punct``).
+    `split_punctuation` makes a word of each punctuation mark (``split_by_punct``).
     """
 
     lowercase: bool = False
@@ -117,10 +110,8 @@ class Unused:
 class PieceOrder:
     """Numbering of the pieces of a model file as token ids.
 
-    Attributes:
-        head: Tokens before the pieces: the role of a special token, or the spelling of an unused token.
-        skipped: Number of pieces to leave out at the start of the file, since the head replaces them.
-        tail: Roles of the special tokens after them.
+    The head, of roles of special tokens and of unused tokens, replaces the first ``skipped`` pieces of the file; the
+    tail follows them.
     """
 
     head: tuple[Role | Unused, ...] = ()

@@ -29,12 +29,10 @@ _ALGORITHMS: dict[int, Algorithm] = {1: "unigram", 2: "bpe"}
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One entry of a model file.
+    """One entry of a model file; U+2581 stands for a space.
 
-    Attributes:
-        content: The characters; U+2581 stands for a space.
-        score: Log-probability (Unigram), or minus the number of the merge that made it (BPE).
-        kind: Whether text may produce it (normal, user_defined), and if not, its purpose.
+    Its score is a log-probability (Unigram), or minus the number of the merge that made it (BPE). Texts produce normal
+    and user-defined pieces.
     """
 
     content: str
@@ -44,14 +42,10 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class PieceModel:
-    """A model file.
+    """A model file; an entry's place is its id.
 
-    Attributes:
-        pieces: All entries; an entry's place is its id in the file.
-        algorithm: The algorithm that splits text into pieces.
-        unk_id: The id for text that no piece spells.
-        byte_fallback: Whether such text is spelt byte by byte instead.
-        charsmap: The compiled character map; empty to leave text unchanged.
+    With `byte_fallback`, text that no piece spells is spelt byte by byte instead of by `unk_id`. An empty `charsmap`
+    leaves text unchanged.
     """
 
     pieces: tuple[Piece, ...]

@@ -10,12 +10,8 @@ Role: TypeAlias = Literal["cls", "sep", "mask", "pad", "unk"]
 class SpecialToken:
     """A token that is matched before a text is split into words.
 
-    Attributes:
-        content: The token as it stands in the vocabulary.
-        lstrip: Whether the match includes the white space on its left.
-        rstrip: Whether the match includes the white space on its right.
-        single_word: Whether it matches only as a whole word.
-        normalized: Whether it is matched in the normalised text instead of the original.
+    The match includes the white space on its left or right with `lstrip` and `rstrip`. With `normalized` it is matched
+    in the normalised text instead of the original.
     """
 
     content: str

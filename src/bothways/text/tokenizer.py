@@ -258,12 +258,13 @@ class TextTokenizer:
         texts = list(texts)
         pairs = [check_text(index, text) for index, text in enumerate(texts, start=first)]
         special = self._special_count[any(pairs)]
-        if max_length <= special:
+        room = max_length - special
+        if room <= 0:
             raise InvalidInput(
                 f"expected max_length above {special}, as a window holds {special} special tokens besides the text, "
                 f"got {max_length}."
             )
-        if stride is not None and not 0 <= stride < (room := max_length - special):
+        if stride is not None and not 0 <= stride < room:
             raise InvalidInput(
                 f"expected stride from 0 to {room - 1}, as a window of {max_length} tokens holds {room} of the text, "
                 f"got {stride}."

@@ -186,15 +186,7 @@ class EncodedText:
 
 @dataclass(frozen=True, slots=True)
 class WindowLimits:
-    """The request of one call to ``encode``.
-
-    Attributes:
-        max_length: Maximum tokens of a window, special ones included.
-        overflow: Treatment of longer texts.
-        stride: Tokens that neighbouring windows share; ``None`` for a quarter of the room.
-        offsets: Whether to keep offsets, words and sequences.
-        cut: The text of a pair that is cut.
-    """
+    """The request of one call to ``encode``; without a stride, windows share a quarter of the room."""
 
     max_length: int
     overflow: Overflow
@@ -206,14 +198,7 @@ class WindowLimits:
 def encoded_text(
     raw: tokenizers.Encoding, limits: WindowLimits, *, index: int, pair: bool, special: int
 ) -> EncodedText:
-    """Convert the library's encoding of one text into windows.
-
-    Args:
-        raw: The encoding of the whole text with special tokens.
-        limits: The limits of the call.
-        index: The text's index in the call, for messages.
-        pair: Whether it is a pair of texts.
-        special: Number of special tokens in the template.
+    """Convert the library's encoding of one text with its ``special`` tokens into windows; ``index`` is for messages.
 
     Raises:
         TextTooLong: It is too long and the policy is ``"error"``, or a pair leaves no room for both of its texts.

@@ -99,9 +99,6 @@ class ReadWords:
         A token belongs to a word if it spells one of its characters or is the mark of the space in front of it, which
         SentencePiece and byte-level BPE make a token of its own if they have no longer one. The first such token stands
         for the word. A window that begins in the middle of a word holds a later token, which does not count.
-
-        Args:
-            places: Places of the tokens in the windows of this text, in order.
         """
         parts = [_first_in_window(self.begins_W, self.ends_W, each) for each in places]
         if len(parts) == 1:
@@ -123,13 +120,9 @@ class ReadWords:
 
 @dataclass(frozen=True, slots=True)
 class WordStarts:
-    """M positions of first tokens of words in windows.
+    """M positions of first tokens of words in windows: word, token in its window, window.
 
-    Attributes:
-        words_M: Number of the word.
-        rows_M: Number of the token in its window.
-        windows_M: Number of the window.
-        context_M: Tokens between it and the nearer end of its window, itself included.
+    `context_M` counts the tokens between it and the nearer end of its window, itself included.
     """
 
     words_M: NDArray[np.int64]

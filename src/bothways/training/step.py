@@ -95,7 +95,7 @@ class Stepper:
                     loss = self._layout.run(partial(objective.loss, micro_batch.payload))
                 mean = loss.float() / weight * counted
                 # FSDP averages gradients over the processes.
-                (mean * self._workers.count if self._layout.sharded else mean).backward()  # type: ignore[no-untyped-call]
+                torch.autograd.backward(mean * self._workers.count if self._layout.sharded else mean)
             total += mean.detach()
         if self._layout.sharded:
             self._workers.add([total])

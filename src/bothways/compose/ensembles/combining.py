@@ -262,7 +262,7 @@ def _fitted(target: Target, features_MNC: Tensor, truth: Tensor, penalty: float)
         logits_NC = torch.tensordot(weights_M, features_MNC, dims=1) + biases_C
         away = ((weights_M - 1.0 / members) ** 2).sum() + (biases_C**2).sum()
         total: Tensor = losses(target, logits_NC, truth).mean() + penalty * away
-        total.backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(total)
         return total
 
     with torch.enable_grad():

@@ -80,17 +80,9 @@ class AttentionCall:
 class AttentionRequest:
     """Requirements of an attention call on its backend.
 
-    Attributes:
-        device: Type of the device: ``"cpu"``, ``"cuda"``, ...
-        dtype: Type of queries, keys and values.
-        head_width: D.
-        dropout: Rate applied to the attention weights; 0 outside training.
-        weights: Whether the attention weights are needed.
-        padding: Whether the batch keeps its padding.
-        local: Whether tokens see only a part of their sequence.
-        relative: Whether distances add to the scores.
-        ordered: Whether tokens see only those that do not come after them in an order.
-        capability: Major version of the compute capability of a CUDA device.
+    `padding` is set for a batch with its padding, `local` if tokens see a part of their sequence only, `relative` if
+    distances add to the scores, `ordered` if tokens do not see those that come after them in an order. `capability` is
+    the major version of a CUDA device.
     """
 
     device: str
@@ -203,11 +195,8 @@ class Grouped:
 class _Group:
     """Neighbours of similar length, computed at once.
 
-    Attributes:
-        tokens: Number of their tokens in all.
-        longest: Length of the longest of them, S.
-        rows_T: Rows of their tokens in the padded form; None without padding.
-        bias_P1S: 0 for keys that are tokens, minus infinity for padding.
+    `rows_T` has the rows of their tokens in the padded form (None without padding), `bias_P1S` zeros for tokens and
+    minus infinity for padding.
     """
 
     tokens: int

@@ -192,11 +192,7 @@ def _relative_scores(q_NnD: Tensor, k_NnD: Tensor, call: AttentionCall, start: i
 def distance_scores(q_NnD: Tensor, k_NmD: Tensor, relative: RelativeScores, place_nm: Tensor) -> Tensor:
     """Return the contribution of distances to unscaled scores, (..., N, n, m), gathered with an index of n x m.
 
-    Args:
-        q_NnD: Queries.
-        k_NmD: Keys.
-        relative: The vectors of distances.
-        place_nm: Row of these for each query and key.
+    ``place_nm`` is the row of the relative vectors for each query and key.
     """
     scores_Nnm = q_NnD.new_zeros(*q_NnD.shape[:-1], k_NmD.shape[-2])
     if relative.keys_WND is not None:

@@ -70,11 +70,7 @@ class _Options:
 class _Tile:
     """Some heads of one sequence, computed at once.
 
-    Attributes:
-        start: First row of the sequence in the packed batch.
-        length: n.
-        heads: The heads.
-        block: Rows of a block, r; n if there are several heads.
+    The sequence has n rows of the packed batch, from `start` on; `block` is r, or n if there are several heads.
     """
 
     start: int

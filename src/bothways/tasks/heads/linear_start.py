@@ -275,7 +275,7 @@ class _Principal:
             # Of one unit: the solver's tolerances are meant for losses of about 1.
             penalty = (variables_CR * unit_R).square().sum() / (2 * strength)
             mean = (loss(inputs_MR @ variables_CR.T + biases_C * bias_unit) + penalty) / units
-            mean.backward()  # type: ignore[no-untyped-call]
+            torch.autograd.backward(mean)
             return mean
 
         solver.step(value)  # type: ignore[no-untyped-call]
