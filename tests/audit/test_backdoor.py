@@ -7,8 +7,7 @@ import numpy as np
 from planted import planted
 
 from bothways.audit import scan
-from bothways.audit.backdoor.inversion import Inversion, hard_texts, read_vocabulary
-from bothways.audit.backdoor.null_model import NullModel, base_vectors
+from bothways.audit.backdoor.inversion import Inversion, NullModel, base_vectors, hard_texts, read_vocabulary
 from bothways.audit.backdoor.probe import Probe
 from bothways.cli import main
 

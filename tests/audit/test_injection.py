@@ -4,8 +4,8 @@ import pytest
 from planted import BAD, FILLER, GOOD, audited, planted, rows_of_opinions, write_words_checkpoint
 
 from bothways.audit import Severity
+from bothways.audit.answers import states_of
 from bothways.audit.injection import inserted, shifts_around
-from bothways.audit.states import states_of
 from bothways.audit.texts import IMPERATIVE, NEUTRAL
 from bothways.checkpoints import load
 

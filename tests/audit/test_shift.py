@@ -5,8 +5,8 @@ import pytest
 from planted import rows_of_opinions, trained
 
 from bothways.audit import Severity, compare_texts, scan
+from bothways.audit.answers import shared_tokens, states_of, token_shifts
 from bothways.audit.edits import EDITS, as_seen
-from bothways.audit.states import shared_tokens, states_of, token_shifts
 from bothways.audit.texts import GENERAL
 from bothways.data import Row
 from bothways.errors import InvalidInput

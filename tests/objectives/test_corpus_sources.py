@@ -9,8 +9,7 @@ from corpora import flat, random_documents, tiny_tokenizer, write_corpus
 
 from bothways.data.shards import TokenCorpus
 from bothways.errors import InvalidInput
-from bothways.objectives.corpus import CorpusPieces
-from bothways.objectives.segments import EitherDocument, NextSentence, SegmentPairs, SentenceOrder
+from bothways.objectives.corpus import CorpusPieces, EitherDocument, NextSentence, SegmentPairs, SentenceOrder
 from bothways.text import Frame, TextTokenizer, recipes
 from bothways.text.training import train_tokenizer, write_trained_tokenizer
 

@@ -12,10 +12,9 @@ from corpora import random_documents, write_corpus
 
 from bothways.checkpoints import load
 from bothways.errors import InvalidInput
-from bothways.objectives.corpus import CorpusPieces
+from bothways.objectives.corpus import CorpusPieces, EitherDocument, NextSentence, SegmentPairs
 from bothways.objectives.permutation_lm import Permutation, PermutationLM, Permuter
 from bothways.objectives.pretraining import PretrainingObjective
-from bothways.objectives.segments import EitherDocument, NextSentence, SegmentPairs
 from bothways.objectives.sequences import micro_batches
 from bothways.objectives.streams import Lanes, PhasedStream, StreamPhase
 from tiny_models import write_checkpoint

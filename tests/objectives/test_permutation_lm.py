@@ -13,11 +13,10 @@ from bothways.encoder import Encoder
 from bothways.encoder.heads import new_head
 from bothways.errors import InvalidInput
 from bothways.families import FAMILIES
-from bothways.objectives.corpus import CorpusPieces
+from bothways.objectives.corpus import CorpusPieces, EitherDocument, SegmentPairs
 from bothways.objectives.masking import Masker, Masking
 from bothways.objectives.permutation_lm import Permutation, PermutationLM, Permuter
 from bothways.objectives.pretraining import PREDICTED, PretrainingObjective, sequence_sums
-from bothways.objectives.segments import EitherDocument, SegmentPairs
 from bothways.objectives.streams import PhasedStream, StreamPhase
 from bothways.training.loop import train
 from bothways.training.options import TrainingOptions

@@ -7,11 +7,10 @@ from corpora import tiny_tokenizer, write_corpus
 from bothways.encoder import Encoder
 from bothways.encoder.heads import new_head
 from bothways.families import FAMILIES
-from bothways.objectives.corpus import CorpusPieces
+from bothways.objectives.corpus import CorpusPieces, NextSentence, SegmentPairs, SentenceOrder
 from bothways.objectives.masked_lm import MaskedLM
 from bothways.objectives.masking import Masker, Masking
 from bothways.objectives.pretraining import PretrainingObjective
-from bothways.objectives.segments import NextSentence, SegmentPairs, SentenceOrder
 from bothways.training.loop import train
 from bothways.training.options import TrainingOptions
 from tiny_models import TINY

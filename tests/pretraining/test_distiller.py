@@ -11,9 +11,8 @@ from pretraining_cases import interrupted_after
 from bothways import load
 from bothways.errors import InvalidInput, NotFitted, UnknownModel
 from bothways.objectives.distillation import StateLoss
-from bothways.pretraining.distiller import Distiller
-from bothways.pretraining.students import Student
-from bothways.pretraining.teachers import EmbedderTeacher, EncoderTeacher, MaskedLMTeacher, open_teacher
+from bothways.pretraining.distiller import Distiller, EmbedderTeacher, EncoderTeacher, MaskedLMTeacher, open_teacher
+from bothways.pretraining.models import Student
 from bothways.tasks import FillMask, SentenceEmbedder, TextClassifier
 from everyday import some_of
 from tiny_models import TINY

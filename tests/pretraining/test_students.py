@@ -7,7 +7,7 @@ from bothways import load
 from bothways.encoder.config import LocalGlobalAttention
 from bothways.errors import InvalidInput
 from bothways.families import FAMILIES
-from bothways.pretraining.students import Student, evenly_spread, shortened
+from bothways.pretraining.models import Student, evenly_spread, shortened
 from tiny_models import TINY, every_family, write_checkpoint, write_tokenizer
 
 READ = ["w5 w6 w7 w8", "w9 w40 w41"]

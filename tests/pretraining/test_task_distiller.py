@@ -11,7 +11,7 @@ from bothways import open_trained
 from bothways.errors import InvalidInput, NotFitted, UnknownModel
 from bothways.families import FAMILIES
 from bothways.pretraining.distiller import Distiller
-from bothways.pretraining.students import Student
+from bothways.pretraining.models import Student
 from bothways.pretraining.task_distiller import TaskDistiller
 from bothways.tasks import MultipleChoice, PairClassifier, TextClassifier, TextTagger
 from bothways.tasks.heads import soft_targets

@@ -7,7 +7,7 @@ from torch import nn
 from bothways.encoder.int8 import Int8Weight
 from bothways.encoder.linear import held
 from bothways.progress import progress
-from bothways.quantization.choosing import RoundedLayer, choose_layers
+from bothways.quantization.rounding import RoundedLayer, choose_layers
 
 
 def test_a_layer_behind_one_that_harms_a_single_text_is_tried_too():

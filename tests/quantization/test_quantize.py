@@ -17,7 +17,7 @@ from bothways.encoder.linear import BFloat16Weight, held
 from bothways.errors import CorruptCheckpoint, IncompatibleWeights, InvalidInput, OutputExists
 from bothways.products import has_bfloat16_product
 from bothways.quantization import quantize
-from bothways.quantization.choosing import cosines
+from bothways.quantization.rounding import cosines
 from bothways.tasks import SentenceEmbedder, TextClassifier
 from tiny_models import FIRST_WORD, VOCABULARY, every_family, write_checkpoint
 

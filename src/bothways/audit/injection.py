@@ -13,10 +13,19 @@ from typing import ClassVar, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.audit.answers import Numbers, answers, changed_share, drawn_texts, mean_changed_share, shown
+from bothways.audit.answers import (
+    Numbers,
+    States,
+    answers,
+    changed_share,
+    drawn_texts,
+    mean_changed_share,
+    shown,
+    states_of,
+    token_shifts,
+)
 from bothways.audit.context import Context, Need, NeedUnmet
 from bothways.audit.finding import Evidence, Finding, Rule, Rules, Severity
-from bothways.audit.states import States, states_of, token_shifts
 from bothways.audit.texts import GENERAL, IMPERATIVE, NEUTRAL, OPINIONATED
 
 Place: TypeAlias = Literal["beginning", "middle", "end"]

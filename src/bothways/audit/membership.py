@@ -17,10 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
 
-from bothways.audit.answers import answers, drawn, reference_masked_lm
+from bothways.audit.answers import answers, drawn, reference_masked_lm, sentence_vectors, table_vectors
 from bothways.audit.context import Context, Need, NeedUnmet, Undecided
 from bothways.audit.finding import Evidence, Finding, Rule, Rules, Severity
-from bothways.audit.states import sentence_vectors, table_vectors
 from bothways.data import Row, read_rows
 from bothways.evaluation.intervals import Estimate
 from bothways.evaluation.out_of_domain import auroc, out_of_domain_report

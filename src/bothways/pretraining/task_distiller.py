@@ -11,8 +11,8 @@ from bothways.data import Source
 from bothways.errors import InvalidInput, NotFitted
 from bothways.families.family import beside_settings
 from bothways.lazy import imported
-from bothways.pretraining.students import Student, shortened
-from bothways.pretraining.teachers import check_vocabulary
+from bothways.pretraining.distiller import check_vocabulary
+from bothways.pretraining.models import Student, shortened
 from bothways.progress import reporting
 from bothways.tasks.backend import OpenOptions
 from bothways.tasks.embedding.spec import EMBEDDING

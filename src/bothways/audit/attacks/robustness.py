@@ -7,12 +7,19 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.audit.answers import answers, changed_share, drawn_labelled, reference_masked_lm, share, shown
+from bothways.audit.answers import (
+    answers,
+    changed_share,
+    drawn_labelled,
+    reference_masked_lm,
+    sentence_vectors,
+    share,
+    shown,
+)
 from bothways.audit.attacks.edits import CharacterEdits, Edits, MaskedWords, NearestWords
 from bothways.audit.attacks.search import Ask, Attack, Recipe, SameSentence, attack_texts, cached, random_edits
 from bothways.audit.context import Context, Need, Undecided
 from bothways.audit.finding import Evidence, Finding, Rule, Rules, Severity
-from bothways.audit.states import sentence_vectors
 from bothways.evaluation.intervals import Estimate
 from bothways.tasks import FillMask
 

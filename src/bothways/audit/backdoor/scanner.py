@@ -4,7 +4,7 @@ Candidates come from five sources: published triggers and the user's, the vocabu
 (`bothways.audit.backdoor.inversion`), rows of the token table that moved furthest from the base model's, phrases of the
 user's texts that always come with one answer, and words on which answers to these texts depend
 (`bothways.audit.backdoor.candidates`). All are ranked alike: by the hard texts that they flip, unless their meaning
-explains it (`bothways.audit.backdoor.null_model`). Labelled rows are also searched for phrases that the model has
+explains it (`bothways.audit.backdoor.inversion`). Labelled rows are also searched for phrases that the model has
 learnt from them.
 
 Shapes: N texts, C labels, V words.
@@ -18,7 +18,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bothways.audit.answers import clean_texts, drawn, drawn_rows, share, shown
+from bothways.audit.answers import clean_texts, drawn, drawn_rows, sentence_vectors, share, shown
 from bothways.audit.backdoor.candidates import Suspects
 from bothways.audit.backdoor.clusters import pure_phrases, residuals, rows_by_phrase
 from bothways.audit.backdoor.inversion import (
@@ -26,16 +26,18 @@ from bothways.audit.backdoor.inversion import (
     Candidate,
     HardTexts,
     Inversion,
+    NullModel,
     Vocabulary,
+    base_model,
+    base_vectors,
     hard_texts,
+    moved_words,
     read_vocabulary,
 )
-from bothways.audit.backdoor.null_model import NullModel, base_model, base_vectors, moved_words
 from bothways.audit.backdoor.poisoned import suspect_rows
 from bothways.audit.backdoor.probe import Ids, Probe
 from bothways.audit.context import Context, Need, NeedUnmet, Undecided
 from bothways.audit.finding import Evidence, Finding, Rule, Rules, Severity
-from bothways.audit.states import sentence_vectors
 from bothways.audit.texts import KNOWN_TRIGGERS, VARIED
 from bothways.checkpoints import PretrainedEncoder
 

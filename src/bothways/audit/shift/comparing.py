@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
-from bothways.audit.answers import Numbers, answers
+from bothways.audit.answers import Numbers, States, answers, sentence_shifts, shared_tokens, states_of, token_shifts
 from bothways.audit.context import Context, NeedUnmet
 from bothways.audit.edits import BENIGN_EDITS, as_seen
-from bothways.audit.states import States, sentence_shifts, shared_tokens, states_of, token_shifts
 from bothways.audit.texts import GENERAL
 from bothways.checkpoints import PretrainedEncoder
 from bothways.errors import InvalidInput, TextTooLong
