@@ -49,11 +49,7 @@ _ELSEWHERE: tuple[AttentionBackend, ...] = (_VARLEN, _LOCAL, _PADDED, REFERENCE)
 
 
 def choose(request: AttentionRequest, name: str | None = None) -> AttentionBackend:
-    """Return the named backend for a request, or the fastest one on its device that supports it.
-
-    Raises:
-        UnsupportedAttention: The named backend does not exist or does not support the request, or none does.
-    """
+    """Return the named backend for a request, or the fastest one on its device that supports it."""
     if name is None:
         on_cpu = _ON_CPU_WITH_DROPOUT if request.dropout else _ON_CPU
         for backend in on_cpu if request.device == "cpu" else _ELSEWHERE:

@@ -258,9 +258,6 @@ class DropoutRates:
 
     `hidden` is on the output of each block, `inner` behind the activation of the feed-forward network, `output` on the
     last hidden states, `attention_output` on the output of the attention, before that of the block.
-
-    Raises:
-        InvalidInput: A rate does not lie in [0, 1).
     """
 
     hidden: float = 0.1

@@ -59,11 +59,7 @@ def softmax(scores: Array) -> Array:
 
 
 class MinimalEncoder:
-    """A BERT-style encoder over a mapping of arrays, named as in ``Encoder.state_dict()``.
-
-    Raises:
-        UnsupportedConfig: The configuration is not BERT-style.
-    """
+    """A BERT-style encoder over a mapping of arrays, named as in ``Encoder.state_dict()``."""
 
     def __init__(self, config: EncoderConfig, weights: Mapping[str, NDArray[np.floating]]) -> None:
         if not isinstance(config.positions, AbsolutePositions) or not isinstance(config.feed_forward, DenseFeedForward):

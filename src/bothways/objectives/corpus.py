@@ -31,12 +31,7 @@ class FramedCorpus:
 
     @classmethod
     def cut(cls, corpus: TokenCorpus, tokenizer: TextTokenizer, frame: Frame, max_length: int) -> "FramedCorpus":
-        """Cut a whole corpus into sequences of at most ``max_length`` tokens, special ones included.
-
-        Raises:
-            InvalidInput: The corpus is empty or of another tokenizer, or a sequence has no room for a token of each
-                segment.
-        """
+        """Cut a whole corpus into sequences of at most ``max_length`` tokens, special ones included."""
         corpus.check_tokenizer(tokenizer)
         least = frame.special + len(frame.text_types)
         if max_length < least:
@@ -208,9 +203,6 @@ class SegmentPairs(PieceSource):
 
     Read backward, the first segment is the later one of a piece, and it comes last in the sequence, next to a memory of
     the following text.
-
-    Raises:
-        InvalidInput: Next sentence prediction has only one document to draw from.
     """
 
     def __init__(self, framed: FramedCorpus, single: Frame, relation: SegmentRelation, seed: int) -> None:

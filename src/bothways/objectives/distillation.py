@@ -100,9 +100,6 @@ class TripleLoss:
 
     The parts are the KL divergence from the teacher's predictions (`soft`), masked language modelling, and the cosine
     distance of last hidden states. The temperature divides both logits; the divergence is multiplied by its square.
-
-    Raises:
-        InvalidInput: A weight is below 0, all are 0, or the temperature is not above 0.
     """
 
     soft: float = 5.0
@@ -123,9 +120,6 @@ class StateLoss:
 
     The parts are the cosine distance of sentence vectors, and the mean squared errors of the layers' outputs (`states`)
     and of the embeddings' output.
-
-    Raises:
-        InvalidInput: A weight is below 0, or all are 0.
     """
 
     vectors: float = 1.0

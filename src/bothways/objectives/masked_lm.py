@@ -118,11 +118,7 @@ class MaskedLM(PretrainingModel):
 
 
 def masked_losses(model: MaskedLM, store: WindowStore, masker: Masker, tokens: int) -> TokenLosses:
-    """Return the losses of raw texts at the validation positions that a masker draws.
-
-    Raises:
-        InvalidInput: The texts have no token to mask.
-    """
+    """Return the losses of raw texts at the validation positions that a masker draws."""
     source = TextWindows(store, masker, "given")
     sums_W3 = sequence_sums(model, source, masker, micro_batch_tokens(tokens, model.device))[0]
     sums_N3 = np.zeros((store.texts, 3))

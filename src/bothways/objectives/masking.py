@@ -177,9 +177,6 @@ class Masking:
         masked: Share of the chosen tokens that become the mask.
         random: Share of the chosen tokens that become another ordinary token; the rest stays.
         dynamic: Draw new masks in each epoch.
-
-    Raises:
-        InvalidInput: A share is out of range.
     """
 
     fraction: float = 0.15

@@ -127,11 +127,7 @@ DISCRIMINATOR_WEIGHT = 50.0
 
 
 class ReplacedTokens(PretrainingModel):
-    """A generator with its masked language modelling head, and a discriminator with one score for each token.
-
-    Raises:
-        InvalidInput: The two have different vocabularies, or tables that cannot be shared.
-    """
+    """A generator with its masked language modelling head, and a discriminator with one score for each token."""
 
     def __init__(
         self,

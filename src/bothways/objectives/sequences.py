@@ -79,11 +79,7 @@ class SequenceSource(Protocol):
 
 
 class TextWindows:
-    """Windows of raw texts with a token to mask; ``what`` names the texts in messages.
-
-    Raises:
-        InvalidInput: No window has such a token.
-    """
+    """Windows of raw texts with a token to mask; ``what`` names the texts in messages."""
 
     def __init__(self, store: WindowStore, masker: Masker, what: str) -> None:
         self.store = store
@@ -187,9 +183,6 @@ def micro_batches(sequences: Sequence[TrainingSequence], tokens: int, processes:
 
     Sequences that read or leave a memory share a micro-batch with the others of their lane, and always go to the
     process that has the memory. Memories count at their largest size.
-
-    Raises:
-        InvalidInput: There are fewer lanes than processes.
     """
     lengths = [len(each.ids) + (0 if each.link is None else each.link.read) for each in sequences]
     if all(each.link is None for each in sequences):

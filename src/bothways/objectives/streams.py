@@ -85,9 +85,6 @@ class Lanes:
     Groups that continue the document of the group before form a chain, and a pass over the source has the chains in a
     random order. Passes follow one another and are cut into runs of equal length, one for each forward lane; such a lap
     takes about as many updates as a pass. A backward lane reads the same run as its forward one.
-
-    Raises:
-        InvalidInput: The source has no pieces of documents.
     """
 
     def __init__(self, source: SequenceSource, lanes: int, memory: int, seed: int) -> None:
@@ -205,9 +202,6 @@ class StreamPhase:
 
     With ``memory``, sequences are read in lanes and remember this many tokens of their document; else items come in
     random order, in a batch that may grow to its size.
-
-    Raises:
-        InvalidInput: The batch grows, and sequences are read in lanes.
     """
 
     source: SequenceSource
@@ -233,11 +227,7 @@ class StreamPhase:
 
 
 class PhasedStream:
-    """Sources one after another, each read in passes that follow each other without a break within an update.
-
-    Raises:
-        InvalidInput: There is no phase, or a phase without updates or items.
-    """
+    """Sources one after another, each read in passes that follow each other without a break within an update."""
 
     def __init__(self, phases: Sequence[StreamPhase], seed: int) -> None:
         if not phases or any(min(each.updates, each.batch_size, len(each.source)) < 1 for each in phases):

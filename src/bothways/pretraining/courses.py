@@ -60,11 +60,7 @@ class BatchWarmup:
             )
 
     def growth(self, batch: int, length: float) -> BatchGrowth:
-        """Return the growth in updates of up to ``batch`` sequences of ``length`` tokens.
-
-        Raises:
-            InvalidInput: The first batch is larger than the full one.
-        """
+        """Return the growth in updates of up to ``batch`` sequences of ``length`` tokens."""
         if self.first > batch:
             raise InvalidInput(
                 f"expected a full batch of at least the {self.first} sequences that it grows from, got {batch}."
@@ -109,9 +105,6 @@ class Course:
 
         A number of ``tokens`` takes the fewest updates that read that many. ``real`` gives the mean tokens of sequences
         of a phase, by its length; by default sequences are full.
-
-        Raises:
-            InvalidInput: The batch grows from above its full size, or beyond the first phase.
         """
         found = {phase.length: float(phase.length) for phase in self.phases} if real is None else real
 

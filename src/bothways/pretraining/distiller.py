@@ -133,11 +133,7 @@ Teacher: TypeAlias = EmbedderTeacher | MaskedLMTeacher | EncoderTeacher
 
 
 def open_teacher(name_or_path: str | Path, **options: Unpack[OpenOptions]) -> Teacher:
-    """Open a teacher: a sentence embedder, a masked language model, or another encoder, in this order.
-
-    Raises:
-        InvalidInput: The task of the model cannot be distilled. Also raises everything that `bothways.load` raises.
-    """
+    """Open a teacher: a sentence embedder, a masked language model, or another encoder, in this order."""
     options["dtype"] = "float32"
     backend = open_sentence_model(name_or_path, EMBEDDING.name, **options)
     if backend.trained_for not in (None, EMBEDDING.name, _MASKED_LM):

@@ -76,12 +76,7 @@ def narrowed(settings: Mapping[str, object], keys: ShapeKeys, shares: tuple[floa
 def new_model(
     family: Family, settings: Mapping[str, object], tokenizer: TextTokenizer, heads: Sequence[HeadName], *, seed: int
 ) -> PretrainedEncoder:
-    """Return a random encoder with random heads, drawn by the seed, on the CPU and in training mode.
-
-    Raises:
-        InvalidInput: The family has no such head.
-        UnsupportedConfig: A setting is not supported.
-    """
+    """Return a random encoder with random heads, drawn by the seed, on the CPU and in training mode."""
     kinds = {name: family.head(name, settings).kind for name in heads}
     with seeded(seed):
         encoder = Encoder(family.config(settings))
@@ -157,9 +152,6 @@ def evenly_spread(teacher: int, layers: int) -> tuple[int, ...]:
     (0, 2, 4, 7, 9, 11)
     >>> evenly_spread(6, 3)
     (0, 3, 5)
-
-    Raises:
-        InvalidInput: The teacher has fewer layers.
     """
     if not 1 <= layers <= teacher:
         raise InvalidInput(f"`layers` must be from 1 to {teacher}, the layers of the teacher, got {layers}.")
@@ -172,9 +164,6 @@ def shortened(teacher: PretrainedEncoder, layers: int) -> Student:
 
     In a family with global and local layers, a layer is copied from the nearest one of its kind. Layers that share
     weights become fewer steps through the same weights.
-
-    Raises:
-        InvalidInput: The teacher has fewer layers, or more groups of shared weights.
     """
     teacher.check_full("distill")
     chosen, family = evenly_spread(teacher.config.layers, layers), teacher.family

@@ -61,12 +61,7 @@ Kept = Callable[[], tuple[PretrainedEncoder, PretrainedEncoder | None]]
 def assemble(
     recipe: ScaledRecipe, tokenizer: TextTokenizer, seed: int, device: torch.device, warmup: BatchWarmup | None = None
 ) -> tuple[CorpusRun, Kept]:
-    """Draw a recipe's model and put its training together; the seed draws weights, pairs of segments and targets.
-
-    Raises:
-        InvalidInput: The family has no head for the recipe's objective.
-        UnsupportedConfig: A setting of the recipe is not supported.
-    """
+    """Draw a recipe's model and put its training together; the seed draws weights, pairs of segments and targets."""
     family = FAMILIES[recipe.recipe.family]
     _check_heads(family, recipe.task)
     assembly = _Assembly(recipe, family, tokenizer.with_template(family.tokenizer.template), seed, device, warmup)
@@ -243,11 +238,7 @@ class Pretrainer:
 
     @property
     def fitted(self) -> Pretrained:
-        """Result of the last run.
-
-        Raises:
-            NotFitted: No model is pre-trained yet.
-        """
+        """Result of the last run."""
         if self._pretrained is None:
             raise NotFitted("no model is pre-trained yet: call fit first.")
         return self._pretrained

@@ -150,11 +150,7 @@ class TaskDistiller:
 
 
 def task_to_distill(folder: Path, name: str) -> str | None:
-    """Return the task to distill a teacher for; None to distill it as an encoder.
-
-    Raises:
-        InvalidInput: The teacher's task cannot be distilled.
-    """
+    """Return the task to distill a teacher for; None to distill it as an encoder."""
     task = stored_task(folder)
     if task is None and not (folder / "modules.json").is_file():
         task = task_of_heads(folder)

@@ -118,11 +118,7 @@ def compare_tokenizers(
 
 
 def text_pieces(tokenizer: TextTokenizer, text: str) -> tuple[str, ...]:
-    """Return the pieces of a text as they stand in the vocabulary, without special tokens.
-
-    Raises:
-        InvalidInput: The text cannot be read.
-    """
+    """Return the pieces of a text as they stand in the vocabulary, without special tokens."""
     (window,) = tokenizer.encode([text], max_length=sys.maxsize, offsets=True)[0].windows
     return tuple(tokenizer.token(number) for number, _ in _of_the_text(window))
 

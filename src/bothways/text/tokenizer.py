@@ -102,11 +102,7 @@ class TextTokenizer:
         return made
 
     def with_template(self, template: Template) -> "TextTokenizer":
-        """Return the same vocabulary with another family's special tokens around a text.
-
-        Raises:
-            CorruptCheckpoint: It lacks a special token that the template needs.
-        """
+        """Return the same vocabulary with another family's special tokens around a text."""
         if self.recipe.template == template:
             return self
         special = self.recipe.special
@@ -164,9 +160,6 @@ class TextTokenizer:
         """Check that every token has a row in an embedding table of ``rows`` rows, and every type one of ``types``.
 
         Without a table of types any type is allowed; the second text of a pair may have a type that is refused on use.
-
-        Raises:
-            IncompatibleWeights: The largest id, or type, is beyond the table.
         """
         single, pair = self._largest_types
         if types and (single >= types or pair >= max(types, 2)):
@@ -186,22 +179,14 @@ class TextTokenizer:
         return self._special_count[pair]
 
     def token(self, id: int) -> str:  # noqa: A002
-        """Return the token with this id, as it stands in the vocabulary.
-
-        Raises:
-            InvalidInput: No token has this id.
-        """
+        """Return the token with this id, as it stands in the vocabulary."""
         found = self._tokenizer.id_to_token(id) if id >= 0 else None
         if found is None:
             raise InvalidInput(f"no token has the id {id}: ids go from 0 to {self._largest_id}.")
         return found
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """Return the tokens with these ids.
-
-        Raises:
-            InvalidInput: No token has one of these ids.
-        """
+        """Return the tokens with these ids."""
         return [self.token(number) for number in ids]
 
     def spellings(self, words: Sequence[Sequence[int]]) -> list[str]:
@@ -213,11 +198,7 @@ class TextTokenizer:
         return [self.word_marks.unmarked(text.strip()) for text in texts]
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
-        """Decode ids; text that the tokenizer normalised away does not come back.
-
-        Raises:
-            InvalidInput: No token has one of these ids.
-        """
+        """Decode ids; text that the tokenizer normalised away does not come back."""
         numbers = [int(number) for number in ids]
         self.tokens(numbers)
         return self._tokenizer.decode(numbers, skip_special_tokens=skip_special)
@@ -323,12 +304,7 @@ def reduce_whole(tokenizer: TextTokenizer) -> tuple[Callable[..., TextTokenizer]
 
 
 def _from_same_folder(folder: Path, recipe: TokenizerRecipe, checksum: str) -> TextTokenizer:
-    """Open a folder that must hold the files that were pickled.
-
-    Raises:
-        UnknownModel: The folder is not there.
-        CorruptCheckpoint: Its files have changed.
-    """
+    """Open a folder that must hold the files that were pickled."""
     tokenizer = TextTokenizer.from_folder(folder, recipe)
     if _checksum(tokenizer._files) != checksum:
         raise CorruptCheckpoint(

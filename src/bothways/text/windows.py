@@ -53,11 +53,7 @@ _WORD = re.compile(r"\S+")
 
 
 def check_text(index: int, text: object) -> bool:
-    """Check one text or pair; return True for a pair.
-
-    Raises:
-        InvalidInput: It is neither, holds a lone surrogate, or is far too long.
-    """
+    """Check one text or pair; return True for a pair."""
     pair = isinstance(text, tuple)
     if isinstance(text, str):
         parts: tuple[str, ...] = (text,)
@@ -77,11 +73,7 @@ def check_text(index: int, text: object) -> bool:
 
 
 def check_length(text: str, what: str) -> None:
-    """Refuse a text or word so long that tokenizers take minutes and gigabytes; ``what`` begins the message.
-
-    Raises:
-        InvalidInput: It has more than 20 million characters, or more than a million without white space.
-    """
+    """Refuse a text or word so long that tokenizers take minutes and gigabytes; ``what`` begins the message."""
     if len(text) > MOST_CHARACTERS:
         raise InvalidInput(
             f"{what} has {len(text):,} characters: expected at most {MOST_CHARACTERS:,}. Cut it into several texts."
@@ -123,11 +115,7 @@ OVERFLOWS: tuple[Overflow, ...] = get_args(Overflow)
 
 
 def check_overflow(value: object) -> Overflow:
-    """Return ``value`` if it names a policy.
-
-    Raises:
-        InvalidInput: ``value`` is not one of ``OVERFLOWS``.
-    """
+    """Return ``value`` if it names a policy."""
     for policy in OVERFLOWS:
         if value == policy:
             return policy
@@ -198,12 +186,7 @@ class WindowLimits:
 def encoded_text(
     raw: tokenizers.Encoding, limits: WindowLimits, *, index: int, pair: bool, special: int
 ) -> EncodedText:
-    """Convert the library's encoding of one text with its ``special`` tokens into windows; ``index`` is for messages.
-
-    Raises:
-        TextTooLong: It is too long and the policy is ``"error"``, or a pair leaves no room for both of its texts.
-        InvalidInput: The stride is not smaller than the room.
-    """
+    """Convert the library's encoding of one text with its ``special`` tokens into windows, for text ``index``."""
     ids = raw.ids
     tokens = len(ids) - special
     if len(ids) <= limits.max_length:
@@ -276,11 +259,7 @@ def _body(sequences: Sequence[int | None], number: int, nowhere: int) -> range:
 
 
 def _rooms(lengths: tuple[int, int], limits: WindowLimits, special: int, index: int) -> tuple[int, int]:
-    """Return the number of tokens of each text in a window, for texts that are too long together.
-
-    Raises:
-        TextTooLong: There is no room for both.
-    """
+    """Return the number of tokens of each text in a window, for texts that are too long together."""
     first, second = lengths
     room = limits.max_length - special
     if limits.cut == "second":
@@ -340,11 +319,7 @@ class Places:
 
     @classmethod
     def of(cls, window: Window) -> "Places":
-        """Return the places of a window that was encoded with offsets.
-
-        Raises:
-            InvalidInput: It was encoded without offsets.
-        """
+        """Return the places of a window that was encoded with offsets."""
         if window.offsets is None or window.sequences is None:
             raise InvalidInput("the places of tokens are known only where texts were encoded with offsets=True.")
         spans_n2 = np.array(window.offsets, dtype=np.int32)

@@ -47,11 +47,7 @@ class Words:
 
     @classmethod
     def of_list(cls, words: Sequence[str]) -> "Words":
-        """Take words as they are.
-
-        Raises:
-            InvalidInput: One of them is empty.
-        """
+        """Take words as they are."""
         spans, begin = [], 0
         for number, word in enumerate(words):
             if not word:

@@ -21,12 +21,7 @@ _MAKE_KEY = "openssl ecparam -name prime256v1 -genkey -noout -out key.pem"
 
 
 def write_manifest(folder: Path, check: Check = lambda: None) -> Path:
-    """Write the checksums of all files in a folder into its ``SHA256SUMS``, and return that file's path.
-
-    Raises:
-        InvalidInput: It is not a folder, has no files, or has links or special files.
-        OutOfDisk: The disk is full.
-    """
+    """Write the checksums of all files in a folder into its ``SHA256SUMS``, and return that file's path."""
     digests = _digests(folder, check)
     path = folder / MANIFEST
     with new_file(path) as file:
@@ -108,12 +103,7 @@ def sign(folder: Path, private_key: Path) -> Path:
 
 
 def check_signature(folder: Path, public_key: Path | None) -> Iterator[Finding]:
-    """Check the signature of a folder, and with a key also that the key's owner made it.
-
-    Raises:
-        InvalidInput: The key cannot be read.
-        MissingDependency: A key is given, and the extra ``signing`` is not installed.
-    """
+    """Check the signature of a folder, and with a key also that the key's owner made it."""
     signature = folder / SIGNATURE
     signed = signature.is_file() and not signature.is_symlink()
     if public_key is None:
@@ -139,12 +129,7 @@ def check_signature(folder: Path, public_key: Path | None) -> Iterator[Finding]:
 
 
 def verified(folder: Path, public_key: Path | None) -> Iterator[Finding]:
-    """Yield findings on a folder's manifest and signature; having neither is a fault too.
-
-    Raises:
-        InvalidInput: It is not a folder or has links, or the key cannot be read.
-        MissingDependency: A key is given, and the extra ``signing`` is not installed.
-    """
+    """Yield findings on a folder's manifest and signature; having neither is a fault too."""
     digests = _digests(folder)
     listed = (folder / MANIFEST).is_file()
     if listed:
