@@ -33,22 +33,13 @@ def batch(model_type, side, lengths=LENGTHS):
 
 
 @every_family
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_hidden_states_do_not_depend_on_padding_or_its_side(model_type, side):
+@pytest.mark.parametrize(("rows", "side"), [(ALL_ROWS, "right"), (FIRST_TOKENS, "left"), (LAST_TOKENS, "left")])
+def test_hidden_states_do_not_depend_on_padding_or_its_side(model_type, rows, side):
     encoder = tiny_encoder(model_type)
     kept, packed = batch(model_type, side)
     with torch.no_grad():
-        found = encoder(kept, backend="padded")[kept.mask_BS.flatten()]
-        torch.testing.assert_close(found, encoder(packed), rtol=0, atol=1e-5)
-
-
-@every_family
-@pytest.mark.parametrize("rows", [FIRST_TOKENS, LAST_TOKENS])
-def test_the_rows_that_are_read_are_those_of_real_tokens(model_type, rows):
-    encoder = tiny_encoder(model_type)
-    kept, packed = batch(model_type, "left")
-    with torch.no_grad():
         found = encoder(kept, rows=rows, backend="padded")
+        found = found[kept.mask_BS.flatten()] if rows == ALL_ROWS else found
         torch.testing.assert_close(found, encoder(packed, rows=rows), rtol=0, atol=1e-5)
 
 
@@ -60,25 +51,18 @@ def test_single_rows_are_counted_with_the_padding():
         torch.testing.assert_close(found, encoder(packed, rows=SelectedRows(torch.tensor([4, 5]))), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(("model_type", "name"), HEADS)
-def test_logits_do_not_depend_on_padding(model_type, name):
+@pytest.mark.parametrize(
+    ("model_type", "name", "settings", "side"),
+    [*((*each, {}, "right") for each in HEADS), ("modernbert", "sequence", {"classifier_pooling": "mean"}, "left")],
+)
+def test_logits_do_not_depend_on_padding(model_type, name, settings, side):
     encoder = tiny_encoder(model_type)
-    family = FAMILIES[model_type]
-    head = scramble(new_head(encoder.config, family.head(name, TINY[model_type]).kind, labels=3), 1)
-    kept, packed = batch(model_type, "right", (4, 1, 9, 9))
+    kind = FAMILIES[model_type].head(name, TINY[model_type] | settings).kind
+    head = scramble(new_head(encoder.config, kind, labels=3), 1)
+    kept, packed = batch(model_type, side, (4, 1, 9, 9))
     with torch.no_grad():
         found = logits_from(head, encoder, kept, encoder(kept, backend="padded"), choices=2)
         torch.testing.assert_close(found, head_logits(head, encoder, packed, choices=2), rtol=0, atol=1e-5)
-
-
-def test_a_mean_counts_real_tokens_alone():
-    settings = TINY["modernbert"] | {"classifier_pooling": "mean"}
-    encoder = tiny_encoder("modernbert")
-    head = scramble(new_head(encoder.config, FAMILIES["modernbert"].head("sequence", settings).kind, labels=3), 1)
-    kept, packed = batch("modernbert", "left")
-    with torch.no_grad():
-        found = logits_from(head, encoder, kept, encoder(kept, backend="padded"))
-        torch.testing.assert_close(found, head_logits(head, encoder, packed), rtol=0, atol=1e-5)
 
 
 def test_any_number_but_zero_marks_a_token():

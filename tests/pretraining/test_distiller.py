@@ -37,7 +37,7 @@ def corpus_for(distiller, folder):
     return corpus_of(folder, distiller.student.model.tokenizer)
 
 
-@pytest.mark.parametrize("kind", TEACHERS)
+@pytest.mark.parametrize("kind", some_of(TEACHERS, "embedder"))
 def test_every_loss_falls_far(tmp_path, kind, no_dropout):
     distiller = distiller_of(tmp_path, kind)
     teacher = distiller.teacher.model

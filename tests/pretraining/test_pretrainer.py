@@ -20,7 +20,7 @@ from bothways.pretraining.runs import course_options
 from everyday import some_of
 
 
-@pytest.mark.parametrize("name", some_of(RECIPES, "bert", "electra", "xlnet", "deberta"))
+@pytest.mark.parametrize("name", some_of(RECIPES, "electra", "deberta"))
 def test_every_recipe_learns_and_is_saved_for_the_ecosystem(name, make, tmp_path):
     from transformers import AutoModel, AutoTokenizer
 
@@ -66,7 +66,7 @@ def test_a_pretrained_encoder_is_fine_tuned(make, tmp_path):
     ("name", "at"),
     some_of(
         list(itertools.product(["bert", "electra", "deberta-v3", "albert", "xlnet", "deberta"], [3, 7])),
-        *(("bert", 3), ("electra", 7), ("deberta-v3", 3), ("xlnet", 7)),
+        *(("electra", 7), ("xlnet", 7)),
     ),
 )
 def test_a_resumed_run_equals_one_that_was_not_interrupted(name, at, make, tmp_path, monkeypatch):
@@ -83,7 +83,7 @@ def test_a_resumed_run_equals_one_that_was_not_interrupted(name, at, make, tmp_p
     assert all(torch.equal(*each) for each in pairs)
 
 
-@pytest.mark.parametrize("name", some_of(RECIPES, "albert", "electra", "xlnet", "modernbert"))
+@pytest.mark.parametrize("name", some_of(RECIPES, "electra", "xlnet"))
 def test_activation_checkpointing_changes_no_bit(name, make):
     (usual, corpus), (lean, _) = make(name), make(name)
     (usual_record, lean_record) = (

@@ -1,4 +1,4 @@
-"""What detectors ask of a model: a classifier's answers and the share of changed ones, hidden states, vectors of texts.
+"""Answers of a classifier, the share of changed ones, hidden states and vectors of texts: what detectors measure.
 
 Shapes: N texts, C labels, n tokens of a text, L layers and the embedding before them, H hidden, E embedding width.
 """

@@ -7,7 +7,7 @@ Shapes: L layers and the embedding before them, n tokens of a text, M texts with
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -36,6 +36,8 @@ _SENTENCES: Mapping[str, tuple[str, ...]] = {"neutral": NEUTRAL, "imperative": I
 # Upper ends of bins, in tokens: distance from the insertion, and length of the text.
 _DISTANCES = (1, 4, 16)
 _LENGTHS = (16, 48)
+# Groups of tokens in a report.
+_GROUPS = ("by_distance", "by_place", "by_length", "by_kind")
 # A sentence may change the first share of the answers; beyond the second the model obeys it and ignores the text.
 _TOLERATED, _OBEYS = 0.1, 0.5
 
@@ -73,44 +75,6 @@ class Insertion:
     place: Place
     at: int
     text: str
-
-
-@dataclass(slots=True)
-class Shifts:
-    """Shifts of tokens by name, collected over texts; means are over tokens, not texts."""
-
-    collected: dict[str, list[Numbers]] = field(default_factory=dict)
-
-    def add(self, name: str, shifts_Ln: Numbers) -> None:
-        """Add the shifts of some tokens under a name."""
-        if shifts_Ln.shape[1]:
-            self.collected.setdefault(name, []).append(shifts_Ln)
-
-    def add_text(self, insertion: Insertion, shifts_Ln: Numbers, first: int) -> None:
-        """Add the shifts of a text's tokens, ``first`` of which stand before the insertion."""
-        n = shifts_Ln.shape[1]
-        self.add("before", shifts_Ln[:, :first])
-        self.add("after", shifts_Ln[:, first:])
-        self.add(f"place {insertion.place}", shifts_Ln)
-        self.add(f"kind {insertion.kind}", shifts_Ln)
-        self.add(f"length {_bin(n, _LENGTHS)}", shifts_Ln)
-        distances = np.where(np.arange(n) < first, first - np.arange(n), np.arange(n) - first + 1)
-        names = [_bin(int(each), _DISTANCES) for each in distances]
-        for name in dict.fromkeys(names):
-            self.add(f"distance {name}", shifts_Ln[:, [place for place, each in enumerate(names) if each == name]])
-
-    def means(self, name: str) -> list[float] | None:
-        """Return the mean shift in each layer; None without tokens."""
-        shifts = self.collected.get(name)
-        return None if shifts is None else np.concatenate(shifts, axis=1).mean(axis=1).tolist()
-
-    def last(self, prefix: str) -> dict[str, float]:
-        """Return the mean shift in the last layer under each name with a prefix."""
-        return {
-            name.removeprefix(prefix): float(np.concatenate([each[-1] for each in shifts]).mean())
-            for name, shifts in self.collected.items()
-            if name.startswith(prefix)
-        }
 
 
 class ContextInjection:
@@ -165,14 +129,29 @@ def shifts_around(before: States, after: States, at: int) -> tuple[Numbers, int]
 
 
 def _tokens(context: Context, before: Sequence[States], insertions: Sequence[Insertion]) -> Finding:
-    shifts, used = Shifts(), 0
+    """Measure the shifts of the tokens of all texts together; means are over tokens, not texts."""
+    measured: list[tuple[Numbers, NDArray[np.bool_]]] = []
+    tokens: list[tuple[str, ...]] = []
     after = states_of(context.encoder, [each.text for each in insertions], context.check_time)
     for each, state in zip(insertions, after, strict=True):
-        measured = shifts_around(before[each.number], state, each.at)
-        if measured is not None:
-            used += 1
-            shifts.add_text(each, *measured)
-    ahead, behind = shifts.means("before"), shifts.means("after")
+        found = shifts_around(before[each.number], state, each.at)
+        if found is not None:
+            shifts_Ln, first = found
+            places_n = np.arange(shifts_Ln.shape[1])
+            distances_n = np.where(places_n < first, first - places_n, places_n - first + 1)
+            length = _bin(len(places_n), _LENGTHS)
+            measured.append((shifts_Ln, places_n < first))
+            tokens += [(_bin(distance, _DISTANCES), each.place, length, each.kind) for distance in distances_n.tolist()]
+    shifts_LT = np.concatenate([shifts for shifts, _ in measured] or [np.zeros((1, 0))], axis=1)
+    ahead_T = np.concatenate([ahead for _, ahead in measured] or [np.zeros(0, dtype=bool)])
+    ahead, behind = (
+        shifts_LT[:, some_T].mean(axis=1).tolist() if some_T.any() else None for some_T in (ahead_T, ~ahead_T)
+    )
+    columns = zip(_GROUPS, np.array(tokens, dtype=str).reshape(-1, len(_GROUPS)).T, strict=True)
+    by_name = {
+        name: {each: float(shifts_LT[-1, names_T == each].mean()) for each in dict.fromkeys(names_T.tolist())}
+        for name, names_T in columns
+    }
     value = ahead[-1] if ahead else None
     return RULES.finding(
         "injection-tokens",
@@ -180,15 +159,12 @@ def _tokens(context: Context, before: Sequence[States], insertions: Sequence[Ins
             "mean 1 - cosine of tokens before the insertion, last layer",
             value,
             null="a causal pattern: tokens before the insertion stay, 0; those after it may move",
-            n=used,
+            n=len(measured),
             details={
                 "by_layer_before": ahead,
                 "by_layer_after": behind,
-                "by_distance": shifts.last("distance "),
-                "by_place": shifts.last("place "),
-                "by_length": shifts.last("length "),
-                "by_kind": shifts.last("kind "),
-                "not_used": len(insertions) - used,
+                **by_name,
+                "not_used": len(insertions) - len(measured),
             },
         ),
         before=value or 0,

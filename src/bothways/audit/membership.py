@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
-from zlib import crc32
 
 import numpy as np
 import torch
@@ -38,7 +37,7 @@ _MEDIUM, _LOW = 0.7, 0.6
 _BY_WORDS = 0.6
 _RESAMPLES = 500
 _RATES = (0.01, 0.001)
-_FEATURES, _FOLDS = 512, 5
+_FEATURES, _FOLDS, _RIDGE = 512, 5, 10.0
 
 _LIRA = "Carlini et al. 2022, Membership inference from first principles, arXiv:2112.03570"
 _PAPERS: Mapping[str, tuple[str, ...]] = {
@@ -127,21 +126,15 @@ def blind_scores(texts: Sequence[str], member_N: NDArray[np.bool_], rng: np.rand
     If these separate the two sets, the sets themselves differ and attacks prove little (Das et al. 2024, Blind
     baselines beat membership inference attacks for foundation models, arXiv:2406.16201).
     """
-    features_NF = np.zeros((len(texts), _FEATURES + 1))
-    for row, text in enumerate(texts):
-        words = [word.lower() for word in Words.of_text(text).listed()]
-        for word in words:
-            features_NF[row, crc32(word.encode()) % _FEATURES] = 1.0
-        features_NF[row, _FEATURES] = np.log1p(len(words))
-    features_NF -= features_NF.mean(axis=0)
-    fold_N = rng.permutation(len(texts)) % _FOLDS
-    scores_N = np.zeros(len(texts))
-    for fold in range(_FOLDS):
-        held_N = fold_N == fold
-        inside = features_NF[~held_N]
-        target = member_N[~held_N] - member_N[~held_N].mean()
-        kernel = inside @ inside.T + 10.0 * np.eye(len(inside))
-        scores_N[held_N] = features_NF[held_N] @ (inside.T @ np.linalg.solve(kernel, target))
+    from sklearn.feature_extraction.text import HashingVectorizer
+    from sklearn.linear_model import Ridge
+    from sklearn.model_selection import PredefinedSplit, cross_val_predict
+
+    words = [[word.lower() for word in Words.of_text(text).listed()] for text in texts]
+    hashed = HashingVectorizer(analyzer=list, n_features=_FEATURES, binary=True, norm=None, alternate_sign=False)
+    features_NF = np.c_[hashed.transform(words).toarray(), np.log1p([len(each) for each in words])]
+    folds = PredefinedSplit(rng.permutation(len(texts)) % _FOLDS)
+    scores_N: Numbers = cross_val_predict(Ridge(_RIDGE), features_NF, member_N.astype(float), cv=folds)
     return scores_N
 
 

@@ -1,4 +1,4 @@
-"""What all parts of an encoder use: activations, dropout, norm, tables of vectors, and recomputation.
+"""Parts that all of an encoder uses: activations, dropout, norm, tables of vectors, and recomputation.
 
 Dropout (Srivastava et al. 2014, JMLR 15) must not slow down training on a CPU. torch draws one random float for each
 element, which takes 9 ns on one core and is not spread over several. Sixteen random bits suffice, and one draw gives
