@@ -75,13 +75,12 @@ AREAS = {
             "tests/tasks/test_text_classifier.py",
             "tests/training/test_golden_losses.py",
         ],
-        "bothways/tasks/tagging/word_windows.py": ["tests/text/test_text_words.py", "tests/tasks/test_text_tagger.py"],
+        "bothways/tasks/tagging/learner.py": ["tests/text/test_text_words.py", "tests/tasks/test_text_tagger.py"],
     },
     "tag decoding": {
         "bothways/evaluation/tag_schemes.py": ["tests/evaluation/test_tag_schemes.py", "tests/tasks/test_tag_set.py"],
         "bothways/tasks/tagging/tag_set.py": ["tests/tasks/test_tag_set.py", "tests/tasks/test_text_tagger.py"],
         "bothways/tasks/tagging/outputs.py": ["tests/tasks/test_text_tagger.py", "tests/tasks/test_window_merging.py"],
-        "bothways/tasks/tagging/predictions.py": ["tests/tasks/test_text_tagger.py"],
     },
     "weight fusion": {
         "bothways/families/weight_map.py": [

@@ -16,9 +16,8 @@ from bothways.data import read_rows
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.evaluation.metrics.question_answering import best_threshold, score_answers
 from bothways.tasks import QuestionAnswerer, TextClassifier
-from bothways.tasks.question_answering.answers import FoundSpans
 from bothways.tasks.question_answering.outputs import spans_scored
-from bothways.tasks.question_answering.spans import Span
+from bothways.tasks.question_answering.spans import FoundSpans, Span
 from bothways.tasks.scores import TokensRead
 from tiny_models import edit_config, write_checkpoint
 

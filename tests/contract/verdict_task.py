@@ -1,7 +1,7 @@
 """A task as its author writes it: a room in one file. `test_new_task` registers it, and changes nothing else."""
 # ruff: noqa: ARG002, ARG003 (arguments of a task that this one does not need)
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,7 +14,7 @@ from bothways.data import read_examples
 from bothways.data.windows import digest_of, digest_of_texts
 from bothways.tasks.columns import TextColumns
 from bothways.tasks.heads.combination import Combiner
-from bothways.tasks.heads.learner import TemperatureLearner
+from bothways.tasks.heads.learner import Learner
 from bothways.tasks.heads.target_training import TextLoss, fitted_temperature, validate
 from bothways.tasks.heads.targets import SingleLabel
 from bothways.tasks.outputs import Outputs
@@ -45,7 +45,6 @@ class VerdictOutputs(Outputs[str, np.ndarray, None, Verdict]):
     head: ClassVar = "sequence"
     head_title: ClassVar = "head for verdicts"
     keeps_inputs: ClassVar = True
-    labels: ClassVar = KEPT_OR_BROKEN.labels
     row_target: ClassVar = KEPT_OR_BROKEN
 
     def read(self, data, columns, options=None):
@@ -83,10 +82,7 @@ class VerdictOutputs(Outputs[str, np.ndarray, None, Verdict]):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class VerdictLearner(TemperatureLearner[VerdictOutputs, np.ndarray, None]):
-    outputs: VerdictOutputs
-    calibrates: bool = True
-
+class VerdictLearner(Learner[VerdictOutputs, np.ndarray, None]):
     @classmethod
     def from_data(cls, backend, data, columns, options, seed, before):
         outputs = VerdictOutputs()
@@ -111,10 +107,8 @@ class VerdictLearner(TemperatureLearner[VerdictOutputs, np.ndarray, None]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VerdictCombiner(Combiner[VerdictOutputs, str, np.ndarray, None]):
-    row_target: ClassVar = KEPT_OR_BROKEN
-
     def calibrated(self, scores, truth):
-        return self.with_outputs(VerdictLearner(self.outputs).calibrated(scores, truth))
+        return replace(self, outputs=VerdictLearner(self.outputs).calibrated(scores, truth))
 
     def metrics(self, scores, truth):
         return VerdictLearner(self.outputs).validate(scores, truth).metrics

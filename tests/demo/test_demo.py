@@ -34,7 +34,7 @@ from bothways.explain import attention_of, causal, illustrative_head
 from bothways.report import Paragraph
 from bothways.tasks.heads import contrastive
 from bothways.tasks.heads import training as head_training
-from bothways.tasks.heads.predictions import Classification
+from bothways.tasks.heads.targets import Classification
 from bothways.tasks.scores import TokensRead
 from bothways.training.record import EpochValidation
 

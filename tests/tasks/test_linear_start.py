@@ -15,8 +15,8 @@ from bothways.errors import InvalidInput
 from bothways.tasks.classification.learner import LabelLearner
 from bothways.tasks.classification.outputs import LabelOutputs
 from bothways.tasks.heads import linear_start
-from bothways.tasks.heads.inputs import StoredInputs
 from bothways.tasks.heads.linear_start import STRENGTH, LinearStart, fit_linear, start_head
+from bothways.tasks.heads.objective import StoredInputs
 from bothways.tasks.heads.target_training import TextLoss
 from bothways.tasks.heads.targets import MultiLabel, Regression, SingleLabel
 from bothways.tasks.heads.training import LINEAR
@@ -125,9 +125,10 @@ def test_of_numbers_it_is_ridge_regression(strength):
 def test_of_several_labels_it_is_a_logistic_regression_for_each():
     vectors = points(250)
     truth = np.stack([labels_of(vectors, 2, seed) for seed in range(5)], axis=1).astype(np.float32)
-    outputs = LabelLearner(LabelOutputs(MultiLabel(names(5))))
-    assert outputs.start_strength == 5 * STRENGTH  # the loss is the mean over the labels
-    weight, bias = fitted(vectors, truth, outputs.target, outputs.start_strength)
+    outputs = LabelOutputs(MultiLabel(names(5)))
+    learner = LabelLearner(outputs)
+    assert learner.start_strength == 5 * STRENGTH  # the loss is the mean over the labels
+    weight, bias = fitted(vectors, truth, outputs.row_target, learner.start_strength)
     for label in range(5):
         expected = linear_model.LogisticRegression(C=STRENGTH, tol=1e-10, max_iter=10_000).fit(
             vectors / length(vectors), truth[:, label]

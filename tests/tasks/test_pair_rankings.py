@@ -6,7 +6,7 @@ import pytest
 import tiny_models
 from bothways import PairClassifier
 from bothways.data import Example
-from bothways.tasks.classification.rankings import PairRanking
+from bothways.tasks.classification.learner import PairRanking
 from bothways.tasks.heads.targets import MultiLabel, Regression, SingleLabel
 
 TWO = SingleLabel(("no", "yes"))

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bothways.data.windows import WindowStore
+from bothways.tasks.question_answering.learner import SpanLoss, tokens_of
 from bothways.tasks.question_answering.questions import GoldAnswer
-from bothways.tasks.question_answering.span_targets import SpanLoss, tokens_of
 from bothways.tasks.question_answering.spans import SpanScores
 from bothways.text import EncodedText, Places, Window
 

@@ -18,8 +18,8 @@ from bothways.evaluation.tag_schemes import converted
 from bothways.evaluation.temperature import Temperature, apply_temperature
 from bothways.packing import pack
 from bothways.tasks.splits import TrainingData
+from bothways.tasks.tagging.outputs import word_scores
 from bothways.tasks.tagging.tag_set import TagSet
-from bothways.tasks.tagging.word_windows import word_scores
 from bothways.text import ReadWords, Words, WordStarts
 from bothways.training.options import TrainingOptions
 from classifier_cases import without_dropout

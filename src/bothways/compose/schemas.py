@@ -4,7 +4,7 @@ from bothways.compose.ensembles.combining import Disagreement, Spread
 from bothways.compose.ensembles.trained import TrainedEnsemble
 from bothways.compose.multitask.trained import TrainedTasks
 from bothways.lazy import imported
-from bothways.tasks.heads.predictions import RegressionPrediction
+from bothways.tasks.heads.targets import RegressionPrediction
 from bothways.tasks.predict import FittedT, InputT, PredictionT, Predictor
 from bothways.tasks.schemas import Schemas, any_of, prediction_schema, variants
 

@@ -46,7 +46,7 @@ from bothways.explain import attention_of
 from bothways.interrupts import interruption
 from bothways.retrieval import Dense
 from bothways.storage import new_folder
-from bothways.tasks.heads.predictions import Classification
+from bothways.tasks.heads.targets import Classification
 from bothways.tasks.task import HeadTask
 from bothways.training.options import TrainingArguments
 from bothways.training.record import TrainingRecord

@@ -27,7 +27,7 @@ from bothways.evaluation.temperature import Temperature
 from bothways.explain import TextAttention, causal, illustrative_head
 from bothways.report.evaluation import confusion_figure, reliability_figure
 from bothways.retrieval import Hit
-from bothways.tasks.heads.predictions import Classification
+from bothways.tasks.heads.targets import Classification
 from bothways.training.record import TrainingRecord
 
 if TYPE_CHECKING:

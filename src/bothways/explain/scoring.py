@@ -20,8 +20,8 @@ from bothways.tasks.heads.targets import Target as RowTarget
 from bothways.tasks.multiple_choice.outputs import ChoiceOutputs
 from bothways.tasks.outputs import FittedHead, score_inputs
 from bothways.tasks.predict import AnyPredictor
-from bothways.tasks.question_answering.answers import FoundSpans
 from bothways.tasks.question_answering.outputs import AnswerOutputs
+from bothways.tasks.question_answering.spans import FoundSpans
 from bothways.tasks.scores import Scores
 from bothways.tasks.tagging.outputs import TagOutputs
 from bothways.text import Words

@@ -100,12 +100,12 @@ class TextRows:
     """The output of the model for one text.
 
     Attributes:
-        rows_WK: One row for each window, float32.
+        rows_WK: One row for each window: float32, and float64 in a training.
         lengths: Tokens of each window.
         dropped_tokens: Tokens of the text that are in no window; above 0 only with ``"truncate"``.
     """
 
-    rows_WK: NDArray[np.float32]
+    rows_WK: NDArray[np.floating]
     lengths: tuple[int, ...]
     dropped_tokens: int
 
@@ -115,12 +115,12 @@ class TokenOutputs:
     """The output of the model for the tokens of one text.
 
     Attributes:
-        rows: For each window one row for each of its tokens, special ones included: W arrays (n, K), float32.
+        rows: For each window one row for each of its tokens, special ones included: W arrays (n, K).
         places: For each window the places of its tokens in the text.
         dropped_tokens: Tokens of the text that are in no window; above 0 only with ``"truncate"``.
     """
 
-    rows: tuple[NDArray[np.float32], ...]
+    rows: tuple[NDArray[np.floating], ...]
     places: tuple[Places, ...]
     dropped_tokens: int
 

@@ -17,7 +17,7 @@ from bothways.judging.quality import JudgeReport, judge_report
 from bothways.judging.training_rows import prepare
 from bothways.judging.triples import DIMENSIONS, Dimension, Triple, TripleColumns, find_dimension, read_triples
 from bothways.tasks import PairClassifier
-from bothways.tasks.heads.predictions import Prediction
+from bothways.tasks.heads.targets import Prediction
 
 if TYPE_CHECKING:
     from bothways.judging.triples import Rows

@@ -17,7 +17,7 @@ from bothways.progress import reporting
 from bothways.tasks.backend import OpenOptions
 from bothways.tasks.embedding.spec import EMBEDDING
 from bothways.tasks.heads.distillation import DistillationData, StudentTraining
-from bothways.tasks.heads.learner import Distillable
+from bothways.tasks.heads.learner import AnyLearner
 from bothways.tasks.heads.soft_targets import SoftLoss
 from bothways.tasks.masked_lm.spec import MASKED_LM
 from bothways.tasks.outputs import FittedHead
@@ -168,7 +168,10 @@ def _check_distilled(spec: TaskSpec, name: str) -> None:
 
 
 def _distilled(spec: TaskSpec) -> bool:
-    return bool(spec.learner) and issubclass(imported(spec.learner), Distillable)
+    if not spec.learner:
+        return False
+    learner: type[AnyLearner] = imported(spec.learner)
+    return learner.distills
 
 
 def _not_distilled(name: str, task: str) -> InvalidInput:

@@ -12,8 +12,7 @@ from bothways.errors import InvalidInput, NotFitted
 from bothways.retrieval.reranking import ModelReranker
 from bothways.tasks.classification.classifiers import PairClassifier
 from bothways.tasks.embedding.embedder import SentenceEmbedder
-from bothways.tasks.heads.predictions import Prediction, RegressionPrediction
-from bothways.tasks.heads.targets import Regression, SingleLabel, Target
+from bothways.tasks.heads.targets import Prediction, Regression, RegressionPrediction, SingleLabel, Target
 from bothways.tasks.scores import TokensRead
 
 AFFIRMATIVE = ("relevant", "yes", "true", "positive", "entailment", "match")

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from bothways.data import Example, Source
     from bothways.evaluation.outcomes import Outcomes
     from bothways.tasks.heads.diagnostics import LabelIssue
+    from bothways.tasks.heads.targets import Target
 
 InputT = TypeVar("InputT")
 TruthT = TypeVar("TruthT")
@@ -51,7 +52,6 @@ class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
         keeps_inputs: Whether `scores` reads the input itself, which training then keeps.
         reads_words: Whether an input is a list of words, which are read with single spaces between them.
         merges: Whether windows are merged by a rule, which is an option of `from_pretrained`.
-        labels: Names of the outputs; empty without names.
         layers: Layers whose hidden states follow the logits of each window.
         confidence: Calibration, coverage, out-of-domain detection.
     """
@@ -63,14 +63,23 @@ class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
     reads_words: ClassVar[bool] = False
     merges: ClassVar[bool] = False
 
-    labels: tuple[str, ...]
     confidence: Confidence
     layers = 0
 
     @property
+    @abstractmethod
+    def row_target(self) -> Target:
+        """The target of one row of scores: of a text, a word, a question, a context."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the outputs; empty without names."""
+        return self.row_target.labels
+
+    @property
     def size(self) -> int:
         """Number of outputs of the head, C."""
-        return len(self.labels)
+        return self.row_target.outputs
 
     @property
     def comparable(self) -> tuple[str, ...]:

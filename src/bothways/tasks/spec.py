@@ -93,18 +93,6 @@ class PredictOptions:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CalibratedOptions(PredictOptions):
-    """Options of a prediction with probabilities.
-
-    Attributes:
-        calibrated: True requires calibrated probabilities, False gives those of the head. Default: calibrated if the
-            model is.
-    """
-
-    calibrated: bool | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Hub:
     """Names and calls under which the hub and other libraries know the models of a task.

@@ -16,7 +16,7 @@ from bothways.errors import InvalidInput, NotFitted, did_you_mean
 from bothways.progress import reporting
 from bothways.tasks.backend import OpenOptions
 from bothways.tasks.columns import AnyColumns, TextColumns
-from bothways.tasks.heads.training import HeadTraining
+from bothways.tasks.heads.training import HeadTraining, train_head
 from bothways.tasks.outputs import FittedHead, check_merge
 from bothways.tasks.predict import Predictor
 from bothways.tasks.registry import task_class
@@ -227,7 +227,7 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
         try:
             columns, options, _ = kind(own, before).fit_options(data.options)
             source = TrainingData(data.train, data.validation)
-            return HeadTraining.of(kind.spec, own, before, source, columns, options, training)
+            return train_head(kind.spec, own, before, source, columns, options, training)
         except InvalidInput as error:
             raise type(error)(f"task {name!r}: {error}") from error
 

@@ -1,12 +1,13 @@
 """Text classification and classification of pairs of texts."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Generic, Literal, Unpack, overload
 
 from typing_extensions import TypeVar
 
+from bothways.choices import TargetKind
 from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
-from bothways.tasks.heads.predictions import Classification, MultiLabelPrediction, RegressionPrediction
+from bothways.tasks.heads.targets import Classification, MultiLabelPrediction, Prediction, RegressionPrediction
 from bothways.tasks.task import LabelArguments, Task
 
 InputT = TypeVar("InputT")
@@ -45,7 +46,9 @@ class TextClassifier(Task[str, LabelT], Generic[LabelT]):
         ) -> "TextClassifier[RegressionPrediction]": ...
 
         @classmethod
-        def from_pretrained(cls, name_or_path: str | Path, **options: Any) -> Any:
+        def from_pretrained(
+            cls, name_or_path: str | Path, *, target: TargetKind | None = None, **options: Unpack[LabelArguments]
+        ) -> "TextClassifier[Prediction]":
             """Open an encoder to fine-tune, or a trained model to use; see `bothways.tasks.task.Task`."""
 
 
@@ -84,5 +87,7 @@ class PairClassifier(Task[tuple[str, str], LabelT], Generic[LabelT]):
         ) -> "PairClassifier[RegressionPrediction]": ...
 
         @classmethod
-        def from_pretrained(cls, name_or_path: str | Path, **options: Any) -> Any:
+        def from_pretrained(
+            cls, name_or_path: str | Path, *, target: TargetKind | None = None, **options: Unpack[LabelArguments]
+        ) -> "PairClassifier[Prediction]":
             """Open an encoder to fine-tune, or a trained model to use; see `bothways.tasks.task.Task`."""

@@ -13,16 +13,20 @@ from bothways.confidence.confidence import Confidence
 from bothways.confidence.fitting import learn_conformal_sets, stored_temperature
 from bothways.data.windows import digest_of, digest_of_texts
 from bothways.evaluation.calibration import ConformalInterval, ConformalSets
-from bothways.tasks.classification.outputs import LabelOutputs, LabelScores, logits_of_all
+from bothways.tasks.classification.outputs import (
+    LabelOutputs,
+    LabelScores,
+    logits_of_all,
+    stored_thresholds,
+    with_stored_thresholds,
+)
 from bothways.tasks.heads.combination import Combiner
-from bothways.tasks.heads.target_settings import with_stored_thresholds
 from bothways.tasks.heads.target_training import fitted_temperature, validate, with_fitted_thresholds
 from bothways.tasks.heads.targets import (
     Logits,
     MultiLabel,
     Regression,
     SingleLabel,
-    Target,
     Truth,
     calibrated_logits,
 )
@@ -32,11 +36,6 @@ from bothways.text.windows import Text
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelCombiner(Combiner[LabelOutputs, Text, Truth, None]):
     """Combines the label scores of several models."""
-
-    @property
-    def row_target(self) -> Target:
-        """The target of a row of scores."""
-        return self.outputs.target
 
     @property
     def shared_settings(self) -> Mapping[str, str]:
@@ -57,7 +56,7 @@ class LabelCombiner(Combiner[LabelOutputs, Text, Truth, None]):
         match target:
             case Regression() if not all(each.row_target == target for each in members):
                 target = Regression()
-        return self.with_outputs(replace(self.outputs, target=target, confidence=Confidence(), layers=0))
+        return replace(self, outputs=replace(self.outputs, target=target, confidence=Confidence(), layers=0))
 
     def calibrated(self, scores: Sequence[LabelScores], truth: Truth) -> Self:
         """Return the outputs with a fitted temperature, thresholds of several labels, and coverage."""
@@ -65,7 +64,7 @@ class LabelCombiner(Combiner[LabelOutputs, Text, Truth, None]):
         temperature = fitted_temperature(self.row_target, logits_NC, truth)
         target = with_fitted_thresholds(self.row_target, logits_NC, truth, temperature)
         confidence = Confidence(temperature, conformal=self._conformal(logits_NC, truth))
-        return self.with_outputs(replace(self.outputs, target=target, confidence=confidence))
+        return replace(self, outputs=replace(self.outputs, target=target, confidence=confidence))
 
     def metrics(self, scores: Sequence[LabelScores], truth: Truth) -> Mapping[str, float]:
         """Return metrics of calibrated scores, at the present thresholds."""
@@ -84,7 +83,7 @@ class LabelCombiner(Combiner[LabelOutputs, Text, Truth, None]):
         """Return the held-out scores that coverage sets need, and the thresholds of several labels."""
         conformal = self.outputs.confidence.conformal
         held_out = None if conformal is None else conformal.held_out_M.tolist()
-        return {"conformal": held_out, **self.outputs.stored_thresholds()}
+        return {"conformal": held_out, **stored_thresholds(self.row_target)}
 
     def restored(self, stored: StoredEnsemble) -> Self:
         """Return the outputs with the stored temperature, thresholds and coverage."""
@@ -92,7 +91,7 @@ class LabelCombiner(Combiner[LabelOutputs, Text, Truth, None]):
         kind = ConformalInterval if target.kind == "regression" else ConformalSets
         conformal = None if stored.conformal is None else kind(np.sort(np.array(stored.conformal)))
         confidence = Confidence(stored_temperature(stored), conformal=conformal)
-        return self.with_outputs(replace(self.outputs, target=target, confidence=confidence))
+        return replace(self, outputs=replace(self.outputs, target=target, confidence=confidence))
 
     def data_facts(self, inputs: Sequence[Text], truth: Truth) -> dict[str, object]:
         """Return the number of texts, and SHA-256 of them and of their encoded labels."""

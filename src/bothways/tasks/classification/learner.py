@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
-from bothways.choices import ClassWeights, Merge
+from bothways.choices import Merge
 from bothways.confidence.confidence import Confidence, ConfidenceOptions
 from bothways.confidence.fitting import learn_classification
-from bothways.data import Example, Source, read_examples
+from bothways.data import Example
 from bothways.data.windows import digest_of
-from bothways.encoder import ScoreHead
 from bothways.errors import InvalidInput
 from bothways.evaluation.calibration import ConformalInterval
 from bothways.evaluation.detectors import DetectorInput
@@ -23,26 +23,29 @@ from bothways.evaluation.report import Validation
 from bothways.evaluation.temperature import Temperature, fit_sigmoid_temperature
 from bothways.progress import phase
 from bothways.tasks.card import BALANCED, COVERAGE_IS_APPROXIMATE, EPOCH_AND_CALIBRATION, NOTICES_NOTHING, optimistic
-from bothways.tasks.classification.outputs import LabelOutputs, LabelScores, logits_of_all
-from bothways.tasks.classification.rankings import PairRanking
+from bothways.tasks.classification.outputs import (
+    LabelOutputs,
+    LabelScores,
+    logits_of_all,
+    read_labelled,
+    stored_thresholds,
+)
 from bothways.tasks.classification.spec import LabelFitting, LabelOpening
-from bothways.tasks.columns import PairColumns, TextColumns
+from bothways.tasks.columns import AnyColumns, PairColumns
 from bothways.tasks.heads.contrastive import FEW_TEXTS, MAX_TEXTS
 from bothways.tasks.heads.diagnostics import LabelIssue, confident_mistakes, contradictions, notes_on_labels
-from bothways.tasks.heads.inputs import StoredInputs
 from bothways.tasks.heads.learner import Identity, Learner
 from bothways.tasks.heads.linear_start import STRENGTH
-from bothways.tasks.heads.objective import LabelLoss, LossUnits
+from bothways.tasks.heads.objective import LabelLoss, LossUnits, StoredInputs
 from bothways.tasks.heads.target_training import (
     TextLoss,
     balanced_weights,
-    standardize,
     target_of,
-    unstandardize,
     validate,
     with_fitted_thresholds,
 )
 from bothways.tasks.heads.targets import (
+    Logits,
     MultiLabel,
     Regression,
     SingleLabel,
@@ -60,51 +63,97 @@ MAX_DETECTOR_ROWS = 20_000
 """Training rows that a detector is fitted on, drawn from more."""
 
 
+# Pairs of a first text, on average, from which on pairs are a ranking: fewer are premises with a hypothesis or two.
+_FEWEST = 3.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PairRanking:
+    """The questions of held-out pairs.
+
+    Attributes:
+        questions_N: Number of each pair's question.
+        relevant: Number of the label of relevant pairs: the rarer of the two.
+    """
+
+    questions_N: NDArray[np.int64]
+    relevant: int
+
+    @classmethod
+    def of(cls, target: Target, pairs: Sequence[Example[object]]) -> Self | None:
+        """Return the questions of held-out pairs; None if they are not a ranking.
+
+        They are a ranking if there are two labels, and most pairs belong to questions with both labels and on average
+        three pairs or more.
+        """
+        match target:
+            case SingleLabel((_, _)):
+                pass
+            case _:
+                return None
+        truth_N = target.encode(pairs)
+        numbers: dict[str, int] = {}
+        questions_N = np.array([numbers.setdefault(each.text[0], len(numbers)) for each in pairs], np.int64)
+        rows_Q, positive_Q = np.bincount(questions_N), np.bincount(questions_N, truth_N)
+        telling_Q = (positive_Q > 0) & (positive_Q < rows_Q)
+        if not telling_Q.any() or rows_Q[telling_Q].mean() < _FEWEST or rows_Q[telling_Q].sum() < len(pairs) / 2:
+            return None
+        return cls(questions_N, int(truth_N.mean() <= 0.5))
+
+    def validate(self, logits_NC: Logits, truth_N: Truth) -> tuple[float, float]:
+        """Return the mean average precision over the questions that have both labels, and its standard error."""
+        from sklearn.metrics import average_precision_score
+
+        if not np.isfinite(logits_NC).all():
+            return float("nan"), 0.0
+        scores_N = logits_NC[:, self.relevant] - logits_NC[:, 1 - self.relevant]
+        order_N = np.argsort(self.questions_N, kind="stable")
+        parts = np.split(order_N, np.cumsum(np.bincount(self.questions_N))[:-1])
+        telling = [part for part in parts if 0 < truth_N[part].sum() < len(part)]
+        values = [average_precision_score(truth_N[part] == self.relevant, scores_N[part]) for part in telling]
+        error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0.0
+        return float(np.mean(values)), float(error)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelLearner(Learner[LabelOutputs, Truth, None]):
     """The training side of one label, several labels or a number for each text.
 
     Attributes:
-        outputs: The outputs.
-        options: The confidence to fit on held-out rows.
-        class_weights: Weight of each label's rows in the loss; None for equal weights.
+        options: Class weights, and the confidence to fit on held-out rows.
         ranking: The questions of held-out pairs, if the pairs are a ranking.
     """
 
-    outputs: LabelOutputs
-    options: ConfidenceOptions = ConfidenceOptions()  # noqa: RUF009 (frozen)
-    class_weights: ClassWeights | None = None
+    options: LabelFitting = LabelFitting()  # noqa: RUF009 (frozen)
     ranking: PairRanking | None = None
+
+    distills: ClassVar = True
 
     @classmethod
     def from_data(
         cls,
         backend: TorchBackend,
         data: TrainingData,
-        columns: TextColumns | PairColumns,
-        options: LabelFitting,
+        columns: AnyColumns,
+        options: object,
         seed: int,
         before: LabelOutputs | None,
     ) -> tuple[Self, list[Example[object]], list[Example[object]]]:
         """Read labelled rows; rows with the same text, or the same first text, are held out together."""
-        opening = options_of(LabelOpening, backend.options)
-        if None not in (options.target, opening.target) and options.target != opening.target:
+        given, opening = options_of(LabelFitting, options), options_of(LabelOpening, backend.options)
+        if None not in (given.target, opening.target) and given.target != opening.target:
             raise InvalidInput(
-                f"the model was opened for the target {opening.target!r}, so it is not fitted for {options.target!r}."
+                f"the model was opened for the target {opening.target!r}, so it is not fitted for {given.target!r}."
             )
-        kind = options.target or opening.target or "single"
-        if kind == "regression" and options.class_weights is not None:
+        kind = given.target or opening.target or "single"
+        if kind == "regression" and given.class_weights is not None:
             raise InvalidInput("class_weights need labels, and numbers have none: leave them out.")
         variant, pairs = converter(kind), isinstance(columns, PairColumns)
-
-        def read(source: Source) -> list[Example[object]]:
-            return read_examples(source, text=columns.inputs, label=columns.label, convert=variant.convert)
-
-        examples = read(data.train)
+        examples = read_labelled(data.train, columns, variant)
         merge: Merge = check_merge(opening.merge or "weighted_mean") if before is None else before.merge
         if data.validation is not None:
-            held_out = read(data.validation)
-        elif before is None and kind == "single" and not pairs and learns_all(backend, options, examples):
+            held_out = read_labelled(data.validation, columns, variant)
+        elif before is None and kind == "single" and not pairs and learns_all(backend, given, examples):
             held_out = []
         else:
             # The same text on both sides would give its label away.
@@ -114,78 +163,65 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         target = target_of(kind, examples, None if before is None else before.target)
         target = at_threshold(target, opening.threshold)
         ranking = PairRanking.of(target, held_out) if pairs else None
-        return cls(LabelOutputs(target, merge), options, options.class_weights, ranking), examples, held_out
+        return cls(LabelOutputs(target, merge), given, ranking), examples, held_out
 
-    @property
-    def target(self) -> Target:
-        """One label, several labels, or a number."""
-        return self.outputs.target
-
+    @override
     def check_data(self, training: StoredInputs, held: StoredInputs) -> tuple[int, ...]:
-        """Check that the held-out rows are enough to fit the calibration."""
         del training
-        check_calibration(self.target, self.options, held.truth)
+        check_calibration(self.outputs.target, self.options, held.truth)
         return ()
 
     # --- the head ---
 
+    @override
     def is_compatible_with(self, before: LabelOutputs) -> bool:
-        """Return True if target and labels are the same."""
-        same = self.target.kind == before.target.kind
-        return same and self.outputs.labels == before.labels
+        return self.outputs.target.kind == before.target.kind and self.outputs.labels == before.labels
 
-    def standardize(self, head: ScoreHead) -> None:
-        """Make a regression head predict standardised numbers."""
-        standardize(self.target, head)
-
-    def unstandardize(self, head: ScoreHead) -> Self:
-        """Make a regression head predict numbers in their own units again."""
-        return self.with_target(unstandardize(self.target, head))
+    @override
+    def with_target(self, target: Target) -> Self:
+        return replace(self, outputs=replace(self.outputs, target=target))
 
     @property
     def start_strength(self) -> float:
         """The inverse penalty of scikit-learn's classifiers; with several labels the loss is a mean, not a sum."""
-        return STRENGTH * (self.outputs.size if self.target.kind == "multi" else 1)
+        return STRENGTH * (self.outputs.size if self.outputs.target.kind == "multi" else 1)
 
     def contrast_classes(self, stored: StoredInputs) -> NDArray[np.int64] | None:
         """Return the labels if there are few enough single-label texts, some of them with the same label."""
         truth: NDArray[np.int64] = stored.truth
-        contrasted = self.target.kind == "single" and len(truth) <= MAX_TEXTS
+        contrasted = self.outputs.target.kind == "single" and len(truth) <= MAX_TEXTS
         return truth if contrasted and np.bincount(truth).max() > 1 else None
 
     # --- the loss ---
 
     def loss(self, stored: StoredInputs) -> LabelLoss:
         """Return the targets of windows; the windows of a text share its weight."""
-        weights_NK = None if self.class_weights is None else balanced_weights(self.target, stored.truth)
-        return TextLoss(self.target, stored.truth, stored.store, weights_NK)
+        target = self.outputs.target
+        weights_NK = None if self.options.class_weights is None else balanced_weights(target, stored.truth)
+        return TextLoss(target, stored.truth, stored.store, weights_NK)
 
     def validate(self, scores: Sequence[LabelScores], truth: Truth) -> Validation:
         """Return accuracy, F1 or squared error; for a ranking also the mean average precision, which decides."""
         logits_NC = logits_of_all(scores)
-        found = validate(self.target, logits_NC, truth, balanced=self.class_weights is not None)
+        found = validate(self.outputs.target, logits_NC, truth, balanced=self.options.class_weights is not None)
         if self.ranking is None:
             return found
         precision, error = self.ranking.validate(logits_NC, truth)
         return Validation({"map": precision, **found.metrics}, precision, error)
 
-    def unit(self, truth: Truth) -> float:
-        """Return the variance of the training numbers; 1 for labels."""
-        return float(np.var(truth)) or 1.0 if self.target.kind == "regression" else 1.0
-
     @property
     def identity(self) -> Identity:
         """Target, labels, merging rule, scale of numbers, and class weights."""
-        more: dict[str, str | float] = {}
-        match self.target:
+        target, more = self.outputs.target, dict[str, str | float]()
+        match target:
             case Regression(_, mean, scale):
                 more = {"mean of the numbers": mean, "scale of the numbers": scale}
-        if self.class_weights is not None:
-            more = {"class weights": self.class_weights}
+        if self.options.class_weights is not None:
+            more["class weights"] = self.options.class_weights
         if self.ranking is not None:
-            more = {**more, "judged by": "map"}
-        labels = ", ".join(map(repr, self.outputs.labels))
-        return {"target": self.target.kind, "labels": labels, "merge": self.outputs.merge, **more}
+            more["judged by"] = "map"
+        labels = ", ".join(map(repr, target.labels))
+        return {"target": target.kind, "labels": labels, "merge": self.outputs.merge, **more}
 
     # --- after the training ---
 
@@ -193,7 +229,8 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         self, model: HeadModel, training: StoredInputs, held: StoredInputs, seed: int, tokens: int
     ) -> tuple[Self, list[LabelScores]]:
         """Fit calibration, coverage and the out-of-domain detector."""
-        layers = self.options.layers(model.encoder.config.layers) if self.target.kind == "single" else 0
+        target = self.outputs.target
+        layers = self.options.layers(model.encoder.config.layers) if target.kind == "single" else 0
         outputs = replace(self.outputs, layers=layers)
         with_states = HeadModel(model.encoder, model.head, layers).eval()
 
@@ -206,18 +243,18 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
 
         phase("reading the held-out rows")
         scores = held.scores(outputs, with_states, tokens)
-        confidence = fit_label_confidence(
-            self.target, outputs.evidence(scores), held.truth, self.options, seed, training_evidence
-        )
-        target = with_fitted_thresholds(self.target, logits_of_all(scores), held.truth, confidence.calibration)
+        evidence = outputs.evidence(scores)
+        confidence = fit_label_confidence(target, evidence, held.truth, self.options, seed, training_evidence)
+        target = with_fitted_thresholds(target, logits_of_all(scores), held.truth, confidence.calibration)
         outputs = replace(outputs, target=target, confidence=confidence)
         return replace(self, outputs=outputs, ranking=None), scores
 
     def fit_confidence_of_folds(self, scores: Sequence[LabelScores], truth: Truth, seed: int) -> Self:
         """Fit calibration, coverage and a detector that reads logits only: the folds' models share no features."""
         options, evidence = replace(self.options, detector="energy"), self.outputs.evidence(scores)
-        confidence = fit_label_confidence(self.target, evidence, truth, options, seed, lambda: (evidence, truth))
-        return self.with_outputs(replace(self.outputs, confidence=confidence))
+        target = self.outputs.target
+        confidence = fit_label_confidence(target, evidence, truth, options, seed, lambda: (evidence, truth))
+        return replace(self, outputs=replace(self.outputs, confidence=confidence))
 
     def data_facts(self, stored: StoredInputs) -> dict[str, object]:
         """Return SHA-256 of the encoded labels."""
@@ -226,20 +263,21 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
     @property
     def limits(self) -> tuple[str, ...]:
         """Limits of the card's metrics, in sentences."""
-        confidence, thresholds = self.outputs.confidence, self.target.kind == "multi"
+        confidence, thresholds = self.outputs.confidence, self.outputs.target.kind == "multi"
         chose = "the epoch to keep, the calibration and the thresholds" if thresholds else EPOCH_AND_CALIBRATION
         return (
             optimistic("rows", chose),
             "Metrics, probabilities and coverage hold for texts like the validation rows.",
             *([COVERAGE_IS_APPROXIMATE] if confidence.conformal is not None else []),
             *([NOTICES_NOTHING] if confidence.out_of_domain is None else []),
-            *([BALANCED] if self.class_weights is not None else []),
+            *([BALANCED] if self.options.class_weights is not None else []),
         )
 
     def card(self) -> dict[str, object]:
         """Return class weights, confidence and thresholds."""
-        weights = {} if self.class_weights is None else {"class_weights": self.class_weights}
-        return {**weights, "confidence": self.outputs.confidence.to_card(), **self.outputs.stored_thresholds()}
+        weights = {} if self.options.class_weights is None else {"class_weights": self.options.class_weights}
+        confidence = self.outputs.confidence.to_card()
+        return {**weights, "confidence": confidence, **stored_thresholds(self.outputs.target)}
 
     def diagnostics(
         self,
@@ -250,37 +288,30 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
     ) -> tuple[list[str], tuple[LabelIssue, ...]]:
         """Return warnings about labels and predictions, and the most confident predictions that contradict a label."""
         logits_NC, calibration = logits_of_all(scores), self.outputs.confidence.calibration
-        notes = notes_on_labels(self.target, logits_NC, truth, calibration)
-        if self.target.kind == "regression":
+        target = self.outputs.target
+        notes = notes_on_labels(target, logits_NC, truth, calibration)
+        if target.kind == "regression":
             return notes, ()
         notes += contradictions([*training, *held_out])
-        probabilities_NC = self.target.probabilities(logits_NC, calibration)
-        return notes, confident_mistakes(self.target, probabilities_NC, truth, held_out)
+        probabilities_NC = target.probabilities(logits_NC, calibration)
+        return notes, confident_mistakes(target, probabilities_NC, truth, held_out)
 
     # --- distillation ---
 
-    def with_target(self, target: Target) -> Self:
-        """Return the learner with another target."""
-        return self.with_outputs(replace(self.outputs, target=target))
+    @override
+    def uncalibrated(self, *, detects: bool = False) -> Self:
+        outputs, detector = self.outputs, self.outputs.confidence.out_of_domain
+        confidence, layers = (Confidence(out_of_domain=detector), outputs.layers) if detects else (Confidence(), 0)
+        target = outputs.target.without_thresholds()
+        return replace(self, outputs=replace(outputs, target=target, confidence=confidence, layers=layers))
 
-    def without_confidence(self) -> Self:
-        """Return the learner without calibration, thresholds and detector."""
-        outputs = self.without_calibration().outputs
-        return self.with_outputs(replace(outputs, confidence=Confidence(), layers=0))
-
-    def without_calibration(self) -> Self:
-        """Return the learner without calibration, thresholds and coverage."""
-        confidence = Confidence(out_of_domain=self.outputs.confidence.out_of_domain)
-        target = self.target.without_thresholds()
-        return self.with_outputs(replace(self.outputs, target=target, confidence=confidence))
-
+    @override
     def loss_units(self, stored: StoredInputs) -> LossUnits:
-        """Return the loss units: one for each window."""
         return LossUnits.of_texts(stored.store)
 
+    @override
     def decided(self, scores: Sequence[LabelScores]) -> Truth:
-        """Return the predicted labels, or numbers, of texts."""
-        return self.target.decided(logits_of_all(scores), self.outputs.confidence.calibration)
+        return self.outputs.target.decided(logits_of_all(scores), self.outputs.confidence.calibration)
 
 
 def learns_all(backend: TorchBackend, options: LabelFitting, rows: Sequence[Example[object]]) -> bool:

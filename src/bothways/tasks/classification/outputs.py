@@ -6,20 +6,21 @@ Shapes: N inputs, W windows of one text, C outputs, L layers that a detector rea
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeAlias, cast
+from typing import ClassVar, Self, TypeAlias
 
 import numpy as np
 from typing_extensions import override
 
-from bothways.checkpoints.schema import StoredLabels
+from bothways.checkpoints.schema import StoredLabels, damaged, label_settings, numbered_names, placeholders
 from bothways.choices import Merge
 from bothways.confidence.confidence import Confidence, OutOfDomain, coverage_guarantee
 from bothways.confidence.fitting import open_confidence, write_confidence
 from bothways.data import Example, Source, read_examples
-from bothways.errors import InvalidInput
+from bothways.errors import CorruptCheckpoint, InvalidInput, LabelsUnnamed
 from bothways.evaluation.calibration import LabelSets
 from bothways.evaluation.detectors import DetectorInput
 from bothways.evaluation.outcomes import Outcomes
@@ -27,9 +28,18 @@ from bothways.inference import Rows, TextRows
 from bothways.tasks.backend import Backend
 from bothways.tasks.classification.spec import LabelOpening, LabelPrediction
 from bothways.tasks.columns import AnyColumns, PairColumns, TextColumns
-from bothways.tasks.heads.predictions import Classification, Prediction, RegressionPrediction
-from bothways.tasks.heads.target_settings import stored_target, target_settings, with_stored_thresholds
-from bothways.tasks.heads.targets import Logits, MultiLabel, Regression, SingleLabel, Target, Truth, at_threshold
+from bothways.tasks.heads.targets import (
+    Classification,
+    Logits,
+    MultiLabel,
+    Prediction,
+    Regression,
+    RegressionPrediction,
+    SingleLabel,
+    Target,
+    Truth,
+    at_threshold,
+)
 from bothways.tasks.outputs import Outputs, check_merge, merge_windows
 from bothways.tasks.scores import Scores, TokensRead, texts_read
 from bothways.tasks.spec import options_of
@@ -59,18 +69,8 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
     merges: ClassVar = True
 
     @property
-    def labels(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Names of the labels."""
-        return self.target.labels
-
-    @property
-    def size(self) -> int:
-        """Number of outputs of the head, C."""
-        return self.target.outputs
-
-    @property
+    @override
     def row_target(self) -> Target:
-        """The target of one row of scores."""
         return self.target
 
     @property
@@ -85,18 +85,16 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
     @override
     def read(self, data: Source, columns: AnyColumns, options: object = None) -> list[Example[object]]:
         del options
-        of = cast("TextColumns | PairColumns", columns)
-        convert: Callable[[object], Any] = self.target.convert
-        return read_examples(data, text=of.inputs, label=of.label, convert=convert)
+        return read_labelled(data, columns, self.target)
 
+    @override
     def encode(self, examples: Sequence[Example[object]]) -> Truth:
-        """Return the encoded labels: class numbers (N), 0 or 1 for each label (N, C), or numbers (N)."""
         return self.target.encode(examples)
 
     # --- from rows to answers ---
 
+    @override
     def scores(self, value: Text, rows: Sequence[Rows], options: object = None) -> LabelScores:
-        """Merge the windows' rows into the logits and features of the text."""
         del value, options
         (only,), size = rows, len(self.target.labels)
         if not isinstance(only, TextRows):
@@ -169,14 +167,14 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
     # --- on disk ---
 
     @classmethod
+    @override
     def check_untrained(cls, backend: Backend) -> None:
-        """Refuse label names for a checkpoint without a trained head."""
         if options_of(LabelOpening, backend.options).labels is not None:
             raise InvalidInput("labels name the outputs of a trained head, but this checkpoint has none: call fit.")
 
     @classmethod
+    @override
     def open(cls, backend: Backend, size: int, *, ours: bool) -> Self:
-        """Return the labels of a trained head, named by the checkpoint or by the options."""
         options = options_of(LabelOpening, backend.options)
         target = stored_target(backend.settings, options.labels, size, named=ours)
         if options.target is not None and options.target != target.kind:
@@ -197,7 +195,7 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
 
     @override
     def settings(self) -> Mapping[str, object]:
-        return target_settings(self.target)
+        return {"problem_type": self.target.problem_type, **label_settings(self.labels)}
 
     @override
     def write(self, folder: Path) -> dict[str, object]:
@@ -205,16 +203,19 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
             case Regression(training_mean):
                 own: dict[str, object] = {"training_mean": training_mean}
             case _:
-                own = self.stored_thresholds()
+                own = stored_thresholds(self.target)
         return {"merge": self.merge, "target": self.target.kind, **own, **write_confidence(folder, self.confidence)}
 
-    def stored_thresholds(self) -> dict[str, object]:
-        """Return the thresholds of several labels, for ``bothways.json`` and the card."""
-        match self.target:
-            case MultiLabel(thresholds=thresholds):
-                return {"thresholds": list(thresholds)}
-            case _:
-                return {}
+
+def read_labelled(
+    data: Source, columns: AnyColumns, target: Target | type[SingleLabel] | type[MultiLabel] | type[Regression]
+) -> list[Example[object]]:
+    """Return labelled texts or pairs; see `bothways.data.read_examples`."""
+    match columns:
+        case TextColumns() | PairColumns():
+            return read_examples(data, text=columns.inputs, label=columns.label, convert=target.convert)
+        case _:
+            raise TypeError(f"expected columns of texts or pairs, got {type(columns).__name__}")
 
 
 def logits_of_all(scores: Sequence[LabelScores]) -> Logits:
@@ -243,3 +244,57 @@ def _with_coverage(prediction: Prediction, guarantee: LabelSets | float) -> Pred
             return replace(prediction, label_set=tuple(name for name, included in names if included))
         case _:
             return prediction
+
+
+# --- targets on disk ---
+
+
+def stored_target(
+    settings: Mapping[str, object], labels: Iterable[str] | None, classes: int, *, named: bool = False
+) -> Target:
+    """Return the target of a trained head, named by the caller's labels or else by ``config.json``.
+
+    ``named`` tells that names such as LABEL_0 were chosen by someone, rather than stand for missing names.
+    """
+    problem = settings.get("problem_type")
+    if problem == Regression.problem_type or (problem is None and classes == 1):
+        if classes != 1:
+            raise CorruptCheckpoint(f"config.json says regression, but the trained head has {classes} outputs, not 1.")
+        if labels is not None:
+            raise InvalidInput("labels name classes, but this checkpoint's head predicts a number: leave labels out.")
+        return Regression()
+    stored = numbered_names(settings.get("id2label") or {})
+    names = tuple(labels) if labels is not None else stored or placeholders(classes)
+    if labels is None and not named and names == placeholders(classes):
+        warnings.warn(
+            "config.json does not say what the classes of its trained head are called, so they are "
+            f"{', '.join(names[:3])}{' ...' * (len(names) > 3)}. To name them, in the order of the outputs: "
+            "labels=[...], or --labels on the command line.",
+            LabelsUnnamed,
+            stacklevel=2,
+        )
+    if len(names) != classes or len(set(names)) != classes:
+        raise InvalidInput(
+            f"the trained head has {classes} outputs, so it needs as many labels, but got {list(names)}."
+        )
+    return MultiLabel(names) if problem == MultiLabel.problem_type else SingleLabel(names)
+
+
+def with_stored_thresholds(target: Target, stored: Sequence[float] | None) -> Target:
+    """Return the target with the thresholds that were saved; CorruptCheckpoint unless there is one for each label."""
+    match target, stored:
+        case MultiLabel(), [_, *_]:
+            if len(stored) != target.outputs:
+                raise damaged("thresholds", f"a list of {target.outputs} numbers from 0 to 1", stored)
+            return replace(target, thresholds=tuple(stored))
+        case _:
+            return target
+
+
+def stored_thresholds(target: Target) -> dict[str, object]:
+    """Return the thresholds of several labels, for ``bothways.json`` and the card."""
+    match target:
+        case MultiLabel(thresholds=thresholds):
+            return {"thresholds": list(thresholds)}
+        case _:
+            return {}

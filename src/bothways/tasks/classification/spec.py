@@ -10,7 +10,7 @@ from bothways.choices import ClassWeights, Merge, TargetKind
 from bothways.confidence.confidence import ConfidenceOptions
 from bothways.errors import InvalidInput
 from bothways.tasks.columns import PairColumns, TextColumns
-from bothways.tasks.spec import CalibratedOptions, Hub, PairInput, TaskSpec, TextInput, check_options
+from bothways.tasks.spec import Hub, PairInput, PredictOptions, TaskSpec, TextInput, check_options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +74,12 @@ class LabelFitting(ConfidenceOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LabelPrediction(CalibratedOptions):
+class LabelPrediction(PredictOptions):
     """Options of a prediction.
 
     Attributes:
+        calibrated: True requires calibrated probabilities, False gives those of the head. Default: calibrated if the
+            model is.
         coverage: Also give a set of labels (or an interval around a number) that includes the truth with this
             probability; approximately, since the held-out rows behind it also chose the epoch and the calibration.
         top: Maximum number of labels, answers or fillings, best first.
@@ -89,6 +91,7 @@ class LabelPrediction(CalibratedOptions):
             below 1, or the threshold no probability.
     """
 
+    calibrated: bool | None = None
     coverage: Annotated[float | None, Gt(0), Lt(1)] = None
     top: Annotated[int | None, Ge(1)] = None
     threshold: Annotated[float | None, Ge(0), Le(1)] = None
@@ -104,7 +107,7 @@ CLASSIFICATION = TaskSpec(
     home="bothways.tasks.classification.classifiers:TextClassifier",
     columns=TextColumns(),
     input=TextInput,
-    prediction="bothways.tasks.heads.predictions:Prediction",
+    prediction="bothways.tasks.heads.targets:Prediction",
     summary="Classify texts: one label, several labels or a number.",
     hub=Hub(
         "text-classification",
@@ -134,7 +137,7 @@ PAIRS = TaskSpec(
     home="bothways.tasks.classification.classifiers:PairClassifier",
     columns=PairColumns(),
     input=PairInput,
-    prediction="bothways.tasks.heads.predictions:Prediction",
+    prediction="bothways.tasks.heads.targets:Prediction",
     summary="Classify pairs of texts: entailment, paraphrase, similarity, relevance.",
     hub=Hub(
         "text-classification",

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from bothways.checkpoints.schema import StoredEnsemble
 from bothways.confidence.confidence import Confidence
 from bothways.confidence.fitting import stored_temperature
 from bothways.tasks.card import LIKE_THESE, optimistic
-from bothways.tasks.heads.targets import Target, calibrated_logits
+from bothways.tasks.heads.targets import Target, Truth, calibrated_logits
 from bothways.tasks.outputs import AnyOutputs
 from bothways.tasks.scores import Scores, most_read
 
@@ -46,18 +46,14 @@ class Combiner(ABC, Generic[OutputsT, InputT, TruthT, PlacesT]):
     stackable: ClassVar[bool] = True
 
     @property
-    @abstractmethod
     def row_target(self) -> Target:
         """The target of one row of scores."""
+        return self.outputs.row_target
 
     @property
     def shared_settings(self) -> Mapping[str, str]:
         """Settings that all members share besides their labels, by name."""
         return {}
-
-    def with_outputs(self, outputs: OutputsT) -> Self:
-        """Return the combiner with other outputs."""
-        return replace(self, outputs=outputs)
 
     # --- combining scores ---
 
@@ -89,15 +85,15 @@ class Combiner(ABC, Generic[OutputsT, InputT, TruthT, PlacesT]):
     def uncalibrated(self, members: Sequence[Self]) -> Self:
         """Return the outputs of the ensemble before it is calibrated."""
         del members
-        return self.with_outputs(self.outputs.with_confidence(Confidence()))
+        return replace(self, outputs=self.outputs.with_confidence(Confidence()))
 
     @abstractmethod
     def calibrated(self, scores: Sequence[Scores[PlacesT]], truth: TruthT) -> Self:
         """Return the outputs with the confidence fitted on held-out scores."""
 
-    def flat(self, truth: TruthT) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    def flat(self, truth: TruthT) -> tuple[Truth, NDArray[np.int64]]:
         """Return the truth of the rows of all inputs, and the input of each row."""
-        rows: NDArray[Any] = np.asarray(truth)
+        rows: Truth = np.asarray(truth)
         return rows, np.arange(len(rows))
 
     @abstractmethod
@@ -120,7 +116,7 @@ class Combiner(ABC, Generic[OutputsT, InputT, TruthT, PlacesT]):
         Raises:
             CorruptCheckpoint: It is damaged.
         """
-        return self.with_outputs(self.outputs.with_confidence(Confidence(stored_temperature(stored))))
+        return replace(self, outputs=self.outputs.with_confidence(Confidence(stored_temperature(stored))))
 
     def limits(self, chose: str) -> tuple[str, ...]:
         """Return the limits of metrics on rows that also decided something."""

@@ -1,9 +1,8 @@
 """Warnings about a training that did not go well, in sentences, and the answers to look at first."""
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,7 @@ from bothways.data.columns import DECIMAL
 from bothways.evaluation.calibration import Calibration
 from bothways.evaluation.metrics.tagging import TaggedWords
 from bothways.evaluation.temperature import Temperature
-from bothways.tasks.heads.targets import Logits, MultiLabel, Regression, SingleLabel, Target, Truth
+from bothways.tasks.heads.targets import AnyExample, Logits, MultiLabel, Regression, SingleLabel, Target, Truth
 from bothways.training.record import TrainingRecord
 
 FEW_UPDATES, FEW_ROWS = 50, 50
@@ -37,7 +36,7 @@ class LabelIssue:
     """
 
     where: str
-    text: Any
+    text: str | tuple[str, ...]
     label: str
     predicted: str
     probability: float
@@ -137,7 +136,7 @@ def _notes_on_temperature(calibration: Calibration | None) -> list[str]:
 
 def contradictions(examples: Sequence[Example[object]]) -> list[str]:
     """Return the rows with the same text and different labels, in sentences."""
-    rows: dict[Hashable, dict[Any, str]] = defaultdict(dict)
+    rows: dict[object, dict[object, str]] = defaultdict(dict)
     for example in examples:
         rows[example.text].setdefault(example.label, example.where)
     doubtful = [list(labels.items()) for labels in rows.values() if len(labels) > 1]
@@ -150,13 +149,17 @@ def contradictions(examples: Sequence[Example[object]]) -> list[str]:
     return [f"Texts that occur with different labels: {listed}{more}."]
 
 
-def _named(label: str | tuple[str, ...]) -> str:
+def _named(label: object) -> str:
     """Return a label, or several labels joined."""
-    return ", ".join(map(repr, (label,) if isinstance(label, str) else label)) or "no label"
+    match label:
+        case tuple(names):
+            return ", ".join(map(repr, names)) or "no label"
+        case _:
+            return repr(label)
 
 
 def confident_mistakes(
-    target: Target, probabilities_NC: Logits, truth: Truth, examples: Sequence[Example[Any]]
+    target: Target, probabilities_NC: Logits, truth: Truth, examples: Sequence[AnyExample]
 ) -> tuple[LabelIssue, ...]:
     """Return the wrong predictions on held-out rows, the most probable first; none for numbers."""
     match target:

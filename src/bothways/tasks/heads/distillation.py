@@ -1,10 +1,11 @@
 """Training a smaller model of a task on the predictions of a trained one, without labels."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from bothways.data import Example, Row, Source, read_rows
 from bothways.encoder import ScoreHead
@@ -14,12 +15,11 @@ from bothways.evaluation.report import Validation
 from bothways.progress import phase, reporting
 from bothways.tasks.card import VALIDATION
 from bothways.tasks.columns import AnyColumns, batch_of
-from bothways.tasks.heads.inputs import StoredInputs
-from bothways.tasks.heads.learner import AnyLearner, Distillable
+from bothways.tasks.heads.learner import AnyLearner
 from bothways.tasks.heads.linear_start import STRENGTH, LinearStart, start_head
-from bothways.tasks.heads.objective import WindowObjective
+from bothways.tasks.heads.objective import StoredInputs, WindowObjective
 from bothways.tasks.heads.soft_targets import SoftLoss, SoftTargets, StateModel, TeacherOutputs
-from bothways.tasks.heads.target_training import standardized
+from bothways.tasks.heads.target_training import standardize, standardized, unstandardize
 from bothways.tasks.heads.targets import Regression
 from bothways.tasks.heads.training import HeadData, measured_head
 from bothways.tasks.outputs import AnyOutputs, FittedHead
@@ -60,7 +60,7 @@ class DistillationData:
         split: Whether the held-out inputs were drawn from the training data.
     """
 
-    inputs: Sequence[Any]
+    inputs: Sequence[object]
     held_out: Sequence[Example[object]]
     split: bool
 
@@ -74,10 +74,10 @@ class DistillationData:
         cls,
         outputs: AnyOutputs,
         columns: AnyColumns,
-        data: Source | Iterable[Any],
+        data: Source | Iterable[object],
         validation: Source | None,
         seed: int,
-    ) -> "DistillationData":
+    ) -> DistillationData:
         """Read the data, without rows that have no text.
 
         Without validation rows a tenth of the data is held out; its labels measure the student if every row has one.
@@ -92,8 +92,9 @@ class DistillationData:
             if not texts:
                 raise _too_few(1)
             return cls(texts, held, split=False)
-        labelled = bool(rows) and all(isinstance(row, Row) and columns.truth in row.values for row in rows)
-        given: Sequence[Example[object]] = outputs.read(rows, columns) if labelled else _inputs(columns, rows)
+        labelled = [row for row in rows if isinstance(row, Row) and columns.truth in row.values]
+        every = bool(rows) and len(labelled) == len(rows)
+        given: Sequence[Example[object]] = outputs.read(labelled, columns) if every else _inputs(columns, rows)
         if len(given) < 2:
             raise _too_few(2)
         stays, held = hold_out(given, 0.1, seed, lambda _: (), group=_group)
@@ -135,12 +136,12 @@ class StudentTraining:
         loss: SoftLoss,
         training: TrainingOptions,
         identity: Mapping[str, str],
-    ) -> "StudentTraining":
+    ) -> StudentTraining:
         """Run the teacher on the texts, start a head and lay out the training.
 
         Args:
             teacher: The teacher.
-            learner: A `Distillable` learner with the teacher's outputs.
+            learner: A learner with the teacher's outputs that distills.
             student: The encoder to train, in place; it starts with the teacher's head if their widths and inputs agree.
             lesson: The inputs, and rows that measure the student.
             columns: Columns of the parts of a row.
@@ -151,7 +152,7 @@ class StudentTraining:
         Raises:
             InvalidInput: The data are not usable.
         """
-        own: Any = _distillable(learner).without_confidence()
+        own = learner.uncalibrated()
         taught_by = teacher.backend.weights("distil")
         held = _held(teacher, learner, student, lesson)
         stored = _readable(own, student, lesson.inputs, held)
@@ -159,8 +160,7 @@ class StudentTraining:
             phase("reading the texts with the teacher")
         units = own.loss_units(stored)
         taught = TeacherOutputs.of(taught_by.with_layers(0).head_model, stored.store, units, training.max_tokens)
-        decided = _distillable(learner).decided(stored.merged(own.outputs, list(taught.scores)))
-        stored = replace(stored, truth=decided)
+        stored = replace(stored, truth=learner.decided(stored.merged(own.outputs, list(taught.scores))))
         if isinstance(own.outputs.row_target, Regression):
             own = own.with_target(standardized(stored.truth))
         targets = SoftTargets(units, own.outputs.row_target, taught, loss)
@@ -174,10 +174,7 @@ class StudentTraining:
             model = StateModel(with_head.head_model, width)
 
         def validate() -> Validation:
-            found: Validation = own.validate(
-                held.scores(own.outputs, with_head.head_model, training.max_tokens), held.truth
-            )
-            return found
+            return own.validate(held.scores(own.outputs, with_head.head_model, training.max_tokens), held.truth)
 
         labels = f" {own.loss(held).digest}" if lesson.labelled else ""
         identity = {**identity, "validation data": held.store.digest + labels}
@@ -189,19 +186,15 @@ class StudentTraining:
     def finish(self, record: TrainingRecord) -> FittedHead:
         """Return the student with its confidence fitted on held-out rows: without labels, only the detector."""
         model = self.student.head_model
-        learner, scores = self.learner.unstandardize(model.head).fit_confidence(
+        learner = self.learner.with_target(unstandardize(self.learner.outputs.row_target, model.head))
+        learner, scores = learner.fit_confidence(
             model, self.data.stored, self.held, record.settings.seed, self.student.budget.tokens
         )
         spec, labelled = self.teacher.spec, self.lesson.labelled
         if labelled:
             limits, notes, of = [MET] if self.lesson.split else [], [], VALIDATION
         else:
-            learner, limits, notes, of = (
-                _distillable(learner).without_calibration(),
-                [AGREES],
-                [UNCALIBRATED],
-                AGREEMENT,
-            )
+            learner, limits, notes, of = learner.uncalibrated(detects=True), [AGREES], [UNCALIBRATED], AGREEMENT
         return measured_head(
             spec, self.student, learner, self.columns, scores, self.data, self.held, record,
             notes=notes, limits=limits, of=of,
@@ -234,13 +227,7 @@ def _objective(
     )
 
 
-def _distillable(learner: AnyLearner) -> Any:  # noqa: ANN401 (both a learner and distillable, which has no type)
-    if not isinstance(learner, Distillable):
-        raise InvalidInput(f"expected a classifier or a tagger as the teacher, got {learner.outputs.head_title}.")
-    return learner
-
-
-def _readable(own: Any, student: TorchBackend, inputs: Sequence[Any], held: StoredInputs) -> StoredInputs:  # noqa: ANN401 (the task's own)
+def _readable(own: AnyLearner, student: TorchBackend, inputs: Sequence[object], held: StoredInputs) -> StoredInputs:
     """Tokenise the inputs, and leave out those that give the learner nothing to learn from."""
     stored = StoredInputs.unlabelled(student, own.outputs, inputs)
     left_out = set(own.check_data(stored, held))
@@ -258,7 +245,7 @@ def _held(teacher: FittedHead, learner: AnyLearner, student: TorchBackend, lesso
     held = StoredInputs.unlabelled(student, outputs, [each.text for each in lesson.held_out])
     backend = teacher.backend.weights("distil")
     scores = held.scores(outputs, backend.head_model, backend.budget.tokens)
-    return replace(held, truth=_distillable(learner).decided(scores))
+    return replace(held, truth=learner.decided(scores))
 
 
 def _head(teacher: TorchBackend, student: TorchBackend, learner: AnyLearner, seed: int) -> tuple[ScoreHead, bool]:
@@ -267,43 +254,40 @@ def _head(teacher: TorchBackend, student: TorchBackend, learner: AnyLearner, see
     kind = model.family.head(outputs.head, model.settings).kind
     if kind == taught.family.head(outputs.head, taught.settings).kind and model.config.hidden == taught.config.hidden:
         head = deepcopy(teacher.head_model.head)
-        learner.standardize(head)
+        standardize(outputs.row_target, head)
         return head, True
     with seeded(seed):
-        drawn: Any = new_head(model.config, kind, outputs.size)
-    return drawn, False
+        match new_head(model.config, kind, outputs.size):
+            case ScoreHead() as drawn:
+                return drawn, False
+    raise TypeError(f"{outputs.head!r} is no head with scores")
 
 
-def _rows(columns: Any, data: Any) -> list[Any]:  # noqa: ANN401 (sources of rows)
+def _rows(columns: AnyColumns, data: Source | Iterable[object]) -> list[object]:
     """Return labelled rows, or inputs if they came without labels."""
     match data:
         case str() | Path():
-            return list(read_rows(data))
+            return [*read_rows(data)]
         case list():
             values = data
         case _:
             values = batch_of(columns, data)[0]
-    return [_row_or_input(number, value) for number, value in enumerate(values, start=1)]
+    return [
+        Row(number, dict(value), f"row {number} of the data") if isinstance(value, Mapping) else value
+        for number, value in enumerate(values, start=1)
+    ]
 
 
-def _row_or_input(number: int, value: object) -> object:
-    match value:
-        case Mapping():
-            return Row(number, dict(value), f"row {number} of the data")
-        case _:
-            return value
-
-
-def _inputs(columns: Any, rows: Sequence[Any]) -> list[Example[object]]:  # noqa: ANN401 (the task's own)
+def _inputs(columns: AnyColumns, rows: Sequence[object]) -> list[Example[object]]:
+    """Return the inputs among rows and Python values, without blank texts."""
     found: list[Example[object]] = []
     for number, row in enumerate(rows):
         try:
             value = columns.read(row) if isinstance(row, Row) else columns.check(number, row)
         except EmptyInput:
             continue
-        if isinstance(value, str) and not value.strip():
-            continue
-        found.append(Example(value, None, number + 1))
+        if str(value).strip():
+            found.append(Example(value, None, number + 1))
     return found
 
 

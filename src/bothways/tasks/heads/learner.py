@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeAlias, TypeVar, cast, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,19 +17,18 @@ from bothways.data import Example
 from bothways.evaluation.report import Validation
 from bothways.progress import phase
 from bothways.tasks.card import EPOCH_AND_CALIBRATION, LIKE_THESE, NOTICES_NOTHING, optimistic
+from bothways.tasks.columns import AnyColumns
 from bothways.tasks.heads.diagnostics import LabelIssue
-from bothways.tasks.heads.inputs import StoredInputs
-from bothways.tasks.heads.objective import LabelLoss, LossUnits
+from bothways.tasks.heads.objective import LabelLoss, LossUnits, StoredInputs
+from bothways.tasks.heads.targets import Target
 from bothways.tasks.outputs import AnyOutputs
 from bothways.tasks.scores import Scores
 from bothways.tasks.splits import TrainingData
 from bothways.tasks.torch_backend import HeadModel
 
 if TYPE_CHECKING:
-    from bothways.encoder import ScoreHead
     from bothways.tasks.torch_backend import TorchBackend
 
-InputT = TypeVar("InputT")
 TruthT = TypeVar("TruthT")
 PlacesT = TypeVar("PlacesT")
 OutputsT = TypeVar("OutputsT", bound=AnyOutputs)
@@ -37,14 +36,19 @@ OutputsT = TypeVar("OutputsT", bound=AnyOutputs)
 Identity: TypeAlias = Mapping[str, str | int | float | bool | None]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
-    """A task on a head while it is trained: a frozen dataclass.
+    """A task on a head while it is trained.
 
     Attributes:
         outputs: The outputs in training, with their confidence once it is fitted.
+        distills: Whether a student can be trained on the predictions of such a model. The learner then has
+            `uncalibrated`, `loss_units` and `decided`.
     """
 
     outputs: OutputsT
+
+    distills: ClassVar[bool] = False
 
     @classmethod
     @abstractmethod
@@ -52,8 +56,8 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
         cls,
         backend: TorchBackend,
         data: TrainingData,
-        columns: Any,  # noqa: ANN401 (the task's own)
-        options: Any,  # noqa: ANN401 (the task's own)
+        columns: AnyColumns,
+        options: object,
         seed: int,
         before: OutputsT | None,
     ) -> tuple[Self, Sequence[Example[object]], Sequence[Example[object]]]:
@@ -71,11 +75,6 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
             InvalidInput: The data are not usable; the message names the row.
         """
 
-    def with_outputs(self, outputs: OutputsT) -> Self:
-        """Return the learner with other outputs."""
-        changed: Self = replace(cast("Any", self), outputs=outputs)
-        return changed
-
     def check_data(self, training: StoredInputs, held: StoredInputs) -> Collection[int]:
         """Refuse data that cannot be trained on; return the numbers of training inputs to leave out.
 
@@ -91,12 +90,9 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
         """Return True if a head with the outputs ``before`` can be trained further for these."""
         return self.outputs.labels == before.labels
 
-    def standardize(self, head: ScoreHead) -> None:
-        """Change a trained head, in place, to the units of the loss; most heads stay as they are."""
-
-    def unstandardize(self, head: ScoreHead) -> Self:
-        """Change a head at the end of its training, in place, to the units of the labels."""
-        del head
+    def with_target(self, target: Target) -> Self:
+        """Return the learner with another scale of the numbers to predict; most tasks predict none."""
+        del target
         return self
 
     @property
@@ -119,11 +115,6 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
     def validate(self, scores: Sequence[Scores[PlacesT]], truth: TruthT) -> Validation:
         """Return the metrics of an epoch."""
 
-    def unit(self, truth: TruthT) -> float:
-        """Return the divisor of a validation score that makes it comparable between tasks."""
-        del truth
-        return 1.0
-
     @property
     @abstractmethod
     def identity(self) -> Identity:
@@ -131,7 +122,6 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
 
     # --- after the training ---
 
-    @abstractmethod
     def fit_confidence(
         self, model: HeadModel, training: StoredInputs, held: StoredInputs, seed: int, tokens: int
     ) -> tuple[Self, Sequence[Scores[PlacesT]]]:
@@ -144,6 +134,14 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
             seed: Seed of random draws.
             tokens: Token budget of a batch.
         """
+        del training, seed
+        phase("reading the held-out rows")
+        scores = held.scores(self.outputs, model, tokens)
+        return replace(self, outputs=self.calibrated(scores, held.truth)), scores
+
+    def calibrated(self, scores: Sequence[Scores[PlacesT]], truth: TruthT) -> OutputsT:
+        """Return the outputs with a confidence fitted on held-out scores."""
+        raise NotImplementedError
 
     def fit_confidence_of_folds(self, scores: Sequence[Scores[PlacesT]], truth: TruthT, seed: int) -> Self:
         """Return the learner with a confidence fitted on cross-validated scores of inputs with `contrast_classes`."""
@@ -155,9 +153,9 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
         """Return counts and checksums of the truth for the card."""
 
     @property
-    @abstractmethod
     def limits(self) -> tuple[str, ...]:
         """Limits of the card's metrics, in sentences."""
+        return optimistic("texts", EPOCH_AND_CALIBRATION), LIKE_THESE, NOTICES_NOTHING
 
     def card(self) -> dict[str, object]:
         """Return further entries of the card."""
@@ -170,61 +168,23 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
         training: Sequence[Example[object]],
         held_out: Sequence[Example[object]],
     ) -> tuple[list[str], tuple[LabelIssue, ...]]:
-        """Return warnings about data and predictions, in sentences, and the most confident wrong predictions.
-
-        Args:
-            scores: Scores of the held-out inputs.
-            truth: Their truth.
-            training: The training examples.
-            held_out: The held-out examples.
-        """
+        """Return warnings about data and held-out predictions, and the most confident wrong predictions."""
         del scores, truth, training, held_out
         return [], ()
 
+    # --- distillation ---
 
-AnyLearner: TypeAlias = Learner[Any, Any, Any]
-
-
-class TemperatureLearner(Learner[OutputsT, TruthT, PlacesT], Generic[OutputsT, TruthT, PlacesT]):
-    """A learner whose confidence is a temperature.
-
-    Attributes:
-        calibrates: Whether to fit a temperature.
-    """
-
-    calibrates: bool
-
-    @abstractmethod
-    def calibrated(self, scores: Sequence[Scores[PlacesT]], truth: TruthT) -> OutputsT:
-        """Return the outputs with the temperature fitted on held-out scores."""
-
-    def fit_confidence(
-        self, model: HeadModel, training: StoredInputs, held: StoredInputs, seed: int, tokens: int
-    ) -> tuple[Self, Sequence[Scores[PlacesT]]]:
-        """Fit the temperature on held-out inputs."""
-        del training, seed
-        phase("calibrating" if self.calibrates else "reading the held-out rows")
-        scores = held.scores(self.outputs, model, tokens)
-        return (self.with_outputs(self.calibrated(scores, held.truth)) if self.calibrates else self), scores
-
-    @property
-    def limits(self) -> tuple[str, ...]:
-        """Limits of the card's metrics, in sentences."""
-        return optimistic("texts", EPOCH_AND_CALIBRATION), LIKE_THESE, NOTICES_NOTHING
-
-
-@runtime_checkable
-class Distillable(Protocol):
-    """A learner whose decisions a student can be trained on."""
-
-    def without_confidence(self) -> Self:
-        """Return the learner without anything fitted on held-out rows."""
-
-    def without_calibration(self) -> Self:
-        """Return the learner without anything that can only be fitted with labels."""
+    def uncalibrated(self, *, detects: bool = False) -> Self:
+        """Return the learner without anything fitted on held-out rows; ``detects`` keeps an out-of-domain detector."""
+        raise NotImplementedError
 
     def loss_units(self, stored: StoredInputs) -> LossUnits:
         """Return the loss units of each window; the outputs' `row_target` gives their meaning."""
+        raise NotImplementedError
 
-    def decided(self, scores: Sequence[Scores[object]]) -> object:
+    def decided(self, scores: Sequence[Scores[PlacesT]]) -> TruthT:
         """Return the decisions for inputs, encoded as truth."""
+        raise NotImplementedError
+
+
+AnyLearner: TypeAlias = Learner[Any, Any, Any]

@@ -10,7 +10,6 @@ directions, C outputs.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -117,7 +116,8 @@ class _Rows:
     def read(cls, model: HeadModel, store: WindowStore, targets: LabelLoss, start: LinearStart) -> "_Rows":
         """Run the encoder, on a sample of the windows if there are many."""
         output, per_token = model.head.output, model.per_token
-        windows = _drawn(store.lengths if per_token else np.ones(len(store.lengths)), output.out_features, start.seed)
+        rows_W = store.lengths if per_token else np.ones_like(store.lengths)
+        windows = _drawn(rows_W, output.out_features, start.seed)
 
         def features(packed: Packed) -> Tensor:
             hidden_MH = read_rows(model.head.kind.read, model.encoder, packed).to(output.weight.dtype)
@@ -256,19 +256,22 @@ class _Principal:
         # A third of that of equally likely labels' cross-entropy, which curves less as labels become more certain.
         share = 1 / max(outputs, 2)
         curvature = share * (1 - share) / 3
-        unit_R, bias_unit = (
-            (curvature * self.squares_R + 1 / strength).rsqrt(),
-            (curvature * len(self.along_MR)) ** -0.5,
-        )
+        unit_R = (curvature * self.squares_R + 1 / strength).rsqrt()
+        bias_unit = (curvature * len(self.along_MR)) ** -0.5
         inputs_MR = self.along_MR * unit_R
         variables_CR = inputs_MR.new_zeros((outputs, len(unit_R)), requires_grad=True)
         biases_C = inputs_MR.new_zeros(outputs, requires_grad=True)
         exact = inputs_MR.dtype == torch.float64
         steps = int(min(_STEPS, max(10.0, _MOST_WORK / (len(inputs_MR) * outputs))))
-        # To the end in float64, so that another machine finds the same.
-        tolerances = {"tolerance_grad": 1e-10, "tolerance_change": 0.0} if exact else {"tolerance_grad": 1e-7}
-        options = {"max_iter": steps, "history_size": 20, "line_search_fn": "strong_wolfe", **tolerances}
-        solver = LBFGS([variables_CR, biases_C], **options)  # type: ignore[arg-type]
+        solver = LBFGS(
+            [variables_CR, biases_C],
+            max_iter=steps,
+            history_size=20,
+            line_search_fn="strong_wolfe",
+            # To the end in float64, so that another machine finds the same.
+            tolerance_grad=1e-10 if exact else 1e-7,
+            tolerance_change=0.0 if exact else 1e-9,
+        )
 
         def value() -> Tensor:
             solver.zero_grad()
@@ -284,7 +287,7 @@ class _Principal:
             return weight_CH, biases_C * bias_unit - weight_CH @ self.mean_H
 
 
-def _drawn(rows_W: NDArray[Any], outputs: int, seed: int) -> NDArray[np.int64]:
+def _drawn(rows_W: NDArray[np.int64], outputs: int, seed: int) -> NDArray[np.int64]:
     """Return the numbers of the windows to fit to, ascending: all, or a sample if there are too many rows."""
     most = min(_MOST_ROWS, _MOST_SCORES / outputs)
     order = np.random.default_rng(seed).permutation(len(rows_W))

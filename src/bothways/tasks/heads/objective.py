@@ -3,30 +3,41 @@
 A `LabelLoss` holds the targets of the windows: a label for each text, a tag for each word, a span. A long text is read
 in several windows, and none of it is cut off.
 
-Shapes: N texts, W windows, B windows of a batch, C outputs.
+Shapes: N inputs, W windows, B windows of a batch, C outputs.
 """
+
+from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from bothways.data import Example
 from bothways.data.windows import WindowStore
 from bothways.evaluation.report import Validation
+from bothways.inference import Rows, TextRows, TokenOutputs
 from bothways.inference.runner import Runner, row_answers
 from bothways.inference.texts import by_token_budget
 from bothways.packing import Packed
+from bothways.tasks.backend import Backend
+from bothways.tasks.outputs import AnyOutputs, PlacedOutputs
+from bothways.tasks.scores import Scores
 from bothways.tasks.torch_backend import HeadModel
 from bothways.training.objective import Baseline, MicroBatch, Update, micro_batch_tokens
 from bothways.training.options import EPOCHS
 from bothways.training.workers import current_workers
 
+PlacesT = TypeVar("PlacesT")
+
 # Minimum updates of a training, however few the rows are, and of an epoch, so that it is worth a validation.
 MIN_UPDATES, _MIN_IN_EPOCH = 150, 15
+
+_RELEASED = np.empty(0)
 
 
 class LabelLoss(Protocol):
@@ -66,7 +77,7 @@ class LossUnits:
     heights_W: NDArray[np.int64]
 
     @classmethod
-    def of_texts(cls, store: WindowStore) -> "LossUnits":
+    def of_texts(cls, store: WindowStore) -> LossUnits:
         """Return the windows of a store; those of a text share its weight."""
         shares_W = 1.0 / np.bincount(store.text_of_window)[store.text_of_window]
         ones_W = np.ones(len(shares_W), dtype=np.int64)
@@ -83,6 +94,80 @@ class LossUnits:
         numbers = [np.arange(self.starts[window], self.starts[window + 1]) for window in windows]
         rows = [begin + self.rows_U[each] for begin, each in zip(begins, numbers, strict=True)]
         return np.concatenate(numbers), np.concatenate(rows)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredInputs:
+    """Tokenised inputs and their truth.
+
+    Attributes:
+        store: The windows of the inputs; a "text" of the store is an input.
+        truth: The truth, as returned by `Outputs.encode`.
+        inputs: The inputs themselves, if the scores read them.
+        text_of_window: The number of each window's text within its input (W); None if every input has one text.
+    """
+
+    store: WindowStore
+    truth: Any
+    inputs: Sequence[Any] = ()
+    text_of_window: NDArray[np.int64] | None = None
+
+    @classmethod
+    def of(cls, backend: Backend, outputs: AnyOutputs, examples: Sequence[Example[object]]) -> StoredInputs:
+        """Tokenise labelled inputs; errors are those of `Outputs.encode` and of texts that are too long."""
+        stored = cls.unlabelled(backend, outputs, [each.text for each in examples])
+        return replace(stored, truth=outputs.encode(examples))
+
+    @classmethod
+    def unlabelled(cls, backend: Backend, outputs: AnyOutputs, given: Sequence[object]) -> StoredInputs:
+        """Tokenise inputs without labels."""
+        texts = [outputs.texts(value) for value in given]
+        store = backend.stored([text for each in texts for text in each], offsets=outputs.per_token)
+        inputs = given if outputs.keeps_inputs else ()
+        if all(len(each) == 1 for each in texts):
+            return cls(store, None, inputs)
+        counts = [len(each) for each in texts]
+        input_of_text, place = np.repeat(np.arange(len(texts)), counts), np.concatenate(list(map(np.arange, counts)))
+        dropped = np.bincount(input_of_text, store.dropped_tokens, len(texts)).astype(np.int64)
+        grouped = replace(store, text_of_window=input_of_text[store.text_of_window], dropped_tokens=dropped)
+        return cls(grouped, None, inputs, place[store.text_of_window])
+
+    def take(self, numbers_N: NDArray[np.int64]) -> StoredInputs:
+        """Return some of the inputs, for heads that read whole texts."""
+        return StoredInputs(self.store.take(numbers_N), self.truth[numbers_N])
+
+    def scores(self, outputs: PlacedOutputs[PlacesT], model: HeadModel, tokens: int) -> list[Scores[PlacesT]]:
+        """Return a model's scores for all inputs, computed in batches of ``tokens`` tokens."""
+        return self.merged(outputs, window_scores(model, self.store, tokens))
+
+    def merged(self, outputs: PlacedOutputs[PlacesT], rows: list[NDArray[np.float64]]) -> list[Scores[PlacesT]]:
+        """Return the scores of all inputs, given the rows of their windows, which are released one by one."""
+        lengths = self.store.lengths.tolist()
+        ends = np.cumsum(np.bincount(self.store.text_of_window, minlength=self.store.texts)).tolist()
+        dropped = self.store.dropped_tokens.tolist()
+        found = []
+        for number, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+            texts: list[list[int]] = [list(range(start, end))]
+            if self.text_of_window is not None:
+                places_W = self.text_of_window[start:end]
+                texts = [(start + np.flatnonzero(places_W == place)).tolist() for place in range(places_W[-1] + 1)]
+            values = [self._rows(rows, each, lengths, dropped[number], outputs) for each in texts]
+            found.append(outputs.scores(self.inputs[number] if self.inputs else None, values))
+            rows[start:end] = [_RELEASED] * (end - start)  # with thousands of labels they are as large as the scores
+        return found
+
+    def _rows(
+        self,
+        rows: Sequence[NDArray[np.float64]],
+        windows: Sequence[int],
+        lengths: Sequence[int],
+        dropped: int,
+        outputs: AnyOutputs,
+    ) -> Rows:
+        own = [rows[window] for window in windows]
+        if outputs.per_token:
+            return TokenOutputs(tuple(own), tuple(self.store.places(window) for window in windows), dropped)
+        return TextRows(np.stack(own), tuple(lengths[window] for window in windows), dropped)
 
 
 @dataclass(frozen=True, slots=True)

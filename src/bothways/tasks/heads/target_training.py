@@ -6,7 +6,7 @@ Shapes: N texts, B windows of a batch, C outputs, K labels, or 1.
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.choices import TargetKind
-from bothways.data import Example
 from bothways.data.windows import WindowStore, digest_of
 from bothways.devices import on_device
 from bothways.encoder import ScoreHead
@@ -34,13 +33,13 @@ from bothways.evaluation.temperature import (
     fit_sigmoid_temperature,
 )
 from bothways.evaluation.thresholds import fit_common_threshold, fit_thresholds
-from bothways.tasks.heads.targets import Logits, MultiLabel, Regression, SingleLabel, Target, Truth
+from bothways.tasks.heads.targets import AnyExample, Logits, MultiLabel, Regression, SingleLabel, Target, Truth
 
 # A standard deviation below this share of the largest number is rounding.
 _ROUNDING = 1e-13
 
 
-def target_of(kind: TargetKind, examples: Sequence[Example[Any]], before: Target | None = None) -> Target:
+def target_of(kind: TargetKind, examples: Sequence[AnyExample], before: Target | None = None) -> Target:
     """Return the target of training examples.
 
     Args:
@@ -102,6 +101,11 @@ def unstandardize(target: Target, head: ScoreHead) -> Target:
             return Regression(training_mean)
         case _:
             return target
+
+
+def score_unit(target: Target, truth: Truth) -> float:
+    """Return the divisor that makes validation scores of tasks comparable: the variance of numbers; 1 for labels."""
+    return float(np.var(truth)) or 1.0 if target.kind == "regression" else 1.0
 
 
 # --- losses ---

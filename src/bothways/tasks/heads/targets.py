@@ -1,7 +1,7 @@
 """Targets of classifiers: one label, several labels, or a number.
 
-Each variant converts labels to numbers, and logits to probabilities, predictions and reports;
-`target_training` has the losses, and `target_settings` the form on disk.
+Each variant converts labels to numbers, and logits to probabilities, predictions and reports; `target_training` has
+the losses.
 
 Shapes: N texts, C outputs.
 """
@@ -26,8 +26,7 @@ from bothways.evaluation.metrics.regression import number_outcomes
 from bothways.evaluation.outcomes import Outcomes
 from bothways.evaluation.temperature import Temperature, apply_sigmoid_temperature, sigmoid, softmax
 from bothways.evaluation.thresholds import USUAL
-from bothways.tasks.heads.predictions import Classification, MultiLabelPrediction, Prediction, RegressionPrediction
-from bothways.tasks.scores import TokensRead
+from bothways.tasks.scores import Probability, TaskPrediction, TokensRead
 
 Logits: TypeAlias = NDArray[np.float64]
 
@@ -35,6 +34,9 @@ Logits: TypeAlias = NDArray[np.float64]
 MIN_PROBABILITY = 1e-12
 # That of one answer among several goes as low as a float64 can: a text's tags are chosen by sums of such logarithms.
 TINY = float(np.finfo(np.float64).tiny)
+
+AnyExample: TypeAlias = Example[Any]
+"""An input with its label in the form of its target: a name, names, or a number."""
 
 Truth: TypeAlias = NDArray[Any]
 """Encoded labels: class numbers (N), 0 or 1 for each label (N, C), or numbers (N); the target knows which."""
@@ -49,6 +51,71 @@ def _one_label(value: object) -> str:
         if type(value) not in other:
             raise
         raise InvalidInput(f"{str(error).rstrip('.')}; {other[type(value)]}.") from None
+
+
+# --- predictions ---
+
+
+@dataclass(frozen=True, slots=True)
+class Classification(TaskPrediction):
+    """One label out of several.
+
+    Attributes:
+        label: The most probable label.
+        probability: Its probability, calibrated if the model is.
+        probabilities: The probability of each label, or of the ``top`` labels, most probable first.
+        tokens_read: How much of the text was read.
+        label_set: With ``coverage``: labels that include the right one with this probability, most probable first.
+        out_of_domain: True if the text is unlike the training texts. For models with an out-of-domain detector.
+        out_of_domain_score: Distance from the training texts, in the detector's units.
+    """
+
+    label: str
+    probability: Probability
+    probabilities: dict[str, Probability]
+    tokens_read: TokensRead
+    label_set: tuple[str, ...] | None = None
+    out_of_domain: bool | None = None
+    out_of_domain_score: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MultiLabelPrediction(TaskPrediction):
+    """Any number of labels.
+
+    Attributes:
+        labels: Labels whose probability reaches their threshold, most probable first.
+        probabilities: The probability of each label, or of the ``top`` labels, most probable first; they do not sum
+            to 1.
+        tokens_read: How much of the text was read.
+    """
+
+    labels: tuple[str, ...]
+    probabilities: dict[str, Probability]
+    tokens_read: TokensRead
+
+
+@dataclass(frozen=True, slots=True)
+class RegressionPrediction(TaskPrediction):
+    """A number.
+
+    Attributes:
+        value: The predicted number, in the units of the training labels.
+        tokens_read: How much of the text was read.
+        low: With ``coverage``: lower end of an interval that includes the true number with this probability.
+        high: With ``coverage``: upper end of the interval.
+    """
+
+    value: float
+    tokens_read: TokensRead
+    low: float | None = None
+    high: float | None = None
+
+
+Prediction = Classification | MultiLabelPrediction | RegressionPrediction
+
+
+# --- targets ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +138,7 @@ class SingleLabel:
         """The number of outputs, C."""
         return len(self.labels)
 
-    def encode(self, examples: Sequence[Example[Any]]) -> Truth:
+    def encode(self, examples: Sequence[AnyExample]) -> Truth:
         """Return class numbers (N).
 
         Raises:
@@ -140,7 +207,7 @@ class MultiLabel:
         """The number of outputs, C."""
         return len(self.labels)
 
-    def encode(self, examples: Sequence[Example[Any]]) -> Truth:
+    def encode(self, examples: Sequence[AnyExample]) -> Truth:
         """Return 1 for each label of a row, else 0 (N, C).
 
         Raises:
@@ -238,7 +305,7 @@ class Regression:
         del label
         return ()
 
-    def encode(self, examples: Sequence[Example[Any]]) -> Truth:
+    def encode(self, examples: Sequence[AnyExample]) -> Truth:
         """Return the numbers (N)."""
         return np.array([example.label for example in examples], dtype=np.float32)
 

@@ -26,10 +26,10 @@ from bothways.tasks.card import (
 from bothways.tasks.columns import AnyColumns, PairColumns, TextColumns
 from bothways.tasks.heads.contrastive import FEW_TEXTS, contrast_updates, contrastive_warmup
 from bothways.tasks.heads.diagnostics import FEW_UPDATES, notes_on_training
-from bothways.tasks.heads.inputs import StoredInputs
 from bothways.tasks.heads.learner import AnyLearner
 from bothways.tasks.heads.linear_start import STRENGTH, LinearStart, held_out_scores, start_head
-from bothways.tasks.heads.objective import MIN_UPDATES, WindowObjective, passes_in_epoch
+from bothways.tasks.heads.objective import MIN_UPDATES, StoredInputs, WindowObjective, passes_in_epoch
+from bothways.tasks.heads.target_training import score_unit, standardize, unstandardize
 from bothways.tasks.outputs import FittedHead, outputs_type
 from bothways.tasks.scores import Scores
 from bothways.tasks.spec import TaskSpec
@@ -215,45 +215,6 @@ class HeadTraining:
     data: HeadData
     initial: InitialHead
 
-    @classmethod
-    def of(
-        cls,
-        spec: TaskSpec,
-        backend: TorchBackend,
-        before: FittedHead | None,
-        data: TrainingData,
-        columns: AnyColumns,
-        options: object,
-        training: TrainingOptions,
-    ) -> HeadTraining:
-        """Read the data and start a head, or continue with the previous one if its outputs mean the same.
-
-        Args:
-            spec: The declarations of the task.
-            backend: The encoder, which is trained in place.
-            before: The model before this training.
-            data: Training data.
-            columns: Columns of the parts of a row.
-            options: The task's options of `fit`.
-            training: Options of the training.
-
-        InvalidInput: The data are not usable (the message names the row), or do not fit the options.
-            InvalidInput: The data are not usable, and the message names the row; or data and options do not fit.
-        """
-        kind: type[AnyLearner] = imported(spec.learner)
-        outputs = None if before is None else before.outputs
-        learner, examples, held_out = kind.from_data(backend, data, columns, options, training.seed, outputs)
-        stored = StoredInputs.of(backend, learner.outputs, examples)
-        held = StoredInputs.of(backend, learner.outputs, held_out) if held_out else None
-        if held is not None and (left_out := learner.check_data(stored, held)):
-            kept = [example for number, example in enumerate(examples) if number not in left_out]
-            stored = StoredInputs.of(backend, learner.outputs, kept)
-        used = HeadData(stored, held, examples, held_out, split=data.validation is None)
-        contrasted = isinstance(columns, TextColumns) and learner.contrast_classes(stored) is not None
-        few = contrasted and len(stored.truth) <= FEW_TEXTS and backend.reads_mean and not backend.shared
-        setup = TrainingSetup(spec, backend, learner, columns, training, few)
-        return cls(setup, before, used, _initial_head(setup, before, used))
-
     @property
     def objective(self) -> WindowObjective:
         """Encoder, head, data and loss, for the training loop."""
@@ -267,7 +228,7 @@ class HeadTraining:
     @property
     def unit(self) -> float:
         """Divisor of the validation score that makes it comparable with those of other tasks."""
-        return self.setup.learner.unit(self.data.stored.truth)
+        return score_unit(self.setup.learner.outputs.row_target, self.data.stored.truth)
 
     def finish(self, record: TrainingRecord) -> FittedHead:
         """Return the trained model with its confidence and its card."""
@@ -276,9 +237,8 @@ class HeadTraining:
             return _cross_validated(setup, self.initial, data, record)
         backend = self.initial.fallback() if record.kept_epoch == 0 else self.initial.backend
         model = backend.head_model
-        learner, scores = setup.learner.unstandardize(model.head).fit_confidence(
-            model, data.stored, held, setup.training.seed, backend.budget.tokens
-        )
+        learner = setup.learner.with_target(unstandardize(setup.learner.outputs.row_target, model.head))
+        learner, scores = learner.fit_confidence(model, data.stored, held, setup.training.seed, backend.budget.tokens)
         notes = []
         if data.split and self.before is not None and self.before.card.get("validation") == BY_FOLDS:
             notes.append(LEARNT_BEFORE)
@@ -297,11 +257,36 @@ def train_head(
     options: object,
     training: TrainingOptions,
 ) -> HeadTraining:
-    """Read the data and lay out the training of a head; arguments and errors are those of `HeadTraining.of`."""
+    """Read the data and start a head, or continue with the previous one if its outputs mean the same.
+
+    Args:
+        spec: The declarations of the task.
+        backend: The encoder, which is trained in place.
+        before: The model before this training.
+        data: Training data.
+        columns: Columns of the parts of a row.
+        options: The task's options of `fit`.
+        training: Options of the training.
+
+    Raises:
+        InvalidInput: The data are not usable, and the message names the row; or data and options do not fit.
+    """
     if before is None and outputs_type(spec).head == "sequence" and backend.embeds_mean and not backend.shared:
         # A classifier above a sentence embedder reads what that does.
         backend = backend.above_embedder(pairs=False)
-    return HeadTraining.of(spec, backend, before, data, columns, options, training)
+    kind: type[AnyLearner] = imported(spec.learner)
+    outputs = None if before is None else before.outputs
+    learner, examples, held_out = kind.from_data(backend, data, columns, options, training.seed, outputs)
+    stored = StoredInputs.of(backend, learner.outputs, examples)
+    held = StoredInputs.of(backend, learner.outputs, held_out) if held_out else None
+    if held is not None and (left_out := learner.check_data(stored, held)):
+        kept = [example for number, example in enumerate(examples) if number not in left_out]
+        stored = StoredInputs.of(backend, learner.outputs, kept)
+    used = HeadData(stored, held, examples, held_out, split=data.validation is None)
+    contrasted = isinstance(columns, TextColumns) and learner.contrast_classes(stored) is not None
+    few = contrasted and len(stored.truth) <= FEW_TEXTS and backend.reads_mean and not backend.shared
+    setup = TrainingSetup(spec, backend, learner, columns, training, few)
+    return HeadTraining(setup, before, used, _initial_head(setup, before, used))
 
 
 def _validated(setup: TrainingSetup, data: HeadData, backend: TorchBackend) -> Validation | None:
@@ -316,7 +301,7 @@ def _initial_head(setup: TrainingSetup, before: FittedHead | None, data: HeadDat
     backend, learner, stored = setup.backend, setup.learner, data.stored
     if before is not None and learner.is_compatible_with(before.outputs):
         head = deepcopy(before.backend.weights("train").head_model.head)
-        learner.standardize(head)
+        standardize(learner.outputs.row_target, head)
         return InitialHead(backend.with_head(head), Baseline(CONTINUED))
     if backend.shared or not backend.reads_mean:
         started = setup.linear_head(stored)
@@ -358,19 +343,8 @@ def measured_head(
 ) -> FittedHead:
     """Return a head at the end of its training, with its card.
 
-    Args:
-        spec: The declarations of the task.
-        backend: Encoder and head.
-        learner: The learner with its confidence.
-        columns: Columns of the parts of a row.
-        scores: Scores of the held-out rows.
-        used: The data.
-        held: The held-out inputs.
-        record: The course of the training.
-        notes: Sentences that come first.
-        limits: Further limits of the metrics.
-        of: The noun for the measured rows.
-        enough: Number of updates that is no longer called few.
+    ``notes`` come first, ``limits`` are further limits of the metrics, ``of`` is the noun for the measured rows, and
+    ``enough`` the number of updates that is no longer called few.
     """
     phase("evaluating on the held-out rows")
     outputs, seed = learner.outputs, record.settings.seed

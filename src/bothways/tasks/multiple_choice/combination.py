@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from bothways.data.windows import digest_of, digest_of_texts
 from bothways.tasks.heads.combination import Combiner
-from bothways.tasks.heads.targets import SingleLabel
 from bothways.tasks.multiple_choice.learner import ChoiceLearner, with_temperature
 from bothways.tasks.multiple_choice.outputs import ChoiceOutputs, Choices, RightChoices
 from bothways.tasks.scores import Scores
@@ -20,14 +19,9 @@ class ChoiceCombiner(Combiner[ChoiceOutputs, Choices, RightChoices, Choices]):
 
     stackable: ClassVar = False
 
-    @property
-    def row_target(self) -> SingleLabel:
-        """One right choice among those of a context; choices have no names."""
-        return self.outputs.row_target
-
     def calibrated(self, scores: Sequence[Scores[Choices]], truth: RightChoices) -> Self:
         """Return the outputs with a fitted temperature."""
-        return self.with_outputs(with_temperature(self.outputs, scores, truth))
+        return replace(self, outputs=with_temperature(self.outputs, scores, truth))
 
     def metrics(self, scores: Sequence[Scores[Choices]], truth: RightChoices) -> Mapping[str, float]:
         """Return metrics of calibrated scores."""

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import override
 
 from bothways.confidence.confidence import Confidence, TemperatureOptions
 from bothways.data import Example
@@ -23,25 +24,26 @@ from bothways.evaluation.metrics.classification import negative_log_likelihood
 from bothways.evaluation.report import Validation
 from bothways.evaluation.temperature import Temperature, apply_temperature, fit_temperature
 from bothways.packing import sum_rows
-from bothways.tasks.heads.inputs import StoredInputs
-from bothways.tasks.heads.learner import Identity, TemperatureLearner
+from bothways.progress import phase
+from bothways.tasks.columns import AnyColumns
+from bothways.tasks.heads.learner import Identity, Learner
+from bothways.tasks.heads.objective import StoredInputs
 from bothways.tasks.multiple_choice.outputs import ABSENT, ChoiceOutputs, Choices, RightChoices, padded_logits
-from bothways.tasks.multiple_choice.spec import MULTIPLE_CHOICE, ChoiceColumns
+from bothways.tasks.multiple_choice.spec import MULTIPLE_CHOICE
 from bothways.tasks.scores import Scores
+from bothways.tasks.spec import options_of
 from bothways.tasks.splits import TrainingData, hold_out
 from bothways.tasks.torch_backend import TorchBackend
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ChoiceLearner(TemperatureLearner[ChoiceOutputs, RightChoices, Choices]):
+class ChoiceLearner(Learner[ChoiceOutputs, RightChoices, Choices]):
     """The training side of multiple choice.
 
     Attributes:
-        outputs: The outputs.
         calibrates: Whether to fit a temperature.
     """
 
-    outputs: ChoiceOutputs
     calibrates: bool = True
 
     @classmethod
@@ -49,26 +51,27 @@ class ChoiceLearner(TemperatureLearner[ChoiceOutputs, RightChoices, Choices]):
         cls,
         backend: TorchBackend,
         data: TrainingData,
-        columns: ChoiceColumns,
-        options: TemperatureOptions,
+        columns: AnyColumns,
+        options: object,
         seed: int,
         before: ChoiceOutputs | None,
     ) -> tuple[Self, list[Example[int]], list[Example[int]]]:
         """Read contexts with their choices; those with the same context are held out together."""
         del backend, before
         outputs = ChoiceOutputs()
-        made, examples = cls(outputs, options.calibration is not None), outputs.read(data.train, columns)
+        made = cls(outputs, options_of(TemperatureOptions, options).calibration is not None)
+        examples = outputs.read(data.train, columns)
         if data.validation is not None:
             return made, examples, outputs.read(data.validation, columns)
         return made, *hold_out(examples, 0.1, seed, lambda _: (), group=lambda each: each.text[0])
 
+    @override
     def is_compatible_with(self, before: ChoiceOutputs) -> bool:
-        """Return True: scores mean the same in all models, so any head can be trained further."""
-        del before
+        del before  # scores mean the same in all models, so any head can be trained further
         return True
 
+    @override
     def loss(self, stored: StoredInputs) -> ChoiceLoss:
-        """Return the right choices as targets."""
         return ChoiceLoss(stored)
 
     def validate(self, scores: Sequence[Scores[Choices]], truth: RightChoices) -> Validation:
@@ -83,8 +86,11 @@ class ChoiceLearner(TemperatureLearner[ChoiceOutputs, RightChoices, Choices]):
         """The name of the task."""
         return {"task": MULTIPLE_CHOICE.name}
 
+    @override
     def calibrated(self, scores: Sequence[Scores[Choices]], truth: RightChoices) -> ChoiceOutputs:
-        """Return the outputs with a fitted temperature."""
+        if not self.calibrates:
+            return self.outputs
+        phase("calibrating")
         return with_temperature(self.outputs, scores, truth)
 
     def data_facts(self, stored: StoredInputs) -> dict[str, object]:

@@ -29,10 +29,10 @@ from bothways.inference import Rows, TextRows
 from bothways.tasks.backend import Backend
 from bothways.tasks.columns import AnyColumns
 from bothways.tasks.heads.targets import SingleLabel
-from bothways.tasks.multiple_choice.spec import ChoiceColumns
+from bothways.tasks.multiple_choice.spec import ChoiceColumns, ChoicePrediction
 from bothways.tasks.outputs import Outputs
 from bothways.tasks.scores import Count, Probability, Scores, TaskPrediction, TokensRead, texts_read
-from bothways.tasks.spec import CalibratedOptions, options_of
+from bothways.tasks.spec import options_of
 
 Choices: TypeAlias = tuple[str, tuple[str, ...]]
 """A context and its choices."""
@@ -76,16 +76,19 @@ class ChoiceOutputs(Outputs[Choices, RightChoices, Choices, ChosenAnswer]):
     head: ClassVar = "multiple_choice"
     head_title: ClassVar = "multiple choice head"
     keeps_inputs: ClassVar = True
-    labels: ClassVar[tuple[str, ...]] = ()  # type: ignore[misc]
-    size: ClassVar[int] = 1
 
     @property
-    def row_target(self) -> SingleLabel:
-        """One right choice among those of a context; choices have no names."""
-        return SingleLabel(())
+    @override
+    def size(self) -> int:
+        return 1
 
+    @property
+    @override
+    def row_target(self) -> SingleLabel:
+        return SingleLabel(())  # choices have no names
+
+    @override
     def read(self, data: Source, columns: AnyColumns, options: object = None) -> list[Example[int]]:
-        """Return contexts with their choices and the number of the right one."""
         del options
         examples, of = [], options_of(ChoiceColumns, columns)
         for row in read_rows(data):
@@ -104,12 +107,12 @@ class ChoiceOutputs(Outputs[Choices, RightChoices, Choices, ChosenAnswer]):
                     )
         return examples
 
+    @override
     def encode(self, examples: Sequence[Example[int]]) -> RightChoices:
-        """Return the numbers of the right choices (N)."""
         return np.array([example.label for example in examples], dtype=np.int64)
 
+    @override
     def texts(self, value: Choices) -> tuple[tuple[str, str], ...]:
-        """Return a pair of the context and each choice."""
         return tuple((value[0], choice) for choice in value[1])
 
     def scores(self, value: Choices, rows: Sequence[Rows], options: object = None) -> Scores[Choices]:
@@ -120,9 +123,9 @@ class ChoiceOutputs(Outputs[Choices, RightChoices, Choices, ChosenAnswer]):
         windows, dropped = max(len(each.lengths) for each in read), sum(each.dropped_tokens for each in read)
         return Scores(np.array([logits]), value, TokensRead(windows, dropped))
 
+    @override
     def decide(self, scores: Sequence[Scores[Choices]], options: object = None) -> list[ChosenAnswer]:
-        """Return the most probable choice of each context."""
-        calibrated = options_of(CalibratedOptions, options).calibrated
+        calibrated = options_of(ChoicePrediction, options).calibrated
         found = []
         for each in scores:
             probabilities_K = self._probabilities([each], calibrated)[0]
@@ -143,13 +146,14 @@ class ChoiceOutputs(Outputs[Choices, RightChoices, Choices, ChosenAnswer]):
         return self.write(Path())
 
     @classmethod
+    @override
     def open(cls, backend: Backend, size: int, *, ours: bool) -> Self:
-        """Return the outputs of a trained head, with its temperature."""
         del size
         return cls(Confidence(stored_temperature(Stored.of(backend.extras if ours else {}))))
 
+    @override
     def settings(self) -> Mapping[str, object]:
-        """Remove the labels of other heads."""
+        # Settings of the head of another task, which the model was fine-tuned for before, are removed.
         return dict.fromkeys(("id2label", "label2id", "num_labels", "problem_type"))
 
     @override

@@ -9,7 +9,7 @@ from annotated_types import MinLen
 from bothways.confidence.confidence import TemperatureOptions
 from bothways.data import Row, text_at, value_at
 from bothways.errors import InvalidInput, shown
-from bothways.tasks.spec import CalibratedOptions, Hub, NonBlank, TaskSpec
+from bothways.tasks.spec import Hub, NonBlank, PredictOptions, TaskSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +112,18 @@ class ChoiceInput:
     choices: Annotated[tuple[NonBlank, ...], MinLen(2)]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChoicePrediction(PredictOptions):
+    """Options of a prediction.
+
+    Attributes:
+        calibrated: True requires calibrated probabilities, False gives those of the head. Default: calibrated if the
+            model is.
+    """
+
+    calibrated: bool | None = None
+
+
 MULTIPLE_CHOICE = TaskSpec(
     name="multiple_choice",
     home="bothways.tasks.multiple_choice.chooser:MultipleChoice",
@@ -126,7 +138,7 @@ MULTIPLE_CHOICE = TaskSpec(
     ),
     example={"context": "She opened the fridge and", "choices": ["took out the milk.", "flew away."], "label": 0},
     fit_options=TemperatureOptions,
-    predict_options=CalibratedOptions,
+    predict_options=ChoicePrediction,
     head="multiple_choice",
     outputs="bothways.tasks.multiple_choice.outputs:ChoiceOutputs",
     learner="bothways.tasks.multiple_choice.learner:ChoiceLearner",

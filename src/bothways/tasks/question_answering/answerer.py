@@ -1,6 +1,6 @@
 """Extractive question answering: finds the part of a context that answers a question, or decides that there is none."""
 
-from bothways.tasks.question_answering.answers import QuestionAnswer
+from bothways.tasks.question_answering.spans import QuestionAnswer
 from bothways.tasks.question_answering.spec import QUESTION_ANSWERING
 from bothways.tasks.task import Task
 

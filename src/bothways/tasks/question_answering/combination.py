@@ -18,8 +18,7 @@ from bothways.confidence.fitting import stored_temperature
 from bothways.data.windows import digest_of_texts
 from bothways.tasks.card import LIKE_THESE, optimistic
 from bothways.tasks.heads.combination import Combiner
-from bothways.tasks.heads.targets import MIN_PROBABILITY, SingleLabel
-from bothways.tasks.question_answering.answers import FoundSpans, QuestionAnswer, answered
+from bothways.tasks.heads.targets import MIN_PROBABILITY
 from bothways.tasks.question_answering.learner import calibrated
 from bothways.tasks.question_answering.outputs import (
     AnswerOutputs,
@@ -30,7 +29,7 @@ from bothways.tasks.question_answering.outputs import (
     scores_of_answers,
     spans_scored,
 )
-from bothways.tasks.question_answering.spans import Span
+from bothways.tasks.question_answering.spans import FoundSpans, QuestionAnswer, Span, answered
 from bothways.tasks.question_answering.spec import ALWAYS_ANSWERS, AnswerPrediction
 from bothways.tasks.scores import most_read
 from bothways.tasks.spec import options_of
@@ -42,11 +41,6 @@ class AnswerCombiner(Combiner[AnswerOutputs, QuestionAndContext, Gold, FoundSpan
 
     shares_inputs: ClassVar = True
     stackable: ClassVar = False
-
-    @property
-    def row_target(self) -> SingleLabel:
-        """One right span, or no answer; spans have no names."""
-        return self.outputs.row_target
 
     def calibrated_scores(self, scores: SpanScored) -> SpanScored:
         """Return scores whose softmax, with 0 for no answer, gives the calibrated probabilities."""
@@ -68,7 +62,7 @@ class AnswerCombiner(Combiner[AnswerOutputs, QuestionAndContext, Gold, FoundSpan
         """Return outputs that give the most probable answer until they are calibrated."""
         always = all(each.outputs.threshold is None for each in members)
         threshold = None if always else 0.0
-        return self.with_outputs(replace(self.outputs, confidence=Confidence(), threshold=threshold))
+        return replace(self, outputs=replace(self.outputs, confidence=Confidence(), threshold=threshold))
 
     def rows(self, members: Sequence[SpanScored]) -> NDArray[np.float64]:
         """Return the members' scores of no answer and of all spans (M, 1, 1 + K); minus infinity for missing spans."""
@@ -95,7 +89,7 @@ class AnswerCombiner(Combiner[AnswerOutputs, QuestionAndContext, Gold, FoundSpan
 
     def calibrated(self, scores: Sequence[SpanScored], truth: Gold) -> Self:
         """Return the outputs with a fitted threshold and temperature."""
-        return self.with_outputs(calibrated(self.outputs, scores, truth))
+        return replace(self, outputs=calibrated(self.outputs, scores, truth))
 
     def metrics(self, scores: Sequence[SpanScored], truth: Gold) -> dict[str, float]:
         """Return exact match and F1 of a single member."""
@@ -113,7 +107,8 @@ class AnswerCombiner(Combiner[AnswerOutputs, QuestionAndContext, Gold, FoundSpan
     def restored(self, stored: StoredEnsemble) -> Self:
         """Return the outputs with the stored threshold and temperature."""
         confidence = Confidence(stored_temperature(stored))
-        return self.with_outputs(replace(self.outputs, threshold=stored.no_answer_threshold, confidence=confidence))
+        outputs = replace(self.outputs, threshold=stored.no_answer_threshold, confidence=confidence)
+        return replace(self, outputs=outputs)
 
     def limits(self, chose: str) -> tuple[str, ...]:
         """Return the limits of metrics on questions that also chose the threshold."""

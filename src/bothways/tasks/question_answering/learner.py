@@ -1,22 +1,32 @@
-"""The training of answers in a context: data, loss, threshold and temperature."""
+"""The training of answers in a context: data, loss, threshold and temperature.
+
+Shapes: W windows, B windows of a batch, S tokens of the longest window, T tokens, E targets.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+from typing_extensions import override
 
 from bothways.confidence.confidence import Confidence, TemperatureOptions
+from bothways.data.windows import WindowStore, digest_of
+from bothways.devices import on_device
 from bothways.evaluation.intervals import share_error
 from bothways.evaluation.metrics.question_answering import fit_answer_temperature
 from bothways.evaluation.report import Validation
 from bothways.evaluation.temperature import Temperature
+from bothways.packing import to_padded
 from bothways.progress import phase
 from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, optimistic
-from bothways.tasks.heads.inputs import StoredInputs
+from bothways.tasks.columns import AnyColumns
 from bothways.tasks.heads.learner import Identity, Learner
-from bothways.tasks.heads.objective import LabelLoss
-from bothways.tasks.question_answering.answers import FoundSpans
+from bothways.tasks.heads.objective import LabelLoss, StoredInputs
 from bothways.tasks.question_answering.outputs import (
     AnswerOutputs,
     Gold,
@@ -26,8 +36,8 @@ from bothways.tasks.question_answering.outputs import (
     span_table,
     threshold_of,
 )
-from bothways.tasks.question_answering.questions import Answered, hold_out_contexts, read_questions
-from bothways.tasks.question_answering.span_targets import SpanLoss
+from bothways.tasks.question_answering.questions import Answered, GoldAnswer, hold_out_contexts, read_questions
+from bothways.tasks.question_answering.spans import CONTEXT, FoundSpans
 from bothways.tasks.question_answering.spec import (
     ALWAYS_ANSWERS,
     QUESTION_ANSWERING,
@@ -36,7 +46,8 @@ from bothways.tasks.question_answering.spec import (
 )
 from bothways.tasks.spec import options_of
 from bothways.tasks.splits import TrainingData
-from bothways.tasks.torch_backend import HeadModel, TorchBackend
+from bothways.tasks.torch_backend import TorchBackend
+from bothways.text import Places, behind_marks
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,11 +55,9 @@ class AnswerLearner(Learner[AnswerOutputs, Gold, FoundSpans]):
     """The training side of answers in a context.
 
     Attributes:
-        outputs: The outputs.
         calibrates: Whether to fit a temperature.
     """
 
-    outputs: AnswerOutputs
     calibrates: bool = True
 
     @classmethod
@@ -56,29 +65,30 @@ class AnswerLearner(Learner[AnswerOutputs, Gold, FoundSpans]):
         cls,
         backend: TorchBackend,
         data: TrainingData,
-        columns: QuestionColumns,
-        options: TemperatureOptions,
+        columns: AnyColumns,
+        options: object,
         seed: int,
         before: AnswerOutputs | None,
     ) -> tuple[Self, list[Answered], list[Answered]]:
         """Read annotated questions; those on the same context are held out together."""
-        questions = read_questions(data.train, columns)
+        own = options_of(QuestionColumns, columns)
+        questions = read_questions(data.train, own)
         if data.validation is None:
             questions, held_out = hold_out_contexts(questions, 0.1, seed)
         else:
-            held_out = read_questions(data.validation, columns)
+            held_out = read_questions(data.validation, own)
         given = options_of(AnswerOpening, backend.options).max_answer_tokens
         longest = before.max_answer_tokens if before is not None else 30 if given is None else given
         outputs = AnswerOutputs(no_answer_index(backend.tokenizer), longest)
-        return cls(outputs, options.calibration is not None), questions, held_out
+        return cls(outputs, options_of(TemperatureOptions, options).calibration is not None), questions, held_out
 
+    @override
     def is_compatible_with(self, before: AnswerOutputs) -> bool:
-        """Return True: start and end mean the same in all models."""
-        del before
+        del before  # start and end mean the same in all models
         return True
 
+    @override
     def loss(self, stored: StoredInputs) -> LabelLoss:
-        """Return the start and end of answers in windows as targets."""
         contexts = [context for _, context in stored.inputs]
         return SpanLoss(contexts, stored.truth, stored.store, self.outputs.no_answer)
 
@@ -93,14 +103,10 @@ class AnswerLearner(Learner[AnswerOutputs, Gold, FoundSpans]):
         """The task and the maximum length of an answer."""
         return {"task": QUESTION_ANSWERING.name, "longest answer": self.outputs.max_answer_tokens}
 
-    def fit_confidence(
-        self, model: HeadModel, training: StoredInputs, held: StoredInputs, seed: int, tokens: int
-    ) -> tuple[Self, list[SpanScored]]:
-        """Choose the threshold of the highest F1, then fit the temperature."""
-        del training, seed
+    @override
+    def calibrated(self, scores: Sequence[SpanScored], truth: Gold) -> AnswerOutputs:
         phase("choosing when to answer, and calibrating" if self.calibrates else "choosing when to answer")
-        scores = held.scores(self.outputs, model, tokens)
-        return self.with_outputs(calibrated(self.outputs, scores, held.truth, temperature=self.calibrates)), scores
+        return calibrated(self.outputs, scores, truth, temperature=self.calibrates)
 
     def data_facts(self, stored: StoredInputs) -> dict[str, object]:
         """Return the number of questions without an answer, and SHA-256 of the answers."""
@@ -125,3 +131,95 @@ def calibrated(
         right_N = scores_at(scores, truth, threshold).exact_N > 0
         confidence = Confidence(Temperature(fit_answer_temperature(span_table(scores), right_N, threshold)))
     return replace(outputs, threshold=threshold, confidence=confidence)
+
+
+# --- the loss ---
+
+
+class SpanLoss:
+    """The right start and end in each window of a question; windows of the same question share its weight of 1.
+
+    A window that holds an annotated answer whole points to it; one that holds none points to its token for no answer.
+    If several answers were annotated, start and end are spread equally over all that the window holds: the model learns
+    that each is right, and how certain to be. Tokens of the question are excluded.
+
+    Args:
+        contexts: The contexts of the questions.
+        answers: The annotated answers of each question.
+        store: Questions and contexts, with the offsets of their tokens.
+        no_answer: Index of the token for no answer in each window, 0 or -1.
+    """
+
+    joint: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        contexts: Sequence[str],
+        answers: Sequence[Sequence[GoldAnswer]],
+        store: WindowStore,
+        no_answer: int,
+    ) -> None:
+        self._store = store
+        text_W = store.text_of_window
+        windows = len(text_W)
+        self._share_W = 1.0 / np.bincount(text_W)[text_W]
+        self._possible_T = np.zeros(len(store.ids_T), dtype=bool)
+        targets: list[list[tuple[int, int]]] = []
+        for window in range(windows):
+            places, question = store.places(window), int(text_W[window])
+            last = window + 1 == windows or text_W[window + 1] != question
+            complete = last and not store.dropped_tokens[question]
+            nowhere = no_answer % len(places.sequences_n)
+            self._possible_T[store.starts[window] : store.starts[window + 1]] = places.sequences_n == CONTEXT
+            self._possible_T[store.starts[window] + nowhere] = True
+            context = contexts[question]
+            spans = [tokens_of(answer, places, context, last=complete) for answer in answers[question]]
+            targets.append([span for span in spans if span is not None] or [(nowhere, nowhere)])
+        counts_W = np.array(list(map(len, targets)))
+        self._first_W = np.cumsum(counts_W) - counts_W
+        self._count_W = counts_W
+        self._targets_E2 = np.array([span for spans in targets for span in spans], dtype=np.int64)
+
+    @property
+    def digest(self) -> str:
+        """A checksum of the answers."""
+        return digest_of(self._targets_E2, self._count_W)
+
+    def weights(self, windows: Sequence[int]) -> NDArray[np.float64]:
+        """Return each window's share of the weight of its question (B)."""
+        shares_B: NDArray[np.float64] = self._share_W[list(windows)]
+        return shares_B
+
+    def loss(self, scores: Tensor, windows: Sequence[int]) -> Tensor:
+        """Return the sum over windows of the mean cross-entropy of start and end, given the tokens' scores (T, 2)."""
+        starts, count_B = self._store.starts, self._count_W[list(windows)]
+        possible_T = np.concatenate([self._possible_T[starts[each] : starts[each + 1]] for each in windows])
+        entries = np.concatenate([self._first_W[each] + np.arange(self._count_W[each]) for each in windows])
+        row_E = np.repeat(np.arange(len(windows)), count_B)
+        weight_E = (self.weights(windows) / (2 * count_B))[row_E].astype(np.float32)
+        impossible_T = on_device(~possible_T, scores.device)
+        allowed_T2 = scores.masked_fill(impossible_T[:, None], float("-inf"))
+        padded_BS2 = to_padded(allowed_T2, self._store.lengths[list(windows)].tolist(), float("-inf"))
+        logs_BS2 = padded_BS2.log_softmax(dim=1)
+        rows, targets_E2 = (on_device(each, scores.device) for each in (row_E, self._targets_E2[entries]))
+        logs_E = logs_BS2[rows, targets_E2[:, 0], 0] + logs_BS2[rows, targets_E2[:, 1], 1]
+        return -(logs_E * on_device(weight_E, scores.device)).sum()
+
+
+def tokens_of(answer: GoldAnswer, places: Places, context: str, *, last: bool) -> tuple[int, int] | None:
+    """Return the first and last token of an answer in a window; None if the window does not hold all of it.
+
+    A mark behind the window's last token belongs to that token. If the context ends in this window (``last``),
+    characters behind its last token have no token at all (the tokenizer drops them), rather than one in a later window.
+    """
+    begin = answer.start + len(answer.text) - len(answer.text.lstrip())
+    end = answer.end - len(answer.text) + len(answer.text.rstrip())
+    inside = np.flatnonzero(places.sequences_n == CONTEXT)
+    if not len(inside):
+        return None
+    begins, ends = places.begins_n[inside], places.ends_n[inside]
+    if (places.start > 0 and begin < begins[0]) or (not last and end > behind_marks(context, int(ends[-1]))):
+        return None
+    first = int(np.searchsorted(ends, begin, side="right"))
+    final = int(np.searchsorted(begins, end, side="left")) - 1
+    return (int(inside[first]), int(inside[final])) if first <= final else None

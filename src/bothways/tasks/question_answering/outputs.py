@@ -26,9 +26,14 @@ from bothways.tasks.backend import Backend
 from bothways.tasks.columns import AnyColumns
 from bothways.tasks.heads.targets import SingleLabel
 from bothways.tasks.outputs import Outputs
-from bothways.tasks.question_answering.answers import FoundSpans, QuestionAnswer, answered, candidate_scores
 from bothways.tasks.question_answering.questions import Answered, GoldAnswer, read_questions
-from bothways.tasks.question_answering.spans import SpanScores
+from bothways.tasks.question_answering.spans import (
+    FoundSpans,
+    QuestionAnswer,
+    SpanScores,
+    answered,
+    candidate_scores,
+)
 from bothways.tasks.question_answering.spec import LONGEST_ANSWER, AnswerOpening, AnswerPrediction, QuestionColumns
 from bothways.tasks.scores import Scores, TokensRead, texts_read
 from bothways.tasks.spec import options_of
@@ -37,9 +42,6 @@ from bothways.text import TextTokenizer, blanked_in_front
 SpanScored: TypeAlias = Scores[FoundSpans]
 Gold: TypeAlias = Sequence[Sequence[GoldAnswer]]
 QuestionAndContext: TypeAlias = tuple[str, str]
-
-# ``config.json`` of what a model was fine-tuned for before says how many outputs its head had; this one has two.
-OF_OTHER_HEADS: Mapping[str, object] = dict.fromkeys(("id2label", "label2id", "num_labels", "problem_type"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,31 +64,30 @@ class AnswerOutputs(Outputs[QuestionAndContext, Gold, FoundSpans, QuestionAnswer
     head_title: ClassVar = "question answering head"
     per_token: ClassVar = True
     keeps_inputs: ClassVar = True
-    labels: ClassVar[tuple[str, ...]] = ()  # type: ignore[misc]
 
     @property
+    @override
     def size(self) -> int:
-        """Number of outputs: start and end."""
-        return 2
+        return 2  # start and end
 
     @property
+    @override
     def row_target(self) -> SingleLabel:
-        """One right span, or no answer; spans have no names."""
-        return SingleLabel(())
+        return SingleLabel(())  # spans have no names
 
+    @override
     def read(self, data: Source, columns: AnyColumns, options: object = None) -> list[Answered]:
-        """Return questions with their contexts and annotated answers."""
         del options
         return read_questions(data, options_of(QuestionColumns, columns))
 
+    @override
     def encode(self, examples: Sequence[Answered]) -> Gold:
-        """Return the annotated answers of each question."""
         return [example.label for example in examples]
 
     # --- from questions to answers ---
 
+    @override
     def texts(self, value: QuestionAndContext) -> tuple[QuestionAndContext, ...]:
-        """Return question and context as a pair."""
         return ((value[0], blanked_in_front(value[1])),)
 
     def scores(self, value: QuestionAndContext, rows: Sequence[Rows], options: object = None) -> SpanScored:
@@ -100,8 +101,8 @@ class AnswerOutputs(Outputs[QuestionAndContext, Gold, FoundSpans, QuestionAnswer
         found = FoundSpans.of(value[1], spans, given.top or 1)
         return spans_scored(found, TokensRead(len(only.rows), only.dropped_tokens))
 
+    @override
     def decide(self, scores: Sequence[SpanScored], options: object = None) -> list[QuestionAnswer]:
-        """Return the answer to each question, or the decision that there is none."""
         given = options_of(AnswerPrediction, options)
         threshold = self.threshold if given.threshold is None else given.threshold
         temperature = None if given.calibrated is False else self.confidence.temperature
@@ -126,13 +127,13 @@ class AnswerOutputs(Outputs[QuestionAndContext, Gold, FoundSpans, QuestionAnswer
     # --- on disk ---
 
     @classmethod
+    @override
     def check_untrained(cls, backend: Backend) -> None:
-        """Refuse a tokenizer without a token that can stand for no answer."""
         no_answer_index(backend.tokenizer)
 
     @classmethod
+    @override
     def open(cls, backend: Backend, size: int, *, ours: bool) -> Self:
-        """Return threshold, temperature and longest answer of a trained head."""
         del size
         options = options_of(AnswerOpening, backend.options)
         stored = StoredAnswers.of(backend.extras if ours else {})
@@ -145,7 +146,8 @@ class AnswerOutputs(Outputs[QuestionAndContext, Gold, FoundSpans, QuestionAnswer
 
     @override
     def settings(self) -> Mapping[str, object]:
-        return OF_OTHER_HEADS
+        # Settings of the head of another task, which the model was fine-tuned for before, are removed.
+        return dict.fromkeys(("id2label", "label2id", "num_labels", "problem_type"))
 
     @override
     def write(self, folder: Path) -> dict[str, object]:

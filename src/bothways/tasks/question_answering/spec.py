@@ -7,7 +7,7 @@ from annotated_types import Ge, Le
 
 from bothways.confidence.confidence import TemperatureOptions
 from bothways.tasks.columns import QUESTION, TwoTextColumns, TwoTexts
-from bothways.tasks.spec import CalibratedOptions, Hub, NonBlank, TaskSpec, check_options
+from bothways.tasks.spec import Hub, NonBlank, PredictOptions, TaskSpec, check_options
 
 LONGEST_ANSWER = 100_000
 """No model reads as many tokens at once."""
@@ -73,10 +73,12 @@ class AnswerOpening:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerPrediction(CalibratedOptions):
+class AnswerPrediction(PredictOptions):
     """Options of a prediction.
 
     Attributes:
+        calibrated: True requires calibrated probabilities, False gives those of the head. Default: calibrated if the
+            model is.
         top: Maximum number of answers, which do not overlap, best first.
         max_answer_tokens: Maximum tokens of an answer. Default: as the model was opened.
         threshold: Log odds against no answer from which an answer is given; ``-inf`` always gives one. Default: as
@@ -86,12 +88,10 @@ class AnswerPrediction(CalibratedOptions):
         InvalidInput: A number is out of range.
     """
 
+    calibrated: bool | None = None
     top: Annotated[int | None, Ge(1)] = None
     max_answer_tokens: AnswerTokens = None
     threshold: float | None = None
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     @property
     def nested(self) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ QUESTION_ANSWERING = TaskSpec(
     home="bothways.tasks.question_answering.answerer:QuestionAnswerer",
     columns=QuestionColumns(),
     input=QuestionInput,
-    prediction="bothways.tasks.question_answering.answers:QuestionAnswer",
+    prediction="bothways.tasks.question_answering.spans:QuestionAnswer",
     summary="Find the answer to a question in a context.",
     hub=Hub(
         "question-answering",

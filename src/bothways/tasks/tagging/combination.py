@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from bothways.data.windows import digest_of, digest_of_texts
 from bothways.tasks.heads.combination import Combiner
-from bothways.tasks.heads.targets import SingleLabel
 from bothways.tasks.tagging.learner import TagLearner, with_temperature
 from bothways.tasks.tagging.outputs import TagOutputs, TrueTags, WordScores
 from bothways.text import Words
@@ -24,18 +23,13 @@ class TagCombiner(Combiner[TagOutputs, Words, TrueTags, Words]):
     shares_inputs: ClassVar = True
 
     @property
-    def row_target(self) -> SingleLabel:
-        """The target of a single word: one tag."""
-        return self.outputs.row_target
-
-    @property
     def shared_settings(self) -> Mapping[str, str]:
         """The scheme, which all members share."""
         return {"scheme": self.outputs.tag_set.scheme}
 
     def calibrated(self, scores: Sequence[WordScores], truth: TrueTags) -> Self:
         """Return the outputs with a fitted temperature."""
-        return self.with_outputs(with_temperature(self.outputs, scores, truth))
+        return replace(self, outputs=with_temperature(self.outputs, scores, truth))
 
     def metrics(self, scores: Sequence[WordScores], truth: TrueTags) -> Mapping[str, float]:
         """Return metrics of calibrated scores."""

@@ -1,28 +1,38 @@
-"""The training of taggers: data, loss, temperature, diagnostics."""
+"""The training of taggers: data, loss, temperature, diagnostics.
+
+Shapes: M words of several texts, U words in the windows of several texts, B windows of a batch, T their tokens, C tags.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
+import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
+from numpy.typing import NDArray
+from torch import Tensor
+from typing_extensions import override
 
 from bothways.choices import Scheme
 from bothways.confidence.confidence import Confidence
 from bothways.data import Example
-from bothways.data.windows import digest_of
+from bothways.data.windows import WindowStore, digest_of
+from bothways.devices import on_device
 from bothways.evaluation.intervals import share_error
 from bothways.evaluation.metrics.classification import negative_log_likelihood
 from bothways.evaluation.metrics.tagging import span_counts
 from bothways.evaluation.report import Validation
 from bothways.evaluation.tag_schemes import check_scheme
 from bothways.evaluation.temperature import Temperature, apply_temperature, fit_temperature
+from bothways.progress import phase
+from bothways.tasks.columns import AnyColumns
 from bothways.tasks.heads.diagnostics import LabelIssue, diagnostics_of_words
-from bothways.tasks.heads.inputs import StoredInputs
-from bothways.tasks.heads.learner import Identity, TemperatureLearner
+from bothways.tasks.heads.learner import Identity, Learner
 from bothways.tasks.heads.linear_start import STRENGTH
-from bothways.tasks.heads.objective import LabelLoss, LossUnits
+from bothways.tasks.heads.objective import LabelLoss, LossUnits, StoredInputs
+from bothways.tasks.spec import options_of
 from bothways.tasks.splits import TrainingData, hold_out
 from bothways.tasks.tagging.outputs import (
     TagExample,
@@ -35,37 +45,37 @@ from bothways.tasks.tagging.outputs import (
 )
 from bothways.tasks.tagging.spec import TagColumns, TagFitting
 from bothways.tasks.tagging.tag_set import TagSet, data_scheme, tagged_in
-from bothways.tasks.tagging.word_windows import WordLoss, WordWindows
 from bothways.tasks.torch_backend import TorchBackend
-from bothways.text import ReadWords, Words
+from bothways.text import ReadWords, Words, WordStarts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TagLearner(TemperatureLearner[TagOutputs, TrueTags, Words]):
+class TagLearner(Learner[TagOutputs, TrueTags, Words]):
     """The training side of tags of words.
 
     Attributes:
-        outputs: The outputs.
         calibrates: Whether to fit a temperature.
     """
 
-    outputs: TagOutputs
     calibrates: bool = True
+
+    distills: ClassVar = True
 
     @classmethod
     def from_data(
         cls,
         backend: TorchBackend,
         data: TrainingData,
-        columns: TagColumns,
-        options: TagFitting,
+        columns: AnyColumns,
+        options: object,
         seed: int,
         before: TagOutputs | None,
     ) -> tuple[Self, list[TagExample], list[TagExample]]:
         """Read tagged words, converting IOB1 to BIO. Equal texts are held out together."""
         del backend
-        examples = tagged_examples(data.train, columns)
-        found = data_scheme(examples, check_scheme(options.scheme) if options.scheme else None)
+        own, given = options_of(TagColumns, columns), options_of(TagFitting, options)
+        examples = tagged_examples(data.train, own)
+        found = data_scheme(examples, check_scheme(given.scheme) if given.scheme else None)
         scheme: Scheme = "BIO" if found == "IOB1" else found
         examples = tagged_in(examples, found, scheme)
         if data.validation is None:
@@ -73,17 +83,17 @@ class TagLearner(TemperatureLearner[TagOutputs, TrueTags, Words]):
                 examples, 0.1, seed, lambda tags: tuple(set(tags)), "tag", group=lambda each: each.text.text
             )
         else:
-            held_out = read_in_scheme(data.validation, columns, options.scheme, scheme)
+            held_out = read_in_scheme(data.validation, own, given.scheme, scheme)
         tag_set = TagSet.of_rows(examples, scheme).continued(None if before is None else before.tag_set)
-        return cls(TagOutputs(tag_set), options.calibration is not None), examples, held_out
+        return cls(TagOutputs(tag_set), given.calibration is not None), examples, held_out
 
+    @override
     def check_data(self, training: StoredInputs, held: StoredInputs) -> list[int]:
-        """Leave out texts without any tokens."""
         del held
         return _windows(training).unread
 
+    @override
     def is_compatible_with(self, before: TagOutputs) -> bool:
-        """Return True if the tags and their scheme are the same."""
         return self.outputs.tag_set == before.tag_set
 
     @property
@@ -91,8 +101,8 @@ class TagLearner(TemperatureLearner[TagOutputs, TrueTags, Words]):
         """The inverse penalty of scikit-learn's classifiers."""
         return STRENGTH
 
+    @override
     def loss(self, stored: StoredInputs) -> LabelLoss:
-        """Return the tags of the words in each window as targets."""
         return WordLoss(_windows(stored), stored.truth)
 
     def validate(self, scores: Sequence[WordScores], truth: TrueTags) -> Validation:
@@ -114,8 +124,11 @@ class TagLearner(TemperatureLearner[TagOutputs, TrueTags, Words]):
         """The scheme and the tags."""
         return {"scheme": self.outputs.tag_set.scheme, "labels": " ".join(self.outputs.labels)}
 
+    @override
     def calibrated(self, scores: Sequence[WordScores], truth: TrueTags) -> TagOutputs:
-        """Return the outputs with a fitted temperature."""
+        if not self.calibrates:
+            return self.outputs
+        phase("calibrating")
         return with_temperature(self.outputs, scores, truth)
 
     def data_facts(self, stored: StoredInputs) -> dict[str, object]:
@@ -123,6 +136,7 @@ class TagLearner(TemperatureLearner[TagOutputs, TrueTags, Words]):
         truth_M, lengths_N = np.concatenate(stored.truth), np.array([len(each) for each in stored.truth])
         return {"words": len(truth_M), "tags_sha256": digest_of(lengths_N, truth_M)}
 
+    @override
     def diagnostics(
         self,
         scores: Sequence[WordScores],
@@ -130,27 +144,22 @@ class TagLearner(TemperatureLearner[TagOutputs, TrueTags, Words]):
         training: Sequence[Example[object]],
         held_out: Sequence[Example[object]],
     ) -> tuple[list[str], tuple[LabelIssue, ...]]:
-        """Return warnings about the tags, and the most confident predictions that contradict a label."""
         del training
-        words = self.outputs.tagged(scores, truth, self.outputs.confidence.temperature)
-        return diagnostics_of_words(self.outputs.labels, words, held_out)
+        return diagnostics_of_words(self.outputs.labels, self.outputs.tagged(scores, truth), held_out)
 
     # --- distillation ---
 
-    def without_confidence(self) -> Self:
-        """Return the learner without a temperature."""
-        return self.with_outputs(replace(self.outputs, confidence=Confidence()))
+    @override
+    def uncalibrated(self, *, detects: bool = False) -> Self:
+        del detects  # taggers have no detector
+        return replace(self, outputs=replace(self.outputs, confidence=Confidence()))
 
-    def without_calibration(self) -> Self:
-        """Return the learner without a temperature."""
-        return self.without_confidence()
-
+    @override
     def loss_units(self, stored: StoredInputs) -> LossUnits:
-        """Return the loss units: one for each word."""
         return _windows(stored).units()
 
+    @override
     def decided(self, scores: Sequence[WordScores]) -> TrueTags:
-        """Return the best valid sequence of tags for each text."""
         lengths = [len(each.places) for each in scores]
         return np.split(self.outputs.tag_set.decode(scores_of_words(scores), lengths), np.cumsum(lengths)[:-1])
 
@@ -163,3 +172,90 @@ def with_temperature(outputs: TagOutputs, scores: Sequence[WordScores], truth: T
 
 def _windows(stored: StoredInputs) -> WordWindows:
     return WordWindows.of(stored.store, map(ReadWords.of, stored.inputs))
+
+
+# --- the loss ---
+
+
+@dataclass(frozen=True, slots=True)
+class WordWindows:
+    """Tokenised texts, with the first tokens of their words.
+
+    Attributes:
+        store: The windows.
+        tokens: The first tokens of each text's words.
+    """
+
+    store: WindowStore
+    tokens: tuple[WordStarts, ...]
+
+    @classmethod
+    def of(cls, store: WindowStore, texts: Iterable[ReadWords]) -> WordWindows:
+        """Find the words of texts in windows that were stored with offsets."""
+        of_texts = zip(texts, _windows_of_texts(store), strict=True)
+        return cls(
+            store,
+            tuple(words.first_tokens([store.places(window) for window in windows]) for words, windows in of_texts),
+        )
+
+    def units(self) -> LossUnits:
+        """Return the words in each window; a word in several windows shares its weight of 1 among them."""
+        rows, shares, counts = [], [], []
+        for tokens, numbers in zip(self.tokens, _windows_of_texts(self.store), strict=True):
+            order = _by_window(tokens)
+            rows.append(tokens.rows_M[order])
+            shares.append((1.0 / np.bincount(tokens.words_M)[tokens.words_M])[order])
+            counts.append(np.bincount(tokens.windows_M, minlength=len(numbers)))
+        starts = np.cumsum([0, *np.concatenate(counts)])
+        return LossUnits(np.concatenate(rows), np.concatenate(shares), starts, self.store.lengths)
+
+    @property
+    def unread(self) -> list[int]:
+        """Texts whose words have no token, so there is nothing to learn from them."""
+        return [number for number, tokens in enumerate(self.tokens) if not len(tokens.words_M)]
+
+
+class WordLoss:
+    """The tags of the words in each window; a word in several windows divides its weight of 1 among them.
+
+    Args:
+        windows: The texts.
+        truth: The numbers of each text's tags.
+    """
+
+    joint: ClassVar[bool] = False
+
+    def __init__(self, windows: WordWindows, truth: Sequence[NDArray[np.int64]]) -> None:
+        self._units = windows.units()
+        held = zip(windows.tokens, truth, strict=True)
+        self._tags_U = np.concatenate([tags_W[tokens.words_M[_by_window(tokens)]] for tokens, tags_W in held])
+        self._weights_W = self._units.weights_W
+
+    @property
+    def digest(self) -> str:
+        """A checksum of the tags and their places."""
+        return digest_of(self._units.rows_U, self._tags_U)
+
+    def weights(self, windows: Sequence[int]) -> NDArray[np.float64]:
+        """Return the number of words in each window, counting shares (B)."""
+        words_B: NDArray[np.float64] = self._weights_W[list(windows)]
+        return words_B
+
+    def loss(self, scores: Tensor, windows: Sequence[int]) -> Tensor:
+        """Return the sum of the words' cross-entropies, given the scores of all tokens (T, C)."""
+        numbers_M, rows_M = self._units.of(windows)
+        tags_M = on_device(self._tags_U[numbers_M], scores.device)
+        shares_M = on_device(self._units.shares_U[numbers_M].astype(np.float32), scores.device)
+        losses_M = F.cross_entropy(scores[on_device(rows_M, scores.device)], tags_M, reduction="none")
+        return (losses_M * shares_M).sum()
+
+
+def _windows_of_texts(store: WindowStore) -> list[range]:
+    """Return the windows of each text."""
+    ends = np.cumsum(np.bincount(store.text_of_window, minlength=store.texts)).tolist()
+    return [range(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def _by_window(tokens: WordStarts) -> NDArray[np.int64]:
+    """Return the order of first tokens that puts those of a window together."""
+    return np.argsort(tokens.windows_M, kind="stable")

@@ -1,13 +1,14 @@
-"""Tags of words: the outputs of a head that reads each token. Loads no torch.
+"""Tags of words: predictions, and the outputs of a head that reads each token. Loads no torch.
 
-The model reads the words with single spaces between them, and the first token of a word gives its scores.
+The model reads the words with single spaces between them. The first token of a word represents it: scores and loss are
+taken from it, and the word's other tokens only help the encoder, as in Devlin et al. (2018, section 5.3).
 
-Shapes: W words of one text, M words of several texts, C tags.
+Shapes: W words of one text, M words of several texts, n tokens of a window, C tags.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Self, TypeAlias
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from bothways.checkpoints.schema import StoredTags, label_settings
+from bothways.checkpoints.schema import StoredTags, label_settings, numbered_names, placeholders
 from bothways.choices import Scheme
 from bothways.confidence.confidence import Confidence
 from bothways.confidence.fitting import stored_temperature, temperature_settings
@@ -24,21 +25,17 @@ from bothways.data import Example, Source, read_tagged
 from bothways.errors import InvalidInput
 from bothways.evaluation.metrics.tagging import TaggedWords, span_outcomes, tag_outcomes
 from bothways.evaluation.outcomes import Outcomes
-from bothways.evaluation.tag_schemes import TagSpan, check_scheme, scheme_of_names
-from bothways.evaluation.temperature import Temperature
+from bothways.evaluation.tag_schemes import TagSpan, check_scheme, scheme_of_names, tags_of
 from bothways.inference import Rows, TokenOutputs
 from bothways.tasks.backend import Backend
 from bothways.tasks.columns import AnyColumns
-from bothways.tasks.heads.target_settings import stored_names
 from bothways.tasks.heads.targets import SingleLabel
 from bothways.tasks.outputs import Outputs
-from bothways.tasks.scores import Scores, TokensRead, texts_read
+from bothways.tasks.scores import Count, Probability, Scores, TaskPrediction, TokensRead, texts_read
 from bothways.tasks.spec import options_of
-from bothways.tasks.tagging.predictions import Tagging, taggings
 from bothways.tasks.tagging.spec import TagColumns, TagData, TagOpening, TagPrediction
 from bothways.tasks.tagging.tag_set import TagSet, data_scheme, tagged_in
-from bothways.tasks.tagging.word_windows import word_scores
-from bothways.text import ReadWords, Words
+from bothways.text import ReadWords, Words, WordStarts
 
 WordScores: TypeAlias = Scores[Words]
 TrueTags: TypeAlias = Sequence[NDArray[np.int64]]
@@ -47,6 +44,85 @@ TagExample: TypeAlias = Example[tuple[str, ...]]
 
 CHUNK = 64
 """Texts whose words are decoded at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedWord(TaskPrediction):
+    """One word.
+
+    Attributes:
+        text: The word.
+        start: Offset of its first character in the text, in code points.
+        end: Offset behind its last character.
+        tag: Its tag.
+        probability: Probability of the tag for this word alone, calibrated if the model is.
+    """
+
+    text: str
+    start: Count
+    end: Count
+    tag: str
+    probability: Probability
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedSpan(TaskPrediction):
+    """Words that belong together, such as a name.
+
+    Attributes:
+        label: Label of the span, such as PER.
+        start: Offset of its first character in the text, in code points.
+        end: Offset behind its last character.
+        text: ``text[start:end]`` of the whole text.
+        probability: The lowest probability of its words' tags.
+        words: Numbers of its first word and of the word behind its last, from 0.
+    """
+
+    label: str
+    start: Count
+    end: Count
+    text: str
+    probability: Probability
+    words: tuple[Count, Count]
+
+
+@dataclass(frozen=True, slots=True)
+class Tagging(TaskPrediction):
+    """The tags of a text's words.
+
+    Attributes:
+        text: The text as given; words given as a list are joined by single spaces.
+        spans: The spans that the tags encode, in order; empty for tags without a scheme.
+        words: All words with their tags.
+        tokens_read: How much of the text was read.
+    """
+
+    text: str
+    spans: tuple[TaggedSpan, ...]
+    words: tuple[TaggedWord, ...]
+    tokens_read: TokensRead
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tag of each word."""
+        return tuple(word.tag for word in self.words)
+
+    def tags_in(self, scheme: Scheme) -> list[str]:
+        """Return the spans as tags of a scheme, whatever scheme the model has.
+
+        Raises:
+            InvalidInput: The scheme is that of plain tags.
+        """
+        return tags_of((TagSpan(span.label, *span.words) for span in self.spans), len(self.words), scheme)
+
+    def in_scheme(self, scheme: Scheme) -> Tagging:
+        """Return the tagging with the tags of a scheme, whatever scheme the model has.
+
+        Raises:
+            InvalidInput: The scheme is that of plain tags.
+        """
+        tagged = zip(self.words, self.tags_in(scheme), strict=True)
+        return replace(self, words=tuple(replace(word, tag=tag) for word, tag in tagged))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,8 +144,8 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
     reads_words: ClassVar = True
 
     @property
-    def labels(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The tags."""
+    @override
+    def labels(self) -> tuple[str, ...]:
         return self.tag_set.labels
 
     @property
@@ -78,27 +154,27 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
         return self.labels if self.tag_set.scheme == "plain" else self.tag_set.span_labels
 
     @property
+    @override
     def row_target(self) -> SingleLabel:
-        """The target of a single word: one tag."""
         return SingleLabel(self.labels)
 
+    @override
     def read(self, data: Source, columns: AnyColumns, options: object = None) -> list[TagExample]:
-        """Return words with their tags in the model's scheme."""
         given = options_of(TagData, options)
         return read_in_scheme(data, options_of(TagColumns, columns), given.scheme, self.tag_set.scheme)
 
+    @override
     def encode(self, examples: Sequence[TagExample]) -> TrueTags:
-        """Return the numbers of each text's tags."""
         return self.tag_set.encode(examples)
 
     # --- from words to answers ---
 
+    @override
     def texts(self, value: Words) -> tuple[str, ...]:
-        """Return the words with single spaces between them."""
         return (ReadWords.of(value).text,)
 
+    @override
     def scores(self, value: Words, rows: Sequence[Rows], options: object = None) -> WordScores:
-        """Return the scores of the words (W, C), from the scores of the tokens in all windows."""
         del options
         (only,) = rows
         if not isinstance(only, TokenOutputs):
@@ -107,12 +183,8 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
         scores_WC = word_scores(only.rows, tokens, len(value), self.tag_set.unseen_C)
         return Scores(scores_WC, value, TokensRead(len(only.rows), only.dropped_tokens))
 
+    @override
     def decide(self, scores: Sequence[WordScores], options: object = None) -> list[Tagging]:
-        """Return the best valid sequence of tags for each text.
-
-        Raises:
-            InvalidInput: Plain tags cannot be written in a scheme of spans.
-        """
         given = options_of(TagPrediction, options)
         if given.scheme is not None and self.tag_set.scheme == "plain":
             raise InvalidInput(f"the tags of this model are no spans, so they cannot be written as {given.scheme}.")
@@ -122,34 +194,28 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
             chunk = scores[start : start + CHUNK]
             lengths = [len(each.places) for each in chunk]
             tags_M, probabilities_M = self.tag_set.best(scores_of_words(chunk), lengths, temperature)
-            tags = [self.labels[number] for number in tags_M.tolist()]
+            tags = [self.tag_set.labels[number] for number in tags_M.tolist()]
             found += taggings(chunk, tags, probabilities_M.tolist(), self.tag_set)
         return found if given.scheme is None else [each.in_scheme(given.scheme) for each in found]
 
+    @override
     def outcomes(self, scores: Sequence[WordScores], truth: TrueTags, *, calibrated: bool | None = None) -> Outcomes:
-        """Return the right and wrong spans, or plain tags, of labelled texts."""
-        words = self.tagged(scores, truth, None if calibrated is False else self.confidence.temperature)
-        if self.tag_set.scheme == "plain":
+        words, tag_set = self.tagged(scores, truth, calibrated=calibrated), self.tag_set
+        if tag_set.scheme == "plain":
             found = tag_outcomes(words, self.labels)
         else:
-            spans, tag_set = self._spans(words, truth), self.tag_set
-            found = span_outcomes(*spans, words, tag_set.span_labels, tag_set.scheme)
+            lengths = [len(each) for each in truth]
+            true, predicted = (tag_set.spans_of_texts(tags, lengths) for tags in (words.truth_W, words.predicted_W))
+            found = span_outcomes(true, predicted, words, tag_set.span_labels, tag_set.scheme)
         return replace(found, tokens_read=texts_read(each.read for each in scores))
 
-    def tagged(self, scores: Sequence[WordScores], truth: TrueTags, temperature: Temperature | None) -> TaggedWords:
+    def tagged(self, scores: Sequence[WordScores], truth: TrueTags, *, calibrated: bool | None = None) -> TaggedWords:
         """Return the best valid tags beside the true ones."""
+        temperature = None if calibrated is False else self.confidence.temperature
         lengths = [len(each) for each in truth]
         predicted_M, probability_M = self.tag_set.best(scores_of_words(scores), lengths, temperature)
         texts_M = np.repeat(np.arange(len(lengths)), lengths)
         return TaggedWords(np.concatenate(truth), predicted_M, probability_M, texts_M)
-
-    def _spans(self, words: TaggedWords, truth: TrueTags) -> tuple[list[list[TagSpan]], list[list[TagSpan]]]:
-        """Return the true and the predicted spans of each text."""
-        lengths = [len(each) for each in truth]
-        return (
-            self.tag_set.spans_of_texts(words.truth_W, lengths),
-            self.tag_set.spans_of_texts(words.predicted_W, lengths),
-        )
 
     @override
     def facts(self) -> dict[str, object]:
@@ -158,8 +224,8 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
     # --- on disk ---
 
     @classmethod
+    @override
     def check_untrained(cls, backend: Backend) -> None:
-        """Refuse labels and scheme for a checkpoint without a trained head."""
         options = options_of(TagOpening, backend.options)
         if options.labels is not None:
             raise InvalidInput("labels name the outputs of a trained head, but this checkpoint has none: call fit.")
@@ -167,8 +233,8 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
             raise InvalidInput("labels and scheme are those of a trained head, but this checkpoint has none: fit.")
 
     @classmethod
+    @override
     def open(cls, backend: Backend, size: int, *, ours: bool) -> Self:
-        """Return the tags of a trained head, named by the checkpoint or by the options."""
         options = options_of(TagOpening, backend.options)
         given, settings = options.labels, backend.settings
         names = tuple(given) if given is not None else stored_names(settings, named=ours)
@@ -188,6 +254,63 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
         return {"scheme": self.tag_set.scheme, **temperature_settings(self.confidence.temperature)}
 
 
+def taggings(
+    texts: Sequence[Scores[Words]], tags: Sequence[str], probabilities: Sequence[float], tag_set: TagSet
+) -> Iterator[Tagging]:
+    """Yield the taggings of texts from the tags of all words, concatenated, with their probabilities."""
+    end = 0
+    for each in texts:
+        start, end, text = end, end + len(each.places), each.places.text
+        tags_W, probabilities_W = tags[start:end], probabilities[start:end]
+        words = tuple(
+            TaggedWord(text[first:last], first, last, tag, probability)
+            for (first, last), tag, probability in zip(each.places.spans, tags_W, probabilities_W, strict=True)
+        )
+        spans = tuple(_span(span, each.places, probabilities_W) for span in tag_set.spans(tags_W))
+        yield Tagging(text, spans, words, each.read)
+
+
+def _span(span: TagSpan, words: Words, probabilities_W: Sequence[float]) -> TaggedSpan:
+    start, end = words.spans[span.start][0], words.spans[span.end - 1][1]
+    least = min(probabilities_W[span.start : span.end])
+    return TaggedSpan(span.label, start, end, words.text[start:end], least, (span.start, span.end))
+
+
+def word_scores(
+    rows: Sequence[NDArray[np.floating]], tokens: WordStarts, words: int, unseen_C: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the scores of each word (W, C), from the scores of the tokens in a text's windows (n, C).
+
+    In one window they are the logits of the word's first token. If several windows hold it, they are the mean of
+    its log-probabilities, each weighted with the number of tokens between the word and the nearer end of the window:
+    the window with the most context around the word counts most.
+
+    Args:
+        rows: Logits of the tokens of each window.
+        tokens: The first token of each word.
+        words: Number of words in the text, W.
+        unseen_C: NDArray[np.float64] of a word without any token.
+    """
+    scores_WC = np.tile(unseen_C, (words, 1))
+    if len(rows) == 1:
+        scores_WC[tokens.words_M] = rows[0][tokens.rows_M]
+        return scores_WC
+    starts = np.cumsum([0, *map(len, rows[:-1])])
+    logits_MC = np.concatenate(rows)[starts[tokens.windows_M] + tokens.rows_M].astype(np.float64)
+    sums_WC, weights_W = np.zeros_like(scores_WC), np.zeros(words)
+    np.add.at(sums_WC, tokens.words_M, _log_softmax(logits_MC) * tokens.context_M[:, None])
+    np.add.at(weights_W, tokens.words_M, tokens.context_M)
+    seen_W = weights_W > 0
+    scores_WC[seen_W] = sums_WC[seen_W] / weights_W[seen_W, None]
+    return scores_WC
+
+
+def _log_softmax(logits_MC: NDArray[np.float64]) -> NDArray[np.float64]:
+    shifted_MC = logits_MC - logits_MC.max(axis=1, keepdims=True)
+    normal_MC: NDArray[np.float64] = shifted_MC - np.log(np.exp(shifted_MC).sum(axis=1, keepdims=True))
+    return normal_MC
+
+
 def scores_of_words(scores: Sequence[WordScores]) -> NDArray[np.float64]:
     """Return the scores of the words of all texts (M, C)."""
     return np.concatenate([each.logits_RC for each in scores])
@@ -203,3 +326,18 @@ def read_in_scheme(data: Source, columns: TagColumns, scheme: Scheme | None, tar
     """Return tagged words, converted to the scheme ``target`` from the given or guessed one."""
     examples = tagged_examples(data, columns)
     return tagged_in(examples, data_scheme(examples, check_scheme(scheme) if scheme else None, target), target)
+
+
+def stored_names(settings: Mapping[str, object], *, named: bool) -> tuple[str, ...]:
+    """Return the tags in ``config.json``, which encode spans by their names; refuse placeholders such as LABEL_0.
+
+    ``named`` tells that such names were chosen by someone, rather than stand for missing names.
+    """
+    names = numbered_names(settings.get("id2label") or {})
+    if not names or (names == placeholders(len(names)) and not named):
+        shown = f"{', '.join(names[:3])}{' ...' * (len(names) > 3)}" if names else "no id2label"
+        raise InvalidInput(
+            f"config.json does not say what the classes of its trained head are called ({shown}). Pass labels=[...] in "
+            "the order of the outputs."
+        )
+    return names

@@ -11,7 +11,7 @@ from bothways.confidence.confidence import TemperatureOptions
 from bothways.data import Row, given_words
 from bothways.errors import InvalidInput, shown
 from bothways.tasks.columns import typed_texts
-from bothways.tasks.spec import CalibratedOptions, Hub, NonBlank, TaskSpec, TextInput
+from bothways.tasks.spec import Hub, NonBlank, PredictOptions, TaskSpec, TextInput
 
 if TYPE_CHECKING:
     from bothways.text import Words
@@ -138,13 +138,16 @@ class TagData:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TagPrediction(CalibratedOptions):
+class TagPrediction(PredictOptions):
     """Options of a prediction.
 
     Attributes:
+        calibrated: True requires calibrated probabilities, False gives those of the head. Default: calibrated if the
+            model is.
         scheme: Scheme of the words' tags. Default: the model's.
     """
 
+    calibrated: bool | None = None
     scheme: SpanScheme | None = None
 
     @property
@@ -163,7 +166,7 @@ TAGGING = TaskSpec(
     home="bothways.tasks.tagging.tagger:TextTagger",
     columns=TagColumns(),
     input=WordsInput | TextInput,
-    prediction="bothways.tasks.tagging.predictions:Tagging",
+    prediction="bothways.tasks.tagging.outputs:Tagging",
     summary="Tag words: names, parts of speech and the like.",
     hub=Hub(
         "token-classification",
