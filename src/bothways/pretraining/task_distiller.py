@@ -16,9 +16,8 @@ from bothways.pretraining.models import Student, shortened
 from bothways.progress import reporting
 from bothways.tasks.backend import OpenOptions
 from bothways.tasks.embedding.spec import EMBEDDING
-from bothways.tasks.heads.distillation import DistillationData, StudentTraining
+from bothways.tasks.heads.distillation import DistillationData, SoftLoss, StudentTraining
 from bothways.tasks.heads.learner import AnyLearner
-from bothways.tasks.heads.soft_targets import SoftLoss
 from bothways.tasks.masked_lm.spec import MASKED_LM
 from bothways.tasks.outputs import FittedHead
 from bothways.tasks.registry import SPECS, models, stored_task, task_class, task_of_heads

@@ -186,16 +186,16 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         """The inverse penalty of scikit-learn's classifiers; with several labels the loss is a mean, not a sum."""
         return STRENGTH * (self.outputs.size if self.outputs.target.kind == "multi" else 1)
 
+    @override
     def contrast_classes(self, stored: StoredInputs) -> NDArray[np.int64] | None:
-        """Return the labels if there are few enough single-label texts, some of them with the same label."""
         truth: NDArray[np.int64] = stored.truth
         contrasted = self.outputs.target.kind == "single" and len(truth) <= MAX_TEXTS
         return truth if contrasted and np.bincount(truth).max() > 1 else None
 
     # --- the loss ---
 
+    @override
     def loss(self, stored: StoredInputs) -> LabelLoss:
-        """Return the targets of windows; the windows of a text share its weight."""
         target = self.outputs.target
         weights_NK = None if self.options.class_weights is None else balanced_weights(target, stored.truth)
         return TextLoss(target, stored.truth, stored.store, weights_NK)
@@ -210,8 +210,8 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         return Validation({"map": precision, **found.metrics}, precision, error)
 
     @property
+    @override
     def identity(self) -> Identity:
-        """Target, labels, merging rule, scale of numbers, and class weights."""
         target, more = self.outputs.target, dict[str, str | float]()
         match target:
             case Regression(_, mean, scale):
@@ -256,13 +256,13 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         confidence = fit_label_confidence(target, evidence, truth, options, seed, lambda: (evidence, truth))
         return replace(self, outputs=replace(self.outputs, confidence=confidence))
 
+    @override
     def data_facts(self, stored: StoredInputs) -> dict[str, object]:
-        """Return SHA-256 of the encoded labels."""
         return {"labels_sha256": digest_of(stored.truth)}
 
     @property
+    @override
     def limits(self) -> tuple[str, ...]:
-        """Limits of the card's metrics, in sentences."""
         confidence, thresholds = self.outputs.confidence, self.outputs.target.kind == "multi"
         chose = "the epoch to keep, the calibration and the thresholds" if thresholds else EPOCH_AND_CALIBRATION
         return (
@@ -279,6 +279,7 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         confidence = self.outputs.confidence.to_card()
         return {**weights, "confidence": confidence, **stored_thresholds(self.outputs.target)}
 
+    @override
     def diagnostics(
         self,
         scores: Sequence[LabelScores],
@@ -286,7 +287,6 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         training: Sequence[Example[object]],
         held_out: Sequence[Example[object]],
     ) -> tuple[list[str], tuple[LabelIssue, ...]]:
-        """Return warnings about labels and predictions, and the most confident predictions that contradict a label."""
         logits_NC, calibration = logits_of_all(scores), self.outputs.confidence.calibration
         target = self.outputs.target
         notes = notes_on_labels(target, logits_NC, truth, calibration)
@@ -332,16 +332,7 @@ def learns_all(backend: TorchBackend, options: LabelFitting, rows: Sequence[Exam
 
 
 def check_calibration(target: Target, options: ConfidenceOptions, truth: Truth) -> None:
-    """Check before the training that the held-out rows can calibrate the model.
-
-    Args:
-        target: The target.
-        options: The confidence to fit.
-        truth: The encoded labels of the held-out rows.
-
-    Raises:
-        InvalidInput: The method does not fit the target, or needs rows of every label and one has none.
-    """
+    """Check before the training that the method suits the target, and that held-out rows of every label can fit it."""
     match target, options.calibration:
         case SingleLabel(labels), "isotonic" as method:
             rows_C = np.bincount(truth, minlength=target.outputs)

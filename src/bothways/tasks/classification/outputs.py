@@ -96,13 +96,15 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
     @override
     def scores(self, value: Text, rows: Sequence[Rows], options: object = None) -> LabelScores:
         del value, options
-        (only,), size = rows, len(self.target.labels)
-        if not isinstance(only, TextRows):
-            raise TypeError("labels of whole texts are read from a row for each window")
-        merged_K = merge_windows(only.rows_WK, np.asarray(only.lengths), self.merge, size)
-        logits_C, features = merged_K[:size], merged_K[size:]
-        features_LH = features.reshape(self.layers, -1) if self.layers else None
-        return Scores(logits_C[None], None, TokensRead(len(only.lengths), only.dropped_tokens), features_LH)
+        match rows:
+            case [TextRows(rows_WK, lengths, dropped)]:
+                size = len(self.target.labels)
+                merged_K = merge_windows(rows_WK, np.asarray(lengths), self.merge, size)
+                logits_C, features = merged_K[:size], merged_K[size:]
+                features_LH = features.reshape(self.layers, -1) if self.layers else None
+                return Scores(logits_C[None], None, TokensRead(len(lengths), dropped), features_LH)
+            case _:
+                raise TypeError("labels of whole texts are read from a row for each window")
 
     @override
     def decide(self, scores: Sequence[LabelScores], options: object = None) -> list[Prediction]:

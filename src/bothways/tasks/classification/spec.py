@@ -1,7 +1,7 @@
 """Declarations of text and pair classification, and their options. Loads no torch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, get_args
 
 from annotated_types import Ge, Gt, Le, Lt
@@ -132,12 +132,12 @@ with --target multi a list of labels; with --score score, a number to predict:
     "none: cross-validation measures those)",
 )
 
-PAIRS = TaskSpec(
+PAIRS = replace(
+    CLASSIFICATION,
     name="pairs",
     home="bothways.tasks.classification.classifiers:PairClassifier",
     columns=PairColumns(),
     input=PairInput,
-    prediction="bothways.tasks.heads.targets:Prediction",
     summary="Classify pairs of texts: entailment, paraphrase, similarity, relevance.",
     hub=Hub(
         "text-classification",
@@ -149,13 +149,7 @@ PAIRS = TaskSpec(
     notes="""\
 or, with --score score, a number to predict:
   {"text_a": "A man sleeps.", "text_b": "Someone is asleep.", "score": 4.6}""",
-    open_options=LabelOpening,
-    fit_options=LabelFitting,
-    predict_options=LabelPrediction,
-    number_column="score",
-    outputs="bothways.tasks.classification.outputs:LabelOutputs",
-    learner="bothways.tasks.classification.learner:LabelLearner",
-    combiner="bothways.tasks.classification.combination:LabelCombiner",
+    head=None,
     does="classify pairs of texts",
     held_out="about a tenth of the rows to learn from, drawn with the seed, those with the same first text together",
 )

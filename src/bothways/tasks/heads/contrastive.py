@@ -46,13 +46,8 @@ _PAIRS, _TOKENS, _TEMPERATURE = 16, 2048, 0.05
 class ContrastObjective:
     """Trains an encoder so that texts with the same label lie close together, for the training loop.
 
-    Args:
-        encoder: The encoder to train.
-        read: Selects the hidden states that a head will read, a row for each text.
-        store: The texts; only the first window of a long text is read.
-        classes_N: Label number of each text.
-        seed: Draws the batches.
-        tokens: Token budget of a batch, at most 2,048.
+    ``read`` selects the hidden states that a head will read, a row for each text; of a long text in the store, only the
+    first window is read. A batch has at most 2,048 tokens.
     """
 
     baseline: ClassVar = None

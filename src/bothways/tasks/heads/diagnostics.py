@@ -43,13 +43,7 @@ class LabelIssue:
 
 
 def notes_on_training(record: TrainingRecord, held_out: int, enough: int = FEW_UPDATES) -> list[str]:
-    """Return warnings about the course of a training, in sentences.
-
-    Args:
-        record: The course.
-        held_out: Number of held-out rows.
-        enough: Number of updates that is no longer called few.
-    """
+    """Return warnings about the course of a training, in sentences; ``enough`` updates are no longer called few."""
     notes = []
     if record.kept_epoch == 0:
         notes.append(
@@ -125,13 +119,15 @@ def _notes_on_numbers(target: Regression, numbers_N: Logits, truth: Truth) -> li
 
 def _notes_on_temperature(calibration: Calibration | None) -> list[str]:
     low, high = _USUAL_TEMPERATURES
-    if not isinstance(calibration, Temperature) or low <= calibration.value <= high:
-        return []
-    sure = "sure" if calibration.value > 1 else "unsure"
-    return [
-        f"Before calibration the model was far too {sure} (temperature {calibration.value:.2f}): its probabilities "
-        "rest on the calibration."
-    ]
+    match calibration:
+        case Temperature(value) if not low <= value <= high:
+            sure = "sure" if value > 1 else "unsure"
+            return [
+                f"Before calibration the model was far too {sure} (temperature {value:.2f}): its probabilities rest on "
+                "the calibration."
+            ]
+        case _:
+            return []
 
 
 def contradictions(examples: Sequence[Example[object]]) -> list[str]:

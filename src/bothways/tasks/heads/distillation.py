@@ -1,4 +1,13 @@
-"""Training a smaller model of a task on the predictions of a trained one, without labels."""
+"""Training a smaller model of a task on the predictions of a trained one, without labels.
+
+The loss is that of Hinton et al. (2015), "Distilling the knowledge in a neural network", arXiv:1503.02531, section 2:
+the divergence from the teacher's probabilities at a temperature, and beside it, as in DistilBERT (Sanh et al. 2019,
+arXiv:1910.01108, section 3), the cosine distance of the hidden states that the heads read. The teacher reads each text
+once, before the training.
+
+Shapes: U units, R rows that a head gives for a batch, C outputs, H width that the student's head reads, G width that
+the teacher's reads.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +15,34 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from bothways.data import Example, Row, Source, read_rows
-from bothways.encoder import ScoreHead
-from bothways.encoder.heads import new_head, read_width
+from bothways.data.windows import WindowStore
+from bothways.encoder import ScoreHead, heads
 from bothways.errors import EmptyInput, InvalidInput
 from bothways.evaluation.report import Validation
+from bothways.inference.runner import Runner, row_answers
+from bothways.objectives.distillation import cosine_distance, soft_divergence
+from bothways.packing import Packed
 from bothways.progress import phase, reporting
 from bothways.tasks.card import VALIDATION
 from bothways.tasks.columns import AnyColumns, batch_of
 from bothways.tasks.heads.learner import AnyLearner
 from bothways.tasks.heads.linear_start import STRENGTH, LinearStart, start_head
-from bothways.tasks.heads.objective import StoredInputs, WindowObjective
-from bothways.tasks.heads.soft_targets import SoftLoss, SoftTargets, StateModel, TeacherOutputs
-from bothways.tasks.heads.target_training import standardize, standardized, unstandardize
-from bothways.tasks.heads.targets import Regression
+from bothways.tasks.heads.objective import LossUnits, StoredInputs, WindowObjective
+from bothways.tasks.heads.target_training import losses, standardize, standardized, unstandardize
+from bothways.tasks.heads.targets import MultiLabel, Regression, SingleLabel, Target
 from bothways.tasks.heads.training import HeadData, measured_head
 from bothways.tasks.outputs import AnyOutputs, FittedHead
 from bothways.tasks.splits import hold_out
-from bothways.tasks.torch_backend import TorchBackend
+from bothways.tasks.torch_backend import HeadModel, TorchBackend
 from bothways.text import Words
 from bothways.training.objective import Baseline
 from bothways.training.options import TrainingOptions
@@ -46,8 +64,32 @@ MET = (
     "metrics of both are optimistic. Evaluate on rows that neither has met."
 )
 
-# An epoch is at least such a part of the updates.
-_PARTS = 10
+# An epoch is at least such a part of the updates. Windows whose hidden states are in memory at once.
+_PARTS, _BLOCK = 10, 1024
+
+
+@dataclass(frozen=True, slots=True)
+class SoftLoss:
+    """Weights of the parts of the loss; a part of weight 0 is left out.
+
+    Attributes:
+        soft: Weight of the divergence from the teacher's predictions.
+        states: Weight of the cosine distance of the hidden states that the heads read.
+        temperature: Divides the logits of both; the divergence is multiplied by its square. Regression has none.
+
+    Raises:
+        InvalidInput: A weight is below 0, the first is 0, or the temperature is not above 0.
+    """
+
+    soft: float = 1.0
+    states: float = 1.0
+    temperature: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not (self.soft > 0 and self.states >= 0):
+            raise InvalidInput(f"expected soft above 0 and states of 0 or more, got {self.soft} and {self.states}.")
+        if not self.temperature > 0:
+            raise InvalidInput(f"expected a temperature above 0, got {self.temperature}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +147,7 @@ class DistillationData:
 class StudentTraining:
     """A student that is ready to be trained on a teacher's predictions.
 
-    Attributes:
-        teacher: The teacher.
-        student: The student: encoder and head.
-        learner: The learner of the student.
-        columns: Columns of the parts of a row.
-        lesson: The inputs, and rows that measure the student.
-        data: Both, tokenised.
-        held: The held-out inputs.
-        objective: Encoder, head, soft targets and loss, for the training loop.
+    ``data`` is the tokenised ``lesson``, and ``learner`` is that of the student.
     """
 
     teacher: FittedHead
@@ -139,18 +173,8 @@ class StudentTraining:
     ) -> StudentTraining:
         """Run the teacher on the texts, start a head and lay out the training.
 
-        Args:
-            teacher: The teacher.
-            learner: A learner with the teacher's outputs that distills.
-            student: The encoder to train, in place; it starts with the teacher's head if their widths and inputs agree.
-            lesson: The inputs, and rows that measure the student.
-            columns: Columns of the parts of a row.
-            loss: Weights of the loss.
-            training: Options of the training.
-            identity: The identities of teacher and student.
-
-        Raises:
-            InvalidInput: The data are not usable.
+        The student is trained in place; it starts with the teacher's head if their widths and inputs agree. The learner
+        has the teacher's outputs, and must distill.
         """
         own = learner.uncalibrated()
         taught_by = teacher.backend.weights("distil")
@@ -161,7 +185,7 @@ class StudentTraining:
         units = own.loss_units(stored)
         taught = TeacherOutputs.of(taught_by.with_layers(0).head_model, stored.store, units, training.max_tokens)
         stored = replace(stored, truth=learner.decided(stored.merged(own.outputs, list(taught.scores))))
-        if isinstance(own.outputs.row_target, Regression):
+        if own.outputs.row_target.kind == "regression":
             own = own.with_target(standardized(stored.truth))
         targets = SoftTargets(units, own.outputs.row_target, taught, loss)
         head, copied = _head(taught_by, student, own, training.seed)
@@ -169,7 +193,7 @@ class StudentTraining:
         if not copied:
             start = LinearStart(own.start_strength or STRENGTH, training.seed, training.max_tokens)
             start_head(with_head.head_model, stored.store, targets, start)
-        width = read_width(taught_by.head_model.head.kind.read, taught_by.config.hidden)
+        width = heads.read_width(taught_by.head_model.head.kind.read, taught_by.config.hidden)
         with seeded(training.seed):
             model = StateModel(with_head.head_model, width)
 
@@ -257,7 +281,7 @@ def _head(teacher: TorchBackend, student: TorchBackend, learner: AnyLearner, see
         standardize(outputs.row_target, head)
         return head, True
     with seeded(seed):
-        match new_head(model.config, kind, outputs.size):
+        match heads.new_head(model.config, kind, outputs.size):
             case ScoreHead() as drawn:
                 return drawn, False
     raise TypeError(f"{outputs.head!r} is no head with scores")
@@ -304,3 +328,111 @@ def _group(example: Example[object]) -> object:
 
 def _too_few(minimum: int) -> InvalidInput:
     return InvalidInput(f"expected at least {minimum} texts to learn from, got fewer: is the text column right?")
+
+
+# --- the loss ---
+
+
+class StateModel(HeadModel):
+    """A model that gives the hidden states that its head reads beside the scores.
+
+    A learned map projects them to ``width``, that of the teacher's states (G).
+    """
+
+    def __init__(self, model: HeadModel, width: int | None = None) -> None:
+        super().__init__(model.encoder, model.head)
+        own = heads.read_width(model.head.kind.read, model.encoder.config.hidden)
+        alike = width in (None, own)
+        self.projection = nn.Identity() if alike else nn.Linear(own, width or own).to(model.device)
+
+    def forward(self, packed: Packed) -> Tensor:
+        """Return scores and states (R, C + G)."""
+        states_RH = heads.read_rows(self.head.kind.read, self.encoder, packed)
+        return torch.cat([self.head(states_RH), self.projection(states_RH)], dim=1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TeacherOutputs:
+    """Logits and hidden states of a teacher for some texts.
+
+    Attributes:
+        logits_UC: Logits of each unit.
+        states_UG: Hidden states, in half precision.
+        scores: Logits of each window: (C), or (n, C) of a head that reads tokens.
+    """
+
+    logits_UC: Tensor
+    states_UG: Tensor
+    scores: list[NDArray[np.float64]]
+
+    @classmethod
+    def of(cls, teacher: HeadModel, store: WindowStore, units: LossUnits, tokens: int) -> TeacherOutputs:
+        """Run a teacher on texts, in batches of at most ``tokens`` tokens."""
+        module, per_token = StateModel(teacher).eval(), teacher.per_token
+        runner = Runner(row_answers(module, per_token=per_token), module.device, tokens)
+        outputs = teacher.head.output.out_features
+        logits: list[Tensor] = []
+        states: list[Tensor] = []
+        scores: list[NDArray[np.float64]] = []
+        for start in range(0, len(store.lengths), _BLOCK):
+            block = range(start, min(start + _BLOCK, len(store.lengths)))
+            found = runner.run(store.windows(block))
+            _, rows_U = units.of(block)
+            made_U = torch.from_numpy(np.concatenate(found if per_token else [each[None] for each in found])[rows_U])
+            logits.append(made_U[:, :outputs].clone())
+            states.append(made_U[:, outputs:].half())
+            scores += [each[..., :outputs].astype(np.float64) for each in found]
+        return cls(torch.cat(logits), torch.cat(states), scores)
+
+
+class SoftTargets:
+    """A teacher's predictions and hidden states as the targets of windows; see `LabelLoss`."""
+
+    joint: ClassVar[bool] = False
+
+    def __init__(self, units: LossUnits, target: Target, taught: TeacherOutputs, loss: SoftLoss) -> None:
+        self.units, self.target, self.taught, self.weighting = units, target, taught, loss
+        self._weights_W = units.weights_W
+
+    @property
+    def digest(self) -> str:
+        """Temperature and weights; the teacher's outputs follow from the texts and its weights."""
+        loss = self.weighting
+        return f"soft {loss.soft:g} states {loss.states:g} temperature {loss.temperature:g}"
+
+    def weights(self, windows: Sequence[int]) -> NDArray[np.float64]:
+        """Return the weight of each window (B)."""
+        weights_B: NDArray[np.float64] = self._weights_W[list(windows)]
+        return weights_B
+
+    def loss(self, scores: Tensor, windows: Sequence[int]) -> Tensor:
+        """Return the sum of the units' losses, given logits and states (R, C + G), or logits alone (R, C)."""
+        loss, outputs = self.weighting, self.target.outputs
+        numbers_U, rows_U = (torch.from_numpy(each) for each in self.units.of(windows))
+        ours_U = scores[rows_U.to(scores.device)]
+        taught_UC = self.taught.logits_UC[numbers_U].to(scores.device)
+        losses_U = loss.soft * divergences(self.target, ours_U[:, :outputs], taught_UC, loss.temperature)
+        if loss.states and ours_U.shape[1] > outputs:
+            states_UG = self.taught.states_UG[numbers_U].to(scores.device)
+            losses_U = losses_U + loss.states * cosine_distance(ours_U[:, outputs:], states_UG)
+        shares_U = torch.from_numpy(self.units.shares_U)[numbers_U].to(scores.device, torch.float32)
+        return (losses_U * shares_U).sum()
+
+
+def divergences(target: Target, logits_UC: Tensor, taught_UC: Tensor, temperature: float) -> Tensor:
+    """Return the divergence of each row from a teacher's prediction (U).
+
+    One label has `soft_divergence`, several labels its mean, and a number the squared loss, without a temperature.
+    """
+    match target:
+        case SingleLabel():
+            return soft_divergence(logits_UC, taught_UC, temperature)
+        case MultiLabel():
+            ours_UC, theirs_UC = logits_UC / temperature, taught_UC / temperature
+            soft_UC = theirs_UC.sigmoid()
+            cross_UC, least_UC = (
+                F.binary_cross_entropy_with_logits(each, soft_UC, reduction="none") for each in (ours_UC, theirs_UC)
+            )
+            return (cross_UC - least_UC).mean(1) * temperature**2
+        case Regression():
+            return losses(target, logits_UC, taught_UC[:, 0])

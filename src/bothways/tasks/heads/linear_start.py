@@ -43,11 +43,8 @@ _STEPS, _MOST_WORK, _EXACT = 200, 2e9, 5e6
 class LinearStart:
     """Options of the fit of a head's linear model.
 
-    Attributes:
-        strength: Default inverse penalty of the weights; cross-validation may choose another.
-        seed: Seed for drawing windows if there are too many, and folds.
-        tokens: Token budget of a batch.
-        searched: Whether cross-validation may choose another strength.
+    The strength is the default inverse penalty of the weights; if it is ``searched``, cross-validation may choose
+    another. The seed draws windows, if there are too many, and folds.
     """
 
     strength: float
@@ -57,14 +54,7 @@ class LinearStart:
 
 
 def start_head(model: HeadModel, store: WindowStore, targets: LabelLoss, start: LinearStart) -> None:
-    """Set a head's last map to the best linear model of its inputs; nothing else is changed.
-
-    Args:
-        model: Encoder and head.
-        store: Windows to learn from.
-        targets: Their targets and loss.
-        start: Options of the fit.
-    """
+    """Set a head's last map to the best linear model of its inputs; nothing else is changed."""
     output, data = model.head.output, _Rows.read(model, store, targets, start)
     weight_CH, bias_C = data.fitted(chosen_strength(data, start))
     with torch.no_grad():
@@ -75,14 +65,9 @@ def start_head(model: HeadModel, store: WindowStore, targets: LabelLoss, start: 
 def held_out_scores(
     model: HeadModel, store: WindowStore, targets: LabelLoss, start: LinearStart, folds_N: NDArray[np.int64]
 ) -> list[NDArray[np.float64]]:
-    """Return the scores of all windows (C), each by a linear model fitted to the other folds.
+    """Return the scores of all windows (C), each by a linear model fitted to the other folds; nothing is changed.
 
-    Args:
-        model: Encoder and head; neither is changed.
-        store: Windows, no more than a linear model is fitted to.
-        targets: Their targets and loss.
-        start: Options of the fits.
-        folds_N: The fold of each input.
+    There must be no more windows than a linear model is fitted to.
     """
     data = _Rows.read(model, store, targets, start)
     folds_W = folds_N[data.inputs]
@@ -96,14 +81,9 @@ def held_out_scores(
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The rows that a linear model is fitted to, and their targets.
+    """The rows that a head reads for each window, which a linear model is fitted to, and their targets.
 
-    Attributes:
-        rows: The rows that the head reads for each window.
-        windows: Numbers of the windows.
-        inputs: Each window's input; windows of one input are held out together.
-        targets: Their targets and loss.
-        outputs: Number of outputs, C.
+    Windows of one of the ``inputs`` are held out together; ``outputs`` is C.
     """
 
     rows: Sequence[Tensor]
@@ -196,13 +176,7 @@ def fit_linear(
     where s is the mean squared length of the vectors, so that their scale does not matter (Hastie, Tibshirani and
     Friedman 2009, section 4.4). The problem is convex for the losses of labels and numbers; L-BFGS begins at zero, in
     variables along the principal directions of the vectors in which the loss curves about alike: it takes fewer steps.
-
-    Args:
-        vectors_MH: The input vectors.
-        outputs: Number of outputs, C.
-        loss: The sum of the losses, given scores (M, C).
-        units: Number of losses in that sum.
-        strength: Inverse penalty of the weights.
+    ``loss`` gives the sum of ``units`` losses for scores (M, C).
     """
     return next(linear_path(vectors_MH, outputs, loss, units=units, strengths=[strength]))
 
@@ -219,14 +193,9 @@ def linear_path(
 
 @dataclass(frozen=True, slots=True)
 class _Principal:
-    """Vectors along their R principal directions.
+    """Vectors along their R principal directions, without their mean and divided by ``scale``.
 
-    Attributes:
-        along_MR: Vectors without their mean, of mean squared length 1.
-        squares_R: The sums of their squares.
-        directions_HR: The directions, one in each column.
-        mean_H: The mean of the vectors.
-        scale: The divisor of the centred vectors.
+    ``squares_R`` are the sums of squares along the directions, which are the columns of ``directions_HR``.
     """
 
     along_MR: Tensor

@@ -181,10 +181,7 @@ class Batch:
 def passes_in_epoch(texts: int, batch_size: int, min_updates: int = MIN_UPDATES) -> int:
     """Return the passes through the texts in an epoch of default length, enough to be worth a validation.
 
-    Args:
-        texts: Number of texts.
-        batch_size: Texts in one update.
-        min_updates: Minimum updates of the training, which has at least three epochs.
+    A training has at least three epochs and ``min_updates`` updates.
     """
     return max(1, -(-min(_MIN_IN_EPOCH, min_updates // EPOCHS) // -(-texts // batch_size)))
 

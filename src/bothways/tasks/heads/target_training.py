@@ -40,12 +40,7 @@ _ROUNDING = 1e-13
 
 
 def target_of(kind: TargetKind, examples: Sequence[AnyExample], before: Target | None = None) -> Target:
-    """Return the target of training examples.
-
-    Args:
-        kind: The kind of target.
-        examples: The examples.
-        before: The target of the model before the training; if the labels are the same, their order is kept.
+    """Return the target of training examples; if the labels are those of the target ``before``, their order is kept.
 
     Raises:
         InvalidInput: There are fewer than two classes (or, with several labels, none at all).
@@ -149,13 +144,7 @@ def balanced_weights(target: Target, truth: Truth) -> Logits | None:
 class TextLoss:
     """The labels of texts, and their loss; the windows of a text share its weight, 1 by default.
 
-    A long text therefore counts as much as a short one.
-
-    Args:
-        target: One label, several labels or a number.
-        truth: The encoded labels of the texts.
-        store: The texts.
-        weights_NK: Weight of each text, or of each label of each text.
+    A long text therefore counts as much as a short one. ``weights_NK`` weigh each text, or each label of each text.
     """
 
     joint: ClassVar[bool] = False
@@ -202,14 +191,8 @@ def validate(
 
     The score is accuracy, or balanced accuracy (the mean over labels of recall); micro-F1 of several labels; the
     negative squared error of numbers, in their own units. If one label is on most of the rows, ``majority_accuracy``
-    is the accuracy of always predicting it.
-
-    Args:
-        target: One label, several labels or a number.
-        logits_NC: Logits.
-        truth: Encoded labels.
-        balanced: Whether balanced accuracy is the score.
-        fits_threshold: Whether several labels without thresholds are measured at their best common one instead of 0.5.
+    is the accuracy of always predicting it. With ``fits_threshold``, several labels without thresholds are measured at
+    their best common one instead of 0.5.
     """
     match target:
         case SingleLabel():

@@ -77,11 +77,8 @@ UNMEASURED = (
 class InitialHead:
     """A head and an encoder before the first update.
 
-    Attributes:
-        backend: Encoder and head.
-        baseline: The baseline of the training, if it is measured on held-out rows.
-        restore: Restores the weights of the baseline and returns it, if the baseline is another model.
-        contrast: Number of updates of a contrastive warm-up.
+    The baseline is None unless it is measured on held-out rows. If it is another model, ``restore`` restores its
+    weights and returns it. ``contrast`` is the number of updates of a contrastive warm-up.
     """
 
     backend: TorchBackend
@@ -98,13 +95,7 @@ class InitialHead:
 class TrainingSetup:
     """Encoder, learner and options of a training, shared with those of its cross-validation.
 
-    Attributes:
-        spec: The declarations of the task.
-        backend: The encoder, which is trained in place.
-        learner: The task while it is trained.
-        columns: Columns of the parts of a row.
-        training: Options of the training.
-        few: Whether the model trains on all rows, and is measured by cross-validation.
+    The encoder is trained in place. With ``few`` rows, the model trains on all, and cross-validation measures it.
     """
 
     spec: TaskSpec
@@ -182,14 +173,10 @@ class TrainingSetup:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeadData:
-    """The rows that a head is trained on, and the held-out rows.
+    """The rows that a head is trained on, and the held-out rows, tokenised and as they were read.
 
-    Attributes:
-        stored: Training inputs.
-        held: Held-out inputs; None if cross-validation measures.
-        examples: The labelled training examples.
-        held_out: The held-out examples.
-        split: Whether the held-out rows were drawn from the training data.
+    Nothing is held out if cross-validation measures. ``split`` tells that the held-out rows were drawn from the
+    training data.
     """
 
     stored: StoredInputs
@@ -201,14 +188,7 @@ class HeadData:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeadTraining:
-    """A head ready for training: data read and tokenised, starting from a linear model or from the previous head.
-
-    Attributes:
-        setup: Encoder, learner and options.
-        before: The model before this training.
-        data: Training and held-out rows.
-        initial: Head and encoder before the first update.
-    """
+    """A head ready for training: data read and tokenised, starting from a linear model or from the previous head."""
 
     setup: TrainingSetup
     before: FittedHead | None

@@ -104,11 +104,7 @@ def with_temperature(outputs: ChoiceOutputs, scores: Sequence[Scores[Choices]], 
 
 
 class ChoiceLoss:
-    """The right choice of each context; its windows share its weight of 1.
-
-    Args:
-        stored: Contexts with their choices; the truth is the number of the right choice.
-    """
+    """The right choice of each context; its windows share its weight of 1."""
 
     joint: ClassVar[bool] = True
 

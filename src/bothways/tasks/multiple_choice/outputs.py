@@ -94,12 +94,9 @@ class ChoiceOutputs(Outputs[Choices, RightChoices, Choices, ChosenAnswer]):
         for row in read_rows(data):
             value, label = of.read(row), value_at(row, of.label)
             number = value[1].index(label) if label in value[1] else label
-            match number:
-                case str() if number.isdecimal():
-                    number = int(number)
-            match number:
-                case int() if number is not True and number is not False and 0 <= number < len(value[1]):
-                    examples.append(Example(value, number, row.number, row.where))
+            match int(number) if isinstance(number, str) and number.isdecimal() else number:
+                case int(right) if right is not True and right is not False and 0 <= right < len(value[1]):
+                    examples.append(Example(value, right, row.number, row.where))
                 case _:
                     raise InvalidInput(
                         f"{row.where}: the label in {of.label!r} must be one of the choices or its number from 0 to "
@@ -115,8 +112,9 @@ class ChoiceOutputs(Outputs[Choices, RightChoices, Choices, ChosenAnswer]):
     def texts(self, value: Choices) -> tuple[tuple[str, str], ...]:
         return tuple((value[0], choice) for choice in value[1])
 
+    @override
     def scores(self, value: Choices, rows: Sequence[Rows], options: object = None) -> Scores[Choices]:
-        """Return the logits of the choices (1, K), each the mean of its windows weighted with their lengths."""
+        # The logit of a choice is the mean of its windows', weighted with their lengths.
         del options
         read = [each for each in rows if isinstance(each, TextRows)]
         logits = [np.average(each.rows_WK[:, 0].astype(np.float64), weights=each.lengths) for each in read]
@@ -133,10 +131,10 @@ class ChoiceOutputs(Outputs[Choices, RightChoices, Choices, ChosenAnswer]):
             found.append(ChosenAnswer(each.places[1][best], best, probabilities[best], probabilities, each.read))
         return found
 
+    @override
     def outcomes(
         self, scores: Sequence[Scores[Choices]], truth: RightChoices, *, calibrated: bool | None = None
     ) -> Outcomes:
-        """Return the outcomes of contexts; the classes are the positions of choices."""
         probabilities_NK = self._probabilities(scores, calibrated)
         found = class_outcomes([str(place) for place in range(probabilities_NK.shape[1])], truth, probabilities_NK)
         return replace(found, tokens_read=texts_read(each.read for each in scores))

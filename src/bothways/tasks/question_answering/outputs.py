@@ -90,16 +90,16 @@ class AnswerOutputs(Outputs[QuestionAndContext, Gold, FoundSpans, QuestionAnswer
     def texts(self, value: QuestionAndContext) -> tuple[QuestionAndContext, ...]:
         return ((value[0], blanked_in_front(value[1])),)
 
+    @override
     def scores(self, value: QuestionAndContext, rows: Sequence[Rows], options: object = None) -> SpanScored:
-        """Return the log odds of the best spans in all windows against no answer (K, 1)."""
-        (only,) = rows
-        if not isinstance(only, TokenOutputs):
-            raise TypeError("spans are read from a row for each token")
-        given = options_of(AnswerPrediction, options)
+        given, context = options_of(AnswerPrediction, options), value[1]
         longest = given.max_answer_tokens or self.max_answer_tokens
-        spans = SpanScores(value[1], only.rows, only.places, no_answer=self.no_answer, longest=longest)
-        found = FoundSpans.of(value[1], spans, given.top or 1)
-        return spans_scored(found, TokensRead(len(only.rows), only.dropped_tokens))
+        match rows:
+            case [TokenOutputs(windows, places, dropped)]:
+                spans = SpanScores(context, windows, places, no_answer=self.no_answer, longest=longest)
+                return spans_scored(FoundSpans.of(context, spans, given.top or 1), TokensRead(len(windows), dropped))
+            case _:
+                raise TypeError("spans are read from a row for each token")
 
     @override
     def decide(self, scores: Sequence[SpanScored], options: object = None) -> list[QuestionAnswer]:
@@ -109,8 +109,8 @@ class AnswerOutputs(Outputs[QuestionAndContext, Gold, FoundSpans, QuestionAnswer
         heat = 1.0 if temperature is None else temperature.value
         return [answered(each.places, each.read, threshold, heat) for each in scores]
 
+    @override
     def outcomes(self, scores: Sequence[SpanScored], truth: Gold, *, calibrated: bool | None = None) -> Outcomes:
-        """Return F1 and exact match of each question, and the predicted probability of its answer."""
         found = self.decide(scores, AnswerPrediction(calibrated=calibrated))
         outcomes = answer_outcomes(scores_of_answers(found, truth), [each.probability for each in found])
         return replace(outcomes, tokens_read=texts_read(each.read for each in scores))
@@ -189,11 +189,7 @@ def annotated(truth: Gold) -> list[list[str]]:
 
 
 def no_answer_index(tokenizer: TextTokenizer) -> int:
-    """Return the index of the token for no answer in a window: 0, or -1 for the last token.
-
-    Raises:
-        InvalidInput: The tokenizer puts no such token at either end of a pair.
-    """
+    """Return the index of the token for no answer in a window: 0, or -1 for the last token; refuse other tokenizers."""
     ids = tokenizer.encode([("", "")], max_length=64)[0].windows[0].ids
     for index in (0, -1):
         if ids and ids[index] == tokenizer.cls_id:

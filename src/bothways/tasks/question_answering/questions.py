@@ -21,12 +21,7 @@ _SHOWN = 40
 
 @dataclass(frozen=True, slots=True)
 class GoldAnswer:
-    """An annotated answer: ``context[start : start + len(text)]``.
-
-    Attributes:
-        text: The answer as it stands in the context.
-        start: Offset of its first character in the context.
-    """
+    """An annotated answer: ``context[start : start + len(text)]``."""
 
     text: str
     start: int
@@ -42,12 +37,7 @@ Answered: TypeAlias = Example[tuple[GoldAnswer, ...]]
 
 
 def read_questions(source: Source, columns: QuestionColumns) -> list[Answered]:
-    """Return the questions, contexts and answers of a source.
-
-    Raises:
-        InvalidInput: A row lacks a column, a question or context is empty, the answers have another form, or one does
-            not stand at its place in the context; the message names the row and its id.
-    """
+    """Return the questions, contexts and answers of a source; refuse answers that do not stand at their places."""
     questions = []
     for row in read_rows(source):
         where = f"{row.where} (id {row.values['id']!r})" if "id" in row.values else row.where
@@ -63,16 +53,7 @@ def read_questions(source: Source, columns: QuestionColumns) -> list[Answered]:
 def hold_out_contexts(
     questions: Sequence[Answered], fraction: float, seed: int
 ) -> tuple[list[Answered], list[Answered]]:
-    """Split questions at random into training and held-out ones; questions on the same context stay together.
-
-    Args:
-        questions: Questions on two contexts or more.
-        fraction: Approximate share of the questions to hold out.
-        seed: Seed for drawing contexts.
-
-    Raises:
-        InvalidInput: There is only one context.
-    """
+    """Split questions at random, holding out about a ``fraction``; questions on the same context stay together."""
     contexts = list(dict.fromkeys(question.text[1] for question in questions))
     if len(contexts) < 2:
         raise InvalidInput(

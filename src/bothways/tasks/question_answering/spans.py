@@ -38,10 +38,7 @@ CANDIDATES = 20
 class Span:
     """A part of a context, without surrounding white space and with all marks of its last character.
 
-    Attributes:
-        start: Offset of its first character.
-        end: Offset behind its last character.
-        score: Log odds against no answer.
+    Its score is its log odds against no answer.
     """
 
     start: int
@@ -50,14 +47,14 @@ class Span:
 
 
 class SpanScores:
-    """The scores of all spans of one context.
+    """The scores of all spans of one context, up to ``longest`` tokens.
 
     Args:
         context: The context.
         rows: Scores of the tokens in each window (n, 2): of starts and of ends.
         places: Places of each window's tokens in the context.
         no_answer: Index of the token for no answer in each window, 0 or -1.
-        longest: Maximum tokens of a span; more than a window has means all of them.
+        longest: Maximum tokens of a span.
     """
 
     def __init__(
@@ -206,12 +203,9 @@ class QuestionAnswer(TaskPrediction):
 
 @dataclass(frozen=True, slots=True)
 class FoundSpans:
-    """Scores of a question's candidates, before a decision.
+    """Scores of a question's candidates, best first, before a decision.
 
-    Attributes:
-        context: The context.
-        candidates: The best spans, best first; they may overlap.
-        apart: The best spans that do not overlap, best first, up to the requested number of answers.
+    The candidates may overlap; ``apart`` has the best that do not, up to the requested number of answers.
     """
 
     context: str

@@ -179,12 +179,7 @@ def _windows(stored: StoredInputs) -> WordWindows:
 
 @dataclass(frozen=True, slots=True)
 class WordWindows:
-    """Tokenised texts, with the first tokens of their words.
-
-    Attributes:
-        store: The windows.
-        tokens: The first tokens of each text's words.
-    """
+    """Tokenised texts, with the first tokens of their words."""
 
     store: WindowStore
     tokens: tuple[WordStarts, ...]
@@ -216,12 +211,7 @@ class WordWindows:
 
 
 class WordLoss:
-    """The tags of the words in each window; a word in several windows divides its weight of 1 among them.
-
-    Args:
-        windows: The texts.
-        truth: The numbers of each text's tags.
-    """
+    """The tags of the words in each window; a word in several windows divides its weight of 1 among them."""
 
     joint: ClassVar[bool] = False
 

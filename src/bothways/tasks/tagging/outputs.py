@@ -108,19 +108,11 @@ class Tagging(TaskPrediction):
         return tuple(word.tag for word in self.words)
 
     def tags_in(self, scheme: Scheme) -> list[str]:
-        """Return the spans as tags of a scheme, whatever scheme the model has.
-
-        Raises:
-            InvalidInput: The scheme is that of plain tags.
-        """
+        """Return the spans as tags of a scheme of spans, whatever scheme the model has."""
         return tags_of((TagSpan(span.label, *span.words) for span in self.spans), len(self.words), scheme)
 
     def in_scheme(self, scheme: Scheme) -> Tagging:
-        """Return the tagging with the tags of a scheme, whatever scheme the model has.
-
-        Raises:
-            InvalidInput: The scheme is that of plain tags.
-        """
+        """Return the tagging with the tags of a scheme of spans, whatever scheme the model has."""
         tagged = zip(self.words, self.tags_in(scheme), strict=True)
         return replace(self, words=tuple(replace(word, tag=tag) for word, tag in tagged))
 
@@ -176,12 +168,13 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
     @override
     def scores(self, value: Words, rows: Sequence[Rows], options: object = None) -> WordScores:
         del options
-        (only,) = rows
-        if not isinstance(only, TokenOutputs):
-            raise TypeError("tags of words are read from a row for each token")
-        tokens = ReadWords.of(value).first_tokens(only.places)
-        scores_WC = word_scores(only.rows, tokens, len(value), self.tag_set.unseen_C)
-        return Scores(scores_WC, value, TokensRead(len(only.rows), only.dropped_tokens))
+        match rows:
+            case [TokenOutputs(windows, places, dropped)]:
+                tokens = ReadWords.of(value).first_tokens(places)
+                scores_WC = word_scores(windows, tokens, len(value), self.tag_set.unseen_C)
+                return Scores(scores_WC, value, TokensRead(len(windows), dropped))
+            case _:
+                raise TypeError("tags of words are read from a row for each token")
 
     @override
     def decide(self, scores: Sequence[WordScores], options: object = None) -> list[Tagging]:
@@ -284,12 +277,7 @@ def word_scores(
     In one window they are the logits of the word's first token. If several windows hold it, they are the mean of
     its log-probabilities, each weighted with the number of tokens between the word and the nearer end of the window:
     the window with the most context around the word counts most.
-
-    Args:
-        rows: Logits of the tokens of each window.
-        tokens: The first token of each word.
-        words: Number of words in the text, W.
-        unseen_C: NDArray[np.float64] of a word without any token.
+    A word without any token has the scores ``unseen_C``.
     """
     scores_WC = np.tile(unseen_C, (words, 1))
     if len(rows) == 1:

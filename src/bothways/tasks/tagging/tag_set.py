@@ -61,11 +61,7 @@ class TagSet:
 
     @classmethod
     def of_rows(cls, rows: Sequence[Example[tuple[str, ...]]], scheme: Scheme) -> "TagSet":
-        """Return the tags that training rows need: for spans, all tags of the scheme for their labels.
-
-        Raises:
-            InvalidInput: There are fewer than two tags.
-        """
+        """Return the tags that training rows need, two or more: for spans, all tags of the scheme for their labels."""
         found = sorted({tag for row in rows for tag in row.label})
         labels = found if scheme == "plain" else complete({parted(tag)[1] for tag in found if tag != OUTSIDE}, scheme)
         if len(labels) < 2:
@@ -76,10 +72,7 @@ class TagSet:
         return cls(tuple(labels), scheme)
 
     def continued(self, before: "TagSet | None") -> "TagSet":
-        """Return the tags of the previous model, if it has the same tags in the same scheme.
-
-        The outputs then keep their order.
-        """
+        """Return the previous model's tags, if they are the same in the same scheme: outputs then keep their order."""
         if before is not None and before.scheme == self.scheme and set(before.labels) == set(self.labels):
             return before
         return self
@@ -103,11 +96,7 @@ class TagSet:
         return np.array(ranks) * _BREAKS_TIES
 
     def encode(self, rows: Sequence[Example[tuple[str, ...]]]) -> list[NDArray[np.int64]]:
-        """Return the numbers of each row's tags.
-
-        Raises:
-            InvalidInput: A tag is not in the set; the message names its row.
-        """
+        """Return the numbers of each row's tags, all of which must be in the set."""
         numbers = {label: number for number, label in enumerate(self.labels)}
         for row in rows:
             for place, tag in enumerate(row.label, start=1):
@@ -139,11 +128,8 @@ class TagSet:
         """Return the numbers of the best tags (M) of concatenated texts: those with the highest sum in each text.
 
         Only sequences that the scheme can write are considered, so spans are never broken (Viterbi 1967, without scores
-        for transitions). If the best tags of the single words form such a sequence, that is the result.
-
-        Args:
-            scores_MC: Logarithms of probabilities, or logits.
-            lengths: Number of words in each text.
+        for transitions). If the best tags of the single words form such a sequence, that is the result. The scores are
+        logarithms of probabilities, or logits.
         """
         best_M: NDArray[np.int64] = scores_MC.argmax(axis=1)
         if self._free:
@@ -202,11 +188,7 @@ class TagSet:
 def tagged_in(
     rows: Sequence[Example[tuple[str, ...]]], scheme: Scheme, wanted: Scheme
 ) -> list[Example[tuple[str, ...]]]:
-    """Return rows with their tags converted from one scheme to another.
-
-    Raises:
-        InvalidInput: A tag is not allowed at its place; the message names its row.
-    """
+    """Return rows with their tags, each of which must be allowed at its place, in another scheme."""
     for row in rows:
         check_tags(row.label, scheme, row.where)
     if scheme == wanted:
@@ -215,16 +197,7 @@ def tagged_in(
 
 
 def data_scheme(rows: Sequence[Example[tuple[str, ...]]], scheme: Scheme | None, known: Scheme | None = None) -> Scheme:
-    """Return the scheme of the tags in rows: the one given by the caller, or one that fits.
-
-    Args:
-        rows: Words with tags.
-        scheme: The scheme given by the caller.
-        known: The model's own scheme, preferred if it fits.
-
-    Raises:
-        InvalidInput: No scheme fits.
-    """
+    """Return the scheme of the tags in rows: the caller's, or one that fits, preferably the model's own (``known``)."""
     if scheme is not None:
         return scheme
     if known == "plain":
