@@ -90,7 +90,7 @@ def test_a_stride_that_no_window_has_is_bad_usage(files, tmp_path):
     words = ("--data", files / "test.jsonl.gz", "--output", tmp_path / "v.npy", "--max-length", 6, "--stride", 6)
     outcome = call("embed", files / "tiny", *words)
     assert outcome.code == 2
-    assert "stride must lie between 0 and 5, but it is 6" in outcome.err
+    assert "stride must lie between 0 and 5, got 6" in outcome.err
 
 
 @pytest.mark.parametrize(
@@ -130,4 +130,4 @@ def test_vectors_are_asked_only_of_models_that_compare_them_and_have_them(files,
     assert "--pooling and --dimensions can be given for models that compare vectors" in outcome.err
     outcome = call("evaluate", files / "tiny", "--data", scored, "--task", "similarity", "--dimensions", 25)
     assert (outcome.code, outcome.out) == (2, "")
-    assert "dimensions must lie between 1 and 24, but it is 25" in outcome.err
+    assert "dimensions must lie between 1 and 24, got 25" in outcome.err

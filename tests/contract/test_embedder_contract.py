@@ -6,8 +6,9 @@ import torch
 
 from bothways.tasks import SentenceEmbedder
 from bothways.tasks.embedding.losses import Matryoshka, MultipleNegativesRanking
-from bothways.tasks.embedding.spec import EmbeddingLearning, LabelledTexts, Triplets
-from bothways.tasks.embedding.training import EmbedderTraining, EmbeddingExamples
+from bothways.tasks.embedding.spec import EMBEDDING, EmbeddingLearning, LabelledTexts, Triplets
+from bothways.tasks.embedding.training import train_embedder
+from bothways.tasks.splits import TrainingData
 from bothways.training.options import TrainingOptions
 from contract_cases import rows, write_pretrained
 from everyday import some_families
@@ -82,8 +83,9 @@ def test_gradient_caching_gives_the_gradient_of_one_big_batch(tmp_path, model_ty
 
 def gradient_of_one_update(embedder, tokens):
     training = TrainingOptions(batch_size=12, max_tokens=tokens, weight_decay=0.0)
-    examples = EmbeddingExamples.read(TRIPLETS, TRIPLETS, Triplets(), training.seed)
-    objective = EmbedderTraining.of(embedder.fitted, examples, EmbeddingLearning(loss=LOSS), training).objective
+    data, options = TrainingData(TRIPLETS, TRIPLETS), EmbeddingLearning(loss=LOSS)
+    ready = train_embedder(EMBEDDING, embedder.backend, embedder.fitted, data, Triplets(), options, training)
+    objective = ready.objective
     (update,) = objective.updates(0, 0)
     assert (len(update.micro_batches) > 1) is (tokens == 20)
     objective.module.zero_grad()

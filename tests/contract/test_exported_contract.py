@@ -230,7 +230,7 @@ def test_an_embedder_from_elsewhere(tmp_path, pooling):
     model, found = kind.from_pretrained(tmp_path / "model", device="cpu"), kind.from_pretrained(tmp_path / "onnx")
     assert abs(model.encode(texts) - found.encode(texts)).max() < 1e-5
     assert abs(model.encode(texts, dimensions=8) - found.encode(texts, dimensions=8)).max() < 1e-5
-    assert found.fingerprint() == found.fingerprint() != model.fingerprint()
+    assert found.fitted.fingerprint() == found.fitted.fingerprint() != model.fitted.fingerprint()
     other = "max" if pooling == "mean" else "mean"
     with pytest.raises(InvalidInput, match=f"exported with, '{pooling}', got '{other}'"):
         found.encode(texts, pooling=other)

@@ -107,8 +107,8 @@ def test_an_embedder_represents_texts_by_the_vectors_that_users_get(tmp_path):
     texts = ["w5 w6", "w7", "w8 w9 w10"]
     vectors = embedder.encode(texts)
     for role in ("query", "document"):
-        np.testing.assert_array_equal(embedder.represent(texts, role=role).vectors_ND, vectors)
-        blocks = list(embedder.represent_stream(iter(texts), role=role, block=2))
+        np.testing.assert_array_equal(embedder.fitted.represent(texts, role=role).vectors_ND, vectors)
+        blocks = list(embedder.fitted.represent_stream(iter(texts), role=role, block=2))
         assert list(map(len, blocks)) == [2, 1]
         np.testing.assert_array_equal(DenseVectors.joined(blocks).vectors_ND, vectors)
 

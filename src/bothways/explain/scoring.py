@@ -102,6 +102,8 @@ def scores_of(
     ]
     if not any(isinstance(each, SpanTarget) for each in targets):
         found = score_inputs(fitted, values, description=description, show_progress=show_progress)
+        if isinstance(fitted, TrainedEmbedder):
+            return np.array([float(each.logits_RC[0, 0]) for each in found])
         return _numbers(targets, [torch.from_numpy(each.logits_RC) for each in found])
     if not isinstance(fitted, FittedHead):
         raise InvalidInput(

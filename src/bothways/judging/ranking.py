@@ -20,8 +20,16 @@ from bothways.evaluation.prediction_powered import (
     labels_to_separate,
     probability_better,
 )
-from bothways.judging.quality import JudgeReport, judge_report, tau_of
-from bothways.judging.scoring import DEFAULT, JudgedSystem, SystemScore, judge_systems, scored
+from bothways.judging.scoring import (
+    DEFAULT,
+    JudgedSystem,
+    JudgeReport,
+    SystemScore,
+    judge_report,
+    judge_systems,
+    scored,
+    tau_of,
+)
 from bothways.judging.triples import Dimension, ReadTriples, Triple, TripleColumns, read_triples
 
 if TYPE_CHECKING:
@@ -173,20 +181,6 @@ def rank_systems(
             f"in {', '.join(map(repr, other))}."
         )
     judged = judge_systems(judge, read, labels, columns, format=format, show_progress=show_progress)
-    return rank_judged(judge, judged, truth=truth, method=method, level=level, next_rows=next_rows, seed=seed)
-
-
-def rank_judged(
-    judge: "Judge",
-    judged: Sequence[JudgedSystem],
-    *,
-    truth: Mapping[str, float] | None = None,
-    method: PpiMethod = DEFAULT,
-    level: float = 0.95,
-    next_rows: int = NEXT_ROWS,
-    seed: int = 0,
-) -> SystemRanking:
-    """Put judged systems in order; see `rank_systems`."""
     scores = {each.name: scored(each, judge, method=method, level=level, seed=seed) for each in judged}
     ordered = sorted(judged, key=lambda each: -scores[each.name].estimate.value)
     separating = None
@@ -220,29 +214,23 @@ def _compared(first: JudgedSystem, second: JudgedSystem, *, method: PpiMethod, l
 # --- reading ---
 
 
-def _by_system(read: ReadTriples, name: str) -> dict[str, ReadTriples]:
-    """Divide the rows of a file by their systems; rows without one belong to the file's own."""
-    rows: dict[str, list[Triple]] = {}
-    for triple in read.triples:
-        system = triple.system or name
-        rows.setdefault(system, []).append(replace(triple, system=system))
-    # Incomplete rows have no system; they count for the first one.
-    first = next(iter(rows))
-    return {each: ReadTriples(tuple(rows[each]), read.incomplete if each == first else 0) for each in rows}
-
-
 def _read_systems(
     systems: "Mapping[str, Rows]", dimension: Dimension, columns: TripleColumns | None, format_: "Format | None"
 ) -> dict[str, ReadTriples]:
+    """Read the rows of each system; rows without a system belong to that of their file."""
     read: dict[str, ReadTriples] = {}
     for name, source in systems.items():
-        for system, rows in _by_system(read_triples(source, dimension, columns, format=format_), name).items():
+        found, rows = read_triples(source, dimension, columns, format=format_), dict[str, list[Triple]]()
+        for triple in found.triples:
+            rows.setdefault(triple.system or name, []).append(replace(triple, system=triple.system or name))
+        for place, (system, own) in enumerate(rows.items()):
             if system in read:
                 raise InvalidInput(
                     f"expected the rows of each system in one file, but {system!r} is in two. Merge the files, or "
                     "rename one system."
                 )
-            read[system] = rows
+            # Incomplete rows have no system; they count for the first one.
+            read[system] = ReadTriples(tuple(own), 0 if place else found.incomplete)
     return read
 
 

@@ -57,11 +57,6 @@ class Dimension:
         """All parts that the judge reads."""
         return (*self.first, self.second)
 
-    @property
-    def title(self) -> str:
-        """The name in words."""
-        return self.name.replace("_", " ")
-
     def pair(self, triple: Triple) -> tuple[str, str]:
         """Return the two texts that the judge reads."""
         return " ".join(triple.text(part) for part in self.first), triple.text(self.second)

@@ -31,10 +31,10 @@ from bothways.pretraining.pretrainer import Pretrained
 from bothways.pretraining.runs import CorpusRun, card_of, check_no_epochs, course_options
 from bothways.storage import new_folder
 from bothways.tasks.backend import USUAL_LENGTH, OpenOptions
-from bothways.tasks.embedding.sentence_layout import EmbeddingSettings, open_sentence_model
 from bothways.tasks.embedding.spec import EMBEDDING
-from bothways.tasks.embedding.trained import TrainedEmbedder, open_embedder
+from bothways.tasks.embedding.trained import EmbeddingSettings, TrainedEmbedder, open_embedder, reading_as_stored
 from bothways.tasks.embedding.vector_model import pool
+from bothways.tasks.torch_backend import TorchBackend
 from bothways.training.objective import Baseline
 from bothways.training.options import TrainingArguments
 from bothways.training.record import TrainingRecord
@@ -135,7 +135,7 @@ Teacher: TypeAlias = EmbedderTeacher | MaskedLMTeacher | EncoderTeacher
 def open_teacher(name_or_path: str | Path, **options: Unpack[OpenOptions]) -> Teacher:
     """Open a teacher: a sentence embedder, a masked language model, or another encoder, in this order."""
     options["dtype"] = "float32"
-    backend = open_sentence_model(name_or_path, EMBEDDING.name, **options)
+    backend = reading_as_stored(TorchBackend.open(name_or_path, EMBEDDING.name, **options), options)
     if backend.trained_for not in (None, EMBEDDING.name, _MASKED_LM):
         raise InvalidInput(
             f"expected an encoder, a masked language model or a sentence embedder as a teacher, but "

@@ -71,7 +71,7 @@ class BiEncoder(ModelReranker):
 
     def read(self, query: str, passages: Sequence[str]) -> tuple[npt.NDArray[np.float64], list[TokensRead]]:
         """Return the cosine of each passage (P), and the tokens read of the query and the passages."""
-        vectors, reads = self.embedder.read([query, *passages], show_progress=False)
+        vectors, reads = self.embedder.fitted.encode([query, *passages], show_progress=False)
         vectors_PD = vectors.astype(np.float64)
         vectors_PD /= np.linalg.norm(vectors_PD, axis=1, keepdims=True)
         cosines_P: npt.NDArray[np.float64] = vectors_PD[1:] @ vectors_PD[0]

@@ -17,7 +17,7 @@ from bothways.retrieval.ranking import Fields, Filter, Hit
 from bothways.retrieval.reranking import Rerank, search_reranked
 from bothways.tasks import SentenceEmbedder
 from bothways.tasks.embedding.representation import DenseVectors
-from bothways.tasks.embedding.sentence_layout import check_pooling
+from bothways.tasks.embedding.trained import check_pooling
 from bothways.text import Overflow
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ class SemanticSearch:
         self, queries: Sequence[str], k: int, mode: Mode, filters: Sequence[Filter], show_progress: bool | None
     ) -> list[list[Hit]]:
         def represented() -> DenseVectors:
-            return self._same_embedder().represent(queries, role="query", show_progress=show_progress)
+            return self._same_embedder().fitted.represent(queries, role="query", show_progress=show_progress)
 
         match mode:
             case Dense():
@@ -268,7 +268,7 @@ def identity_of(embedder: SentenceEmbedder) -> EncoderIdentity:
     settings = embedder.settings
     return EncoderIdentity(
         name=str(Path(name).resolve()) if Path(name).is_dir() else name,
-        fingerprint=embedder.fingerprint(),
+        fingerprint=embedder.fitted.fingerprint(),
         pooling=settings.pooling,
         dimensions=embedder.dimensions,
         vocabulary=embedder.tokenizer.vocabulary_digest(),
@@ -294,7 +294,7 @@ def _batches(
 ) -> Iterator[RowBatch]:
     texts, names, values = document_streams(documents, ids, fields)
     texts, embedded = itertools.tee(texts)
-    for block in embedder.represent_stream(embedded, role="document", show_progress=show_progress):
+    for block in embedder.fitted.represent_stream(embedded, role="document", show_progress=show_progress):
         yield RowBatch(
             block,
             list(itertools.islice(texts, len(block))),

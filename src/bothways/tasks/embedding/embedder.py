@@ -5,24 +5,19 @@ Shapes: N texts, M texts, K kept dimensions.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.checkpoints.files import fingerprint
 from bothways.checkpoints.hub import LocatedModel
 from bothways.data import as_batch
-from bothways.errors import InvalidInput, TextsTruncated
-from bothways.tasks.backend import Backend, OpenOptions
+from bothways.errors import InvalidInput
+from bothways.tasks.backend import Backend, OpenOptions, open_backend
 from bothways.tasks.columns import renamed
 from bothways.tasks.embedding.outputs import Similarity, unit_rows, with_usual_kind
-from bothways.tasks.embedding.representation import DenseVectors, Role
-from bothways.tasks.embedding.sentence_layout import EmbeddingSettings, open_sentence_located
 from bothways.tasks.embedding.spec import (
     EMBEDDING,
     NAMES,
@@ -31,8 +26,14 @@ from bothways.tasks.embedding.spec import (
     kind_of,
     names_of,
 )
-from bothways.tasks.embedding.trained import TrainedEmbedder, Vectors
-from bothways.tasks.scores import TokensRead
+from bothways.tasks.embedding.trained import (
+    EmbeddingSettings,
+    TrainedEmbedder,
+    Vectors,
+    reading_as_stored,
+    warning_of_cut,
+)
+from bothways.tasks.scores import ScoredRows, texts_read, warn_of_cut
 from bothways.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     from bothways.tasks.embedding.losses import EmbeddingLoss
     from bothways.tasks.task import FitArguments
     from bothways.training.record import TrainingRecord
+
+Texts: TypeAlias = str | Iterable[str] | NDArray[np.str_] | NDArray[np.object_]
+"""One text or many: a list, a tuple, a generator, an array, a Series, a column of a Dataset."""
 
 
 class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
@@ -57,7 +61,7 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
 
     @classmethod
     def _backend(cls, located: LocatedModel, options: OpenOptions) -> Backend:
-        return open_sentence_located(located, cls.spec.name, options)
+        return reading_as_stored(open_backend(located, cls.spec.name, options), options)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the model so that it opens here and in the ecosystem's sentence embedders, whole or not at all.
@@ -112,6 +116,13 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
             return kind_of(**named, teacher=teacher), rest
         return renamed(usual, named), rest
 
+    def _scored(
+        self, data: Source, columns: EmbeddingColumns, options: object, seed: int, show_progress: bool | None
+    ) -> ScoredRows:
+        del seed
+        rows = self.fitted.outputs.read(data, columns, options)
+        return self.fitted.score_rows(rows, show_progress=show_progress)
+
     @property
     def settings(self) -> EmbeddingSettings:
         """The options of embedding."""
@@ -122,20 +133,9 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
         """Length of a vector."""
         return self.fitted.dimensions
 
-    def with_settings(self, **settings: Unpack[VectorArguments]) -> Self:
-        """Return the same encoder with other options for its vectors; options that are left out stay.
-
-        Args:
-            settings: ``pooling``, ``dimensions`` and ``unit_length``, see `EmbeddingOpening`.
-
-        Raises:
-            InvalidInput: A setting is out of range.
-        """
-        return self._with(self.fitted.with_settings(**settings))
-
     def encode(
         self,
-        texts: Any,  # noqa: ANN401 (one text or many, of many types)
+        texts: Texts,
         *,
         max_tokens: int | None = None,
         show_progress: bool | None = None,
@@ -157,9 +157,11 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
             TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).
         """
         listed, alone = as_batch(texts, "a text", "such")
+        # What is no string is refused with its number where texts are tokenised.
+        checked = cast("list[str]", listed)
         fitted = self.fitted.with_settings(**settings)
-        vectors_NK, reads = fitted.encode(listed, max_tokens=max_tokens, show_progress=show_progress)
-        _warn_of_cut(sum(each.dropped_tokens > 0 for each in reads), sum(each.dropped_tokens for each in reads))
+        vectors_NK, reads = fitted.encode(checked, max_tokens=max_tokens, show_progress=show_progress)
+        warn_of_cut(texts_read(reads))
         return vectors_NK[0] if alone else vectors_NK
 
     def encode_stream(
@@ -176,44 +178,14 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
         Warns:
             TextsTruncated: At the end, if texts were cut (only with ``on_overflow="truncate"``).
         """
-        fitted, cut, dropped = self.fitted.with_settings(**settings), 0, 0
-        for vector_K, read in fitted.vectors(texts, max_tokens=max_tokens, total=total, show_progress=show_progress):
-            cut, dropped = cut + (read.dropped_tokens > 0), dropped + read.dropped_tokens
-            yield vector_K
-        _warn_of_cut(cut, dropped)
+        fitted = self.fitted.with_settings(**settings)
+        yield from warning_of_cut(
+            fitted.vectors(texts, max_tokens=max_tokens, total=total, show_progress=show_progress)
+        )
 
-    def represent(self, texts: Sequence[str], *, role: Role, show_progress: bool | None = None) -> DenseVectors:
-        """Return the representation of texts that an index searches; for users' own arithmetic see `encode`.
-
-        Args:
-            texts: The texts.
-            role: What the texts are in a search; this encoder represents queries and documents alike.
-            show_progress: Force the progress bar on or off.
-
-        Raises:
-            InvalidInput: A text is empty or not a string.
-            TextTooLong: A text is too long and the policy is ``"error"``.
-
-        Warns:
-            TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).
-        """
-        del role
-        return DenseVectors(self.encode(texts, show_progress=show_progress))
-
-    def represent_stream(
-        self, texts: Iterable[str], *, role: Role, block: int = 1024, show_progress: bool | None = None
-    ) -> Iterator[DenseVectors]:
-        """Yield the representations of an iterable of any length, ``block`` texts at a time; see `represent`."""
-        del role
-        stream = self.encode_stream(texts, show_progress=show_progress)
-        while vectors := list(islice(stream, block)):
-            yield DenseVectors(np.stack(vectors))
-
-    def read(self, texts: Any, *, show_progress: bool | None = None) -> tuple[Vectors, list[TokensRead]]:  # noqa: ANN401 (as for `encode`)
-        """Return the vectors of many texts (N, K), and how much of each was read instead of a warning."""
-        return self.fitted.encode(as_batch(texts)[0], show_progress=show_progress)
-
-    def similarity(self, a: Any, b: Any, *, show_progress: bool | None = None) -> NDArray[np.float64]:  # noqa: ANN401 (texts or vectors)
+    def similarity(
+        self, a: Texts | NDArray[np.floating], b: Texts | NDArray[np.floating], *, show_progress: bool | None = None
+    ) -> NDArray[np.float64]:
         """Return the cosine of each of ``a`` with each of ``b`` (N, M).
 
         Args:
@@ -225,29 +197,18 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
             InvalidInput: A text is empty or not a string, or vectors have different lengths.
         """
 
-        def vectors(of: Any) -> NDArray[np.float64]:  # noqa: ANN401 (as above)
-            is_array = isinstance(of, np.ndarray) and of.dtype.kind == "f"
-            return unit_rows(np.atleast_2d(of if is_array else self.encode(of, show_progress=show_progress)))
+        def unit_vectors(given: Texts | NDArray[np.floating]) -> NDArray[np.float64]:
+            match given:
+                case np.ndarray(dtype=np.dtype(kind="f")):
+                    return unit_rows(np.atleast_2d(given))
+                case _:
+                    return unit_rows(np.atleast_2d(self.encode(given, show_progress=show_progress)))
 
-        unit_NK, unit_MK = vectors(a), vectors(b)
+        unit_NK, unit_MK = unit_vectors(a), unit_vectors(b)
         if unit_NK.shape[1] != unit_MK.shape[1]:
             raise InvalidInput(f"expected vectors of one length, got {unit_NK.shape[1]} and {unit_MK.shape[1]}.")
         cosines_NM: NDArray[np.float64] = unit_NK @ unit_MK.T
         return cosines_NM
-
-    def fingerprint(self) -> str:
-        """Return SHA-256 of the weights on disk, or of an exported graph.
-
-        Two embedders with the same fingerprint are the same model.
-
-        Raises:
-            InvalidInput: The model was trained and not saved since, so the files on disk are another model.
-        """
-        if self.backend.export is not None:
-            return self.backend.export.checksum
-        if self.model.trainings:
-            raise InvalidInput("this embedder was trained and is not what is on disk: save it first.")
-        return fingerprint(self.model.folder)
 
     def __repr__(self) -> str:
         return f"SentenceEmbedder({self.name!r}, pooling={self.settings.pooling!r}, dimensions={self.dimensions})"
@@ -260,10 +221,3 @@ def _has_teacher(loss: EmbeddingLoss | None) -> bool:
     from bothways.tasks.embedding.losses import Distillation, plain
 
     return isinstance(plain(loss), Distillation)
-
-
-def _warn_of_cut(cut: int, dropped: int) -> None:
-    """Tell the caller of the function that calls this that texts were cut."""
-    if cut:
-        texts_were = "1 text was" if cut == 1 else f"{cut:,} texts were"
-        warnings.warn(TextsTruncated(f"{texts_were} cut: {dropped:,} tokens were not read."), stacklevel=3)

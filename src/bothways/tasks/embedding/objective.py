@@ -13,7 +13,7 @@ Shapes: R rows, N rows of a batch, K texts of a row, P texts of a batch (N times
 a micro-batch, H hidden.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeAlias
 
@@ -25,26 +25,28 @@ from torch import Tensor, nn
 from bothways.data.windows import WindowStore, digest_of
 from bothways.devices import on_device
 from bothways.errors import InvalidInput
+from bothways.evaluation.intervals import correlation_error, share_error
+from bothways.evaluation.metrics.regression import spearman
 from bothways.evaluation.report import Validation
 from bothways.inference.runner import Runner, row_answers
 from bothways.inference.texts import by_token_budget
 from bothways.packing import Packed
 from bothways.tasks.card import data_part
 from bothways.tasks.embedding.losses import EmbeddingLoss, VectorBatch, unit
-from bothways.tasks.embedding.outputs import RowTexts, Truth
-from bothways.tasks.embedding.sentence_layout import EmbeddingSettings
+from bothways.tasks.embedding.outputs import Floats, RowTexts, Truth, Vectors, cosines_of, found_at, unit_rows
+from bothways.tasks.embedding.spec import PlainTexts, ScoredPairs
+from bothways.tasks.embedding.trained import EmbeddingSettings
 from bothways.tasks.embedding.vector_model import VectorModel, merge_windows
 from bothways.training.objective import Baseline, MicroBatch, Update
 from bothways.training.seeding import RandomState
 
+# Texts whose similarities are compared with the teacher's.
+COMPARED = 512
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredRows(RowTexts):
-    """Tokenised rows.
-
-    Attributes:
-        store: The texts of the rows.
-    """
+    """Tokenised rows."""
 
     store: WindowStore
 
@@ -63,15 +65,10 @@ class StoredRows(RowTexts):
 
 @dataclass(frozen=True, slots=True)
 class BatchRows:
-    """The rows for an epoch or a batch.
+    """The rows for an epoch or a batch."""
 
-    Attributes:
-        texts_RK: Numbers of the rows' texts.
-        truth_R: Scores, label numbers, or a teacher's vectors; None without.
-    """
-
-    texts_RK: NDArray[np.int64]
-    truth_R: Truth | None
+    texts_RK: NDArray[np.int64]  # numbers of the rows' texts
+    truth_R: Truth | None  # scores, label numbers, or a teacher's vectors; None without
 
     def batch(self, chosen: NDArray[np.int64]) -> "BatchRows":
         """Return the chosen rows."""
@@ -149,59 +146,34 @@ class DrawnRows:
 RowSource: TypeAlias = GivenRows | DrawnRows
 
 
-def finished(vectors_PH: Tensor, settings: EmbeddingSettings) -> Tensor:
-    """Cut vectors of texts to the embedder's dimensions, and scale them to length 1 if its settings say so."""
-    cut_PH = vectors_PH[:, : settings.dimensions]
-    return unit(cut_PH) if settings.unit_length else cut_PH
-
-
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """A batch of rows and the windows of their texts.
-
-    Attributes:
-        rows: The rows.
-        windows: Numbers of the windows in the store, text by text.
-        text_W: The text of each window, by its place in the batch.
-        lengths_W: Tokens of each window.
-    """
+    """A batch of rows and the windows of their texts."""
 
     rows: BatchRows
-    windows: list[int]
-    text_W: NDArray[np.int64]
-    lengths_W: NDArray[np.int64]
+    windows: list[int]  # numbers of the windows in the store, text by text
+    text_W: NDArray[np.int64]  # the text of each window, by its place in the batch
+    lengths_W: NDArray[np.int64]  # tokens of each window
 
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """A micro-batch whose batch loss is not known yet, or a whole batch.
-
-    Attributes:
-        packed: The windows.
-        places: Places of the windows in the plan.
-        plan: The batch.
-    """
+    """A micro-batch whose batch loss is not known yet, or a whole batch."""
 
     packed: Packed
-    places: list[int]
+    places: list[int]  # places of the windows in the plan
     plan: BatchPlan
 
 
 @dataclass(frozen=True, slots=True)
 class CachedMicroBatch:
-    """A micro-batch whose batch loss is known.
-
-    Attributes:
-        packed: The windows.
-        gradient_BH: Gradient of the loss times the weight of the batch, with respect to the windows' vectors.
-        value: This micro-batch's share of that product.
-        random: State of the random generators when the vectors were made.
-    """
+    """A micro-batch whose batch loss is known."""
 
     packed: Packed
+    # The gradient of the loss times the weight of the batch with respect to the vectors of the windows.
     gradient_BH: Tensor
-    value: Tensor
-    random: RandomState
+    value: Tensor  # this micro-batch's share of that product
+    random: RandomState  # the random generators when the vectors were made
 
 
 Payload = Alone | CachedMicroBatch
@@ -215,7 +187,7 @@ class EmbeddingObjective:
         settings: The conversion of windows to the vector of a text.
         source: The training rows.
         loss: The loss of a batch.
-        validate: Returns metrics on held-out data after each epoch.
+        held_out: Held-out rows, which are measured after each epoch; None without any that can measure.
         batch_size: Maximum rows in an update, which the loss compares; rows are spread evenly over the updates.
         tokens: Token budget of a micro-batch.
         seed: Seed of the order of rows, together with the epoch.
@@ -234,7 +206,7 @@ class EmbeddingObjective:
         settings: EmbeddingSettings,
         source: RowSource,
         loss: EmbeddingLoss,
-        validate: Callable[[], Validation | None],
+        held_out: StoredRows | None,
         *,
         batch_size: int,
         tokens: int,
@@ -249,7 +221,7 @@ class EmbeddingObjective:
         self.settings = settings
         self.source = source
         self.loss_of_batch = loss
-        self.validate = validate
+        self.held_out = held_out
         self.batch_size = batch_size
         self.tokens = tokens
         self.seed = seed
@@ -269,6 +241,20 @@ class EmbeddingObjective:
             "token budget": self.tokens,
             **self._identity,
         }
+
+    def validate(self) -> Validation | None:
+        """Return metrics of the held-out rows; None without any."""
+        rows = self.held_out
+        return None if rows is None else validation_of(self.vectors_of(rows), rows)
+
+    def vectors_of(self, rows: StoredRows) -> NDArray[np.float32]:
+        """Return the vectors of the texts of rows (P, H)."""
+        store = rows.store
+        answers = Runner(row_answers(self.model, per_token=False), self.model.device, self.tokens).run(store.windows())
+        vectors_PH: NDArray[np.float32] = self._merged(
+            torch.from_numpy(np.stack(answers)), store.text_of_window, store.lengths
+        ).numpy()
+        return vectors_PH
 
     def updates_per_epoch(self) -> int:
         """Return the number of batches of at most ``batch_size`` rows."""
@@ -324,12 +310,18 @@ class EmbeddingObjective:
         """Return the loss of a batch in float32, given the vectors of all its windows in the order of the plan."""
         device, rows = vectors_WH.device, plan.rows
         with torch.autocast(device.type, enabled=False):
-            merged_PH = merge_windows(vectors_WH, plan.text_W, plan.lengths_W, self.settings.pooling)
-            vectors_NKH = finished(merged_PH, self.settings).view(*rows.texts_RK.shape, -1)
+            vectors_PH = self._merged(vectors_WH, plan.text_W, plan.lengths_W)
+            vectors_NKH = vectors_PH.view(*rows.texts_RK.shape, -1)
             identity_NK = self.source.data.identity_P[rows.texts_RK]
             truth = None if rows.truth_R is None else on_device(rows.truth_R, device)
             batch = VectorBatch(vectors_NKH.unbind(1), identity_NK, truth, self.settings.unit_length)
             return self.loss_of_batch.value(batch)
+
+    def _merged(self, vectors_WH: Tensor, text_W: NDArray[np.int64], lengths_W: NDArray[np.int64]) -> Tensor:
+        """Return the vectors of texts from those of their windows, cut and scaled as the settings say."""
+        merged_PH = merge_windows(vectors_WH, text_W, lengths_W, self.settings.pooling)
+        cut_PH = merged_PH[:, : self.settings.dimensions]
+        return unit(cut_PH) if self.settings.unit_length else cut_PH
 
     def _plan(self, rows: BatchRows) -> BatchPlan:
         store, texts = self.source.data.store, rows.texts_RK.reshape(-1)
@@ -345,15 +337,38 @@ class EmbeddingObjective:
             yield MicroBatch(Alone(packed, places, plan), rows * tokens / total, tokens)
 
 
-def stored_vectors(
-    model: VectorModel, store: WindowStore, tokens: int, settings: EmbeddingSettings
-) -> NDArray[np.float32]:
-    """Return the vectors of stored texts (P, H), computed with these settings."""
-    rows = Runner(row_answers(model, per_token=False), model.device, tokens).run(store.windows())
-    vectors_WH = torch.from_numpy(np.stack(rows))
-    merged_PH = merge_windows(vectors_WH, store.text_of_window, store.lengths, settings.pooling)
-    vectors_PH: NDArray[np.float32] = finished(merged_PH, settings).numpy()
-    return vectors_PH
+def validation_of(vectors_PH: Vectors, rows: RowTexts) -> Validation:
+    """Return metrics of the vectors of held-out rows.
+
+    The score is Spearman's correlation of cosines with scores (or with the teacher's cosines), or the mean reciprocal
+    rank.
+    """
+    match rows.columns:
+        case ScoredPairs():
+            value = spearman(rows.truth, cosines_of(vectors_PH, rows))
+            return Validation({"spearman": value}, value, correlation_error(value, len(rows.texts_RK)))
+        case PlainTexts():
+            cosines = (above_diagonal(square_cosines(each)) for each in (rows.truth, vectors_PH))
+            value = spearman(*(each if len(each) else np.zeros(1) for each in cosines))
+            # All pairs are not independent: there is no more news in them than in the texts.
+            return Validation({"spearman_with_teacher": value}, value, correlation_error(value, len(vectors_PH)))
+        case _:
+            ranks_N = found_at(vectors_PH, rows)
+            mrr = float(ranks_N.mean())
+            metrics = {"accuracy": float((ranks_N == 1).mean()), "mrr": mrr}
+            return Validation(metrics, mrr, share_error(mrr, len(ranks_N)))
+
+
+def square_cosines(vectors_PH: Truth) -> Floats:
+    """Return the cosines of all compared texts with each other, and with themselves."""
+    unit_PH = unit_rows(vectors_PH[:COMPARED].astype(np.float64))
+    return unit_PH @ unit_PH.T
+
+
+def above_diagonal(square: Floats) -> Floats:
+    """Return the numbers above the diagonal of a square."""
+    above: Floats = square[np.triu_indices(len(square), 1)]
+    return above
 
 
 def _in_order(vectors_WH: Tensor, places: Sequence[int]) -> Tensor:

@@ -1,7 +1,6 @@
-"""Rows of texts for training and evaluating an embedder, and its outputs: similarities, and metrics.
+"""Rows of texts for training and evaluating an embedder, and its outputs: similarities, ranks, and metrics.
 
-Shapes: R rows, K texts of a row, P texts (R times K), H dimensions, N query texts,
-C candidate texts.
+Shapes: R rows, K texts of a row, P texts (R times K), H dimensions, N query texts, C candidate texts.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,19 +18,18 @@ from bothways import data
 from bothways.confidence.confidence import Confidence
 from bothways.errors import InvalidInput
 from bothways.tasks.embedding.spec import EmbeddingColumns, LabelledTexts, PlainTexts, ScoredPairs, usual_kind
-from bothways.tasks.scores import Scores, TaskPrediction, TokensRead, texts_read
+from bothways.tasks.scores import Scores, TaskPrediction, TokensRead
 
 if TYPE_CHECKING:
     from bothways.data import Source
     from bothways.evaluation.outcomes import Outcomes
+    from bothways.evaluation.report import TextsRead
 
 Truth: TypeAlias = NDArray[np.floating] | NDArray[np.int64]
 """Scores, numbers of labels, or a teacher's vectors."""
 
+Vectors: TypeAlias = NDArray[np.floating]
 Floats: TypeAlias = NDArray[np.float64]
-
-VectorScores: TypeAlias = Scores[tuple[TokensRead, ...]]
-"""The vectors of the texts of a row (K, H), and how each text was read."""
 
 # Texts that are compared with all others at once.
 BLOCK = 512
@@ -42,19 +40,12 @@ BLOCK = 512
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingRow:
-    """A row of texts with its truth.
-
-    Attributes:
-        text: The row's texts.
-        label: The row's score or label; None without.
-        where: The row's place in the data, for messages.
-        columns: The columns of its parts, which determine the kind of row.
-    """
+    """A row of texts with its score or label, if it has one."""
 
     text: tuple[str, ...]
     label: float | str | None
-    where: str
-    columns: EmbeddingColumns
+    where: str  # its place in the data, for messages
+    columns: EmbeddingColumns  # the kind of row
 
 
 def with_usual_kind(source: Source) -> tuple[Source, EmbeddingColumns]:
@@ -92,19 +83,12 @@ def read_embedding_rows(source: Source, columns: EmbeddingColumns) -> list[Embed
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowTexts:
-    """Texts of rows, with the labels or scores to learn.
+    """Texts of rows, with the labels or scores to learn."""
 
-    Attributes:
-        columns: The kind of rows.
-        texts_RK: Numbers of each row's texts.
-        identity_P: A number for each text, the same for equal texts.
-        truth_R: The truth to learn; None without.
-    """
-
-    columns: EmbeddingColumns
-    texts_RK: NDArray[np.int64]
-    identity_P: NDArray[np.int64]
-    truth_R: Truth | None
+    columns: EmbeddingColumns  # the kind of rows
+    texts_RK: NDArray[np.int64]  # numbers of each row's texts
+    identity_P: NDArray[np.int64]  # a number for each text, the same for equal texts
+    truth_R: Truth | None  # the truth to learn; None without
 
     @classmethod
     def of(cls, rows: Sequence[EmbeddingRow]) -> RowTexts:
@@ -113,11 +97,11 @@ class RowTexts:
         identity = [numbers.setdefault(text, len(numbers)) for row in rows for text in row.text]
         identity_P, labels = np.array(identity, dtype=np.int64), [row.label for row in rows]
         truth_R: Truth | None = None
-        if isinstance(rows[0].columns, ScoredPairs):
-            truth_R = np.array(labels, dtype=np.float64)
-        elif isinstance(rows[0].columns, LabelledTexts):
-            classes = {label: number for number, label in enumerate(sorted(set(map(str, labels))))}
-            truth_R = np.array([classes[str(label)] for label in labels], dtype=np.int64)
+        match rows[0].columns:
+            case ScoredPairs():
+                truth_R = np.array(labels, dtype=np.float64)
+            case LabelledTexts():
+                truth_R = np.unique(np.array(labels, dtype=np.object_), return_inverse=True)[1]
         return RowTexts(rows[0].columns, np.arange(len(identity)).reshape(len(rows), -1), identity_P, truth_R)
 
     @property
@@ -148,9 +132,22 @@ class Similarity(TaskPrediction):
     tokens_read: TokensRead
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class EvaluatedRows:
+    """The truth of evaluated rows, and how much of their texts was read.
+
+    Attributes:
+        truth_N: The scores of scored pairs; None for rows whose texts are ranked.
+        tokens_read: The windows and dropped tokens of all texts.
+    """
+
+    truth_N: Truth | None
+    tokens_read: TextsRead
+
+
 @dataclass(frozen=True, slots=True)
 class EmbeddingOutputs:
-    """Outputs of an embedder, given the vectors of a row's texts.
+    """The outputs of an embedder: cosines of pairs, and reciprocal ranks of texts that are looked for.
 
     Attributes:
         labels: None.
@@ -175,38 +172,31 @@ class EmbeddingOutputs:
             )
         return read_embedding_rows(data, columns)
 
-    def encode(self, rows: Sequence[EmbeddingRow]) -> RowTexts:
-        """Return the texts of rows as numbers, with their truth."""
-        return RowTexts.of(rows)
-
-    def decide(self, scores: Sequence[VectorScores], options: object = None) -> list[Similarity]:
-        """Return the cosine of the first two texts of each row."""
+    def decide(self, scores: Sequence[Scores[None]], options: object = None) -> list[Similarity]:
+        """Return the similarities of pairs."""
         del options
-        found = []
-        for each in scores:
-            first_1H, second_1H = unit_rows(each.logits_RC[:1]), unit_rows(each.logits_RC[1:2])
-            found.append(Similarity(float((first_1H * second_1H).sum()), each.read))
-        return found
+        return [Similarity(float(each.logits_RC[0, 0]), each.read) for each in scores]
 
-    def outcomes(self, scores: Sequence[VectorScores], truth: RowTexts, *, calibrated: bool | None = None) -> Outcomes:
-        """Return the outcomes of rows.
-
-        Scored pairs give their cosines beside the scores. In other rows, each text is a query, and its outcome is the
-        rank of a match: its positive among all positives and negatives, or a text with its label among all others.
-        """
+    def outcomes(
+        self, scores: Sequence[Scores[None]], truth: EvaluatedRows, *, calibrated: bool | None = None
+    ) -> Outcomes:
+        """Return the outcomes of evaluated rows: cosines beside their scores, or ranks (see `measured`)."""
         del calibrated
-        found = outcomes_of(np.concatenate([each.logits_RC for each in scores]), truth)
-        return replace(found, tokens_read=texts_read(read for each in scores for read in each.places))
+        measured_N = np.array([each.logits_RC[0, 0] for each in scores])
+        return replace(outcomes_of(measured_N, truth.truth_N), tokens_read=truth.tokens_read)
 
 
-def outcomes_of(vectors_PH: NDArray[Any], rows: RowTexts) -> Outcomes:
-    """Return the outcomes of rows from their vectors: cosines beside scores, or ranks."""
+def measured(vectors_PH: Vectors, rows: RowTexts) -> Floats:
+    """Return the cosine of each scored pair (R), or 1 / rank of the first match of each query text (N)."""
+    return cosines_of(vectors_PH, rows) if isinstance(rows.columns, ScoredPairs) else found_at(vectors_PH, rows)
+
+
+def outcomes_of(measured_N: Floats, truth_N: Truth | None) -> Outcomes:
+    """Return the outcomes of rows: cosines beside the scores in ``truth_N``, or reciprocal ranks if it is None."""
     from bothways.evaluation.metrics.ranking import rank_outcomes
     from bothways.evaluation.metrics.regression import similarity_outcomes
 
-    if isinstance(rows.columns, ScoredPairs):
-        return similarity_outcomes(rows.truth, cosines_of(vectors_PH, rows))
-    return rank_outcomes(found_at(vectors_PH, rows))
+    return rank_outcomes(measured_N) if truth_N is None else similarity_outcomes(truth_N, measured_N)
 
 
 def without_contrast(columns: EmbeddingColumns, labels: Sequence[object]) -> str | None:
@@ -219,14 +209,14 @@ def without_contrast(columns: EmbeddingColumns, labels: Sequence[object]) -> str
     return "all texts have the same label, so whatever is found is right" if len(counts) < 2 else None
 
 
-def cosines_of(vectors_PH: NDArray[Any], rows: RowTexts) -> Floats:
+def cosines_of(vectors_PH: Vectors, rows: RowTexts) -> Floats:
     """Return the cosine of each row's first two texts (R), to six digits, so that float32 noise does not rank them."""
     unit_PH = unit_rows(vectors_PH)
     cosines_R: Floats = (unit_PH[rows.texts_RK[:, 0]] * unit_PH[rows.texts_RK[:, 1]]).sum(1)
     return cosines_R.round(6)
 
 
-def found_at(vectors_PH: NDArray[Any], rows: RowTexts) -> Floats:
+def found_at(vectors_PH: Vectors, rows: RowTexts) -> Floats:
     """Return 1 / rank of the first match of each query text (N).
 
     Anchors are matched with all positives and negatives of the rows, each different text once, to find one of their
@@ -237,15 +227,14 @@ def found_at(vectors_PH: NDArray[Any], rows: RowTexts) -> Floats:
     Raises:
         InvalidInput: Every label occurs once.
     """
-    by_label = isinstance(rows.columns, LabelledTexts)
-    looking, candidates_C, belongs_to = _by_label(rows.truth) if by_label else _by_row(rows)
-    if not looking:
+    queries, candidates_C, belongs_to = _by_label(rows) if isinstance(rows.columns, LabelledTexts) else _by_row(rows)
+    if not queries:
         raise InvalidInput("every label occurs once; ranking needs at least two texts per label: give more rows.")
     unit_PH = unit_rows(vectors_PH)
     candidates_HC, identity_C = unit_PH[candidates_C].T, rows.identity_P[candidates_C]
     ranks: list[float] = []
-    for start in range(0, len(looking), BLOCK):
-        block = looking[start : start + BLOCK]
+    for start in range(0, len(queries), BLOCK):
+        block = queries[start : start + BLOCK]
         for text, cosines_C in zip(block, unit_PH[block] @ candidates_HC, strict=True):
             belongs_C = belongs_to(text)
             best = cosines_C[belongs_C].max()
@@ -254,14 +243,14 @@ def found_at(vectors_PH: NDArray[Any], rows: RowTexts) -> Floats:
     return np.array(ranks)
 
 
-# Texts that look, those among which they look, and which of these belong to one of them (C).
+# Query texts, their candidates, and the function that tells which of these belong to a query (C).
 _Search: TypeAlias = tuple[list[int], NDArray[np.int64], Callable[[int], NDArray[np.bool_]]]
 
 
-def _by_label(label_P: NDArray[Any]) -> _Search:
-    candidates_C = np.arange(len(label_P))
-    looking = [text for text in candidates_C.tolist() if (label_P == label_P[text]).sum() > 1]
-    return looking, candidates_C, lambda text: (label_P == label_P[text]) & (candidates_C != text)
+def _by_label(rows: RowTexts) -> _Search:
+    label_P, candidates_C = rows.truth, np.arange(len(rows.truth))
+    queries = [text for text in candidates_C.tolist() if (label_P == label_P[text]).sum() > 1]
+    return queries, candidates_C, lambda text: (label_P == label_P[text]) & (candidates_C != text)
 
 
 def _by_row(rows: RowTexts) -> _Search:
@@ -274,7 +263,7 @@ def _by_row(rows: RowTexts) -> _Search:
     return texts_RK[:, 0].tolist(), others[first_C], lambda text: np.isin(there_C, positives[int(identity_P[text])])
 
 
-def unit_rows(vectors_PH: NDArray[Any]) -> Floats:
+def unit_rows(vectors_PH: Vectors) -> Floats:
     """Return vectors at length 1, in float64."""
     vectors = vectors_PH.astype(np.float64)
     unit_PH: Floats = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)

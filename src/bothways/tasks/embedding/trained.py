@@ -1,25 +1,41 @@
 """A sentence embedder as a value: it embeds texts, and writes itself into a folder.
 
+Its folder has the files of sentence-transformers (``modules.json``, ``sentence_bert_config.json``,
+``1_Pooling/config.json`` and ``config_sentence_transformers.json``) and ``bothways.json``, which goes before them.
+
 Shapes: N texts, H hidden, K kept dimensions, W windows of one text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias, Unpack
+from typing import ClassVar, TypeAlias, TypeVar, Unpack, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.checkpoints.schema import Stored
+from bothways.checkpoints.files import fingerprint, read_json
+from bothways.checkpoints.schema import Stored, StoredVectors, at_most
+from bothways.checkpoints.sentence_layout import LENGTH_FILE, check_modules, stored_pooling
+from bothways.choices import Overflow, Pooling
 from bothways.errors import InvalidInput
+from bothways.evaluation.report import TextsRead
 from bothways.inference import Rows, TextRows, TextRunner, TokenBudget
-from bothways.tasks.backend import Backend
+from bothways.progress import progress
+from bothways.tasks.backend import USUAL_LENGTH, Backend, OpenOptions, kept_stride
 from bothways.tasks.columns import Card
-from bothways.tasks.embedding.outputs import EmbeddingOutputs, VectorScores
-from bothways.tasks.embedding.sentence_layout import EmbeddingSettings, changed, settings_of, write_sentence_layout
+from bothways.tasks.embedding.outputs import (
+    EmbeddingOutputs,
+    EmbeddingRow,
+    EvaluatedRows,
+    RowTexts,
+    measured,
+    unit_rows,
+)
+from bothways.tasks.embedding.representation import DenseVectors, Role
 from bothways.tasks.embedding.spec import (
     EMBEDDING,
     EmbeddingColumns,
@@ -28,10 +44,46 @@ from bothways.tasks.embedding.spec import (
     VectorArguments,
     stored_kind,
 )
-from bothways.tasks.scores import Scores, TokensRead
+from bothways.tasks.scores import ScoredRows, Scores, TokensRead, texts_read, warn_of_cut
 from bothways.tasks.spec import TaskSpec, chosen, options_of
 
 Vectors: TypeAlias = NDArray[np.float32]
+BackendT = TypeVar("BackendT", bound=Backend)
+
+_GENERAL = "config_sentence_transformers.json"
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingSettings:
+    """Stored options of embedding.
+
+    Attributes:
+        pooling: The pooling of token states into one vector.
+        unit_length: Whether vectors are scaled to length 1, so that their inner product is the cosine.
+        dimensions: Leading dimensions kept; all when None.
+        max_length: Maximum tokens of a window, special ones included.
+        on_overflow: The treatment of longer texts.
+        stride: Tokens that neighbouring windows share; a quarter of a window's room when None.
+    """
+
+    pooling: Pooling
+    unit_length: bool
+    dimensions: int | None
+    max_length: int
+    on_overflow: Overflow
+    stride: int | None = None
+
+    def changed(self, options: EmbeddingOpening, hidden: int) -> EmbeddingSettings:
+        """Return the settings with explicit options applied; ``hidden`` is the encoder's width.
+
+        Raises:
+            InvalidInput: An option is out of range.
+        """
+        if options.pooling is not None:
+            check_pooling(options.pooling)
+        if options.dimensions is not None:
+            _check_whole("dimensions", options.dimensions, 1, hidden)
+        return replace(self, **{name: value for name, value in asdict(options).items() if value is not None})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,16 +110,18 @@ class TrainedEmbedder:
         """Length of a vector, K."""
         return self.settings.dimensions or self.backend.config.hidden
 
-    def with_settings(self, **asked: Unpack[VectorArguments]) -> TrainedEmbedder:
+    def with_settings(self, **options: Unpack[VectorArguments]) -> TrainedEmbedder:
         """Return the same encoder with other options for its vectors; options that are left out stay.
 
         Raises:
             InvalidInput: A setting is out of range.
         """
-        if not asked:
+        if not options:
             return self
-        known = chosen(EmbeddingOpening, asked, "SentenceEmbedder.encode()", known=("max_tokens", "show_progress"))
-        return replace(self, settings=changed(self.settings, known, self.backend.config.hidden))
+        known = chosen(EmbeddingOpening, options, "SentenceEmbedder.encode()", known=("max_tokens", "show_progress"))
+        return replace(self, settings=self.settings.changed(known, self.backend.config.hidden))
+
+    # --- vectors ---
 
     def vectors(
         self,
@@ -75,7 +129,6 @@ class TrainedEmbedder:
         *,
         max_tokens: int | None = None,
         total: int | None = None,
-        description: str = "embedding",
         show_progress: bool | None = None,
     ) -> Iterator[tuple[Vectors, TokensRead]]:
         """Yield a vector (K) for each text, in order and in flat memory, and how much of the text was read.
@@ -85,52 +138,84 @@ class TrainedEmbedder:
             TextTooLong: A text is too long and the policy is ``"error"``.
         """
         runner = self._runner(self.backend.budget if max_tokens is None else TokenBudget(max_tokens))
-        rows = runner.run(texts, total=total, description=description, show_progress=show_progress)
+        rows = runner.run(texts, total=total, description="embedding", show_progress=show_progress)
         return map(self._vector, rows)
 
     def encode(
-        self,
-        texts: Sequence[Any],
-        *,
-        max_tokens: int | None = None,
-        description: str = "embedding",
-        show_progress: bool | None = None,
+        self, texts: Sequence[str], *, max_tokens: int | None = None, show_progress: bool | None = None
     ) -> tuple[Vectors, list[TokensRead]]:
-        """Return the vectors of texts (N, K), and how much of each was read."""
-        stream = self.vectors(
-            texts, max_tokens=max_tokens, total=len(texts), description=description, show_progress=show_progress
-        )
+        """Return the vectors of texts (N, K), and how much of each was read; see `vectors`."""
+        stream = self.vectors(texts, max_tokens=max_tokens, total=len(texts), show_progress=show_progress)
         vectors_NK, reads = np.empty((len(texts), self.dimensions), dtype=np.float32), []
         for vector_NK, (vector_K, read) in zip(vectors_NK, stream, strict=True):
             vector_NK[:] = vector_K
             reads.append(read)
         return vectors_NK, reads
 
-    def score_blocks(self, inputs: Iterable[Sequence[str]], options: object = None) -> Iterator[list[VectorScores]]:
-        """Yield the vectors of the texts of rows, in blocks of rows."""
-        del options
-        for block in self._runner(self.backend.budget).blocks(inputs, lambda row: row):
-            scores = []
-            for _, rows in block:
-                vectors, reads = zip(*map(self._vector, rows), strict=True)
-                read = TokensRead(max(one.windows for one in reads), sum(one.dropped_tokens for one in reads))
-                scores.append(Scores(np.stack(vectors).astype(np.float64), reads, read))
-            yield scores
+    def represent(self, texts: Sequence[str], *, role: Role, show_progress: bool | None = None) -> DenseVectors:
+        """Return the representation of texts that an index searches.
 
-    def facts(self) -> dict[str, object]:
-        """Return pooling, dimensions and loss, as JSON values."""
-        shown = {name: self.card[name] for name in ("loss", "matryoshka") if name in self.card}
-        return {"pooling": self.settings.pooling, "dimensions": self.dimensions, **shown}
-
-    def write(self, folder: Path) -> None:
-        """Write the embedder in the ecosystem's layout into an existing folder.
+        Args:
+            texts: The texts.
+            role: What the texts are in a search; this encoder represents queries and documents alike.
+            show_progress: Force the progress bar on or off.
 
         Raises:
-            OSError: The disk is full, or the folder cannot be written to.
+            InvalidInput: A text is empty or not a string.
+            TextTooLong: A text is too long and the policy is ``"error"``.
+
+        Warns:
+            TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).
         """
-        model, settings = self.backend.weights("save").model, self.settings
-        model.write(folder, {"task": EMBEDDING.name, **settings.to_dict(), "card": dict(self.card)})
-        write_sentence_layout(folder, model.config.hidden, settings, cls_is_last=model.tokenizer.cls_is_last)
+        del role
+        vectors_NK, reads = self.encode(texts, show_progress=show_progress)
+        warn_of_cut(texts_read(reads))
+        return DenseVectors(vectors_NK)
+
+    def represent_stream(
+        self, texts: Iterable[str], *, role: Role, block: int = 1024, show_progress: bool | None = None
+    ) -> Iterator[DenseVectors]:
+        """Yield the representations of an iterable of any length, ``block`` texts at a time; see `represent`."""
+        del role
+        stream = warning_of_cut(self.vectors(texts, show_progress=show_progress))
+        while part := list(islice(stream, block)):
+            yield DenseVectors(np.stack(part))
+
+    def score_blocks(self, inputs: Iterable[Sequence[str]], options: object = None) -> Iterator[list[Scores[None]]]:
+        """Yield the cosines of pairs of texts, in blocks of pairs."""
+        del options
+        for block in self._blocks(inputs):
+            scores = []
+            for vectors_KH, reads in block:
+                first_1H, second_1H = unit_rows(vectors_KH[:1]), unit_rows(vectors_KH[1:2])
+                read = TokensRead(max(one.windows for one in reads), sum(one.dropped_tokens for one in reads))
+                scores.append(_score(float((first_1H * second_1H).sum()), read))
+            yield scores
+
+    def score_rows(self, rows: Sequence[EmbeddingRow], *, show_progress: bool | None = None) -> ScoredRows:
+        """Return the scores of rows to evaluate, see `EmbeddingOutputs.outcomes`.
+
+        Raises:
+            InvalidInput: A text is empty, or the texts have labels of which none occurs twice.
+        """
+        vectors: list[Vectors] = []
+        reads: list[TokensRead] = []
+        with progress("evaluating", len(rows), show=show_progress) as bar:
+            for block in self._blocks([row.text for row in rows]):
+                for vectors_KH, of_row in block:
+                    vectors.append(vectors_KH)
+                    reads += of_row
+                bar.advance(len(block))
+        known, whole = RowTexts.of(rows), TokensRead(1, 0)
+        scores = [_score(value, whole) for value in measured(np.concatenate(vectors), known).tolist()]
+        truth_N = known.truth_R if isinstance(known.columns, ScoredPairs) else None
+        return ScoredRows(tuple(scores), EvaluatedRows(truth_N, texts_read(reads)))
+
+    def _blocks(self, inputs: Iterable[Sequence[str]]) -> Iterator[list[tuple[Vectors, tuple[TokensRead, ...]]]]:
+        """Yield the vectors of the texts of rows (K, H), and how each was read, in blocks of rows."""
+        for block in self._runner(self.backend.budget).blocks(inputs, lambda row: row):
+            found = [zip(*map(self._vector, rows), strict=True) for _, rows in block]
+            yield [(np.stack(vectors), reads) for vectors, reads in found]
 
     def _runner(self, budget: TokenBudget) -> TextRunner:
         """Return a runner that gives a vector for each window.
@@ -152,31 +237,81 @@ class TrainedEmbedder:
         return model.text_runner(VectorModel.of(model.model, self.settings.pooling))
 
     def _vector(self, rows: Rows) -> tuple[Vectors, TokensRead]:
+        """Return the vector of a text (K) from those of its windows, and how much of the text was read."""
         if not isinstance(rows, TextRows):
             raise TypeError("vectors are read from a row for each window")
-        return self._finished(self._merged(rows)), TokensRead(len(rows.lengths), rows.dropped_tokens)
+        settings, vectors_WH = self.settings, rows.rows_WK
+        if len(vectors_WH) == 1:
+            vector_H = vectors_WH[0]
+        elif settings.pooling == "max":
+            vector_H = vectors_WH.max(0)
+        else:
+            vector_H = np.average(vectors_WH, axis=0, weights=rows.lengths).astype(np.float32)
+        vector_K = vector_H[: settings.dimensions]
+        if settings.unit_length:
+            vector_K = np.divide(vector_K, np.float32(max(float(np.linalg.norm(vector_K)), 1e-12)))
+        return vector_K, TokensRead(len(rows.lengths), rows.dropped_tokens)
 
-    def _merged(self, rows: TextRows) -> Vectors:
-        if len(rows.rows_WK) == 1:
-            only: Vectors = rows.rows_WK[0]
-            return only
-        if self.settings.pooling == "max":
-            highest: Vectors = rows.rows_WK.max(0)
-            return highest
-        merged: NDArray[np.float64] = np.average(rows.rows_WK, axis=0, weights=rows.lengths)
-        return merged.astype(np.float32)
+    # --- facts and files ---
 
-    def _finished(self, vector_H: Vectors) -> Vectors:
-        vector_K = vector_H[: self.settings.dimensions]
-        if not self.settings.unit_length:
-            return vector_K
-        length = np.float32(max(float(np.linalg.norm(vector_K)), 1e-12))
-        unit_K: Vectors = np.divide(vector_K, length)
-        return unit_K
+    def fingerprint(self) -> str:
+        """Return SHA-256 of the weights on disk, or of an exported graph.
+
+        Two embedders with the same fingerprint are the same model.
+
+        Raises:
+            InvalidInput: The model was trained and not saved since, so the files on disk are another model.
+        """
+        if self.backend.export is not None:
+            return self.backend.export.checksum
+        model = self.backend.weights("identify").model
+        if model.trainings:
+            raise InvalidInput("this embedder was trained and is not what is on disk: save it first.")
+        return fingerprint(model.folder)
+
+    def facts(self) -> dict[str, object]:
+        """Return pooling, dimensions and loss, as JSON values."""
+        shown = {name: self.card[name] for name in ("loss", "matryoshka") if name in self.card}
+        return {"pooling": self.settings.pooling, "dimensions": self.dimensions, **shown}
+
+    def write(self, folder: Path) -> None:
+        """Write the embedder in the ecosystem's layout into an existing folder.
+
+        Other libraries take the first token of a text as its [CLS] token, so an XLNet's is stored as the last token.
+
+        Raises:
+            OSError: The disk is full, or the folder cannot be written to.
+        """
+        from bothways.checkpoints.save import write_json, write_length, write_modules, write_pooling
+
+        model, settings = self.backend.weights("save").model, self.settings
+        model.write(folder, {"task": EMBEDDING.name, **asdict(settings), "card": dict(self.card)})
+        write_modules(folder, {"Pooling": "1_Pooling"} | ({"Normalize": "2_Normalize"} if settings.unit_length else {}))
+        write_length(folder, settings.max_length)
+        write_json(folder / _GENERAL, {"truncate_dim": settings.dimensions})
+        write_pooling(folder, model.config.hidden, settings.pooling, cls_is_last=model.tokenizer.cls_is_last)
+
+
+def warning_of_cut(stream: Iterable[tuple[Vectors, TokensRead]]) -> Iterator[Vectors]:
+    """Yield vectors alone, and warn at the end if texts were cut."""
+    texts = cut = dropped = 0
+    for vector_K, read in stream:
+        texts, cut, dropped = texts + 1, cut + (read.dropped_tokens > 0), dropped + read.dropped_tokens
+        yield vector_K
+    warn_of_cut(TextsRead(texts, 0, cut, dropped))
+
+
+def _score(value: float, read: TokensRead) -> Scores[None]:
+    return Scores(np.array([[value]]), None, read)
+
+
+# --- opening ---
 
 
 def open_embedder(spec: TaskSpec, backend: Backend) -> TrainedEmbedder:
     """Return the embedder of a checkpoint: any encoder is one.
+
+    Its settings are the explicit ones, the checkpoint's, or the defaults, in this order.
 
     Raises:
         NotFitted: It is an export with a head.
@@ -186,6 +321,67 @@ def open_embedder(spec: TaskSpec, backend: Backend) -> TrainedEmbedder:
     """
     if backend.export is not None and backend.export.rows.head is not None:
         raise backend.not_fitted(spec.name, "embedder")
-    settings = settings_of(backend, options_of(EmbeddingOpening, backend.options))
+    folder, own, hidden, reading = (
+        backend.folder,
+        StoredVectors.of(backend.extras),
+        backend.config.hidden,
+        backend.reading,
+    )
+    check_modules(folder)
+    stored = EmbeddingSettings(
+        own.pooling or stored_pooling(folder, cls_is_last=backend.tokenizer.cls_is_last) or "mean",
+        own.unit_length is not False,
+        at_most("dimensions", own.dimensions, hidden) or _stored_number(folder / _GENERAL, "truncate_dim", hidden),
+        reading.max_length,
+        reading.on_overflow,
+        reading.stride,
+    )
+    settings = stored.changed(options_of(EmbeddingOpening, backend.options), hidden)
     card = Stored.of(backend.extras).card if backend.trained_for == spec.name else {}
     return TrainedEmbedder(backend, settings, stored_kind(card), card)
+
+
+def reading_as_stored(backend: BackendT, options: OpenOptions) -> BackendT:
+    """Return an opened model that reads texts up to the length in its folder, unless the options state another.
+
+    Raises:
+        InvalidInput: An option is out of range.
+        CorruptCheckpoint: A stored length or stride is out of range.
+    """
+    own, limit = StoredVectors.of(backend.extras), backend.config.max_length or USUAL_LENGTH
+    before = (
+        at_most("max_length", own.max_length, limit)
+        or _stored_number(backend.folder / LENGTH_FILE, "max_seq_length", limit)
+        or min(backend.tokenizer.model_max_length or limit, limit)
+    )
+    length, stride = options.get("max_length") or before, options.get("stride")
+    if stride is None:
+        special = backend.tokenizer.special_count(pair=False)
+        stride = kept_stride(at_most("stride", own.stride, limit - 1), length, before, special)
+    else:
+        _check_whole("stride", stride, 0, length - 1)
+    return replace(backend, reading=replace(backend.reading, max_length=length, stride=stride))
+
+
+def check_pooling(pooling: object) -> Pooling:
+    """Return the pooling of this name.
+
+    Raises:
+        InvalidInput: There is no such pooling.
+    """
+    known: tuple[Pooling, ...] = get_args(Pooling)
+    for name in known:
+        if pooling == name:
+            return name
+    raise InvalidInput(f"pooling must be one of {', '.join(known)}, got {pooling!r}.")
+
+
+def _stored_number(path: Path, name: str, highest: int) -> int | None:
+    """Return a whole number from a file of the ecosystem, capped at ``highest`` as there."""
+    value = read_json(path).get(name) if path.is_file() else None
+    return min(value, highest) if type(value) is int and value > 0 else None
+
+
+def _check_whole(name: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise InvalidInput(f"{name} must lie between {least} and {most}, got {value}.")

@@ -2,16 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bothways.data import Source
 from bothways.errors import InvalidInput
-from bothways.evaluation.intervals import correlation_error, share_error
-from bothways.evaluation.metrics.regression import agreement_outcomes, spearman, undefined_correlation
-from bothways.evaluation.report import Validation
+from bothways.evaluation.metrics.regression import agreement_outcomes, undefined_correlation
 from bothways.progress import phase
 from bothways.tasks.card import CardMetrics, DataUsed, optimistic, unmeasured, written_card
 from bothways.tasks.embedding.losses import (
@@ -31,20 +28,19 @@ from bothways.tasks.embedding.objective import (
     GivenRows,
     RowSource,
     StoredRows,
-    stored_vectors,
+    above_diagonal,
+    square_cosines,
 )
 from bothways.tasks.embedding.outputs import (
     EmbeddingRow,
-    Floats,
     RowTexts,
+    Vectors,
     cosines_of,
     found_at,
     outcomes_of,
     read_embedding_rows,
-    unit_rows,
     without_contrast,
 )
-from bothways.tasks.embedding.sentence_layout import EmbeddingSettings
 from bothways.tasks.embedding.spec import (
     EmbeddingColumns,
     EmbeddingLearning,
@@ -66,9 +62,6 @@ from bothways.training.record import TrainingRecord
 # More held-out rows than this make validation slow and not much surer.
 MOST_HELD_OUT = 2000
 
-# Texts whose similarities are compared with the teacher's.
-COMPARED = 512
-
 # The kinds of rows that each loss learns from.
 KINDS_OF_LOSS: dict[type[PlainLoss], tuple[type[EmbeddingColumns], ...]] = {
     MultipleNegativesRanking: (Pairs, Triplets, LabelledTexts),
@@ -80,19 +73,13 @@ KINDS_OF_LOSS: dict[type[PlainLoss], tuple[type[EmbeddingColumns], ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingExamples:
-    """The training data of an embedder.
+    """The training data of an embedder."""
 
-    Attributes:
-        columns: The kind of rows.
-        training: Rows to train on.
-        held_out: Rows that choose the epoch to keep; if there are none that can measure, the last epoch is kept.
-        split: Whether the held-out rows were drawn from the training data.
-    """
-
-    columns: EmbeddingColumns
+    columns: EmbeddingColumns  # the kind of rows
     training: list[EmbeddingRow]
+    # These choose the epoch to keep; if there are none that can measure, the last epoch is kept.
     held_out: list[EmbeddingRow]
-    split: bool
+    split: bool  # True if the held-out rows were drawn from the training data
 
     @classmethod
     def read(
@@ -129,93 +116,28 @@ class EmbeddingExamples:
 
 @dataclass(frozen=True, slots=True)
 class EmbedderTraining:
-    """An embedder that is ready to be trained.
+    """An embedder that is ready to be trained."""
 
-    Attributes:
-        start: The embedder, whose encoder is trained in place.
-        examples: The training data.
-        stored: The tokenised training rows.
-        held: The held-out rows; None without any.
-        loss: The loss.
-        module: Encoder and pooling.
-        training: Options of the training.
-        objective: Encoder, rows and loss, for the training loop.
-    """
-
-    start: TrainedEmbedder
+    start: TrainedEmbedder  # its encoder is trained in place
     examples: EmbeddingExamples
-    stored: StoredRows
-    held: StoredRows | None
-    loss: EmbeddingLoss
-    module: VectorModel
+    stored: StoredRows  # the tokenised training rows
+    held: StoredRows | None  # the held-out rows; None without any
     training: TrainingOptions
     objective: EmbeddingObjective
 
     unit: ClassVar[float] = 1.0
 
-    @classmethod
-    def of(
-        cls,
-        start: TrainedEmbedder,
-        examples: EmbeddingExamples,
-        options: EmbeddingLearning,
-        training: TrainingOptions,
-    ) -> "EmbedderTraining":
-        """Tokenise the rows and lay out the training of an embedder, in place.
-
-        Args:
-            start: The embedder.
-            examples: The training data.
-            options: Loss, and pairs of labelled texts.
-            training: Options of the training.
-
-        Raises:
-            InvalidInput: The data or an option is not usable.
-        """
-        settings, columns = start.settings, examples.columns
-        loss = options.loss or usual_loss(columns)
-        check_loss(loss, columns, start.dimensions)
-        stored = _stored(start, examples.training, loss, training)
-        held = _stored(start, examples.held_out, loss, training) if examples.held_out else None
-        module = VectorModel.of(start.backend.weights("train").model, settings.pooling)
-
-        def validate() -> Validation | None:
-            found = _measured(examples, held, module, training, settings)
-            return None if found is None else validation_of(*found)
-
-        identity: dict[str, str | int | float | bool | None] = {
-            "validation data": None if held is None else held.digest,
-            "loss": str(loss_settings(loss)),
-            "pooling": settings.pooling,
-            "unit length": settings.unit_length,
-            "dimensions": settings.dimensions,
-            "pairs per text": options.pairs_per_text,
-        }
-        objective = EmbeddingObjective(
-            module,
-            settings,
-            _source(stored, loss, options.pairs_per_text, training.seed),
-            loss,
-            validate,
-            batch_size=training.rows_in_update(),
-            tokens=training.max_tokens,
-            seed=training.seed,
-            identity=identity,
-        )
-        return cls(start, examples, stored, held, loss, module, training, objective)
-
     def finish(self, record: TrainingRecord) -> TrainedEmbedder:
         """Return the trained embedder with its card."""
         examples, held, why = self.examples, self.held, self.examples.unmeasured
         used = DataUsed(examples.columns, self.stored.part, None if held is None else held.part, split=examples.split)
+        metrics, notes = CardMetrics(None, (unmeasured(str(why)),)), []
         if held is not None and why is None:
             phase("evaluating on the held-out rows")
-        found = _measured(examples, held, self.module, self.training, self.start.settings)
-        none = CardMetrics(None, (unmeasured(str(why)),))
-        metrics = none if found is None else metrics_of(*found, seed=self.training.seed)
-        notes = [] if found is None else notes_on_training(record, len(examples.held_out))
-        model = self.start.backend.weights("train").model
-        card = {**written_card(model, record, used, metrics), **loss_settings(self.loss), "notes": notes}
+            metrics = metrics_of(self.objective.vectors_of(held), held, seed=self.training.seed)
+            notes = notes_on_training(record, len(examples.held_out))
+        card = written_card(self.start.backend.weights("train").model, record, used, metrics)
+        card = {**card, **loss_settings(self.objective.loss_of_batch), "notes": notes}
         return replace(self.start, columns=examples.columns, card=card)
 
 
@@ -228,7 +150,7 @@ def train_embedder(
     options: EmbeddingLearning,
     training: TrainingOptions,
 ) -> EmbedderTraining:
-    """Read the data and lay out the training of an embedder, in place.
+    """Read and tokenise the data, and lay out the training of an embedder, in place.
 
     Args:
         spec: The declarations of the task.
@@ -244,20 +166,29 @@ def train_embedder(
     """
     del spec
     examples = EmbeddingExamples.read(data.train, data.validation, columns, training.seed)
-    return EmbedderTraining.of(replace(before, backend=backend), examples, options, training)
-
-
-def _measured(
-    examples: EmbeddingExamples,
-    held: StoredRows | None,
-    module: VectorModel,
-    training: TrainingOptions,
-    settings: EmbeddingSettings,
-) -> tuple[NDArray[np.float32], RowTexts] | None:
-    """Return the vectors of the held-out rows; None if they cannot measure the embedder."""
-    if held is None or examples.unmeasured is not None:
-        return None
-    return stored_vectors(module, held.store, training.max_tokens, settings), held
+    start, settings, loss = replace(before, backend=backend), before.settings, options.loss or usual_loss(columns)
+    check_loss(loss, columns, start.dimensions)
+    stored = _stored(start, examples.training, loss, training)
+    held = _stored(start, examples.held_out, loss, training) if examples.held_out else None
+    objective = EmbeddingObjective(
+        VectorModel.of(backend.model, settings.pooling),
+        settings,
+        _source(stored, loss, options.pairs_per_text, training.seed),
+        loss,
+        held if examples.unmeasured is None else None,
+        batch_size=training.rows_in_update(),
+        tokens=training.max_tokens,
+        seed=training.seed,
+        identity={
+            "validation data": None if held is None else held.digest,
+            "loss": str(loss_settings(loss)),
+            "pooling": settings.pooling,
+            "unit length": settings.unit_length,
+            "dimensions": settings.dimensions,
+            "pairs per text": options.pairs_per_text,
+        },
+    )
+    return EmbedderTraining(start, examples, stored, held, training, objective)
 
 
 def _stored(
@@ -338,56 +269,24 @@ def check_loss(loss: EmbeddingLoss, columns: EmbeddingColumns, width: int) -> No
     check_settings(loss, width)
 
 
-def validation_of(vectors_PH: NDArray[Any], rows: RowTexts) -> Validation:
-    """Return metrics of the vectors of held-out rows.
-
-    The score is Spearman's correlation of cosines with scores (or with the teacher's cosines), or the mean reciprocal
-    rank.
-    """
-    match rows.columns:
-        case ScoredPairs():
-            value = spearman(rows.truth, cosines_of(vectors_PH, rows))
-            return Validation({"spearman": value}, value, correlation_error(value, len(rows.texts_RK)))
-        case PlainTexts():
-            cosines = (_above(_square_cosines(each)) for each in (rows.truth, vectors_PH))
-            value = spearman(*(each if len(each) else np.zeros(1) for each in cosines))
-            # All pairs are not independent: there is no more news in them than in the texts.
-            return Validation({"spearman_with_teacher": value}, value, correlation_error(value, len(vectors_PH)))
-        case _:
-            ranks_N = found_at(vectors_PH, rows)
-            mrr = float(ranks_N.mean())
-            metrics = {"accuracy": float((ranks_N == 1).mean()), "mrr": mrr}
-            return Validation(metrics, mrr, share_error(mrr, len(ranks_N)))
-
-
-def metrics_of(vectors_PH: NDArray[Any], rows: RowTexts, *, seed: int) -> CardMetrics:
+def metrics_of(vectors_PH: Vectors, rows: RowTexts, *, seed: int) -> CardMetrics:
     """Return the card's metrics of held-out rows."""
     chose, alike = optimistic("rows", "the epoch to keep"), "Metrics hold for texts like the held-out rows."
     match rows.columns:
-        case ScoredPairs():
-            why = undefined_correlation(rows.truth.astype(np.float64), cosines_of(vectors_PH, rows))
-            if why is not None:
-                return CardMetrics(None, (unmeasured(f"of the held-out rows, {why}"),))
-            limits: tuple[str, ...] = (chose, alike)
         case PlainTexts():
-            cosines = [_square_cosines(each) for each in (rows.truth, vectors_PH)]
-            why = undefined_correlation(*(_above(each) for each in cosines))
+            cosines = [square_cosines(each) for each in (rows.truth, vectors_PH)]
+            why = undefined_correlation(*map(above_diagonal, cosines))
             if why is not None:
                 return CardMetrics(None, (unmeasured(f"of the held-out texts, {why}"),))
             like_it = "The metrics say how far the model agrees with its teacher, not how good either is."
             return CardMetrics(agreement_outcomes(*cosines).report(resamples=200, seed=seed), (chose, alike, like_it))
+        case ScoredPairs():
+            cosines_R, scores_R = cosines_of(vectors_PH, rows), rows.truth.astype(np.float64)
+            why = undefined_correlation(scores_R, cosines_R)
+            if why is not None:
+                return CardMetrics(None, (unmeasured(f"of the held-out rows, {why}"),))
+            return CardMetrics(outcomes_of(cosines_R, scores_R).report(seed=seed), (chose, alike))
         case _:
             among = "Texts were looked for among those of the validation rows alone; among more, fewer are found."
-            limits = (chose, alike, among)
-    return CardMetrics(outcomes_of(vectors_PH, rows).report(seed=seed), limits)
-
-
-def _square_cosines(vectors_PH: NDArray[Any]) -> Floats:
-    """Return the cosines of all compared texts with each other, and with themselves."""
-    unit_PH = unit_rows(vectors_PH[:COMPARED])
-    return unit_PH @ unit_PH.T
-
-
-def _above(square: Floats) -> Floats:
-    above: Floats = square[np.triu_indices(len(square), 1)]
-    return above
+            found = outcomes_of(found_at(vectors_PH, rows), None)
+            return CardMetrics(found.report(seed=seed), (chose, alike, among))
