@@ -110,7 +110,8 @@ def test_a_tuned_power_has_the_least_variance_of_all(data):
     rows = moments.labels - 2
 
     def variance(power):
-        residual = moments.label_variance - 2 * power * moments.covariance + power**2 * moments.judge_variance
+        (label_variance, covariance), (_, judge_variance) = moments.covariance_22
+        residual = label_variance - 2 * power * covariance + power**2 * judge_variance
         return residual / moments.labels + power**2 * moments.unlabelled_variance / moments.unlabelled
 
     others = variance(np.linspace(0, 3, 61))
@@ -214,11 +215,13 @@ def test_the_default_interval_holds_the_truth_in_95_of_100_samples(labels, rate,
     moments = Moments(
         labels=labels,
         unlabelled=2000,
-        label_mean=label,
-        judge_mean=judge_scores,
-        label_variance=label * (1 - label),
-        judge_variance=judge_scores * (1 - judge_scores),
-        covariance=counts[:, 0] - label * judge_scores,
+        mean_2=np.stack([label, judge_scores]),
+        covariance_22=np.array(
+            [
+                [label * (1 - label), counts[:, 0] - label * judge_scores],
+                [counts[:, 0] - label * judge_scores, judge_scores * (1 - judge_scores)],
+            ]
+        ),
         unlabelled_mean=others,
         unlabelled_variance=others * (1 - others),
     )
@@ -233,7 +236,7 @@ def test_many_samples_at_once_are_the_same_samples_one_by_one():
     samples = [drawn(labels=40, others=60, seed=seed) for seed in range(5)]
     each = [Moments.from_sample(sample) for sample in samples]
     fields = [name for name in Moments.__dataclass_fields__ if name not in ("labels", "unlabelled")]
-    together = Moments(40, 60, **{name: np.array([getattr(one, name) for one in each]) for name in fields})
+    together = Moments(40, 60, **{name: np.stack([getattr(one, name) for one in each], -1) for name in fields})
     low, high = powered_mean(together, WRONG, method="ppi++").interval(0.9)
     for index, sample in enumerate(samples):
         estimate = estimate_mean(sample, level=0.9)

@@ -89,49 +89,30 @@ class PoweredEstimate(Estimate):
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Means, variances (divided by the number of rows) and the covariance of one sample or of many, shape (...)."""
+    """Moments of one sample or of many, shape (...); variances are divided by the number of rows."""
 
     labels: float
     unlabelled: float
-    label_mean: FloatArray
-    judge_mean: FloatArray
-    label_variance: FloatArray
-    judge_variance: FloatArray
-    covariance: FloatArray
+    mean_2: FloatArray  # of the labels, and of the judge's scores on the same rows
+    covariance_22: FloatArray  # of both
     unlabelled_mean: FloatArray
     unlabelled_variance: FloatArray
 
     @classmethod
     def from_sample(cls, sample: Sample) -> "Moments":
         """Compute the moments of a sample."""
-        covariance_22 = np.cov(sample.labels, sample.judge_scores, bias=True)
-        others_N = sample.unlabelled_judge_scores if len(sample.unlabelled_judge_scores) else np.zeros(1)
-        return cls(
-            labels=len(sample.labels),
-            unlabelled=len(sample.unlabelled_judge_scores),
-            label_mean=np.asarray(sample.labels.mean()),
-            judge_mean=np.asarray(sample.judge_scores.mean()),
-            label_variance=covariance_22[0, 0],
-            judge_variance=covariance_22[1, 1],
-            covariance=covariance_22[0, 1],
-            unlabelled_mean=np.asarray(others_N.mean()),
-            unlabelled_variance=np.asarray(others_N.var()),
-        )
+        both_2n, others_N = np.stack([sample.labels, sample.judge_scores]), sample.unlabelled_judge_scores
+        spread = (others_N.mean(), others_N.var()) if len(others_N) else (0.0, 0.0)
+        moments = both_2n.mean(axis=1), np.cov(both_2n, bias=True), *map(np.asarray, spread)
+        return cls(len(sample.labels), len(others_N), *moments)
 
     def with_row(self, label: float, score: float, weight: float) -> "Moments":
         """Add a labelled row that counts ``weight`` times."""
         rows = self.labels + weight
         kept, share = self.labels / rows, weight / rows
-        label_gap, score_gap = label - self.label_mean, score - self.judge_mean
-        return replace(
-            self,
-            labels=rows,
-            label_mean=self.label_mean + share * label_gap,
-            judge_mean=self.judge_mean + share * score_gap,
-            label_variance=kept * (self.label_variance + share * label_gap**2),
-            judge_variance=kept * (self.judge_variance + share * score_gap**2),
-            covariance=kept * (self.covariance + share * label_gap * score_gap),
-        )
+        gap_2 = np.stack([label - self.mean_2[0], score - self.mean_2[1]])
+        covariance_22 = kept * (self.covariance_22 + share * gap_2[:, None] * gap_2)
+        return replace(self, labels=rows, mean_2=self.mean_2 + share * gap_2, covariance_22=covariance_22)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,11 +154,11 @@ def powered_mean(
         wide = wide.with_row(label, score, weight)
     power = _power(wide, method)
     degrees = wide.labels - (_FITTED if method == "ppi++" and wide.labels > _FITTED else 1)
-    residual = wide.label_variance - 2 * power * wide.covariance + power**2 * wide.judge_variance
-    variance = np.maximum(residual, 0.0) / degrees
+    (label_variance, covariance), (_, judge_variance) = wide.covariance_22
+    variance = np.maximum(label_variance - 2 * power * covariance + power**2 * judge_variance, 0.0) / degrees
     if moments.unlabelled:
         variance = variance + power**2 * moments.unlabelled_variance / max(1, moments.unlabelled - 1)
-    value, centre = (each.label_mean + power * (each.unlabelled_mean - each.judge_mean) for each in (moments, wide))
+    value, centre = (each.mean_2[0] + power * (each.unlabelled_mean - each.mean_2[1]) for each in (moments, wide))
     return PoweredMean(value, centre, variance, np.asarray(degrees), power)
 
 
@@ -187,14 +168,13 @@ def _power(moments: Moments, method: PpiMethod) -> FloatArray:
     The paper (example 6.1) divides the covariance on the labelled rows by the variance on all rows, whose errors do not
     cancel: with 50 skewed numeric labels its intervals were a quarter wider.
     """
-    if method == "ppi":
-        return np.ones_like(moments.covariance)
+    covariance, judge_variance = moments.covariance_22[1]
     # A line through two points fits without an error.
-    if method == "classical" or moments.labels <= _FITTED or not moments.unlabelled:
-        return np.zeros_like(moments.covariance)
-    variance = moments.judge_variance + moments.labels / moments.unlabelled * moments.unlabelled_variance
-    varies = variance > 1e-14 * (np.square(moments.judge_mean) + np.square(moments.unlabelled_mean))  # not by rounding
-    return np.maximum(np.where(varies, moments.covariance / np.where(varies, variance, 1.0), 0.0), 0.0)
+    if method != "ppi++" or moments.labels <= _FITTED or not moments.unlabelled:
+        return np.full_like(covariance, float(method == "ppi"))
+    variance = judge_variance + moments.labels / moments.unlabelled * moments.unlabelled_variance
+    varies = variance > 1e-14 * (np.square(moments.mean_2[1]) + np.square(moments.unlabelled_mean))  # not by rounding
+    return np.maximum(np.where(varies, covariance / np.where(varies, variance, 1.0), 0.0), 0.0)
 
 
 def _t_quantile(level: float, degrees: FloatArray | float) -> FloatArray:
@@ -344,9 +324,9 @@ def labels_to_separate(first: Sample, second: Sample, *, pairing: Pairing, level
         variance, degrees = 0.0, 0.0
         for each in moments:  # the variance at the best lambda
             labels, total = each.labels + more, each.labels + each.unlabelled
-            covariance, judge_variance = float(each.covariance), float(each.judge_variance)
+            (label_variance, covariance), (_, judge_variance) = each.covariance_22.tolist()
             explained = max(covariance, 0.0) ** 2 / judge_variance if judge_variance > 0 else 0.0
-            variance += (float(each.label_variance) - explained * (1 - labels / total)) / labels
+            variance += (label_variance - explained * (1 - labels / total)) / labels
             degrees += labels - 2
         reach = float(_t_quantile(level, max(1, degrees)) + ndtri(_CERTAINTY))
         return abs(now.value) >= reach * math.sqrt(variance)

@@ -18,8 +18,7 @@ from bothways.checkpoints.sentence_layout import LENGTH_FILE, POOLING_FILE
 from bothways.choices import ExportFormat as ExportFormat
 from bothways.errors import InvalidInput, OutputExists
 from bothways.export.answers import TaskRows, rows_of_task
-from bothways.export.check import check_onnx
-from bothways.export.graph import OPSET, EncoderGraph, Port, require_packages, versions, write_onnx
+from bothways.export.graph import OPSET, EncoderGraph, Port, check_onnx, require_packages, versions, write_onnx
 from bothways.families import HeadName
 from bothways.storage import check_folder_free, new_folder
 from bothways.text.files import TOKENIZER_FILE
