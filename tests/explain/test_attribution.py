@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from explained import QUICK, fitted
 
 from bothways import Ensemble, PairClassifier, TextClassifier, TextTagger
 from bothways.encoder.head_kinds import TextsOfPair
@@ -16,21 +17,6 @@ from contract_cases import TARGETS, pair_rows, write_embedder
 from contract_cases import rows as target_rows
 from everyday import some_families
 from tiny_models import edit_config, write_checkpoint
-
-QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6, "show_progress": False}
-
-
-def fitted(folder, **options):
-    model = TextClassifier.from_pretrained(without_dropout(folder), device="cpu")
-    model.fit(rows(18), validation=rows(9), **{**QUICK, **options})
-    return model
-
-
-@pytest.fixture(scope="module")
-def classifier(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("explain") / "base"
-    write_checkpoint(folder)
-    return fitted(folder, epochs=12)
 
 
 def log_odds(model, text, label):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from bothways import TextClassifier, load
+from bothways import load
 from bothways.errors import InvalidInput
 from bothways.explain import (
     Sentence,
@@ -19,7 +19,7 @@ from bothways.explain import (
     rollout,
 )
 from bothways.explain.heads import PRONOUN
-from classifier_cases import rows, without_dropout
+from classifier_cases import rows
 from everyday import some_families
 from tiny_models import write_checkpoint
 
@@ -186,15 +186,6 @@ def test_rollout_multiplies_the_layers_with_half_of_the_identity():
 
 
 # --- deletion curves ---
-
-
-@pytest.fixture(scope="module")
-def classifier(tmp_path_factory):
-    write_checkpoint(tmp_path_factory.mktemp("curves") / "base")
-    folder = without_dropout(tmp_path_factory.getbasetemp() / "curves0" / "base")
-    model = TextClassifier.from_pretrained(folder, device="cpu")
-    model.fit(rows(18), validation=rows(9), epochs=12, learning_rate=3e-3, batch_size=6, show_progress=False)
-    return model
 
 
 def test_words_deleted_by_attribution_lower_the_score_faster_than_at_random(classifier):
