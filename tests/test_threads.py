@@ -148,7 +148,7 @@ def test_after_a_use_a_forked_process_computes_the_same_with_as_many_threads(min
     assert found["expected"][2] == 2
     assert found["found"] == dict.fromkeys(found["found"], found["expected"])
     assert "opened before a fork: open a new one" in found["refused"]["queue"]
-    assert "ask the model again in the forked process" in found["refused"]["iterator"]
+    assert "call the model again in the forked process" in found["refused"]["iterator"]
 
 
 class RepeatedRows(TorchDispatchMode):

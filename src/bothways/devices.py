@@ -29,7 +29,7 @@ def pick_device(device: str | torch.device = "auto") -> torch.device:
     except (RuntimeError, AssertionError) as error:
         there = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
         raise DeviceMismatch(
-            f"the device {str(device)!r} cannot be used here; there are: {', '.join(there)}. Or say 'auto'."
+            f"the device {str(device)!r} is not available here. Choose one of {', '.join(there)}, or 'auto'."
         ) from error
     return chosen
 

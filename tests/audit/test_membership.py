@@ -75,7 +75,7 @@ def test_sets_that_differ_by_themselves_decide_nothing(learnt_by_heart):
     elsewhere = [{**row, "text": row["text"] + " elsewhere somewhere"} for row in rows_by_heart(60, 3)]
     report, found = audited(model, members, elsewhere)
     assert report.verdict == "inconclusive"
-    assert "differ by their words alone" in report.detectors[0].reason
+    assert "told apart by their words alone" in report.detectors[0].reason
     assert max(each.severity for each in found.values()) == Severity.LOW
 
 

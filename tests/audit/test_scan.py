@@ -119,9 +119,9 @@ def test_a_model_that_cannot_be_opened_is_an_error_and_no_crash(detectors, tmp_p
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"detectors": []}, "at least one detector"),
+        ({"detectors": []}, "at least one of the detectors"),
         ({"time_limit": 0}, "above 0 seconds"),
-        ({"detectors": ["BackdoorScaner"]}, "expected a detector of"),
+        ({"detectors": ["BackdoorScaner"]}, "expected one of the detectors"),
     ],
 )
 def test_bad_arguments_are_refused(options, said):

@@ -31,7 +31,7 @@ def model(folder):
 
 @pytest.mark.parametrize("device", ["nonsense", "cuda:99", "cuda:-1", ""])
 def test_a_device_that_is_not_there_is_refused(folder, device):
-    with pytest.raises(DeviceMismatch, match=rf"{device!r} cannot be used here; there are: cpu"):
+    with pytest.raises(DeviceMismatch, match=rf"{device!r} is not available here. Choose one of cpu"):
         load(folder, device=device)
 
 

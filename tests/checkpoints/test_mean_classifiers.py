@@ -454,7 +454,7 @@ def test_a_head_of_other_sizes_is_refused(spoilt, change, error, words):
 @pytest.mark.parametrize("pooling", ["max", "", 3, True, ["mean"], {}])
 def test_another_pooling_of_the_head_is_refused(spoilt, pooling):
     edit_config(spoilt, **{HEAD_POOLING: pooling})
-    with pytest.raises(UnsupportedConfig, match=r"sets head_pooling to .*not built .*; only 'mean' or 'pair' is"):
+    with pytest.raises(UnsupportedConfig, match=r"sets head_pooling to .*not supported .*; only 'mean' or 'pair' is"):
         TextClassifier.from_pretrained(spoilt, device="cpu")
     with pytest.raises(UnsupportedConfig, match="head_pooling"):
         load(spoilt, heads=["sequence"], device="cpu")

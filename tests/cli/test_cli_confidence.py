@@ -247,7 +247,7 @@ def test_numbers_have_a_page_and_no_detector(files, others, tmp_path):
     assert "Calibration</h2>" not in written
     outcome = call("evaluate", tmp_path / "run", "--data", "no.jsonl", "--out-of-domain", others)
     assert outcome.code == 1
-    assert "cannot tell texts of its domain from others" in outcome.err
+    assert "has no out-of-domain detector" in outcome.err
     (found,) = call("predict", tmp_path / "run", "w6 w8", "--coverage", 0.5).lines()
     assert found["low"] < found["value"] < found["high"]
 

@@ -60,7 +60,7 @@ def test_columns_are_named_for_all_members_alike(files, run, second, tmp_path):
     assert [each["accuracy"] for each in found["members"]] == [each["accuracy"] for each in expected["members"]]
     outcome = call("ensemble", run, second, "--tokens", "w", "--output", tmp_path / "other")
     assert outcome.code == 2
-    assert "the members read no 'tokens' of a row. They read: text, label" in outcome.err
+    assert "the members have no column argument 'tokens'. They have: text, label" in outcome.err
     lacking = call("ensemble", run, second, "--calibrate", renamed, "--output", tmp_path / "other")
     assert (lacking.code, "no column 'text'" in lacking.err) == (1, True)
 

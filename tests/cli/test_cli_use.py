@@ -286,7 +286,7 @@ def test_a_misspelt_evaluation_is_answered_with_the_nearest(run, test_data):
 def test_an_encoder_without_a_task_is_told_what_can_be_done(files, test_data):
     outcome = call("evaluate", files / "tiny", "--data", test_data)
     assert outcome.code == 1
-    assert "'similarity', which needs no training" in outcome.err
+    assert "evaluate it with the task 'similarity'" in outcome.err
     assert "On the command line: bothways train --help." in outcome.err
 
 

@@ -117,5 +117,5 @@ def test_columns_of_a_call_are_those_of_all_members_or_tasks(models):
     moved = [{"words": row["tokens"], "tags": row["tags"], "label": row["label"]} for row in data]
     found = model.evaluate(moved, tokens="words", resamples=5)
     assert found.to_dict() == model.evaluate(data, resamples=5).to_dict()
-    with pytest.raises(UnreadColumn, match=r"reads no 'question' of a row\. It reads: text, tokens"):
+    with pytest.raises(UnreadColumn, match=r"has no column argument 'question'\. It has: text, tokens"):
         model.with_columns(question="q")

@@ -200,7 +200,7 @@ def test_a_coverage_that_nothing_was_learnt_of_is_refused(runs, animals):
         Ensemble.of(animals, device="cpu"),
         Ensemble.of([runs / "several-a", runs / "several-b"], calibrate=several, device="cpu"),
     ):
-        with pytest.raises(NotCalibrated, match="a coverage was asked for"):
+        with pytest.raises(NotCalibrated, match="cannot guarantee a coverage"):
             ensemble.predict("w5", coverage=0.9)
 
 
@@ -329,7 +329,7 @@ def test_each_member_reads_the_columns_of_its_own_training(runs, tmp_path):
     assert list(plain.predict_rows(read_rows([{"title": text}]))) == [plain.predict(text)]
     alike = Ensemble.of(folders, columns={"text": ("title",)}, device="cpu")
     assert list(alike.predict_rows(read_rows(given))) == list(plain.predict_rows(read_rows(given)))
-    with pytest.raises(InvalidInput, match=r"read no 'tokens' of a row\. They read: text, label"):
+    with pytest.raises(InvalidInput, match=r"have no column argument 'tokens'\. They have: text, label"):
         plain.with_columns(tokens="words")
 
 

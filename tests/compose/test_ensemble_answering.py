@@ -238,7 +238,7 @@ def test_rows_are_read_as_they_come(members):
 @pytest.mark.parametrize(
     ("names", "options", "said"),
     [
-        (["bert-qa", "xlnet-qa"], {"method": "stacked"}, "by 'mean' or 'vote', not by 'stacked': a stacking weighs"),
+        (["bert-qa", "xlnet-qa"], {"method": "stacked"}, "by 'mean' or 'vote', not by 'stacked': stacking needs"),
         (["bert-qa", "xlnet-qa"], {"method": "median"}, "'mean', 'vote' or 'stacked'"),
         (["bert-qa", "labels"], {}, r"one for question-answering and .* one for classification \(single\)"),
         (["bert-qa", "xlnet-qa"], {"calibrate": [{"question": "w5", "context": "w6"}]}, "no column 'answers'"),

@@ -165,8 +165,8 @@ def test_a_column_that_a_table_lacks_is_named_with_those_it_has():
 
 
 def test_a_format_is_refused_beside_a_table():
-    assert "Leave it out." in refusal(pandas_frame(COLUMNS), format="csv")
-    assert refusal(ROWS, format="csv") == "the given list has no format, but 'csv' was given. Leave it out."
+    assert "leave it out." in refusal(pandas_frame(COLUMNS), format="csv")
+    assert refusal(ROWS, format="csv") == "the given list needs no format, got 'csv': leave it out."
 
 
 # What is no table

@@ -119,7 +119,7 @@ def test_texts_of_several_windows_are_for_leave_one_out(classifier):
     ("change", "message"),
     [
         ({"inputs": "w5 w6"}, "expected a list of inputs, got one string"),
-        ({"method": "saliency"}, "expected a method of .*got 'saliency'"),
+        ({"method": "saliency"}, "expected one of the methods .*got 'saliency'"),
         ({"steps": 0}, "expected steps of at least 1, got 0"),
         ({"target": Label("dog")}, "expected a label of 'ant', 'bee', 'cow', got 'dog'"),
         ({"inputs": ["  "]}, "empty"),

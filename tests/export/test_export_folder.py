@@ -211,7 +211,7 @@ def test_numbers_that_are_none_are_not_kept(model, folder):
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"format": "tflite"}, InvalidInput, "expected a format of onnx, safetensors, got 'tflite'"),
+        ({"format": "tflite"}, InvalidInput, "expected one of the formats onnx, safetensors, got 'tflite'"),
         ({"format": "onnx", "head": "replaced_token"}, InvalidInput, "'replaced_token' was asked for"),
         ({"format": "onnx", "head": "token"}, IncompatibleWeights, "holds no token head"),
         ({"format": "safetensors", "head": "token"}, IncompatibleWeights, "holds no token head"),

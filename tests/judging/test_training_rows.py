@@ -64,7 +64,7 @@ def test_no_labels_and_no_negatives_are_refused():
         prepare(without(triples(20), LABEL), CONTEXT, negatives="none")
 
 
-@pytest.mark.parametrize(("rate", "remedy"), [(1, "let negatives be made"), (0, "learns from both")])
+@pytest.mark.parametrize(("rate", "remedy"), [(1, "or generate negatives"), (0, "learns from both")])
 def test_labels_of_one_class_are_refused(rate, remedy):
     with pytest.raises(InvalidInput, match=f"expected labels 0 and 1 .* got {rate} in all 20.*{remedy}"):
         prepare(triples(20, rate=rate), CONTEXT)
@@ -128,5 +128,5 @@ def test_an_answer_about_the_same_passage_is_not_taken():
 
 def test_one_passage_alone_makes_no_negatives():
     rows = [Triple("q1?", "the only one"), Triple("q2?", "the only one")]
-    with pytest.raises(InvalidInput, match="at least two different passages to make negatives from, got one"):
+    with pytest.raises(InvalidInput, match="at least two different passages to generate negatives from, got one"):
         make_negatives(rows, CONTEXT)

@@ -143,7 +143,7 @@ def test_a_search_without_an_embedder_finds_by_words_alone(search):
     words = SemanticSearch(None, search.index)
     assert words.search("wool", mode=Lexical()) == search.search("wool", mode=Lexical())
     for mode in (None, Dense(), Hybrid()):
-        with pytest.raises(InvalidInput, match="opened for words alone"):
+        with pytest.raises(InvalidInput, match="opened without its model"):
             words.search("wool", mode=mode)
 
 

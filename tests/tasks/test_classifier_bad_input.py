@@ -216,7 +216,7 @@ def test_labels_name_the_outputs_of_a_head_without_names(saved, fitted, recwarn)
 
 @pytest.mark.parametrize("labels", [["ant"], ["ant", "bee", "cow", "dog"], ["ant", "bee", "ant"]])
 def test_labels_that_do_not_fit_the_head_are_refused(saved, labels):
-    with pytest.raises(InvalidInput, match="has 3 outputs, so it needs as many labels"):
+    with pytest.raises(InvalidInput, match="has 3 outputs, so it needs 3 different labels"):
         opened(unnamed(saved), labels=labels)
 
 

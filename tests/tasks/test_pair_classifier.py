@@ -201,7 +201,7 @@ def test_pairs_with_the_same_first_text_are_held_out_together(base):
 
 @pytest.mark.parametrize("options", [{"label": "label"}, {"target": "multi"}])
 def test_a_score_beside_labels_is_refused(base, options):
-    with pytest.raises(InvalidInput, match="goes neither with label nor with the target 'multi'"):
+    with pytest.raises(InvalidInput, match="cannot be combined with label or the target 'multi'"):
         fit(base, scored(), score="score", **options)
 
 

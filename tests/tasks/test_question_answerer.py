@@ -341,7 +341,7 @@ def test_answers_that_are_not_at_their_place_are_refused_before_training(base):
 def test_calibration_that_is_not_there_is_not_made_up(base):
     answerer = fitted(base, calibration=None)
     assert answerer.outputs.confidence.temperature is None
-    with pytest.raises(NotCalibrated, match="was not calibrated"):
+    with pytest.raises(NotCalibrated, match="is not calibrated"):
         answerer.predict(ASKED, calibrated=True)
 
 
@@ -390,5 +390,5 @@ def test_one_text_and_three_are_no_question(answerer):
 
 def test_an_encoder_without_a_trained_head_is_no_answerer(base):
     edit_config(base, architectures=["BertModel"])
-    with pytest.raises(NotFitted, match="Known tasks are"):
+    with pytest.raises(NotFitted, match="Train it for one of the tasks"):
         open_trained(base)

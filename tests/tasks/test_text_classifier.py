@@ -255,7 +255,7 @@ def test_calibration_can_be_left_out(base, tmp_path):
     classifier = fitted(base, calibration=None)
     assert classifier.confidence.calibration is None
     assert np.array_equal(probabilities(classifier, rows()), probabilities(classifier, rows(), calibrated=False))
-    with pytest.raises(NotCalibrated, match="was not calibrated"):
+    with pytest.raises(NotCalibrated, match="is not calibrated"):
         classifier.predict("w5", calibrated=True)
     classifier.save(tmp_path / "saved")
     assert opened(tmp_path / "saved").confidence.calibration is None

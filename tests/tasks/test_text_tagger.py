@@ -253,7 +253,7 @@ def test_a_model_of_others_may_be_said_to_be_of_another_scheme(tmp_path):
 def test_a_model_of_others_is_not_said_to_be_of_a_scheme_that_it_cannot_write(tmp_path):
     write_checkpoint(tmp_path, architecture="BertForTokenClassification")
     edit_config(tmp_path, id2label={"0": "O", "1": "B-X", "2": "I-X"})
-    with pytest.raises(InvalidInput, match=r"cannot be of the scheme BIOES, .*'B-X', 'I-X'.*'plain'"):
+    with pytest.raises(InvalidInput, match=r"the scheme BIOES has no place for .*'B-X', 'I-X'.*'plain'"):
         opened(tmp_path, scheme="BIOES")
 
 
@@ -371,7 +371,10 @@ def test_a_row_of_which_nothing_is_left_is_passed_over(minilm_folder):
     ("data", "said"),
     [
         ([{"tokens": ["w5"], "tags": ["O", "O"]}], "row 1 of the given list has 1 words in 'tokens' but 2 tags"),
-        ([{"tokens": ["w5"], "tags": ["B-X"]}, {"tokens": ["w5"], "tags": ["Q-X"]}], "row 2 .* 'Q-X'.* no scheme"),
+        (
+            [{"tokens": ["w5"], "tags": ["B-X"]}, {"tokens": ["w5"], "tags": ["Q-X"]}],
+            "row 2 .* 'Q-X'.* none of the schemes",
+        ),
         (
             [{"tokens": ["w5"], "tags": ["B-X"]}, {"tokens": ["w5", "w6"], "tags": ["B-X", "I-Y"]}],
             "row 2 .* 'I-Y' at word 2, behind 'B-X', which BIO does not allow",
@@ -415,9 +418,9 @@ def test_texts_that_are_none_are_refused_by_number(tagger, texts, said):
 
 def test_labels_that_do_not_fit_the_head_are_refused(tmp_path, base):
     write_checkpoint(tmp_path / "token", architecture="BertForTokenClassification")
-    with pytest.raises(InvalidInput, match="does not say what the classes"):
+    with pytest.raises(InvalidInput, match="does not name the classes"):
         opened(tmp_path / "token")
-    with pytest.raises(InvalidInput, match="has 3 outputs, so it needs as many labels"):
+    with pytest.raises(InvalidInput, match="has 3 outputs, so it needs 3 labels"):
         opened(tmp_path / "token", labels=["O", "B-X"])
     with pytest.raises(InvalidInput, match="this checkpoint has none"):
         opened(base, labels=["O", "B-X"])

@@ -277,7 +277,7 @@ def test_a_batch_that_does_not_fit_says_what_to_reduce(error):
     def fail(_):
         raise error
 
-    with pytest.raises(OutOfMemory, match=r"does not fit into the memory of cpu\. Set its token budget lower"):
+    with pytest.raises(OutOfMemory, match=r"does not fit into the memory of cpu\. Lower its token budget"):
         train(Toy(on_loss=fail), settings())
 
 

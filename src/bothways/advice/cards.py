@@ -152,10 +152,10 @@ class Facts:
         named = {lineage.paper for lineage in self.lineages.values()}
         for name, model in self.models.items():
             if model.lineage not in self.lineages:
-                raise InvalidInput(f"{name} names the lineage {model.lineage!r}, which is not among the lineages.")
+                raise InvalidInput(f"{name} names the unknown lineage {model.lineage!r}.")
             named |= {score.source for score in model.scores} | {stated.source for stated in model.stated}
         if missing := sorted(named - self.sources.keys()):
-            raise InvalidInput(f"sources that are named but missing: {', '.join(missing)}.")
+            raise InvalidInput(f"expected a source for each name, got none for: {', '.join(missing)}.")
 
 
 @cache

@@ -143,7 +143,7 @@ class Context:
 
         model = self.model
         if not isinstance(model, tasks.TextClassifier) or not isinstance(model.outputs.target, SingleLabel):
-            raise NeedUnmet("a classifier of texts with at least two labels, and the model is none.")
+            raise NeedUnmet("a classifier of texts with at least two labels, which this model is not.")
         if len(model.labels) < 2:
             raise NeedUnmet("a classifier of texts with at least two labels, and the model has one.")
         return model

@@ -291,8 +291,8 @@ class MembershipInferenceAuditor:
             yield finding
         if leaks and blind.auc.low > _BY_WORDS:
             raise Undecided(
-                f"members and non-members differ by their words alone (AUC {blind.auc.value:.2f}), so attacks prove "
-                "little: give non-members drawn from the same source as the training rows."
+                f"members and non-members can be told apart by their words alone (AUC {blind.auc.value:.2f}), so "
+                "attacks prove little: give non-members drawn from the same source as the training rows."
             )
 
 

@@ -57,7 +57,7 @@ def detector_named(name: str) -> Detector:
     if home is None:
         near = nearest(name, DETECTORS, cutoff=0.3)
         hint = "" if near is None else f" Did you mean {near}?"
-        raise InvalidInput(f"expected a detector of {', '.join(DETECTORS)}, got {name!r}.{hint}")
+        raise InvalidInput(f"expected one of the detectors {', '.join(DETECTORS)}, got {name!r}.{hint}")
     detector: Detector = getattr(import_module(home), name)()
     return detector
 
@@ -68,7 +68,7 @@ def detectors_named(names: Iterable[str] | None) -> list[Detector]:
         return [detector_named(name) for name in DETECTORS]
     named = {name: detector_named(name) for name in names}
     if not named:
-        raise InvalidInput(f"expected at least one detector of {', '.join(DETECTORS)}, got none.")
+        raise InvalidInput(f"expected at least one of the detectors {', '.join(DETECTORS)}, got none.")
     return [named[name] for name in DETECTORS if name in named]
 
 

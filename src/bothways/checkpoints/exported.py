@@ -79,7 +79,7 @@ def open_exported(located: LocatedModel) -> ExportedModel:
         raise CorruptCheckpoint(f"{str(folder / DESCRIPTION)!r} must give a checksum for each file, but it does not.")
     for name in checksums:
         if not isinstance(name, str) or Path(name).is_absolute() or ".." in Path(name).parts:
-            raise CorruptCheckpoint(f"{str(folder / DESCRIPTION)!r} names {name!r}, which is no file of its folder.")
+            raise CorruptCheckpoint(f"{str(folder / DESCRIPTION)!r} names {name!r}, which is not a file in its folder.")
     small = {name: value for name, value in checksums.items() if not name.startswith(ONNX_FILE)}
     verify_checksums(folder, small)
     with ThreadPoolExecutor(1, thread_name_prefix="checksum") as pool:
@@ -107,13 +107,13 @@ def _opened(located: LocatedModel, described: Mapping[str, object], checksums: M
 def _rows(described: object, name: str, folder: Path) -> StoredGraph:
     if described is None:
         raise NotFitted(
-            f"{name!r} is an ONNX export for other programs, which answers no task here: it was made of a model of no "
-            "task, with a head of another task, or by an earlier version. Export the model again."
+            f"{name!r} is an ONNX export that bothways cannot predict with. Its model had no task, "
+            "the head is that of another task, or an earlier version wrote it. Export a trained model again."
         )
     try:
         return StoredGraph.model_validate(described)
     except ValidationError as error:
         raise CorruptCheckpoint(
-            f"{str(folder / DESCRIPTION)!r} must say what the output {ROWS!r} is, but it says {described!r:.200}. "
+            f"{str(folder / DESCRIPTION)!r} must describe the output {ROWS!r}, but it holds {described!r:.200}. "
             "Export the model again."
         ) from error

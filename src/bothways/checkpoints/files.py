@@ -124,8 +124,8 @@ def verify_checksums(folder: Path, checksums: Mapping[str, str]) -> None:
         found = sha256_of(path)
         if found != expected:
             raise CorruptCheckpoint(
-                f"{str(path)!r} is not the file it should be: its SHA-256 is {found}, expected {expected}. "
-                "It was altered or damaged: get it again from where it came."
+                f"{str(path)!r} was altered or damaged: its SHA-256 is {found}, expected {expected}. "
+                "Get it again from where it came."
             )
 
 

@@ -165,9 +165,7 @@ def _fetched(name: str, revision: str, files: tuple[str, ...], *, download: bool
             snapshot_download(name, revision=revision, allow_patterns=list(files), local_files_only=not download)
         )
     except HFValidationError as error:
-        raise UnknownModel(
-            f"{name!r} is neither a folder here nor a possible name on the model hub: {error}"
-        ) from error
+        raise UnknownModel(f"{name!r} is neither a folder here nor a valid name on the model hub: {error}") from error
     except RepositoryNotFoundError as error:
         raise UnknownModel(f"the model hub has no model {name!r} that this user may read.") from error
     except LocalEntryNotFoundError as error:

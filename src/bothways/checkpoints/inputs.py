@@ -77,8 +77,8 @@ class InputReader:
         highest = max(max(row) for row in types)
         if 0 < kinds <= highest:
             raise IncompatibleWeights(
-                f"this tokenizer gives tokens the type {highest}, but the model has {kinds} of them, counted from 0: "
-                "the tokenizer is of another model."
+                f"the tokenizer gives tokens the type {highest}, but the model has only {kinds} types, counted from 0: "
+                "the tokenizer belongs to another model."
             )
         packed = pack([window.ids for window in windows], types, self.device)
         return ModelInput(packed, rows, tuple(text.dropped_tokens for text in encoded))

@@ -94,7 +94,9 @@ class HeadOutput:
 
     def _ends(self) -> Tensor:
         if self.head != "span":
-            raise MissingOutput(f"only a span head gives the start and end of an answer; this is a {self.head} head's.")
+            raise MissingOutput(
+                f"only a span head gives the start and end of an answer, and this one is a {self.head} head."
+            )
         return self.logits
 
 

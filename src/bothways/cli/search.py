@@ -332,7 +332,7 @@ def rerank_of(options: RerankOptions, opening: ModelOptions) -> "Rerank | None":
     """
     if options.reranker is None:
         if options.relevant is not None:
-            raise usage_error("--relevant names a label of the --reranker, which was not given.")
+            raise usage_error("--relevant needs --reranker: it names the label of relevant passages.")
         return None
     task = stored_task(checkpoints.locate(options.reranker).folder)
     if task not in (None, "pairs"):

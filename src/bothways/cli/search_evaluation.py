@@ -113,7 +113,7 @@ def evaluate(
     from bothways.evaluation.metrics.ranking import ranking_differences
 
     if mode_name(mode) in map(mode_name, against) and reranking.reranker is None:
-        raise usage_error(f"--against {mode} is the mode itself.")
+        raise usage_error(f"--against {mode} is the same as --mode: name another mode, or give a --reranker.")
     judgments, texts_by_id = bothways.data.read_judgments(qrels), _queries(queries, text, id, format)
     rerank, show = rerank_of(reranking, opening), False if quiet else None
     searcher = open_search(index, model, opening, modes=[mode, *against])

@@ -58,9 +58,7 @@ def open_trained(
     kind = imported(COMPOSED[name]) if name in COMPOSED else task_class(SPECS[name])
     opened: AnyPredictor = kind.from_pretrained(name_or_path, **options)
     if task is not None:
-        raise InvalidInput(
-            f"expected no task, as {str(name_or_path)!r} is a model of one task, {name}, got {task!r}: leave it out."
-        )
+        raise InvalidInput(f"{str(name_or_path)!r} is a model of one task, {name}, so leave out the task {task!r}.")
     return opened
 
 
@@ -80,6 +78,6 @@ def task_name(folder: Path, name: str) -> str:
             return of_heads
     what = f"it is a model for {stored}" if stored else "it is an encoder without the head of a task"
     raise NotFitted(
-        f"{name!r} cannot be asked for predictions: {what}. Known tasks are {', '.join(known)}: train one. How well "
-        f"the vectors of an encoder agree with scores of pairs is the task {SIMILARITY!r}, which needs no training."
+        f"{name!r} cannot predict: {what}. Train it for one of the tasks {', '.join(known)}. To compare the vectors of "
+        f"an untrained encoder with scores of pairs, evaluate it with the task {SIMILARITY!r}."
     )

@@ -71,8 +71,8 @@ class Confidence:
         """
         if calibrated and self.calibration is None:
             raise NotCalibrated(
-                f"calibrated probabilities were asked for, but {name!r} was not calibrated. Fit it with validation "
-                "data, or leave calibrated out."
+                f"{name!r} is not calibrated, so it has no calibrated probabilities. Fit it with validation data, or "
+                "leave calibrated out."
             )
         return None if calibrated is False else self.calibration
 
@@ -84,8 +84,8 @@ class Confidence:
         """
         if self.out_of_domain is None:
             raise NotCalibrated(
-                f"{name!r} cannot tell texts of its domain from others: that takes a model with one label for "
-                "each text that was fitted here, with a detector and held-out rows."
+                f"{name!r} has no out-of-domain detector: it needs one label for each text, and a detector and "
+                "held-out rows when it is fitted."
             )
         return self.out_of_domain
 
@@ -115,8 +115,8 @@ def coverage_guarantee(
         return None
     if conformal is None:
         raise NotCalibrated(
-            "a coverage was asked for, but this model can guarantee none: that takes one label or a number for "
-            "each text, and a model that was fitted here and learnt it from held-out rows."
+            "this model cannot guarantee a coverage: it needs one label or a number for each text, and held-out "
+            "rows when it is fitted."
         )
     return conformal.at(coverage)
 
@@ -182,4 +182,6 @@ class TemperatureOptions:
 
     def __post_init__(self) -> None:
         if self.calibration not in (*get_args(TemperatureChoice), None):
-            raise InvalidInput(f"this task is calibrated by a temperature or not at all, not by {self.calibration!r}.")
+            raise InvalidInput(
+                f"calibration of this task must be 'auto', 'temperature' or None, got {self.calibration!r}."
+            )

@@ -239,7 +239,7 @@ def _calibration(stored: StoredLabels, classes: int) -> Calibration | None:
 def _conformal(stored: StoredGuarantee, arrays: Arrays) -> ConformalSets | ConformalInterval:
     held_out = arrays["conformal"]
     if held_out.ndim != 1 or not len(held_out):
-        raise ValueError("the held-out scores are no vector")
+        raise ValueError("the held-out scores are not a vector")
     return ConformalInterval(held_out) if stored.kind == "interval" else ConformalSets(held_out)
 
 
@@ -249,7 +249,7 @@ def _out_of_domain(stored: StoredDetection, arrays: Arrays, classes: int, layers
     found = OutOfDomain(make(**stored.settings, **parts), stored.threshold, arrays["inside"])
     reads = found.detector.layers
     if reads > layers or found.inside_M.ndim != 1:
-        raise ValueError("more layers than the model has, or scores that are no vector")
+        raise ValueError("more layers than the model has, or scores that are not a vector")
     # Arrays that do not fit together, or the model, fail here rather than when the model is asked.
     found.detect(DetectorInput(np.zeros((1, classes)), np.zeros((1, reads, width if reads else 0))))
     return found

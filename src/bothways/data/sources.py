@@ -217,7 +217,7 @@ def _rows_of(source: Source, format_: Format | None, columns: Collection[str] | 
         _refuse_unreadable(source)
         rows = cast("Iterable[object]", source)
     if format_ is not None:
-        raise InvalidInput(f"{name} has no format, but {format_!r} was given. Leave it out.")
+        raise InvalidInput(f"{name} needs no format, got {format_!r}: leave it out.")
     return _mapping_rows(rows, name), name
 
 

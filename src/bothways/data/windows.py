@@ -139,7 +139,7 @@ class WindowStore:
     def places(self, window: int) -> Places:
         """Return the places of one window's tokens in a text that was encoded with offsets."""
         if self.stored_places is None:
-            raise InvalidInput("the places of tokens need texts that were encoded with offsets=True.")
+            raise InvalidInput("the offsets of tokens are known only for texts that were encoded with offsets=True.")
         span, stored = slice(self.starts[window], self.starts[window + 1]), self.stored_places
         start = int(stored.starts_W[window])
         return Places(stored.begins_T[span], stored.ends_T[span], stored.sequences_T[span], start)

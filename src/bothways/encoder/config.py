@@ -323,8 +323,8 @@ class EncoderConfig:
             _check_buckets(self.positions.distances, self.positions.count)
         if isinstance(self.pattern, LocalGlobalAttention) and len(self.pattern.seen_whole) != self.layers:
             raise InvalidInput(
-                f"the attention pattern must say of each of the {self.layers} layers whether it sees everything, "
-                f"but it says so of {len(self.pattern.seen_whole)}."
+                f"the attention pattern needs one entry for each of the {self.layers} layers, "
+                f"got {len(self.pattern.seen_whole)}."
             )
 
     @property
@@ -360,6 +360,6 @@ def _check_buckets(distances: LogBuckets, count: int) -> None:
     exact = distances.span // 2
     if count - 1 > exact and (exact < 1 or distances.max_distance - 1 <= exact):
         raise InvalidInput(
-            f"distances in {distances.span} buckets are exact up to {exact}, so the largest distance must be above "
-            f"{exact + 1} and the buckets at least 2, but the largest distance is {distances.max_distance}."
+            f"relative distances need at least 2 buckets, and with {distances.span} a largest distance above "
+            f"{exact + 1}, got {distances.max_distance}."
         )

@@ -202,7 +202,7 @@ class Embedding(nn.Module):
     def blanks(self, count: int) -> Tensor:
         """Return the first vectors (M, H) of a query stream."""
         if self.blank is None:
-            raise UnsupportedConfig("this encoder has no vector that a query stream begins with; XLNet has one.")
+            raise UnsupportedConfig("this encoder has no query stream; only XLNet has one.")
         return self._finished(self.blank.expand(count, -1))
 
     def forward(self, batch: Batch) -> Tensor:

@@ -184,8 +184,7 @@ def naming_hint(labels: Iterable[str]) -> str:
 def _check_comparable(first: Outcomes, second: Outcomes) -> None:
     if first.frame.kind != second.frame.kind:
         raise InvalidInput(
-            f"expected two models that predict the same kind of thing, got one of {first.frame.kind} and one of "
-            f"{second.frame.kind}: choose models of the same task."
+            f"expected two models of the same task, got one for {first.frame.kind} and one for {second.frame.kind}."
         )
     check_labels(first.labels, second.labels)
     if first.compared != second.compared:

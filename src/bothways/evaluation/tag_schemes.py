@@ -281,7 +281,7 @@ def _fitting(examples: Mapping[str, tuple[str, str]]) -> list[Scheme]:
     tag, where = next((seen for prefix, seen in examples.items() if prefix not in known), next(iter(examples.values())))
     prefixes = ", ".join(prefix or "none" for prefix in sorted(examples))
     raise InvalidInput(
-        f"{where} has the tag {tag!r}. The prefixes of all tags are {prefixes}, which is no scheme that is known: "
+        f"{where} has the tag {tag!r}. The prefixes of all tags are {prefixes}, which fit none of the schemes "
         f"{', '.join(_PREFIXES)}. Convert the tags, or choose the scheme 'plain', which takes them as they are."
     )
 

@@ -120,7 +120,7 @@ def attribute(
             entrance = Entrance.of(model)
             return [_integrated(method, entrance, each, np.ones(1), np.ones(1)) for each in targets]
     raise InvalidInput(
-        f"expected a method of 'integrated-gradients', 'gradient-x-input', 'leave-one-out', got {method!r}."
+        f"expected one of the methods 'integrated-gradients', 'gradient-x-input', 'leave-one-out', got {method!r}."
     )
 
 

@@ -107,7 +107,7 @@ def scores_of(
         return _numbers(targets, [torch.from_numpy(each.logits_RC) for each in found])
     if not isinstance(fitted, FittedHead):
         raise InvalidInput(
-            f"expected one model for the score of an answer, got the ensemble {model.name!r}: ask its members."
+            f"expected one model for the score of an answer, got the ensemble {model.name!r}: explain its members."
         )
     texts = [text for value in values for text in fitted.outputs.texts(value)]
     read = fitted.backend.runner.run(texts, description=description, total=len(texts), show_progress=show_progress)

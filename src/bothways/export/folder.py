@@ -127,7 +127,7 @@ def export_checkpoint(
 def _check(folder: Path, name: str, dtype: str, overwrite: bool) -> ExportFormat:
     found = next((known for known in FORMATS if known == name), None)
     if found is None:
-        raise InvalidInput(f"expected a format of {', '.join(FORMATS)}, got {name!r}.")
+        raise InvalidInput(f"expected one of the formats {', '.join(FORMATS)}, got {name!r}.")
     if found == "onnx":
         require_packages()
         if dtype != "float32":

@@ -163,7 +163,7 @@ class SettingsReader:
         for name, values in {**HARMLESS, **(harmless or {})}.items():
             if settings.get(name) not in values:
                 raise UnsupportedConfig(
-                    f"config.json sets {name} to {settings[name]!r}, which is not built; "
+                    f"config.json sets {name} to {settings[name]!r}, which is not supported; "
                     f"only {' or '.join(repr(value) for value in values if value is not None) or 'leaving it out'} is."
                 )
         return cls({**DEFAULTS, **defaults, **{k: v for k, v in settings.items() if v is not None}})
@@ -201,7 +201,9 @@ class SettingsReader:
         value = self.settings.get(name)
         if not isinstance(value, str) or value not in ACTIVATION_NAMES:
             known = ", ".join(ACTIVATION_NAMES)
-            raise UnsupportedConfig(f"config.json sets {name} to {value!r}, which is not built. Built are: {known}.")
+            raise UnsupportedConfig(
+                f"config.json sets {name} to {value!r}, which is not supported; known are: {known}."
+            )
         return ACTIVATION_NAMES[value]
 
 

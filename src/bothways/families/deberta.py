@@ -114,8 +114,8 @@ class DebertaReader:
         if not reader.flag("relative_attention"):
             if terms or not absolute:
                 raise UnsupportedConfig(
-                    "config.json sets relative_attention to false, which is built only without pos_att_type and with "
-                    "position_biased_input: true."
+                    "config.json sets relative_attention to false, which is supported only without pos_att_type and "
+                    "with position_biased_input: true."
                 )
             return AbsolutePositions(count)
         furthest = _positive(reader.number("max_relative_positions")) or count
@@ -136,7 +136,7 @@ class DebertaReader:
         if not self.extensions or not kernel:
             return NoConvolution()
         if kernel % 2 == 0:
-            raise UnsupportedConfig(f"config.json sets conv_kernel_size to {kernel}; only odd numbers are built.")
+            raise UnsupportedConfig(f"config.json sets conv_kernel_size to {kernel}; only odd numbers are supported.")
         return FirstLayerConvolution(kernel, reader.integer("conv_groups"), reader.activation("conv_act"))
 
 
@@ -145,7 +145,7 @@ def _terms(stated: object) -> frozenset[str]:
     names = stated.split("|") if isinstance(stated, str) else stated or []
     terms = frozenset(str(name).strip().lower() for name in names) if isinstance(names, list) else None
     if terms is None or not terms <= {"c2p", "p2c"}:
-        raise UnsupportedConfig(f"config.json sets pos_att_type to {stated!r}; built are c2p, p2c and both.")
+        raise UnsupportedConfig(f"config.json sets pos_att_type to {stated!r}; supported are c2p, p2c and both.")
     return terms
 
 

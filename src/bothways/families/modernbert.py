@@ -96,7 +96,7 @@ def _seen_whole(reader: SettingsReader, layers: int) -> tuple[bool, ...]:
             raise CorruptCheckpoint("config.json must give global_attn_every_n_layers as at least 1, but it gives 0.")
         return tuple(index % every == 0 for index in range(layers))
     if not isinstance(kinds, list) or not all(kind in (_LOCAL, _GLOBAL) for kind in kinds):
-        raise UnsupportedConfig(f"config.json sets layer_types to {kinds!r:.200}; built are {_LOCAL} and {_GLOBAL}.")
+        raise UnsupportedConfig(f"config.json sets layer_types to {kinds!r:.200}; known are {_LOCAL} and {_GLOBAL}.")
     return tuple(kind == _GLOBAL for kind in kinds)
 
 
@@ -107,7 +107,7 @@ def _theta(reader: SettingsReader, kind: str, name: str) -> float:
     if not isinstance(stated, Mapping):
         return reader.number(name)
     if stated.get("rope_type", "default") != "default":
-        raise UnsupportedConfig(f"config.json sets rope_type to {stated['rope_type']!r}; only 'default' is built.")
+        raise UnsupportedConfig(f"config.json sets rope_type to {stated['rope_type']!r}; only 'default' is supported.")
     return SettingsReader({name: stated.get("rope_theta", reader.number(name))}).number(name)
 
 

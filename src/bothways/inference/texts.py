@@ -282,8 +282,8 @@ def ahead(
         while waiting:
             if os.getpid() != process:
                 raise InvalidInput(
-                    "expected these answers to be read on in the process that began to read them, but it was forked: "
-                    "ask the model again in the forked process."
+                    "these predictions were begun in another process, before a fork: call the model again in the "
+                    "forked process."
                 )
             block, prepared = waiting.popleft()
             result = prepared.result()

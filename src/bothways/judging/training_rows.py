@@ -127,13 +127,13 @@ def _labelled(
         if kind == "none":
             raise InvalidInput(
                 f"expected labels in the column {column!r} of the {what} rows, got none in {len(read.triples):,} rows. "
-                "Name the column, or let negatives be made (negatives='both')."
+                "Name the column, or generate negatives (negatives='both')."
             )
         return [replace(each, label=1) for each in read.triples]
     labels = Counter(each.label for each in labelled)
     if len(labels) == 1 and not (labels[1] and kind != "none"):
         (only,) = labels
-        remedy = "or let negatives be made (negatives='both')" if only else "for a judge learns from both"
+        remedy = "or generate negatives (negatives='both')" if only else "for a judge learns from both"
         raise InvalidInput(
             f"expected labels 0 and 1 in the column {column!r} of the {what} rows, got {only} in all {len(labelled):,} "
             f"labelled rows. Give rows of the other label, {remedy}."
@@ -213,8 +213,8 @@ def make_negatives(
     part: _Exchanged = "passage" if dimension.name == "context_relevance" else "answer"
     if len({each.text(part) for each in positives}) < 2:
         raise InvalidInput(
-            f"expected at least two different {part}s to make negatives from, got one in {len(positives):,} rows. Give "
-            "rows of more questions, or label some rows 0."
+            f"expected at least two different {part}s to generate negatives from, got one in {len(positives):,} rows. "
+            "Give rows of more questions, or label some rows 0."
         )
     kinds = {"weak": (False,), "strong": (True,), "both": (True, False)}[kind]
     return list(_Negatives(positives, part, np.random.default_rng(seed), strong=kind != "weak").made(kinds))

@@ -120,7 +120,7 @@ class TripleColumns:
         known = [each.name for each in fields(cls)]
         for name in names:
             if name not in known:
-                raise UnreadColumn(f"a judge reads no {name!r} of a row. It reads: {', '.join(known)}.")
+                raise UnreadColumn(f"a judge has no column argument {name!r}. It has: {', '.join(known)}.")
         return cls(**names)
 
     def label(self, dimension: Dimension) -> str:

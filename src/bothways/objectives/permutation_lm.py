@@ -41,10 +41,7 @@ class Permutation:
 
     def __post_init__(self) -> None:
         if min(self.partial, self.longest) < 1:
-            raise InvalidInput(
-                f"expected one target in at least 1 token and spans of at least 1 token, got {self.partial} and "
-                f"{self.longest}."
-            )
+            raise InvalidInput(f"`partial` and `longest` must be at least 1, got {self.partial} and {self.longest}.")
 
 
 class Permuter:

@@ -62,13 +62,13 @@ def absent_documents(judgments: Mapping[str, Mapping[str, int]], ids: Collection
     relevant = {document for of_query in judgments.values() for document, grade in of_query.items() if grade > 0}
     if not relevant:
         raise InvalidInput(
-            "the judgments call no document relevant: expected a grade above 0 for at least one document of a query."
+            "no document is judged relevant: expected a grade above 0 for at least one document of a query."
         )
     absent = relevant.difference(ids)
     if len(absent) == len(relevant):
         raise InvalidInput(
-            f"the index has none of the {len(relevant):,} documents that the judgments call relevant. Check that both "
-            f"name the documents alike: one of the index is {next(iter(ids), None)!r}, a judged one {min(absent)!r}. "
+            f"the index has none of the {len(relevant):,} documents that are judged relevant. Check that both use the "
+            f"same ids: the index has for instance {next(iter(ids), None)!r}, the judgments {min(absent)!r}. "
             "The index should be built with --id."
         )
     return len(absent)

@@ -35,7 +35,7 @@ class Mining:
     def __post_init__(self) -> None:
         if self.per_query < 1 or self.depth < self.per_query:
             raise InvalidInput(
-                f"mining needs per_query of at least 1 and a depth of no less, got {self.per_query} and {self.depth}."
+                f"per_query must be at least 1, and depth at least per_query, got {self.per_query} and {self.depth}."
             )
         if self.share is not None and not 0 < self.share <= 1:
             raise InvalidInput(f"the share of the positive's score must lie above 0 and up to 1, got {self.share}.")

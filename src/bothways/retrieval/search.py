@@ -55,7 +55,7 @@ class SemanticSearch:
             InvalidInput: The search was opened for words alone.
         """
         if self._embedder is None:
-            raise InvalidInput("this search was opened for words alone; open it with its model to search by meaning.")
+            raise InvalidInput("this search was opened without its model: open it with the model to search by meaning.")
         return self._embedder
 
     @classmethod

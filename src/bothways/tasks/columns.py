@@ -352,7 +352,7 @@ def renamed(columns: InputT, names: Mapping[str, object]) -> InputT:
     given: dict[str, Any] = {}
     for name, value in names.items():
         if name not in usual:
-            raise UnreadColumn(f"this model reads no {name!r} of a row. It reads: {', '.join(usual)}.")
+            raise UnreadColumn(f"this model has no column argument {name!r}. It has: {', '.join(usual)}.")
         if value is not None:
             given[name] = _like(usual[name], value)
     return replace(columns, **given)  # type: ignore[type-var]

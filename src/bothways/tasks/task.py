@@ -284,8 +284,8 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
         if numbers is not None:
             if given.get("label") is not None or given.get("target") == "multi":
                 raise InvalidInput(
-                    f"{self.spec.number_column} predicts a number, so it goes neither with label nor with the target "
-                    "'multi'."
+                    f"{self.spec.number_column} predicts a number, so it cannot be combined with label or the target "
+                    "'multi': drop one."
                 )
             given |= {"label": numbers, "target": "regression"}
         from bothways.training.options import TrainingArguments, TrainingOptions

@@ -156,8 +156,8 @@ def _add_tokens(tokenizer: tokenizers.Tokenizer, settings: Settings) -> None:
     for added in settings.added:
         if (given := tokenizer.token_to_id(added.token.content)) != added.id:
             raise CorruptCheckpoint(
-                f"the tokenizer settings give the added token {added.token.content!r} the id {added.id}, but after "
-                f"the vocabulary it comes to {given}: the vocabulary and the settings are of different checkpoints."
+                f"the tokenizer settings give the added token {added.token.content!r} the id {added.id}, but its "
+                f"place after the vocabulary is {given}: vocabulary and settings belong to different checkpoints."
             )
 
 

@@ -195,7 +195,9 @@ def _score(piece: Piece, recipe: SentencePiece) -> float:
 def _merges(model: PieceModel, ids: dict[str, int], path: Path) -> list[tuple[str, str]]:
     """Return all ways to join two pieces into a third, the best piece first."""
     if any(piece.kind == "user_defined" for piece in model.pieces):
-        raise UnsupportedConfig(f"{path}: a SentencePiece model of type BPE with user-defined symbols is not built.")
+        raise UnsupportedConfig(
+            f"{path}: SentencePiece models of type BPE with user-defined symbols are not supported."
+        )
     normal = sorted((piece for piece in model.pieces if piece.kind == "normal"), key=lambda piece: -piece.score)
     known = {piece.content for piece in normal}
     merges: list[tuple[str, str]] = []

@@ -321,7 +321,7 @@ class Places:
     def of(cls, window: Window) -> "Places":
         """Return the places of a window that was encoded with offsets."""
         if window.offsets is None or window.sequences is None:
-            raise InvalidInput("the places of tokens are known only where texts were encoded with offsets=True.")
+            raise InvalidInput("the offsets of tokens are known only for texts that were encoded with offsets=True.")
         spans_n2 = np.array(window.offsets, dtype=np.int32)
         sequences = [NO_TEXT if number is None else number for number in window.sequences]
         return cls(spans_n2[:, 0], spans_n2[:, 1], np.array(sequences, dtype=np.int8), window.start)

@@ -184,8 +184,8 @@ def restore_weights(module: nn.Module, weights: Weights) -> None:
     )
     if differing:
         raise IncompatibleWeights(
-            f"the stored weights are of another model: {len(differing)} tensors are missing, superfluous or of another "
-            f"shape, the first is {differing[0]!r}. Build the model as it was when they were stored."
+            f"the stored weights belong to another model: {len(differing)} tensors are missing, superfluous or of "
+            f"another shape, the first is {differing[0]!r}. Build the model as it was when they were stored."
         )
     with torch.no_grad():
         for name, value in live.items():

@@ -135,6 +135,6 @@ class Stepper:
             if not is_out_of_memory(error):
                 raise
             raise OutOfMemory(
-                f"a training batch of {tokens:,} tokens does not fit into the memory of {self._device}. Set its token "
-                f"budget lower, for instance to {max(1, tokens // 2):,} (tokens=...), or max_length."
+                f"a training batch of {tokens:,} tokens does not fit into the memory of {self._device}. Lower its "
+                f"token budget, for instance max_tokens={max(1, tokens // 2)}, or max_length."
             ) from error

@@ -94,7 +94,7 @@ def suspicious_inputs(
     """
     for row, text in enumerate(texts):
         if not text.strip():
-            raise InvalidInput(f"expected texts, got a blank one in place {row + 1}; drop it or fill it in.")
+            raise InvalidInput(f"expected texts, got a blank one as number {row + 1}: drop it or fill it in.")
     search = _Search(Probe(classifier, check), VARIED if clean_texts is None else clean_texts, seed)
     rows = list(range(len(texts))) if most is None or most >= len(texts) else search.screened(texts, most)
     ranked = []
@@ -115,8 +115,8 @@ class _Search:
         answers = set(self.clean_KC.argmax(axis=1).tolist())
         if len(answers) < 2:
             raise InvalidInput(
-                f"expected clean texts of at least two answers, got {len(self.clean)} texts of {len(answers)}: "
-                "give clean_texts that the model answers differently."
+                f"expected clean texts with at least two different predictions, got {len(answers)} in "
+                f"{len(self.clean)} texts: give more varied clean_texts."
             )
 
     def _logits(self, texts: Sequence[str]) -> Floats:

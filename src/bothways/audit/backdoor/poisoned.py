@@ -174,7 +174,7 @@ def _labelled(data: Source, columns: TextColumns, data_format: Format | None) ->
             raise InvalidInput(f"{row.where}: {error}") from error
     if len(texts) < _MIN_ROWS or len(set(labels)) < 2:
         raise InvalidInput(
-            f"expected at least {_MIN_ROWS} rows of at least two labels, got {len(texts)} of {len(set(labels))}: "
+            f"expected at least {_MIN_ROWS} rows with at least two labels, got {len(texts)} with {len(set(labels))}: "
             "poisoned rows are compared with the others of their label."
         )
     return texts, labels

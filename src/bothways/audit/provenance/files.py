@@ -48,7 +48,7 @@ class FilePart:
         """Return the next bytes; a ValueError if there are fewer."""
         content = self.read(count)
         if len(content) < count:
-            raise ValueError(f"{count} bytes are announced, and {len(content)} are there")
+            raise ValueError(f"expected {count} bytes, found {len(content)}")
         return content
 
     def line(self, limit: int) -> bytes:
@@ -63,7 +63,7 @@ class FilePart:
     def skip(self, count: int) -> None:
         """Skip the next bytes; a ValueError if there are fewer."""
         if count > self.size - self.place:
-            raise ValueError(f"{count} bytes are announced, and {self.size - self.place} are there")
+            raise ValueError(f"expected {count} bytes, found {self.size - self.place}")
         self.place += count
 
     def at(self, offset: int, count: int) -> bytes:

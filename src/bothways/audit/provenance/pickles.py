@@ -275,7 +275,7 @@ class _Machine:
                 self.result = self.pop()
                 return
             yield from self.step(opcode, argument)
-        raise ValueError(f"more than {_MAX_OPCODES:,} steps")
+        raise ValueError(f"more than {_MAX_OPCODES:,} opcodes")
 
     def step(self, opcode: str, argument: Argument) -> Iterator[Finding]:
         if opcode in ("GLOBAL", "INST"):
@@ -297,7 +297,7 @@ class _Machine:
         elif opcode == "OBJ":
             items = self.to_mark()
             if not items:
-                raise ValueError("a call of nothing")
+                raise ValueError("a call without a function")
             yield from self.called(items[0], tuple(items[1:]))
         elif opcode == "BUILD" and len(self.stack) > 1 and isinstance(self.stack[-2], _Global):
             self.pop()
@@ -387,7 +387,7 @@ class _Machine:
 
     def pop(self) -> Value:
         if self.top() is _MARK:
-            raise ValueError("a mark where a value has to be")
+            raise ValueError("a mark in place of a value")
         return self.stack.pop()
 
     def to_mark(self) -> list[Value]:

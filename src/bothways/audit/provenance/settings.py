@@ -52,7 +52,7 @@ def _pairs(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 def read_settings(part: FilePart) -> Json:
     """Return the JSON in a file; a ValueError if it is invalid, too large, too deep, or holds too long a number."""
     if part.size > _MAX_JSON:
-        raise ValueError(f"more than {_MAX_JSON // MIB} MiB, too many bytes")
+        raise ValueError(f"more than {_MAX_JSON // MIB} MiB")
     content: Json = parse_json(part.at(0, part.size), _pairs)
     return content
 

@@ -39,7 +39,7 @@ def _digests(folder: Path, check: Check = lambda: None) -> Mapping[str, str]:
             place = entry.location or str(folder)
             raise InvalidInput(f"{place!r}: {entry.title}. Remove it before you sign the folder.")
         if "\n" in entry.name:
-            raise InvalidInput(f"expected names of files in one line, got {entry.name!r}. Rename it.")
+            raise InvalidInput(f"expected file names without line breaks, got {entry.name!r}. Rename it.")
         if entry.name not in (MANIFEST, SIGNATURE):
             digests[entry.name] = sha256(entry.path, check)
     if not digests:

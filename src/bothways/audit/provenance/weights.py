@@ -107,7 +107,7 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     entries: dict[str, object] = {}
     for key, value in pairs:
         if key in entries:
-            raise BadHeader(f"a header with {key!r} in it twice")
+            raise BadHeader(f"a header that has {key!r} twice")
         entries[key] = value
     return entries
 

@@ -212,7 +212,7 @@ def _rows_to_detect(
         return None
     if not settings.detects:
         raise usage_error(
-            "--out-of-domain fits the threshold of a detector, which needs one label per text (--target single) and a "
+            "--out-of-domain fits the threshold of a detector: it needs one label per text (--target single) and a "
             "--detector other than none."
         )
     rows = list(read_rows(source, format=format_))
@@ -252,7 +252,7 @@ def _with_loss(
 def _plain_loss(settings: dict[str, Any], columns: EmbeddingColumns, opened: Mapping[str, Any]) -> "PlainLoss":
     teacher, name = settings.pop("teacher", None), settings.pop("loss", None)
     if teacher is not None and name is not None:
-        raise usage_error("--teacher is a loss of its own: drop --loss.")
+        raise usage_error("--teacher already chooses the loss (distillation): drop --loss.")
     name = "distillation" if teacher is not None else name or embedding.usual_loss(columns).name
     allowed = {"ranking": ("scale", "symmetric"), "triplet": ("margin",)}.get(name, ("scale",))
     for each in settings:

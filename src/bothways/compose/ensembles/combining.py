@@ -136,8 +136,8 @@ def check_method(method: str, target: Target, *, stackable: bool = True) -> None
         raise InvalidInput(f"models that predict a number are combined by 'mean', not by {method!r}.")
     if method == "stacked" and not stackable:
         raise InvalidInput(
-            "these models are combined by 'mean' or 'vote', not by 'stacked': a stacking weighs outputs that all "
-            "inputs share, and here each input has outputs of its own."
+            "these models are combined by 'mean' or 'vote', not by 'stacked': stacking needs the same outputs for "
+            "every input, and here each input has outputs of its own."
         )
 
 

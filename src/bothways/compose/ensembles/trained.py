@@ -179,7 +179,7 @@ class EnsembleColumns(JointColumns):
         """
         for name in names:
             if name not in self.names:
-                raise UnreadColumn(f"the members read no {name!r} of a row. They read: {', '.join(self.names)}.")
+                raise UnreadColumn(f"the members have no column argument {name!r}. They have: {', '.join(self.names)}.")
         return replace(self, columns=tuple(renamed(columns, names) for columns in self.columns))
 
 

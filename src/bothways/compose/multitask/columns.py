@@ -80,7 +80,7 @@ class SharedColumns(JointColumns):
         """
         for name in names:
             if name not in self.names:
-                raise UnreadColumn(f"this model reads no {name!r} of a row. It reads: {', '.join(self.names)}.")
+                raise UnreadColumn(f"this model has no column argument {name!r}. It has: {', '.join(self.names)}.")
         each = {
             task: renamed(own, {name: value for name, value in names.items() if name in _input_names(own)})
             for task, own in self.each.items()

@@ -52,8 +52,8 @@ def ranking_outcomes(
     judged = tuple(query for query in rankings if _has_relevant(judgments.get(query, {})))
     if not judged:
         raise InvalidInput(
-            f"none of the {len(rankings):,} queries has a relevant document in the judgments. Check that both name "
-            f"the queries alike: one is {next(iter(rankings), None)!r}, a judged one {next(iter(judgments), None)!r}."
+            f"none of the {len(rankings):,} queries has a relevant document in the judgments. Check that both use the "
+            f"same ids: a query is {next(iter(rankings), None)!r}, a judged one {next(iter(judgments), None)!r}."
         )
     for query in judged:
         grades = judgments[query]

@@ -143,7 +143,7 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         given, opening = options_of(LabelFitting, options), options_of(LabelOpening, backend.options)
         if None not in (given.target, opening.target) and given.target != opening.target:
             raise InvalidInput(
-                f"the model was opened for the target {opening.target!r}, so it is not fitted for {given.target!r}."
+                f"the model was opened with target {opening.target!r} and cannot be fitted with {given.target!r}."
             )
         kind = given.target or opening.target or "single"
         if kind == "regression" and given.class_weights is not None:
@@ -338,8 +338,8 @@ def check_calibration(target: Target, options: ConfidenceOptions, truth: Truth) 
             rows_C = np.bincount(truth, minlength=target.outputs)
             if not rows_C.all():
                 raise InvalidInput(
-                    f"calibration by {method!r} needs held-out rows of every label, and of "
-                    f"{labels[int(rows_C.argmin())]!r} there is none: give validation data that have some, or choose "
+                    f"calibration by {method!r} needs held-out rows of every label, and "
+                    f"{labels[int(rows_C.argmin())]!r} has none: give validation data with some, or choose "
                     "'temperature' or 'auto'."
                 )
         case MultiLabel(), method if method not in ("auto", "temperature", None):

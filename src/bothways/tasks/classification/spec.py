@@ -65,7 +65,9 @@ class LabelFitting(ConfidenceOptions):
         if self.class_weights not in (*get_args(ClassWeights), None):
             raise InvalidInput(f"class_weights must be 'balanced' or None, but it is {self.class_weights!r}.")
         if self.score is not None and self.target == "multi":
-            raise InvalidInput("score predicts a number, so it goes neither with label nor with the target 'multi'.")
+            raise InvalidInput(
+                "score predicts a number, so it cannot be combined with label or the target 'multi': drop one."
+            )
 
     @property
     def detects(self) -> bool:

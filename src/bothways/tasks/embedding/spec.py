@@ -99,7 +99,7 @@ class RowColumns:
     def labelled_row(self, value: object, label: object) -> dict[str, object]:
         """Return the row of two texts and their score."""
         if not self.truth:
-            raise InvalidInput(f"expected rows, since {self.kind} have neither scores nor labels to give apart.")
+            raise InvalidInput(f"{self.kind} have neither scores nor labels: give the rows alone.")
         first, second = self.check(0, value)
         return {**self.rows_of((first, second))[0], self.truth: label}
 

@@ -100,8 +100,8 @@ class EmbeddingExamples:
         why = without_contrast(columns, [row.label for row in held_out])
         if why is not None:
             raise InvalidInput(
-                f"the validation data say nothing of the vectors: {why}. Give texts of two labels or more, at least "
-                "two of a label, or no validation data."
+                f"the validation data cannot measure the vectors: {why}. Give texts of at least two labels, with two "
+                "or more of a label, or no validation data."
             )
         return cls(columns, rows, held_out, split=False)
 
@@ -245,7 +245,7 @@ def usual_loss(columns: EmbeddingColumns) -> PlainLoss:
         case ScoredPairs():
             return CoSENT()
         case PlainTexts():
-            raise InvalidInput("texts alone teach nothing: give a teacher, loss=Distillation(teacher), or labels.")
+            raise InvalidInput("texts alone train no embedder: give a teacher, loss=Distillation(teacher), or labels.")
         case _:
             return MultipleNegativesRanking()
 

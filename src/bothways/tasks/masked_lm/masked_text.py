@@ -157,8 +157,8 @@ class MaskReader:
             raise InvalidInput(f"text {index + 1} has no mask: write {spelling} where a word is to be filled in.")
         if written > MOST_MASKS:
             raise InvalidInput(
-                f"text {index + 1} has {written} masks, but at most {MOST_MASKS} are filled together: their fillings "
-                "grow with each other. Fill some of them in, or ask about parts of the text."
+                f"text {index + 1} has {written} masks, but at most {MOST_MASKS} can be filled together, since "
+                "every mask multiplies the combinations. Fill some of them in, or give parts of the text."
             )
         if found != written:
             raise InvalidInput(
@@ -189,7 +189,7 @@ class MaskReader:
             if places[-1] >= begin + room:
                 raise TextTooLong(
                     f"mask {sum(place < begin + room for place in places) + 1} of text {index + 1} lies behind the "
-                    f"first {room} tokens, and on_overflow='truncate' reads no others. Choose on_overflow='window'."
+                    f"first {room} tokens, and on_overflow='truncate' drops the rest. Choose on_overflow='window'."
                 )
             return begin, begin + room
         start = (places[0] + places[-1] + 1 - room) // 2

@@ -78,7 +78,7 @@ class ChoiceColumns:
             InvalidInput: There are fewer than three texts.
         """
         if len(texts) < 3:
-            raise InvalidInput(f"this model wants a context and two or more choices, but got {len(texts)} texts.")
+            raise InvalidInput(f"this model reads a context and two or more choices, got {len(texts)} texts.")
         return [self.labelled_row((texts[0], tuple(texts[1:])), None)]
 
     @property

@@ -180,7 +180,7 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
     def decide(self, scores: Sequence[WordScores], options: object = None) -> list[Tagging]:
         given = options_of(TagPrediction, options)
         if given.scheme is not None and self.tag_set.scheme == "plain":
-            raise InvalidInput(f"the tags of this model are no spans, so they cannot be written as {given.scheme}.")
+            raise InvalidInput(f"the tags of this model are not spans, so they cannot be written as {given.scheme}.")
         temperature = None if given.calibrated is False else self.confidence.temperature
         found: list[Tagging] = []
         for start in range(0, len(scores), CHUNK):
@@ -223,7 +223,7 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
         if options.labels is not None:
             raise InvalidInput("labels name the outputs of a trained head, but this checkpoint has none: call fit.")
         if options.scheme is not None:
-            raise InvalidInput("labels and scheme are those of a trained head, but this checkpoint has none: fit.")
+            raise InvalidInput("labels and scheme belong to a trained head, but this checkpoint has none: call fit.")
 
     @classmethod
     @override
@@ -232,7 +232,7 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
         given, settings = options.labels, backend.settings
         names = tuple(given) if given is not None else stored_names(settings, named=ours)
         if len(names) != size or len(set(names)) != size:
-            raise InvalidInput(f"the trained head has {size} outputs, so it needs as many labels, not {names}.")
+            raise InvalidInput(f"the trained head has {size} outputs, so it needs {size} labels, got {names}.")
         stored = StoredTags.of(backend.extras if ours else {})
         scheme = check_scheme(options.scheme) if options.scheme else stored.scheme or scheme_of_names(names)
         return cls(TagSet(names, scheme), Confidence(stored_temperature(stored)))

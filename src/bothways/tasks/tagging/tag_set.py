@@ -49,14 +49,13 @@ class TagSet:
         if self.scheme != "plain" and OUTSIDE not in self.labels:
             raise InvalidInput(
                 f"a model of the scheme {self.scheme} needs the tag {OUTSIDE!r} among its labels, but it has "
-                f"{list(self.labels)}. Choose the scheme 'plain' if they are no spans."
+                f"{list(self.labels)}. Choose the scheme 'plain' if they are not spans."
             )
         never = unwritten(self.labels, self.scheme)
         if never:
             raise InvalidInput(
-                f"a model with the tags {list(self.labels)} cannot be of the scheme {self.scheme}, which has no use "
-                f"for {', '.join(map(repr, never))} among these. Choose the scheme that they are of, or 'plain' if "
-                "they are no spans."
+                f"the scheme {self.scheme} has no place for {', '.join(map(repr, never))} among the tags "
+                f"{list(self.labels)} of this model. Choose their scheme, or 'plain' if they are not spans."
             )
 
     @classmethod
