@@ -141,7 +141,7 @@ def resolved(head: FamilyHead, settings: Settings) -> CheckpointHead:
 def _not_built(name: str, value: object, values: tuple[object, ...]) -> UnsupportedConfig:
     built = " or ".join(map(repr, values))
     return UnsupportedConfig(
-        f"config.json sets {name} to {value!r}, which is not built for this head; only {built} is."
+        f"config.json sets {name} to {value!r}, which is not supported for this head; only {built} is."
     )
 
 

@@ -49,7 +49,7 @@ def next_opcode(part: FilePart) -> tuple[str, Argument]:
         raise ValueError("the end of the file before the end of the pickle")
     opcode = _OPCODES.get(code.decode("latin-1"))
     if opcode is None:
-        raise ValueError(f"byte {code!r} is no step of a pickle")
+        raise ValueError(f"byte {code!r} is not a pickle opcode")
     kind = opcode.arg
     if kind is None:
         return opcode.name, None

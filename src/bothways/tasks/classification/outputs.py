@@ -269,7 +269,7 @@ def stored_target(
     names = tuple(labels) if labels is not None else stored or placeholders(classes)
     if labels is None and not named and names == placeholders(classes):
         warnings.warn(
-            "config.json does not say what the classes of its trained head are called, so they are "
+            "config.json does not name the classes of its trained head, so they are called "
             f"{', '.join(names[:3])}{' ...' * (len(names) > 3)}. To name them, in the order of the outputs: "
             "labels=[...], or --labels on the command line.",
             LabelsUnnamed,
@@ -277,7 +277,7 @@ def stored_target(
         )
     if len(names) != classes or len(set(names)) != classes:
         raise InvalidInput(
-            f"the trained head has {classes} outputs, so it needs as many labels, but got {list(names)}."
+            f"the trained head has {classes} outputs, so it needs {classes} different labels, got {list(names)}."
         )
     return MultiLabel(names) if problem == MultiLabel.problem_type else SingleLabel(names)
 

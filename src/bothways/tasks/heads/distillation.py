@@ -87,7 +87,7 @@ class SoftLoss:
 
     def __post_init__(self) -> None:
         if not (self.soft > 0 and self.states >= 0):
-            raise InvalidInput(f"expected soft above 0 and states of 0 or more, got {self.soft} and {self.states}.")
+            raise InvalidInput(f"soft must be above 0 and states at least 0, got {self.soft} and {self.states}.")
         if not self.temperature > 0:
             raise InvalidInput(f"expected a temperature above 0, got {self.temperature}.")
 

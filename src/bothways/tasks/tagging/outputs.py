@@ -325,7 +325,7 @@ def stored_names(settings: Mapping[str, object], *, named: bool) -> tuple[str, .
     if not names or (names == placeholders(len(names)) and not named):
         shown = f"{', '.join(names[:3])}{' ...' * (len(names) > 3)}" if names else "no id2label"
         raise InvalidInput(
-            f"config.json does not say what the classes of its trained head are called ({shown}). Pass labels=[...] in "
+            f"config.json does not name the classes of its trained head ({shown}). Pass labels=[...] in "
             "the order of the outputs."
         )
     return names
