@@ -63,7 +63,7 @@ def cache(monkeypatch, tmp_path):
 
 
 def test_a_hub_name_without_a_commit_is_not_looked_for_on_the_hub(snapshot, cache):
-    with pytest.raises(UnknownModel, match=r"no commit .* on record.*--download.* revision=.*--revision"):
+    with pytest.raises(UnknownModel, match=r"was not downloaded before.*--download.* revision=.*--revision"):
         locate(NAME)
     assert not snapshot.calls
 
@@ -85,7 +85,7 @@ def test_a_plain_name_without_a_record_names_the_commits_that_the_cache_holds(ca
 @pytest.mark.parametrize("content", ["", "main", "../../elsewhere", COMMIT[:-1], "\xff" * 40, "0" * 1000])
 def test_a_record_that_is_not_a_commit_is_none(cache, folder, content):
     cached(cache, folder, recorded=content)
-    with pytest.raises(UnknownModel, match="on record"):
+    with pytest.raises(UnknownModel, match="was not downloaded before"):
         locate(NAME)
 
 

@@ -204,4 +204,5 @@ def test_the_name_of_a_task_stands_for_its_schemas(task):
 
 def test_a_schema_needs_a_trained_model(files):
     assert call("schema", files / "tiny").code != 0
-    assert call("schema", "taging").code != 0
+    misspelt = call("schema", "taging")
+    assert (misspelt.code, "Did you mean 'tagging'?" in misspelt.err) == (1, True)

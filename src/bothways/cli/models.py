@@ -232,8 +232,8 @@ def recommend(
         constraint: What to rank by: published accuracy, speed, memory, arithmetic, pre-training from scratch, or
             research.
         max_latency_ms: Maximum time for one text on this machine; needs --measure.
-        max_memory_mb: Maximum memory of a process that reads one text.
-        context: Tokens to read at once.
+        max_memory_mb: Maximum memory, in MB, of a process that reads one text.
+        context: Tokens that the model must read at once.
         language: Language of the texts.
         most: Maximum number of models to recommend.
         measure: Measure the candidates' speed and memory on this machine, with random weights. Nothing is downloaded;

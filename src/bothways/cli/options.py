@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 # Groups of options in the order of the help; all others follow by name.
-_ORDER = ("Data", "Columns", "Task", "Predictions", "Vectors", "Loss", "Training", "Confidence", "As it was saved")
+_ORDER = ("Data", "Columns", "Task", "Predictions", "Vectors", "Loss", "Training", "Confidence", "Saved settings")
 _NONE = "none"  # typed for None, if that is not the default
 
 
@@ -290,7 +290,7 @@ def opening_options(*, also: str = "") -> type:
         others = {option.name for call in calls for option in options_of(call)}
         kept |= {option.name for option in options_of(spec.open_options)} - others
     opening = of_all_tasks(lambda spec: [spec.open_options])
-    return group_of("As it was saved, by default", (option for option in opening if option.name in kept))
+    return group_of("Saved settings (default: as saved)", (option for option in opening if option.name in kept))
 
 
 @cache

@@ -213,7 +213,7 @@ def plan(
         batch_size: Sequences in an update. Default: the recipe's; the advised learning rate scales with it.
         length: Tokens of a sequence. Default: the recipe's.
         tokens_per_second: Measured speed of one device.
-        utilisation: Otherwise, the share of the devices' peak speed that is assumed to be reached.
+        utilisation: Without --tokens-per-second, the assumed share of the devices' peak speed.
         price: Price of one device per hour, in any currency.
         activation_checkpointing: Recompute layers in the backward pass, as pretrain --activation-checkpointing does:
             less memory, more operations.

@@ -56,7 +56,7 @@ from bothways.cli.printing import (
     vector_writer,
 )
 from bothways.data import Row, read_rows, text_at, with_gaps, with_text, write_rows
-from bothways.errors import EmptyInput
+from bothways.errors import EmptyInput, UnknownModel, did_you_mean
 from bothways.tasks.columns import column_names
 from bothways.tasks.masked_lm.spec import MASKED_LM
 from bothways.tasks.registry import SPECS
@@ -359,9 +359,14 @@ def schema(model: str, /, *, task: str | None = None, opening: ModelOptions = AN
         model: Folder of a trained model, or the name of a task, such as tagging.
         task: One task of a model of several; all of them by default.
     """
-    spec = {name.replace("_", "-"): spec for name, spec in SPECS.items()}.get(model.replace("_", "-"))
-    if spec is None or task is not None:
-        schemas = compose.schemas_of(open_task(model, {}, ANY_WINDOWS, opening, task))
-    else:
+    named = {name.replace("_", "-"): spec for name, spec in SPECS.items()}
+    spec = named.get(model.replace("_", "-"))
+    if spec is not None and task is None:
         schemas = tasks.Schemas.of(spec)
+    else:
+        try:
+            schemas = compose.schemas_of(open_task(model, {}, ANY_WINDOWS, opening, task))
+        except UnknownModel as error:
+            hint = did_you_mean(model, named)
+            raise UnknownModel(f"{error} The names of tasks are: {', '.join(named)}.{hint}") from error
     print_json({name: {"$schema": tasks.DIALECT, **each} for name, each in asdict(schemas).items()})

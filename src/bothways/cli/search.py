@@ -77,7 +77,7 @@ SearchMode = Annotated[
     ModeName,
     Parameter(help="By both meaning and words (hybrid), by meaning (dense), or by words (lexical, also called bm25)."),
 ]
-IndexModel = Annotated[str | None, Parameter(help="Present place of the index's model, if it was moved.")]
+IndexModel = Annotated[str | None, Parameter(help="Current folder of the index's model, if it was moved.")]
 
 _ID = "id"
 _TITLE = "title"  # a field that query shows
@@ -104,9 +104,9 @@ class RerankOptions:
     reranker: str | None = None
     """Folder of a trained pair model (query and passage) that reorders the first hits."""
     relevant: str | None = None
-    """Its label of relevant passages; none for a model of scores or grades."""
+    """The reranker's label for relevant passages; leave it out if it predicts scores or grades."""
     rerank_depth: PositiveInt = 50
-    """Number of hits that it reads."""
+    """Number of hits to rerank."""
 
 
 WEIGHTED = HybridOptions()

@@ -168,8 +168,8 @@ def mine(
         output: .jsonl, .csv or .tsv (also .gz), replaced if it exists; '-' is standard output.
         anchor: Column of the queries.
         positive: Column of the passages that answer.
-        rows: Triplets (anchor, positive, and negative_1, negative_2, ... or, of one, negative) to train an embedder,
-            or pairs (text_a, text_b) labelled yes and no to train a reranker.
+        rows: Triplets (anchor, positive, negative_1, negative_2, ...; with --per-query 1, negative) to train an
+            embedder, or pairs (text_a, text_b) labelled yes and no to train a reranker.
         per_query: Negatives for each row. If fewer are found, triplets repeat them and pairs omit them; rows without
             any give no triplet.
         depth: Number of hits to choose from.

@@ -64,7 +64,7 @@ def export(
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
         format: onnx, or safetensors.
         output: A new folder, written completely or not at all.
-        head: For onnx, the head whose outputs the graph has besides hidden states; none by default. For safetensors,
+        head: For onnx, the head whose outputs the graph gives besides hidden states; none by default. For safetensors,
             the only head to keep; by default those that config.json names.
         overwrite: Replace an earlier export at the output.
     """

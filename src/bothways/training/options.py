@@ -172,18 +172,18 @@ class TrainingOptions:
     """The options of a training run, whatever task is trained.
 
     Attributes:
-        epochs: Passes over the training data; the latest epoch whose validation score is within a standard error of the
-            best is kept (for masked language models, the best). Default: 3; a head is trained on small data for at
-            least 150 updates (on long texts, until 600,000 tokens are read), in epochs of 15 that pass through the data
-            several times, and on up to 100 texts above a sentence embedder for 20. Before that, a contrastive warm-up
-            takes 20 updates on up to 100 texts, and 40 on up to 2,000.
+        epochs: Passes over the training data. The latest epoch within a standard error of the best validation score is
+            kept (for masked language models, the best). Default: 3. On small data, a head is trained for at least 150
+            updates (on long texts, for 600,000 tokens) in epochs of 15 updates. Above a sentence embedder, a
+            contrastive warm-up comes first: 20 updates with up to 100 texts, which are then trained on for 20 updates,
+            and 40 with up to 2,000.
         updates: Optimizer steps in total, instead of a number of epochs; the last epoch may end early.
         total_tokens: Tokens to read in total, instead of epochs or updates: as many updates as read them on average.
             Special tokens count; there is no padding.
         optimizer: ``"adamw"``, or ``"lamb"`` for updates of thousands of rows.
         learning_rate: Peak of the schedule. Default: 1e-4 for encoders up to 512 wide, 3e-5 for wider ones.
         layer_decay: Factor of the learning rate from one layer to the one below it, such as 0.8; a head has the full
-            rate. Default: one rate.
+            rate. Default: the same rate everywhere.
         batch_size: Rows in one update. Default: 32, for heads 16 up to 2,000 training rows.
         seed: Seed of Python, numpy and torch for the run: new heads, order of the rows, dropout, masking.
         schedule: Learning rate after the warm-up.

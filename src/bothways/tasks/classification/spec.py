@@ -18,14 +18,14 @@ class LabelOpening:
     """Options of opening a trained head.
 
     Attributes:
-        labels: Names of its outputs, for checkpoints that do not carry them.
-        merge: How the logits of a long text's windows become one: their mean weighted with the windows' lengths
+        labels: Names of the head's outputs, for checkpoints without label names.
+        merge: How to merge the logits of a long text's windows: their mean weighted by length
             (``"weighted_mean"``, the default), their plain ``"mean"``, the ``"max"`` of each output, those of the
             window where the last label is most probable (``"maxp"``), or those of the ``"first"`` window.
         target: What the model predicts, or is to be trained for: ``"single"``, ``"multi"`` or ``"regression"``; a
             trained model with another target is refused.
-        threshold: Probability from which each of several labels is given, instead of those learnt on held-out rows; of
-            answers, log odds against no answer from which one is given.
+        threshold: Minimum probability of each label of a multi-label model, instead of the thresholds fitted on
+            held-out rows; in question answering, minimum log odds of an answer against no answer.
 
     Raises:
         InvalidInput: The threshold is no probability.
@@ -45,11 +45,11 @@ class LabelFitting(ConfidenceOptions):
     """Options of a fit on labelled texts or pairs.
 
     Attributes:
-        target: ``"single"`` label, ``"multi"`` (lists of labels), or ``"regression"`` (numbers); by default what the
-            model was opened for, else a single label.
-        class_weights: ``"balanced"`` lets all labels count alike in the loss, however many rows each has: a row counts
-            rows / (labels * rows of its label); of several labels, each in itself. The epoch to keep is then chosen by
-            balanced accuracy. By default every row counts alike.
+        target: ``"single"`` label, ``"multi"`` (lists of labels), or ``"regression"`` (numbers). Default: as
+            the model was opened, else a single label.
+        class_weights: ``"balanced"`` weights each row in the loss by the inverse frequency of its label, rows /
+            (labels * rows of the label); with several labels per text, for each label separately. The epoch to keep is
+            then chosen by balanced accuracy. Default: all rows have the same weight.
         score: Column of numbers to predict, instead of labels.
 
     Raises:
@@ -85,8 +85,8 @@ class LabelPrediction(PredictOptions):
         coverage: Also give a set of labels (or an interval around a number) that includes the truth with this
             probability; approximately, since the held-out rows behind it also chose the epoch and the calibration.
         top: Maximum number of labels, answers or fillings, best first.
-        threshold: Probability from which each of several labels is given, or log odds against no answer from which an
-            answer is given (``-inf`` always gives one). Default: as fitted on held-out rows.
+        threshold: Minimum probability of each label of a multi-label model, or minimum log odds of an answer against
+            no answer (``-inf`` always answers). Default: as fitted on held-out rows.
 
     Raises:
         InvalidInput: A coverage is no share, or asked for together with probabilities that are not calibrated; top is
@@ -130,8 +130,8 @@ with --target multi a list of labels; with --score score, a number to predict:
     learner="bothways.tasks.classification.learner:LabelLearner",
     combiner="bothways.tasks.classification.combination:LabelCombiner",
     does="classify texts",
-    held_out="a tenth of the rows to learn from, drawn with the seed (of up to 100 texts above a sentence embedder "
-    "none: cross-validation measures those)",
+    held_out="a tenth of the rows to learn from, drawn with the seed (none for up to 100 texts above a sentence "
+    "embedder, which are measured by cross-validation)",
 )
 
 PAIRS = replace(

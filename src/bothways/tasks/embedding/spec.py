@@ -111,7 +111,7 @@ class ScoredPairs(RowColumns):
     Attributes:
         text_a: Column of the first text.
         text_b: Column of the second text.
-        score: Column of their similarity; only the order counts.
+        score: Column of the similarity of the two texts; only its order matters.
     """
 
     text_a: str = "text_a"
@@ -128,7 +128,7 @@ class Pairs(RowColumns):
 
     Attributes:
         anchor: Column of the first text, such as a question.
-        positive: Column of the text that belongs to it.
+        positive: Column of a text that matches it, such as an answer.
     """
 
     anchor: str = "anchor"
@@ -143,8 +143,8 @@ class Triplets(RowColumns):
 
     Attributes:
         anchor: Column of the first text.
-        positive: Column of the text that belongs to it.
-        negative: Columns of texts that do not belong to it.
+        positive: Column of a text that matches it, such as an answer.
+        negative: Columns of texts that do not match the anchor.
     """
 
     anchor: str = "anchor"
@@ -160,7 +160,7 @@ class LabelledTexts(RowColumns):
 
     Attributes:
         text: Columns of the text, joined by a space.
-        label: Column of its label.
+        label: Column of the text's label.
     """
 
     text: tuple[str, ...] = ("text",)
@@ -269,10 +269,10 @@ class EmbeddingOpening:
     """Options of embedding; by default as in the checkpoint.
 
     Attributes:
-        pooling: From token states to one vector; by default the mean. ``"cls"`` is the token [CLS] of the checkpoint's
+        pooling: How token states become one vector. Default: the mean. ``"cls"`` is the token [CLS] of the checkpoint's
             tokenizer: the first of a text, or the last (XLNet).
-        unit_length: Scale vectors to length 1; true unless the embedder was saved without.
-        dimensions: Keep so many leading dimensions, for models trained to allow it.
+        unit_length: Scale vectors to length 1. Default: true, unless the embedder was saved without.
+        dimensions: Keep only this many leading dimensions, for models trained for it (Matryoshka).
     """
 
     pooling: Pooling | None = None
@@ -295,7 +295,7 @@ class EmbeddingLearning:
     Attributes:
         loss: One of `bothways.tasks.embedding.losses`; `CoSENT` for scores and `MultipleNegativesRanking` for
             everything else when None. A `Distillation` names the teacher that plain texts need.
-        pairs_per_text: Number of pairs that each labelled text begins in an epoch.
+        pairs_per_text: Pairs drawn for each labelled text in an epoch.
     """
 
     loss: "EmbeddingLoss | None" = None

@@ -127,7 +127,7 @@ class TrainingSetup:
 
     def contrastive_head(self, stored: StoredInputs, classes_N: NDArray[np.int64]) -> TorchBackend:
         """Move texts with the same label towards each other, and return the encoder with a head that starts there."""
-        self.show("bringing texts of a label together")
+        self.show("contrastive warm-up")
         read = self.random_head(self.backend).head_model.head.kind.read
         contrastive_warmup(self.backend.model, read, stored.store, classes_N, self.training)
         return self.linear_head(stored)

@@ -53,8 +53,8 @@ class FillOptions(PredictOptions):
     Attributes:
         top: Maximum number of words and fillings.
         words: The only words that may fill a mask; they may have several pieces.
-        max_pieces: Otherwise, maximum pieces of a word. With 1 any token may fill a mask. With more, the first piece
-            must begin a word and the others continue it, without punctuation or white space.
+        max_pieces: Without ``words``, maximum pieces of a word. With 1 any token may fill a mask. With more, the first
+            piece must begin a word and the others continue it, without punctuation or white space.
         beam: Partial fillings that the search keeps.
 
     Raises:

@@ -27,7 +27,7 @@ class QuestionColumns(TwoTextColumns):
     Attributes:
         question: Column of the question.
         context: Column of the context.
-        answers: Column of the answers, with their places in the context; see
+        answers: Column of the answers with their places in the context, as in SQuAD; see
             `bothways.tasks.question_answering.questions`.
     """
 
@@ -57,9 +57,9 @@ class AnswerOpening:
     """Options of opening a trained head.
 
     Attributes:
-        max_answer_tokens: Most tokens in an answer; what a saved model says, or 30.
-        threshold: Log odds against no answer from which an answer is given; what a saved model says. 0 suits a model
-            that another program trained on questions without answers.
+        max_answer_tokens: Maximum tokens of an answer. Default: as saved, else 30.
+        threshold: Minimum log odds of an answer against no answer. Default: as saved. 0 suits a model that another
+            program trained on data with unanswerable questions.
 
     Raises:
         InvalidInput: The number of tokens is out of range.
@@ -81,8 +81,8 @@ class AnswerPrediction(PredictOptions):
             model is.
         top: Maximum number of answers, which do not overlap, best first.
         max_answer_tokens: Maximum tokens of an answer. Default: as the model was opened.
-        threshold: Log odds against no answer from which an answer is given; ``-inf`` always gives one. Default: as
-            fitted on held-out rows.
+        threshold: Minimum log odds of an answer against no answer; ``-inf`` always answers. Default: as fitted on
+            held-out rows.
 
     Raises:
         InvalidInput: A number is out of range.

@@ -23,8 +23,8 @@ class TagColumns:
 
     Attributes:
         tokens: Column of the words: lists, or strings with white space between the words.
-        tags: Column of their tags, in the same form.
-        text: Columns of a raw text, joined by a space, where a row to predict has no words.
+        tags: Column of the words' tags, in the same form as the words.
+        text: Columns of raw text, joined by a space, for rows to predict that have no words.
     """
 
     tokens: str = "tokens"
@@ -106,8 +106,8 @@ class TagOpening:
     """Options of opening a trained head.
 
     Attributes:
-        labels: Names of its outputs, for checkpoints that do not carry them.
-        scheme: How they encode spans, for checkpoints from elsewhere whose labels leave that open (``"IOB1"``).
+        labels: Names of the head's outputs, for checkpoints without label names.
+        scheme: How the labels encode spans, if a checkpoint of another program leaves that open (``"IOB1"``).
     """
 
     labels: Sequence[str] | None = None
@@ -120,7 +120,7 @@ class TagFitting(TemperatureOptions):
 
     Attributes:
         scheme: How tags encode spans: ``"BIO"``, ``"IOB1"`` (which the model learns as BIO), ``"BIOES"``, ``"BILOU"``
-            or ``"plain"`` for tags that encode none; by default what the tags look like.
+            or ``"plain"`` for tags that encode none. Default: recognised from the tags.
     """
 
     scheme: Scheme | None = None
@@ -131,7 +131,7 @@ class TagData:
     """Options of reading tagged data.
 
     Attributes:
-        scheme: That of the data's tags; by default what they look like. It need not be the model's.
+        scheme: Scheme of the tags in the data; may differ from the model's. Default: recognised from the tags.
     """
 
     scheme: Scheme | None = None
