@@ -34,11 +34,9 @@ from bothways.inference import Runner
 from bothways.inference.runner import row_answers
 from bothways.packing import Packed, pack
 from bothways.training.objective import MicroBatch, Update
-from bothways.training.optimizers import NamedOptimizer
+from bothways.training.optimizers import NamedOptimizer, Stepper
 from bothways.training.options import TrainingOptions
-from bothways.training.parameters import WholeParameters
-from bothways.training.step import Stepper
-from bothways.training.workers import Workers
+from bothways.training.workers import WholeParameters, Workers
 
 # Those that support relative positions on a GPU, beside the one that is chosen there.
 BACKENDS = ("skewed", "flex")

@@ -86,7 +86,7 @@ class EpochChoice:
 
     def judge(self, epoch: int) -> None:
         """Validate after an epoch; 0 is the model before the training, whose score has no allowance."""
-        from bothways.training.record import EpochValidation, kept_of
+        from bothways.training.state import EpochValidation, kept_of
 
         score, error = self._validate()
         score = score if math.isfinite(score) else -math.inf
@@ -109,7 +109,7 @@ class EpochChoice:
 
     def restore(self) -> int:
         """Give the module the weights to keep and return their epoch."""
-        from bothways.training.record import kept_of
+        from bothways.training.state import kept_of
 
         kept = kept_of(self.validations)
         if kept is None:

@@ -2,7 +2,7 @@
 
 import torch
 
-from bothways.checkpoints.save import write_modules, write_pooling
+from bothways.checkpoints.layout import write_modules, write_pooling
 from bothways.encoder.head_kinds import LastToken
 from bothways.families import FAMILIES
 from tiny_models import TINY, edit_config, write_tokenizer

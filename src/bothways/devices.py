@@ -14,11 +14,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def pick_device(device: str | torch.device = "auto") -> torch.device:
-    """Return a device by its name; ``"auto"`` is a GPU if there is one, else the CPU.
-
-    Raises:
-        DeviceMismatch: This machine has no such device.
-    """
+    """Return a device by its name; ``"auto"`` is a GPU if there is one, else the CPU."""
     if str(device) == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")
@@ -40,11 +36,7 @@ def has_bfloat16(device: torch.device) -> bool:
 
 
 def inference_dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype:
-    """Return the precision of weights for inference: the chosen one, else bfloat16 on a GPU that has it, else float32.
-
-    Raises:
-        InvalidInput: As `pick_dtype`.
-    """
+    """Return the chosen precision of weights for inference, else bfloat16 on a GPU that has it, else float32."""
     return pick_dtype(fast_precision(device) if dtype in (None, AUTO) else dtype)
 
 
@@ -62,11 +54,7 @@ def on_device(values: Tensor | NDArray[np.generic], device: torch.device | str) 
 
 
 def pick_dtype(dtype: str | torch.dtype) -> torch.dtype:
-    """Return a torch dtype by its name.
-
-    Raises:
-        InvalidInput: It is not float32, bfloat16, float16 or float64.
-    """
+    """Return a torch dtype by its name."""
     if isinstance(dtype, torch.dtype) and dtype in DTYPES.values():
         return dtype
     if dtype not in DTYPES:

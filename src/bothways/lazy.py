@@ -61,9 +61,6 @@ def require_torch(purpose: str) -> None:
 
     Args:
         purpose: What needs it.
-
-    Raises:
-        MissingDependency: torch is not installed.
     """
     if "torch" not in sys.modules and find_spec("torch") is None:
         raise MissingDependency.of("torch", extra="torch", purpose=purpose)

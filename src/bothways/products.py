@@ -75,11 +75,7 @@ _FORCED = {"torch": TORCH, "onednn": ONEDNN, "packed": replace(ONEDNN, packed_ro
 
 @cache
 def matrix_product() -> MatrixProduct:
-    """Return the forced library, the one chosen before on this machine, or the faster one, in this order.
-
-    Raises:
-        InvalidInput: The environment variable is invalid, or this build of torch does not carry the library.
-    """
+    """Return the forced library, the one chosen before on this machine, or the faster one, in this order."""
     available = _has_onednn()
     forced = os.environ.get(VARIABLE)
     if forced:

@@ -40,13 +40,7 @@ def did_you_mean_path(path: Path) -> str:
 
 
 def open_regular(path: Path) -> io.BufferedReader:
-    """Open a regular file for reading bytes; a pipe or a device is refused without waiting.
-
-    Raises:
-        CorruptCheckpoint: It is not a regular file.
-        UnknownModel: It is a folder, or cannot be read.
-        FileNotFoundError: It is missing.
-    """
+    """Open a regular file for reading bytes; a pipe or a device is refused without waiting."""
     waitless = getattr(os, "O_NONBLOCK", 0)
     try:
         stream = open(path, "rb", opener=lambda name, flags: os.open(name, flags | waitless))  # noqa: SIM115
@@ -66,13 +60,7 @@ def open_regular(path: Path) -> io.BufferedReader:
 
 
 def read_bytes(path: Path, max_bytes: int = MAX_JSON) -> bytes:
-    """Read a regular file of at most ``max_bytes`` bytes.
-
-    Raises:
-        CorruptCheckpoint: It is not a regular file, or is larger.
-        UnknownModel: It is a folder, or cannot be read.
-        FileNotFoundError: It is missing.
-    """
+    """Read a regular file of at most ``max_bytes`` bytes."""
     with open_regular(path) as stream:
         if os.fstat(stream.fileno()).st_size <= max_bytes and len(content := stream.read(max_bytes + 1)) <= max_bytes:
             return content
@@ -88,10 +76,6 @@ def parse_json(content: bytes, pairs: Callable[[list[tuple[str, Any]]], Any] | N
     Args:
         content: The bytes.
         pairs: Makes an object from its pairs, for callers that check for repeated keys.
-
-    Raises:
-        ValueError: It is not JSON, is too large or nested too deeply, or holds an overlong number or half a surrogate
-            pair.
     """
     if sum(map(content.count, (b",", b"[", b"{"))) > _MAX_VALUES:
         raise ValueError(f"more than {_MAX_VALUES} values")

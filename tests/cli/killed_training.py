@@ -54,16 +54,16 @@ def interrupted_training(words, scenario):
         raise KeyboardInterrupt
 
     if scenario == "interrupted":
-        from bothways.training import step
+        from bothways.training import optimizers
 
-        calls, usual = itertools.count(1), step.Stepper.step
+        calls, usual = itertools.count(1), optimizers.Stepper.step
 
         def pressed(self, *arguments):
             if next(calls) == 11:  # of seven in an epoch
                 os.kill(os.getpid(), signal.SIGINT)
             return usual(self, *arguments)
 
-        step.Stepper.step = pressed
+        optimizers.Stepper.step = pressed
     else:
         RunFolders.save = stopped
     return call(*words).code

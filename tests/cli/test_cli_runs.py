@@ -24,7 +24,7 @@ from bothways.storage import output as storage_output
 from bothways.tasks.embedding.objective import EmbeddingObjective
 from bothways.tasks.heads.objective import WindowObjective
 from bothways.tasks.torch_backend import TorchBackend
-from bothways.training import loop, step
+from bothways.training import loop, optimizers
 from killing import died_before_file_event
 
 
@@ -37,14 +37,14 @@ def in_update(monkeypatch):
     """Does something once, during an update with this number."""
 
     def arrange(number, action):
-        calls, usual = itertools.count(1), step.Stepper.step
+        calls, usual = itertools.count(1), optimizers.Stepper.step
 
         def acting(self, *arguments):
             if next(calls) == number:
                 action()
             return usual(self, *arguments)
 
-        monkeypatch.setattr(step.Stepper, "step", acting)
+        monkeypatch.setattr(optimizers.Stepper, "step", acting)
 
     return arrange
 

@@ -9,7 +9,7 @@ from huggingface_hub import ModelCard
 
 import bothways
 from bothways import Ensemble, MultiTask, TaskData, TextClassifier, open_trained
-from bothways.checkpoints.save import write_modules, write_pooling
+from bothways.checkpoints.layout import write_modules, write_pooling
 from bothways.tasks import readme
 from bothways.tasks.registry import SPECS, task_class
 from contract_cases import rows

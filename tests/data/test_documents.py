@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from bothways.data import read_rows, sources
-from bothways.data.lines import LONGEST_IN_DOCUMENT, LONGEST_LINE
+from bothways.data.formats import LONGEST_IN_DOCUMENT, LONGEST_LINE
 from bothways.errors import InvalidInput
 
 ANSWER = {"text": "Broncos", "answer_start": 12}

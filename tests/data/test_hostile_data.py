@@ -11,8 +11,8 @@ from bothways.data import (
     as_batch,
     class_label,
     documents,
+    formats,
     labelled_rows,
-    lines,
     number,
     read_examples,
     read_rows,
@@ -42,7 +42,7 @@ def refusal(source, **options):
 
 @pytest.mark.parametrize("kind", ["jsonl", "json", "csv", "tsv", "txt", "conll"])
 def test_blank_lines_without_end_are_refused(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(lines, "MAX_BLANK_LINES", 1_000)
+    monkeypatch.setattr(formats, "MAX_BLANK_LINES", 1_000)
     path = tmp_path / f"a.{kind}.gz"
     path.write_bytes(gzip.compress(b"\n" * 1_001))
     assert "1,000 lines" in refusal(path)
@@ -55,13 +55,13 @@ def test_blank_lines_without_end_are_refused(tmp_path, monkeypatch, kind):
 
 
 def test_a_document_has_a_most_however_many_lines_it_has(tmp_path, monkeypatch):
-    monkeypatch.setattr(documents, "LONGEST_IN_DOCUMENT", lines.LineLimit(2**20, "Save it otherwise."))
+    monkeypatch.setattr(documents, "LONGEST_IN_DOCUMENT", formats.LineLimit(2**20, "Save it otherwise."))
     (tmp_path / "a.json").write_text("[\n" + '{"text": "a"},\n' * 100_000 + "]")
     assert refusal(tmp_path / "a.json").endswith("is longer than 1 MiB. Save it otherwise.")
 
 
 def test_an_endless_document_is_refused_within_a_gigabyte_and_a_half():
-    assert lines.LONGEST_IN_DOCUMENT.size <= 512 * 2**20
+    assert formats.LONGEST_IN_DOCUMENT.size <= 512 * 2**20
 
 
 # Quadratic, each of these took minutes; the everyday time limit of a test ends them.

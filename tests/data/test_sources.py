@@ -16,8 +16,7 @@ import pytest
 
 from bothways.data import Example, label_set, number, read_examples, read_rows, read_texts
 from bothways.data import sources as sources_module
-from bothways.data.formats import ROWS_AT_ONCE
-from bothways.data.lines import LONGEST_LINE
+from bothways.data.formats import LONGEST_LINE, ROWS_AT_ONCE
 from bothways.errors import InvalidInput, MissingDependency
 
 TEXTS = ["first", 'second, "quoted"', "Łódź 🚲"]

@@ -36,7 +36,7 @@ from bothways.tasks.heads import contrastive
 from bothways.tasks.heads import training as head_training
 from bothways.tasks.heads.targets import Classification
 from bothways.tasks.scores import TokensRead
-from bothways.training.record import EpochValidation
+from bothways.training.state import EpochValidation
 
 ROWS = 24
 SECTIONS = (

@@ -24,8 +24,8 @@ import bothways
 import tiny_models
 from answering_cases import long_question, questions, write_pair_tokenizer
 from bothways.cli import main
-from bothways.training import step
-from bothways.training.loop import recorded_arithmetic
+from bothways.training import optimizers
+from bothways.training.checkpoints import recorded_arithmetic
 from task_cases import choices
 
 HERE = Path(__file__).resolve().parent
@@ -390,7 +390,7 @@ def unfinished():
 @contextlib.contextmanager
 def interrupted_at(number):
     """Press Ctrl-C during the update with this number."""
-    usual, done = step.Stepper.step, []
+    usual, done = optimizers.Stepper.step, []
 
     def pressed(self, *arguments):
         done.append(1)
@@ -398,11 +398,11 @@ def interrupted_at(number):
             os.kill(os.getpid(), signal.SIGINT)
         return usual(self, *arguments)
 
-    step.Stepper.step = pressed
+    optimizers.Stepper.step = pressed
     try:
         yield
     finally:
-        step.Stepper.step = usual
+        optimizers.Stepper.step = usual
 
 
 def on_the_command_line():

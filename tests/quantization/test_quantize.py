@@ -9,8 +9,7 @@ import torch
 import transformers
 
 from bothways import load
-from bothways.checkpoints.files import read_safetensors
-from bothways.checkpoints.int8 import INT8_WEIGHTS, read_int8
+from bothways.checkpoints.files import INT8_WEIGHTS, read_int8, read_safetensors
 from bothways.encoder import int8, linear
 from bothways.encoder.int8 import ANY_PAIR, SMALL_PAIR, Int8Weight
 from bothways.encoder.linear import BFloat16Weight, held

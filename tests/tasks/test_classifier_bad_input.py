@@ -7,7 +7,7 @@ import os
 import pytest
 from safetensors.torch import load_file, save_file
 
-from bothways.checkpoints import save as saving
+from bothways.checkpoints import layout as saving
 from bothways.errors import (
     CorruptCheckpoint,
     IncompatibleWeights,

@@ -25,7 +25,7 @@ from bothways.tasks.embedding.spec import LabelledTexts, Pairs, PlainTexts, Scor
 from bothways.tasks.embedding.training import EmbeddingExamples
 from bothways.tasks.embedding.vector_model import VectorModel
 from bothways.training.objective import Update
-from bothways.training.seeding import seeded
+from bothways.training.state import seeded
 from classifier_cases import without_dropout
 from everyday import some_of
 from tiny_models import edit_config, write_checkpoint

@@ -22,7 +22,7 @@ from bothways.tasks.heads.diagnostics import (
 from bothways.tasks.heads.targets import MultiLabel, Regression, SingleLabel
 from bothways.text import Words
 from bothways.training.options import TrainingOptions
-from bothways.training.record import TrainingRecord
+from bothways.training.state import TrainingRecord
 from classifier_cases import rows, without_dropout
 
 ANIMALS = SingleLabel(("ant", "bee", "cow"))

@@ -23,7 +23,7 @@ from bothways.tasks.heads.training import LINEAR
 from bothways.tasks.splits import TrainingData
 from bothways.tasks.torch_backend import HeadModel
 from bothways.training.options import TrainingOptions
-from bothways.training.seeding import seeded
+from bothways.training.state import seeded
 from classifier_cases import noisy_rows, rows, without_dropout
 from contract_cases import pair_rows
 from contract_cases import rows as rows_of_target

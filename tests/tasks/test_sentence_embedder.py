@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from bothways.checkpoints.sentence_layout import NEW_NAMES
+from bothways.checkpoints.layout import NEW_NAMES
 from bothways.data import read_rows
 from bothways.errors import (
     CorruptCheckpoint,

@@ -31,7 +31,7 @@ from bothways.tasks.heads.targets import Regression
 from bothways.tasks.splits import TrainingData
 from bothways.tasks.torch_backend import HeadModel
 from bothways.text import EncodedText, Window
-from bothways.training.step import Stepper
+from bothways.training.optimizers import Stepper
 from classifier_cases import LABELS, noisy_rows, rows, same, scored, tensors, without_dropout
 from tiny_models import FIRST_WORD, VOCABULARY, tiny_config, write_checkpoint
 

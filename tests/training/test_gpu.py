@@ -15,7 +15,7 @@ from bothways.errors import OutOfMemory, UnsupportedAttention
 from bothways.families import FAMILIES
 from bothways.inference import Runner
 from bothways.packing import pack
-from bothways.training.step import Stepper
+from bothways.training.optimizers import Stepper
 from contract_cases import rows
 from tiny_models import TINY, every_family, random_ids, scramble, switch_off_dropout, write_checkpoint
 

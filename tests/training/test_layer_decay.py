@@ -7,7 +7,7 @@ from torch import nn
 from bothways import TextClassifier, load
 from bothways.errors import InvalidInput
 from bothways.training.optimizers import NamedOptimizer
-from bothways.training.options import TrainingOptions
+from bothways.training.options import TrainingOptions, recorded_options
 from contract_cases import rows
 from tiny_models import write_checkpoint
 
@@ -101,6 +101,6 @@ def test_it_is_a_condition_of_a_resumed_run_and_changes_the_losses(tmp_path):
 
     decayed = fit(layer_decay=0.8, checkpoints=tmp_path / "c")
     assert decayed.losses != fit().losses
-    assert decayed.settings.to_dict()["layer_decay"] == 0.8
+    assert recorded_options(decayed.settings)["layer_decay"] == 0.8
     with pytest.raises(InvalidInput, match=r"layer_decay was 0\.8 and is now None"):
         fit(checkpoints=tmp_path / "c", resume=True)

@@ -27,7 +27,7 @@ from bothways.errors import TrainingDiverged
 from bothways.evaluation.report import Validation
 from bothways.training.loop import train
 from bothways.training.objective import Baseline
-from bothways.training.record import EpochValidation, kept_of
+from bothways.training.state import EpochValidation, kept_of
 
 BASELINE = "toy before the training"
 

@@ -13,9 +13,9 @@ import torch
 from training_toys import Toy, at, equal, events, mlp, settings, sigint_at, weights_of
 
 from bothways.training import loop
+from bothways.training.checkpoints import CheckpointFolder
 from bothways.training.loop import train
-from bothways.training.parameters import copy_weights
-from bothways.training.state import CheckpointFolder
+from bothways.training.workers import copy_weights
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -14,7 +14,7 @@ from training_toys import Toy, Unvalidated, at, equal, events, mlp, settings, we
 from bothways.errors import InvalidInput, OutOfMemory, TrainingDiverged
 from bothways.training.loop import train
 from bothways.training.options import CosineDecay
-from bothways.training.record import EpochValidation, kept_of
+from bothways.training.state import EpochValidation, kept_of
 
 
 def test_overfits_random_labels():

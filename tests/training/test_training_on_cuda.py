@@ -3,7 +3,7 @@
 import pytest
 from test_golden_losses import CASES, losses_of
 
-from bothways.training.step import Stepper
+from bothways.training.optimizers import Stepper
 from cuda_emulation import emulated_cuda, no_waits
 from tiny_models import switch_off_dropout
 

@@ -24,9 +24,11 @@ from bothways.training.options import (
     TrainingArguments,
     TrainingOptions,
     rate_fraction,
+    resolved,
+    rows_in_update,
     warmup_updates,
 )
-from bothways.training.seeding import RandomState, seeded
+from bothways.training.state import RandomState, seeded
 from contract_cases import rows
 from tiny_models import write_checkpoint
 
@@ -145,23 +147,23 @@ def test_the_arguments_of_fit_are_the_options():
 
 @pytest.mark.parametrize(("hidden", "rate"), [(32, 1e-4), (512, 1e-4), (513, 3e-5)])
 def test_learning_rate_and_precision_are_chosen_where_they_are_left_open(hidden, rate):
-    resolved = TrainingOptions(patience=2).resolved(hidden, torch.device("cpu"))
-    assert resolved == TrainingOptions(patience=2, epochs=3, learning_rate=rate, precision="float32")
+    chosen = resolved(TrainingOptions(patience=2), hidden, torch.device("cpu"))
+    assert chosen == TrainingOptions(patience=2, epochs=3, learning_rate=rate, precision="float32")
     given = TrainingOptions(epochs=1, learning_rate=0.5, precision="bfloat16")
-    assert given.resolved(hidden, torch.device("cpu")) == given
+    assert resolved(given, hidden, torch.device("cpu")) == given
 
 
 @pytest.mark.parametrize(
     ("per_epoch", "least", "epochs"), [(3, 150, 50), (4, 150, 38), (50, 150, 3), (500, 150, 3), (3, 0, 3)]
 )
 def test_small_data_are_read_in_more_epochs(per_epoch, least, epochs):
-    options = TrainingOptions().resolved(32, torch.device("cpu"), updates_per_epoch=per_epoch, min_updates=least)
+    options = resolved(TrainingOptions(), 32, torch.device("cpu"), updates_per_epoch=per_epoch, min_updates=least)
     assert options.epochs == epochs
 
 
 @pytest.mark.parametrize(("given", "rows", "size"), [(None, 2000, 16), (None, 2001, 32), (None, None, 32), (5, 10, 5)])
 def test_small_data_are_read_in_smaller_batches(given, rows, size):
-    assert TrainingOptions(batch_size=given).rows_in_update(rows) == size
+    assert rows_in_update(TrainingOptions(batch_size=given), rows) == size
 
 
 @pytest.mark.parametrize(("capability", "precision"), [((9, 0), "bfloat16"), ((8, 0), "bfloat16"), ((7, 5), "float32")])
@@ -169,13 +171,13 @@ def test_a_gpu_trains_in_bfloat16_where_it_has_it(capability, precision, monkeyp
     # A T4 (7.5) only emulates it. The device that is asked is the one that is trained on, not the current one.
     second = torch.device("cuda:1")
     monkeypatch.setattr(torch.cuda, "get_device_capability", {second: capability}.__getitem__)
-    assert TrainingOptions().resolved(32, second).precision == precision
+    assert resolved(TrainingOptions(), 32, second).precision == precision
 
 
 def test_what_is_recorded_of_the_options_stays_as_it_is_on_disk():
     # An unfinished run is resumed only under these names and values.
     apart = {"batch_size": 5, "max_tokens": 70, "log": "log.jsonl", "checkpoints": "run", "resume": True}
-    chosen = TrainingOptions(**apart, keep_diverged=True, show_progress=False).resolved(32, torch.device("cpu"))
+    chosen = resolved(TrainingOptions(**apart, keep_diverged=True, show_progress=False), 32, torch.device("cpu"))
     assert json.dumps(chosen.to_dict()) == (
         '{"epochs": 3, "updates": null, "optimizer": "adamw", "learning_rate": 0.0001, "layer_decay": null, '
         '"schedule": {"kind": "LinearDecay", "floor": 0.0}, '
@@ -303,11 +305,11 @@ def test_seeded_blocks_draw_the_same_and_leave_no_trace():
 
 def test_tokens_become_updates_and_are_one_of_three_lengths():
     cpu = torch.device("cpu")
-    found = TrainingOptions(total_tokens=1000).resolved(32, cpu, updates_per_epoch=4, tokens_per_update=90.0)
+    found = resolved(TrainingOptions(total_tokens=1000), 32, cpu, updates_per_epoch=4, tokens_per_update=90.0)
     assert (found.updates, found.epochs, found.total_tokens) == (12, 3, None)
-    assert TrainingOptions(total_tokens=1).resolved(32, cpu, updates_per_epoch=4, tokens_per_update=90.0).updates == 1
+    assert resolved(TrainingOptions(total_tokens=1), 32, cpu, updates_per_epoch=4, tokens_per_update=90.0).updates == 1
     with pytest.raises(InvalidInput, match="epochs or updates, not total_tokens"):
-        TrainingOptions(total_tokens=1000).resolved(32, cpu)
+        resolved(TrainingOptions(total_tokens=1000), 32, cpu)
     for other in ("epochs", "updates"):
         with pytest.raises(InvalidInput, match=rf"one of epochs, .* got {other}=2, total_tokens=9"):
             TrainingOptions(total_tokens=9, **{other: 2})

@@ -38,9 +38,9 @@ from bothways.errors import (
     TrainingDiverged,
 )
 from bothways.products import ONEDNN, TORCH, matrix_product
-from bothways.training import loop
+from bothways.training import checkpoints
 from bothways.training.loop import train
-from bothways.training.options import CosineDecay, LinearDecay
+from bothways.training.options import CosineDecay, LinearDecay, resolved
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -167,7 +167,7 @@ def test_resuming_with_other_arithmetic_is_refused(tmp_path, monkeypatch):
     finally:
         torch.set_num_threads(number)
     other = TORCH if ours == ONEDNN else ONEDNN
-    monkeypatch.setattr(loop, "matrix_product", lambda: other)
+    monkeypatch.setattr(checkpoints, "matrix_product", lambda: other)
     with pytest.raises(InvalidInput, match=f"matrix_product was '{ours.library}' and is now '{other.library}'"):
         train(Toy(), settings(checkpoints=tmp_path, resume=True))
 
@@ -348,7 +348,7 @@ def test_only_json_and_safetensors_are_written(tmp_path):
 
 
 def test_a_run_of_so_many_updates_ends_within_an_epoch_and_resumes_exactly(tmp_path):
-    options = settings(epochs=None, updates=13).resolved(WIDTH, torch.device("cpu"), updates_per_epoch=5)
+    options = resolved(settings(epochs=None, updates=13), WIDTH, torch.device("cpu"), updates_per_epoch=5)
     whole = Toy(mlp(dropout=0.3))
     record = train(whole, options)
     assert (record.updates, record.epochs, len(record.losses)) == (13, 3, 13)
@@ -368,9 +368,9 @@ def test_a_run_of_so_many_updates_ends_within_an_epoch_and_resumes_exactly(tmp_p
 
 def test_the_rate_falls_to_the_end_of_the_updates():
     options = settings(epochs=None, updates=4, schedule=LinearDecay(), warmup_fraction=0.0)
-    resolved = options.resolved(WIDTH, torch.device("cpu"), updates_per_epoch=5)
-    assert (resolved.epochs, resolved.updates) == (1, 4)
+    chosen = resolved(options, WIDTH, torch.device("cpu"), updates_per_epoch=5)
+    assert (chosen.epochs, chosen.updates) == (1, 4)
     with pytest.raises(InvalidInput, match="expected epochs or updates, got both: 2 and 4"):
-        replace(options, epochs=2).resolved(WIDTH, torch.device("cpu"))
+        resolved(replace(options, epochs=2), WIDTH, torch.device("cpu"))
     with pytest.raises(InvalidInput, match="`updates` must be a whole number"):
         settings(updates=0)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from bothways.evaluation.report import Validation
-from bothways.training import state as state_module
+from bothways.training import checkpoints
 from bothways.training.loop import train
 from bothways.training.objective import Baseline, MicroBatch, Update
 from bothways.training.options import TrainingOptions
@@ -160,7 +160,7 @@ def arm(kill_at: str, toy: Toy) -> None:
     elif kill_at == "in validation":
         toy.on_validate = at(2, kill)
     elif kill_at == "in the middle of a checkpoint":
-        write, calls = state_module.write_tensors, [0]
+        write, calls = checkpoints.write_tensors, [0]
 
         def half(path: Path, tensors: dict[str, Tensor]) -> None:
             calls[0] += 1
@@ -169,7 +169,7 @@ def arm(kill_at: str, toy: Toy) -> None:
                 os.truncate(path, path.stat().st_size // 2)
                 kill()
 
-        state_module.write_tensors = half
+        checkpoints.write_tensors = half
     elif kill_at == "before the older checkpoint is removed":
         remove = shutil.rmtree
         shutil.rmtree = lambda path, **more: kill() if path.name == "checkpoint-00000003" else remove(path, **more)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from bothways.lazy import loader
 
 if TYPE_CHECKING:
+    from bothways.checkpoints.calls import EncoderOutput, HeadOutput
     from bothways.checkpoints.checkpoint import Checkpoint, open_checkpoint
     from bothways.checkpoints.files import fingerprint
     from bothways.checkpoints.hub import MINILM, has_weights, is_installed, locate, open_tokenizer
-    from bothways.checkpoints.output import EncoderOutput, HeadOutput
     from bothways.checkpoints.pretrained import PretrainedEncoder, load
 
 __all__ = [
@@ -30,10 +30,10 @@ __all__ = [
 ]
 
 _MODULES = {
+    "calls": ("EncoderOutput", "HeadOutput"),
     "checkpoint": ("Checkpoint", "open_checkpoint"),
     "files": ("fingerprint",),
     "hub": ("MINILM", "has_weights", "is_installed", "locate", "open_tokenizer"),
-    "output": ("EncoderOutput", "HeadOutput"),
     "pretrained": ("PretrainedEncoder", "load"),
 }
 __getattr__ = loader(__name__, _MODULES)

@@ -13,22 +13,23 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from bothways.checkpoints.exported import is_exported, no_weights
-from bothways.checkpoints.files import read_json, verify_checksums
-from bothways.checkpoints.hub import LocatedModel, locate
-from bothways.checkpoints.int8 import hold_int8
+from bothways.checkpoints.files import INT8_WEIGHTS, read_int8, read_json, verify_checksums
+from bothways.checkpoints.hub import LocatedModel, is_exported, locate, no_weights
 from bothways.checkpoints.pickling import FolderTensors, ModelFolder, remember_source
 from bothways.checkpoints.schema import OURS, Extras, Stored
-from bothways.checkpoints.weight_loading import check_sizes, fill, some
-from bothways.encoder.config import EncoderConfig
-from bothways.encoder.encoder import Encoder
+from bothways.encoder.config import AbsolutePositions, DisentangledPositions, EncoderConfig, OwnWeights
+from bothways.encoder.encoder import Encoder, linear_weights
 from bothways.encoder.head_kinds import HeadKind, MaskedLMHeadKind
 from bothways.encoder.heads import Head, MaskedLMHead, Pooler, ScoreHead, new_head
+from bothways.encoder.int8 import largest_pair
+from bothways.encoder.linear import hold, hold_bfloat16
 from bothways.errors import IncompatibleWeights, InvalidInput, TensorsLeftOver, UnknownModel, UnsupportedConfig
 from bothways.families import FAMILIES, Family, HeadName, family_of
 from bothways.families.config_keys import quantization_of
 from bothways.families.family import variants
 from bothways.families.weight_map import Ignored, expand, known_names, read_weights
+from bothways.products import has_bfloat16_product
+from bothways.progress import phase
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -68,11 +69,7 @@ class Checkpoint:
     extras: Extras
 
     def build_encoder(self) -> Encoder:
-        """Return the encoder with this checkpoint's weights.
-
-        Raises:
-            IncompatibleWeights: Tensors are missing, superfluous, or of another shape than in ``config.json``.
-        """
+        """Return the encoder with this checkpoint's weights."""
         known = known_names(self.family.rows, self.config, self.family.prefix)
         left_over = sorted(name for name in self.tensors if name.startswith(self.family.prefix) and name not in known)
         if left_over:
@@ -105,14 +102,7 @@ class Checkpoint:
         return tuple(name for name in self.family.heads if self._has_head(name))
 
     def build_head(self, name: str) -> Head:
-        """Return a trained head with this checkpoint's weights.
-
-        Raises:
-            InvalidInput: The family has no such head; the message lists its heads.
-            IncompatibleWeights: The checkpoint lacks all or some of its tensors.
-            UnsupportedConfig: A setting is not supported, such as an output matrix that is not tied to the token
-                embedding.
-        """
+        """Return a trained head with this checkpoint's weights."""
         stored = self.family.head(name, self.settings)
         self._check_tied(stored.kind)
         weights = self._head_weights(name)
@@ -138,10 +128,6 @@ class Checkpoint:
         """Return a head to train: pre-trained tensors (a pooler, in some families), the rest random.
 
         Its output layer is always random: that of a trained head belongs to other labels.
-
-        Raises:
-            InvalidInput: The family has no such head, or it gives vocabulary logits.
-            UnsupportedConfig: A setting is not supported.
         """
         head = _scoring(name, new_head(self.config, self.family.head(name, self.settings).kind, labels))
         stored = self._head_weights(name)
@@ -296,6 +282,35 @@ def warn_of_unread(checkpoint: Checkpoint) -> None:
         )
 
 
+def hold_int8(encoder: Encoder, folder: Path, described: Mapping[str, object]) -> None:
+    """Let an encoder multiply by the int8 maps of its folder, and by others in bfloat16, if this machine can.
+
+    Else it multiplies by the weights in float32, which is slower. ``described`` is their entry in ``config.json``,
+    which names the layers in bfloat16.
+    """
+    maps = read_int8(folder)
+    parameters = dict(encoder.named_parameters())
+    for name, each in maps.items():
+        if name not in parameters or parameters[name].shape != each.codes_OI.shape:
+            raise IncompatibleWeights(
+                f"{str(folder / INT8_WEIGHTS)!r} holds {name} {tuple(each.codes_OI.shape)}, which the encoder of "
+                "config.json does not have. The files do not belong together: get the model again."
+            )
+    if not all(each.is_fast for each in maps.values()):
+        why = (
+            "this processor has no VNNI, for which this model was quantized (quantize --portable makes it for both)"
+            if largest_pair()
+            else "this processor or torch multiplies no int8"
+        )
+        phase(f"{why}: the rounded weights are used in float32, which is slower")
+        return
+    for name, each in maps.items():
+        hold(parameters[name], each)
+    if maps and has_bfloat16_product() and isinstance(layers := described.get("bfloat16"), list):
+        wanted = {f"layers.{name}.weight" for name in layers}
+        hold_bfloat16(weight for name, weight in linear_weights(encoder).items() if name in wanted)
+
+
 def _check_encoder(settings: Mapping[str, object]) -> None:
     """Raise UnknownModel for a decoder's ``config.json``, UnsupportedConfig for an encoder that generates text."""
     model_type = settings.get("model_type")
@@ -322,3 +337,55 @@ def _sign_of_decoder(settings: Mapping[str, object], model_type: object, encoder
     if isinstance(named, str) and named.endswith(ENDINGS) and named not in encoders:
         return f"names the architecture {named!r}"
     return None
+
+
+def fill(checkpoint: str, module: M, weights: Mapping[str, Tensor]) -> M:
+    """Load all weights of a module on the meta device, checking their shapes; further weights are ignored."""
+    expected = module.state_dict()
+    missing = sorted(set(expected) - set(weights))
+    if missing:
+        raise IncompatibleWeights(
+            f"{checkpoint!r} lacks {len(missing)} of the {len(expected)} tensors of its config.json: {some(missing)}."
+        )
+    misshapen = [
+        f"{name} should be {tuple(value.shape)} but is {tuple(weights[name].shape)}"
+        for name, value in expected.items()
+        if weights[name].shape != value.shape
+    ]
+    if misshapen:
+        raise IncompatibleWeights(
+            f"{checkpoint!r} has {len(misshapen)} tensors of another shape than its config.json says: "
+            f"{some(misshapen)}."
+        )
+    module.load_state_dict({name: weights[name] for name in expected}, assign=True)
+    return module.eval()
+
+
+def check_sizes(checkpoint: str, config: EncoderConfig, tensors: Mapping[str, Tensor]) -> None:
+    """Compare the sizes in a configuration with the tensors, which bounds the memory before a module is built."""
+    sharing, positions = config.sharing, config.positions
+    layers = config.layers if isinstance(sharing, OwnWeights) else sharing.groups * sharing.inner
+    largest = max((size for value in tensors.values() for size in value.shape), default=0)
+    sizes = {
+        "vocabulary": config.vocabulary,
+        "hidden size": config.hidden,
+        "embedding width": config.embedding.width,
+        "number of token types": config.embedding.types,
+        "feed-forward width": config.feed_forward.width,
+        "number of positions": positions.count if isinstance(positions, AbsolutePositions) else 0,
+        "span of distances": positions.distances.span if isinstance(positions, DisentangledPositions) else 0,
+    }
+    for name, size, limit in (
+        ("number of layers", layers, len(tensors)),
+        *((*each, largest) for each in sizes.items()),
+    ):
+        if size > limit:
+            raise IncompatibleWeights(
+                f"{checkpoint!r} has {len(tensors)} tensors with sizes up to {largest}, but config.json gives a {name} "
+                f"of {size}. config.json and the weights do not belong together."
+            )
+
+
+def some(names: list[str], shown: int = 5) -> str:
+    """Join the first names, with the number of the others."""
+    return ", ".join(names[:shown]) + (f" and {len(names) - shown} more" if len(names) > shown else "")

@@ -12,15 +12,13 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from bothways.checkpoints.files import read_json, verify_checksums
-from bothways.checkpoints.hub import LocatedModel, has_weights
+from bothways.checkpoints.hub import DESCRIPTION, ONNX_FILE, LocatedModel
 from bothways.checkpoints.schema import OURS, Extras, Stored, StoredGraph
 from bothways.encoder.config import EncoderConfig
-from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted
+from bothways.errors import CorruptCheckpoint, NotFitted
 from bothways.families import Family, family_of
 from bothways.text import TextTokenizer
 
-DESCRIPTION = "export.json"
-ONNX_FILE = "model.onnx"
 ROWS = "rows"
 """Name of the graph's output for this package, and of its description."""
 
@@ -52,26 +50,8 @@ class ExportedModel:
         return self.folder / ONNX_FILE
 
 
-def no_weights(name: str, verb: str) -> InvalidInput:
-    """Return the error for using an exported model (by its name) for a verb that takes weights."""
-    return InvalidInput(
-        f"expected a model with weights to {verb}, got {name!r}, which is an ONNX export for inference only: "
-        "open the model that was exported."
-    )
-
-
-def is_exported(folder: Path) -> bool:
-    """Return True if a folder holds an ONNX export, and no weights beside it."""
-    return (folder / DESCRIPTION).is_file() and (folder / ONNX_FILE).is_file() and not has_weights(folder)
-
-
 def open_exported(located: LocatedModel) -> ExportedModel:
-    """Open an exported model.
-
-    Raises:
-        NotFitted: The export is of no task.
-        CorruptCheckpoint: A file is missing, altered or damaged.
-    """
+    """Open an exported model."""
     folder = located.folder
     described = read_json(folder / DESCRIPTION)
     checksums = described.get("checksums")

@@ -21,16 +21,23 @@ from bothways.errors import (
     UnknownModel,
     UnsafeCheckpoint,
 )
-from bothways.families.family import HEAD_FOLDER
+from bothways.families.family import HEAD_FOLDER, Family
+from bothways.families.weight_map import write_weights
 from bothways.reading import MIB, open_regular, parse_json, read_bytes
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from bothways.encoder.int8 import Int8Weight
+
 WEIGHTS = "model.safetensors"
 SHARD_INDEX = "model.safetensors.index.json"
-# The other weights of a model in int8, under a name that other programs do not read.
+# Linear maps in int8 lie beside the other weights, under names that other programs do not read. Without
+# ``model.safetensors``, and with an unknown method of quantisation in ``config.json``, these refuse the folder instead
+# of drawing the missing weights.
+INT8_WEIGHTS = "int8.safetensors"
 FULL_WEIGHTS = "float32.safetensors"
+_INT8_PARTS = {"codes": "int8", "scale": "float32", "shift": "float32", "stretch": "float32"}
 PICKLED = "pytorch_model.bin"
 PICKLED_INDEX = "pytorch_model.bin.index.json"
 HEAD_WEIGHTS = f"{HEAD_FOLDER}/{WEIGHTS}"
@@ -40,12 +47,7 @@ _MAX_HEADER = 4 * MIB
 
 
 def read_json(path: Path) -> dict[str, object]:
-    """Return the JSON object in a file.
-
-    Raises:
-        UnknownModel: The file is missing or cannot be read.
-        CorruptCheckpoint: It is not a JSON object in a regular file, or too large.
-    """
+    """Return the JSON object in a file."""
     try:
         content = parse_json(read_bytes(path))
     except FileNotFoundError as error:
@@ -66,11 +68,6 @@ def read_tensors(folder: Path, *, allow_pickle: bool = False) -> dict[str, Tenso
     Args:
         folder: The folder of ``model.safetensors``, or of its shards and their index.
         allow_pickle: Read ``pytorch_model.bin`` if there is nothing else, after a scan.
-
-    Raises:
-        UnknownModel: There are no weights.
-        UnsafeCheckpoint: There is only a pickle, which is not allowed or holds code.
-        CorruptCheckpoint: A file is truncated or has another format.
     """
     if (folder / WEIGHTS).is_file():
         return read_safetensors(folder / WEIGHTS)
@@ -91,11 +88,68 @@ def read_tensors(folder: Path, *, allow_pickle: bool = False) -> dict[str, Tenso
 
 
 def read_head_tensors(folder: Path) -> dict[str, Tensor]:
-    """Return the linear map of a classifier beside the encoder (`families.stored_heads.MEAN_HEAD`), if any."""
+    """Return the linear map of a classifier beside the encoder (`families.family.MEAN_HEAD`), if any."""
     path = folder / HEAD_WEIGHTS
     if not path.is_file():
         return {}
     return {f"{HEAD_FOLDER}/{name}": value for name, value in read_safetensors(path).items()}
+
+
+def int8_tensors(maps: Mapping[str, Int8Weight]) -> dict[str, Tensor]:
+    """Return the tensors of int8 maps by their names in the file; the keys are names of the encoder's parameters."""
+    return {
+        f"{name}.{part}": value
+        for name, each in maps.items()
+        for part, value in zip(_INT8_PARTS, (each.codes_OI, each.scale_O, each.shift_I, each.stretch_I), strict=True)
+    }
+
+
+def read_int8(folder: Path) -> dict[str, Int8Weight]:
+    """Return the int8 maps of a folder by the names of the encoder's parameters; none without their file."""
+    path = folder / INT8_WEIGHTS
+    if not path.is_file():
+        return {}
+    tensors = read_safetensors(path)
+    names = sorted({key.rpartition(".")[0] for key in tensors})
+    if len(tensors) != len(names) * len(_INT8_PARTS):
+        expected = f"{len(_INT8_PARTS)} tensors for each of {len(names)} weights"
+        raise _damaged(path, expected, f"{len(tensors)} tensors")
+    return {name: _int8_weight(path, name, tensors) for name in names}
+
+
+def rounded_weights(folder: Path, family: Family) -> dict[str, Tensor]:
+    """Return the int8 weights of a folder, in float32 under the family's names."""
+    maps = read_int8(folder)
+    if not maps:
+        return {}
+    config = family.config(read_json(folder / "config.json"))
+    return write_weights(family.rows, config, {name: each.weight() for name, each in maps.items()}, family.prefix)
+
+
+def _int8_weight(path: Path, name: str, tensors: Mapping[str, Tensor]) -> Int8Weight:
+    from bothways.encoder.int8 import Int8Weight  # loads torch
+
+    codes, scale, shift, stretch = (tensors.get(f"{name}.{part}") for part in _INT8_PARTS)
+    if codes is None or codes.dim() != 2:
+        raise _damaged(path, f"a matrix {name}.codes", "none" if codes is None else str(tuple(codes.shape)))
+    parts, shapes = (codes, scale, shift, stretch), (codes.shape, codes.shape[:1], codes.shape[1:], codes.shape[1:])
+    for (part, dtype), value, shape in zip(_INT8_PARTS.items(), parts, shapes, strict=True):
+        if value is None or str(value.dtype) != f"torch.{dtype}" or value.shape != shape:
+            found = "nothing" if value is None else f"{value.dtype} {tuple(value.shape)}"
+            raise _damaged(path, f"{name}.{part} as {dtype} {tuple(shape)}", found)
+    assert scale is not None
+    assert shift is not None
+    assert stretch is not None
+    finite = all(bool(each.isfinite().all()) for each in (scale, shift, stretch))
+    if not finite or bool((scale <= 0).any()) or bool((stretch <= 0).any()):
+        raise _damaged(path, f"finite numbers, and scales above 0, for {name}", "others")
+    return Int8Weight(codes, scale, shift, stretch)
+
+
+def _damaged(path: Path, expected: str, found: str) -> CorruptCheckpoint:
+    return CorruptCheckpoint(
+        f"expected {str(path)!r} to hold {expected}, got {found}: it was altered or damaged. Get the model again."
+    )
 
 
 def sha256_of(path: Path) -> str:
@@ -112,11 +166,7 @@ def fingerprint(folder: Path) -> str:
 
 
 def verify_checksums(folder: Path, checksums: Mapping[str, str]) -> None:
-    """Compare files with their recorded checksums.
-
-    Raises:
-        CorruptCheckpoint: A file is missing or differs.
-    """
+    """Compare files with their recorded checksums."""
     for name, expected in checksums.items():
         path = folder / name
         if not path.is_file():
@@ -130,22 +180,13 @@ def verify_checksums(folder: Path, checksums: Mapping[str, str]) -> None:
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
-    """Return all tensors of one file.
-
-    Raises:
-        CorruptCheckpoint: It is not a safetensors file, is damaged, or has too large a header.
-    """
+    """Return all tensors of one file."""
     with _opened(path, "pt") as file:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[np.floating]]:
-    """Return all arrays of one small file of finite floating point numbers.
-
-    Raises:
-        CorruptCheckpoint: It is not a safetensors file, is damaged, or a number is infinite or NaN.
-        IncompatibleWeights: It holds other types of numbers.
-    """
+    """Return all arrays of one small file of finite floating point numbers."""
     try:
         with _opened(path, "numpy") as file:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)

@@ -17,6 +17,8 @@ from bothways.text.recipes import TRAINED
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 BRANCH = "main"
+# The files of an ONNX export.
+DESCRIPTION, ONNX_FILE = "export.json", "model.onnx"
 FILES = ("*.json", "*.safetensors", "vocab.txt", "merges.txt", "*.model", "1_Pooling/config.json")
 
 
@@ -235,6 +237,19 @@ def has_weights(folder: Path, *, allow_pickle: bool = False) -> bool:
     """Return True if a folder has weights that may be read."""
     names = (WEIGHTS, SHARD_INDEX, FULL_WEIGHTS, *([PICKLED] if allow_pickle else []))
     return any((folder / name).is_file() for name in names)
+
+
+def no_weights(name: str, verb: str) -> InvalidInput:
+    """Return the error for using an exported model (by its name) for a verb that takes weights."""
+    return InvalidInput(
+        f"expected a model with weights to {verb}, got {name!r}, which is an ONNX export for inference only: "
+        "open the model that was exported."
+    )
+
+
+def is_exported(folder: Path) -> bool:
+    """Return True if a folder holds an ONNX export, and no weights beside it."""
+    return (folder / DESCRIPTION).is_file() and (folder / ONNX_FILE).is_file() and not has_weights(folder)
 
 
 def cache_folder() -> Path:

@@ -18,8 +18,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from bothways.checkpoints.files import PUT_BACK, Reduced, fingerprint, read_head_tensors, read_tensors
-from bothways.checkpoints.int8 import rounded_weights
+from bothways.checkpoints.files import PUT_BACK, Reduced, fingerprint, read_head_tensors, read_tensors, rounded_weights
 from bothways.devices import pick_device
 from bothways.encoder import Encoder, MaskedLMHead, Pooler, ScoreHead
 from bothways.errors import BothwaysError, CorruptCheckpoint, DeviceMismatch, UnknownModel
@@ -49,13 +48,7 @@ class ModelFolder:
         self._verified = expected is None
 
     def read(self) -> dict[str, Tensor]:
-        """Read all tensors under the family's names, mapped from disk.
-
-        Raises:
-            UnknownModel: The folder, or its weights, do not exist.
-            UnsafeCheckpoint: There is only a pickle, which is not allowed or holds code.
-            CorruptCheckpoint: A file is damaged, or the weights are not those that were pickled.
-        """
+        """Read all tensors under the family's names, mapped from disk."""
         if not self._verified:
             self._verify()
         own = self._family.canonical(read_tensors(self.path, allow_pickle=self.allow_pickle))

@@ -12,11 +12,19 @@ from typing import TypeVar, cast
 import torch
 from torch import Tensor, nn
 
+from bothways.checkpoints.calls import (
+    Absent,
+    EncoderOutput,
+    Group,
+    HeadOutput,
+    InputReader,
+    ModelInput,
+    PaddedIds,
+    padded_weights,
+)
 from bothways.checkpoints.checkpoint import Checkpoint, open_checkpoint, warn_of_unread
-from bothways.checkpoints.inputs import Group, InputReader, ModelInput, PaddedIds
-from bothways.checkpoints.output import Absent, EncoderOutput, HeadOutput, padded_weights
+from bothways.checkpoints.layout import encoder_tensors, head_tensors, write_model
 from bothways.checkpoints.pickling import Whole, built_again, is_as_stored
-from bothways.checkpoints.save import encoder_tensors, head_tensors, write_model
 from bothways.checkpoints.schema import label_names, label_settings
 from bothways.devices import AUTO, inference_dtype, pick_device
 from bothways.encoder import Encoder, EncoderConfig, Head, Pooler, Recorder, ScoreHead

@@ -40,21 +40,14 @@ MAX_MEMBERS = 100
 HEAD_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 
 
+# Values of exactly the types that JSON has for them: neither true, nor "1", nor NaN is a number.
+_STRICT = ConfigDict(strict=True, frozen=True, extra="allow", allow_inf_nan=False, defer_build=True)
+
+
 class _Part(BaseModel):
-    """Values of exactly the types that JSON has for them: neither true, nor "1", nor NaN is a number."""
+    """A part of a file."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="allow", allow_inf_nan=False, defer_build=True)
-
-
-class _Numbers(_Part):
-    """A kind with the numbers that belong to it."""
-
-    __pydantic_extra__: dict[str, int | float]
-
-    @property
-    def numbers(self) -> dict[str, int | float]:
-        """The values besides the fields."""
-        return dict(self.__pydantic_extra__)
+    model_config = _STRICT
 
 
 class StoredTemperature(_Part):
@@ -80,8 +73,10 @@ class StoredGuarantee(_Part):
     kind: GuaranteeKind
 
 
-class StoredDetection(_Numbers):
-    """Detection of texts out of domain; the detector's arrays lie in ``confidence.safetensors``."""
+class StoredDetection(_Part):
+    """Detection of texts out of domain and its numbers; the detector's arrays lie in ``confidence.safetensors``."""
+
+    __pydantic_extra__: dict[str, int | float]
 
     kind: DetectorKind
     threshold: float
@@ -90,20 +85,18 @@ class StoredDetection(_Numbers):
     @property
     def settings(self) -> dict[str, int | float | bool]:
         """The values besides the kind and the threshold."""
-        return self.numbers if self.unit_length is None else {**self.numbers, "unit_length": self.unit_length}
+        stored = {} if self.unit_length is None else {"unit_length": self.unit_length}
+        return {**self.__pydantic_extra__, **stored}
 
 
-class StoredReading(_Part):
-    """Stored options of reading texts."""
+class Stored(BaseModel):
+    """Stored facts about any model, and its options of reading texts."""
+
+    model_config = _STRICT
 
     max_length: int | None = Field(default=None, ge=1, description="a whole number from 1 on")
     on_overflow: Overflow | None = Field(default=None, description="'window', 'error' or 'truncate'")
     stride: int | None = Field(default=None, ge=0, description="a whole number from 0 on")
-
-
-class Stored(StoredReading):
-    """Stored facts about any model."""
-
     task: str | None = Field(default=None, description="the name of a task")
     as_words: bool = Field(default=False, description="true or false")
     temperature: StoredTemperature | None = Field(default=None, description="a value above 0 and a slope from 0 on")
@@ -112,12 +105,7 @@ class Stored(StoredReading):
 
     @classmethod
     def of(cls, content: Extras) -> Self:
-        """Return the content of ``bothways.json``, or its entry for one of several heads, as this kind.
-
-        Raises:
-            CorruptCheckpoint: A value is impossible.
-            UnsupportedConfig: The file is of a later format.
-        """
+        """Return the content of ``bothways.json``, or its entry for one of several heads, as this kind."""
         version = content.get("format_version", FORMAT_VERSION)
         if isinstance(version, bool) or version != FORMAT_VERSION:
             raise UnsupportedConfig(
@@ -222,7 +210,7 @@ class StoredEnsemble(Stored):
     thresholds: Thresholds | None = Field(default=None, description="a list of numbers from 0 to 1")
     conformal: list[float] | None = Field(default=None, min_length=1, description="a list of finite numbers")
     columns: list[dict[str, object]] = Field(description="a list of objects with names of columns")
-    reading: StoredReading = Field(description="an object with ways of reading")
+    reading: Stored = Field(description="an object with ways of reading")
 
 
 def at_most(name: str, value: int | None, most: int) -> int | None:
@@ -241,12 +229,7 @@ def damaged(name: str, expected: str, value: object) -> CorruptCheckpoint:
 
 
 def label_names(settings: Mapping[str, object], count: int) -> tuple[str, ...]:
-    """Return the names of a head's labels in the order of its scores; ``LABEL_0`` and so on if there are none.
-
-    Raises:
-        CorruptCheckpoint: ``id2label`` is not a map from numbers to names.
-        IncompatibleWeights: The head has another number of scores.
-    """
+    """Return the names of a head's labels in the order of its scores; ``LABEL_0`` and so on if there are none."""
     stored = settings.get("id2label")
     if stored is None:
         return placeholders(count)

@@ -56,7 +56,7 @@ from bothways.tasks.classification.spec import PAIRS
 if TYPE_CHECKING:
     from bothways.judging import Judge, SystemRanking, SystemScore
     from bothways.training.options import TrainingArguments
-    from bothways.training.record import TrainingRecord
+    from bothways.training.state import TrainingRecord
 
 _LONGEST_NAME = 32
 _COLUMNS = group_of("Columns", options_of(TripleColumns))

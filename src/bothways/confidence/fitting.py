@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.checkpoints.files import read_arrays, reduce_value, remember_file
-from bothways.checkpoints.save import write_arrays
+from bothways.checkpoints.layout import write_arrays
 from bothways.checkpoints.schema import Stored, StoredDetection, StoredGuarantee, StoredLabels, damaged
 from bothways.choices import CalibrationMethod, DetectorChoice
 from bothways.confidence.confidence import Array, Confidence, ConfidenceOptions, OutOfDomain

@@ -149,9 +149,6 @@ def written_list(text: str, instead: str) -> list[object] | None:
 
     >>> written_list("['B-PER', 'O']", "Put white space between them")
     ['B-PER', 'O']
-
-    Raises:
-        InvalidInput: The text looks like a list of strings but cannot be read; the message advises ``instead``.
     """
     if not _LIKE_A_LIST.fullmatch(text):
         return None

@@ -19,9 +19,6 @@ def conll_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
 
     Columns are separated by tabs or, in a line without tabs, by spaces. Columns between the first and the last, and
     lines of ``-DOCSTART-``, are skipped.
-
-    Raises:
-        InvalidInput: A line has other columns than the first of its text, or only one.
     """
     numbered = ((number, line.rstrip("\r\n")) for number, line in enumerate(lines, start=1))
     for blank, group in groupby(numbered, key=lambda each: not each[1].strip(" \t") or each[1].startswith(_DOCUMENT)):
@@ -46,9 +43,6 @@ def conllu_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
     Columns are ``tokens`` (FORM), ``tags`` (UPOS) and, if every word has them, ``heads`` (HEAD: numbers of words from
     1, 0 for the root) and ``relations`` (DEPREL). Comments, the lines of tokens of several words (``1-2``) and empty
     nodes (``1.1``) are skipped.
-
-    Raises:
-        InvalidInput: A line does not have ten columns, words are not numbered 1, 2, 3, ..., or a head is out of range.
     """
     numbered = ((number, line.rstrip("\r\n")) for number, line in enumerate(lines, start=1))
     for blank, group in groupby(numbered, key=lambda each: not each[1].strip()):

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 from bothways.data.columns import Row
-from bothways.data.formats import parse_json
-from bothways.data.lines import LONGEST_IN_DOCUMENT
+from bothways.data.formats import LONGEST_IN_DOCUMENT, parse_json
 from bothways.errors import InvalidInput
 
 T = TypeVar("T")
@@ -23,12 +22,7 @@ _LINES = "a file of one object a line has the format jsonl"
 
 
 def json_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
-    """Yield the objects of an array, or the questions of a SQuAD file.
-
-    Raises:
-        InvalidInput: It is not valid JSON, too long, or of neither form; a part of a SQuAD file is missing or of
-            another type; a question has both ``is_impossible`` and answers.
-    """
+    """Yield the objects of an array, or the questions of a SQuAD file."""
     content = "".join(_up_to(LONGEST_IN_DOCUMENT.size, lines, name))
     if not content.strip():
         return

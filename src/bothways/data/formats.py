@@ -1,17 +1,183 @@
-"""Rows from files: JSON Lines, CSV, TSV, plain text, CoNLL, CoNLL-U and Parquet (extra ``parquet``)."""
+"""Lines and rows from files: JSON Lines, CSV, TSV, plain text, CoNLL, CoNLL-U and Parquet (extra ``parquet``).
+
+Lines are UTF-8, from plain or gzip-compressed byte streams; one is held at a time, so memory stays flat.
+"""
 
 import csv
+import gzip
 import itertools
 import json
+import os
 import re
+import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, get_args
 
 from bothways.choices import Format as Format
 from bothways.data.columns import Row, check_columns, first_duplicate
 from bothways.data.conll import conll_rows, conllu_rows
-from bothways.data.lines import LONGEST_LINE
 from bothways.errors import InvalidInput, MissingDependency
+from bothways.reading import did_you_mean_path
+
+GZIP_MAGIC = b"\x1f\x8b"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+Bytes = IO[bytes] | gzip.GzipFile
+UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+
+
+@dataclass(frozen=True, slots=True)
+class LineLimit:
+    """A limit on lines: without one, a binary file or a decompression bomb would fill the memory.
+
+    Attributes:
+        size: In bytes, or in characters of a stream of text.
+        advice: A sentence of advice for longer lines.
+    """
+
+    size: int
+    advice: str
+
+
+LONGEST_LINE = LineLimit(64 * 1024 * 1024, "Check that this is a text file with one row a line.")
+# A document is read whole, and most are written on a single line. Its values take some four times as much.
+LONGEST_IN_DOCUMENT = LineLimit(
+    512 * 1024**2, "Save it as JSON Lines (.jsonl), one object a line, which is read a row at a time."
+)
+MAX_BLANK_LINES = 1_000_000
+"""Maximum in succession: a gigabyte of them fits into a few megabytes of gzip, and takes many minutes to pass over."""
+
+
+def open_file(path: Path) -> IO[bytes]:
+    """Open a file for reading bytes, or raise InvalidInput."""
+    try:
+        return path.open("rb")
+    except FileNotFoundError:
+        near = did_you_mean_path(path)
+        raise InvalidInput(f"there is no file {str(path)!r}.{near} Check the path and its spelling.") from None
+    except IsADirectoryError:
+        raise InvalidInput(f"{str(path)!r} is a folder: expected a file. Name one file in it.") from None
+    except PermissionError:
+        raise InvalidInput(
+            f"permission denied: {str(path)!r} may not be read by this user. Change its permissions or copy it."
+        ) from None
+    except OSError as error:
+        raise InvalidInput(f"{str(path)!r} could not be opened: {error.strerror}.") from error
+    except ValueError as error:  # a NUL character in the path
+        raise InvalidInput(f"{str(path)!r} is not a path: {error}.") from error
+
+
+def decompressed(stream: IO[bytes], name: str, *, gzip_expected: bool) -> Bytes:
+    """Return the stream itself, or a view that decompresses it if it starts like gzip data; neither is closed.
+
+    No UTF-8 text starts with the two bytes of gzip.
+    """
+    try:
+        head = _first_bytes(stream)
+    except OSError as error:
+        raise InvalidInput(
+            f"{name} could not be read: {_reason(error)}. Expected a file or a pipe that is open for reading."
+        ) from error
+    if head == GZIP_MAGIC:
+        return gzip.GzipFile(fileobj=stream, mode="rb")
+    if gzip_expected and head:
+        raise InvalidInput(
+            f"{name} is not gzip data, although its name ends in '.gz'. Compress it, or drop '.gz' from its name."
+        )
+    return stream
+
+
+def _first_bytes(stream: IO[bytes]) -> bytes:
+    if hasattr(stream, "peek"):
+        return bytes(stream.peek(2)[:2])
+    if not stream.seekable():
+        return b""
+    position = stream.tell()
+    head = stream.read(2)
+    stream.seek(position)
+    return head
+
+
+def decoded_lines(stream: Bytes, name: str, limit: LineLimit = LONGEST_LINE) -> Iterator[str]:
+    r"""Yield lines with their line ends, decoded from UTF-8, without a byte order mark.
+
+    Only ``\n`` ends a line, so the other separators of ``str.splitlines`` stay in texts.
+    """
+    offset = blank = 0
+    for number in itertools.count(1):
+        line = _read_line(stream, name, number, limit)
+        if not line:
+            return
+        mark = len(BYTE_ORDER_MARK) if number == 1 and line.startswith(BYTE_ORDER_MARK) else 0
+        try:
+            text = line[mark:].decode("utf-8")
+        except UnicodeDecodeError as error:
+            at = mark + error.start
+            hint = "It looks like UTF-16: save" if number == 1 and line.startswith(UTF16_MARKS) else "Save"
+            raise InvalidInput(
+                f"line {number} of {name} is not UTF-8: byte 0x{line[at]:02x} at byte offset {offset + at} "
+                f"(column {at + 1} of the line). {hint} the file as UTF-8."
+            ) from None
+        if not text:  # a byte order mark and nothing else
+            return
+        blank = _checked_blank(text, blank, name, number)
+        yield text
+        offset += len(line)
+
+
+def text_lines(stream: IO[str], name: str, limit: LineLimit = LONGEST_LINE) -> Iterator[str]:
+    """Yield lines with their line ends from a text stream."""
+    blank = 0
+    for number in itertools.count(1):
+        try:
+            line = stream.readline(limit.size + 1)
+        except UnicodeDecodeError as error:
+            raise InvalidInput(
+                f"line {number} of {name} or one soon after it is not {error.encoding}: {error.reason}."
+            ) from error
+        _check_length(line, name, number, limit)
+        if not line:
+            return
+        blank = _checked_blank(line, blank, name, number)
+        yield line
+
+
+def _read_line(stream: Bytes, name: str, number: int, limit: LineLimit) -> bytes:
+    try:
+        line = stream.readline(limit.size + 1)
+    except EOFError:
+        raise InvalidInput(
+            f"{name} is truncated: the gzip data ends in line {number}, before its end marker. Fetch the file again."
+        ) from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise InvalidInput(
+            f"{name} is broken: its gzip data cannot be decompressed at line {number} ({error}). Fetch the file again."
+        ) from error
+    except OSError as error:
+        raise InvalidInput(f"{name} could not be read at line {number}: {_reason(error)}.") from error
+    _check_length(line, name, number, limit)
+    return line
+
+
+def _checked_blank(line: str, blank: int, name: str, number: int) -> int:
+    if not line.isspace():
+        return 0
+    if blank == MAX_BLANK_LINES:
+        raise InvalidInput(
+            f"{blank:,} lines of {name} up to line {number - 1:,} are blank: expected rows. Check what the file is."
+        )
+    return blank + 1
+
+
+def _reason(error: OSError) -> str:
+    return os.strerror(error.errno) if error.errno else str(error)
+
+
+def _check_length(line: str | bytes, name: str, number: int, limit: LineLimit) -> None:
+    if len(line) > limit.size:
+        raise InvalidInput(f"line {number} of {name} is longer than {limit.size // 2**20} MiB. {limit.advice}")
+
 
 FORMATS: tuple[Format, ...] = get_args(Format)
 
@@ -38,9 +204,6 @@ def guess_format(name: str) -> Format:
 
     >>> guess_format("TRAIN.JSONL.GZ")
     'jsonl'
-
-    Raises:
-        InvalidInput: The name gives none of the formats.
     """
     suffix = _suffix(name)
     if suffix not in _SUFFIXES:
@@ -63,11 +226,7 @@ def _suffix(name: str) -> str:
 
 
 def jsonl_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
-    """Yield one JSON object per line (https://jsonlines.org), skipping blank lines.
-
-    Raises:
-        InvalidInput: A line is not valid JSON, not an object, or names a key twice.
-    """
+    """Yield one JSON object per line (https://jsonlines.org), skipping blank lines."""
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -84,11 +243,7 @@ def jsonl_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
 
 
 def parse_json(text: str, where: str, *, hint: str) -> object:
-    """Parse a JSON text, named in messages by ``where``; ``hint`` is a sentence about the expected text.
-
-    Raises:
-        InvalidInput: It is not valid JSON, or an object names a key twice.
-    """
+    """Parse a JSON text, named in messages by ``where``; ``hint`` is a sentence about the expected text."""
     try:
         return json.loads(text, object_pairs_hook=_object_without_duplicates)
     except InvalidInput as error:
@@ -113,12 +268,7 @@ def _object_without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, obj
 
 
 def csv_rows(lines: Iterator[str], name: str, *, delimiter: str) -> Iterator[Row]:
-    """Yield one row a record below a header line (RFC 4180); quoted fields may hold line breaks.
-
-    Raises:
-        InvalidInput: The header names a column twice or has no rows below it, a row has another number of fields than
-            the header, or the quotes do not match.
-    """
+    """Yield one row a record below a header line (RFC 4180); quoted fields may hold line breaks."""
     # The limit is one for the whole process, so it is only ever raised.
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE.size))
     records = _csv_records(lines, name, delimiter)
@@ -166,9 +316,6 @@ def tsv_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
 
     Many programs write such tables without quotes, so a quote may be part of a text. Two such quotes, at the start and
     at the end of fields on different lines, would silently join the rows between them into one.
-
-    Raises:
-        InvalidInput: As `csv_rows`, or quotes hold both a tab and a line break, and the header has no quotes.
     """
     header = next(lines, "")
     rows = csv_rows(itertools.chain([header], lines), name, delimiter="\t")
@@ -229,10 +376,6 @@ def parquet_rows(stream: IO[bytes], name: str, columns: Collection[str] | None =
     """Yield rows of a Parquet file; nulls are ``None``, lists and structs are Python lists and dicts.
 
     Only the ``columns`` are read, and an ``id`` if there is one; all if one of them is missing, for the messages.
-
-    Raises:
-        InvalidInput: The stream is not Parquet, is damaged, or names a column twice.
-        MissingDependency: pyarrow is not installed.
     """
     try:
         import pyarrow as pa

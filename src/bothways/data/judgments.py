@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from bothways.data.lines import decoded_lines, decompressed, open_file
+from bothways.data.formats import decoded_lines, decompressed, open_file
 from bothways.errors import InvalidInput
 
 Judgments = dict[str, dict[str, int]]
@@ -43,11 +43,7 @@ def read_judgments(path: str | os.PathLike[str]) -> Judgments:
 
 
 def check_grade(grade: str, where: str) -> int:
-    """Parse a grade of relevance, from -``MAX_GRADE`` to ``MAX_GRADE``.
-
-    Raises:
-        InvalidInput: It is another number, such as an id or a time from another column.
-    """
+    """Parse a grade of relevance, from -``MAX_GRADE`` to ``MAX_GRADE``."""
     digits = grade.lstrip("+-0") or "0"
     if len(digits) > len(str(MAX_GRADE)) or int(digits) > MAX_GRADE:
         raise InvalidInput(

@@ -24,8 +24,20 @@ from bothways.data.columns import (
     words_at,
 )
 from bothways.data.documents import json_rows
-from bothways.data.formats import FORMATS, TEXT_FORMATS, Format, guess_format, is_gzip_name, parquet_rows
-from bothways.data.lines import LONGEST_IN_DOCUMENT, LONGEST_LINE, decoded_lines, decompressed, open_file, text_lines
+from bothways.data.formats import (
+    FORMATS,
+    LONGEST_IN_DOCUMENT,
+    LONGEST_LINE,
+    TEXT_FORMATS,
+    Format,
+    decoded_lines,
+    decompressed,
+    guess_format,
+    is_gzip_name,
+    open_file,
+    parquet_rows,
+    text_lines,
+)
 from bothways.data.tables import DataFrameLike, is_column, plain, remedy, table_rows
 from bothways.errors import InvalidInput, shown
 

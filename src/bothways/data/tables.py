@@ -26,11 +26,7 @@ class DataFrameLike(Protocol):
 
 
 def table_rows(source: object, name: str) -> Iterator[Mapping[str, object]] | None:
-    """Return the rows of a table as a stream, with cells as in the library (see `plain`); None if it is no table.
-
-    Raises:
-        InvalidInput: Two columns of the table share a name.
-    """
+    """Return the rows of a table as a stream, with cells as in the library (see `plain`); None if it is no table."""
     read = _known(source, _TABLES)
     return None if read is None else read(source, name)
 
@@ -62,9 +58,6 @@ def remedy(source: object) -> str | None:
 
 def plain(value: object, depth: int = 0) -> object:
     """Return a cell as a Python value, None for a missing one, with the contents of lists and dicts.
-
-    Raises:
-        InvalidInput: Lists or dicts are nested more than a hundred deep.
 
     >>> plain(("B-PER", float("nan")))
     ('B-PER', None)

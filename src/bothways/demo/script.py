@@ -49,7 +49,7 @@ from bothways.storage import new_folder
 from bothways.tasks.heads.targets import Classification
 from bothways.tasks.task import HeadTask
 from bothways.training.options import TrainingArguments
-from bothways.training.record import TrainingRecord
+from bothways.training.state import TrainingRecord
 
 
 def produce(output: Path, settings: DemoSettings, show: Callable[[str], None]) -> Path:

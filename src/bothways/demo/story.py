@@ -28,7 +28,7 @@ from bothways.explain import TextAttention, causal, illustrative_head
 from bothways.report.evaluation import confusion_figure, reliability_figure
 from bothways.retrieval import Hit
 from bothways.tasks.heads.targets import Classification
-from bothways.training.record import TrainingRecord
+from bothways.training.state import TrainingRecord
 
 if TYPE_CHECKING:
     from jinja2.environment import TemplateModule

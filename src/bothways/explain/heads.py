@@ -33,7 +33,7 @@ from bothways.packing import pack
 from bothways.progress import progress
 from bothways.text import Places, ReadWords, Words
 from bothways.text.windows import Window
-from bothways.training.seeding import seeded
+from bothways.training.state import seeded
 
 Floats = NDArray[np.float64]
 Kind = Literal["weight", "accuracy"]

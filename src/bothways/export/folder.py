@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import get_args
 
 from bothways.checkpoints import Checkpoint, PretrainedEncoder, open_checkpoint
-from bothways.checkpoints.exported import DESCRIPTION, ONNX_FILE, ROWS
+from bothways.checkpoints.exported import ROWS
 from bothways.checkpoints.files import WEIGHTS, sha256_of
+from bothways.checkpoints.hub import DESCRIPTION, ONNX_FILE
+from bothways.checkpoints.layout import LENGTH_FILE, POOLING_FILE, write_json
 from bothways.checkpoints.pretrained import pretrained
-from bothways.checkpoints.save import write_json
 from bothways.checkpoints.schema import OURS, Stored, label_settings
-from bothways.checkpoints.sentence_layout import LENGTH_FILE, POOLING_FILE
 from bothways.choices import ExportFormat as ExportFormat
 from bothways.errors import InvalidInput, OutputExists
 from bothways.export.answers import TaskRows, rows_of_task

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bothways.tasks.backend import OpenOptions
     from bothways.tasks.outputs import FittedHead
     from bothways.training.options import TrainingArguments
-    from bothways.training.record import TrainingRecord
+    from bothways.training.state import TrainingRecord
 
 CARD = "judge"
 """Entry of the card in ``bothways.json`` that makes a model of pairs a judge."""

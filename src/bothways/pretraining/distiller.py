@@ -37,8 +37,7 @@ from bothways.tasks.embedding.vector_model import pool
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.training.objective import Baseline
 from bothways.training.options import TrainingArguments
-from bothways.training.record import TrainingRecord
-from bothways.training.seeding import seeded
+from bothways.training.state import TrainingRecord, seeded
 
 _MASKED_LM: HeadName = "masked_lm"
 

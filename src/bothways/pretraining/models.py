@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from bothways.checkpoints import fingerprint
-from bothways.checkpoints.output import Absent
+from bothways.checkpoints.calls import Absent
 from bothways.checkpoints.pretrained import PretrainedEncoder
 from bothways.encoder import Encoder, EncoderConfig
 from bothways.encoder.config import LocalGlobalAttention, SharedGroups
@@ -19,7 +19,7 @@ from bothways.families.catalogue import find_published
 from bothways.pretraining.recipes import ScaledRecipe, Shape, ShapeKeys
 from bothways.pretraining.runs import parameters
 from bothways.text import TextTokenizer
-from bothways.training.seeding import seeded
+from bothways.training.state import seeded
 
 # Classes of the relation between two segments.
 RELATION_CLASSES = 2

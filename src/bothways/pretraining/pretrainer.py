@@ -45,8 +45,7 @@ from bothways.pretraining.runs import CorpusRun, DividedSource, card_of, check_n
 from bothways.storage import new_folder
 from bothways.text import TextTokenizer
 from bothways.training.options import TrainingArguments
-from bothways.training.record import TrainingRecord
-from bothways.training.seeding import seeded
+from bothways.training.state import TrainingRecord, seeded
 
 _RELATIONS: dict[str, SegmentRelation] = {"next_sentence": NextSentence(), "sentence_order": SentenceOrder()}
 _SHARING: dict[str, EmbeddingSharing] = {"shared": SharedEmbeddings(), "disentangled": DisentangledEmbeddings()}

@@ -18,8 +18,8 @@ from bothways.objectives.streams import PhasedStream, StreamPhase
 from bothways.pretraining.courses import BatchWarmup, Course
 from bothways.training.loop import train
 from bothways.training.objective import Baseline
-from bothways.training.options import TrainingArguments, TrainingOptions
-from bothways.training.record import TrainingRecord
+from bothways.training.options import TrainingArguments, TrainingOptions, resolved
+from bothways.training.state import TrainingRecord
 
 # Maximum of updates that are not finite.
 _MAX_SKIPPED = 10
@@ -63,8 +63,8 @@ class CorpusRun:
         """Train on a corpus, holding out a part of its documents."""
         objective, updates = self._objective(corpus, training)
         training = replace(training, updates=updates, total_tokens=None)
-        resolved = training.resolved(self.model.config.hidden, device, updates_per_epoch=objective.updates_per_epoch())
-        return train(objective, resolved, origin=origin)
+        chosen = resolved(training, self.model.config.hidden, device, updates_per_epoch=objective.updates_per_epoch())
+        return train(objective, chosen, origin=origin)
 
     def _objective(self, corpus: TokenCorpus, training: TrainingOptions) -> tuple[PretrainingObjective, int]:
         """Return the objective on a corpus and its updates; held-out documents are cut as in the last phase."""

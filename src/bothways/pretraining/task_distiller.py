@@ -24,9 +24,9 @@ from bothways.tasks.registry import SPECS, models, stored_task, task_class, task
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.task import HeadTask
 from bothways.tasks.torch_backend import TorchBackend
+from bothways.training.loop import run_training
 from bothways.training.options import TrainingOptions
-from bothways.training.record import TrainingRecord
-from bothways.training.run import run_training
+from bothways.training.state import TrainingRecord
 
 if TYPE_CHECKING:
     from bothways.tasks.task import FitArguments

@@ -14,11 +14,18 @@ import numpy as np
 from torch import Tensor, nn
 
 from bothways.checkpoints import Checkpoint
-from bothways.checkpoints.files import FULL_WEIGHTS, PICKLED, PICKLED_INDEX, SHARD_INDEX, WEIGHTS, sha256_of
-from bothways.checkpoints.int8 import INT8_WEIGHTS, int8_tensors
-from bothways.checkpoints.save import write_json, write_tensors
+from bothways.checkpoints.files import (
+    FULL_WEIGHTS,
+    INT8_WEIGHTS,
+    PICKLED,
+    PICKLED_INDEX,
+    SHARD_INDEX,
+    WEIGHTS,
+    int8_tensors,
+    sha256_of,
+)
+from bothways.checkpoints.layout import stored_pooling, write_json, write_tensors
 from bothways.checkpoints.schema import FORMAT_VERSION, OURS, Stored
-from bothways.checkpoints.sentence_layout import stored_pooling
 from bothways.encoder.encoder import linear_weights
 from bothways.encoder.head_kinds import FirstToken, LastToken, MeanOfTokens, Read, ScoreHeadKind
 from bothways.encoder.heads import read_rows

@@ -5,13 +5,13 @@ temporary is removed and the target is unchanged. Leftovers of a killed process 
 there. For a symbolic link, the file that it points to is replaced. A device or a pipe is written to directly.
 """
 
-from bothways.storage.checks import check_file_writable as check_file_writable
-from bothways.storage.checks import check_folder_free as check_folder_free
-from bothways.storage.checks import check_folder_place as check_folder_place
-from bothways.storage.checks import is_stream as is_stream
 from bothways.storage.output import OUT_OF_ROOM as OUT_OF_ROOM
+from bothways.storage.output import check_file_writable as check_file_writable
+from bothways.storage.output import check_folder_free as check_folder_free
+from bothways.storage.output import check_folder_place as check_folder_place
 from bothways.storage.output import disk_errors as disk_errors
 from bothways.storage.output import give_usual_mode as give_usual_mode
+from bothways.storage.output import is_stream as is_stream
 from bothways.storage.output import move_folder as move_folder
 from bothways.storage.output import new_file as new_file
 from bothways.storage.output import new_folder as new_folder

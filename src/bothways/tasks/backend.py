@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, ClassVar, Self, TypedDict
 import numpy as np
 
 from bothways import data
-from bothways.checkpoints.exported import ExportedModel, is_exported
-from bothways.checkpoints.hub import LocatedModel
+from bothways.checkpoints.exported import ExportedModel
+from bothways.checkpoints.hub import LocatedModel, is_exported
 from bothways.checkpoints.schema import Extras, Stored, at_most
 from bothways.encoder.config import EncoderConfig
 from bothways.errors import InvalidInput, NotFitted

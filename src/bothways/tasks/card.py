@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from bothways.confidence.confidence import Confidence
     from bothways.data.windows import WindowStore
     from bothways.evaluation.report import Report
-    from bothways.training.record import TrainingRecord
+    from bothways.training.state import TrainingRecord
 
 VALIDATION = "the validation rows"
 

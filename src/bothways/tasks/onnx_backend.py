@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
 
-from bothways.checkpoints.exported import ExportedModel, no_weights, open_exported
-from bothways.checkpoints.hub import LocatedModel
+from bothways.checkpoints.exported import ExportedModel, open_exported
+from bothways.checkpoints.hub import LocatedModel, no_weights
 from bothways.checkpoints.schema import Extras
 from bothways.encoder.config import EncoderConfig
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted

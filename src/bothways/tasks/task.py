@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeAlias, Unpac
 from typing_extensions import TypeVar
 
 from bothways import data as sources
-from bothways.checkpoints.exported import is_exported
-from bothways.checkpoints.hub import LocatedModel, locate
+from bothways.checkpoints.hub import LocatedModel, is_exported, locate
 from bothways.choices import CalibrationChoice, ClassWeights, DetectorChoice, Merge, Pooling, Scheme, TargetKind
 from bothways.errors import InvalidInput, NotFitted
 from bothways.lazy import imported, require_torch
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from bothways.tasks.torch_backend import TorchBackend
     from bothways.training.objective import Objective
     from bothways.training.options import TrainingArguments, TrainingOptions
-    from bothways.training.record import TrainingRecord
+    from bothways.training.state import TrainingRecord
 
     class FitArguments(TrainingArguments, total=False):
         """Columns and options of `fit`, of all tasks; the spec of a task says which ones it has."""
@@ -247,7 +246,7 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
             TypeError: An option is not known.
         """
         from bothways.tasks.splits import TrainingData
-        from bothways.training.run import run_training  # no prediction needs the loop
+        from bothways.training.loop import run_training  # no prediction needs the loop
 
         backend = self.backend.weights("train")
         columns, own, training = self.fit_options(options)

@@ -18,10 +18,9 @@ from typing_extensions import override
 
 from bothways.checkpoints import Checkpoint, PretrainedEncoder, open_checkpoint
 from bothways.checkpoints.hub import LocatedModel
+from bothways.checkpoints.layout import embeds_mean, head_tensors, write_model
 from bothways.checkpoints.pretrained import pretrained
-from bothways.checkpoints.save import head_tensors, write_model
 from bothways.checkpoints.schema import Extras
-from bothways.checkpoints.sentence_layout import embeds_mean
 from bothways.choices import HeadName
 from bothways.encoder import Encoder, EncoderConfig, Pooler, ScoreHead
 from bothways.encoder.head_kinds import EachToken
@@ -246,7 +245,7 @@ class TorchBackend(Backend):
         return self.model.settings.get(HEAD_POOLING) == MEAN and not self.tokenizer.cls_is_last
 
     def above_embedder(self, *, pairs: bool) -> TorchBackend:
-        """Return the backend with a classifier that reads the embedder's vectors; see `families.stored_heads`.
+        """Return the backend with a classifier that reads the embedder's vectors; see `families.family`.
 
         Args:
             pairs: Whether it reads pairs, whose texts are then also read separately.

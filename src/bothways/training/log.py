@@ -19,7 +19,7 @@ import torch
 from bothways.choices import TrackerName
 from bothways.errors import OutOfDisk, TrainingDiverged
 from bothways.storage import OUT_OF_ROOM
-from bothways.training.step import Step
+from bothways.training.optimizers import Step
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ in one process, or in several with a device each (`bothways.training.workers`), 
 """
 
 import dataclasses
+import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -17,30 +18,40 @@ from typing import TYPE_CHECKING, Generic
 
 import torch
 
+from bothways.checkpoints.files import fingerprint
 from bothways.encoder.encoder import activation_checkpointing
 from bothways.errors import InvalidInput, TrainingDiverged
 from bothways.evaluation.report import Validation
 from bothways.interrupts import Interrupts, interruption
-from bothways.products import matrix_product
 from bothways.progress import Progress, duration, progress
+from bothways.training.checkpoints import (
+    CheckpointFolder,
+    TrainingCheckpoint,
+    check_alike,
+    check_conditions,
+    open_folder,
+    recorded_arithmetic,
+)
 from bothways.training.log import Meter, TrainingLog, open_tracker
 from bothways.training.objective import Baseline, Objective, Payload, Recurrent, Update
-from bothways.training.optimizers import NamedOptimizer, sparse_tables
-from bothways.training.options import TrainingOptions
-from bothways.training.parameters import WholeParameters, copy_weights, laid_out, live_weights, restore_weights
-from bothways.training.record import EpochValidation, TrainingRecord, finite_or_none
-from bothways.training.seeding import RandomState, seeded
-from bothways.training.state import (
-    CheckpointFolder,
-    RunState,
-    TrainingCheckpoint,
-    check_conditions,
-    differences,
+from bothways.training.optimizers import NamedOptimizer, Stepper, sparse_tables
+from bothways.training.options import TrainingOptions, recorded_options, resolved
+from bothways.training.state import EpochValidation, RandomState, RunState, TrainingRecord, finite_or_none, seeded
+from bothways.training.workers import (
+    LOST,
+    WholeParameters,
+    Workers,
+    copy_weights,
+    current_workers,
+    laid_out,
+    live_weights,
+    naming_losses,
+    restore_weights,
+    share,
 )
-from bothways.training.step import Stepper
-from bothways.training.workers import LOST, Workers, current_workers, naming_losses, share
 
 if TYPE_CHECKING:
+    from bothways.checkpoints import PretrainedEncoder
     from bothways.training.shared_checkpoints import SharedCheckpoints
 
 
@@ -66,19 +77,19 @@ def train(
 
     Raises:
         InvalidInput: The objective or options are unusable, or the checkpoint belongs to another run.
-        TrainingDiverged: A loss, gradient or score is not finite, and ``keep_diverged`` is false; the model has the
-            kept weights.
+        TrainingDiverged: A loss, gradient or score is not finite, and ``keep_diverged`` is false.
         OutputExists: ``checkpoints`` holds an earlier run and ``resume`` is false.
         OutOfDisk: A checkpoint could not be written; the one before is intact.
         CorruptCheckpoint: The checkpoint to resume from is damaged.
-        IncompatibleWeights: The checkpoint belongs to another model.
         WorkerLost: Another process of the run is gone.
     """
     workers = current_workers()
     first = workers.rank == 0
     log = None if options.log is None or not first else Path(options.log)
     with ExitStack() as stack:
-        folder = _folder(options, workers)
+        folder = (
+            None if options.checkpoints is None else open_folder(Path(options.checkpoints), options.resume, workers)
+        )
         if folder is not None:
             stack.callback(folder.close)
         stack.enter_context(seeded(options.seed + workers.rank))
@@ -91,33 +102,16 @@ def train(
         interrupts = stack.enter_context(Interrupts())
         run = _Run(objective, options, folder, interrupts, origin or {}, workers, layout)
         stack.push(run.fall_back)
-        run.check_alike()
+        check_alike(workers, {**run.conditions(), "shard": layout.sharded})
         resumed_from = run.resume() if options.resume else None
-        tracker = open_tracker(options.log_to, options.to_dict()) if options.log_to and first else None
+        tracker = open_tracker(options.log_to, recorded_options(options)) if options.log_to and first else None
         run.log = stack.enter_context(TrainingLog(log, keep_lines=run.state.log_lines, tracker=tracker))
         run.bar = stack.enter_context(
             progress("training", run.total, done=run.state.updates, show=options.show_progress if first else False)
         )
-        run.announce(resumed_from)
         with naming_losses(*LOST):
-            interrupted = run.to_the_end()
+            interrupted = run.to_the_end(resumed_from)
         return run.record(interrupted=interrupted, resumed_from=resumed_from)
-
-
-def recorded_arithmetic() -> dict[str, object]:
-    """Return the settings that affect the last bits of a sum on a CPU: threads split it, and libraries order it."""
-    return {"threads": torch.get_num_threads(), "matrix_product": matrix_product().library}
-
-
-def _folder(options: TrainingOptions, workers: Workers) -> "CheckpointFolder | SharedCheckpoints | None":
-    if options.checkpoints is None:
-        return None
-    path = Path(options.checkpoints)
-    if workers.count == 1:
-        return CheckpointFolder(path, resume=options.resume)
-    from bothways.training.shared_checkpoints import SharedCheckpoints
-
-    return SharedCheckpoints(path, resume=options.resume, workers=workers)
 
 
 class _Run(Generic[Payload]):
@@ -140,59 +134,43 @@ class _Run(Generic[Payload]):
         self.module = objective.module
         self.folder = folder
         self.interrupts = interrupts
-        self.origin = origin
+        self._origin = origin
         self.optimizer = NamedOptimizer(self.module, options)
         self.device = self.optimizer.parameters[0].device
         self.per_epoch = objective.updates_per_epoch()
         if self.per_epoch < 1:
             raise InvalidInput(f"expected at least 1 update in an epoch, got {self.per_epoch}: give training rows.")
         if options.epochs is None:
-            raise InvalidInput("expected a number of epochs, got None: pass options.resolved(hidden, device).")
+            raise InvalidInput("expected a number of epochs, got None: pass resolved(options, hidden, device).")
         self.epochs = options.epochs
         self.total = self.epochs * self.per_epoch if options.updates is None else options.updates
-        self.stepper = Stepper(self.optimizer, options, self.total, workers, layout)
+        self._stepper = Stepper(self.optimizer, options, self.total, workers, layout)
         self.state = RunState()
-        self.meter = Meter()
+        self._meter = Meter()
         self.log = TrainingLog(None)
         self.bar: Progress | None = None
-        self.between_updates = True
-        self.diverged: str | None = None
-        # A failed run falls back to these: the initial weights, then those of the kept (or latest) epoch.
+        self._between_updates = True
+        self._diverged: str | None = None
         self.kept = copy_weights(self.module)
-        self.started = time.perf_counter()
+        """A failed run falls back to these: the initial weights, then those of the kept (or latest) epoch."""
+        self._started = time.perf_counter()
         if isinstance(objective, Recurrent):
             objective.carry({})
 
     def conditions(self) -> dict[str, object]:
         """Return the conditions that a resumed run must share."""
-        identity = {**self.origin, **self.objective.identity, "updates_per_epoch": self.per_epoch}
-        conditions = {"settings": self.options.to_dict(), "identity": identity, "device": self.device.type}
+        identity = {**self._origin, **self.objective.identity, "updates_per_epoch": self.per_epoch}
+        conditions = {"settings": recorded_options(self.options), "identity": identity, "device": self.device.type}
         if self.device.type == "cpu" and self.workers.count == 1:  # several processes never repeat it
             conditions |= recorded_arithmetic()
         return conditions
-
-    def check_alike(self) -> None:
-        """Check that all processes train the same."""
-        first, *others = self.workers.gather({**self.conditions(), "shard": self.layout.sharded})
-        for rank, each in enumerate(others, start=1):
-            found = [f"{name} is {here!r} in the first and {there!r}" for name, here, there in differences(first, each)]
-            if found:
-                raise InvalidInput(
-                    f"all processes of a run must train the same, but process {rank} differs: {'; '.join(found)}. "
-                    "Start all of them with the same command, code and data."
-                )
 
     def resume(self) -> int | None:
         """Load the newest checkpoint; return its number of updates, or None if there is none."""
         checkpoint = None if self.folder is None else self.folder.load()
         if checkpoint is None:
             return None
-        now, before = self.conditions(), dict(checkpoint.conditions)
-        # A run of several processes has no arithmetic of its own to repeat, neither before nor now.
-        for name in {"threads", "matrix_product"} - (now.keys() & before.keys()):
-            now.pop(name, None)
-            before.pop(name, None)
-        check_conditions(before, now)
+        check_conditions(checkpoint.conditions, self.conditions())
         checkpoint.state.check(epochs=self.epochs, per_epoch=self.per_epoch, total=self.total)
         restore_weights(self.module, checkpoint.weights)
         self.optimizer.load(checkpoint.optimizer, checkpoint.state.updates)
@@ -206,27 +184,24 @@ class _Run(Generic[Payload]):
         self.state = checkpoint.state
         if checkpoint.kept is not None:  # in its first epoch a run falls back to the initial weights
             self.kept = checkpoint.kept
-        self.started = time.perf_counter() - self.state.seconds
+        self._started = time.perf_counter() - self.state.seconds
         return self.state.updates
 
-    def announce(self, resumed_from: int | None) -> None:
-        """Write the first event of the log."""
+    def to_the_end(self, resumed_from: int | None) -> bool:
+        """Train until epochs or patience are used up, or an interruption; return True after an interruption."""
         if resumed_from is None:
-            self.log.write("start", updates=self.total, settings=self.options.to_dict())
+            self.log.write("start", updates=self.total, settings=recorded_options(self.options))
         else:
             self.log.write("resumed", update=resumed_from, epoch=self.state.epoch + 1)
-        self.meter.go_on()
-
-    def to_the_end(self) -> bool:
-        """Train until epochs or patience are used up, or an interruption; return whether there was one."""
+        self._meter.go_on()
         interrupted = False
         try:
             interrupted = self._epochs()
         except TrainingDiverged as error:
             if not (self.options.keep_diverged and self.state.epoch):
                 raise
-            self.diverged = str(error)
-        if self.state.kept_epoch is not None or self.diverged is not None:
+            self._diverged = str(error)
+        if self.state.kept_epoch is not None or self._diverged is not None:
             restore_weights(self.module, self.kept)
         if self.folder is not None:
             self.folder.settle()
@@ -235,7 +210,7 @@ class _Run(Generic[Payload]):
         interrupted = interrupted or self.interrupts.requested
         stopped_early = self.state.out_of_patience(self.options.patience)
         ending = "interrupted" if interrupted else "stopped_early" if stopped_early else "finished"
-        ending = ending if self.diverged is None else "diverged"
+        ending = ending if self._diverged is None else "diverged"
         self.log.write(ending, update=self.state.updates, kept_epoch=self.state.kept_epoch, seconds=self._seconds())
         return interrupted
 
@@ -248,7 +223,7 @@ class _Run(Generic[Payload]):
                 self._epoch()
         except KeyboardInterrupt:
             self._report()
-            if self.between_updates:  # else an update was cut short
+            if self._between_updates:  # else an update was cut short
                 self._checkpoint()
             return True
         return False
@@ -289,7 +264,7 @@ class _Run(Generic[Payload]):
             resumed_from=resumed_from,
             settings=self.options,
             epochs=self.state.epoch,
-            diverged=self.diverged,
+            diverged=self._diverged,
             baseline=baseline.name if baseline and validated_start else None,
             signal=self.interrupts.received,
             skipped=self.state.skipped,
@@ -326,12 +301,12 @@ class _Run(Generic[Payload]):
 
     def _update(self, update: Update[Payload]) -> None:
         state = self.state
-        self.between_updates = False
-        self.meter.add(self.stepper.step(self.objective, update, state.updates))
+        self._between_updates = False
+        self._meter.add(self._stepper.step(self.objective, update, state.updates))
         state.updates += 1
         state.update_in_epoch += 1
         state.tokens += update.tokens
-        self.between_updates = True
+        self._between_updates = True
         self._advance_bar(1)
         if state.updates % self.options.log_every_updates == 0:
             self._report()
@@ -339,7 +314,7 @@ class _Run(Generic[Payload]):
             self._read()
 
     def _read(self) -> None:
-        for one in self.meter.read():
+        for one in self._meter.read():
             if one.finite:
                 self.state.losses.append(one.loss)
                 continue
@@ -352,7 +327,7 @@ class _Run(Generic[Payload]):
     def _report(self) -> None:
         """Summarise the updates since the last report in the log and beside the bar."""
         self._read()
-        summary = self.meter.summary()
+        summary = self._meter.summary()
         if summary is not None:
             self.log.write("update", epoch=self.state.epoch + 1, **summary)
             self._advance_bar(0, f"loss {summary['loss']:.4f} · {summary['tokens_per_second']:,.0f} tokens/s")
@@ -364,7 +339,7 @@ class _Run(Generic[Payload]):
             error = -baseline.margin * validation.standard_error
             self._validated(dataclasses.replace(validation, standard_error=error), epoch=0)
             self._say(baseline.name, validation.metrics)
-        self.meter.go_on()
+        self._meter.go_on()
 
     def _validate(self) -> None:
         """End the epoch: validate, and keep the weights if it is the epoch to keep."""
@@ -379,11 +354,11 @@ class _Run(Generic[Payload]):
         if validation is None or state.kept_epoch == state.epoch:
             with self.interrupts.unbroken():
                 self.kept = copy_weights(self.module, self.kept)
-        self.meter.go_on()
+        self._meter.go_on()
 
     def _validation(self, validate: Callable[[], Validation | None] | None = None) -> Validation | None:
         """Validate the module, or call ``validate``; the time does not count as training."""
-        self.meter.pause()
+        self._meter.pause()
         random = RandomState.capture()
         self.module.eval()
         try:
@@ -414,7 +389,7 @@ class _Run(Generic[Payload]):
         if self.folder is None:
             return
         self._report()
-        self.meter.pause()
+        self._meter.pause()
         self.state.seconds, self.state.log_lines = self._seconds(), self.log.lines
         random, *others = self.workers.gather(RandomState.capture())
         checkpoint = TrainingCheckpoint(
@@ -428,11 +403,45 @@ class _Run(Generic[Payload]):
             carried=dict(self.objective.carried()) if isinstance(self.objective, Recurrent) else {},
         )
         self.folder.save(checkpoint)
-        self.meter.go_on()
+        self._meter.go_on()
 
     def _advance_bar(self, amount: int, note: str = "") -> None:
         if self.bar is not None:
             self.bar.advance(amount, note)
 
     def _seconds(self) -> float:
-        return time.perf_counter() - self.started
+        return time.perf_counter() - self._started
+
+
+def run_training(objective: Objective[Payload], model: "PretrainedEncoder", options: TrainingOptions) -> TrainingRecord:
+    """Train an objective on an encoder; see `train`."""
+    per_epoch = objective.updates_per_epoch()
+    tokens = sum(each.tokens for each in objective.updates(0, 0)) if options.total_tokens else None
+    chosen = resolved(
+        options,
+        model.config.hidden,
+        model.device,
+        updates_per_epoch=per_epoch,
+        min_updates=objective.min_updates,
+        tokens_per_update=None if tokens is None else tokens / per_epoch,
+    )
+    return train(objective, chosen, origin=None if options.checkpoints is None else _origin(model))
+
+
+def train_within(objective: Objective[Payload], model: "PretrainedEncoder", options: TrainingOptions) -> None:
+    """Train an objective as a part of another training: without log and checkpoints, to its end or not at all."""
+    alone = dataclasses.replace(options, log=None, checkpoints=None, checkpoint_every_updates=None, resume=False)
+    record = run_training(objective, model, dataclasses.replace(alone, keep_diverged=False))
+    if record.interrupted:
+        raise interruption(record.signal)
+
+
+def _origin(model: "PretrainedEncoder") -> dict[str, str]:
+    """Identify the starting model by its weights on disk.
+
+    The same weights may lie in another folder, and those in memory change: a run may also be resumed by the object that
+    was interrupted.
+    """
+    folder = model.folder
+    weights = hashlib.sha256(fingerprint(folder).encode()).hexdigest()[:16] if folder.is_dir() else model.name
+    return {"starting model (its weights)": weights}

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self, TypedDict, get_args
+from typing import TYPE_CHECKING, Literal, TypedDict, get_args
 
 from bothways.choices import TrackerName
 from bothways.errors import InvalidInput, MissingDependency
@@ -286,65 +286,6 @@ class TrainingOptions:
         if self.resume and self.checkpoints is None:
             raise InvalidInput("resume needs the folder of the checkpoints: pass checkpoints=<folder>.")
 
-    @property
-    def has_length(self) -> bool:
-        """True if epochs, updates or tokens are given."""
-        return (self.epochs, self.updates, self.total_tokens) != (None, None, None)
-
-    def rows_in_update(self, rows: int | None = None) -> int:
-        """Return the batch size; if it is None, choose it by the number of training rows."""
-        if self.batch_size is not None:
-            return self.batch_size
-        return SMALL_BATCH if rows is not None and rows <= SMALL_DATA_ROWS else USUAL_BATCH
-
-    def resolved(
-        self,
-        hidden: int,
-        device: "torch.device",
-        *,
-        updates_per_epoch: int = 1,
-        min_updates: int = 0,
-        tokens_per_update: float | None = None,
-    ) -> Self:
-        """Choose epochs, learning rate and precision if they are None; turn a number of tokens into one of updates.
-
-        Args:
-            hidden: Width of the encoder.
-            device: Device of the training.
-            updates_per_epoch: Updates of an epoch.
-            min_updates: Minimum number of updates if the length is not given; at least 3 epochs.
-            tokens_per_update: Average tokens of an update; needed for a number of tokens.
-
-        Raises:
-            InvalidInput: Both epochs and updates are given, or tokens that cannot be counted.
-        """
-        rate, precision, epochs, updates = self.learning_rate, self.precision, self.epochs, self.updates
-        if self.total_tokens is not None:
-            if tokens_per_update is None:
-                raise InvalidInput("this training takes a number of epochs or updates, not total_tokens.")
-            updates = max(1, math.ceil(self.total_tokens / tokens_per_update))
-        if updates is not None:
-            if epochs is not None:
-                raise InvalidInput(f"expected epochs or updates, got both: {epochs} and {updates}.")
-            epochs = -(-updates // max(1, updates_per_epoch))
-        if epochs is None:
-            epochs = max(EPOCHS, -(-min_updates // max(1, updates_per_epoch)))
-        if rate is None:
-            rate = RATE_OF_NARROW if hidden <= NARROW else RATE_OF_WIDE
-        if precision is None:
-            from bothways.devices import fast_precision
-
-            precision = fast_precision(device)
-        return dataclasses.replace(
-            self, epochs=epochs, updates=updates, total_tokens=None, learning_rate=rate, precision=precision
-        )
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the options that determine the run as JSON values, except for the objective's own."""
-        values = {name: getattr(self, name) for name in _RECORDED}
-        schedule = {"kind": type(self.schedule).__name__, **dataclasses.asdict(self.schedule)}
-        return {**values, "schedule": schedule, "betas": list(self.betas)}
-
     def _check_integer(self, name: str, minimum: int, *, optional: bool = False) -> None:
         value = getattr(self, name)
         fits = isinstance(value, int) and not isinstance(value, bool) and value >= minimum
@@ -363,6 +304,67 @@ class TrainingOptions:
     def _check(self, name: str, fits: bool, expected: str) -> None:
         if not fits:
             raise InvalidInput(f"`{name}` must be {expected}, got {getattr(self, name)!r}.")
+
+
+def rows_in_update(options: TrainingOptions, rows: int | None = None) -> int:
+    """Return the batch size; if it is None, choose it by the number of training rows."""
+    if options.batch_size is not None:
+        return options.batch_size
+    return SMALL_BATCH if rows is not None and rows <= SMALL_DATA_ROWS else USUAL_BATCH
+
+
+def resolved(
+    options: TrainingOptions,
+    hidden: int,
+    device: "torch.device",
+    *,
+    updates_per_epoch: int = 1,
+    min_updates: int = 0,
+    tokens_per_update: float | None = None,
+) -> TrainingOptions:
+    """Choose epochs, learning rate and precision if they are None; turn a number of tokens into one of updates.
+
+    Args:
+        options: The options.
+        hidden: Width of the encoder.
+        device: Device of the training.
+        updates_per_epoch: Updates of an epoch.
+        min_updates: Minimum number of updates if the length is not given; at least 3 epochs.
+        tokens_per_update: Average tokens of an update; needed for a number of tokens.
+
+    Raises:
+        InvalidInput: Both epochs and updates are given, or tokens that cannot be counted.
+    """
+    rate, precision, epochs, updates = options.learning_rate, options.precision, options.epochs, options.updates
+    if options.total_tokens is not None:
+        if tokens_per_update is None:
+            raise InvalidInput("this training takes a number of epochs or updates, not total_tokens.")
+        updates = max(1, math.ceil(options.total_tokens / tokens_per_update))
+    if updates is not None:
+        if epochs is not None:
+            raise InvalidInput(f"expected epochs or updates, got both: {epochs} and {updates}.")
+        epochs = -(-updates // max(1, updates_per_epoch))
+    if epochs is None:
+        epochs = max(EPOCHS, -(-min_updates // max(1, updates_per_epoch)))
+    if rate is None:
+        rate = RATE_OF_NARROW if hidden <= NARROW else RATE_OF_WIDE
+    if precision is None:
+        from bothways.devices import fast_precision  # loads torch
+
+        precision = fast_precision(device)
+    return dataclasses.replace(
+        options, epochs=epochs, updates=updates, total_tokens=None, learning_rate=rate, precision=precision
+    )
+
+
+def recorded_options(options: TrainingOptions) -> dict[str, object]:
+    """Return the options that determine the course of a run as JSON values, except for the objective's own."""
+    schedule = {"kind": type(options.schedule).__name__, **dataclasses.asdict(options.schedule)}
+    return {
+        **{name: getattr(options, name) for name in _RECORDED},
+        "schedule": schedule,
+        "betas": list(options.betas),
+    }
 
 
 def _is_number(value: object, maximum: float = math.inf) -> bool:

@@ -6,7 +6,7 @@ torch.distributed.checkpoint writes safetensors, each process its part; any numb
         shard-00001-model-*.safetensors   "weights/<name>", "kept/<name>", "optimizer/<kind>/<name>", "carried/<name>":
                                           each a part of a tensor, with its offsets in the header
         shard-00002-model-*.safetensors   the parts of the second process
-        state.json, checksums.json        as in `bothways.training.state`
+        state.json, checksums.json        as in `bothways.training.checkpoints`
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from torch.distributed.checkpoint.state_dict_saver import AsyncSaveResponse, asy
 from torch.distributed.checkpoint.storage import WriteResult
 
 from bothways.storage import disk_errors
-from bothways.training.state import CheckpointFolder, TrainingCheckpoint, describe, seal, tensors_of
+from bothways.training.checkpoints import CheckpointFolder, TrainingCheckpoint, describe, seal, tensors_of
 from bothways.training.workers import PATIENCE, Workers, naming_losses
 
 
@@ -46,11 +46,7 @@ class SharedCheckpoints:
         self._pending: Future[Any] | None = None
 
     def save(self, checkpoint: TrainingCheckpoint) -> None:
-        """Copy a checkpoint to memory and start writing it; all processes must call this together.
-
-        Raises:
-            OutOfDisk: The disk was full for the previous checkpoint; the one before that is intact.
-        """
+        """Copy a checkpoint to memory and start writing it; all processes must call this together."""
         self.settle()
         self._opened = opened = ExitStack()
         with ExitStack() as failing:

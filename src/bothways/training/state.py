@@ -1,48 +1,126 @@
-"""Checkpoints of a run: everything that an exact continuation needs, without pickle.
-
-A checkpoint is a folder ``checkpoint-<number>`` that appears by one rename, so the newest folder is complete whenever
-the process is killed. Only then is the previous one removed::
-
-    checkpoint-00000007/
-        weights.safetensors       the current weights
-        kept.safetensors          the weights of the kept epoch, after the first epoch
-        optimizer.safetensors     "<kind>/<parameter>": the moments and step counters of the optimizer
-        carried.safetensors       tensors that an update leaves for the next one, if any
-        state.json                position, losses, validations, random generators, settings, identity
-        checksums.json            SHA-256 of each of these files
-
-Several processes write the tensors in parts instead, see `bothways.training.shared_checkpoints`.
-"""
+"""The course of a run: its record, its state between two updates, and the global random generators."""
 
 import dataclasses
-import json
 import math
-import shutil
-import warnings
-from collections.abc import Collection, Iterator, Mapping
+import random
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
 
-from bothways.checkpoints.files import read_json, read_safetensors, sha256_of, verify_checksums
-from bothways.checkpoints.save import write_json, write_tensors
-from bothways.errors import CorruptCheckpoint, InvalidInput, OutputExists, UnknownModel
-from bothways.storage import new_folder, remove_leftovers
-from bothways.training.parameters import Weights
-from bothways.training.record import EpochValidation, highest_of, kept_of
-from bothways.training.seeding import RandomState
+from bothways.errors import CorruptCheckpoint
+from bothways.training.options import TrainingOptions, recorded_options
 
-_FORMAT, _IN_PARTS = 4, 5
-_PREFIX = "checkpoint-"
-_STATE, _CHECKSUMS = "state.json", "checksums.json"
-_WEIGHTS, _OPTIMIZER, _KEPT = "weights.safetensors", "optimizer.safetensors", "kept.safetensors"
-_CARRIED = "carried.safetensors"
 
-_ADVICE = "Remove the folder of the checkpoints and train again."
+@dataclass(frozen=True, slots=True)
+class EpochValidation:
+    """The validation after one epoch.
+
+    Attributes:
+        epoch: Counted from 1; 0 before the first update.
+        update: Updates done by then.
+        score: Score of the validation; higher is better.
+        standard_error: Standard error of the score, estimated on the held-out rows; 0 if unknown. For epoch 0, the
+            amount by which a later epoch may be worse; negative if it must be better.
+    """
+
+    epoch: int
+    update: int
+    score: float
+    metrics: Mapping[str, float]
+    standard_error: float = 0.0
+
+    def to_dict(self) -> dict[str, object]:
+        return {**dataclasses.asdict(self), "metrics": finite_or_none(self.metrics)}
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRecord:
+    """The course of a training run.
+
+    Attributes:
+        losses: Mean loss per unit (example or target token) of each update that was not skipped.
+        validations: One for each validated epoch.
+        kept_epoch: Epoch, from 1, of the model's weights (see `kept_of`); 0 for the initial weights. None if nothing
+            was validated: the model has the last weights, after a divergence those of the latest epoch.
+        updates: Optimizer steps.
+        tokens: Tokens read in training.
+        seconds: Wall time of training, validation and checkpoints, without the pause before a resumption.
+        stopped_early: True if patience ended the run.
+        interrupted: True if Ctrl-C or SIGTERM ended the run, or came at its end.
+        resumed_from: Updates of the checkpoint that this run resumed; None for a fresh run.
+        settings: The options of the run.
+        epochs: Finished epochs, their validation included.
+        diverged: Message about the loss, gradient or score that was not finite and ended the run; else None.
+        baseline: Name of the initial model, if it was validated (as epoch 0).
+        signal: Number of the signal that interrupted the run, or None.
+        skipped: Skipped updates, whose loss or gradient was not finite.
+    """
+
+    losses: tuple[float, ...]
+    validations: tuple[EpochValidation, ...]
+    kept_epoch: int | None
+    updates: int
+    tokens: int
+    seconds: float
+    stopped_early: bool
+    interrupted: bool
+    resumed_from: int | None
+    settings: TrainingOptions
+    epochs: int
+    diverged: str | None = None
+    baseline: str | None = None
+    signal: int | None = None
+    skipped: int = 0
+
+    @property
+    def finished_no_epoch(self) -> bool:
+        """True if an interruption ended the run before the end of the first epoch."""
+        return self.interrupted and self.epochs == 0
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the record as JSON values; a metric that is not finite becomes None."""
+        # asdict would copy the settings without naming the schedule's class.
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "signal"}
+        return {
+            **values,
+            "losses": list(self.losses),
+            "validations": [validation.to_dict() for validation in self.validations],
+            "settings": recorded_options(self.settings),
+        }
+
+
+def highest_of(validations: list[EpochValidation]) -> EpochValidation | None:
+    """Return the validation with the highest score, the earliest of equals."""
+    return max(validations, key=lambda validation: validation.score, default=None)
+
+
+def kept_of(validations: list[EpochValidation]) -> EpochValidation | None:
+    """Return the latest validation within one standard error below the highest score, and below that of the start.
+
+    This is the rule of one standard error (Breiman et al. 1984, section 3.4.3): prefer what is better a priori unless
+    the data clearly contradict it. Here that is longer training, whose last steps are small by the schedule; with
+    few rows, the highest of several scores often belongs to a lucky early epoch. Another validation never moves the
+    choice to an earlier epoch.
+    """
+    highest = highest_of(validations)
+    if highest is None:
+        return None
+    start = validations[0] if validations[0].epoch == 0 else highest
+    threshold = max(each.score - each.standard_error for each in (highest, start))
+    return next((each for each in reversed(validations) if each.score >= threshold), start)
+
+
+def finite_or_none(metrics: Mapping[str, float]) -> dict[str, float | None]:
+    """Return ``metrics`` for JSON, with None for values that are not finite."""
+    return {name: float(value) if math.isfinite(value) else None for name, value in metrics.items()}
+
+
+STATE = "state.json"
+ADVICE = "Remove the folder of the checkpoints and train again."
 
 
 @dataclass(slots=True)
@@ -86,8 +164,8 @@ class RunState:
         )
         if wrong is not None:
             raise CorruptCheckpoint(
-                f"the {_STATE} of the checkpoint has {wrong} {getattr(self, wrong)!r:.80}, which a run of {epochs} "
-                f"epochs of {per_epoch} updates cannot reach. {_ADVICE}"
+                f"the {STATE} of the checkpoint has {wrong} {getattr(self, wrong)!r:.80}, which a run of {epochs} "
+                f"epochs of {per_epoch} updates cannot reach. {ADVICE}"
             )
 
     def _fits(self, epochs: int, per_epoch: int, total: int) -> Iterator[tuple[str, bool]]:
@@ -103,204 +181,6 @@ class RunState:
             set(finished)
         )
         yield "validations", rising and all(_is_plausible(each, per_epoch, total) for each in self.validations)
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingCheckpoint:
-    """Everything that an exact continuation needs.
-
-    Attributes:
-        kept: The weights of the kept epoch (without validation, of the latest); None in the first epoch.
-        random: The global random generators of the first process.
-        conditions: Settings and identity of the run, which a resumed run must share.
-        others: The random generators of the other processes, by rank.
-        carried: Tensors that the last update left for the next one, by name: of this process when saving, of all
-            processes when loading.
-    """
-
-    weights: Weights
-    kept: Weights | None
-    optimizer: dict[str, Tensor]
-    random: RandomState
-    state: RunState
-    conditions: Mapping[str, object]
-    others: tuple[RandomState, ...] = ()
-    carried: Mapping[str, Tensor] = field(default_factory=dict)
-
-
-class CheckpointFolder:
-    """The folder of a run's newest checkpoint, created with the first one.
-
-    Raises:
-        OutputExists: There are checkpoints, and ``resume`` is false.
-    """
-
-    def __init__(self, path: Path, *, resume: bool) -> None:
-        self._path = path
-        found = self._complete()
-        if found and not resume:
-            raise OutputExists(
-                f"the folder {str(path)!r} has checkpoints of an earlier run. Resume it, choose another folder, or "
-                "remove them."
-            )
-        # A killed process may have left an incomplete checkpoint, or a complete older one.
-        remove_leftovers(path, rf"{_PREFIX}\d+")
-        for older in found[:-1]:
-            shutil.rmtree(older)
-
-    def save(self, checkpoint: TrainingCheckpoint) -> None:
-        with self.next_one() as folder:
-            describe(folder, checkpoint, in_parts=False)
-            write_tensors(folder / _WEIGHTS, checkpoint.weights)
-            write_tensors(folder / _OPTIMIZER, checkpoint.optimizer)
-            if checkpoint.kept is not None:
-                write_tensors(folder / _KEPT, checkpoint.kept)
-            if checkpoint.carried:
-                write_tensors(folder / _CARRIED, checkpoint.carried)
-            seal(folder)
-
-    def settle(self) -> None: ...
-
-    def close(self) -> None: ...
-
-    @contextmanager
-    def next_one(self) -> Iterator[Path]:
-        """Yield a folder that becomes the newest checkpoint; then remove the previous one."""
-        before = self._complete()
-        number = int(before[-1].name.removeprefix(_PREFIX)) + 1 if before else 1
-        with new_folder(self._path / f"{_PREFIX}{number:08d}") as folder:
-            yield folder
-        for older in before:
-            shutil.rmtree(older)
-
-    def load(self) -> TrainingCheckpoint | None:
-        complete = self._complete()
-        if not complete:
-            return None
-        folder = complete[-1]
-        try:
-            return _read(folder)
-        except (
-            *(CorruptCheckpoint, UnknownModel),
-            *(AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError),
-        ) as error:
-            raise CorruptCheckpoint(f"the checkpoint {str(folder)!r} cannot be read: {error} {_ADVICE}") from error
-
-    def _complete(self) -> list[Path]:
-        found = (path for path in self._path.glob(f"{_PREFIX}*") if path.name.removeprefix(_PREFIX).isdigit())
-        return sorted(found)
-
-
-def differences(first: Mapping[str, object], second: Mapping[str, object]) -> Iterator[tuple[str, object, object]]:
-    """Yield the names of different conditions with both values, ``"absent"`` for a missing one."""
-    one, other = (dict(_flat(json.loads(json.dumps(each)))) for each in (first, second))
-    for name in sorted(one.keys() | other.keys()):
-        if name not in one or name not in other or one[name] != other[name]:
-            yield name, one.get(name, "absent"), other.get(name, "absent")
-
-
-def check_conditions(stored: Mapping[str, object], now: Mapping[str, object]) -> None:
-    """Raise InvalidInput, naming each difference, unless a run is resumed under its checkpoint's conditions."""
-    found = [f"{name} was {before!r} and is now {after!r}" for name, before, after in differences(stored, now)]
-    if found:
-        raise InvalidInput(
-            f"this run cannot be resumed, it is not the one that was checkpointed: {'; '.join(found)}. "
-            "Resume under the same conditions, or start again (--overwrite, or another checkpoint folder)."
-        )
-
-
-def _flat(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
-
-
-def describe(folder: Path, checkpoint: TrainingCheckpoint, *, in_parts: bool) -> None:
-    """Write everything but the tensors, which follow whole or in parts."""
-    values = {
-        "format": _IN_PARTS if in_parts else _FORMAT,
-        "state": dataclasses.asdict(checkpoint.state),
-        "random": checkpoint.random.to_dict(),
-        "others": [each.to_dict() for each in checkpoint.others],
-        "conditions": checkpoint.conditions,
-    }
-    write_json(folder / _STATE, values)
-
-
-def seal(folder: Path) -> None:
-    """Write the checksums of a checkpoint's files."""
-    write_json(folder / _CHECKSUMS, {path.name: sha256_of(path) for path in sorted(folder.iterdir())})
-
-
-def tensors_of(checkpoint: TrainingCheckpoint) -> dict[str, Tensor]:
-    """Return all tensors of a checkpoint in one table, for writing in parts."""
-    tables: dict[str, Mapping[str, Tensor]] = {
-        "weights": checkpoint.weights,
-        "kept": checkpoint.kept or {},
-        "optimizer": checkpoint.optimizer,
-        "carried": checkpoint.carried,
-    }
-    return {f"{table}/{name}": value for table, values in tables.items() for name, value in values.items()}
-
-
-def _read(folder: Path) -> TrainingCheckpoint:
-    checksums: dict[str, Any] = read_json(folder / _CHECKSUMS)
-    verify_checksums(folder, {_STATE: "none", **checksums})
-    values: dict[str, Any] = read_json(folder / _STATE)
-    if values["format"] not in (_FORMAT, _IN_PARTS):
-        raise CorruptCheckpoint(f"expected format {_FORMAT}, got {values['format']!r}: another version wrote it.")
-    state = RunState.from_dict(values["state"])
-    whole = values["format"] != _IN_PARTS
-    tables = (_whole_tables if whole else _tables_in_parts)(folder, checksums, kept=state.epoch > 0)
-    return TrainingCheckpoint(
-        weights=tables["weights"],
-        kept=tables["kept"] if state.epoch else None,
-        optimizer=tables["optimizer"],
-        random=RandomState.from_dict(values["random"]),
-        state=state,
-        conditions=dict(values["conditions"]),
-        others=tuple(map(RandomState.from_dict, values["others"])),
-        carried=tables["carried"],
-    )
-
-
-def _whole_tables(folder: Path, checksums: Collection[str], *, kept: bool) -> dict[str, Weights]:
-    files = {"weights": _WEIGHTS, "optimizer": _OPTIMIZER} | ({"kept": _KEPT} if kept else {})
-    if {*checksums} - {_CARRIED} != {_STATE, *files.values()}:
-        listed = ", ".join(sorted([*files.values(), _STATE]))
-        raise CorruptCheckpoint(f"{_CHECKSUMS} must list {listed} after {'an' if kept else 'no'} epoch.")
-    files |= {"carried": _CARRIED} if _CARRIED in checksums else {}
-    return {"carried": {}, **{table: read_safetensors(folder / file) for table, file in files.items()}}
-
-
-def _tables_in_parts(folder: Path, checksums: Collection[str], *, kept: bool) -> dict[str, Weights]:
-    """Read the tensors written by several processes, and join their parts."""
-    # Only here: runs of one process do without torch.distributed.
-    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
-    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
-    from torch.distributed.checkpoint.state_dict_loader import load
-
-    if {path.name for path in folder.glob("*.safetensors")} != {*checksums} - {_STATE}:
-        raise CorruptCheckpoint(f"{_CHECKSUMS} must list exactly its safetensors files.")
-    reader = HuggingFaceStorageReader(str(folder))
-    stored = reader.read_metadata().state_dict_metadata
-    tensors = {
-        name: torch.empty(each.size, dtype=each.properties.dtype)
-        for name, each in stored.items()
-        if isinstance(each, TensorStorageMetadata)
-    }
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # as it should be
-        load(tensors, storage_reader=reader, no_dist=True)
-    tables: dict[str, Weights] = {
-        table: {} for table in ("weights", "optimizer", "carried", *(["kept"] if kept else []))
-    }
-    for key, value in tensors.items():
-        table, _, name = key.partition("/")
-        tables[table][name] = value
-    return tables
 
 
 def _is_plausible(validation: EpochValidation, per_epoch: int, total: int) -> bool:
@@ -320,3 +200,93 @@ def _is_count(value: object) -> bool:
 
 def _is_finite(value: object) -> bool:
     return isinstance(value, float) and math.isfinite(value)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomState:
+    """State of the generators of Python, numpy and torch (CPU, each CUDA device, MPS)."""
+
+    python: tuple[Any, ...]
+    numpy: dict[str, Any]
+    torch_cpu: bytes
+    torch_cuda: tuple[bytes, ...]
+    torch_mps: bytes = b""
+
+    @classmethod
+    def capture(cls) -> "RandomState":
+        """Return the current state."""
+        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+        return cls(
+            python=random.getstate(),
+            # The only access to the generator behind numpy.random's functions.
+            numpy=dict(np.random.get_state(legacy=False)),
+            torch_cpu=torch.get_rng_state().numpy().tobytes(),
+            torch_cuda=tuple(state.numpy().tobytes() for state in cuda),
+            torch_mps=torch.mps.get_rng_state().numpy().tobytes() if torch.backends.mps.is_available() else b"",
+        )
+
+    def restore(self) -> None:
+        """Set the generators to this state."""
+        random.setstate(self.python)
+        np.random.set_state(self.numpy)
+        torch.set_rng_state(_tensor(self.torch_cpu))
+        for device, state in zip(range(torch.cuda.device_count()), self.torch_cuda, strict=False):
+            torch.cuda.set_rng_state(_tensor(state), device)
+        if self.torch_mps and torch.backends.mps.is_available():
+            torch.mps.set_rng_state(_tensor(self.torch_mps))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the state as JSON values."""
+        version, words, gauss = self.python
+        inner = self.numpy["state"]
+        return {
+            "python": [version, list(words), gauss],
+            "numpy": {**self.numpy, "state": {"key": [int(word) for word in inner["key"]], "pos": int(inner["pos"])}},
+            "torch_cpu": self.torch_cpu.hex(),
+            "torch_cuda": [state.hex() for state in self.torch_cuda],
+            **({"torch_mps": self.torch_mps.hex()} if self.torch_mps else {}),
+        }
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "RandomState":
+        """Return the state from the result of `to_dict`, checked."""
+        version, words, gauss = values["python"]
+        inner = values["numpy"]["state"]
+        key = np.array(inner["key"], dtype=np.uint32)
+        state = cls(
+            python=(version, tuple(words), gauss),
+            numpy={**values["numpy"], "state": {"key": key, "pos": inner["pos"]}},
+            torch_cpu=bytes.fromhex(values["torch_cpu"]),
+            torch_cuda=tuple(bytes.fromhex(state) for state in values["torch_cuda"]),
+            torch_mps=bytes.fromhex(values.get("torch_mps", "")),
+        )
+        state.check()
+        return state
+
+    def check(self) -> None:
+        """Raise ValueError for a state that the generators do not accept."""
+        if self.numpy["state"]["key"].shape != (624,) or self.numpy["state"]["pos"] not in range(625):
+            raise ValueError("the state of numpy's generator must have 624 words and a position among them.")
+        try:
+            random.Random().setstate(self.python)
+            np.random.RandomState().set_state(self.numpy)
+            torch.Generator().set_state(_tensor(self.torch_cpu))
+        except (RuntimeError, TypeError, OverflowError) as error:
+            raise ValueError(f"a random generator does not accept its state: {error}") from error
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed Python, numpy and torch (0 to 2**32 - 1) for the block, then restore their states."""
+    before = RandomState.capture()
+    try:
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.manual_seed(seed)  # seeds every CUDA device as well
+        yield
+    finally:
+        before.restore()
+
+
+def _tensor(state: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(state), dtype=torch.uint8)

@@ -1,22 +1,32 @@
-"""The processes of a run, each with a part of every update.
+"""The processes of a run, each with a part of every update, and the layout of a module's parameters over them.
 
 Each process holds the model and draws the whole update, which depends only on a seed and its number. It takes every
 n-th micro-batch, and gradients are summed before the step. So the weights stay equal everywhere, and the course of a
 run does not depend on the number of processes, except for rounding and dropout.
+
+With FSDP2 (``torch.distributed.fsdp.fully_shard``; Zhao et al. 2023, arXiv:2304.11277), each process keeps its shard of
+every parameter, gradient and moment. A layer's weights are whole only while it computes, those of embeddings and heads
+during a forward and backward pass, and all of them during a validation.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
 
-from bothways.errors import WorkerLost
+from bothways.encoder.encoder import PostNormLayer, PreNormLayer
+from bothways.errors import IncompatibleWeights, WorkerLost
+
+if TYPE_CHECKING:
+    from torch.distributed.fsdp import FSDPModule
+
 
 Value = TypeVar("Value")
+Weights = dict[str, Tensor]
 
 # Parts of torch's error messages when FSDP loses a process.
 LOST = ("gloo/", "NCCL", "Connection ")
@@ -37,18 +47,10 @@ class Workers:
     count = 1
 
     def add(self, tensors: Sequence[Tensor]) -> None:
-        """Replace tensors by their sums over the processes.
-
-        Raises:
-            WorkerLost: Another process is gone.
-        """
+        """Replace tensors by their sums over the processes."""
 
     def gather(self, value: Value) -> list[Value]:
-        """Return the values of all processes, by rank.
-
-        Raises:
-            WorkerLost: Another process is gone.
-        """
+        """Return the values of all processes, by rank."""
         return [value]
 
 
@@ -136,3 +138,173 @@ def naming_losses(*signs: str) -> Iterator[None]:
             f"another process of the run is gone ({str(error).splitlines()[0]}). Look at its output, and resume the "
             "run (resume=True, --resume)."
         ) from error
+
+
+class WholeParameters:
+    """Whole parameters in each process."""
+
+    sharded = False
+    """True if each process holds a shard."""
+
+    def run(self, compute: Callable[[], Value]) -> Value:
+        """Call ``compute``, which trains the module; sharded processes must call this equally often."""
+        return compute()
+
+    def run_whole(self, compute: Callable[[], Value]) -> Value:
+        """Call ``compute`` without gradients; it may run the module freely, but not read its ``state_dict``."""
+        return compute()
+
+    def undo(self) -> None:
+        """Give the module whole parameters again; sharded processes must call this together."""
+
+
+class Sharded(WholeParameters):
+    """Parameters sharded over the processes of torch's default group, in place of equal whole ones in each process."""
+
+    sharded = True
+
+    def __init__(self, module: nn.Module, workers: Workers) -> None:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        self._whole = [
+            (owner, name, parameter)
+            for owner in module.modules()
+            for name, parameter in owner._parameters.items()
+            if parameter is not None
+        ]
+        self._layers = [each for each in module.modules() if isinstance(each, PostNormLayer | PreNormLayer)]
+        # FSDP adds hooks, a state and another class to a layer.
+        self._before = [
+            (
+                each,
+                type(each),
+                {name: type(one)(one) if isinstance(one, dict) else one for name, one in vars(each).items()},
+            )
+            for each in self._layers
+        ]
+        mesh = init_device_mesh(self._whole[0][2].device.type, (workers.count,))
+        self._root = _Root(module)
+        self._parts: list[FSDPModule] = [fully_shard(each, mesh=mesh) for each in (*self._layers, self._root)]
+        for _, _, parameter in self._whole:
+            parameter.data = parameter.new_empty(0)
+
+    def run(self, compute: Callable[[], Value]) -> Value:
+        """Call ``compute`` with the parameters outside layers whole until its backward pass ends."""
+        result: Value = self._root(compute)
+        return result
+
+    def run_whole(self, compute: Callable[[], Value]) -> Value:
+        def gathered() -> Value:
+            for each in self._parts:
+                each.unshard()
+            return compute()
+
+        self._reshard_after_forward(False)
+        try:
+            return self.run(gathered)
+        finally:
+            self._reshard()
+            self._reshard_after_forward(True)
+
+    def undo(self) -> None:
+        """Restore the module's own parameters with the current values; a second call does nothing."""
+        if not self._whole:
+            return
+        self._reshard()
+        with torch.no_grad():
+            for owner, name, parameter in self._whole:
+                if not parameter.numel():  # a tied one has it already
+                    parameter.data = whole(getattr(owner, name)).detach()
+        for layer, kind, attributes in self._before:
+            layer.__class__ = kind
+            layer.__dict__.clear()
+            layer.__dict__.update(attributes)
+        for owner, name, parameter in self._whole:
+            owner._parameters[name] = parameter
+        self._whole = []
+
+    def _reshard(self) -> None:
+        for each in self._parts:
+            each.reshard()
+
+    def _reshard_after_forward(self, enabled: bool) -> None:
+        for layer in self._parts[:-1]:
+            layer.set_reshard_after_forward(enabled)
+
+
+class _Root(nn.Module):
+    """The module of a run, called with a computation."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, compute: Callable[[], Value]) -> Value:
+        return compute()
+
+
+def laid_out(module: nn.Module, workers: Workers, *, shard: bool) -> WholeParameters:
+    """Return the layout of a module's parameters; a single process has whole ones."""
+    return Sharded(module, workers) if shard and workers.count > 1 else WholeParameters()
+
+
+def is_sharded(tensor: Tensor) -> bool:
+    """Return True if this process holds a shard of the tensor."""
+    return hasattr(tensor, "placements")
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """Return the whole tensor; for a sharded one, all processes must call this together."""
+    if not is_sharded(tensor):
+        return tensor
+    from torch.distributed.tensor import DTensor
+
+    assert isinstance(tensor, DTensor)
+    return tensor.full_tensor()
+
+
+def divided_like(value: Tensor, like: Tensor) -> Tensor:
+    """Return the shard of a whole tensor that corresponds to the shard ``like``."""
+    if not is_sharded(like) or is_sharded(value):
+        return value
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    assert isinstance(like, DTensor)
+    # Each process has the value, so none is sent.
+    return distribute_tensor(value.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
+
+
+def live_weights(module: nn.Module) -> Weights:
+    """Return parameters and persistent buffers by name, not copied; tied tensors once, under their first name."""
+    first = {name for name, _ in (*module.named_parameters(), *module.named_buffers())}
+    return {name: value for name, value in module.state_dict().items() if name in first}
+
+
+def copy_weights(module: nn.Module, over: Weights | None = None) -> Weights:
+    """Copy the weights to the CPU, into the memory of an older copy that is no longer needed, if there is one."""
+    return {name: _copied_over(value.detach(), (over or {}).get(name)) for name, value in live_weights(module).items()}
+
+
+def _copied_over(value: Tensor, over: Tensor | None) -> Tensor:
+    if over is None or is_sharded(value) or is_sharded(over) or (over.shape, over.dtype) != (value.shape, value.dtype):
+        return value.to("cpu", copy=True)
+    return over.copy_(value)
+
+
+def restore_weights(module: nn.Module, weights: Weights) -> None:
+    """Copy ``weights`` into ``module`` in place."""
+    live = live_weights(module)
+    differing = sorted(
+        name
+        for name in live.keys() | weights.keys()
+        if name not in live or name not in weights or live[name].shape != weights[name].shape
+    )
+    if differing:
+        raise IncompatibleWeights(
+            f"the stored weights belong to another model: {len(differing)} tensors are missing, superfluous or of "
+            f"another shape, the first is {differing[0]!r}. Build the model as it was when they were stored."
+        )
+    with torch.no_grad():
+        for name, value in live.items():
+            value.copy_(divided_like(weights[name], value))

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from bothways.tasks import FillMask
     from bothways.text import TextTokenizer
     from bothways.training.options import TrainingArguments
-    from bothways.training.record import TrainingRecord
+    from bothways.training.state import TrainingRecord
 
 _CORPUS = """\
 Plain text has one paragraph a line, with an empty line after each document;

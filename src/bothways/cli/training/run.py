@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from bothways.pretraining import BatchWarmup
     from bothways.tasks.heads.diagnostics import LabelIssue
     from bothways.training.options import TrainingArguments
-    from bothways.training.record import TrainingRecord
+    from bothways.training.state import TrainingRecord
 
     Fit = Callable[[TrainingArguments], tuple[Any, TrainingRecord]]
     NextStep = Callable[[Any, str], str]

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from bothways.tasks import SentenceEmbedder
     from bothways.tasks.embedding import PlainLoss
     from bothways.training.options import TrainingArguments
-    from bothways.training.record import TrainingRecord
+    from bothways.training.state import TrainingRecord
 
 _CONFIDENCE = {each.name for each in fields(ConfidenceOptions)}
 _LINE = 78  # columns of a line of an example

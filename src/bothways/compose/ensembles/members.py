@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.checkpoints.files import read_json, sha256_of
-from bothways.checkpoints.save import write_json
+from bothways.checkpoints.layout import write_json
 from bothways.checkpoints.schema import FORMAT_VERSION, OURS, StoredEnsemble, StoredMember
 from bothways.compose.ensembles.combining import Combination
 from bothways.compose.ensembles.trained import EnsembleColumns, EnsembleOutputs, Member, TrainedEnsemble, combiner_of

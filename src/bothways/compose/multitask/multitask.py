@@ -26,9 +26,9 @@ from bothways.tasks.splits import TrainingData
 from bothways.tasks.task import HeadTask
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.threads import loading
+from bothways.training.loop import run_training
 from bothways.training.options import TrainingArguments, TrainingOptions
-from bothways.training.record import TrainingRecord
-from bothways.training.run import run_training
+from bothways.training.state import TrainingRecord
 
 MULTITASK = TaskSpec(
     name="multitask",

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from bothways.data import Source
     from bothways.tasks.embedding.losses import EmbeddingLoss
     from bothways.tasks.task import FitArguments
-    from bothways.training.record import TrainingRecord
+    from bothways.training.state import TrainingRecord
 
 Texts: TypeAlias = str | Iterable[str] | NDArray[np.str_] | NDArray[np.object_]
 """One text or many: a list, a tuple, a generator, an array, a Series, a column of a Dataset."""

@@ -38,7 +38,7 @@ from bothways.tasks.embedding.spec import PlainTexts, ScoredPairs
 from bothways.tasks.embedding.trained import EmbeddingSettings
 from bothways.tasks.embedding.vector_model import VectorModel, merge_windows
 from bothways.training.objective import Baseline, MicroBatch, Update
-from bothways.training.seeding import RandomState
+from bothways.training.state import RandomState
 
 # Texts whose similarities are compared with the teacher's.
 COMPARED = 512

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.checkpoints.files import fingerprint, read_json
+from bothways.checkpoints.layout import LENGTH_FILE, check_modules, stored_pooling
 from bothways.checkpoints.schema import Stored, StoredVectors, at_most
-from bothways.checkpoints.sentence_layout import LENGTH_FILE, check_modules, stored_pooling
 from bothways.choices import Overflow, Pooling
 from bothways.errors import InvalidInput
 from bothways.evaluation.report import TextsRead
@@ -282,7 +282,7 @@ class TrainedEmbedder:
         Raises:
             OSError: The disk is full, or the folder cannot be written to.
         """
-        from bothways.checkpoints.save import write_json, write_length, write_modules, write_pooling
+        from bothways.checkpoints.layout import write_json, write_length, write_modules, write_pooling
 
         model, settings = self.backend.weights("save").model, self.settings
         model.write(folder, {"task": EMBEDDING.name, **asdict(settings), "card": dict(self.card)})

@@ -56,8 +56,8 @@ from bothways.tasks.heads.diagnostics import notes_on_training
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.splits import TrainingData, hold_out, hold_out_pairs
 from bothways.tasks.torch_backend import TorchBackend
-from bothways.training.options import TrainingOptions
-from bothways.training.record import TrainingRecord
+from bothways.training.options import TrainingOptions, rows_in_update
+from bothways.training.state import TrainingRecord
 
 # More held-out rows than this make validation slow and not much surer.
 MOST_HELD_OUT = 2000
@@ -176,7 +176,7 @@ def train_embedder(
         _source(stored, loss, options.pairs_per_text, training.seed),
         loss,
         held if examples.unmeasured is None else None,
-        batch_size=training.rows_in_update(),
+        batch_size=rows_in_update(training),
         tokens=training.max_tokens,
         seed=training.seed,
         identity={

@@ -29,9 +29,9 @@ from bothways.encoder import Encoder
 from bothways.encoder.head_kinds import Read
 from bothways.encoder.heads import read_rows
 from bothways.tasks.heads.objective import Batch
+from bothways.training.loop import train_within
 from bothways.training.objective import MicroBatch, Update
 from bothways.training.options import TrainingOptions
-from bothways.training.run import train_within
 
 FEW_TEXTS, MAX_TEXTS = 100, 2000
 """Texts that are few, and those up to which bringing them together has been measured to pay."""

@@ -13,7 +13,7 @@ from bothways.evaluation.calibration import Calibration
 from bothways.evaluation.metrics.tagging import TaggedWords
 from bothways.evaluation.temperature import Temperature
 from bothways.tasks.heads.targets import AnyExample, Logits, MultiLabel, Regression, SingleLabel, Target, Truth
-from bothways.training.record import TrainingRecord
+from bothways.training.state import TrainingRecord
 
 FEW_UPDATES, FEW_ROWS = 50, 50
 

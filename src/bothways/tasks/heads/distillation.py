@@ -45,9 +45,8 @@ from bothways.tasks.splits import hold_out
 from bothways.tasks.torch_backend import HeadModel, TorchBackend
 from bothways.text import Words
 from bothways.training.objective import Baseline
-from bothways.training.options import TrainingOptions
-from bothways.training.record import TrainingRecord
-from bothways.training.seeding import seeded
+from bothways.training.options import TrainingOptions, rows_in_update
+from bothways.training.state import TrainingRecord, seeded
 
 COPIED, NEW = "copied layers", "linear model of frozen hidden states"
 
@@ -235,7 +234,7 @@ def _objective(
     baseline: Baseline,
 ) -> WindowObjective:
     """Return the training objective of a student; an epoch has at least a tenth of the updates."""
-    size = training.rows_in_update(stored.store.texts)
+    size = rows_in_update(training, stored.store.texts)
     per_pass = -(-stored.store.texts // size)
     return WindowObjective(
         model,

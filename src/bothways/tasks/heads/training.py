@@ -35,12 +35,11 @@ from bothways.tasks.scores import Scores
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.splits import TrainingData, folds
 from bothways.tasks.torch_backend import TorchBackend
+from bothways.training.loop import train_within
 from bothways.training.objective import Baseline
-from bothways.training.options import TrainingOptions
-from bothways.training.parameters import Weights, copy_weights, restore_weights
-from bothways.training.record import TrainingRecord
-from bothways.training.run import train_within
-from bothways.training.seeding import seeded
+from bothways.training.options import TrainingOptions, rows_in_update
+from bothways.training.state import TrainingRecord, seeded
+from bothways.training.workers import Weights, copy_weights, restore_weights
 
 # Names of the model before the first update.
 LINEAR, CONTINUED = "linear model of frozen hidden states", "model before the training"
@@ -141,7 +140,8 @@ class TrainingSetup:
     ) -> WindowObjective:
         """Return the training of an initial head."""
         texts, training = stored.store.texts, self.training
-        size, least = training.rows_in_update(texts), self.min_updates(initial, stored)
+        size, least = rows_in_update(training, texts), self.min_updates(initial, stored)
+        has_length = (training.epochs, training.updates, training.total_tokens) != (None, None, None)
         contrast = {"contrast": initial.contrast} if initial.contrast else {}
         return WindowObjective(
             initial.backend.head_model,
@@ -152,7 +152,7 @@ class TrainingSetup:
             tokens=training.max_tokens,
             seed=training.seed,
             identity={**identity, **self.learner.identity, **contrast},
-            passes=1 if training.has_length else passes_in_epoch(texts, size, least),
+            passes=1 if has_length else passes_in_epoch(texts, size, least),
             baseline=initial.baseline,
             min_updates=least,
         )
@@ -162,7 +162,7 @@ class TrainingSetup:
         if self.few and initial.contrast:
             return _AFTER_CONTRAST
         texts = stored.store.texts
-        tokens = int(stored.store.lengths.sum()) / texts * self.training.rows_in_update(texts)
+        tokens = int(stored.store.lengths.sum()) / texts * rows_in_update(self.training, texts)
         return min(MIN_UPDATES, int(_MIN_TOKENS / tokens))
 
     def show(self, what: str) -> None:

@@ -26,9 +26,8 @@ from bothways.tasks.masked_lm.spec import MASKED_LM, MaskedTextColumns, MaskingO
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.splits import TrainingData, hold_out
 from bothways.tasks.torch_backend import TorchBackend
-from bothways.training.options import TrainingOptions
-from bothways.training.record import TrainingRecord
-from bothways.training.seeding import seeded
+from bothways.training.options import TrainingOptions, rows_in_update
+from bothways.training.state import TrainingRecord, seeded
 
 # What a reader of the card has to know.
 LIMITS = (
@@ -138,7 +137,7 @@ class MaskedLMTraining:
         started = TrainedMaskedLM.of(backend, head, columns, {})
         sources = TextWindows(stored, masker, "training"), TextWindows(held, masker, "validation")
         objective = PretrainingObjective.in_epochs(
-            started.model, *sources, masker, batch_size=training.rows_in_update(), tokens=training.max_tokens
+            started.model, *sources, masker, batch_size=rows_in_update(training), tokens=training.max_tokens
         )
         parts = data_part(len(examples), stored), data_part(len(held_out), held)
         used = DataUsed(columns, *parts, split=data.validation is None)

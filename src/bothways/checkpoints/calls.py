@@ -1,16 +1,22 @@
-"""Inputs of an encoder, texts or padded ids, checked and packed.
+"""Inputs and outputs of an encoder that is called like the ecosystem's models.
 
-Shapes: B texts (or windows of texts), S longest of them in tokens, G groups of K choices each.
+Inputs are texts or padded ids, checked and packed.
+
+Shapes: B texts (or windows of texts), S longest of them in tokens, H hidden, N heads, L layers, V vocabulary, C labels,
+G groups of K choices each.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
+import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from torch import Tensor
 
 from bothways.encoder import EncoderConfig
-from bothways.errors import DeviceMismatch, IncompatibleWeights, InvalidInput, TextTooLong
+from bothways.errors import DeviceMismatch, IncompatibleWeights, InvalidInput, MissingOutput, TextTooLong
+from bothways.families import HeadName
 from bothways.packing import Packed, pack, unpad
 from bothways.text import Overflow, TextTokenizer
 from bothways.text.windows import Text
@@ -60,13 +66,7 @@ class InputReader:
     device: torch.device
 
     def texts(self, texts: Sequence[Text], on_overflow: Overflow) -> ModelInput:
-        """Encode texts.
-
-        Raises:
-            InvalidInput: There are no texts, or one is not a text.
-            TextTooLong: One is too long and the policy is ``"error"``.
-            IncompatibleWeights: The tokenizer has more kinds of texts than the model.
-        """
+        """Encode texts."""
         if not texts:
             raise InvalidInput("the encoder expects at least one text, but the list of texts is empty.")
         limit = self.config.max_length or 10**9
@@ -84,23 +84,13 @@ class InputReader:
         return ModelInput(packed, rows, tuple(text.dropped_tokens for text in encoded))
 
     def ids(self, given: PaddedIds) -> ModelInput:
-        """Unpad ids (B, S).
-
-        Raises:
-            InvalidInput: They are not tensors of the model's ids.
-            TextTooLong: A row is longer than the model's limit.
-            DeviceMismatch: One of the tensors lies on another device than the model.
-        """
+        """Unpad ids (B, S)."""
         self.check_tensors(given)
         packed = self._checked(unpad(given.input_ids, given.attention_mask, given.token_type_ids))
         return ModelInput(packed, tuple(range(len(packed.lengths))), (0,) * len(packed.lengths))
 
     def groups(self, groups: Sequence[Group], on_overflow: Overflow) -> tuple[ModelInput, int]:
-        """Encode groups of texts, one after the other, and return the number of choices in each.
-
-        Raises:
-            InvalidInput: There are no groups, they have different sizes, or windows were requested for them.
-        """
+        """Encode groups of texts, one after the other, and return the number of choices in each."""
         if on_overflow == "window":
             raise InvalidInput(
                 "choices cannot be compared in windows: use on_overflow='error' or 'truncate', or shorten the texts."
@@ -161,3 +151,103 @@ class InputReader:
                 bounds = "be at least 0" if count is None else f"lie between 0 and {count - 1}"
                 raise InvalidInput(f"{name} must {bounds}, but one of them is {wrong}.")
         return packed
+
+
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """The reason why an output was not computed."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderOutput:
+    """Padded outputs of an encoder.
+
+    Attributes:
+        last_hidden_state: (B, S, H); zeros in the padding.
+        attention_mask: (B, S), 1 for real tokens.
+        text_of_row: Index of the text of each of the B rows.
+        dropped_tokens: Number of truncated tokens of each text.
+    """
+
+    last_hidden_state: Tensor
+    attention_mask: Tensor
+    text_of_row: tuple[int, ...]
+    dropped_tokens: tuple[int, ...]
+    pooled: Tensor | Absent
+    states: tuple[Tensor, ...] | Absent
+    weights: tuple[Tensor, ...] | Absent
+
+    @property
+    def pooler_output(self) -> Tensor:
+        """Linear and tanh on the first token (B, H); MissingOutput if the checkpoint has no trained pooler."""
+        return _present("pooler_output", self.pooled)
+
+    @property
+    def hidden_states(self) -> tuple[Tensor, ...]:
+        """The embedding and each layer's output: L + 1 tensors (B, S, H); MissingOutput unless requested."""
+        return _present("hidden_states", self.states)
+
+    @property
+    def attentions(self) -> tuple[Tensor, ...]:
+        """Attention weights: L tensors (B, N, S, S), zeros in the padding; MissingOutput unless requested."""
+        return _present("attentions", self.weights)
+
+
+@dataclass(frozen=True, slots=True)
+class HeadOutput:
+    """The output of a head.
+
+    Attributes:
+        head: Name of the head.
+        logits: For ``masked_lm`` and ``permutation_lm`` (B, S, V), for ``token`` (B, S, C) and for ``replaced_token``
+            (B, S), zeros in the padding; for ``span`` (B, S, 2), start and end, minus infinity in the padding; for
+            ``sequence`` and ``sentence_order`` (B, C); for ``next_sentence`` (B, 2), the second text following the
+            first or not; for ``multiple_choice`` (G, K).
+        labels: Names of the C scores, for a head with labels.
+        attention_mask: (B, S), 1 for real tokens; for ``multiple_choice`` (G K, S).
+        text_of_row: Index of the text of each row of the mask.
+        dropped_tokens: Number of truncated tokens of each text.
+    """
+
+    head: HeadName
+    logits: Tensor
+    labels: tuple[str, ...]
+    attention_mask: Tensor
+    text_of_row: tuple[int, ...]
+    dropped_tokens: tuple[int, ...]
+
+    @property
+    def start_logits(self) -> Tensor:
+        """Logits of an answer starting at each token (B, S), minus infinity in the padding; for ``span`` heads only."""
+        return self._ends()[..., 0]
+
+    @property
+    def end_logits(self) -> Tensor:
+        """Logits of an answer ending at each token (B, S), minus infinity in the padding; for ``span`` heads only."""
+        return self._ends()[..., 1]
+
+    def _ends(self) -> Tensor:
+        if self.head != "span":
+            raise MissingOutput(
+                f"only a span head gives the start and end of an answer, and this one is a {self.head} head."
+            )
+        return self.logits
+
+
+def _present(name: str, value: V | Absent) -> V:
+    if isinstance(value, Absent):
+        raise MissingOutput(f"{name} was not computed: {value.reason}")
+    return value
+
+
+def padded_weights(weights: list[Tensor], longest: int) -> Tensor:
+    """Pad the attention weights (N, n, n) of each text to one tensor (B, N, S, S)."""
+    rooms = [longest - weights_Nnn.shape[-1] for weights_Nnn in weights]
+    return torch.stack(
+        [F.pad(weights_Nnn, (0, room, 0, room)) for weights_Nnn, room in zip(weights, rooms, strict=True)]
+    )

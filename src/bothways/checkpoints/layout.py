@@ -1,4 +1,8 @@
-"""Writing of checkpoints in the ecosystem's layout, so that other libraries open them."""
+"""Files in the ecosystem's layout: written so that other libraries open them, and those of sentence-transformers read.
+
+``modules.json`` lists the modules of sentence-transformers in their order, and ``1_Pooling/config.json`` configures the
+pooling of the tokens' hidden states.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +19,42 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from bothways.checkpoints.files import HEAD_WEIGHTS, WEIGHTS, sha256_of
+from bothways.checkpoints.files import HEAD_WEIGHTS, WEIGHTS, read_json, sha256_of
 from bothways.checkpoints.schema import FORMAT_VERSION, OURS
-from bothways.checkpoints.sentence_layout import LAST_TOKEN, LENGTH_FILE, OLD_KEYS, POOLING_FILE
 from bothways.choices import Pooling
 from bothways.encoder.config import EncoderConfig
+from bothways.errors import CorruptCheckpoint, UnsupportedConfig
 from bothways.families import Family
 from bothways.families.family import HEAD_FOLDER, HEAD_POOLING, PAIR, beside_settings
 from bothways.families.weight_map import WeightRow, write_weights
+from bothways.reading import parse_json, read_bytes
 from bothways.storage import give_usual_mode
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+
+# The old and new names of the poolings, and the supported modules.
+OLD_KEYS: dict[Pooling, str] = {
+    "mean": "pooling_mode_mean_tokens",
+    "cls": "pooling_mode_cls_token",
+    "max": "pooling_mode_max_tokens",
+    "weighted_mean": "pooling_mode_weightedmean_tokens",
+    "mean_sqrt_length": "pooling_mode_mean_sqrt_len_tokens",
+}
+LAST_TOKEN = "pooling_mode_lasttoken"
+NEW_NAMES: dict[str, Pooling] = {
+    "mean": "mean",
+    "cls": "cls",
+    "max": "max",
+    "weightedmean": "weighted_mean",
+    "mean_sqrt_len_tokens": "mean_sqrt_length",
+}
+MODULES = ("Transformer", "Pooling", "Normalize")
+
+POOLING_FILE = Path("1_Pooling", "config.json")
+LENGTH_FILE = "sentence_bert_config.json"
+_OLD_NAMES = {OLD_KEYS[pooling]: name for name, pooling in NEW_NAMES.items()} | {LAST_TOKEN: "lasttoken"}
 _HEAD = f"{HEAD_FOLDER}/"
 
 
@@ -56,9 +83,6 @@ def write_model(
     """Write ``config.json``, ``model.safetensors`` and, with ``extras``, ``bothways.json`` with checksums.
 
     The precision in ``config.json`` is set to that of the tensors, which have the family's names.
-
-    Raises:
-        OSError: The disk is full, or the folder cannot be written to.
     """
     head = {name.removeprefix(_HEAD): value for name, value in tensors.items() if name.startswith(_HEAD)}
     beside = beside_settings(settings)
@@ -136,6 +160,52 @@ def write_pooling(folder: Path, hidden: int, pooling: Pooling, *, cls_is_last: b
 def write_length(folder: Path, max_length: object) -> None:
     """Write the maximum number of tokens of a text."""
     write_json(folder / LENGTH_FILE, {"max_seq_length": max_length, "do_lower_case": False})
+
+
+def embeds_mean(folder: Path, *, cls_is_last: bool) -> bool:
+    """Return True if the vectors of a checkpoint are the mean of the tokens, without further modules."""
+    try:
+        check_modules(folder)
+        return stored_pooling(folder, cls_is_last=cls_is_last) == "mean"
+    except UnsupportedConfig:
+        return False
+
+
+def check_modules(folder: Path) -> None:
+    """Raise UnsupportedConfig for an embedder with other modules, which would give other vectors."""
+    path = folder / "modules.json"
+    if not path.is_file():
+        return
+    try:
+        kinds = [str(module["type"]).rpartition(".")[2] for module in parse_json(read_bytes(path))]
+    except (ValueError, TypeError, KeyError) as error:
+        raise CorruptCheckpoint(f"{str(path)!r} must be a JSON list of modules with a type, but it is not.") from error
+    unknown = [kind for kind in kinds if kind not in MODULES]
+    if unknown:
+        raise UnsupportedConfig(
+            f"{str(path)!r} lists the modules {', '.join(unknown)}, which are not supported; "
+            f"only {', '.join(MODULES)} are."
+        )
+
+
+def stored_pooling(folder: Path, *, cls_is_last: bool) -> Pooling | None:
+    """Return the pooling in ``1_Pooling/config.json``, or None without this file."""
+    if not (folder / POOLING_FILE).is_file():
+        return None
+    stored = read_json(folder / POOLING_FILE)
+    named: list[object] = [name for key, name in _OLD_NAMES.items() if stored.get(key) is True]
+    chosen = [stored["pooling_mode"]] if stored.get("pooling_mode") is not None else named
+    known = NEW_NAMES
+    if cls_is_last:
+        known = {name: pooling for name, pooling in NEW_NAMES.items() if pooling != "cls"} | {"lasttoken": "cls"}
+    only = chosen[0] if len(chosen) == 1 else None
+    if isinstance(only, str) and only in known:
+        return known[only]
+    hint = " There it is the first token, while this tokenizer's [CLS] is the last." if only == "cls" else ""
+    raise UnsupportedConfig(
+        f"{str(folder / POOLING_FILE)!r} must choose one of the poolings {', '.join(known)}, "
+        f"but it chooses {', '.join(map(str, chosen)) or 'none of them'}.{hint}"
+    )
 
 
 def _write_head(folder: Path, head: Mapping[str, Tensor], max_length: object, *, of_pairs: bool) -> None:
