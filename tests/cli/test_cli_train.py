@@ -12,7 +12,7 @@ import pytest
 from command_line import call, rows, write_jsonl
 
 from bothways.cli.training.folders import RunFolders
-from bothways.training import state, step
+from bothways.training import checkpoints, optimizers
 
 
 def words_of(files, output, *more):
@@ -239,8 +239,8 @@ def ctrl_c_in_the_second_update(monkeypatch):
             os.kill(os.getpid(), signal.SIGINT)
         return usual(self, *arguments)
 
-    usual = step.Stepper.step
-    monkeypatch.setattr(step.Stepper, "step", interrupted)
+    usual = optimizers.Stepper.step
+    monkeypatch.setattr(optimizers.Stepper, "step", interrupted)
 
 
 @pytest.mark.usefixtures("ctrl_c_in_the_second_update")
@@ -338,9 +338,9 @@ def test_ctrl_c_while_the_last_checkpoint_is_written_ends_as_interrupted(files, 
         os.kill(os.getpid(), signal.SIGINT)
         usual(self, checkpoint)
 
-    usual = state.CheckpointFolder.save
+    usual = checkpoints.CheckpointFolder.save
     with monkeypatch.context() as patch:
-        patch.setattr(state.CheckpointFolder, "save", pressed)
+        patch.setattr(checkpoints.CheckpointFolder, "save", pressed)
         outcome = call(*words_of(files, tmp_path / "run"))
     assert outcome.code == 130
     assert "holds the epoch kept so far, 1. Run the same command with --resume to continue." in outcome.err
