@@ -11,8 +11,8 @@ from benchmarks.reference import Deviation, Trial
 from benchmarks.texts import Workload
 
 from bothways.evaluation.intervals import Estimate
-from bothways.retrieval.fusion import ReciprocalRank, Weighted
-from bothways.retrieval.fusion import fused as fused_by_us
+from bothways.retrieval.ranking import ReciprocalRank, Weighted
+from bothways.retrieval.ranking import fused as fused_by_us
 
 # --- batches ---
 

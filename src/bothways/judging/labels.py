@@ -34,9 +34,6 @@ def read_labels(
         dimension: The dimension of the labels.
         columns: Columns of the parts of a row.
         format: Format of the file, see `bothways.data.read_rows`.
-
-    Raises:
-        InvalidInput: No row has a label, a label is neither 0 nor 1, or a row has neither an id nor a query.
     """
     named = columns or TripleColumns()
     rows = list(data.read_rows(source, format=format))
@@ -67,10 +64,6 @@ def with_labels(systems: Systems, labels: Sequence[Triple], dimension: Dimension
         systems: Rows of each system.
         labels: The labels, from `read_labels`.
         dimension: The texts that are compared.
-
-    Raises:
-        InvalidInput: A label matches no row, different ones, or an unknown system, or a row has two different
-            labels; the message names some.
     """
     finder = _Finder(systems, dimension)
     chosen: dict[Place, Triple] = {}
@@ -120,11 +113,7 @@ class _Finder:
         return self._systems[place[0]][place[1]]
 
     def places(self, label: Triple) -> list[Place]:
-        """Return the rows that a label belongs to.
-
-        Raises:
-            InvalidInput: It matches different rows, or its system is unknown.
-        """
+        """Return the rows that a label belongs to."""
         if label.system is not None and label.system not in self._systems:
             raise InvalidInput(
                 f"{label.where}: expected a system of {', '.join(map(repr, self._systems))}, got {label.system!r}. "

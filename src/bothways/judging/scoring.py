@@ -138,11 +138,7 @@ class JudgedSystem:
         return np.array([each.label is not None for each in self.triples])
 
     def sample(self) -> Sample:
-        """Return labels and probabilities for prediction-powered inference.
-
-        Raises:
-            InvalidInput: There are fewer than two labels.
-        """
+        """Return labels and probabilities for prediction-powered inference."""
         known_N = self.labelled_N
         if known_N.sum() < MIN_LABELS:
             raise InvalidInput(
@@ -249,11 +245,7 @@ def judge_systems(
     format: "Format | None" = None,  # noqa: A002 (the option's name)
     show_progress: bool | None = None,
 ) -> list[JudgedSystem]:
-    """Return systems with the judge's probabilities, and the labels of a file or else their own.
-
-    Raises:
-        InvalidInput: There is no label, or one fits no row.
-    """
+    """Return systems with the judge's probabilities, and the labels of a file or else their own."""
     rows = {name: list(read.triples) for name, read in systems.items()}
     if labels is not None:
         rows = with_labels(rows, read_labels(labels, judge.dimension, columns, format=format), judge.dimension)
@@ -275,11 +267,7 @@ def judge_systems(
 def scored(
     system: JudgedSystem, judge: "Judge", *, method: PpiMethod = DEFAULT, level: float = 0.95, seed: int = 0
 ) -> SystemScore:
-    """Return the success rate of a judged system by all methods.
-
-    Raises:
-        InvalidInput: There are fewer than two labels, or the method needs rows without labels and all have one.
-    """
+    """Return the success rate of a judged system by all methods."""
     sample = system.sample()
     possible = [each for each in METHODS if len(sample.unlabelled_judge_scores) or each in ("classical", method)]
     estimates = {each: estimate_mean(sample, method=each, level=level) for each in possible}

@@ -81,9 +81,6 @@ def prepare(
         negatives: The negatives to make. Default: ``"both"`` if no row has a label, else ``"none"``.
         seed: Seed of held-out rows and negatives.
         format: Format of both files.
-
-    Raises:
-        InvalidInput: There is no label and no negatives are made, or all labels are the same.
     """
     named = columns or TripleColumns()
     read = read_triples(train, dimension, named, format=format)
@@ -206,9 +203,6 @@ def make_negatives(
         dimension: The dimension, which decides between another passage and another answer.
         kind: ``"weak"``, ``"strong"``, or ``"both"`` in turn.
         seed: Seed for drawing the negatives.
-
-    Raises:
-        InvalidInput: There are no two different passages, or answers, to choose from.
     """
     part: _Exchanged = "passage" if dimension.name == "context_relevance" else "answer"
     if len({each.text(part) for each in positives}) < 2:

@@ -73,11 +73,7 @@ DIMENSIONS: Mapping[JudgeDimension, Dimension] = {
 
 
 def find_dimension(name: str) -> Dimension:
-    """Return a dimension by its name.
-
-    Raises:
-        InvalidInput: There is no such dimension.
-    """
+    """Return a dimension by its name."""
     for each in DIMENSIONS.values():
         if each.name == name:
             return each
@@ -204,9 +200,6 @@ def read_triple(row: "Row", dimension: Dimension, columns: TripleColumns, *, nee
         dimension: The dimension of the label.
         columns: Columns of the parts of the row.
         needed: Require the columns that the dimension reads.
-
-    Raises:
-        InvalidInput: A text is not a string, a label is not one, or a required column is missing.
     """
     texts = [_text(row, columns.text(part), needed=needed and part in dimension.parts) for part in PARTS]
     column = columns.label(dimension)

@@ -17,14 +17,28 @@ if TYPE_CHECKING:
         read_candidates,
         search_outcomes,
     )
-    from bothways.retrieval.fusion import Dense, Fusion, Hybrid, Lexical, Mode, ReciprocalRank, Weighted
     from bothways.retrieval.index import SearchIndex
     from bothways.retrieval.index_files import check_index_free, locked, updating
     from bothways.retrieval.lexical import check_available
     from bothways.retrieval.mining import Mined, Mining, mine_negatives
-    from bothways.retrieval.ranking import Among, Between, Filter, Hit, Ranking, Retrieved, Retriever, parse_filters
-    from bothways.retrieval.rerankers import BiEncoder, CrossEncoder
-    from bothways.retrieval.reranking import Rerank, Reranker, reranked, search_reranked
+    from bothways.retrieval.ranking import (
+        Among,
+        Between,
+        Dense,
+        Filter,
+        Fusion,
+        Hit,
+        Hybrid,
+        Lexical,
+        Mode,
+        Ranking,
+        ReciprocalRank,
+        Retrieved,
+        Retriever,
+        Weighted,
+        parse_filters,
+    )
+    from bothways.retrieval.reranking import BiEncoder, CrossEncoder, Rerank, Reranker, reranked, search_reranked
     from bothways.retrieval.search import SemanticSearch, identity_of
 
 _MODULES = {
@@ -37,14 +51,15 @@ _MODULES = {
         "read_candidates",
         "search_outcomes",
     ),
-    "fusion": ("Dense", "Fusion", "Hybrid", "Lexical", "Mode", "ReciprocalRank", "Weighted"),
     "index": ("SearchIndex",),
     "index_files": ("check_index_free", "locked", "updating"),
     "lexical": ("check_available",),
     "mining": ("Mined", "Mining", "mine_negatives"),
-    "ranking": ("Among", "Between", "Filter", "Hit", "Ranking", "Retrieved", "Retriever", "parse_filters"),
-    "rerankers": ("BiEncoder", "CrossEncoder"),
-    "reranking": ("Rerank", "Reranker", "reranked", "search_reranked"),
+    "ranking": (
+        *("Among", "Between", "Dense", "Filter", "Fusion", "Hit", "Hybrid", "Lexical", "Mode", "Ranking"),
+        *("ReciprocalRank", "Retrieved", "Retriever", "Weighted", "parse_filters"),
+    ),
+    "reranking": ("BiEncoder", "CrossEncoder", "Rerank", "Reranker", "reranked", "search_reranked"),
     "search": ("SemanticSearch", "identity_of"),
 }
 __getattr__ = loader(__name__, _MODULES)

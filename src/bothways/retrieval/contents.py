@@ -89,11 +89,7 @@ class IndexContents(Generic[RepresentationT]):
         return max(numbers, default=-1) + 1
 
     def without_rows(self, ids: Iterable[str]) -> "IndexContents[RepresentationT]":
-        """Return the contents without the rows of these ids.
-
-        Raises:
-            InvalidInput: An id is unknown, one string is given, or no row would be left.
-        """
+        """Return the contents without the rows of these ids."""
         gone = set(refuse_string(ids, "ids"))
         unknown = gone.difference(self.ids)
         if unknown:
@@ -116,11 +112,7 @@ class IndexContents(Generic[RepresentationT]):
 
 
 def with_rows(old: IndexContents[DenseVectors], new: "CheckedRows") -> IndexContents[DenseVectors]:
-    """Return the contents with more rows at the end.
-
-    Raises:
-        InvalidInput: The index has one of the ids already, or the rows have other fields.
-    """
+    """Return the contents with more rows at the end."""
     known = set(old.ids).intersection(new.ids)
     if known:
         raise InvalidInput(
@@ -177,11 +169,6 @@ def collect(batches: Iterable[RowBatch], dimensions: int, *, first_number: int =
         batches: The rows.
         dimensions: The width of the vectors.
         first_number: The number that names the first row without an id.
-
-    Raises:
-        InvalidInput: There are no texts, counts or widths differ, an id occurs twice, a vector is zero or not finite,
-            fields differ in their names or are no string, number, boolean or None, or several texts or ids are given
-            as one string.
     """
     blocks: deque[DenseVectors] = deque()
     ids: list[str] = []
@@ -220,10 +207,6 @@ def document_streams(
             other columns.
         ids: Ids of texts.
         fields: Fields of texts.
-
-    Raises:
-        InvalidInput: The documents are not a collection, ids or fields are given beside rows, or a row lacks a text, or
-            an id that the first row has.
     """
     items = _items(documents, "texts")
     first = next(items, None)
@@ -247,11 +230,7 @@ def document_streams(
 
 
 def refuse_string(strings: T, what: str) -> T:
-    """Return several strings as they are.
-
-    Raises:
-        InvalidInput: They are a single string, which would be split into characters; ``what`` names them.
-    """
+    """Return several strings as they are."""
     if isinstance(strings, str):
         raise InvalidInput(f"expected several {what}, got one string: write [{strings!r:.60}].")
     return strings

@@ -42,9 +42,6 @@ class DenseRetriever:
             queries: Vectors of unit length, float32.
             k: Rows for each query; fewer if fewer are allowed.
             allowed_L: Rows to rank; all by default.
-
-        Raises:
-            MissingDependency: faiss is not installed.
         """
         searched_ND = self._vectors_ND if allowed_L is None else self._vectors_ND[allowed_L]
         count = min(k, len(searched_ND))
@@ -65,9 +62,6 @@ def unit_vectors(vectors: DenseVectors | Vectors, dimensions: int, name: str, st
         dimensions: Their expected width.
         name: The noun for one of them in messages, such as ``query``.
         start: The number of the first in messages.
-
-    Raises:
-        InvalidInput: The vectors have another width or type, or one is zero or not finite.
     """
     array = vectors.vectors_ND if isinstance(vectors, DenseVectors) else np.asarray(vectors)
     what = "queries" if name == "query" else f"{name}s"

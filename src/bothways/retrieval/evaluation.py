@@ -16,8 +16,14 @@ from bothways.evaluation.outcomes import Outcomes
 from bothways.evaluation.report import Report
 from bothways.progress import progress
 from bothways.retrieval.ranking import Hit
-from bothways.retrieval.rerankers import AFFIRMATIVE, BiEncoder, CrossEncoder, are_grades
-from bothways.retrieval.reranking import Reranker, checked_scores
+from bothways.retrieval.reranking import (
+    AFFIRMATIVE,
+    BiEncoder,
+    CrossEncoder,
+    Reranker,
+    are_grades,
+    checked_scores,
+)
 from bothways.tasks import PairClassifier, SentenceEmbedder
 from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
 from bothways.tasks.columns import PairColumns, column_names, renamed

@@ -17,10 +17,19 @@ import numpy.typing as npt
 from bothways.errors import InvalidInput
 from bothways.retrieval.contents import EncoderIdentity, IndexContents, RowBatch, collect, with_rows
 from bothways.retrieval.dense import DenseRetriever, Vectors, unit_vectors
-from bothways.retrieval.fusion import Hybrid, HybridRetriever
 from bothways.retrieval.index_files import read_index, write_index
 from bothways.retrieval.lexical import DEFAULT_LANGUAGE, LexicalIndex, Passage, check_available
-from bothways.retrieval.ranking import Fields, Filter, Hit, QueriesT, Ranking, Retriever, allowed_rows
+from bothways.retrieval.ranking import (
+    Fields,
+    Filter,
+    Hit,
+    Hybrid,
+    HybridRetriever,
+    QueriesT,
+    Ranking,
+    Retriever,
+    allowed_rows,
+)
 from bothways.tasks.embedding.representation import DenseVectors
 
 _HYBRID = Hybrid()

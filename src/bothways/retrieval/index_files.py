@@ -69,14 +69,7 @@ class Header(BaseModel):
 
 
 def write_index(folder: Path, contents: IndexContents[DenseVectors], *, overwrite: bool) -> None:
-    """Write the index folder; an existing index stays until the new one is complete.
-
-    Raises:
-        OutputExists: The folder exists and ``overwrite`` is false, or it holds something other than an index.
-        InvalidInput: The folder cannot be replaced, see `check_index_free`.
-        OutOfDisk: The disk is full; nothing was left behind.
-        MissingDependency: bm25s or PyStemmer is not installed.
-    """
+    """Write the index folder; an existing index stays until the new one is complete."""
     check_index_free(folder, overwrite=overwrite)
     if not (folder / HEADER).is_file():
         with new_folder(folder) as unfinished:
@@ -120,13 +113,7 @@ def check_index_free(folder: Path, *, overwrite: bool) -> None:
 
 
 def read_index(folder: Path) -> IndexContents[DenseVectors]:
-    """Read an index folder, after checking every byte of it against its checksums.
-
-    Raises:
-        UnknownModel: The folder does not exist, or is no search index.
-        CorruptCheckpoint: A file is missing, altered or truncated, or of an unknown format version.
-        MissingDependency: bm25s or PyStemmer is not installed.
-    """
+    """Read an index folder, after checking every byte of it against its checksums."""
     while True:
         header = read_header(folder)
         try:
@@ -164,12 +151,7 @@ def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def read_header(folder: Path) -> Header:
-    """Read and check ``index.json`` of this folder.
-
-    Raises:
-        UnknownModel: The folder does not exist, or is no search index.
-        CorruptCheckpoint: The file is damaged, or of an unknown format version.
-    """
+    """Read and check ``index.json`` of this folder."""
     path = folder / HEADER
     if not folder.is_dir():
         near = did_you_mean_path(folder)
@@ -315,11 +297,7 @@ def _read_records(
 
 
 def _scalar(value: object) -> Scalar:
-    """Return a value that a field can have and that can be written as JSON again.
-
-    Raises:
-        ValueError: The value is not one.
-    """
+    """Return a value that a field can have and that can be written as JSON again."""
     if isinstance(value, str | bool | None):
         return value
     if isinstance(value, int | float) and abs(value) < math.inf and abs(value) < 10**300:

@@ -25,9 +25,10 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from io import BufferedIOBase
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol, TypedDict, TypeVar
+from typing import Protocol, TypedDict, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -66,10 +67,6 @@ class LexicalIndex:
         Args:
             texts: The texts, at least one.
             language: The language of the stemmer; None indexes words as they are.
-
-        Raises:
-            InvalidInput: There is no stemmer for the language.
-            MissingDependency: bm25s or PyStemmer is not installed.
         """
         analyse = analyser(language)
         # Terms are numbered by first appearance, so that the same texts give the same files.
@@ -86,12 +83,7 @@ class LexicalIndex:
 
     @classmethod
     def load(cls, folder: Path, language: str | None) -> "LexicalIndex":
-        """Read a saved index; its arrays are memory-mapped.
-
-        Raises:
-            ValueError: The files are not those that ``save`` writes.
-            MissingDependency: bm25s or PyStemmer is not installed.
-        """
+        """Read a saved index; its arrays are memory-mapped."""
         settings = parse_json(read_bytes(folder / "params.index.json"))
         if {name: settings.get(name) for name in _WRITTEN} != _WRITTEN:
             raise ValueError("other settings than an index is built with")
@@ -164,7 +156,8 @@ class _BM25(Protocol):
 
 
 class _WrittenWhole(np.ndarray[tuple[int, ...], np.dtype[NumberT]]):
-    def tofile(self, fid: Any, sep: str = "", format: str = "%s") -> None:  # noqa: A002, ANN401, ARG002 (NumPy's)
+    def tofile(self, fid: object, sep: str = "", format: str = "%s") -> None:  # noqa: A002, ARG002 (NumPy's)
+        assert isinstance(fid, BufferedIOBase)  # np.save opens it
         fid.write(np.ascontiguousarray(self).data)
 
 
@@ -178,12 +171,7 @@ def written_whole(array: npt.NDArray[NumberT]) -> npt.NDArray[NumberT]:
 
 
 def analyser(language: str | None) -> Callable[[str], list[str]]:
-    """Return the function from a text to its terms.
-
-    Raises:
-        InvalidInput: There is no stemmer for the language.
-        MissingDependency: PyStemmer is not installed.
-    """
+    """Return the function from a text to its terms."""
     if language is None:
         return terms_of
     try:
@@ -210,11 +198,7 @@ def check_available(language: str | None) -> None:
 
 
 def _check_stored(bm25: _BM25) -> None:
-    """Refuse arrays that would be read beyond their ends, or that would give scores that are not finite.
-
-    Raises:
-        ValueError: The arrays are inconsistent.
-    """
+    """Refuse arrays that would be read beyond their ends, or that would give scores that are not finite."""
     scores, terms = bm25.scores, bm25.vocab_dict
     data, rows, starts, count = scores["data"], scores["indices"], scores["indptr"], scores["num_docs"]
     if any(each.ndim != 1 for each in (data, rows, starts)) or type(count) is not int or not isinstance(terms, dict):

@@ -12,7 +12,7 @@ import numpy as np
 
 from bothways.errors import InvalidInput
 from bothways.progress import progress
-from bothways.retrieval.fusion import Dense
+from bothways.retrieval.ranking import Dense
 from bothways.retrieval.search import SemanticSearch
 
 _AT_ONCE = 256

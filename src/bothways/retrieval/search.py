@@ -10,11 +10,9 @@ from bothways.checkpoints import fingerprint
 from bothways.checkpoints.hub import locate
 from bothways.errors import InvalidInput
 from bothways.retrieval.contents import Documents, EncoderIdentity, IndexTextOptions, RowBatch, document_streams
-from bothways.retrieval.fusion import Dense, Hybrid, Lexical, Mode
 from bothways.retrieval.index import SearchIndex
 from bothways.retrieval.lexical import DEFAULT_LANGUAGE
-from bothways.retrieval.ranking import Fields, Filter, Hit
-from bothways.retrieval.reranking import Rerank, search_reranked
+from bothways.retrieval.ranking import Dense, Fields, Filter, Hit, Hybrid, Lexical, Mode
 from bothways.tasks import SentenceEmbedder
 from bothways.tasks.embedding.representation import DenseVectors
 from bothways.tasks.embedding.trained import check_pooling
@@ -22,6 +20,8 @@ from bothways.text import Overflow
 
 if TYPE_CHECKING:
     import torch
+
+    from bothways.retrieval.reranking import Rerank
 
 
 class SemanticSearch:
@@ -174,7 +174,7 @@ class SemanticSearch:
         *,
         mode: Mode | None = ...,
         filters: Sequence[Filter] = ...,
-        rerank: Rerank | None = ...,
+        rerank: "Rerank | None" = ...,
         show_progress: bool | None = ...,
     ) -> list[Hit]: ...
 
@@ -186,7 +186,7 @@ class SemanticSearch:
         *,
         mode: Mode | None = ...,
         filters: Sequence[Filter] = ...,
-        rerank: Rerank | None = ...,
+        rerank: "Rerank | None" = ...,
         show_progress: bool | None = ...,
     ) -> list[list[Hit]]: ...
 
@@ -197,7 +197,7 @@ class SemanticSearch:
         *,
         mode: Mode | None = None,
         filters: Sequence[Filter] = (),
-        rerank: Rerank | None = None,
+        rerank: "Rerank | None" = None,
         show_progress: bool | None = None,
     ) -> list[Hit] | list[list[Hit]]:
         """Return the ``k`` best texts of a query, best first; a list of such lists for several queries.
@@ -222,7 +222,12 @@ class SemanticSearch:
         def find(count: int) -> list[list[Hit]]:
             return self._find(queries, count, chosen, filters, show_progress)
 
-        answers = search_reranked(find, queries, k, rerank, show_progress=show_progress)
+        if rerank is None:
+            answers = find(k)
+        else:
+            from bothways.retrieval.reranking import search_reranked  # loads classifiers
+
+            answers = search_reranked(find, queries, k, rerank, show_progress=show_progress)
         return answers[0] if isinstance(query, str) else answers
 
     def _find(

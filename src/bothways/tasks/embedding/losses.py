@@ -263,9 +263,6 @@ def check_settings(loss: EmbeddingLoss, width: int) -> None:
     Args:
         loss: The loss.
         width: The length of the embedder's vectors.
-
-    Raises:
-        InvalidInput: A setting is out of range.
     """
     match plain(loss):
         case MultipleNegativesRanking(scale=scale) | CoSENT(scale=scale) | Distillation(scale=scale):

@@ -102,9 +102,6 @@ class DrawnRows:
         pairs: Rows that start with each text in an epoch, if enough other texts have its label.
         negatives: Add a text with another label to each row.
         seed: Seed of the draws, together with the epoch.
-
-    Raises:
-        InvalidInput: There is one label only, or no label has two texts.
     """
 
     def __init__(self, data: StoredRows, *, pairs: int, negatives: bool, seed: int) -> None:
@@ -192,9 +189,6 @@ class EmbeddingObjective:
         tokens: Token budget of a micro-batch.
         seed: Seed of the order of rows, together with the epoch.
         identity: Further settings that determine the run.
-
-    Raises:
-        InvalidInput: The batch size is below 2, or there are fewer than two rows.
     """
 
     baseline: ClassVar = Baseline("embedder before the training", margin=0.0)

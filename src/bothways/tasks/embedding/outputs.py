@@ -62,11 +62,7 @@ def with_usual_kind(source: Source) -> tuple[Source, EmbeddingColumns]:
 
 
 def read_embedding_rows(source: Source, columns: EmbeddingColumns) -> list[EmbeddingRow]:
-    """Return all rows of a source.
-
-    Raises:
-        InvalidInput: A text is missing or empty, or a score or label is unusable; the message says where.
-    """
+    """Return all rows of a source."""
     if len(set(columns.texts)) < len(columns.texts):
         raise InvalidInput(f"the texts of a row must be in different columns, got {columns.texts}.")
     rows, name = [], columns.truth
@@ -106,11 +102,7 @@ class RowTexts:
 
     @property
     def truth(self) -> Truth:
-        """The targets of the loss.
-
-        Raises:
-            InvalidInput: The rows have none.
-        """
+        """The targets of the loss."""
         if self.truth_R is None:
             raise InvalidInput("these rows have neither scores nor labels, so nothing can be measured.")
         return self.truth_R
@@ -160,11 +152,7 @@ class EmbeddingOutputs:
     confidence: ClassVar[Confidence] = Confidence()
 
     def read(self, data: Source, columns: EmbeddingColumns, options: object = None) -> list[EmbeddingRow]:
-        """Return the rows of a source.
-
-        Raises:
-            InvalidInput: The rows are not usable, or are texts alone; the message names the row.
-        """
+        """Return the rows of a source."""
         del options
         if isinstance(columns, PlainTexts):
             raise InvalidInput(
@@ -223,9 +211,6 @@ def found_at(vectors_PH: Vectors, rows: RowTexts) -> Floats:
     positives; labelled texts with all others, to find one with their label. Among equal cosines, the wrong text comes
     first. A copy of the query ranks first whatever the vectors are, so it is never counted as wrong: neither as the
     positive of another anchor, nor with another label. With the query's own label it counts as a match.
-
-    Raises:
-        InvalidInput: Every label occurs once.
     """
     queries, candidates_C, belongs_to = _by_label(rows) if isinstance(rows.columns, LabelledTexts) else _by_row(rows)
     if not queries:

@@ -30,9 +30,6 @@ class DenseVectors:
 
     Attributes:
         vectors_ND: Floating-point vectors (N, D).
-
-    Raises:
-        InvalidInput: The array has another shape or type.
     """
 
     vectors_ND: NDArray[np.floating]
@@ -53,11 +50,7 @@ class DenseVectors:
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """Join representations of one width.
-
-        Raises:
-            InvalidInput: There are no parts, or their widths differ.
-        """
+        """Join representations of one width."""
         _check_alike({each.dimensions for each in parts}, "width")
         return cls(np.concatenate([each.vectors_ND for each in parts]))
 
@@ -69,9 +62,6 @@ class MultiVectors:
     Attributes:
         vectors_TD: Floating-point vectors of all texts, text by text (T, D).
         starts: The place of each text's first vector, and T at the end (N + 1).
-
-    Raises:
-        InvalidInput: An array has another shape or type, or the starts do not partition the vectors.
     """
 
     vectors_TD: NDArray[np.floating]
@@ -99,11 +89,7 @@ class MultiVectors:
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """Join representations of one width.
-
-        Raises:
-            InvalidInput: There are no parts, or their widths differ.
-        """
+        """Join representations of one width."""
         _check_alike({each.dimensions for each in parts}, "width")
         return cls(np.concatenate([each.vectors_TD for each in parts]), _joined_starts([each.starts for each in parts]))
 
@@ -117,10 +103,6 @@ class SparseVectors:
         weights_M: The weight of each, finite (M).
         starts: The place of each text's first term, and M at the end (N + 1).
         vocabulary: The number of terms, V.
-
-    Raises:
-        InvalidInput: An array has another shape or type, the starts do not partition the terms, or a term is out of
-            range or out of order.
     """
 
     terms_M: NDArray[np.int64]
@@ -159,11 +141,7 @@ class SparseVectors:
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """Join representations over one vocabulary.
-
-        Raises:
-            InvalidInput: There are no parts, or their vocabularies differ.
-        """
+        """Join representations over one vocabulary."""
         _check_alike({each.vocabulary for each in parts}, "vocabulary")
         return cls(
             np.concatenate([each.terms_M for each in parts]),

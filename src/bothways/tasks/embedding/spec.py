@@ -51,19 +51,11 @@ class RowColumns:
         return str(getattr(self, self.part)) if self.part else ""
 
     def convert(self, value: object) -> float | str | None:
-        """Return a score as a number, or a label as a string.
-
-        Raises:
-            InvalidInput: The score is not a finite number, or the label not a class name.
-        """
+        """Return a score as a number, or a label as a string."""
         return number(value) if self.part == "score" else class_label(value) if self.part else None
 
     def compared(self) -> tuple[str, str]:
-        """Return the columns of the two texts that are compared.
-
-        Raises:
-            InvalidInput: Rows have one text only.
-        """
+        """Return the columns of the two texts that are compared."""
         if len(self.texts) < 2:
             raise InvalidInput(
                 f"expected rows of two texts to compare, but this embedder was trained on {self.kind}. For vectors: "
@@ -86,11 +78,7 @@ class RowColumns:
         return is_two_texts(value)
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
-        """Return one row of two texts.
-
-        Raises:
-            InvalidInput: The number of texts is not two.
-        """
+        """Return one row of two texts."""
         first, second = self.compared()
         if len(texts) != 2:
             raise InvalidInput(f"expected two texts to compare, got {len(texts)}.")
@@ -220,9 +208,6 @@ def kind_of(*, teacher: bool = False, **names: str | tuple[str, ...] | None) -> 
     Args:
         teacher: The rows are texts for a teacher.
         names: Columns by their names.
-
-    Raises:
-        InvalidInput: The columns belong to several kinds.
     """
     given = {name: value for name, value in names.items() if value}
     kind = PlainTexts if teacher else next((SIGNS[name] for name in SIGNS if name in given), ScoredPairs)
@@ -254,11 +239,7 @@ def usual_kind(there: Iterable[str]) -> EmbeddingColumns:
 
 
 def stored_kind(card: Mapping[str, object]) -> EmbeddingColumns:
-    """Return the columns in a card; the usual ones of scored pairs if it has none.
-
-    Raises:
-        CorruptCheckpoint: The columns match no kind.
-    """
+    """Return the columns in a card; the usual ones of scored pairs if it has none."""
     stored = card.get("columns")
     known = stored.keys() if isinstance(stored, dict) else set()
     return stored_columns(card, next((kind() for kind in KINDS if known == set(names_of(kind))), ScoredPairs()))

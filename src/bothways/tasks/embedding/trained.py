@@ -74,11 +74,7 @@ class EmbeddingSettings:
     stride: int | None = None
 
     def changed(self, options: EmbeddingOpening, hidden: int) -> EmbeddingSettings:
-        """Return the settings with explicit options applied; ``hidden`` is the encoder's width.
-
-        Raises:
-            InvalidInput: An option is out of range.
-        """
+        """Return the settings with explicit options applied; ``hidden`` is the encoder's width."""
         if options.pooling is not None:
             check_pooling(options.pooling)
         if options.dimensions is not None:
@@ -111,11 +107,7 @@ class TrainedEmbedder:
         return self.settings.dimensions or self.backend.config.hidden
 
     def with_settings(self, **options: Unpack[VectorArguments]) -> TrainedEmbedder:
-        """Return the same encoder with other options for its vectors; options that are left out stay.
-
-        Raises:
-            InvalidInput: A setting is out of range.
-        """
+        """Return the same encoder with other options for its vectors; options that are left out stay."""
         if not options:
             return self
         known = chosen(EmbeddingOpening, options, "SentenceEmbedder.encode()", known=("max_tokens", "show_progress"))
@@ -131,12 +123,7 @@ class TrainedEmbedder:
         total: int | None = None,
         show_progress: bool | None = None,
     ) -> Iterator[tuple[Vectors, TokensRead]]:
-        """Yield a vector (K) for each text, in order and in flat memory, and how much of the text was read.
-
-        Raises:
-            InvalidInput: A text is empty or not a string.
-            TextTooLong: A text is too long and the policy is ``"error"``.
-        """
+        """Yield a vector (K) for each text, in order and in flat memory, and how much of the text was read."""
         runner = self._runner(self.backend.budget if max_tokens is None else TokenBudget(max_tokens))
         rows = runner.run(texts, total=total, description="embedding", show_progress=show_progress)
         return map(self._vector, rows)
@@ -159,10 +146,6 @@ class TrainedEmbedder:
             texts: The texts.
             role: What the texts are in a search; this encoder represents queries and documents alike.
             show_progress: Force the progress bar on or off.
-
-        Raises:
-            InvalidInput: A text is empty or not a string.
-            TextTooLong: A text is too long and the policy is ``"error"``.
 
         Warns:
             TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).
@@ -193,11 +176,7 @@ class TrainedEmbedder:
             yield scores
 
     def score_rows(self, rows: Sequence[EmbeddingRow], *, show_progress: bool | None = None) -> ScoredRows:
-        """Return the scores of rows to evaluate, see `EmbeddingOutputs.outcomes`.
-
-        Raises:
-            InvalidInput: A text is empty, or the texts have labels of which none occurs twice.
-        """
+        """Return the scores of rows to evaluate, see `EmbeddingOutputs.outcomes`."""
         vectors: list[Vectors] = []
         reads: list[TokensRead] = []
         with progress("evaluating", len(rows), show=show_progress) as bar:
@@ -218,11 +197,7 @@ class TrainedEmbedder:
             yield [(np.stack(vectors), reads) for vectors, reads in found]
 
     def _runner(self, budget: TokenBudget) -> TextRunner:
-        """Return a runner that gives a vector for each window.
-
-        Raises:
-            InvalidInput: The graph of an exported model makes no vectors, or uses another pooling.
-        """
+        """Return a runner that gives a vector for each window."""
         export = self.backend.export
         if export is not None:
             if export.rows.pooling != self.settings.pooling:
@@ -258,9 +233,6 @@ class TrainedEmbedder:
         """Return SHA-256 of the weights on disk, or of an exported graph.
 
         Two embedders with the same fingerprint are the same model.
-
-        Raises:
-            InvalidInput: The model was trained and not saved since, so the files on disk are another model.
         """
         if self.backend.export is not None:
             return self.backend.export.checksum
@@ -278,9 +250,6 @@ class TrainedEmbedder:
         """Write the embedder in the ecosystem's layout into an existing folder.
 
         Other libraries take the first token of a text as its [CLS] token, so an XLNet's is stored as the last token.
-
-        Raises:
-            OSError: The disk is full, or the folder cannot be written to.
         """
         from bothways.checkpoints.layout import write_json, write_length, write_modules, write_pooling
 
@@ -312,12 +281,6 @@ def open_embedder(spec: TaskSpec, backend: Backend) -> TrainedEmbedder:
     """Return the embedder of a checkpoint: any encoder is one.
 
     Its settings are the explicit ones, the checkpoint's, or the defaults, in this order.
-
-    Raises:
-        NotFitted: It is an export with a head.
-        InvalidInput: A setting is out of range.
-        UnsupportedConfig: The checkpoint's embedder has unsupported modules or an unsupported pooling.
-        CorruptCheckpoint: A file is damaged.
     """
     if backend.export is not None and backend.export.rows.head is not None:
         raise backend.not_fitted(spec.name, "embedder")
@@ -342,12 +305,7 @@ def open_embedder(spec: TaskSpec, backend: Backend) -> TrainedEmbedder:
 
 
 def reading_as_stored(backend: BackendT, options: OpenOptions) -> BackendT:
-    """Return an opened model that reads texts up to the length in its folder, unless the options state another.
-
-    Raises:
-        InvalidInput: An option is out of range.
-        CorruptCheckpoint: A stored length or stride is out of range.
-    """
+    """Return an opened model that reads texts up to the length in its folder, unless the options state another."""
     own, limit = StoredVectors.of(backend.extras), backend.config.max_length or USUAL_LENGTH
     before = (
         at_most("max_length", own.max_length, limit)
@@ -364,11 +322,7 @@ def reading_as_stored(backend: BackendT, options: OpenOptions) -> BackendT:
 
 
 def check_pooling(pooling: object) -> Pooling:
-    """Return the pooling of this name.
-
-    Raises:
-        InvalidInput: There is no such pooling.
-    """
+    """Return the pooling of this name."""
     known: tuple[Pooling, ...] = get_args(Pooling)
     for name in known:
         if pooling == name:

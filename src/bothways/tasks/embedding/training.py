@@ -89,9 +89,6 @@ class EmbeddingExamples:
 
         Rows with the same first text stay together. Labelled texts are all trained on if no held-out part of them
         could be ranked.
-
-        Raises:
-            InvalidInput: The data are not usable; the message names the row.
         """
         rows = read_embedding_rows(train_data, columns)
         if validation is None:
@@ -160,9 +157,6 @@ def train_embedder(
         columns: Columns of the parts of a row.
         options: The task's options of `fit`.
         training: Options of the training.
-
-    Raises:
-        InvalidInput: The data or an option is not usable; the message names the row.
     """
     del spec
     examples = EmbeddingExamples.read(data.train, data.validation, columns, training.seed)
@@ -215,11 +209,7 @@ def _source(stored: StoredRows, loss: EmbeddingLoss, pairs_per_text: int, seed: 
 def _split(
     rows: list[EmbeddingRow], columns: EmbeddingColumns, seed: int
 ) -> tuple[list[EmbeddingRow], list[EmbeddingRow]]:
-    """Split rows into training and held-out ones; labelled texts may leave none to hold out.
-
-    Raises:
-        InvalidInput: No row can be held out.
-    """
+    """Split rows into training and held-out ones; labelled texts may leave none to hold out."""
     fraction = min(0.1, MOST_HELD_OUT / len(rows))
     if not isinstance(columns, LabelledTexts):
         return hold_out(rows, fraction, seed, lambda _: (), group=_first)
