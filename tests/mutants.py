@@ -83,7 +83,7 @@ AREAS = {
         "bothways/tasks/tagging/outputs.py": ["tests/tasks/test_text_tagger.py", "tests/tasks/test_window_merging.py"],
     },
     "weight fusion": {
-        "bothways/families/weight_map.py": [
+        "bothways/families/layout.py": [
             "tests/families/test_weight_map.py",
             "tests/checkpoints/test_checkpoint_tensors.py",
             "tests/families/test_stored_heads.py",

@@ -15,7 +15,7 @@ from bothways.encoder.attention import SelfAttention
 from bothways.encoder.heads import new_head
 from bothways.encoder.modules import Dropout
 from bothways.families import FAMILIES
-from bothways.families.weight_map import write_weights
+from bothways.families.layout import write_weights
 from bothways.packing import pack
 
 VOCABULARY = 61

@@ -6,7 +6,7 @@ import torch
 
 from bothways.data.windows import WindowStore
 from bothways.families import FAMILIES
-from bothways.families.weight_map import read_weights
+from bothways.families.layout import read_weights
 from bothways.objectives.masking import Masker, Masking
 from bothways.objectives.pretraining import PretrainingObjective
 from bothways.objectives.sequences import TextWindows

@@ -8,7 +8,7 @@ import torch
 from bothways.checkpoints import open_checkpoint
 from bothways.data import Example
 from bothways.data.windows import WindowStore
-from bothways.families.weight_map import write_weights
+from bothways.families.layout import write_weights
 from bothways.tasks.heads.objective import WindowObjective
 from bothways.tasks.heads.target_training import TextLoss
 from bothways.tasks.heads.targets import MultiLabel, Regression, SingleLabel

@@ -15,7 +15,7 @@ from bothways.families.family import (
     resolved,
     variants,
 )
-from bothways.families.weight_map import TensorRow
+from bothways.families.layout import TensorRow
 
 FIRST = CheckpointHead(ScoreHeadKind(FirstToken(), None, Labels()), (TensorRow("first", "head.output.weight"),))
 MEAN = CheckpointHead(

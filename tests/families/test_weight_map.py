@@ -7,7 +7,7 @@ import torch
 
 from bothways.encoder.config import SharedGroups
 from bothways.errors import CorruptCheckpoint, IncompatibleWeights
-from bothways.families.weight_map import (
+from bothways.families.layout import (
     Fused,
     Ignored,
     TensorRow,

@@ -19,7 +19,7 @@ from bothways.checkpoints.checkpoint import Checkpoint
 from bothways.checkpoints.pretrained import pretrained
 from bothways.encoder import Recorder
 from bothways.families import FAMILIES
-from bothways.families.weight_map import read_weights
+from bothways.families.layout import read_weights
 from bothways.packing import pack, unpad
 from bothways.products import TORCH
 from tiny_models import TINY, every_family, every_family_and_backend, padded, random_ids, random_types, tiny_config

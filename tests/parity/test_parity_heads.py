@@ -27,7 +27,7 @@ from bothways.encoder.head_kinds import Labels, ScoreHeadKind
 from bothways.encoder.heads import head_logits, new_head
 from bothways.encoder.modules import Dropout
 from bothways.families import FAMILIES
-from bothways.families.weight_map import read_weights
+from bothways.families.layout import read_weights
 from bothways.packing import unpad
 from tiny_models import TINY, every_family
 

@@ -8,7 +8,7 @@ from oracles import call, difference, every_architecture, opened, real
 from bothways.checkpoints import load
 from bothways.encoder import Encoder, Pooler
 from bothways.families import FAMILIES
-from bothways.families.weight_map import Ignored, expand, read_weights, write_weights
+from bothways.families.layout import Ignored, expand, read_weights, write_weights
 from bothways.packing import unpad
 from tiny_models import TINY, every_family, padded, random_ids
 

@@ -10,7 +10,7 @@ import pytest
 from bothways.errors import CorruptCheckpoint
 from bothways.families import FAMILIES
 from bothways.text import TextTokenizer
-from bothways.text.checks import MAX_EXPANSION
+from bothways.text.building import MAX_EXPANSION
 from tiny_models import write_tokenizer
 
 DOUBLING = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}

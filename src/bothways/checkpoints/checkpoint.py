@@ -25,9 +25,8 @@ from bothways.encoder.int8 import largest_pair
 from bothways.encoder.linear import hold, hold_bfloat16
 from bothways.errors import IncompatibleWeights, InvalidInput, TensorsLeftOver, UnknownModel, UnsupportedConfig
 from bothways.families import FAMILIES, Family, HeadName, family_of
-from bothways.families.config_keys import quantization_of
 from bothways.families.family import variants
-from bothways.families.weight_map import Ignored, expand, known_names, read_weights
+from bothways.families.layout import Ignored, expand, known_names, quantization_of, read_weights
 from bothways.products import has_bfloat16_product
 from bothways.progress import phase
 

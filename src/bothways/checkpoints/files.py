@@ -22,7 +22,7 @@ from bothways.errors import (
     UnsafeCheckpoint,
 )
 from bothways.families.family import HEAD_FOLDER, Family
-from bothways.families.weight_map import write_weights
+from bothways.families.layout import write_weights
 from bothways.reading import MIB, open_regular, parse_json, read_bytes
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from bothways.encoder.config import EncoderConfig
 from bothways.errors import CorruptCheckpoint, UnsupportedConfig
 from bothways.families import Family
 from bothways.families.family import HEAD_FOLDER, HEAD_POOLING, PAIR, beside_settings
-from bothways.families.weight_map import WeightRow, write_weights
+from bothways.families.layout import WeightRow, write_weights
 from bothways.reading import parse_json, read_bytes
 from bothways.storage import give_usual_mode
 

@@ -34,7 +34,7 @@ from bothways.encoder.heads import head_logits
 from bothways.encoder.linear import hold_bfloat16
 from bothways.errors import InvalidInput
 from bothways.families import Family, HeadName
-from bothways.families.config_keys import quantization_of
+from bothways.families.layout import quantization_of
 from bothways.packing import to_padded
 from bothways.products import has_bfloat16_product
 from bothways.progress import phase

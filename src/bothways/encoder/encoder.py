@@ -42,7 +42,7 @@ from bothways.encoder.modules import (
     norm,
 )
 from bothways.encoder.positions import TransformerXL, shared_positions
-from bothways.encoder.streams import MaskDecoding, Memory, Queries, QueryStream, Recurrence, Targets, unpadded
+from bothways.encoder.streams import MaskDecoding, Memory, Queries, QueryStream, Recurrence, targets_of
 from bothways.errors import UnsupportedConfig
 from bothways.packing import Packed
 from bothways.products import ROWS_AT_ONCE, in_parts
@@ -288,10 +288,14 @@ class Encoder(nn.Module):
         if hidden_TH is None:
             hidden_TH = self.embedding(batch)
         recurrence = None if memory is None else Recurrence.of(memory, batch, len(self.steps))
-        run = self._run(batch, hidden_TH.dtype, backend, record, queries, recurrence)
+        targets = None if queries is None else targets_of(queries, batch, recurrence)
+        joined = batch if recurrence is None else recurrence.batch
+        shared = None if self.positions is None else self.positions(joined, hidden_TH.dtype)
+        wants_attentions = record is not None and record.wants_attentions
+        run = Run(joined, shared, backend, record, wants_attentions, targets)
         # In a graph, not every family's last layer can be recorded for some rows alone.
         computed = rows if isinstance(batch, Packed) or isinstance(rows, NoRows) else ALL_ROWS
-        recomputes = self.checkpointing and torch.is_grad_enabled() and not run.wants_attentions
+        recomputes = self.checkpointing and torch.is_grad_enabled() and not wants_attentions
         queries_MH = queries.hidden_MH if isinstance(queries, QueryStream) else None
         last = len(self.steps) - 1
         for place in range(last + 1):
@@ -301,7 +305,10 @@ class Encoder(nn.Module):
                 queries_MH = self._decoded(hidden_TH, queries, run, recurrence)
                 break
             read = ALL_ROWS if place < last else computed if queries_MH is None else NO_ROWS
-            step = self._step(place, batch, run, read, recurrence)
+            layer = self.layers[self.steps[place]]
+            step: Step = partial(layer, run=run, rows=read)
+            if recurrence is not None or (place == 0 and self.convolution is not None):
+                step = self._wider_step(place, batch, run, read, recurrence)
             if recomputes and place < last:
                 hidden_TH, queries_MH = checkpointed(step, hidden_TH, queries_MH)
             else:
@@ -311,31 +318,9 @@ class Encoder(nn.Module):
             record.hidden_states.append(output_TH)
         return output_TH if computed is rows else select(output_TH, rows, batch)
 
-    def _run(
-        self,
-        batch: Batch,
-        dtype: torch.dtype,
-        backend: str | None,
-        record: Recorder | None,
-        queries: Queries | None,
-        recurrence: Recurrence | None,
-    ) -> Run:
-        if recurrence is not None:
-            targets = None if queries is None else recurrence.targets(queries)
-            batch = recurrence.batch
-        elif queries is not None:
-            targets = Targets.of(queries.rows_M, queries.counts, queries.order_T, unpadded(batch))
-        else:
-            targets = None
-        shared = None if self.positions is None else self.positions(batch, dtype)
-        wants_attentions = record is not None and record.wants_attentions
-        return Run(batch, shared, backend, record, wants_attentions, targets)
-
-    def _step(self, place: int, batch: Batch, run: Run, rows: Rows, recurrence: Recurrence | None) -> Step:
-        """Return a layer as a function of hidden states and query stream, with memory and convolution, if any."""
+    def _wider_step(self, place: int, batch: Batch, run: Run, rows: Rows, recurrence: Recurrence | None) -> Step:
+        """Return a layer with memory, convolution or both as a function of hidden states and query stream."""
         layer, beside = self.layers[self.steps[place]], self.convolution if place == 0 else None
-        if recurrence is None and beside is None:
-            return partial(layer, run=run, rows=rows)
 
         def step(hidden_TH: Tensor, queries_MH: Tensor | None) -> tuple[Tensor, Tensor | None]:
             # The convolution of the first layer's output reads all of its rows.

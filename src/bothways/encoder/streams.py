@@ -236,3 +236,10 @@ def unpadded(batch: Batch) -> Packed:
     if not isinstance(batch, Packed):
         raise InvalidInput("query streams and memories need a batch without padding: pack the sequences.")
     return batch
+
+
+def targets_of(queries: Queries, batch: Batch, recurrence: Recurrence | None) -> Targets:
+    """Return the tokens with queries of their own in a batch, or in one that is joined with its memories."""
+    if recurrence is not None:
+        return recurrence.targets(queries)
+    return Targets.of(queries.rows_M, queries.counts, queries.order_T, unpadded(batch))

@@ -2,9 +2,8 @@
 
 from bothways.encoder.head_kinds import ChoiceLogit, Labels
 from bothways.families.bert import BERT_EMBEDDING, MASKED_LM, SPAN, TOKEN, pooled
-from bothways.families.config_keys import ConfigKeys
 from bothways.families.family import CheckpointHead, Family, Published
-from bothways.families.weight_map import Fused, Ignored, TensorRow
+from bothways.families.layout import ConfigKeys, Fused, Ignored, TensorRow
 from bothways.text import recipes
 
 _LAYER = "encoder.albert_layer_groups.{g}.albert_layers.{j}"

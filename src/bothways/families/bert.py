@@ -14,9 +14,8 @@ from bothways.encoder.head_kinds import (
     SpanLogits,
     Transform,
 )
-from bothways.families.config_keys import ConfigKeys
 from bothways.families.family import CheckpointHead, Family, Published
-from bothways.families.weight_map import Fused, Ignored, TensorRow, WeightRow
+from bothways.families.layout import ConfigKeys, Fused, Ignored, TensorRow, WeightRow
 from bothways.text import recipes
 
 # BERT's layout, which RoBERTa and ELECTRA kept.

@@ -37,9 +37,8 @@ from bothways.encoder.head_kinds import (
 )
 from bothways.errors import UnsupportedConfig
 from bothways.families.bert import BERT_AFTER_QKV, BERT_EMBEDDING, OUTPUT, SPAN, TOKEN
-from bothways.families.config_keys import Settings, SettingsReader
 from bothways.families.family import CheckpointHead, Family, FamilyHead, HeadBySetting, HeadName, Published
-from bothways.families.weight_map import HEAD_AFTER_HEAD, Fused, Ignored, TensorRow, WeightRow
+from bothways.families.layout import HEAD_AFTER_HEAD, Fused, Ignored, Settings, SettingsReader, TensorRow, WeightRow
 from bothways.text import recipes
 
 _DEFAULTS: dict[str, object] = {

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 from bothways.encoder.head_kinds import ChoiceLogit, EachToken, FirstToken, Labels, ScoreHeadKind, Scores, Transform
 from bothways.families.bert import MASKED_LM, SPAN, TOKEN
-from bothways.families.config_keys import ConfigKeys
 from bothways.families.family import CheckpointHead, DropoutSetting, Family, Published
-from bothways.families.weight_map import Fused, Ignored, TensorRow
+from bothways.families.layout import ConfigKeys, Fused, Ignored, TensorRow
 from bothways.text import recipes
 
 BASE = {

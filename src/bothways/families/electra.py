@@ -2,9 +2,8 @@
 
 from bothways.encoder.head_kinds import ChoiceLogit, EachToken, FirstToken, Labels, Replaced, ScoreHeadKind, Transform
 from bothways.families.bert import BASE, BERT_EMBEDDING, BERT_LAYERS, LARGE, MASKED_LM_GELU, OUTPUT, SPAN, TOKEN
-from bothways.families.config_keys import ConfigKeys
 from bothways.families.family import CheckpointHead, DropoutSetting, Family, Published
-from bothways.families.weight_map import Ignored, TensorRow
+from bothways.families.layout import ConfigKeys, Ignored, TensorRow
 from bothways.text import recipes
 
 _NARROW = {"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}

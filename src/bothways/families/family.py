@@ -19,8 +19,7 @@ from bothways.encoder.head_kinds import (
     TextsOfPair,
 )
 from bothways.errors import CorruptCheckpoint, InvalidInput, UnknownModel, UnsupportedConfig
-from bothways.families.config_keys import QUANTIZATION, ConfigReader, Settings, quantization_of
-from bothways.families.weight_map import TensorRow, WeightRow
+from bothways.families.layout import QUANTIZATION, ConfigReader, Settings, TensorRow, WeightRow, quantization_of
 from bothways.lazy import imported
 from bothways.text.recipes import TokenizerRecipe
 

@@ -28,9 +28,8 @@ from bothways.encoder.head_kinds import (
 )
 from bothways.errors import CorruptCheckpoint, UnsupportedConfig
 from bothways.families.bert import OUTPUT
-from bothways.families.config_keys import Settings, SettingsReader
 from bothways.families.family import CheckpointHead, DropoutSetting, Family, HeadBySetting, Published
-from bothways.families.weight_map import Ignored, TensorRow, WeightRow
+from bothways.families.layout import Ignored, Settings, SettingsReader, TensorRow, WeightRow
 from bothways.text import recipes
 
 _LOCAL, _GLOBAL = "sliding_attention", "full_attention"

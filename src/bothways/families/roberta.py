@@ -14,9 +14,8 @@ from bothways.families.bert import (
     TOKEN,
     pooled,
 )
-from bothways.families.config_keys import ConfigKeys
 from bothways.families.family import CheckpointHead, Family, Published
-from bothways.families.weight_map import Ignored, TensorRow
+from bothways.families.layout import ConfigKeys, Ignored, TensorRow
 from bothways.text import recipes
 
 SHAPE: dict[str, object] = {

@@ -23,14 +23,15 @@ from bothways.encoder.head_kinds import (
     Transform,
 )
 from bothways.families.bert import OUTPUT
-from bothways.families.config_keys import Settings, SettingsReader
 from bothways.families.family import CheckpointHead, DropoutSetting, Family, Published
-from bothways.families.weight_map import (
+from bothways.families.layout import (
     BY_HEAD,
     BY_HEAD_TRANSPOSED,
     IN_TWO_DIMENSIONS_MORE,
     Fused,
     Ignored,
+    Settings,
+    SettingsReader,
     TensorRow,
     WeightRow,
 )

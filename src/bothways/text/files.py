@@ -8,7 +8,7 @@ matching flags. Older checkpoints keep the special tokens in ``special_tokens_ma
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias, TypeVar
@@ -16,7 +16,7 @@ from typing import TypeAlias, TypeVar
 import tokenizers
 from tokenizers import models
 
-from bothways.errors import CorruptCheckpoint
+from bothways.errors import BothwaysError, CorruptCheckpoint
 from bothways.reading import MIB, parse_json, read_bytes
 from bothways.storage import new_file
 from bothways.text.recipes import (
@@ -31,7 +31,7 @@ from bothways.text.recipes import (
     TokenizerRecipe,
     WordPiece,
 )
-from bothways.text.special_tokens import SpecialToken, SpecialTokens
+from bothways.text.special_tokens import Role, SpecialToken, SpecialTokens
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
@@ -59,6 +59,7 @@ _LISTS = ("additional_special_tokens", "extra_special_tokens")
 _NO_LIMIT = 10**9
 
 _Json: TypeAlias = str | bool | list[str] | dict[str, str | bool] | None
+_T = TypeVar("_T")
 _R = TypeVar("_R", WordPiece, ByteLevelBPE, SentencePiece, TokenizerFileOnly)
 
 
@@ -103,6 +104,42 @@ class Settings:
         """Class that ``transformers`` opens this tokenizer with, if stated."""
         value = self.options.get("tokenizer_class")
         return value if isinstance(value, str) else None
+
+
+def checked(path: Path, read: Callable[[], _T]) -> _T:
+    """Run ``read`` and turn the library's bare exceptions and panics into `CorruptCheckpoint`."""
+    try:
+        return read()
+    except BaseException as error:
+        # A panic in Rust code is no Exception, and its class cannot be imported.
+        panic = type(error).__name__ == "PanicException"
+        if isinstance(error, BothwaysError) or not (panic or isinstance(error, Exception)):
+            raise
+        raise CorruptCheckpoint(
+            f"{path} is not a tokenizer file that can be read ({error}); fetch the checkpoint again."
+        ) from error
+
+
+def needed(special: SpecialTokens, role: Role, path: Path) -> SpecialToken:
+    """Return the special token for a role, or raise an error if it is missing."""
+    token = special.named()[role]
+    if token is None:
+        raise CorruptCheckpoint(
+            f"the tokenizer settings beside {path} say that there is no {role} token; it needs one."
+        )
+    return token
+
+
+def library_token(token: SpecialToken, *, special: bool) -> tokenizers.AddedToken:
+    """Convert a token to the library's type."""
+    return tokenizers.AddedToken(
+        token.content,
+        single_word=token.single_word,
+        lstrip=token.lstrip,
+        rstrip=token.rstrip,
+        normalized=token.normalized,
+        special=special,
+    )
 
 
 def read_settings(files: Mapping[str, bytes]) -> Settings:

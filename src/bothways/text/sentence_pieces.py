@@ -15,7 +15,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from bothways.errors import CorruptCheckpoint, MissingDependency, UnsupportedConfig
-from bothways.text.checks import checked, library_token, needed
+from bothways.text.files import checked, library_token, needed
 from bothways.text.recipes import CleanedWords, RunningText, SentencePiece, SpacedWords, Unused
 from bothways.text.special_tokens import Role, SpecialToken
 
