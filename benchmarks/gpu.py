@@ -25,14 +25,13 @@ from torch import Tensor, nn
 
 from benchmarks.harness import Options, Spread, interleaved, ratios, say, table, write_results
 from bothways.encoder import Encoder
-from bothways.encoder.batch import SelectedRows
 from bothways.encoder.head_kinds import FirstToken, MeanOfTokens
 from bothways.encoder.heads import MaskedLMHead, ScoreHead, new_head, read_rows
 from bothways.errors import UnsupportedAttention
 from bothways.families import FAMILIES
 from bothways.inference import Runner
 from bothways.inference.runner import row_answers
-from bothways.packing import Packed, pack
+from bothways.packing import Packed, SelectedRows, pack
 from bothways.training.objective import MicroBatch, Update
 from bothways.training.optimizers import NamedOptimizer, Stepper
 from bothways.training.options import TrainingOptions

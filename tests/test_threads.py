@@ -15,8 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bothways import SemanticSearch, SentenceEmbedder, threads
 from bothways.cli.program import build_app
-from bothways.encoder.batch import ALL_ROWS, FIRST_TOKENS
-from bothways.packing import pack
+from bothways.packing import ALL_ROWS, FIRST_TOKENS, pack
 from tiny_models import every_family, random_ids, random_types, tiny_config, tiny_encoder
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs Linux's /proc")
@@ -187,7 +186,7 @@ def test_a_sum_into_rows_that_are_named_twice_is_noticed():
 REPEATING = """
 import subprocess
 from bothways import load
-from bothways.encoder.batch import FIRST_TOKENS
+from bothways.packing import FIRST_TOKENS
 from bothways.packing import pack
 
 encoder = load(sys.argv[1]).encoder.train()

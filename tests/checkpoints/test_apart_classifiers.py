@@ -17,13 +17,12 @@ import bothways
 from bothways import MultiTask, PairClassifier, SentenceEmbedder, TaskData, TextClassifier
 from bothways.checkpoints import load, open_checkpoint
 from bothways.choices import DetectorChoice
-from bothways.encoder.batch import PaddedRows
 from bothways.encoder.head_kinds import MeanOfTokens, TextsOfPair
 from bothways.encoder.heads import read_rows, texts_of_pairs
 from bothways.errors import CorruptCheckpoint
 from bothways.export import export
 from bothways.families import FAMILIES
-from bothways.packing import pack
+from bothways.packing import PaddedRows, pack
 from bothways.tasks.heads.training import APART, LINEAR
 from bothways.tasks.readme import PLACE
 from bothways.training.objective import Baseline

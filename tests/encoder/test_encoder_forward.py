@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bothways.encoder import Encoder, Recorder
-from bothways.encoder.batch import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, SelectedRows, select
 from bothways.encoder.config import DropoutRates
 from bothways.encoder.encoder import layer_order
-from bothways.packing import pack
+from bothways.packing import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, SelectedRows, pack, select
 from tiny_models import every_family, every_family_and_backend, random_ids, scramble, tiny_config, tiny_encoder
 
 

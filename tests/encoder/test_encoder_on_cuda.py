@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from bothways.encoder import Encoder
-from bothways.encoder.batch import SelectedRows
 from bothways.encoder.config import DropoutRates
 from bothways.encoder.head_kinds import EachToken, FirstToken, LastToken, MeanOfTokens
 from bothways.encoder.heads import read_rows
-from bothways.packing import pack
+from bothways.packing import SelectedRows, pack
 from cuda_emulation import emulated_cuda, no_waits
 from tiny_models import every_family, random_ids, random_types, scramble, tiny_config
 

@@ -10,11 +10,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from bothways.encoder import Recorder
 from bothways.encoder.attention import BACKENDS, choose
 from bothways.encoder.backends.basic import AttentionRequest
-from bothways.encoder.batch import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, PaddedRows, SelectedRows
 from bothways.encoder.heads import head_logits, logits_from, new_head
 from bothways.errors import UnsupportedAttention
 from bothways.families import FAMILIES
-from bothways.packing import pack, unpad
+from bothways.packing import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, PaddedRows, SelectedRows, pack, unpad
 from tiny_models import TINY, every_family, padded, random_ids, random_types, scramble, tiny_encoder
 
 aten = torch.ops.aten

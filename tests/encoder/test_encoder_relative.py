@@ -12,10 +12,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from bothways.encoder.attention import BACKENDS, REFERENCE
 from bothways.encoder.backends import relative
 from bothways.encoder.backends.basic import AttentionCall, RelativeScores
-from bothways.encoder.batch import PaddedRows
 from bothways.encoder.config import EveryDistance, LogBuckets
 from bothways.encoder.positions import DistanceTable, bucket_rows
-from bothways.packing import pack
+from bothways.packing import PaddedRows, pack
 from tiny_models import random_ids, tiny_encoder
 
 SKEWED, LOCAL, PADDED, FLEX = (BACKENDS[name] for name in ("skewed", "local", "padded", "flex"))

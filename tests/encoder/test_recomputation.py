@@ -9,11 +9,10 @@ import torch.nn.functional as F  # noqa: N812
 from bothways.advice.cost_tracing import training_bytes
 from bothways.encoder import Encoder
 from bothways.encoder.attention import Recorder
-from bothways.encoder.batch import FIRST_TOKENS
 from bothways.encoder.encoder import FeedForward, activation_checkpointing
 from bothways.encoder.modules import checkpointed, computed_again
 from bothways.encoder.streams import MaskDecoding, Memory
-from bothways.packing import pack
+from bothways.packing import FIRST_TOKENS, pack
 from everyday import some_of
 from tiny_models import every_family, random_ids, scramble, tiny_config
 

@@ -9,14 +9,13 @@ import torch
 from exported import batch, long_settings
 
 from bothways.encoder import Encoder
-from bothways.encoder.batch import SelectedRows
 from bothways.encoder.head_kinds import EachToken
 from bothways.encoder.heads import new_head
 from bothways.export.answers import AskedTokens, WindowRows
 from bothways.export.graph import EncoderGraph, write_onnx
 from bothways.families import FAMILIES
 from bothways.inference.graph import ASKED, Graph
-from bothways.packing import unpad
+from bothways.packing import SelectedRows, unpad
 from bothways.tasks.embedding.vector_model import VectorModel
 from bothways.tasks.torch_backend import HeadModel
 from tiny_models import TINY, scramble

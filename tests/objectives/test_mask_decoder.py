@@ -7,7 +7,6 @@ from corpora import tiny_tokenizer, write_corpus
 
 from bothways.checkpoints import load
 from bothways.encoder import Encoder
-from bothways.encoder.batch import SelectedRows
 from bothways.encoder.head_kinds import ScoreHeadKind
 from bothways.encoder.heads import new_head
 from bothways.encoder.streams import MaskDecoding
@@ -17,7 +16,7 @@ from bothways.objectives.corpus import CorpusPieces
 from bothways.objectives.masked_lm import MaskDecoder, MaskedLM
 from bothways.objectives.masking import Masker, Masking
 from bothways.objectives.pretraining import PretrainingObjective
-from bothways.packing import pack
+from bothways.packing import SelectedRows, pack
 from bothways.training.loop import train
 from bothways.training.options import TrainingOptions
 from tiny_models import TINY, padded, random_ids, scramble, tiny_config, write_tokenizer

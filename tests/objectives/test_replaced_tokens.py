@@ -8,7 +8,6 @@ from corpora import random_documents, tiny_tokenizer, write_corpus
 from replaced_token_cases import NO_DROPOUT, QUICK, SHARINGS, batches, every_sharing, model_of, objective_of, options
 
 from bothways.checkpoints import load
-from bothways.encoder.batch import SelectedRows
 from bothways.objectives.corpus import CorpusPieces
 from bothways.objectives.pretraining import MASKED
 from bothways.objectives.replaced_tokens import (
@@ -19,6 +18,7 @@ from bothways.objectives.replaced_tokens import (
     corrupt,
     sample,
 )
+from bothways.packing import SelectedRows
 from bothways.training.loop import train
 from cuda_emulation import emulated_cuda, no_waits
 from tiny_models import VOCABULARY, write_checkpoint

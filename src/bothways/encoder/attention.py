@@ -25,14 +25,13 @@ from bothways.encoder.backends.basic import (
 from bothways.encoder.backends.gpu import Flex, VarLen
 from bothways.encoder.backends.masked import Local, Padded, Reference
 from bothways.encoder.backends.relative import Skewed
-from bothways.encoder.batch import Batch, FirstTokens, LastTokens, NoRows, PaddedRows, Rows, select
 from bothways.encoder.config import DisentangledPositions, EncoderConfig, LocalGlobalAttention
 from bothways.encoder.linear import KEY, QKV, QUERY, Linear
 from bothways.encoder.modules import Dropout, dropout
 from bothways.encoder.positions import Shared, layer_positions
 from bothways.encoder.streams import Targets, attend_before
 from bothways.errors import UnsupportedAttention
-from bothways.packing import sum_rows, take_rows
+from bothways.packing import Batch, FirstTokens, LastTokens, NoRows, PaddedRows, Rows, select, sum_rows, take_rows
 
 REFERENCE = Reference()
 _VARLEN, _SDPA, _GROUPED, _PADDED, _SKEWED, _LOCAL = VarLen(), SDPA(), Grouped(), Padded(), Skewed(), Local()

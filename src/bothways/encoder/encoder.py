@@ -17,7 +17,6 @@ import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from torch import Tensor, nn
 
 from bothways.encoder.attention import Recorder, Run, SelfAttention
-from bothways.encoder.batch import ALL_ROWS, NO_ROWS, Batch, NoRows, Rows, select
 from bothways.encoder.config import (
     AbsolutePositions,
     DisentangledPositions,
@@ -44,7 +43,7 @@ from bothways.encoder.modules import (
 from bothways.encoder.positions import TransformerXL, shared_positions
 from bothways.encoder.streams import MaskDecoding, Memory, Queries, QueryStream, Recurrence, targets_of
 from bothways.errors import UnsupportedConfig
-from bothways.packing import Packed
+from bothways.packing import ALL_ROWS, NO_ROWS, Batch, NoRows, Packed, Rows, select
 from bothways.products import ROWS_AT_ONCE, in_parts
 
 

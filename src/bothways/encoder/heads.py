@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from bothways.encoder.attention import Recorder
-from bothways.encoder.batch import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, Batch, PaddedRows, Rows, select
 from bothways.encoder.config import EncoderConfig
 from bothways.encoder.encoder import Encoder, initialize
 from bothways.encoder.head_kinds import (
@@ -37,7 +36,7 @@ from bothways.encoder.head_kinds import (
 )
 from bothways.encoder.linear import Linear, linear
 from bothways.encoder.modules import ACTIVATIONS, Dropout
-from bothways.packing import Packed
+from bothways.packing import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, Batch, Packed, PaddedRows, Rows, select
 
 
 class Pooler(nn.Module):

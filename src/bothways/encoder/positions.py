@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from bothways.devices import on_device
 from bothways.encoder.backends.basic import RelativeScores
-from bothways.encoder.batch import Batch, PaddedRows
 from bothways.encoder.config import (
     AbsolutePositions,
     DisentangledPositions,
@@ -28,7 +27,7 @@ from bothways.encoder.config import (
 )
 from bothways.encoder.linear import KEY, QKV, QUERY, Linear
 from bothways.encoder.modules import Dropout, EmbeddingTable
-from bothways.packing import take_rows
+from bothways.packing import Batch, PaddedRows, take_rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,9 @@ from torch import Tensor
 from bothways.devices import on_device
 from bothways.encoder.backends.basic import AttentionCall
 from bothways.encoder.backends.masked import distance_scores
-from bothways.encoder.batch import Batch, NoRows, Rows, SelectedRows, select
 from bothways.encoder.modules import dropout
 from bothways.errors import InvalidInput
-from bothways.packing import Packed, pack
+from bothways.packing import Batch, NoRows, Packed, Rows, SelectedRows, pack, select
 
 VISIBLE = -1
 """Place in an order of the tokens that every token sees."""

@@ -14,12 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bothways.encoder.batch import Batch
 from bothways.encoder.encoder import Embedding
 from bothways.errors import InvalidInput, TextTooLong
 from bothways.explain.scoring import explain_targets
 from bothways.explain.targets import ExplainTarget, Target
-from bothways.packing import Packed, pack
+from bothways.packing import Batch, Packed, pack
 from bothways.tasks.embedding.trained import TrainedEmbedder
 from bothways.tasks.embedding.vector_model import VectorModel
 from bothways.tasks.outputs import FittedHead

@@ -13,11 +13,10 @@ from bothways.checkpoints import Checkpoint, PretrainedEncoder
 from bothways.checkpoints.pickling import FolderTensors
 from bothways.checkpoints.schema import StoredGraph
 from bothways.encoder import Encoder, Head, MaskedLMHead
-from bothways.encoder.batch import PaddedRows, SelectedRows
 from bothways.errors import InvalidInput, UnsupportedConfig
 from bothways.families import HeadName
 from bothways.inference.graph import ASKED
-from bothways.packing import Packed, to_padded
+from bothways.packing import Packed, PaddedRows, SelectedRows, to_padded
 from bothways.tasks.embedding.trained import TrainedEmbedder
 from bothways.tasks.embedding.vector_model import VectorModel
 from bothways.tasks.masked_lm.trained import TrainedMaskedLM

@@ -23,12 +23,11 @@ from torch import Tensor, nn
 from bothways.checkpoints import PretrainedEncoder
 from bothways.checkpoints.exported import ROWS
 from bothways.encoder import Encoder, Head, MaskedLMHead, ScoreHead
-from bothways.encoder.batch import PaddedRows
 from bothways.encoder.head_kinds import ChoiceLogit, EachToken, Labels, Relation, Replaced, SpanLogits
 from bothways.encoder.heads import logits_from
 from bothways.errors import ExportMismatch, MissingDependency
 from bothways.export.answers import RowsModule
-from bothways.packing import unpad
+from bothways.packing import PaddedRows, unpad
 
 if TYPE_CHECKING:
     from onnx_ir import Model

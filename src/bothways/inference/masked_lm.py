@@ -11,10 +11,9 @@ from torch import Tensor
 
 from bothways.devices import on_device
 from bothways.encoder import Encoder, MaskedLMHead
-from bothways.encoder.batch import SelectedRows
 from bothways.inference.queries import MOST_LOGITS, Among, Best, Named, Query, RankedTokens, refused_tokens
 from bothways.inference.runner import Runner
-from bothways.packing import Packed
+from bothways.packing import Packed, SelectedRows
 from bothways.text import TextTokenizer
 
 

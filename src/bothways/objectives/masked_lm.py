@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from bothways.data.windows import WindowStore
 from bothways.encoder import Encoder, EncoderConfig, MaskedLMHead
-from bothways.encoder.batch import SelectedRows
 from bothways.encoder.config import DisentangledPositions
 from bothways.encoder.heads import ScoreHead
 from bothways.encoder.modules import EmbeddingTable
@@ -22,7 +21,7 @@ from bothways.objectives.masking import Masker
 from bothways.objectives.pretraining import MASKED, PretrainingModel, UnitLosses, sequence_sums
 from bothways.objectives.sequences import MaskedBatch, TextWindows
 from bothways.objectives.vocabulary import predict_tokens
-from bothways.packing import Packed
+from bothways.packing import Packed, SelectedRows
 from bothways.training.objective import micro_batch_tokens
 
 RELATION = "segments"

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 from bothways.encoder import Encoder, MaskedLMHead
-from bothways.encoder.batch import SelectedRows
 from bothways.encoder.encoder import Embedding
 from bothways.encoder.heads import ScoreHead, read_rows
 from bothways.encoder.modules import EmbeddingTable
@@ -27,7 +26,7 @@ from bothways.errors import InvalidInput
 from bothways.objectives.pretraining import MASKED, PretrainingModel, UnitLosses
 from bothways.objectives.sequences import MaskedBatch
 from bothways.objectives.vocabulary import predict_tokens
-from bothways.packing import Packed
+from bothways.packing import Packed, SelectedRows
 
 
 @dataclass(frozen=True, slots=True)

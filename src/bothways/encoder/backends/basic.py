@@ -17,9 +17,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bothways.devices import on_device
-from bothways.encoder.batch import Batch
 from bothways.encoder.modules import FunctionContext, dropout, kept_scale, mark_dropped
-from bothways.packing import Packed
+from bothways.packing import Batch, Packed
 
 
 @dataclass(frozen=True, slots=True)

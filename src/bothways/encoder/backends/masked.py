@@ -9,9 +9,8 @@ import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from torch import Tensor
 
 from bothways.encoder.backends.basic import AttentionCall, AttentionRequest, RelativeScores
-from bothways.encoder.batch import Batch, PaddedRows
 from bothways.encoder.modules import dropout
-from bothways.packing import Packed
+from bothways.packing import Batch, Packed, PaddedRows
 
 
 class Reference:

@@ -16,8 +16,7 @@ from bothways.choices import Pooling
 from bothways.devices import on_device
 from bothways.encoder import Encoder
 from bothways.encoder.backends.basic import runs_of_equal_length
-from bothways.encoder.batch import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, Batch, PaddedRows, Rows
-from bothways.packing import sum_rows, summing_type
+from bothways.packing import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, Batch, PaddedRows, Rows, sum_rows, summing_type
 
 
 class VectorModel(nn.Module):
