@@ -86,7 +86,6 @@ AREAS = {
         "bothways/families/layout.py": [
             "tests/families/test_weight_map.py",
             "tests/checkpoints/test_checkpoint_tensors.py",
-            "tests/families/test_stored_heads.py",
             "tests/parity/test_parity_saving.py",
         ]
     },

@@ -1,19 +1,23 @@
-"""Tiny models learn a tiny corpus of shards by heart: masked tokens together with the relation of two segments."""
+"""Tiny models learn a tiny corpus of shards by heart, and vocabulary losses in chunks are those of whole logits."""
 
 import pytest
 import torch
 from corpora import tiny_tokenizer, write_corpus
+from torch.nn.functional import cross_entropy
 
-from bothways.encoder import Encoder
+import bothways.objectives.vocabulary as vocabulary_module
+from bothways.encoder import Encoder, MaskedLMHead
 from bothways.encoder.heads import new_head
 from bothways.families import FAMILIES
 from bothways.objectives.corpus import CorpusPieces, NextSentence, SegmentPairs, SentenceOrder
 from bothways.objectives.masked_lm import MaskedLM
 from bothways.objectives.masking import Masker, Masking
 from bothways.objectives.pretraining import PretrainingObjective
+from bothways.objectives.vocabulary import predict_tokens
+from bothways.packing import pack
 from bothways.training.loop import train
 from bothways.training.options import TrainingOptions
-from tiny_models import TINY
+from tiny_models import TINY, random_ids, scramble, tiny_encoder
 
 SETTINGS = {"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
 SETTINGS |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "classifier_dropout_prob": 0.0}
@@ -81,3 +85,72 @@ def test_single_segments_train_masked_tokens_alone(tmp_path):
     record = train(objective, options(epochs=2, learning_rate=1e-3))
     assert record.updates == 2 * -(-len(training) // 2)
     assert record.validations[-1].metrics.keys() == {"loss", "perplexity", "accuracy"}
+
+
+PLACES = 300
+
+
+@pytest.fixture(params=[1, 2**23], ids=["five chunks", "one chunk"])
+def inputs(request, monkeypatch):
+    """A head, its token table, states of places and their targets."""
+    monkeypatch.setattr(vocabulary_module, "_ON_CPU", request.param)
+    config = tiny_encoder().config
+    head = scramble(MaskedLMHead(config, FAMILIES["bert"].heads["masked_lm"].kind))
+    torch.manual_seed(0)
+    table = torch.randn(config.vocabulary, config.embedding.width, requires_grad=True)
+    hidden_MH = torch.randn(PLACES, config.hidden, requires_grad=True)
+    return head, table, hidden_MH, torch.randint(config.vocabulary, (PLACES,))
+
+
+def test_losses_and_gradients_are_those_of_whole_logits(inputs):
+    head, table, hidden_MH, targets_M = inputs
+    leaves = [hidden_MH, table, *head.parameters()]
+    found = predict_tokens(head, table, hidden_MH, targets_M, torch.arange(PLACES))
+    logits_MV = head(hidden_MH, table)
+    expected_M = cross_entropy(logits_MV, targets_M, reduction="none")
+    torch.testing.assert_close(found.losses_M, expected_M.detach(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found.total, expected_M.sum(), rtol=1e-5, atol=0.0)
+    assert torch.equal(found.right_M, logits_MV.argmax(-1) == targets_M)
+    ours, theirs = (torch.autograd.grad(0.37 * loss, leaves) for loss in (found.total, expected_M.sum()))
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5 * float(other.abs().max()))
+
+
+def test_probabilities_of_all_places_are_shown(inputs):
+    head, table, hidden_MH, targets_M = inputs
+    seen_MV = torch.zeros(PLACES, len(table))
+
+    def look(probabilities_mV, places):
+        seen_MV[places] = probabilities_mV
+
+    predict_tokens(head, table, hidden_MH, targets_M, torch.arange(PLACES), look)
+    torch.testing.assert_close(seen_MV, head(hidden_MH, table).softmax(-1).detach())
+
+
+def test_a_target_without_probability_has_a_finite_loss(inputs):
+    head, table, hidden_MH, _ = inputs
+    with torch.no_grad():
+        head.bias[3] = -400.0
+    targets_M = torch.full((PLACES,), 3)
+    expected = cross_entropy(head(hidden_MH, table), targets_M, reduction="sum")
+    found = predict_tokens(head, table, hidden_MH, targets_M, torch.arange(PLACES))
+    assert found.losses_M.isfinite().all()
+    torch.testing.assert_close(found.total, expected, rtol=1e-5, atol=0.0)
+
+
+def test_no_places_have_no_loss_and_gradients_of_zero(inputs):
+    head, table, hidden_MH, targets_M = inputs
+    none = predict_tokens(head, table, hidden_MH[:0], targets_M[:0], torch.arange(0))
+    none.total.backward()
+    assert none.total.item() == 0.0
+    assert not table.grad.any()
+
+
+def test_without_gradients_the_sums_of_sequences_are_the_same(inputs):
+    head, table, hidden_MH, targets_M = inputs
+    packed = pack(random_ids((100, 120, 80)))
+    trained = predict_tokens(head, table, hidden_MH, targets_M, torch.arange(PLACES))
+    with torch.no_grad():
+        validated = predict_tokens(head, table, hidden_MH, targets_M, torch.arange(PLACES))
+    assert validated.sums(packed) == pytest.approx(trained.sums(packed))
+    assert validated.sums(packed)[:, 2].tolist() == [100, 120, 80]

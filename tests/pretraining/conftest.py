@@ -1,37 +1,31 @@
 """A small corpus and tokenizers that were trained on it."""
 
-import json
 from dataclasses import replace
 
 import pytest
-from pretraining_cases import TEXTS, tiny
+from pretraining_cases import corpus_of, tiny
 
-from bothways.data.shards import ShardSource, TokenCorpus, write_shards
 from bothways.pretraining.pretrainer import Pretrainer
 from bothways.pretraining.recipes import RECIPES, scaled
-from bothways.text import TextTokenizer, recipes
-from bothways.text.training import train_tokenizer, write_trained_tokenizer
+
+KINDS = ("wordpiece", "bpe", "unigram")
 
 
 @pytest.fixture(scope="session")
-def trained_tokenizers(tmp_path_factory):
+def _trained(tmp_path_factory):
+    return {kind: corpus_of(tmp_path_factory.mktemp(kind), kind) for kind in KINDS}
+
+
+@pytest.fixture(scope="session")
+def trained_tokenizers(_trained):
     """A tokenizer of each kind."""
-    found = {}
-    for kind in ("wordpiece", "bpe", "unigram"):
-        folder = tmp_path_factory.mktemp("tokenizers") / kind
-        write_trained_tokenizer(train_tokenizer(TEXTS, kind, 300), folder)
-        found[kind] = TextTokenizer.from_folder(folder, recipes.TRAINED)
-    return found
+    return {kind: _trained[kind][0] for kind in KINDS}
 
 
 @pytest.fixture(scope="session")
-def corpora(trained_tokenizers, tmp_path_factory):
+def corpora(_trained):
     """Shards of each tokenizer."""
-    folder = tmp_path_factory.mktemp("corpora")
-    (folder / "texts.jsonl").write_text("".join(json.dumps({"text": each}) + "\n" for each in TEXTS))
-    for kind, tokenizer in trained_tokenizers.items():
-        write_shards(ShardSource([folder / "texts.jsonl"]), folder / kind, tokenizer, show_progress=False)
-    return {kind: TokenCorpus.open(folder / kind) for kind in trained_tokenizers}
+    return {kind: _trained[kind][1] for kind in KINDS}
 
 
 @pytest.fixture

@@ -12,14 +12,11 @@ import sys
 from pathlib import Path
 
 import torch
-from pretraining_cases import TEXTS, tiny
+from pretraining_cases import TEXTS, corpus_of, tiny
 
-from bothways.data.shards import ShardSource, TokenCorpus, write_shards
 from bothways.objectives.pretraining import PretrainingObjective
 from bothways.pretraining.pretrainer import Pretrainer
 from bothways.pretraining.recipes import RECIPES, scaled
-from bothways.text import TextTokenizer, recipes
-from bothways.text.training import train_tokenizer, write_trained_tokenizer
 from killing import FILE_EVENTS
 
 MOMENTS = 20
@@ -57,14 +54,10 @@ def moments(at):
 def main(folder, name):
     torch.set_num_threads(1)
     recipe = RECIPES[name]
-    write_trained_tokenizer(train_tokenizer(TEXTS, recipe.tokenizer, 300), folder / "tok")
-    tokenizer = TextTokenizer.from_folder(folder / "tok", recipes.TRAINED)
     # XLNet's memories need documents of several pieces.
     lines = 10 if name == "xlnet" else 1
     texts = ["\n".join(TEXTS[at : at + lines]) for at in range(0, len(TEXTS), lines)]
-    (folder / "texts.jsonl").write_text("".join(json.dumps({"text": each}) + "\n" for each in texts))
-    write_shards(ShardSource([folder / "texts.jsonl"]), folder / "shards", tokenizer, show_progress=False)
-    corpus = TokenCorpus.open(folder / "shards")
+    tokenizer, corpus = corpus_of(folder, recipe.tokenizer, texts)
 
     def trained(place, resume=False, at=0):
         seen = moments(at)

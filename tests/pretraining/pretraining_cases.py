@@ -1,9 +1,13 @@
 """What tests of pre-training share: texts to learn by heart, and shapes that take no time."""
 
+import json
 from dataclasses import replace
 
+from bothways.data.shards import ShardSource, TokenCorpus, write_shards
 from bothways.interrupts import Interrupts
 from bothways.pretraining.recipes import ReplacedTokenDetection, Shape
+from bothways.text import TextTokenizer, recipes
+from bothways.text.training import train_tokenizer, write_trained_tokenizer
 
 TEXTS = [f"the cat sat on the mat number {number}. and saw {number * 7} birds." for number in range(200)]
 
@@ -15,6 +19,16 @@ HEADS = {
     "xlnet": ("permutation_lm",),
     "deberta-v3": (),
 }
+
+
+def corpus_of(folder, kind, texts=TEXTS):
+    """A tokenizer of a kind that is trained on the usual texts, and a corpus of texts, in a folder of its own."""
+    write_trained_tokenizer(train_tokenizer(TEXTS, kind, 300), folder / "tokenizer")
+    tokenizer = TextTokenizer.from_folder(folder / "tokenizer", recipes.TRAINED)
+    (folder / "texts.jsonl").write_text("".join(json.dumps({"text": each}) + "\n" for each in texts))
+    source = ShardSource([folder / "texts.jsonl"], deduplicate=False)
+    write_shards(source, folder / "shards", tokenizer, show_progress=False)
+    return tokenizer, TokenCorpus.open(folder / "shards")
 
 
 def tiny(recipe):

@@ -15,14 +15,11 @@ from pathlib import Path
 import pytest
 import torch
 import torch._dynamo  # before the processes part, that each does not do it by itself
-from pretraining_cases import TEXTS, tiny
+from pretraining_cases import corpus_of, tiny
 
-from bothways.data.shards import ShardSource, TokenCorpus, write_shards
 from bothways.objectives.pretraining import PretrainingObjective
 from bothways.pretraining.pretrainer import Pretrainer
 from bothways.pretraining.recipes import RECIPES, scaled
-from bothways.text import TextTokenizer, recipes
-from bothways.text.training import train_tokenizer, write_trained_tokenizer
 from bothways.training.workers import joined
 from tiny_models import switch_off_dropout
 
@@ -51,17 +48,6 @@ def forked(count, work):
     return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
 
 
-def corpus_of(kind, folder):
-    """A tokenizer of a kind, and the shards of the texts."""
-    if not (folder / kind).exists():
-        write_trained_tokenizer(train_tokenizer(TEXTS, kind, 300), folder / kind)
-    tokenizer = TextTokenizer.from_folder(folder / kind, recipes.TRAINED)
-    if not (folder / f"{kind} shards").exists():
-        (folder / "texts.jsonl").write_text("".join(json.dumps({"text": each}) + "\n" for each in TEXTS))
-        write_shards(ShardSource([folder / "texts.jsonl"]), folder / f"{kind} shards", tokenizer, show_progress=False)
-    return tokenizer, TokenCorpus.open(folder / f"{kind} shards")
-
-
 def stopping():
     """Send this process SIGINT in the loss of a certain update."""
     usual, seen = PretrainingObjective.updates, []
@@ -81,7 +67,8 @@ class Runs:
 
     def __init__(self, folder, name):
         self.folder, self.name = folder, name
-        self.tokenizer, self.corpus = corpus_of(RECIPES[name].tokenizer, folder)
+        (folder / f"{name} corpus").mkdir()
+        self.tokenizer, self.corpus = corpus_of(folder / f"{name} corpus", RECIPES[name].tokenizer)
 
     def train(self, rank, place, **options):
         """Train as one of the processes."""

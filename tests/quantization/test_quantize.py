@@ -38,7 +38,7 @@ def bert(tmp_path):
 
 
 @every_family
-def test_a_model_in_int8_keeps_the_vectors_and_says_what_it_lost(model_type, tmp_path):
+def test_a_model_in_int8_keeps_the_vectors_says_what_it_lost_and_opens_with_the_chosen_layers(model_type, tmp_path):
     write_checkpoint(tmp_path / "model", model_type)
     given = texts()
     found = quantize(tmp_path / "model", tmp_path / "int8", given, cosine=0.99)
@@ -49,28 +49,21 @@ def test_a_model_in_int8_keeps_the_vectors_and_says_what_it_lost(model_type, tmp
     assert 0.99 <= found.min_cosine < 1
     opened = load(tmp_path / "int8", device="cpu")
     assert opened.quantization == {"quant_method": "bothways-int8", **found.to_dict()}
-    assert load(tmp_path / "model", device="cpu").quantization is None
-    card = json.loads((tmp_path / "int8" / "bothways.json").read_text())["card"]
-    assert card["quantization"] == found.to_dict()
-    assert f"{found.min_cosine:.5f}" in (tmp_path / "int8" / "README.md").read_text(encoding="utf-8")
-
-
-@every_family
-def test_a_saved_model_is_opened_with_the_layers_that_were_chosen(model_type, tmp_path):
-    write_checkpoint(tmp_path / "model", model_type)
-    found = quantize(tmp_path / "model", tmp_path / "int8", texts(), cosine=0.9)
-    encoder = load(tmp_path / "int8", device="cpu").encoder
-    original = load(tmp_path / "model", device="cpu").encoder.state_dict()
-    maps = read_int8(tmp_path / "int8")
+    original = load(tmp_path / "model", device="cpu")
+    assert original.quantization is None
+    maps, before = read_int8(tmp_path / "int8"), original.encoder.state_dict()
     assert {name.removeprefix("layers.").removesuffix(".weight") for name in maps} == set(found.int8)
-    for name, parameter in encoder.named_parameters():
+    for name, parameter in opened.encoder.named_parameters():
         if name in maps:
             assert torch.equal(parameter, maps[name].weight())
             assert torch.equal(held(parameter).codes_OI, maps[name].codes_OI)
         else:
-            assert torch.equal(parameter, original[name])
+            assert torch.equal(parameter, before[name])
             in_bfloat16 = name.removeprefix("layers.").removesuffix(".weight") in found.bfloat16
             assert isinstance(held(parameter), BFloat16Weight) == (in_bfloat16 and has_bfloat16_product())
+    card = json.loads((tmp_path / "int8" / "bothways.json").read_text())["card"]
+    assert card["quantization"] == found.to_dict()
+    assert f"{found.min_cosine:.5f}" in (tmp_path / "int8" / "README.md").read_text(encoding="utf-8")
 
 
 def test_fewer_layers_are_int8_where_more_is_asked_for_and_others_float32_where_bfloat16_is_too_little(bert, tmp_path):
