@@ -31,7 +31,7 @@ def bert(tmp_path_factory):
 def documents(request):
     """Random corpora: of few and many documents, of one and of many sentences, of short and long ones."""
     seed = request.param
-    return random_documents(seed, count=[2, 9, 40, 40, 25, 60][seed], sentences=1 + 3 * (seed % 3), words=2 + 7 * seed)
+    return random_documents(seed, count=[2, 9, 24, 12, 8, 8][seed], sentences=1 + 3 * (seed % 3), words=2 + 7 * seed)
 
 
 def read_all(source, epoch=0):

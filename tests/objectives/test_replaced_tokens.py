@@ -147,42 +147,6 @@ def test_a_tiny_corpus_is_learnt_by_heart(tokenizer, tmp_path, sharing):
     assert after[f"{REPLACED} accuracy"] > 0.97
 
 
-@every_sharing
-def test_runs_repeat_and_a_resumed_one_ends_as_an_uninterrupted_one(tokenizer, source, sharing, tmp_path):
-    def run(epochs, folder, **changes):
-        model = model_of(sharing)
-        objective = objective_of(model, source, tokenizer, source)
-        given = options(epochs=epochs, learning_rate=1e-3, checkpoints=tmp_path / folder, **changes)
-        return model, objective, given
-
-    weights = []
-    for name in ("a", "b"):
-        model, objective, given = run(3, name)
-        record = train(objective, given)
-        weights.append(model.state_dict())
-    model, objective, given = run(3, "c", checkpoint_every_updates=2)
-    broken = objective.loss
-    calls = []
-
-    def interrupted(payload):
-        calls.append(payload)
-        if len(calls) == 12:
-            raise RuntimeError("power cut")
-        return broken(payload)
-
-    objective.loss = interrupted
-    with pytest.raises(RuntimeError, match="power cut"):
-        train(objective, given)
-    model, objective, given = run(3, "c", checkpoint_every_updates=2, resume=True)
-    resumed = train(objective, given)
-    assert resumed.resumed_from
-    assert resumed.losses == record.losses
-    assert resumed.validations == record.validations
-    weights.append(model.state_dict())
-    for other in weights[1:]:
-        assert all(torch.equal(value, other[name]) for name, value in weights[0].items())
-
-
 def test_validation_draws_the_same_samples_whatever_was_drawn_before(tokenizer, source):
     objective = objective_of(model_of(SharedEmbeddings()).eval(), source, tokenizer, source)
     with torch.no_grad():

@@ -59,12 +59,12 @@ def test_a_warmup_over_tokens_reads_as_many():
     assert growth.before(growth.updates, 32) * 128 == pytest.approx(400_000, rel=0.05)
 
 
-@pytest.mark.parametrize("name", ["roberta", "bert", "xlnet"])
+@pytest.mark.parametrize("name", ["bert", "xlnet"])
 def test_a_run_reads_as_many_tokens_as_were_asked_for(name, make):
     pretrainer, corpus = make(name)
-    record = pretrainer.fit(corpus, total_tokens=6_000, **QUICK)
+    record = pretrainer.fit(corpus, total_tokens=3_000, **QUICK)
     # To within an update, of 8 sequences of up to 24 tokens; lanes read whole documents in order, so they see few.
-    assert record.tokens == pytest.approx(6_000, abs=600 if name == "xlnet" else 8 * 24)
+    assert record.tokens == pytest.approx(3_000, abs=600 if name == "xlnet" else 8 * 24)
     assert record.settings.updates == record.updates == len(record.losses)
     assert "total_tokens" not in recorded_options(record.settings)
 
@@ -83,12 +83,11 @@ def test_the_rate_goes_by_updates_while_the_batch_grows(make, tmp_path):
     assert sum(read[:5]) < sum(read[5:10]) < sum(read[15:])
 
 
-@pytest.mark.parametrize("at", [3, 9])
-def test_a_resumed_run_whose_batch_grows_equals_an_uninterrupted_one(at, make, tmp_path, monkeypatch):
+def test_a_resumed_run_whose_batch_grows_equals_an_uninterrupted_one(make, tmp_path, monkeypatch):
     options = {**QUICK, "total_tokens": 2_500, "batch_warmup": BatchWarmup(1, updates=8), "checkpoint_every_updates": 1}
     (whole, corpus), kept = make(), {"checkpoints": tmp_path / "c"}
     expected = whole.fit(corpus, **options)
-    interrupted_after(monkeypatch, at, lambda: make()[0].fit(corpus, **kept, **options))
+    interrupted_after(monkeypatch, 6, lambda: make()[0].fit(corpus, **kept, **options))
     for changes, said in (
         ({"batch_warmup": BatchWarmup(2, updates=8)}, "from 1 over 8' and is now .* from 2 over 8"),
         ({"total_tokens": 4_000}, "updates was"),

@@ -152,7 +152,7 @@ def test_words_of_most_pieces_come_first_and_whole_ones_not_at_all(tiny):
 def test_every_piece_belongs_to_a_word_or_to_the_end(request, fixture, words):
     """Counted over all texts, and added up over texts read one by one."""
     tokenizer = request.getfixturevalue(fixture)
-    texts = [text for text in news_texts()[:50] + words[:50] + random_texts(100) if text.strip()]
+    texts = [text for text in news_texts()[:20] + words[:20] + random_texts(40) if text.strip()]
     whole = one(tokenizer, texts)
     parts = [one(tokenizer, [text]) for text in texts]
     for name in ("words", "characters", "pieces", "unknown_pieces", "unknown_words"):
