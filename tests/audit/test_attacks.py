@@ -8,8 +8,17 @@ from planted import BAD, FILLER, GOOD, planted, rows_of_opinions, sentence, writ
 from bothways import FillMask
 from bothways.audit import Severity, scan
 from bothways.audit.attacks import adversarial_rows
-from bothways.audit.attacks.edits import CharacterEdits, Draft, MaskedWords, NearestWords, editable
-from bothways.audit.attacks.search import MAX_QUERIES, Recipe, SameSentence, attack_texts
+from bothways.audit.attacks.search import (
+    MAX_QUERIES,
+    CharacterEdits,
+    Draft,
+    MaskedWords,
+    NearestWords,
+    Recipe,
+    SameSentence,
+    attack_texts,
+    editable,
+)
 from bothways.text import Words
 
 NAME = "AdversarialRobustness"

@@ -6,8 +6,7 @@ from planted import BAD, FILLER, GOOD, audited, planted, rows_of_opinions
 
 from bothways.audit import Severity
 from bothways.audit.answers import share
-from bothways.audit.edits import DIRECTIONS, EDITS, NEUTRAL_EDIT
-from bothways.audit.texts import GENERAL
+from bothways.audit.texts import DIRECTIONS, EDITS, GENERAL, NEUTRAL_EDIT
 
 NAME = "BehaviorConsistencyValidator"
 BY_NAME = {each.name: each for each in EDITS}

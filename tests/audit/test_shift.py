@@ -6,8 +6,7 @@ from planted import rows_of_opinions, trained
 
 from bothways.audit import Severity, compare_texts, scan
 from bothways.audit.answers import shared_tokens, states_of, token_shifts
-from bothways.audit.edits import EDITS, as_seen
-from bothways.audit.texts import GENERAL
+from bothways.audit.texts import EDITS, GENERAL, as_seen
 from bothways.data import Row
 from bothways.errors import InvalidInput
 

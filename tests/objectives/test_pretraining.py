@@ -5,15 +5,14 @@ import torch
 from corpora import tiny_tokenizer, write_corpus
 from torch.nn.functional import cross_entropy
 
-import bothways.objectives.vocabulary as vocabulary_module
+import bothways.objectives.masked_lm as vocabulary_module
 from bothways.encoder import Encoder, MaskedLMHead
 from bothways.encoder.heads import new_head
 from bothways.families import FAMILIES
 from bothways.objectives.corpus import CorpusPieces, NextSentence, SegmentPairs, SentenceOrder
-from bothways.objectives.masked_lm import MaskedLM
+from bothways.objectives.masked_lm import MaskedLM, predict_tokens
 from bothways.objectives.masking import Masker, Masking
 from bothways.objectives.pretraining import PretrainingObjective
-from bothways.objectives.vocabulary import predict_tokens
 from bothways.packing import pack
 from bothways.training.loop import train
 from bothways.training.options import TrainingOptions

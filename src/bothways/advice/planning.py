@@ -11,7 +11,7 @@ from bothways.advice.hardware import Devices
 from bothways.encoder.config import EncoderConfig
 from bothways.errors import InvalidInput
 from bothways.families.catalogue import count_parts
-from bothways.objectives.vocabulary import rows_of_chunk
+from bothways.objectives.masked_lm import rows_of_chunk
 from bothways.pretraining.courses import Phase
 from bothways.pretraining.models import check_lengths, narrowed, published_settings
 from bothways.pretraining.recipes import (

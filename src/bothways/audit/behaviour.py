@@ -1,6 +1,6 @@
 """`BehaviorConsistencyValidator`: does a classifier keep its answer where it should, and change it where it should?
 
-The tests are those of `bothways.audit.edits`, following CheckList (Ribeiro et al. 2020, arXiv:2005.04118). The
+The tests are those of `bothways.audit.texts`, following CheckList (Ribeiro et al. 2020, arXiv:2005.04118). The
 share of answers that an edit changes is compared with that of a neutral edit of the same texts.
 
 Shapes: N texts, P pairs of texts, C labels.
@@ -14,9 +14,8 @@ import numpy as np
 
 from bothways.audit.answers import ClassifierAnswers, answers, changed_share, drawn_texts, share, shown
 from bothways.audit.context import Context, Need
-from bothways.audit.edits import DIRECTIONS, EDITS, NEUTRAL_EDIT, Direction, Edit
 from bothways.audit.finding import Evidence, Finding, Rule, Rules, Severity
-from bothways.audit.texts import GENERAL
+from bothways.audit.texts import DIRECTIONS, EDITS, GENERAL, NEUTRAL_EDIT, Direction, Edit
 from bothways.evaluation.intervals import Estimate
 
 _MAX_TEXTS = 100

@@ -24,10 +24,10 @@ from bothways.devices import on_device
 from bothways.encoder import Encoder, MaskedLMHead, Recorder
 from bothways.encoder.streams import VISIBLE, Memory
 from bothways.errors import InvalidInput
+from bothways.objectives.masked_lm import predict_tokens
 from bothways.objectives.masking import MaskedTokens, PieceKinds
 from bothways.objectives.pretraining import PREDICTED, PretrainingModel, UnitLosses
 from bothways.objectives.sequences import Link, MaskedBatch
-from bothways.objectives.vocabulary import predict_tokens
 from bothways.text import TextTokenizer
 from bothways.training.workers import current_workers
 

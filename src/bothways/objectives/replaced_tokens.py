@@ -23,9 +23,9 @@ from bothways.encoder.encoder import Embedding
 from bothways.encoder.heads import ScoreHead, read_rows
 from bothways.encoder.modules import EmbeddingTable
 from bothways.errors import InvalidInput
+from bothways.objectives.masked_lm import predict_tokens
 from bothways.objectives.pretraining import MASKED, PretrainingModel, UnitLosses
 from bothways.objectives.sequences import MaskedBatch
-from bothways.objectives.vocabulary import predict_tokens
 from bothways.packing import Packed, SelectedRows
 
 

@@ -16,8 +16,19 @@ from bothways.audit.answers import (
     share,
     shown,
 )
-from bothways.audit.attacks.edits import CharacterEdits, Edits, MaskedWords, NearestWords
-from bothways.audit.attacks.search import Ask, Attack, Recipe, SameSentence, attack_texts, cached, random_edits
+from bothways.audit.attacks.search import (
+    Ask,
+    Attack,
+    CharacterEdits,
+    Edits,
+    MaskedWords,
+    NearestWords,
+    Recipe,
+    SameSentence,
+    attack_texts,
+    cached,
+    random_edits,
+)
 from bothways.audit.context import Context, Need, Undecided
 from bothways.audit.finding import Evidence, Finding, Rule, Rules, Severity
 from bothways.evaluation.intervals import Estimate

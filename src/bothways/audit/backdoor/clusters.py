@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.audit.edits import as_seen
+from bothways.audit.texts import as_seen
 
 Rows = NDArray[np.int64]
 

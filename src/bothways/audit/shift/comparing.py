@@ -2,7 +2,7 @@
 
 The score of a pair of texts is the last layer's shift per unit of change in meaning: benign edits move the last layer
 about as far as they change the meaning, and edits made to flip an answer move it further. docs/LOG.md compares this
-score with others. The meaning is that of the text as readers see it (`bothways.audit.edits.as_seen`), according to a
+score with others. The meaning is that of the text as readers see it (`bothways.audit.texts.as_seen`), according to a
 reference encoder or to the model's own embedding layer.
 
 Shapes: N pairs of texts, L layers and the embedding before them, H hidden.
@@ -18,8 +18,7 @@ import numpy as np
 
 from bothways.audit.answers import Numbers, States, answers, sentence_shifts, shared_tokens, states_of, token_shifts
 from bothways.audit.context import Context, NeedUnmet
-from bothways.audit.edits import BENIGN_EDITS, as_seen
-from bothways.audit.texts import GENERAL
+from bothways.audit.texts import BENIGN_EDITS, GENERAL, as_seen
 from bothways.checkpoints import PretrainedEncoder
 from bothways.errors import InvalidInput, TextTooLong
 from bothways.explain import attribute

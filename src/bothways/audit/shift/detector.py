@@ -11,8 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from bothways.audit.answers import answers, clean_texts, drawn, drawn_texts, share, shown
-from bothways.audit.attacks.edits import CharacterEdits, Draft
-from bothways.audit.attacks.search import Recipe, attack_texts, cached
+from bothways.audit.attacks.search import CharacterEdits, Draft, Recipe, attack_texts, cached
 from bothways.audit.context import Context, Need, Undecided
 from bothways.audit.finding import Evidence, Finding, Rule, Rules, Severity
 from bothways.audit.shift.comparing import (
