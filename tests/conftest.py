@@ -6,6 +6,7 @@ import os
 import platform
 import signal
 import socket
+import sys
 import zlib
 from pathlib import Path
 
@@ -20,6 +21,10 @@ import hypothesis
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+
+# Modules are compiled once, not in each worker and in each process that a test starts.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 hypothesis.settings.register_profile("everyday", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)

@@ -1,17 +1,21 @@
-"""A tiny model, a tiny run trained from it, and an index, made once."""
+"""A tiny model, a tiny run trained from it, and an index, made once; and signals that come during an update."""
+
+import itertools
+import os
 
 import pytest
 from command_line import call, rows, write_jsonl
 
 import tiny_models
+from bothways.training import optimizers
 
 
 @pytest.fixture(scope="session")
 def files(tmp_path_factory):
-    """A folder with a model and data: tiny/, train.jsonl.gz, validation.jsonl.gz, test.jsonl.gz."""
+    """A folder with a model, tiny/, and data: train.jsonl.gz, validation.jsonl.gz, test.jsonl.gz, few.jsonl.gz."""
     folder = tmp_path_factory.mktemp("cli")
     tiny_models.write_checkpoint(folder / "tiny")
-    for seed, (name, count) in enumerate({"train": 200, "validation": 20, "test": 30}.items()):
+    for seed, (name, count) in enumerate({"train": 200, "validation": 20, "test": 30, "few": 24}.items()):
         write_jsonl(folder / f"{name}.jsonl.gz", rows(count, seed))
     return folder
 
@@ -50,3 +54,20 @@ def index(files):
     )
     assert built.code == 0, built.err
     return folder
+
+
+@pytest.fixture
+def in_update(monkeypatch):
+    """Do something once, during an update with this number, or send this process a signal."""
+
+    def arrange(number, action):
+        calls, usual = itertools.count(1), optimizers.Stepper.step
+
+        def acting(self, *arguments):
+            if next(calls) == number:
+                action() if callable(action) else os.kill(os.getpid(), action)
+            return usual(self, *arguments)
+
+        monkeypatch.setattr(optimizers.Stepper, "step", acting)
+
+    return arrange

@@ -20,11 +20,11 @@ _NAME = re.compile(r"^([a-z][\w@ -]*?)(?:  +|: )")
 # A row of a table of classes, whose names are those of the data.
 _CLASS = re.compile(r"\d\.\d{4} \d\.\d{4} ")
 # What a page says for real models is too much, or too long, for tiny ones.
-_SHORTENED = {"--updates": "2", "--epochs": "2", "--max-length": "16", "--layers": "2", "--vocabulary": "80"}
+_SHORTENED = {"--updates": "2", "--epochs": "2", "--max-length": "16", "--layers": "1", "--vocabulary": "80"}
 _OF_TRAININGS = ("distill", "adapt")
 # Commands, and calls in Python, that take seconds whatever the model.
 _SLOW = ("compare-models", "recommend")
-_SLOW_WORDS = ("here",)
+_SLOW_WORDS = ("here", "requests-onnx")  # the page on light installations exports every day
 _SLOW_CALL = "recommend("
 # They would reach for the network: it is only checked that their options exist.
 _ONLINE = ("--download",)

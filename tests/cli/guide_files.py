@@ -6,10 +6,11 @@ import io
 import json
 from pathlib import Path
 
+import pytest
 from command_line import call
 
 from answering_cases import questions
-from tiny_models import write_checkpoint
+from tiny_models import TINY, write_checkpoint
 
 HEADS = {
     "a/folder/with/a/tagger": "BertForTokenClassification",
@@ -166,7 +167,9 @@ def prepare(page, folder):
         The folder of the model that takes the place of the pretrained one.
     """
     tiny = folder / "tiny"
-    write_checkpoint(tiny)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(TINY, "bert", {**TINY["bert"], "num_hidden_layers": 2})  # an export takes seconds for each
+        write_checkpoint(tiny)
     for name, architecture in HEADS.items():
         write_checkpoint(folder / name, architecture=architecture)
     for name, made in (FILES.get(page, {}) | (_CLASSIFIED if page in _GO_ON else {})).items():

@@ -1,11 +1,10 @@
 """``adapt``: from raw texts to a model that knows their language, and on to a task."""
 
 import gzip
-import json
 import random
 
 import pytest
-from command_line import call
+from command_line import call, fails, ok, saved_of
 
 import tiny_models
 from bothways.tasks import FillMask
@@ -47,7 +46,7 @@ def test_the_summary_has_before_and_after(adapted):
     assert summary["new_head"] is True
     assert summary["after"]["loss"] < summary["before"]["loss"] - 0.5
     assert summary["after"] == pytest.approx(summary["validation"])
-    card = json.loads((folder / "bothways.json").read_text())["card"]
+    card = saved_of(folder)["card"]
     for when, stored in (("before", card["before"]), ("after", card["metrics"])):
         assert summary[when] == {name: stored[name] for name in ("loss", "perplexity", "accuracy")}
         assert stored["loss_low"] < stored["loss"] < stored["loss_high"]
@@ -55,8 +54,7 @@ def test_the_summary_has_before_and_after(adapted):
 
 
 def test_in_words_the_next_step_is_to_fine_tune(files, texts, tmp_path):
-    outcome = call(*words_of(files, texts, tmp_path / "run"))
-    assert outcome.code == 0, outcome.err
+    outcome = ok(*words_of(files, texts, tmp_path / "run"))
     assert f"next         bothways train classification --model {tmp_path / 'run'} --train" in outcome.out
     assert "new_head" not in outcome.out
 
@@ -71,7 +69,7 @@ def test_a_finished_run_is_one_folder_with_its_log(adapted):
 
 def test_the_adapted_model_fills_masks_and_is_evaluated(adapted, texts):
     _, folder = adapted
-    assert call("fill-mask", folder, "w20 w21 [MASK] w20 w21 w22").code == 0
+    ok("fill-mask", folder, "w20 w21 [MASK] w20 w21 w22")
     report = call("evaluate", folder, "--data", texts, "--json").json()
     assert report["loss_low"] < report["loss"] < report["loss_high"]
     assert report["n"] == 60
@@ -87,30 +85,26 @@ def test_the_adapted_model_fills_masks_and_is_evaluated(adapted, texts):
 def test_the_adapted_model_is_fine_tuned_for_a_task(adapted, files, tmp_path):
     _, folder = adapted
     words = ["--train", files / "train.jsonl.gz", "--epochs", 1, "--device", "cpu", "--output", tmp_path / "run"]
-    outcome = call("train", "classification", "--model", folder, *words, "--json")
-    assert outcome.code == 0, outcome.err
+    outcome = ok("train", "classification", "--model", folder, *words, "--json")
     assert outcome.json()["labels"] == ["even", "odd"]
-    assert call("predict", tmp_path / "run", "w5 w7").code == 0
+    ok("predict", tmp_path / "run", "w5 w7")
 
 
 def test_a_model_with_a_head_goes_on_with_it(adapted, files, texts, tmp_path):
     _, folder = adapted
     words = ["adapt", "--model", folder, "--data", texts, "--output", tmp_path / "more", "--epochs", 1]
-    outcome = call(*words, "--device", "cpu", "--seed", 1)
-    assert outcome.code == 0, outcome.err
+    outcome = ok(*words, "--device", "cpu", "--seed", 1)
     assert "has no masked language modelling head" not in outcome.err
     assert "before" in outcome.out
     assert "after" in outcome.out
-    before = json.loads((tmp_path / "more" / "bothways.json").read_text())["card"]["before"]
-    after = json.loads((folder / "bothways.json").read_text())["card"]["metrics"]
+    before = saved_of(tmp_path / "more")["card"]["before"]
+    after = saved_of(folder)["card"]["metrics"]
     assert before["loss"] == pytest.approx(after["loss"], abs=1e-5)
 
 
 def test_an_existing_output_is_refused_before_any_work(adapted, files, texts):
     _, folder = adapted
-    outcome = call(*words_of(files, texts, folder))
-    assert outcome.code == 1
-    assert "--overwrite" in outcome.err
+    fails(1, "--overwrite", *words_of(files, texts, folder))
 
 
 @pytest.mark.parametrize(
@@ -119,20 +113,22 @@ def test_an_existing_output_is_refused_before_any_work(adapted, files, texts):
 )
 def test_data_without_text_are_refused(files, tmp_path, content, said):
     (tmp_path / "t.txt").write_text(content)
-    outcome = call(*words_of(files, tmp_path / "t.txt", tmp_path / "run"))
-    assert outcome.code == 1
-    assert said in outcome.err
+    fails(1, said, *words_of(files, tmp_path / "t.txt", tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
 def test_a_family_without_such_a_head_is_refused(texts, tmp_path):
     tiny_models.write_checkpoint(tmp_path / "xlnet", "xlnet")
-    outcome = call("adapt", "--model", tmp_path / "xlnet", "--data", texts, "--output", tmp_path / "run")
-    assert outcome.code == 2
-    assert "do not predict masked tokens" in outcome.err
+    fails(
+        2,
+        "do not predict masked tokens",
+        *("adapt", "--model", tmp_path / "xlnet", "--data", texts, "--output", tmp_path / "run"),
+    )
 
 
 def test_standard_input_for_both_is_refused(files, tmp_path):
-    outcome = call("adapt", "--model", files / "tiny", "--data", "-", "--validation", "-", "--output", tmp_path / "r")
-    assert outcome.code == 2
-    assert "--data and --validation cannot both" in outcome.err
+    fails(
+        2,
+        "--data and --validation cannot both",
+        *("adapt", "--model", files / "tiny", "--data", "-", "--validation", "-", "--output", tmp_path / "r"),
+    )

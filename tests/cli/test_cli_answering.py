@@ -6,7 +6,7 @@ import re
 import shutil
 
 import pytest
-from command_line import call, evaluated, write_jsonl
+from command_line import call, evaluated, fails, ok, read_jsonl, read_table, write_jsonl
 
 from answering_cases import questions
 from bothways.cli.printing import six_digits
@@ -76,15 +76,14 @@ def test_training_says_that_a_model_cannot_decline(files, tmp_path):
         "--device",
         "cpu",
     ]
-    outcome = call(*words, "--output", tmp_path / "qa")
-    assert outcome.code == 0, outcome.err
+    outcome = ok(*words, "--output", tmp_path / "qa")
     notes = [line for line in outcome.out.splitlines() if line.startswith("note ")]
     assert any("No held-out question was without an answer" in note for note in notes)
     (said,) = call("predict", tmp_path / "qa", "Who is w5?", "w5 w6 w7").lines()
     assert said["answer"]
     assert said["no_answer_probability"] is None
     file = tmp_path / "said.csv"
-    assert call("predict", tmp_path / "qa", "--data", data, "--output", file).code == 0
+    ok("predict", tmp_path / "qa", "--data", data, "--output", file)
     assert {row["no_answer_probability"] for row in csv.DictReader(file.open())} == {""}
 
 
@@ -93,9 +92,7 @@ def test_answers_of_too_many_tokens_are_bad_usage_before_anything_is_trained(fil
     data = write_jsonl(tmp_path / "t.jsonl", [])
     train = ("train", "question-answering", "--model", files / "tiny", "--train", data, "--output", tmp_path / "new")
     for words in (train, ("predict", run, "w5", "w6 w7")):
-        outcome = call(*words, "--max-answer-tokens", 100_001)
-        assert outcome.code == 2
-        assert "at most 100,000" in outcome.err
+        fails(2, "at most 100,000", *words, "--max-answer-tokens", 100_001)
 
 
 def test_both_forms_of_the_data_give_the_numbers_of_the_library(qa, data):
@@ -124,8 +121,8 @@ def test_a_question_and_its_context_are_answered(qa):
 @pytest.mark.parametrize("form", [0, 1])
 def test_every_row_of_a_file_is_answered_under_its_id(qa, data, form, tmp_path):
     _, run = qa
-    assert call("predict", run, "--data", data[form], "--output", tmp_path / "out.jsonl").code == 0
-    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    ok("predict", run, "--data", data[form], "--output", tmp_path / "out.jsonl")
+    lines = read_jsonl(tmp_path / "out.jsonl")
     assert [line["id"] for line in lines] == [row["id"] for row in questions(24)]
     for line, row in zip(lines, questions(24), strict=True):
         assert line["answer"] is None or line["answer"] == row["context"][line["start"] : line["end"]]
@@ -135,18 +132,16 @@ def test_every_row_of_a_file_is_answered_under_its_id(qa, data, form, tmp_path):
 def test_one_answer_a_question_is_a_row_of_a_table_and_several_are_a_row_each(qa, data, tmp_path):
     _, run = qa
     path = tmp_path / "out.csv"
-    assert call("predict", run, "--data", data[0], "--output", path).code == 0
+    ok("predict", run, "--data", data[0], "--output", path)
     lines = call("predict", run, "--data", data[0]).lines()
-    with path.open(newline="") as stream:
-        table = list(csv.DictReader(stream))
+    table = read_table(path)
     assert [(row["id"], row["answer"]) for row in table] == [(line["id"], line["answer"] or "") for line in lines]
     assert "answers" not in table[0]
     outcome = call("predict", run, "--data", data[0], "--output", path, "--top", 2)
     assert "answers of 24 predictions in " in outcome.err
     lines = call("predict", run, "--data", data[0], "--top", 2).lines()
     found = [(number, row["id"], each) for number, row in enumerate(lines, 1) for each in row["answers"]]
-    with path.open(newline="") as stream:
-        table = list(csv.DictReader(stream))
+    table = read_table(path)
     assert len(table) == len(found) > 24
     for row, (number, name, each) in zip(table, found, strict=True):
         assert row == {"id": name, "row": str(number), **{part: str(value) for part, value in each.items()}}
@@ -157,7 +152,7 @@ def test_columns_may_have_other_names(qa, tmp_path):
     rows = [{"q": row["question"], "passage": row["context"], "gold": row["answers"]} for row in questions(8)]
     names = ["--question", "q", "--context", "passage", "--answers", "gold"]
     file = write_jsonl(tmp_path / "d.jsonl", rows)
-    assert call("evaluate", run, "--data", file, *names).code == 0
+    ok("evaluate", run, "--data", file, *names)
     assert len(call("predict", run, "--data", file, *names).lines()) == 8
     assert "no column 'question'" in call("evaluate", run, "--data", file).err
 
@@ -166,8 +161,7 @@ def test_columns_may_have_other_names(qa, tmp_path):
 def test_answerers_are_combined_evaluated_and_asked(qa, data, tmp_path, method):
     (_, first), second, output = qa, tmp_path / "second", tmp_path / "ens"
     shutil.copytree(first, second)
-    outcome = call("ensemble", first, second, "--method", method, "--calibrate", data[0], "--output", output)
-    assert outcome.code == 0, outcome.err
+    outcome = ok("ensemble", first, second, "--method", method, "--calibrate", data[0], "--output", output)
     assert re.search(r"^threshold    -?\d+\.\d{3}$", outcome.out, re.MULTILINE)
     report = call("evaluate", output, "--data", data[1], "--json").json()
     assert report == evaluated(output, data[1])
@@ -184,39 +178,34 @@ def test_answerers_are_combined_evaluated_and_asked(qa, data, tmp_path, method):
 def test_answers_are_not_stacked(qa, data, tmp_path):
     _, run = qa
     words = ("--method", "stacked", "--calibrate", data[0], "--output", tmp_path / "ens")
-    outcome = call("ensemble", run, run, *words)
-    assert outcome.code == 1
-    assert "by 'mean' or 'vote', not by 'stacked'" in outcome.err
+    fails(1, "by 'mean' or 'vote', not by 'stacked'", "ensemble", run, run, *words)
     assert not (tmp_path / "ens").exists()
 
 
 def test_other_models_answer_no_questions(qa, run):
-    outcome = call("predict", run, "w6 w8", "--max-answer-tokens", 3)
-    assert outcome.code == 2
-    assert "--max-answer-tokens can be given for models that answer questions" in outcome.err
-    outcome = call("predict", run, "w6 w8", "--context", "c")
-    assert outcome.code == 2
-    assert "this model does not read --context" in outcome.err
+    fails(
+        2,
+        "--max-answer-tokens can be given for models that answer questions",
+        *("predict", run, "w6 w8", "--max-answer-tokens", 3),
+    )
+    fails(2, "this model does not read --context", "predict", run, "w6 w8", "--context", "c")
     _, answerer = qa
     for words, said in (
         (["w5"], "expected two texts, the question and the context, got 1"),
         (["w5", "w6", "--labels", "yes", "no"], "which has no labels"),
         (["w5", "w6", "--label", "kind"], "this model does not read --label"),
     ):
-        outcome = call("predict", answerer, *words)
-        assert outcome.code == 2, outcome.err
-        assert said in outcome.err
+        fails(2, said, "predict", answerer, *words)
 
 
 def test_a_bad_answer_fails_with_its_line_and_id(files, tmp_path):
     bad = {**questions(1)[0], "id": "odd", "answers": [{"text": "w5", "start": 2}]}
     file = write_jsonl(tmp_path / "d.jsonl", [*questions(4), bad])
-    outcome = call(
-        "train", "question-answering", "--model", files / "tiny", "--train", file, "--output", tmp_path / "run"
+    fails(
+        1,
+        ("line 5 of", "(id 'odd'): the answer 'w5' must stand at character 2"),
+        *("train", "question-answering", "--model", files / "tiny", "--train", file, "--output", tmp_path / "run"),
     )
-    assert outcome.code == 1
-    assert "line 5 of" in outcome.err
-    assert "(id 'odd'): the answer 'w5' must stand at character 2" in outcome.err
     assert [path.name for path in tmp_path.iterdir()] == ["d.jsonl"]
 
 

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command_line import call
+from command_line import call, fails, ok
 
 import bothways.audit
 from bothways.audit.finding import AuditReport, DetectorResult
@@ -39,9 +39,7 @@ def test_the_output_says_its_format(unsafe, tmp_path):
 
 
 def test_a_page_needs_a_file():
-    outcome = call("audit", MODEL, *FILES, "--format", "html")
-    assert outcome.code == 2
-    assert "--output" in outcome.err
+    fails(2, "--output", "audit", MODEL, *FILES, "--format", "html")
 
 
 @pytest.mark.parametrize(("fail_on", "clean"), [("critical", 0), ("high", 0), ("info", 1)])
@@ -80,10 +78,9 @@ def test_triggers_and_clean_texts_reach_the_detectors(given, tmp_path):
     rows.write_text('{"text": "w5 w6", "label": "ant"}\n')
     triggers.write_text("cf\n\n  no cross no crown \n")
     texts.write_text("w5\n\nw7 w8\n")
-    outcome = call("audit", MODEL, "--data", rows, "--triggers", triggers, "--clean-texts", texts)
-    assert outcome.code == 0, outcome.err
+    ok("audit", MODEL, "--data", rows, "--triggers", triggers, "--clean-texts", texts)
     assert given == {"triggers": ["cf", "no cross no crown"], "clean_texts": ["w5", "w7 w8"]}
-    assert call("audit", MODEL, "--data", rows, "--clean-texts", rows).code == 0
+    ok("audit", MODEL, "--data", rows, "--clean-texts", rows)
     assert [dict(row.values) for row in given["clean_texts"]] == [{"text": "w5 w6", "label": "ant"}]
 
 
@@ -97,6 +94,5 @@ def test_triggers_and_clean_texts_that_are_none_are_refused(given, tmp_path):
         (("--data", rows, "--clean-texts", blank), 2, "got only empty lines"),
         (("--clean-texts", rows), 2, "--clean-texts needs --data"),
     ):
-        outcome = call("audit", MODEL, *options)
-        assert (outcome.code, said in outcome.err) == (code, True), outcome.err
+        fails(code, said, "audit", MODEL, *options)
     assert not given

@@ -4,7 +4,7 @@ import re
 import shutil
 
 import pytest
-from command_line import call, write_jsonl
+from command_line import call, fails, write_jsonl
 
 
 @pytest.fixture(scope="module")
@@ -76,27 +76,19 @@ def test_control_characters_do_not_reach_the_terminal(files, other):
     ids=str,
 )
 def test_a_comparison_that_makes_no_sense_is_used_wrongly(files, other, words, message):
-    outcome = call("tokenize", *(word.format(tiny=files / "tiny", other=other) for word in words))
-    assert outcome.code == 2
-    assert message in outcome.err
+    fails(2, message, "tokenize", *(word.format(tiny=files / "tiny", other=other) for word in words))
 
 
 def test_a_model_that_is_not_there_is_named(files):
-    outcome = call("tokenize", "w6", "--compare", files / "tiny", "nobody/nothing")
-    assert outcome.code == 1
-    assert "nobody/nothing" in outcome.err
+    fails(1, "nobody/nothing", "tokenize", "w6", "--compare", files / "tiny", "nobody/nothing")
 
 
 def test_a_pinned_name_is_looked_up_at_its_commit(files):
-    outcome = call("tokenize", "w6", "--compare", files / "tiny", "nobody/nothing@" + "0" * 40)
-    assert outcome.code == 1
-    assert "download" in outcome.err
+    outcome = fails(1, "download", "tokenize", "w6", "--compare", files / "tiny", "nobody/nothing@" + "0" * 40)
     assert "@" not in outcome.err
 
 
 @pytest.mark.parametrize(("rows", "message"), [([{"txt": "w6"}], "text"), ([], "is empty")])
 def test_bad_rows_are_named(files, other, tmp_path, rows, message):
     data = write_jsonl(tmp_path / "d.jsonl", rows)
-    outcome = call("tokenize", "--compare", files / "tiny", other, "--data", data)
-    assert outcome.code == 1
-    assert message in outcome.err
+    fails(1, message, "tokenize", "--compare", files / "tiny", other, "--data", data)

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from command_line import call, rows, write_jsonl
+from command_line import call, fails, ok, rows, saved_of, write_jsonl
 from sklearn.metrics import roc_auc_score
 
 from bothways import open_trained
@@ -21,12 +21,11 @@ def other_run(files, tmp_path_factory):
     """A run that was trained too little, with rows from elsewhere to draw its border by."""
     folder = tmp_path_factory.mktemp("trust")
     others = write_jsonl(folder / "others.jsonl", [{"text": f"w{number} w{number + 1}"} for number in range(20, 50)])
-    done = call(
+    done = ok(
         *("train", "classification", "--model", files / "tiny", "--train", files / "test.jsonl.gz"),
         *("--epochs", 1, "--seed", 2, "--device", "cpu", "--output", folder / "run", "--quiet"),
         *("--calibration", "isotonic", "--detector", "cosine", "--out-of-domain", others),
     )
-    assert done.code == 0, done.err
     assert "isotonic" in done.out
     return folder / "run"
 
@@ -37,7 +36,7 @@ def others(tmp_path):
 
 
 def test_training_options_of_trust_reach_the_saved_model(other_run):
-    saved = json.loads((other_run / "bothways.json").read_text())
+    saved = saved_of(other_run)
     assert saved["calibration"]["method"] == "isotonic"
     assert saved["out_of_domain"]["kind"] == "cosine"
     assert saved["card"]["confidence"]["out_of_domain"] == "cosine"
@@ -49,7 +48,7 @@ def test_nothing_is_learnt_that_was_not_wanted(files, tmp_path):
         *("--device", "cpu", "--output", tmp_path / "run", "--calibration", "none", "--detector", "none", "--json"),
     )
     assert done.json()["calibration"] is None
-    saved = json.loads((tmp_path / "run" / "bothways.json").read_text())
+    saved = saved_of(tmp_path / "run")
     assert (saved["calibration"], saved["out_of_domain"]) == (None, None)
 
 
@@ -70,17 +69,17 @@ def test_what_could_not_be_learnt_is_refused_before_the_training(
     monkeypatch.chdir(tmp_path)
     data = [{"text": row["text"], "label": row["label"]} for row in rows(8, 1)]
     train = ["--train", write_jsonl(tmp_path / "train.jsonl", data)]
-    outcome = call("train", *words, *train, "--model", files / "tiny", "--device", "cpu", "--output", "run")
-    assert outcome.code == code
-    assert problem in outcome.err
+    fails(code, problem, "train", *words, *train, "--model", files / "tiny", "--device", "cpu", "--output", "run")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["others.jsonl", "train.jsonl"]
 
 
 def test_a_row_from_elsewhere_that_cannot_be_read_is_named_before_the_data_are(files, other_run, tmp_path):
     others = write_jsonl(tmp_path / "others.jsonl", [{"text": "w5"}, {"text": "w6"}, {"text": ""}])
-    outcome = call("evaluate", other_run, "--data", tmp_path / "absent.jsonl", "--out-of-domain", others)
-    assert outcome.code == 1
-    assert f"line 3 of '{others}'" in outcome.err
+    fails(
+        1,
+        f"line 3 of '{others}'",
+        *("evaluate", other_run, "--data", tmp_path / "absent.jsonl", "--out-of-domain", others),
+    )
 
 
 def test_compare_gives_both_models_their_difference_and_tests(files, run, other_run):
@@ -97,8 +96,7 @@ def test_compare_gives_both_models_their_difference_and_tests(files, run, other_
 
 
 def test_compare_prints_a_table_for_people(files, run, other_run):
-    outcome = call("compare", run, other_run, "--data", files / "test.jsonl.gz", "--quiet")
-    assert outcome.code == 0
+    outcome = ok("compare", run, other_run, "--data", files / "test.jsonl.gz", "--quiet")
     assert "difference" in outcome.out
     assert "accuracy" in outcome.out
     assert "mcnemar (right or wrong): p = " in outcome.out
@@ -134,14 +132,11 @@ def test_evaluate_says_what_of_texts_from_elsewhere_was_not_read(files, run, oth
 def test_compare_refuses_models_of_different_labels(files, run, tmp_path):
     relabelled = [{**row, "label": row["label"].upper()} for row in rows(30, 0)]
     data = write_jsonl(tmp_path / "upper.jsonl", relabelled)
-    trained = call(
+    ok(
         *("train", "classification", "--model", files / "tiny", "--train", data, "--epochs", 1, "--device", "cpu"),
         *("--output", tmp_path / "run", "--quiet"),
     )
-    assert trained.code == 0, trained.err
-    outcome = call("compare", run, tmp_path / "run", "--data", files / "test.jsonl.gz")
-    assert outcome.code == 1
-    assert "different labels" in outcome.err
+    fails(1, "different labels", "compare", run, tmp_path / "run", "--data", files / "test.jsonl.gz")
 
 
 def test_predict_gives_sets_with_a_promise(run):
@@ -159,9 +154,7 @@ def test_a_coverage_that_is_no_share_is_bad_usage(run, coverage):
 
 
 def test_a_coverage_that_too_few_held_out_rows_can_promise_says_so(run):
-    outcome = call("predict", run, "w6", "--coverage", 0.999)
-    assert outcome.code == 1
-    assert "held-out rows" in outcome.err
+    fails(1, "held-out rows", "predict", run, "w6", "--coverage", 0.999)
 
 
 def test_evaluate_says_how_texts_from_elsewhere_are_told(files, run, others):
@@ -183,11 +176,10 @@ def test_evaluate_says_how_texts_from_elsewhere_are_told(files, run, others):
 
 def test_evaluate_writes_a_page(files, run, others, tmp_path):
     page = tmp_path / "page.html"
-    outcome = call(
+    ok(
         *("evaluate", run, "--data", files / "test.jsonl.gz", "--out-of-domain", others),
         *("--report", page, "--resamples", 20, "--quiet"),
     )
-    assert outcome.code == 0, outcome.err
     written = page.read_text(encoding="utf-8")
     for words in ("Before calibration", "After calibration", "Confusion matrix", "Out-of-domain texts", "even"):
         assert words in written
@@ -213,9 +205,7 @@ def test_metrics_are_printed_though_their_page_fails(files, run, tmp_path, monke
 
     monkeypatch.setattr("bothways.report.write", full)
     words = ("evaluate", run, "--data", files / "test.jsonl.gz", "--report", tmp_path / "page.html", "--resamples", 5)
-    outcome = call(*words, "--quiet", *(["--json"] if json_ else []))
-    assert outcome.code == 1
-    assert "no space left" in outcome.err
+    outcome = fails(1, "no space left", *words, "--quiet", *(["--json"] if json_ else []))
     assert (outcome.json()["n"] == 30) if json_ else ("accuracy" in outcome.out)
 
 
@@ -227,27 +217,25 @@ def test_texts_from_elsewhere_that_cannot_be_read_are_refused_before_the_data_ar
     others = tmp_path / "others.jsonl"
     if content is not None:
         others.write_text(content)
-    outcome = call("evaluate", run, "--data", "no.jsonl", "--out-of-domain", others)
-    assert outcome.code == 1
-    assert said in outcome.err
+    outcome = fails(1, said, "evaluate", run, "--data", "no.jsonl", "--out-of-domain", others)
     assert str(others) in outcome.err
 
 
 def test_numbers_have_a_page_and_no_detector(files, others, tmp_path):
     data = write_jsonl(tmp_path / "n.jsonl", [{**row, "label": float(len(row["text"]))} for row in rows(30, 0)])
-    trained = call(
+    ok(
         *("train", "classification", "--model", files / "tiny", "--train", data, "--target", "regression"),
         *("--epochs", 1, "--device", "cpu", "--output", tmp_path / "run", "--quiet"),
     )
-    assert trained.code == 0, trained.err
-    outcome = call("evaluate", tmp_path / "run", "--data", data, "--report", tmp_path / "page.html")
-    assert outcome.code == 0, outcome.err
+    ok("evaluate", tmp_path / "run", "--data", data, "--report", tmp_path / "page.html")
     written = (tmp_path / "page.html").read_text()
     assert "Predicted numbers (height) against true ones" in written
     assert "Calibration</h2>" not in written
-    outcome = call("evaluate", tmp_path / "run", "--data", "no.jsonl", "--out-of-domain", others)
-    assert outcome.code == 1
-    assert "has no out-of-domain detector" in outcome.err
+    fails(
+        1,
+        "has no out-of-domain detector",
+        *("evaluate", tmp_path / "run", "--data", "no.jsonl", "--out-of-domain", others),
+    )
     (found,) = call("predict", tmp_path / "run", "w6 w8", "--coverage", 0.5).lines()
     assert found["low"] < found["value"] < found["high"]
 
@@ -258,13 +246,12 @@ def test_two_standard_inputs_are_bad_usage(run):
 
 def test_few_texts_have_a_border_against_texts_from_elsewhere(tmp_path, monkeypatch):
     """Of so few texts all are learnt from, and cross-validation teaches the detector."""
-    monkeypatch.setattr("bothways.tasks.heads.training.MIN_UPDATES", 10)
+    monkeypatch.setattr("bothways.tasks.heads.training.MIN_UPDATES", 2)
     base = write_embedder(tmp_path / "base")
     data = write_jsonl(tmp_path / "few.jsonl", few_rows("single"))
     others = write_jsonl(tmp_path / "others.jsonl", [{"text": f"w{40 + at} w{41 + at}"} for at in range(8)])
     words = ["--model", base, "--train", data, "--out-of-domain", others, "--batch-size", 8, "--device", "cpu"]
-    outcome = call("train", "classification", *words, "--output", tmp_path / "run")
-    assert outcome.code == 0, outcome.err
+    outcome = ok("train", "classification", *words, "--output", tmp_path / "run")
     assert re.search(r"^validation +accuracy [\d.]+, .*\(cross-validation\)$", outcome.out, re.MULTILINE)
     assert re.search(rf"^baseline +accuracy .*\({CROSS_VALIDATED}\)$", outcome.out, re.MULTILINE)
     assert open_trained(tmp_path / "run", device="cpu").confidence.out_of_domain.detector.kind == "energy"

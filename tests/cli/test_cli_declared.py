@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 import pytest
-from command_line import call
+from command_line import call, fails
 
 from bothways.cli.options import given_of, group_of, options_of
 from bothways.tasks.registry import SPECS
@@ -78,9 +78,7 @@ def test_options_of_other_tasks_are_refused_by_their_models(files, run):
         (("predict", run, "w5", "--beam", 2), "--beam can be given for models that fill masks, but this one does not"),
         (("predict", run, "w5", "--dimensions", 2), "--dimensions can be given for models that compare vectors"),
     ):
-        outcome = call(*words)
-        assert outcome.code == 2
-        assert said in outcome.err
+        fails(2, said, *words)
 
 
 def test_probabilities_are_asked_for_as_the_head_gives_them(run):

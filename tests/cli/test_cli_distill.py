@@ -4,7 +4,7 @@ import gzip
 import random
 
 import pytest
-from command_line import call, write_jsonl
+from command_line import call, fails, ok, write_jsonl
 
 import tiny_models
 from bothways.tasks import SentenceEmbedder, TextClassifier
@@ -31,15 +31,13 @@ def words_of(made, output, *more, teacher="embedder", data="texts.txt.gz"):
 
 
 def test_an_embedder_becomes_a_smaller_one(made, tmp_path):
-    outcome = call(*words_of(made, tmp_path / "run", "--layers", 2))
-    assert outcome.code == 0, outcome.err
+    outcome = ok(*words_of(made, tmp_path / "run", "--layers", 2))
     assert "trained      10 updates" in outcome.out
     assert "layers       2 of 3" in outcome.out
     assert f"next         bothways search build --model {tmp_path / 'run'}" in outcome.out
     assert "spearman_with_teacher" in outcome.out
     data = ("--data", made / "texts.txt.gz", "--on-empty", "skip", "--output", tmp_path / "vectors.npy")
-    vectors = call("embed", tmp_path / "run", *data)
-    assert vectors.code == 0, vectors.err
+    ok("embed", tmp_path / "run", *data)
     assert SentenceEmbedder.from_pretrained(tmp_path / "run", device="cpu").settings.pooling == "max"
     assert not (tmp_path / "run.checkpoints").exists()
 
@@ -55,10 +53,8 @@ def test_the_summary_is_one_object_and_a_finished_run_is_kept(made, tmp_path):
     summary = call(*words_of(made, tmp_path / "run", "--json", "--quiet")).json()
     assert (summary["layers"], summary["updates"]) == ("2 of 3", 10)
     assert summary["validation"]["loss"] <= summary["baseline"]["loss"]
-    again = call(*words_of(made, tmp_path / "run"))
-    assert again.code == 1
-    assert "--overwrite" in again.err
-    assert call(*words_of(made, tmp_path / "run", "--overwrite", "--quiet")).code == 0
+    fails(1, "--overwrite", *words_of(made, tmp_path / "run"))
+    ok(*words_of(made, tmp_path / "run", "--overwrite", "--quiet"))
 
 
 @pytest.mark.parametrize(
@@ -71,15 +67,12 @@ def test_the_summary_is_one_object_and_a_finished_run_is_kept(made, tmp_path):
     ],
 )
 def test_impossible_options_are_refused(made, tmp_path, more, code, said):
-    outcome = call(*words_of(made, tmp_path / "run", *more))
-    assert (outcome.code, said in outcome.err) == (code, True), outcome.err
+    fails(code, said, *words_of(made, tmp_path / "run", *more))
     assert not (tmp_path / "run").exists()
 
 
 def test_an_unknown_teacher_and_an_empty_corpus_are_refused(made, tmp_path):
-    outcome = call(*words_of(made, tmp_path / "run", teacher="nothing"))
-    assert outcome.code == 1
-    assert "nothing" in outcome.err
+    outcome = fails(1, "nothing", *words_of(made, tmp_path / "run", teacher="nothing"))
     outcome = call(*words_of(made, tmp_path / "run", data="empty.txt"))
     assert outcome.code == 1
     assert "no text" in outcome.err or "is empty" in outcome.err
@@ -101,8 +94,7 @@ def classifier(made):
 def test_a_classifier_becomes_a_smaller_one(classifier, tmp_path):
     labelled = classifier / "labelled.jsonl"
     data = {"teacher": "classifier", "data": "texts.txt.gz"}
-    outcome = call(*words_of(classifier, tmp_path / "run", "--layers", 2, "--validation", labelled, **data))
-    assert outcome.code == 0, outcome.err
+    outcome = ok(*words_of(classifier, tmp_path / "run", "--layers", 2, "--validation", labelled, **data))
     assert "layers       2 of 3" in outcome.out
     assert "copied layers" in outcome.out
     assert "calibration  " in outcome.out
@@ -116,17 +108,14 @@ def test_a_classifier_becomes_a_smaller_one(classifier, tmp_path):
 
 def test_a_classifier_without_labelled_rows_says_what_is_not_calibrated(classifier, tmp_path):
     data = {"teacher": "classifier", "data": "texts.jsonl"}
-    outcome = call(*words_of(classifier, tmp_path / "run", "--text", "body", **data))
-    assert outcome.code == 0, outcome.err
+    outcome = ok(*words_of(classifier, tmp_path / "run", "--text", "body", **data))
     assert "nothing was calibrated" in outcome.out
     said = call("predict", tmp_path / "run", "w5 w20")
     assert "not calibrated on held-out rows" in said.err
-    missing = call(*words_of(classifier, tmp_path / "other", **data))
-    assert (missing.code, "'text'" in missing.err) == (1, True), missing.err
+    fails(1, "'text'", *words_of(classifier, tmp_path / "other", **data))
 
 
 @pytest.mark.parametrize("more", [("--validation", "labelled.jsonl"), ("--text-a", "first")])
 def test_options_of_tasks_are_refused_for_encoders(classifier, tmp_path, more):
-    outcome = call(*words_of(classifier, tmp_path / "run", *more))
-    assert (outcome.code, more[0] in outcome.err) == (2, True), outcome.err
+    fails(2, more[0], *words_of(classifier, tmp_path / "run", *more))
     assert not (tmp_path / "run").exists()

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from command_line import call, evaluated, rows, write_jsonl
+from command_line import call, evaluated, fails, ok, rows, write_jsonl
 
 from bothways.tasks import SentenceEmbedder
 from contract_cases import write_embedder
@@ -66,14 +66,13 @@ def test_a_teacher_is_learnt_from_and_the_run_is_embedded_and_searched(files, da
     trained = train(files, data, "labelled", run, "--teacher", files / "tiny", "--text", "text", "--matryoshka", 24, 8)
     assert trained.code == 0, trained.err
     assert "spearman_with_teacher" in trained.out
-    embedded = call("embed", run, "--data", source, "--output", tmp_path / "v.npy", "--dimensions", 8, "--quiet")
-    assert embedded.code == 0, embedded.err
+    ok("embed", run, "--data", source, "--output", tmp_path / "v.npy", "--dimensions", 8, "--quiet")
     expected = SentenceEmbedder.from_pretrained(run, device="cpu", dimensions=8).encode(
         [r["text"] for r in rows(24, 0)]
     )
     np.testing.assert_array_equal(np.load(tmp_path / "v.npy"), expected)
     words = ("--model", run, "--data", source, "--text", "text", "--id", "id", "--output", tmp_path / "index")
-    assert call("search", "build", *words).code == 0
+    ok("search", "build", *words)
     first = rows(24, 0)[0]
     hits = call("search", "query", tmp_path / "index", first["text"], "--top", 1, "--json").json()
     assert hits[0]["text"] == first["text"]
@@ -91,12 +90,12 @@ def test_an_embedder_is_evaluated_without_training(files, data):
     ).json()
     figures_of = {f"{name}{end}" for name in ("pearson", "spearman") for end in ("", "_low", "_high")}
     assert set(report) == {"n", *figures_of, "tokens_read"}
-    other = call(
+    fails(
+        1,
+        "no column 'missing'",
         *("evaluate", files / "tiny", "--data", data / "triplets.jsonl.gz", "--task", "similarity"),
         *("--text-a", "anchor", "--text-b", "positive", "--score", "missing"),
     )
-    assert other.code == 1
-    assert "no column 'missing'" in other.err
 
 
 def test_two_typed_texts_are_compared(files, data, tmp_path):
@@ -104,9 +103,7 @@ def test_two_typed_texts_are_compared(files, data, tmp_path):
     answers = call("predict", tmp_path / "run", "w5 w6", "w5 w6")
     assert answers.lines() == [{"similarity": pytest.approx(1.0), "windows": 1, "dropped_tokens": 0}]
     assert answers.err == ""
-    outcome = call("predict", tmp_path / "run", "w5 w6")
-    assert outcome.code == 2
-    assert "expected two texts to compare, got 1" in outcome.err
+    fails(2, "expected two texts to compare, got 1", "predict", tmp_path / "run", "w5 w6")
 
 
 def test_similarities_of_texts_that_are_cut_say_so(files, data, tmp_path):
@@ -123,8 +120,7 @@ def test_a_few_texts_make_a_classifier_above_an_embedder(tmp_path):
     run, base = tmp_path / "run", write_embedder(tmp_path / "base")
     few = write_jsonl(tmp_path / "few.jsonl", rows(48, 0))
     words = ("--model", base, "--train", few, "--output", run, "--device", "cpu")
-    trained = call("train", "classification", *words, "--learning-rate", 0.003, "--batch-size", 8)
-    assert trained.code == 0, trained.err
+    trained = ok("train", "classification", *words, "--learning-rate", 0.003, "--batch-size", 8)
     assert "in cross-validation" in trained.out
     test = write_jsonl(tmp_path / "test.jsonl", rows(30, 1))
     assert call("evaluate", run, "--data", test, "--json").json()["accuracy"] > 0.8

@@ -4,7 +4,7 @@ import gzip
 import json
 
 import pytest
-from command_line import call, evaluated
+from command_line import call, evaluated, fails, ok, saved_of
 
 
 @pytest.fixture(scope="module")
@@ -14,16 +14,14 @@ def second(files, train_words, run):
     words = list(train_words)
     words[words.index("--seed") + 1] = 2
     words[words.index("--epochs") + 1] = 2
-    outcome = call(*words, "--output", folder)
-    assert outcome.code == 0, outcome.err
+    ok(*words, "--output", folder)
     return folder
 
 
 @pytest.mark.parametrize("method", ["mean", "vote", "stacked"])
 def test_runs_are_combined_evaluated_and_asked(files, run, second, tmp_path, method):
     output, held, test = tmp_path / "ens", files / "validation.jsonl.gz", files / "test.jsonl.gz"
-    outcome = call("ensemble", run, second, "--method", method, "--calibrate", held, "--output", output)
-    assert outcome.code == 0, outcome.err
+    outcome = ok("ensemble", run, second, "--method", method, "--calibrate", held, "--output", output)
     assert f"next         bothways evaluate {output}" in outcome.out
     report = call("evaluate", output, "--data", test, "--json").json()
     assert report == evaluated(output, test)
@@ -33,13 +31,13 @@ def test_runs_are_combined_evaluated_and_asked(files, run, second, tmp_path, met
     assert found.keys() >= {"label", "probability", "disagreement", "mutual_information", "windows", "dropped_tokens"}
     (covered,) = call("predict", output, "w6 w8 w10", "--coverage", 0.6).lines()
     assert covered["label"] in covered["label_set"]
-    assert call("predict", output, "--data", test, "--output", tmp_path / "out.csv").code == 0
+    ok("predict", output, "--data", test, "--output", tmp_path / "out.csv")
 
 
 def test_the_summary_as_json_names_members_method_and_calibration(files, run, second, tmp_path):
     words = ["--calibrate", files / "validation.jsonl.gz", "--output", tmp_path / "ens", "--json"]
     summary = call("ensemble", run, second, *words).json()
-    stored = json.loads((tmp_path / "ens" / "bothways.json").read_text())
+    stored = saved_of(tmp_path / "ens")
     assert summary["method"] == stored["method"] == "mean"
     assert summary["temperature"] == stored["temperature"]
     assert summary["labels"] == ["even", "odd"]
@@ -52,24 +50,25 @@ def test_columns_are_named_for_all_members_alike(files, run, second, tmp_path):
     renamed = tmp_path / "renamed.jsonl"
     renamed.write_text("".join(json.dumps({"body": row["text"], "kind": row["label"]}) + "\n" for row in rows))
     names, output = ["--text", "body", "--label", "kind"], tmp_path / "ens"
-    assert call("ensemble", run, second, "--calibrate", renamed, *names, "--output", output).code == 0
+    ok("ensemble", run, second, "--calibrate", renamed, *names, "--output", output)
     found = call("evaluate", output, "--data", renamed, "--json").json()
     names = ["--text", "text", "--label", "label"]
     expected = call("evaluate", output, "--data", files / "validation.jsonl.gz", *names, "--json").json()
     assert found["accuracy"] == expected["accuracy"]
     assert [each["accuracy"] for each in found["members"]] == [each["accuracy"] for each in expected["members"]]
-    outcome = call("ensemble", run, second, "--tokens", "w", "--output", tmp_path / "other")
-    assert outcome.code == 2
-    assert "the members have no column argument 'tokens'. They have: text, label" in outcome.err
-    lacking = call("ensemble", run, second, "--calibrate", renamed, "--output", tmp_path / "other")
-    assert (lacking.code, "no column 'text'" in lacking.err) == (1, True)
+    fails(
+        2,
+        "the members have no column argument 'tokens'. They have: text, label",
+        *("ensemble", run, second, "--tokens", "w", "--output", tmp_path / "other"),
+    )
+    fails(1, "no column 'text'", "ensemble", run, second, "--calibrate", renamed, "--output", tmp_path / "other")
 
 
 def test_an_ensemble_says_that_it_is_not_calibrated(files, run, second, tmp_path):
     plain, calibrated = tmp_path / "plain", tmp_path / "calibrated"
-    assert call("ensemble", run, second, "--output", plain).code == 0
+    ok("ensemble", run, second, "--output", plain)
     words = ["--calibrate", files / "validation.jsonl.gz", "--output", calibrated]
-    assert call("ensemble", run, second, *words).code == 0
+    ok("ensemble", run, second, *words)
     said = "the probabilities of this model are not calibrated on held-out rows.\n"
     assert call("predict", plain, "w6 w8").err == said
     assert call("predict", plain, "w6 w8", "--quiet").err == ""
@@ -77,25 +76,24 @@ def test_an_ensemble_says_that_it_is_not_calibrated(files, run, second, tmp_path
 
 
 def test_an_ensemble_is_refused_as_a_reranker_with_what_can_be_one(run, second, index, tmp_path):
-    assert call("ensemble", run, second, "--output", tmp_path / "ens").code == 0
+    ok("ensemble", run, second, "--output", tmp_path / "ens")
     for folder, said in (
         (tmp_path / "ens", "is an ensemble, which does not rerank. Name one of its members"),
         (run, "is a model for classification. Name one, or train one"),
     ):
-        outcome = call("search", "query", index, "w6 w8", "--reranker", folder)
-        assert (outcome.code, outcome.out) == (2, "")
-        assert "--reranker must be one model of pairs, which reads query and passage at once" in outcome.err
-        assert f"but '{folder}' {said}" in outcome.err
+        fails(
+            2,
+            ("--reranker must be one model of pairs, which reads query and passage at once", f"but '{folder}' {said}"),
+            *("search", "query", index, "w6 w8", "--reranker", folder),
+        )
 
 
 def test_an_output_that_is_there_is_replaced_on_request_only_where_it_is_an_ensemble(run, second, tmp_path):
     words = ["ensemble", run, second, "--output", tmp_path / "ens"]
-    assert call(*words).code == 0
+    ok(*words)
     assert "--overwrite" in call(*words).err
-    assert call(*words, "--overwrite").code == 0
-    refused = call("ensemble", run, second, "--output", second, "--overwrite")
-    assert refused.code == 1
-    assert "is not an ensemble" in refused.err
+    ok(*words, "--overwrite")
+    fails(1, "is not an ensemble", "ensemble", run, second, "--output", second, "--overwrite")
     assert (second / "model.safetensors").is_file()
 
 
@@ -108,13 +106,9 @@ def test_an_output_that_is_there_is_replaced_on_request_only_where_it_is_an_ense
     ],
 )
 def test_words_that_make_no_sense_are_bad_usage(run, second, tmp_path, words, said):
-    outcome = call("ensemble", *([run] if not words else [run, second]), *words, "--output", tmp_path / "ens")
-    assert outcome.code == 2
-    assert said in outcome.err
+    fails(2, said, "ensemble", *([run] if not words else [run, second]), *words, "--output", tmp_path / "ens")
 
 
 def test_a_member_that_is_no_trained_model_is_refused(files, run, tmp_path):
-    outcome = call("ensemble", run, files / "tiny", "--output", tmp_path / "ens")
-    assert outcome.code == 1
-    assert "no trained classification head" in outcome.err
+    fails(1, "no trained classification head", "ensemble", run, files / "tiny", "--output", tmp_path / "ens")
     assert not (tmp_path / "ens").exists()

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from command_line import call
+from command_line import call, ok
 
 TEXT = "w5 w7 w9 w11"
 TREE = "1\tw5\t_\tDET\t_\t_\t2\tdet\t_\t_\n2\tw6\t_\tNOUN\t_\t_\t0\troot\t_\t_\n\n" * 25
@@ -84,7 +84,7 @@ def test_a_text_of_several_windows_is_for_leave_one_out(run):
 
 
 def test_an_ensemble_is_explained_by_leaving_words_out(run, tmp_path):
-    assert call("ensemble", run, run, "--output", tmp_path / "both").code == 0
+    ok("ensemble", run, run, "--output", tmp_path / "both")
     outcome = explained(tmp_path / "both", TEXT, "--method", "leave-one-out", "--json")
     assert outcome.code == 0, outcome.err
     assert "an ensemble has several" in outcome.err
@@ -94,18 +94,15 @@ def test_an_ensemble_is_explained_by_leaving_words_out(run, tmp_path):
 def test_heads_are_scored_over_trees_and_over_the_packages_own_sentences(files, tmp_path):
     path = tmp_path / "trees.conllu.gz"
     path.write_bytes(gzip.compress(TREE.encode()))
-    outcome = call("explain", "heads", files / "tiny", "--data", path, "--json", "--device", "cpu")
-    assert outcome.code == 0, outcome.err
+    outcome = ok("explain", "heads", files / "tiny", "--data", path, "--json", "--device", "cpu")
     found = {each["role"]: each for each in outcome.json()["roles"]}
     assert found["det to its head"]["count"] == 25
     assert np.shape(found["previous token"]["scores"]) == (3, 4)
     assert all(0 <= each["random_encoder"] <= 1 for each in found.values())
-    printed = call("explain", "heads", files / "tiny", "--no-random", "--device", "cpu")
-    assert printed.code == 0, printed.err
+    printed = ok("explain", "heads", files / "tiny", "--no-random", "--device", "cpu")
     assert "pronoun to its noun" in printed.out
 
 
 def test_sentences_without_trees_say_so(files):
-    outcome = call("explain", "heads", files / "tiny", "--data", files / "test.jsonl.gz", "--no-random")
-    assert outcome.code == 0, outcome.err
+    outcome = ok("explain", "heads", files / "tiny", "--data", files / "test.jsonl.gz", "--no-random")
     assert "no dependency trees" in outcome.err

@@ -1,10 +1,9 @@
 """``fill-mask``: words for masks and likelihoods of texts, on the terminal, as JSON, and for whole files."""
 
 import gzip
-import json
 
 import pytest
-from command_line import call, write_jsonl
+from command_line import call, fails, ok, read_jsonl, write_jsonl
 
 import tiny_models
 
@@ -18,8 +17,7 @@ def masked(tmp_path_factory):
 
 
 def test_the_best_words_are_shown_with_their_probabilities(masked):
-    outcome = call("fill-mask", masked, "w5 [MASK] w7.", "w5 [MASK]", "--top", 3)
-    assert outcome.code == 0, outcome.err
+    outcome = ok("fill-mask", masked, "w5 [MASK] w7.", "w5 [MASK]", "--top", 3)
     lines = outcome.out.splitlines()
     assert len(lines) == 2 * (1 + 3)
     assert lines[0].split() == ["probability", "word", "text"]
@@ -54,14 +52,13 @@ def test_files_give_a_line_for_each_row(masked, tmp_path, kind):
     assert [line.get("id") for line in lines] == (["a0", "a1"] if kind == "jsonl" else [None, None])
     alone = [call("fill-mask", masked, text, "--json").json()["fillings"] for text in texts]
     assert [line["fillings"][0]["words"] for line in lines] == [fillings[0]["words"] for fillings in alone]
-    assert call("fill-mask", masked, "--data", data, "--output", tmp_path / "out.jsonl").code == 0
-    written = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    ok("fill-mask", masked, "--data", data, "--output", tmp_path / "out.jsonl")
+    written = read_jsonl(tmp_path / "out.jsonl")
     assert written == lines
 
 
 def test_likelihoods_of_texts(masked):
-    table = call("fill-mask", masked, "w5 w6 w7", "--pseudo-likelihood")
-    assert table.code == 0, table.err
+    table = ok("fill-mask", masked, "w5 w6 w7", "--pseudo-likelihood")
     assert "perplexity" in table.out
     answers = call("fill-mask", masked, "w5 w6 w7", "w9", "--pseudo-likelihood", "--whole-words", "--json").lines()
     assert [answer["tokens"] for answer in answers] == [3, 1]
@@ -71,8 +68,7 @@ def test_likelihoods_of_texts(masked):
 def test_what_was_not_read_is_said(masked):
     whole = call("fill-mask", masked, "w5 [MASK]")
     assert "not read" not in whole.out + whole.err
-    long = call("fill-mask", masked, "w5 [MASK]", "w5 [MASK]" + " w6" * 15)
-    assert long.code == 0
+    long = ok("fill-mask", masked, "w5 [MASK]", "w5 [MASK]" + " w6" * 15)
     assert "text 2 is too long: 1 token not read." in long.err
     cut = call("fill-mask", masked, "w5" + " w6" * 19, "--pseudo-likelihood", "--on-overflow", "truncate", "--quiet")
     assert "text 1 is too long: 4 tokens not read." in cut.err
@@ -97,9 +93,7 @@ def test_a_text_without_tokens_has_no_perplexity(masked):
     ],
 )
 def test_command_lines_that_make_no_sense_end_with_2(masked, words, said):
-    outcome = call("fill-mask", masked, *words)
-    assert outcome.code == 2
-    assert said in outcome.err
+    fails(2, said, "fill-mask", masked, *words)
 
 
 @pytest.mark.parametrize(
@@ -112,13 +106,9 @@ def test_command_lines_that_make_no_sense_end_with_2(masked, words, said):
     ],
 )
 def test_texts_that_cannot_be_worked_with_end_with_1(masked, words, said):
-    outcome = call("fill-mask", masked, *words)
-    assert outcome.code == 1
-    assert said in outcome.err
+    fails(1, said, "fill-mask", masked, *words)
 
 
 def test_a_model_without_the_head_says_how_to_get_one(files):
-    outcome = call("fill-mask", files / "tiny", "w5 [MASK]")
-    assert outcome.code == 1
-    assert "bothways adapt --model" in outcome.err
+    outcome = fails(1, "bothways adapt --model", "fill-mask", files / "tiny", "w5 [MASK]")
     assert "train classification" not in outcome.err

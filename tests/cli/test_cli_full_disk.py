@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import call
+from command_line import call, fails, ok
 from full_disk import begin, commands, contents, unfinished, works
 
 from bothways.retrieval.lexical import written_whole
@@ -34,17 +34,14 @@ def test_folders_above_an_output_are_made(files, run, index, tmp_path, name):
     words = commands(files, run, index, tmp_path)[name]
     place = max(words.index(option) for option in ("--output", "--report") if option in words) + 1
     words[place] = tmp_path / "deep" / "deeper" / words[place].name
-    outcome = call(*words)
-    assert outcome.code == 0, outcome.err
+    ok(*words)
     assert words[place].exists()
 
 
 def test_a_folder_for_an_output_is_said_to_be_one(files, run, tmp_path):
     data = files / "test.jsonl.gz"
     for output in (tmp_path, f"{tmp_path / 'absent'}/"):
-        outcome = call("predict", run, "--data", data, "--output", output)
-        assert outcome.code == 2
-        assert "is a folder: name a file in it, such as" in outcome.err
+        fails(2, "is a folder: name a file in it, such as", "predict", run, "--data", data, "--output", output)
 
 
 @pytest.mark.parametrize("name", NAMES)

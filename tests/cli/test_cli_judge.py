@@ -1,10 +1,9 @@
 """``bothways judge``, from triples to a ranking."""
 
-import json
 import random
 
 import pytest
-from command_line import call, write_jsonl
+from command_line import call, fails, ok, read_jsonl, write_jsonl
 
 LABEL = "context_relevance"
 
@@ -33,25 +32,22 @@ def judged(files, tmp_path_factory):
         write_jsonl(folder / f"{name}.jsonl", [{key: row[key] for key in row if key != LABEL} for row in rows])
         write_jsonl(folder / f"gold_{name}.jsonl", rows[:40])
     write_jsonl(folder / "gold.jsonl", gold)
-    trained = call(
+    trained = ok(
         *("judge", "train", "--model", files / "tiny", "--train", folder / "triples.jsonl", "--dimension", LABEL),
         *("--output", folder / "judge", "--epochs", 1, "--learning-rate", 3e-3, "--device", "cpu", "--json"),
     )
-    assert trained.code == 0, trained.err
     assert trained.json()["dimension"] == LABEL
     return folder
 
 
 def test_a_score_has_every_interval(judged, tmp_path):
     words = ("judge", "score", judged / "judge", "--data", judged / "A.jsonl", "--labels", judged / "gold_A.jsonl")
-    found = call(*words, "--json", "--report", tmp_path / "page.html")
-    assert found.code == 0, found.err
+    found = ok(*words, "--json", "--report", tmp_path / "page.html")
     score = found.json()
     assert score["estimates"].keys() == {"ppi++", "ppi", "classical"}
     assert (score["system"], score["rows"], score["labels"]) == ("A", 60, 40)
     assert "What was assumed" in (tmp_path / "page.html").read_text()
-    shown = call(*words, "--quiet")
-    assert shown.code == 0, shown.err
+    shown = ok(*words, "--quiet")
     assert "classical" in shown.out
 
 
@@ -61,26 +57,23 @@ def test_a_ranking_has_every_system_and_writes_rows_to_label(judged, tmp_path):
         *("--labels", judged / "gold.jsonl"),
     )
     write_jsonl(tmp_path / "truth.jsonl", [{"system": "A", "value": 0.7}, {"system": "B", "value": 0.5}])
-    found = call(
+    found = ok(
         *(*words, "--json", "--next", tmp_path / "next.jsonl", "--next-rows", 6, "--truth", tmp_path / "truth.jsonl"),
         *("--report", tmp_path / "page.html"),
     )
-    assert found.code == 0, found.err
     ranking = found.json()
     assert {each["system"] for each in ranking["systems"]} == {"A", "B"}
     assert ranking["kendall_tau"] in (-1, 1)
-    rows = [json.loads(line) for line in (tmp_path / "next.jsonl").read_text().splitlines()]
+    rows = read_jsonl(tmp_path / "next.jsonl")
     assert len(rows) == 6
     assert rows[0].keys() >= {"id", "system", "query", "passage"}
     assert "How sure the order is" in (tmp_path / "page.html").read_text()
-    shown = call(*words, "--quiet")
-    assert shown.code == 0, shown.err
+    shown = ok(*words, "--quiet")
     assert "better than" in shown.out
 
 
 def test_a_judge_is_compared_with_labels(judged):
-    found = call("judge", "evaluate", judged / "judge", "--data", judged / "gold.jsonl", "--json")
-    assert found.code == 0, found.err
+    found = ok("judge", "evaluate", judged / "judge", "--data", judged / "gold.jsonl", "--json")
     assert {"accuracy", "auroc", "ece", "disagreements"} <= found.json().keys()
     as_pairs = call("evaluate", judged / "judge", "--data", judged / "gold.jsonl", "--json")
     assert as_pairs.json()["accuracy"] == found.json()["accuracy"]
@@ -98,12 +91,9 @@ def test_a_judge_is_compared_with_labels(judged):
 )
 def test_what_cannot_be_scored_is_said(judged, words, code, said):
     words = [judged / word if str(word).endswith(".jsonl") else word for word in words]
-    found = call("judge", "score", judged / "judge", "--data", judged / "A.jsonl", *words)
-    assert found.code == code
-    assert said in found.err
+    fails(code, said, "judge", "score", judged / "judge", "--data", judged / "A.jsonl", *words)
 
 
 def test_a_ranking_needs_files_that_differ(judged):
     for words, said in (((), "nothing to rank"), ((judged / "A.jsonl", judged / "A.jsonl"), "got one twice")):
-        found = call("judge", "rank", *words, "--judge", judged / "judge", "--labels", judged / "gold.jsonl")
-        assert (found.code, said in found.err) == (2, True)
+        fails(2, said, "judge", "rank", *words, "--judge", judged / "judge", "--labels", judged / "gold.jsonl")

@@ -2,7 +2,6 @@
 
 import re
 
-import pytest
 from command_line import call
 
 from bothways.families import FAMILIES
@@ -43,16 +42,3 @@ def test_a_card_in_json_has_scores_with_metric_split_and_source():
     assert "electra" in score["source"]
     assert card["year"] == 2020
     assert card["strengths"]
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        (("bert-base-uncasd",), 1, "google-bert/bert-base-uncased"),
-        (("roberta-base", "--family", "roberta"), 2, "got both"),
-    ],
-)
-def test_a_model_that_cannot_be_shown_is_a_clear_error(words, code, said):
-    outcome = call("models", *words)
-    assert outcome.code == code
-    assert said in outcome.err

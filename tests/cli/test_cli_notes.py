@@ -1,11 +1,10 @@
 """What ``train`` says against a training, its data and its labels: lines for people, keys for programs."""
 
-import json
 import re
 from textwrap import shorten
 
 import pytest
-from command_line import call, rows, write_jsonl
+from command_line import call, ok, read_jsonl, rows, saved_of, write_jsonl
 
 from bothways import TextClassifier
 
@@ -75,7 +74,7 @@ def test_the_next_step_is_the_last_line(in_words):
 
 
 def test_the_mistakes_are_rows_of_the_held_out_data(as_json, mislabelled):
-    stored = [json.loads(line) for line in mislabelled.read_text().splitlines()]
+    stored = read_jsonl(mislabelled)
     found = as_json[0].json()["confident_mistakes"]
     assert [each["probability"] for each in found] == sorted((each["probability"] for each in found), reverse=True)
     for each in found:
@@ -112,16 +111,15 @@ def test_texts_of_the_data_are_in_no_file_of_the_model(as_json):
 def test_a_start_that_is_kept_is_saved_and_said(files, tmp_path):
     data, folder = files / "train.jsonl.gz", tmp_path / "run"
     usual = ("--validation", data, "--epochs", 1, "--learning-rate", 5.0)
-    outcome = call(*words_of("classification", files / "tiny", data, folder, *usual))
-    assert outcome.code == 0, outcome.err
+    outcome = ok(*words_of("classification", files / "tiny", data, folder, *usual))
     assert "kept epoch   0 of 1" in outcome.out
     (line, *_) = starting(outcome.out, "note")
     assert "Fine-tuning did not do better than the linear model of frozen hidden states" in line
     validation, baseline = (starting(outcome.out, word)[0].split(maxsplit=1)[1] for word in ("validation", "baseline"))
     assert baseline.startswith(f"{validation} (")
-    card = json.loads((folder / "bothways.json").read_text())["card"]
+    card = saved_of(folder)["card"]
     assert card["training"]["kept_epoch"] == 0
-    assert call("predict", folder, "w5 w6", "--json").code == 0
+    ok("predict", folder, "w5 w6", "--json")
 
 
 def test_a_training_without_mistakes_shows_none(trained):
@@ -139,7 +137,7 @@ def test_an_embedder_has_its_baseline_and_no_labels_to_look_at(files, tmp_path):
     summary = outcome.json()
     assert "only 4 held-out rows" in summary["notes"][-1]
     assert summary["confident_mistakes"] == []
-    card = json.loads((tmp_path / "run" / "bothways.json").read_text())["card"]
+    card = saved_of(tmp_path / "run")["card"]
     assert summary["baseline"] == card["training"]["validations"][0]["metrics"]
     shown = call(*words, "--overwrite").out
     assert starting(shown, "baseline")[0].endswith("(embedder before the training)")
@@ -167,11 +165,10 @@ def test_several_tasks_have_no_common_baseline(files, tmp_path):
         ]
         write_jsonl(tmp_path / f"{name}.jsonl", made)
     tasks = [part for name in ("one", "two") for part in ("--task", f"{name}={tmp_path / name}.jsonl")]
-    outcome = call(
+    outcome = ok(
         *("train", "multitask", "--model", files / "tiny", *tasks, "--output", tmp_path / "run"),
         *("--device", "cpu", "--quiet", "--epochs", 1, "--json"),
     )
-    assert outcome.code == 0, outcome.err
     summary = outcome.json()
     assert summary["baseline"] is None
     assert {note.partition(":")[0] for note in summary["notes"]} == {"one", "two"}

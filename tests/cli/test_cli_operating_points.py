@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import sklearn.metrics as oracle
-from command_line import call, rows, write_jsonl
+from command_line import call, fails, ok, rows, write_jsonl
 
 from bothways import Ensemble, TextClassifier
 from bothways.errors import InvalidInput
@@ -71,18 +71,14 @@ def test_an_ensemble_has_operating_points(run, data):
     ],
 )
 def test_what_makes_no_sense_is_bad_usage(run, words, said):
-    outcome = call("evaluate", run, "--data", "no.jsonl", *words)
-    assert outcome.code == 2
-    assert said in outcome.err
+    fails(2, said, "evaluate", run, "--data", "no.jsonl", *words)
 
 
 def test_a_model_of_no_two_classes_is_refused_before_the_data_are_read(files, tmp_path):
     data = write_jsonl(tmp_path / "data.jsonl", [{**row, "label": float(at)} for at, row in enumerate(rows(20, 0))])
     words = ("--train", data, "--epochs", 1, "--output", tmp_path / "run", "--target", "regression", "--quiet")
-    assert call("train", "classification", "--model", files / "tiny", "--device", "cpu", *words).code == 0
-    outcome = call("evaluate", tmp_path / "run", "--data", "no.jsonl", "--at-recall", 0.5)
-    assert outcome.code == 2
-    assert "need a binary classifier" in outcome.err
+    ok("train", "classification", "--model", files / "tiny", "--device", "cpu", *words)
+    fails(2, "need a binary classifier", "evaluate", tmp_path / "run", "--data", "no.jsonl", "--at-recall", 0.5)
 
 
 def test_rows_of_one_class_have_no_operating_point(run, data):

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from command_line import call, rows, write_jsonl
+from command_line import call, ok, rows, write_jsonl
 
 from answering_cases import questions
 
@@ -36,8 +36,7 @@ CASES = {
 def test_models_of_every_task_have_a_page(name, tmp_path):
     made, said = CASES[name]
     data, page = write_jsonl(tmp_path / "data.jsonl", made), tmp_path / "page.html"
-    outcome = call("evaluate", FROZEN / name, "--data", data, "--resamples", 10, "--report", page)
-    assert outcome.code == 0, outcome.err
+    outcome = ok("evaluate", FROZEN / name, "--data", data, "--resamples", 10, "--report", page)
     written = page.read_text(encoding="utf-8")
     assert f"Evaluation of {name}" in written
     assert said in written
@@ -49,8 +48,7 @@ def test_models_of_every_task_have_a_page(name, tmp_path):
 
 def test_a_model_of_several_tasks_has_a_page_with_all_of_them(tmp_path):
     data, page = write_jsonl(tmp_path / "data.jsonl", SEVERAL), tmp_path / "page.html"
-    outcome = call("evaluate", FROZEN / "multitask", "--data", data, "--resamples", 10, "--report", page)
-    assert outcome.code == 0, outcome.err
+    outcome = ok("evaluate", FROZEN / "multitask", "--data", data, "--resamples", 10, "--report", page)
     written = page.read_text(encoding="utf-8")
     for title in ("animal: Metrics", "animal: Classes", "names: Spans", "amount: Metrics", "names: the model"):
         assert f"<h2>{title}</h2>" in written
@@ -72,7 +70,7 @@ def test_of_many_classes_the_terminal_shows_some_and_says_where_the_others_are(f
     made = [{**row, "label": f"{'a long name of a label ' * 3}{at % 45:02d}"} for at, row in enumerate(rows(90, 0))]
     data = write_jsonl(tmp_path / "many.jsonl", made)
     words = ["--model", files / "tiny", "--train", data, "--validation", data, "--epochs", 1, "--device", "cpu"]
-    assert call("train", "classification", *words, "--output", tmp_path / "run").code == 0
+    ok("train", "classification", *words, "--output", tmp_path / "run")
     page = tmp_path / "page.html"
     outcome = call("evaluate", tmp_path / "run", "--data", data, "--resamples", 5, "--report", page)
     _, legend, classes = outcome.out.strip().split("\n\n")

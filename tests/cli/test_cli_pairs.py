@@ -1,7 +1,7 @@
 """``train pairs`` and long texts, from files to predictions."""
 
 import pytest
-from command_line import call, evaluated, write_jsonl
+from command_line import call, evaluated, fails, ok, write_jsonl
 
 
 def pair_rows(count, **more):
@@ -42,21 +42,19 @@ def words(files, pair_files, output, *more):
     ("option", "metrics"), [("--label", {"accuracy", "macro_f1"}), ("--score", {"pearson", "spearman"})]
 )
 def test_pairs_go_the_whole_way(files, pair_files, tmp_path, option, metrics):
-    trained = call(*words(files, pair_files, tmp_path / "run", option, option.removeprefix("--")))
-    assert trained.code == 0, trained.err
+    ok(*words(files, pair_files, tmp_path / "run", option, option.removeprefix("--")))
     report = call("evaluate", tmp_path / "run", "--data", pair_files / "test.jsonl.gz", "--json").json()
     assert metrics <= report.keys()
     assert report == evaluated(tmp_path / "run", pair_files / "test.jsonl.gz")
     assert report["tokens_read"] == {"texts": 20, "in_windows": 0, "cut": 0, "dropped_tokens": 0}
-    typed = call("predict", tmp_path / "run", "w5 w20", "w5")
-    assert typed.code == 0, typed.err
+    typed = ok("predict", tmp_path / "run", "w5 w20", "w5")
     from_file = call("predict", tmp_path / "run", "--data", pair_files / "test.jsonl.gz").lines()
     assert len(from_file) == 20
     assert from_file[0].keys() == typed.lines()[0].keys()
 
 
 def test_a_ranking_counts_pairs_that_are_cut(files, pair_files, tmp_path):
-    assert call(*words(files, pair_files, tmp_path / "run")).code == 0
+    ok(*words(files, pair_files, tmp_path / "run"))
     rows = [{"text_a": "w5", "text_b": f"w{6 + each} " * 9, "label": ("other", "same")[each % 2]} for each in range(4)]
     data = write_jsonl(tmp_path / "candidates.jsonl", rows)
     asked = ("evaluate", tmp_path / "run", "--data", data, "--task", "ranking", "--relevant", "same", "--quiet")
@@ -69,26 +67,27 @@ def test_a_ranking_counts_pairs_that_are_cut(files, pair_files, tmp_path):
 
 @pytest.mark.parametrize("texts", [["w5"], ["w5", "w6", "w7"]])
 def test_a_model_of_pairs_is_asked_with_two_texts(files, pair_files, tmp_path, texts):
-    assert call(*words(files, pair_files, tmp_path / "run")).code == 0
-    outcome = call("predict", tmp_path / "run", *texts)
-    assert outcome.code == 2
-    assert f"expected two texts, the first text and the second text, got {len(texts)}" in outcome.err
+    ok(*words(files, pair_files, tmp_path / "run"))
+    fails(
+        2,
+        f"expected two texts, the first text and the second text, got {len(texts)}",
+        *("predict", tmp_path / "run", *texts),
+    )
     assert call("evaluate", tmp_path / "run", "--data", pair_files / "test.jsonl.gz", "--text", "text_a").code == 2
 
 
 @pytest.mark.parametrize("more", [["--score", "score", "--label", "label"], ["--score", "score", "--target", "multi"]])
 def test_a_score_goes_with_no_label(files, pair_files, tmp_path, more):
-    outcome = call(*words(files, pair_files, tmp_path / "run", *more))
-    assert outcome.code == 2
-    assert "--score predicts a number" in outcome.err
+    fails(2, "--score predicts a number", *words(files, pair_files, tmp_path / "run", *more))
 
 
 def test_a_pair_with_one_side_missing_is_refused_with_its_line(files, tmp_path):
     data = write_jsonl(tmp_path / "data.jsonl", [*pair_rows(4), {"text_a": "w5", "label": "same"}])
-    outcome = call("train", "pairs", "--model", files / "tiny", "--train", data, "--output", tmp_path / "run")
-    assert outcome.code == 1
-    assert "line 5" in outcome.err
-    assert "no column 'text_b'" in outcome.err
+    fails(
+        1,
+        ("line 5", "no column 'text_b'"),
+        *("train", "pairs", "--model", files / "tiny", "--train", data, "--output", tmp_path / "run"),
+    )
 
 
 # --- long texts ---
@@ -104,11 +103,10 @@ def long_rows(count):
 @pytest.mark.parametrize("merge", ["weighted_mean", "mean", "max", "first"])
 def test_a_way_to_merge_windows_is_kept_with_the_run(files, tmp_path, merge):
     data = write_jsonl(tmp_path / "data.jsonl", long_rows(18))
-    trained = call(
+    ok(
         *("train", "classification", "--model", files / "tiny", "--train", data, "--validation", data),
         *("--output", tmp_path / "run", "--epochs", 1, "--merge", merge, "--stride", 2, "--device", "cpu"),
     )
-    assert trained.code == 0, trained.err
     report = call("evaluate", tmp_path / "run", "--data", data, "--json").json()
     assert report["tokens_read"] == {"texts": 18, "in_windows": 6, "cut": 0, "dropped_tokens": 0}
     said = call("evaluate", tmp_path / "run", "--data", data).out

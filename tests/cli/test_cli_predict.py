@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
-from command_line import call, rows, write_jsonl
+from command_line import call, fails, ok, read_jsonl, read_table, rows, write_jsonl
 from jsonschema import Draft202012Validator
 
 from bothways.cli.printing import six_digits
@@ -33,10 +33,7 @@ def model(run):
 
 
 def test_a_row_without_a_text_ends_a_prediction_and_the_message_names_the_option(run, gaps):
-    outcome = call("predict", run, "--data", gaps)
-    assert outcome.code == 1
-    assert "line 1 of" in outcome.err
-    assert "--on-empty skip or --on-empty null" in outcome.err
+    fails(1, ("line 1 of", "--on-empty skip or --on-empty null"), "predict", run, "--data", gaps)
 
 
 def test_rows_without_a_text_are_skipped_or_null_and_counted(run, gaps):
@@ -56,7 +53,7 @@ def test_rows_without_a_text_are_skipped_or_null_and_counted(run, gaps):
 @pytest.mark.parametrize("kind", ["csv", "tsv"])
 def test_a_table_has_empty_cells_for_rows_without_a_text(run, gaps, tmp_path, kind):
     output = tmp_path / f"out.{kind}"
-    assert call("predict", run, "--data", gaps, "--output", output, "--on-empty", "null", "--keep").code == 0
+    ok("predict", run, "--data", gaps, "--output", output, "--on-empty", "null", "--keep")
     with output.open(newline="") as stream:
         table = list(csv.DictReader(stream, delimiter="\t" if kind == "tsv" else ","))
     assert [row["id"] for row in table] == [f"r{number}" for number in range(6)]
@@ -80,9 +77,7 @@ def test_blank_lines_of_a_text_file_are_rows_without_a_text(run, tmp_path):
 
 def test_a_missing_column_is_no_row_without_a_text(run, tmp_path):
     data = write_jsonl(tmp_path / "d.jsonl", [{"id": "a", "txt": "w6"}])
-    outcome = call("predict", run, "--data", data, "--on-empty", "skip")
-    assert outcome.code == 1
-    assert "has no column 'text'" in outcome.err
+    fails(1, "has no column 'text'", "predict", run, "--data", data, "--on-empty", "skip")
 
 
 def test_the_library_skips_them_or_gives_none_in_flat_memory(model, gaps):
@@ -123,9 +118,8 @@ def test_top_gives_the_labels_that_come_first(run, model, tmp_path):
 
 def test_a_table_has_a_column_for_each_place_of_the_labels_that_come_first(run, files, tmp_path):
     output = tmp_path / "out.csv"
-    assert call("predict", run, "--data", files / "test.jsonl.gz", "--output", output, "--top", 2).code == 0
-    with output.open(newline="") as stream:
-        table = list(csv.DictReader(stream))
+    ok("predict", run, "--data", files / "test.jsonl.gz", "--output", output, "--top", 2)
+    table = read_table(output)
     assert {row["label_1"] for row in table} == {"even", "odd"}
     for row in table:
         assert (row["label_1"], row["probability_1"]) == (row["label"], row["probability"])
@@ -135,11 +129,10 @@ def test_a_table_has_a_column_for_each_place_of_the_labels_that_come_first(run, 
 
 def test_a_table_has_the_texts_beside_the_predictions(run, gaps, tmp_path):
     output = tmp_path / "out.csv"
-    assert call("predict", run, "--data", gaps, "--output", output, "--on-empty", "null").code == 0
-    with output.open(newline="") as stream:
-        table = list(csv.DictReader(stream))
+    ok("predict", run, "--data", gaps, "--output", output, "--on-empty", "null")
+    table = read_table(output)
     assert list(table[0])[:3] == ["id", "text", "label"]
-    texts = [json.loads(line)["text"] for line in gaps.read_text().splitlines()]
+    texts = [each["text"] for each in read_jsonl(gaps)]
     assert [row["text"] for row in table] == [text or "" for text in texts]
     assert "text" not in call("predict", run, "--data", gaps, "--on-empty", "skip").lines()[0]
 
@@ -167,16 +160,14 @@ def test_columns_that_are_kept_stay_as_they_were(run, tmp_path):
 
 def test_rows_without_a_text_have_no_vector_or_nan(files, gaps, tmp_path):
     words = ("embed", files / "tiny", "--data", gaps, "--output")
-    outcome = call(*words, tmp_path / "a.npy")
-    assert outcome.code == 1
-    assert "--on-empty skip or --on-empty null" in outcome.err
+    fails(1, "--on-empty skip or --on-empty null", *words, tmp_path / "a.npy")
     assert "4 rows without a text: left out." in call(*words, tmp_path / "a.npy", "--on-empty", "skip").err
     assert "their vectors are null" in call(*words, tmp_path / "b.npy", "--on-empty", "null").err
     some_MD, all_ND = np.load(tmp_path / "a.npy"), np.load(tmp_path / "b.npy")
     assert np.isnan(all_ND).all(axis=1).tolist() == [True, True, False, True, False, True]
     np.testing.assert_array_equal(all_ND[[2, 4]], some_MD)
-    assert call(*words, tmp_path / "b.jsonl", "--on-empty", "null").code == 0
-    lines = [json.loads(line)["vector"] for line in (tmp_path / "b.jsonl").read_text().splitlines()]
+    ok(*words, tmp_path / "b.jsonl", "--on-empty", "null")
+    lines = [each["vector"] for each in read_jsonl(tmp_path / "b.jsonl")]
     assert [each is None for each in lines] == [True, True, False, True, False, True]
 
 

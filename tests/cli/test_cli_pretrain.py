@@ -4,7 +4,7 @@ import json
 from typing import get_args
 
 import pytest
-from command_line import call
+from command_line import call, fails, ok, saved_of
 
 from bothways.choices import RecipeName
 from bothways.data.shards import MANIFEST
@@ -19,7 +19,7 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pretraining")
     (folder / "texts.txt").write_text("\n\n".join(TEXTS) + "\n")
     words = ("--vocabulary", 300, "--data", folder / "texts.txt", "--output", folder / "tok", "--quiet")
-    assert call("tokenizer", "train", *words).code == 0
+    ok("tokenizer", "train", *words)
     return folder
 
 
@@ -38,8 +38,7 @@ def test_a_text_file_becomes_an_encoder(made, tmp_path, recipe):
     assert "trained      4 updates" in outcome.out
     assert f"recipe       {recipe}" in outcome.out
     assert f"next         bothways train classification --model {tmp_path / 'pt'}" in outcome.out
-    shown = call("tokenize", tmp_path / "pt", "the cat")
-    assert shown.code == 0
+    ok("tokenize", tmp_path / "pt", "the cat")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["pt", "pt.shards"]
     (shards,) = (tmp_path / "pt.shards").iterdir()
     manifest = json.loads((shards / MANIFEST).read_text())
@@ -54,14 +53,12 @@ def test_what_a_recipe_leaves_out_is_said(made, tmp_path):
 def test_shards_are_taken_again_and_can_be_given(made, tmp_path):
     first = call(*words_of(made, tmp_path / "pt"))
     assert "tokens of 150 documents are in" in first.err
-    again = call(*words_of(made, tmp_path / "pt", "--overwrite"))
-    assert again.code == 0
+    again = ok(*words_of(made, tmp_path / "pt", "--overwrite"))
     assert "documents are in" not in again.err
     (shards,) = (tmp_path / "pt.shards").iterdir()
     given = [*words_of(made, tmp_path / "other", "--json", "--quiet")]
     given[given.index(made / "texts.txt")] = shards
-    found = call(*given)
-    assert found.code == 0
+    found = ok(*given)
     assert (found.json()["updates"], found.json()["recipe"]) == (4, "electra")
     assert not (tmp_path / "other.shards").exists()
 
@@ -99,7 +96,7 @@ def test_lengths_and_batches_are_the_same_from_a_file_and_the_command_line(made,
     second = call(*words, "--output", tmp_path / "b", *flags, "--layer-decay", 0.9)
     assert (first.code, second.code, first.err) == (0, 0, "")
     assert first.json()["tokens"] == second.json()["tokens"] == pytest.approx(2_000, abs=4 * 32)
-    cards = [json.loads((tmp_path / each / "bothways.json").read_text())["card"]["training"] for each in "ab"]
+    cards = [saved_of(tmp_path / each)["card"]["training"] for each in "ab"]
     assert cards[0]["validations"] == cards[1]["validations"]
     assert cards[0]["settings"]["layer_decay"] == 0.9
 
@@ -118,9 +115,7 @@ def test_lengths_and_batches_are_the_same_from_a_file_and_the_command_line(made,
     ],
 )
 def test_a_wrong_length_or_batch_is_refused(made, tmp_path, more, said):
-    outcome = call(*words_of(made, tmp_path / "pt", "--quiet", *more))
-    assert outcome.code == 2
-    assert said in outcome.err
+    fails(2, said, *words_of(made, tmp_path / "pt", "--quiet", *more))
     assert not (tmp_path / "pt").exists()
 
 
@@ -135,16 +130,12 @@ def test_a_wrong_length_or_batch_is_refused(made, tmp_path, more, said):
 )
 def test_a_wrong_file_of_options_is_refused(made, tmp_path, content, said):
     (tmp_path / "run.toml").write_text(content)
-    outcome = call(*words_of(made, tmp_path / "pt")[:-6], "--config", tmp_path / "run.toml")
-    assert outcome.code == 2
-    assert said in outcome.err
+    fails(2, said, *words_of(made, tmp_path / "pt")[:-6], "--config", tmp_path / "run.toml")
     assert not (tmp_path / "pt").exists()
 
 
 def test_a_file_of_options_that_is_not_there_is_named(made, tmp_path):
-    outcome = call(*words_of(made, tmp_path / "pt", f"--config={tmp_path / 'none.toml'}"))
-    assert outcome.code == 2
-    assert "none.toml': No such file" in outcome.err
+    fails(2, "none.toml': No such file", *words_of(made, tmp_path / "pt", f"--config={tmp_path / 'none.toml'}"))
     assert "--config needs a file" in call("pretrain", "--config").err
 
 
@@ -161,9 +152,7 @@ def test_a_file_of_options_that_is_not_there_is_named(made, tmp_path):
 def test_what_makes_no_sense_is_refused(made, tmp_path, more, code, said):
     words = [*words_of(made, tmp_path / "pt", "--quiet")]
     words[words.index(more[0]) + 1] = more[1]
-    outcome = call(*words)
-    assert outcome.code == code
-    assert said in outcome.err
+    fails(code, said, *words)
     assert not [*tmp_path.iterdir()]  # not even shards of the data
 
 
@@ -171,17 +160,13 @@ def test_an_empty_corpus_is_refused(made, tmp_path):
     (tmp_path / "empty.txt").write_text("\n\n")
     words = [*words_of(made, tmp_path / "pt", "--quiet")]
     words[words.index(made / "texts.txt")] = tmp_path / "empty.txt"
-    outcome = call(*words)
-    assert outcome.code == 1
-    assert "there is no text to write" in outcome.err
+    fails(1, "there is no text to write", *words)
 
 
 def test_a_damaged_shard_is_named_and_not_trained_on(made, tmp_path):
-    assert call(*words_of(made, tmp_path / "pt", "--quiet")).code == 0
+    ok(*words_of(made, tmp_path / "pt", "--quiet"))
     (tokens,) = (tmp_path / "pt.shards").glob("*/*.tokens.npy")
     content = bytearray(tokens.read_bytes())
     content[-1] ^= 1
     tokens.write_bytes(content)
-    outcome = call(*words_of(made, tmp_path / "pt", "--quiet", "--overwrite"))
-    assert outcome.code == 1
-    assert "tokens.npy' is damaged" in outcome.err
+    fails(1, "tokens.npy' is damaged", *words_of(made, tmp_path / "pt", "--quiet", "--overwrite"))

@@ -1,7 +1,7 @@
 """What a job says of its course where its output goes to a file."""
 
 import pytest
-from command_line import call
+from command_line import call, ok
 
 
 @pytest.fixture
@@ -29,8 +29,7 @@ def impatient(monkeypatch):
 )
 def test_long_work_says_on_standard_error_how_far_it_is(run, files, tmp_path, words, said):
     data = files / "test.jsonl.gz"
-    outcome = call(*words(run, data, tmp_path))
-    assert outcome.code == 0, outcome.err
+    outcome = ok(*words(run, data, tmp_path))
     assert said in outcome.err
     assert "done" not in outcome.out
     quiet = call(*words(run, data, tmp_path / "again"), "--quiet")

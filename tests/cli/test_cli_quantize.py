@@ -1,7 +1,7 @@
 """``bothways quantize`` from start to finish: every command reads what it writes."""
 
 import pytest
-from command_line import call, rows, write_jsonl
+from command_line import call, fails, ok, rows, write_jsonl
 
 
 @pytest.fixture
@@ -30,8 +30,7 @@ def test_a_quantized_classifier_predicts_and_evaluates(run, quantized, tmp_path)
 
 def test_what_became_int8_and_what_was_lost_is_said(run, tmp_path):
     data = write_jsonl(tmp_path / "texts.jsonl", rows(30, 3))
-    done = call("quantize", run, "--data", data, "--output", tmp_path / "int8", "--cosine", "0.9")
-    assert done.code == 0, done.err
+    done = ok("quantize", run, "--data", data, "--output", tmp_path / "int8", "--cosine", "0.9")
     assert done.out == ""
     assert "linear layers in int8" in done.err
     assert "minimum" in done.err
@@ -42,22 +41,24 @@ def test_what_became_int8_and_what_was_lost_is_said(run, tmp_path):
 def test_a_quantized_model_is_not_trained_and_not_exported(quantized, tmp_path):
     folder, _ = quantized
     data = write_jsonl(tmp_path / "train.jsonl", rows(40, 5))
-    done = call("train", "classification", "--model", folder, "--train", data, "--output", tmp_path / "no")
-    assert done.code == 1
-    assert "train the original model" in done.err
+    fails(
+        1,
+        "train the original model",
+        *("train", "classification", "--model", folder, "--train", data, "--output", tmp_path / "no"),
+    )
     for wanted in ("safetensors", "onnx"):
-        done = call("export", folder, "--format", wanted, "--output", tmp_path / "no")
-        assert done.code == 1
-        assert "export the original model" in done.err
+        fails(1, "export the original model", "export", folder, "--format", wanted, "--output", tmp_path / "no")
     assert not (tmp_path / "no").exists()
 
 
 def test_a_quantized_model_is_no_teacher_to_copy(quantized, tmp_path):
     folder, _ = quantized
     data = write_jsonl(tmp_path / "texts.jsonl", rows(40, 5))
-    done = call("distill", "--teacher", folder, "--layers", "1", "--data", data, "--output", tmp_path / "no")
-    assert done.code == 1
-    assert "distill the original model" in done.err
+    fails(
+        1,
+        "distill the original model",
+        *("distill", "--teacher", folder, "--layers", "1", "--data", data, "--output", tmp_path / "no"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,9 +72,7 @@ def test_a_quantized_model_is_no_teacher_to_copy(quantized, tmp_path):
 )
 def test_options_that_make_no_sense_are_usage_errors(run, tmp_path, words, message):
     data = write_jsonl(tmp_path / "texts.jsonl", rows(10, 3))
-    done = call("quantize", run, "--data", data, "--output", tmp_path / "int8", *words)
-    assert done.code == 2
-    assert message in done.err
+    fails(2, message, "quantize", run, "--data", data, "--output", tmp_path / "int8", *words)
     assert not (tmp_path / "int8").exists()
 
 

@@ -14,8 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from command_line import call, rows, write_jsonl
-from test_cli_train import words_of
+from command_line import call, fails, names, ok, read_jsonl, rows, saved_of, short_training, write_jsonl
 
 from bothways.cli.training.folders import RunFolders
 from bothways.errors import OutputExists
@@ -24,33 +23,8 @@ from bothways.storage import output as storage_output
 from bothways.tasks.embedding.objective import EmbeddingObjective
 from bothways.tasks.heads.objective import WindowObjective
 from bothways.tasks.torch_backend import TorchBackend
-from bothways.training import loop, optimizers
+from bothways.training import loop
 from killing import died_before_file_event
-
-
-def names(folder):
-    return sorted(path.name for path in folder.iterdir())
-
-
-@pytest.fixture
-def in_update(monkeypatch):
-    """Does something once, during an update with this number."""
-
-    def arrange(number, action):
-        calls, usual = itertools.count(1), optimizers.Stepper.step
-
-        def acting(self, *arguments):
-            if next(calls) == number:
-                action()
-            return usual(self, *arguments)
-
-        monkeypatch.setattr(optimizers.Stepper, "step", acting)
-
-    return arrange
-
-
-def ctrl_c():
-    os.kill(os.getpid(), signal.SIGINT)
 
 
 @pytest.fixture
@@ -66,7 +40,7 @@ def few(files, tmp_path):
 # --- what appears at the output during the training ---
 
 
-@pytest.mark.parametrize("more", [[], ["--no-checkpoints"], ["--overwrite"]])
+@pytest.mark.parametrize("more", [["--no-checkpoints"], ["--overwrite"]])
 def test_what_appears_during_the_training_is_not_replaced(files, tmp_path, in_update, more):
     output = tmp_path / "run"
 
@@ -75,20 +49,18 @@ def test_what_appears_during_the_training_is_not_replaced(files, tmp_path, in_up
         (output / "mine.txt").write_text("mine")
 
     in_update(2, appear)
-    outcome = call(*words_of(files, output, *more))
-    assert outcome.code == 1
-    assert f"the model is in '{output}-2' instead" in outcome.err
+    fails(1, f"the model is in '{output}-2' instead", *short_training(files, output, *more))
     assert (output / "mine.txt").read_text() == "mine"
     assert names(tmp_path) == ["run", "run-2"]
     assert (tmp_path / "run-2" / "training.jsonl").is_file()
-    assert call("predict", tmp_path / "run-2", "w6 w8").code == 0
+    ok("predict", tmp_path / "run-2", "w6 w8")
 
 
 @pytest.mark.parametrize("before", [False, True], ids=["nothing was there", "a model was there"])
 def test_another_model_that_appears_during_the_training_is_not_replaced(files, run, tmp_path, in_update, before):
     output = tmp_path / "run"
     if before:
-        assert call(*words_of(files, output, "--seed", 8)).code == 0
+        ok(*short_training(files, output, "--seed", 8))
 
     def appear():
         shutil.rmtree(output, ignore_errors=True)
@@ -96,7 +68,7 @@ def test_another_model_that_appears_during_the_training_is_not_replaced(files, r
 
     in_update(3, appear)
     (tmp_path / "run-2").mkdir()  # an empty folder is a name that somebody has taken
-    outcome = call(*words_of(files, output, "--overwrite", "--json"))
+    outcome = call(*short_training(files, output, "--overwrite", "--json"))
     assert outcome.code == 1
     assert outcome.json()["output"] == f"{output}-3"
     assert (output / "bothways.json").read_bytes() == (run / "bothways.json").read_bytes()
@@ -112,24 +84,21 @@ def test_what_appears_while_the_model_is_written_is_not_replaced(files, tmp_path
         usual(*arguments, **more)
 
     monkeypatch.setattr(TorchBackend, "write", appear)
-    assert call(*words_of(files, output)).code == 1
+    assert call(*short_training(files, output)).code == 1
     assert names(output) == ["mine.txt"]
     assert names(tmp_path) == ["run", "run-2"]
 
 
 def test_a_resumed_run_replaces_only_what_its_interruption_left(files, run, tmp_path, in_update):
     output = tmp_path / "run"
-    words = words_of(files, output, "--batch-size", 64, "--patience", 5)
-    words[words.index("--epochs") + 1] = 2
-    in_update(4, ctrl_c)  # of three in an epoch
+    words = short_training(files, output, "--patience", 5, epochs=2)
+    in_update(4, signal.SIGINT)  # of three in an epoch
     assert call(*words).code == 130
     shutil.rmtree(output)
     shutil.copytree(run, output)
-    outcome = call(*words, "--resume")
-    assert outcome.code == 1
-    assert "is not what the unfinished run left there" in outcome.err
+    fails(1, "is not what the unfinished run left there", *words, "--resume")
     assert (output / "bothways.json").read_bytes() == (run / "bothways.json").read_bytes()
-    assert call(*words, "--resume", "--overwrite").code == 0
+    ok(*words, "--resume", "--overwrite")
     assert (output / "bothways.json").read_bytes() != (run / "bothways.json").read_bytes()
     assert names(tmp_path) == ["run"]
 
@@ -138,14 +107,12 @@ def test_a_resumed_run_replaces_only_what_its_interruption_left(files, run, tmp_
 
 
 def test_a_second_training_into_the_same_output_is_refused_at_once(files, tmp_path):
-    words = words_of(files, tmp_path / "run")
+    words = short_training(files, tmp_path / "run")
     with RunFolders(tmp_path / "run").held():
         for more in ([], ["--overwrite"], ["--resume"]):
-            outcome = call(*words, *more)
-            assert outcome.code == 1
-            assert "another process is training into" in outcome.err
+            fails(1, "another process is training into", *words, *more)
         assert names(tmp_path) == ["run.checkpoints"]
-    assert list(tmp_path.iterdir()) == []
+    assert names(tmp_path) == []
 
 
 def test_a_process_that_was_killed_holds_nothing(files, tmp_path):
@@ -155,11 +122,11 @@ def test_a_process_that_was_killed_holds_nothing(files, tmp_path):
     )
     process = subprocess.Popen([sys.executable, "-c", code, tmp_path / "run"], stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "held\n"
-    words = words_of(files, tmp_path / "run")
+    words = short_training(files, tmp_path / "run")
     assert "another process" in call(*words).err
     process.kill()
     process.communicate()
-    assert call(*words).code == 0
+    ok(*words)
     assert names(tmp_path) == ["run"]
 
 
@@ -261,12 +228,10 @@ def test_a_training_that_is_killed_while_it_saves_is_resumed_to_the_same_model(f
 
 
 def test_ctrl_c_without_validation_saves_the_weights_as_far_as_they_came(few, tmp_path, in_update):
-    in_update(3, ctrl_c)  # of two in an epoch
-    outcome = call(*few)
-    assert outcome.code == 130, outcome.err
-    assert "holds the weights after update 3, in epoch 2 of 3. Run the same command with --resume" in outcome.err
-    assert call("evaluate", tmp_path / "run", "--data", tmp_path / "few.jsonl", "--resamples", 5).code == 0
-    assert call(*few, "--resume").code == 0
+    in_update(3, signal.SIGINT)  # of two in an epoch
+    fails(130, "holds the weights after update 3, in epoch 2 of 3. Run the same command with --resume", *few)
+    ok("evaluate", tmp_path / "run", "--data", tmp_path / "few.jsonl", "--resamples", 5)
+    ok(*few, "--resume")
     assert names(tmp_path) == ["few.jsonl", "run"]
 
 
@@ -275,57 +240,16 @@ def test_ctrl_c_after_the_last_update_saves_the_whole_model(few, tmp_path, monke
     def pressed(self, what, metrics):
         usual(self, what, metrics)
         if self.state.epoch == 2:  # the third, whose weights are yet to be kept
-            ctrl_c()
+            os.kill(os.getpid(), signal.SIGINT)
 
     usual = loop._Run._say
     monkeypatch.setattr(loop._Run, "_say", pressed)
-    outcome = call(*few, *more)
-    assert outcome.code == 130, outcome.err
-    assert "holds the last epoch, 3." in outcome.err
+    outcome = fails(130, "holds the last epoch, 3.", *few, *more)
     assert ("--resume" in outcome.err) == (not more)
-    assert call("evaluate", tmp_path / "run", "--data", tmp_path / "few.jsonl", "--resamples", 5).code == 0
+    ok("evaluate", tmp_path / "run", "--data", tmp_path / "few.jsonl", "--resamples", 5)
 
 
 # --- SIGTERM, as docker stop and Slurm send it ---
-
-
-def process_of(*words, wait_for):
-    """A process of the program, when a file is there."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bothways", *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    deadline = time.monotonic() + 100
-    while not wait_for():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return process
-
-
-def test_sigterm_ends_a_training_as_ctrl_c_does(files, tmp_path):
-    words = words_of(files, tmp_path / "run", "--batch-size", 8)
-    words[words.index("--epochs") + 1] = 200
-    log = tmp_path / "run.checkpoints" / "training.jsonl"
-    process = process_of(*words, wait_for=lambda: log.exists() and '"epoch", "epoch": 2' in log.read_text())
-    process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=100)
-    assert process.returncode == 128 + signal.SIGTERM, said
-    assert "holds the epoch kept so far" in said
-    assert "--resume" in said
-    assert call("predict", tmp_path / "run", "w6 w8").code == 0
-    assert names(tmp_path) == ["run", "run.checkpoints"]
-    assert names(tmp_path / "run.checkpoints")[1:] == ["left.sha256", "training.jsonl"]
-
-
-def test_sigterm_during_an_update_is_remembered_until_its_end(files, tmp_path, in_update):
-    words = words_of(files, tmp_path / "run", "--batch-size", 64)
-    words[words.index("--epochs") + 1] = 2
-    in_update(4, lambda: os.kill(os.getpid(), signal.SIGTERM))  # of three in an epoch
-    outcome = call(*words)
-    assert outcome.code == 143, outcome.err
-    assert call(*words, "--resume").code == 0
-    assert names(tmp_path) == ["run"]
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
 def test_sigterm_while_the_model_is_saved_leaves_what_can_be_resumed(files, tmp_path, monkeypatch):
@@ -337,12 +261,12 @@ def test_sigterm_while_the_model_is_saved_leaves_what_can_be_resumed(files, tmp_
 
     with monkeypatch.context() as patch:
         patch.setattr(TorchBackend, "write", terminated)
-        outcome = call(*words_of(files, tmp_path / "run"))
+        outcome = call(*short_training(files, tmp_path / "run"))
     assert outcome.code == 143
     assert "Nothing was saved. Run the same command with --resume to continue." in outcome.err
     assert "terminated" in outcome.err
     assert names(tmp_path) == ["run.checkpoints"]
-    assert call(*words_of(files, tmp_path / "run"), "--resume").code == 0
+    ok(*short_training(files, tmp_path / "run"), "--resume")
 
 
 def test_sigterm_ends_other_commands_and_leaves_nothing(files, run, tmp_path):
@@ -360,7 +284,14 @@ def test_sigterm_ends_other_commands_and_leaves_nothing(files, run, tmp_path):
     try:
         output = tmp_path / "deep" / "out.jsonl"
         words = ("predict", run, "--data", tmp_path / "rows.jsonl", "--output", output, "--quiet")
-        process = process_of(*words, wait_for=lambda: any((tmp_path / "deep").glob(".out.jsonl.*")))
+        process = subprocess.Popen(
+            [sys.executable, "-m", "bothways", *map(str, words)], stderr=subprocess.PIPE, text=True
+        )
+        deadline = time.monotonic() + 100
+        while not any((tmp_path / "deep").glob(".out.jsonl.*")):
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=100)
     finally:
@@ -378,13 +309,13 @@ def test_sigterm_ends_other_commands_and_leaves_nothing(files, run, tmp_path):
 def test_ctrl_c_in_the_first_epoch_with_rows_from_elsewhere_can_be_resumed(files, tmp_path, in_update, task):
     made = [{**row, "text_a": row["text"], "text_b": "w9"} for row in rows(40, 1)]
     data = write_jsonl(tmp_path / "data.jsonl", made)
-    in_update(1, ctrl_c)
-    outcome = call(
+    in_update(1, signal.SIGINT)
+    fails(
+        130,
+        "Run the same command with --resume to continue.",
         *("train", task, "--model", files / "tiny", "--train", data, "--validation", data, "--out-of-domain", data),
         *("--output", tmp_path / "run", "--epochs", 3, "--batch-size", 16, "--device", "cpu"),
     )
-    assert outcome.code == 130, outcome.err
-    assert "Run the same command with --resume to continue." in outcome.err
     assert not (tmp_path / "run").exists()
 
 
@@ -400,19 +331,17 @@ def poison(monkeypatch, kind, updates):
 
 
 def test_a_training_that_diverges_saves_the_epoch_that_it_kept(files, tmp_path, monkeypatch):
-    words = words_of(files, tmp_path / "run", "--batch-size", 64)
-    words[words.index("--epochs") + 1] = 3
+    words = short_training(files, tmp_path / "run", epochs=3)
     poison(monkeypatch, WindowObjective, 7)  # of three in an epoch
-    outcome = call(*words, "--json")
-    assert outcome.code == 1
-    assert "the loss of update 8 is nan" in outcome.err
-    assert f"{tmp_path / 'run'} holds the epoch kept before that, " in outcome.err
+    outcome = fails(
+        1, ("the loss of update 8 is nan", f"{tmp_path / 'run'} holds the epoch kept before that, "), *words, "--json"
+    )
     assert "update 8" in outcome.json()["diverged"]
-    saved = json.loads((tmp_path / "run" / "bothways.json").read_text())
+    saved = saved_of(tmp_path / "run")
     assert saved["calibration"] is not None
     assert "update 8" in saved["card"]["training"]["diverged"]
-    assert call("predict", tmp_path / "run", "w6 w8").code == 0
-    events = [json.loads(line)["event"] for line in (tmp_path / "run" / "training.jsonl").read_text().splitlines()]
+    ok("predict", tmp_path / "run", "w6 w8")
+    events = [each["event"] for each in read_jsonl(tmp_path / "run" / "training.jsonl")]
     assert events[-1] == "diverged"
     assert names(tmp_path) == ["run"]
 
@@ -420,23 +349,18 @@ def test_a_training_that_diverges_saves_the_epoch_that_it_kept(files, tmp_path, 
 @pytest.mark.parametrize("more", [[], ["--no-checkpoints"]])
 def test_a_training_without_validation_that_diverges_saves_its_latest_epoch(few, tmp_path, monkeypatch, more):
     poison(monkeypatch, EmbeddingObjective, 5)
-    outcome = call(*few, *more)
-    assert outcome.code == 1
-    assert "holds the epoch kept before that, 2." in outcome.err
-    assert call("evaluate", tmp_path / "run", "--data", tmp_path / "few.jsonl", "--resamples", 5).code == 0
+    fails(1, "holds the epoch kept before that, 2.", *few, *more)
+    ok("evaluate", tmp_path / "run", "--data", tmp_path / "few.jsonl", "--resamples", 5)
 
 
 def test_a_training_that_diverges_in_its_first_epoch_saves_nothing(files, tmp_path, monkeypatch):
     poison(monkeypatch, WindowObjective, 1)
-    outcome = call(*words_of(files, tmp_path / "run"))
-    assert outcome.code == 1
-    assert "the loss of update 2 is nan" in outcome.err
+    fails(1, "the loss of update 2 is nan", *short_training(files, tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
 def test_a_diverged_model_that_could_not_be_saved_is_saved_by_resuming(files, tmp_path, monkeypatch):
-    words = words_of(files, tmp_path / "run", "--batch-size", 64)
-    words[words.index("--epochs") + 1] = 2
+    words = short_training(files, tmp_path / "run", epochs=2)
 
     def interrupted(*_, **__):
         raise KeyboardInterrupt
@@ -446,7 +370,5 @@ def test_a_diverged_model_that_could_not_be_saved_is_saved_by_resuming(files, tm
         patch.setattr("bothways.tasks.TextClassifier.save", interrupted)
         assert call(*words).code == 130
     poison(monkeypatch, WindowObjective, 1)
-    outcome = call(*words, "--resume")
-    assert outcome.code == 1
-    assert f"{tmp_path / 'run'} holds the epoch kept before that, 1." in outcome.err
+    fails(1, f"{tmp_path / 'run'} holds the epoch kept before that, 1.", *words, "--resume")
     assert names(tmp_path) == ["run"]

@@ -1,9 +1,7 @@
 """Thresholds of several labels on the command line: learnt, shown, and given."""
 
-import json
-
 import pytest
-from command_line import call, rows, write_jsonl
+from command_line import call, fails, ok, rows, saved_of, write_jsonl
 
 
 @pytest.fixture(scope="module")
@@ -16,14 +14,13 @@ def data(tmp_path_factory):
 def several(files, data, tmp_path_factory):
     output = tmp_path_factory.mktemp("several-run") / "run"
     words = ("--target", "multi", "--epochs", 2, "--train", data, "--validation", data, "--output", output, "--json")
-    outcome = call("train", "classification", "--model", files / "tiny", "--device", "cpu", *words)
-    assert outcome.code == 0, outcome.err
+    outcome = ok("train", "classification", "--model", files / "tiny", "--device", "cpu", *words)
     return output, outcome.json()
 
 
 def test_a_training_says_its_thresholds(several):
     run, summary = several
-    stored = json.loads((run / "bothways.json").read_text())["thresholds"]
+    stored = saved_of(run)["thresholds"]
     assert summary.get("thresholds", [summary.get("threshold")] * 3) == stored
     assert "threshold" in summary["validation"]
 
@@ -33,8 +30,7 @@ def test_a_threshold_is_given_to_a_prediction(several, tmp_path):
     (everything,) = call("predict", run, "w5 w6", "--threshold", 0).lines()
     (nothing,) = call("predict", run, "w5 w6", "--threshold", 1).lines()
     assert (sorted(everything["labels"]), nothing["labels"]) == (["any", "even", "odd"], [])
-    outcome = call("predict", run, "w5 w6", "--threshold", 1.5)
-    assert (outcome.code, "--threshold must be at least 0 and at most 1, got 1.5" in outcome.err) == (2, True)
+    fails(2, "--threshold must be at least 0 and at most 1, got 1.5", "predict", run, "w5 w6", "--threshold", 1.5)
 
 
 def test_an_evaluation_is_at_the_thresholds_of_the_model_or_at_one_that_is_given(several, data, tmp_path):
@@ -52,8 +48,7 @@ def test_an_evaluation_is_at_the_thresholds_of_the_model_or_at_one_that_is_given
 def test_a_threshold_is_given_to_a_training(files, data, tmp_path):
     words = ("--epochs", 1, "--train", data, "--output", tmp_path / "run", "--threshold", 0.3, "--quiet")
     start = ("train", "classification", "--model", files / "tiny", "--device", "cpu")
-    outcome = call(*start, *words, "--target", "multi")
-    assert outcome.code == 0, outcome.err
+    outcome = ok(*start, *words, "--target", "multi")
     assert "threshold    0.300" in outcome.out
     outcome = call(*start, *words, "--target", "regression", "--overwrite")
     assert outcome.code == 1
@@ -61,6 +56,8 @@ def test_a_threshold_is_given_to_a_training(files, data, tmp_path):
 
 
 def test_a_threshold_of_one_label_is_bad_usage(run, files):
-    outcome = call("evaluate", run, "--data", files / "test.jsonl.gz", "--threshold", 0.3)
-    assert outcome.code == 2
-    assert "--threshold: 0.3 was given, but this model predicts one label" in outcome.err
+    fails(
+        2,
+        "--threshold: 0.3 was given, but this model predicts one label",
+        *("evaluate", run, "--data", files / "test.jsonl.gz", "--threshold", 0.3),
+    )

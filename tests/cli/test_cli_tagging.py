@@ -2,10 +2,9 @@
 
 import csv
 import gzip
-import json
 
 import pytest
-from command_line import call, evaluated, write_jsonl
+from command_line import call, evaluated, fails, ok, saved_of, write_jsonl
 
 import tiny_models
 from bothways.data import read_rows
@@ -82,8 +81,7 @@ def test_rows_of_words_or_of_texts_are_tagged(run, data, tmp_path):
     mixed = [{"id": "a", "tokens": ["w20", "w5"]}, {"id": "b", "text": "w5 w20"}]
     answers = call("predict", run, "--data", write_jsonl(tmp_path / "x.jsonl", mixed)).lines()
     assert [(answer["id"], answer["spans"][0]["words"][0]) for answer in answers] == [("a", 1), ("b", 0)]
-    outcome = call("predict", run, "--data", data / "v.jsonl.gz", "--output", tmp_path / "out.jsonl")
-    assert outcome.code == 0, outcome.err
+    ok("predict", run, "--data", data / "v.jsonl.gz", "--output", tmp_path / "out.jsonl")
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 12
 
 
@@ -100,8 +98,8 @@ def test_conll_files_and_other_columns_are_read(files, run, data, tmp_path):
     again = call("evaluate", run, "--data", other, "--tokens", "words", "--tags", "ner", "--json").json()
     assert again == report
     words = ("train", "tagging", "--model", files / "tiny", "--train", other, "--tokens", "words", "--tags", "ner")
-    assert call(*words, "--epochs", 1, "--output", tmp_path / "run").code == 0
-    saved = json.loads((tmp_path / "run" / "bothways.json").read_text())
+    ok(*words, "--epochs", 1, "--output", tmp_path / "run")
+    saved = saved_of(tmp_path / "run")
     assert saved["card"]["columns"] == {"tokens": "words", "tags": "ner", "text": ["text"]}
 
 
@@ -109,8 +107,7 @@ def test_conll_files_and_other_columns_are_read(files, run, data, tmp_path):
 def test_words_and_tags_are_written_as_conll_in_any_scheme(run, data, tmp_path, scheme):
     path = tmp_path / "out.conll"
     chosen = [] if scheme is None else ["--scheme", scheme]
-    outcome = call("predict", run, "--data", data / "v.jsonl.gz", "--output", path, *chosen)
-    assert outcome.code == 0, outcome.err
+    ok("predict", run, "--data", data / "v.jsonl.gz", "--output", path, *chosen)
     again = [row.values for row in read_rows(path)]
     lines = call("predict", run, "--data", data / "v.jsonl.gz", *chosen).lines()
     assert [row["tokens"] for row in again] == [[word["text"] for word in line["words"]] for line in lines]
@@ -131,24 +128,18 @@ def test_words_and_tags_are_written_as_conll_in_any_scheme(run, data, tmp_path, 
 )
 def test_a_form_that_tags_do_not_have_is_refused_before_anything_is_read(run, tmp_path, monkeypatch, words, said):
     monkeypatch.chdir(tmp_path)
-    outcome = call("predict", run, "--data", "nothing.jsonl", *words)
-    assert outcome.code == 2
-    assert said in outcome.err
+    fails(2, said, "predict", run, "--data", "nothing.jsonl", *words)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_word_that_does_not_fit_on_a_line_is_refused(run, tmp_path):
     given = write_jsonl(tmp_path / "x.jsonl", [{"tokens": ["w5", "w6\tw7"]}])
-    outcome = call("predict", run, "--data", given, "--output", tmp_path / "x.conll")
-    assert outcome.code == 1
-    assert "row 1 cannot be written" in outcome.err
+    fails(1, "row 1 cannot be written", "predict", run, "--data", given, "--output", tmp_path / "x.conll")
     assert not (tmp_path / "x.conll").exists()
 
 
 def test_columns_of_other_tasks_are_refused(run, data):
-    outcome = call("evaluate", run, "--data", data / "v.jsonl.gz", "--label", "x")
-    assert outcome.code == 2
-    assert "--tokens, --tags, --text" in outcome.err
+    fails(2, "--tokens, --tags, --text", "evaluate", run, "--data", data / "v.jsonl.gz", "--label", "x")
 
 
 @pytest.mark.parametrize(
@@ -163,9 +154,7 @@ def test_columns_of_other_tasks_are_refused(run, data):
 )
 def test_unusable_data_are_named_and_leave_nothing_behind(files, tmp_path, made, said):
     path = write_jsonl(tmp_path / "x.jsonl", made)
-    outcome = call("train", "tagging", "--model", files / "tiny", "--train", path, "--output", tmp_path / "run")
-    assert outcome.code == 1
-    assert said in outcome.err
+    fails(1, said, "train", "tagging", "--model", files / "tiny", "--train", path, "--output", tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -173,10 +162,7 @@ def test_tags_that_are_almost_those_of_spans_are_learnt_as_plain_ones_on_request
     odd = [{**row, "tags": [tag.lower() for tag in row["tags"]]} for row in rows(20)]
     train = ("train", "tagging", "--model", data / "tiny", "--train", write_jsonl(tmp_path / "t.jsonl", odd))
     train += ("--output", tmp_path / "out", "--epochs", 1, "--device", "cpu", "--json")
-    refused = call(*train)
-    assert refused.code == 1
-    assert "has the tag 'b-per'" in refused.err
-    assert "--scheme plain" in refused.err
+    fails(1, ("has the tag 'b-per'", "--scheme plain"), *train)
     assert call(*train, "--scheme", "plain").json()["scheme"] == "plain"
 
 
@@ -193,7 +179,7 @@ def test_help_shows_a_row_of_the_data():
 def test_taggers_are_combined_evaluated_and_asked(data, run, tmp_path):
     second = tmp_path / "second"
     words = ("train", "tagging", "--model", data / "tiny", "--train", data / "v.jsonl.gz", "--output", second)
-    assert call(*words, "--epochs", 2, "--seed", 2, "--device", "cpu").code == 0
+    ok(*words, "--epochs", 2, "--seed", 2, "--device", "cpu")
     made = call("ensemble", run, second, "--calibrate", data / "v.jsonl.gz", "--output", tmp_path / "ens", "--json")
     assert made.json()["labels"] == ["O", "B-PER", "I-PER"]
     assert made.json()["scheme"] == "BIO"
@@ -204,11 +190,11 @@ def test_taggers_are_combined_evaluated_and_asked(data, run, tmp_path):
     [answer] = call("predict", tmp_path / "ens", "w20 w5 w6, w30").lines()
     assert answer.keys() >= {"spans", "words", "disagreement", "mutual_information", "windows"}
     output = tmp_path / "out.jsonl"
-    assert call("predict", tmp_path / "ens", "--data", data / "v.jsonl.gz", "--output", output).code == 0
+    ok("predict", tmp_path / "ens", "--data", data / "v.jsonl.gz", "--output", output)
     assert len(output.read_text().splitlines()) == 12
     tagged = tmp_path / "ens.conll"
     words = ("predict", tmp_path / "ens", "--data", data / "v.jsonl.gz", "--output", tagged, "--scheme", "BIOES")
-    assert call(*words).code == 0
+    ok(*words)
     assert "\tS-PER\n" in tagged.read_text()
     assert "1 span of 1 prediction in" in call("predict", tmp_path / "ens", "w5", "--output", tmp_path / "x.csv").err
 
@@ -217,8 +203,7 @@ def test_a_table_has_a_row_for_each_span_with_the_number_and_the_id_of_its_text(
     made = [{"id": "a", "text": "w20 w5 w6 w30 w5"}, {"id": "b", "text": "w20"}, {"id": "c", "text": " "}]
     made = [*made, {"id": "d", "text": "w5"}]
     texts, output = write_jsonl(tmp_path / "d.jsonl", made), tmp_path / "x.csv"
-    outcome = call("predict", run, "--data", texts, "--output", output, "--on-empty", "skip")
-    assert outcome.code == 0, outcome.err
+    outcome = ok("predict", run, "--data", texts, "--output", output, "--on-empty", "skip")
     assert "1 row without a text: left out." in outcome.err
     spans = [
         {"id": line["id"], "row": str(number), **{name: str(value) for name, value in span.items()}}

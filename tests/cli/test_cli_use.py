@@ -12,7 +12,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from command_line import call, rows, write_jsonl
+from command_line import call, fails, ok, read_jsonl, read_table, rows, saved_of, write_jsonl
 from safetensors.torch import load_file
 
 from bothways.cli.printing import six_digits
@@ -56,14 +56,12 @@ def test_an_unknown_label_at_evaluation_is_named_with_its_row(run, tmp_path):
 
 
 def test_a_missing_column_is_named_with_those_there_are(run, test_data):
-    outcome = call("evaluate", run, "--data", test_data, "--label", "lable")
-    assert outcome.code == 1
-    assert "Did you mean 'label'?" in outcome.err
+    fails(1, "Did you mean 'label'?", "evaluate", run, "--data", test_data, "--label", "lable")
 
 
 def test_columns_are_those_of_the_training_unless_others_are_named(files, run, test_data, tmp_path):
     other = shutil.copytree(run, tmp_path / "other")
-    saved = json.loads((other / "bothways.json").read_text())
+    saved = saved_of(other)
     saved["card"]["columns"] = {"text": ["body"], "label": "class"}
     (other / "bothways.json").write_text(json.dumps(saved))
     made = rows(30, 2)
@@ -71,10 +69,9 @@ def test_columns_are_those_of_the_training_unless_others_are_named(files, run, t
     as_trained = call("evaluate", other, "--data", data, "--json").json()
     assert as_trained == call("evaluate", run, "--data", test_data, "--json").json()
     assert call("predict", other, "--data", data).out == call("predict", run, "--data", data, "--text", "body").out
-    assert call("predict", other, "w6 w8").code == 0
-    missing = call("predict", other, "--data", test_data)
-    assert (missing.code, "no column 'body'" in missing.err) == (1, True)
-    assert call("predict", other, "--data", test_data, "--text", "text").code == 0
+    ok("predict", other, "w6 w8")
+    fails(1, "no column 'body'", "predict", other, "--data", test_data)
+    ok("predict", other, "--data", test_data, "--text", "text")
 
 
 def test_every_command_that_reads_weights_takes_a_pickle_when_allowed(files, tmp_path):
@@ -85,10 +82,10 @@ def test_every_command_that_reads_weights_takes_a_pickle_when_allowed(files, tmp
     data = write_jsonl(tmp_path / "d.jsonl", [{"text": "w5 w6"}])
     words = ("embed", old, "--data", data, "--output", tmp_path / "v.npy")
     assert "--allow-pickle" in call(*words).err
-    assert call(*words, "--allow-pickle").code == 0
+    ok(*words, "--allow-pickle")
     index = ("--data", data, "--output", tmp_path / "index", "--allow-pickle")
-    assert call("search", "build", "--model", old, *index).code == 0
-    assert call("search", "query", tmp_path / "index", "w5", "--allow-pickle").code == 0
+    ok("search", "build", "--model", old, *index)
+    ok("search", "query", tmp_path / "index", "w5", "--allow-pickle")
 
 
 def test_a_row_is_named_by_its_file_and_line_also_with_a_format_given(run, tmp_path):
@@ -99,18 +96,14 @@ def test_a_row_is_named_by_its_file_and_line_also_with_a_format_given(run, tmp_p
 
 
 def test_a_model_without_a_head_says_what_to_run(files, test_data):
-    outcome = call("evaluate", files / "tiny", "--data", test_data)
-    assert outcome.code == 1
-    assert "bothways train --help" in outcome.err
+    fails(1, "bothways train --help", "evaluate", files / "tiny", "--data", test_data)
 
 
 def test_a_truncated_model_is_refused(run, test_data, tmp_path):
     shutil.copytree(run, tmp_path / "run")
     weights = tmp_path / "run" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
-    outcome = call("evaluate", tmp_path / "run", "--data", test_data)
-    assert outcome.code == 1
-    assert "model.safetensors" in outcome.err
+    outcome = fails(1, "model.safetensors", "evaluate", tmp_path / "run", "--data", test_data)
     assert "Traceback" not in outcome.err
 
 
@@ -118,10 +111,9 @@ def test_a_truncated_model_is_refused(run, test_data, tmp_path):
 
 
 def test_predict_writes_one_object_a_line_with_the_rows_ids(run, test_data, tmp_path):
-    outcome = call("predict", run, "--data", test_data, "--output", tmp_path / "out.jsonl")
-    assert outcome.code == 0
+    outcome = ok("predict", run, "--data", test_data, "--output", tmp_path / "out.jsonl")
     assert outcome.out == ""
-    written = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    written = read_jsonl(tmp_path / "out.jsonl")
     texts = [row["text"] for row in rows(30, 2)]
     expected = TextClassifier.from_pretrained(run, device="cpu").predict(texts)
     assert [row["id"] for row in written] == [f"r{number}" for number in range(30)]
@@ -149,14 +141,16 @@ def test_probabilities_that_nothing_calibrates_are_called_so(run, tmp_path):
     assert call("predict", foreign, "w6 w8", "--quiet").err == ""
 
 
-def test_predict_reads_standard_input_and_writes_standard_output(run, monkeypatch):
-    as_stdin(monkeypatch, b'{"text": "w6 w8"}\n{"text": "w5"}\n')
-    assert len(call("predict", run, "--data", "-", "--output", "-").lines()) == 2
-
-
-def test_a_compressed_standard_input_is_read_too(run, monkeypatch):
-    as_stdin(monkeypatch, gzip.compress(b"w6 w8\nw5\nw7\n"))
-    assert len(call("predict", run, "--data", "-", "--format", "txt").lines()) == 3
+@pytest.mark.parametrize(
+    ("content", "more"),
+    [
+        (b'{"text": "w6 w8"}\n{"text": "w5"}\n', ["--output", "-"]),
+        (gzip.compress(b"w6 w8\nw5\n"), ["--format", "txt"]),
+    ],
+)
+def test_predict_reads_standard_input_compressed_or_not(run, monkeypatch, content, more):
+    as_stdin(monkeypatch, content)
+    assert len(call("predict", run, "--data", "-", *more).lines()) == 2
 
 
 def test_every_format_gives_the_same_predictions(run, tmp_path):
@@ -190,7 +184,7 @@ def test_keep_loses_no_column_of_an_earlier_keep(run, tmp_path):
     gold = write_jsonl(tmp_path / "gold.jsonl", [{"text": "w6 w8", "label": "GOLD"}])
     once, twice, thrice = (tmp_path / f"{number}.jsonl" for number in (1, 2, 3))
     for data, output in ((gold, once), (once, twice), (twice, thrice)):
-        assert call("predict", run, "--data", data, "--keep", "--output", output).code == 0
+        ok("predict", run, "--data", data, "--keep", "--output", output)
     first, second, third = (json.loads(path.read_text()) for path in (once, twice, thrice))
     assert first["input_label"] == second["input_label"] == third["input_label"] == "GOLD"
     assert second["input_input_label"] == second["label"] == first["label"]
@@ -204,8 +198,7 @@ def test_keep_loses_no_column_of_an_earlier_keep(run, tmp_path):
 def test_a_row_without_an_id_has_an_empty_cell_in_a_table(run, tmp_path, ids, keep):
     made = [{"text": f"w6 w{number}"} | ({} if each is None else {"id": each}) for number, each in enumerate(ids)]
     data, output = write_jsonl(tmp_path / "d.jsonl", made), tmp_path / "o.csv"
-    outcome = call("predict", run, "--data", data, "--output", output, *keep)
-    assert outcome.code == 0, outcome.err
+    ok("predict", run, "--data", data, "--output", output, *keep)
     with output.open(newline="") as stream:
         assert [row["id"] for row in csv.DictReader(stream)] == [each or "" for each in ids]
     lines = call("predict", run, "--data", data, *keep).lines()
@@ -213,15 +206,14 @@ def test_a_row_without_an_id_has_an_empty_cell_in_a_table(run, tmp_path, ids, ke
     for row in made:
         row.pop("id", None)
     write_jsonl(data, made)
-    assert call("predict", run, "--data", data, "--output", output, *keep).code == 0
+    ok("predict", run, "--data", data, "--output", output, *keep)
     with output.open(newline="") as stream:
         assert "id" not in next(csv.reader(stream))
 
 
 def test_predictions_can_be_a_table(run, test_data, tmp_path):
-    assert call("predict", run, "--data", test_data, "--output", tmp_path / "out.csv").code == 0
-    with (tmp_path / "out.csv").open(newline="") as stream:
-        table = list(csv.DictReader(stream))
+    ok("predict", run, "--data", test_data, "--output", tmp_path / "out.csv")
+    table = read_table(tmp_path / "out.csv")
     assert len(table) == 30
     assert table[0]["label"] in ("even", "odd")
     assert float(table[0]["probabilities_even"]) + float(table[0]["probabilities_odd"]) == pytest.approx(1)
@@ -243,51 +235,43 @@ def test_predict_takes_json_like_other_commands(run):
 )
 def test_a_form_that_the_answers_do_not_have_is_bad_usage(run, monkeypatch, tmp_path, words, said):
     monkeypatch.chdir(tmp_path)
-    outcome = call("predict", run, "w6 w8", *words)
-    assert outcome.code == 2
-    assert said in outcome.err
+    fails(2, said, "predict", run, "w6 w8", *words)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_bad_row_leaves_the_old_output_alone(run, tmp_path):
     data = write_jsonl(tmp_path / "d.jsonl", [{"text": "w5"}, {"text": 5}])
     (tmp_path / "out.jsonl").write_text("old\n")
-    outcome = call("predict", run, "--data", data, "--output", tmp_path / "out.jsonl")
-    assert outcome.code == 1
-    assert "line 2" in outcome.err
+    fails(1, "line 2", "predict", run, "--data", data, "--output", tmp_path / "out.jsonl")
     assert (tmp_path / "out.jsonl").read_text() == "old\n"
 
 
 def test_a_long_text_is_refused_when_asked_to_with_a_hint(run):
-    outcome = call("predict", run, "w6 " * 40, "--on-overflow", "error")
-    assert outcome.code == 1
-    assert "--on-overflow window" in outcome.err
+    fails(1, "--on-overflow window", "predict", run, "w6 " * 40, "--on-overflow", "error")
 
 
 def test_no_hint_is_given_that_would_not_help(files, tmp_path):
     rows = [{"question": "w6 " * 40, "context": f"w7 w{number}", "answers": []} for number in range(10, 16)]
     data = write_jsonl(tmp_path / "d.jsonl", rows)
     words = ("train", "question-answering", "--model", files / "tiny", "--train", data, "--output", tmp_path / "run")
-    outcome = call(*words, "--device", "cpu")
-    assert outcome.code == 1
-    assert "leaves no room" in outcome.err
+    outcome = fails(1, "leaves no room", *words, "--device", "cpu")
     assert "--on-overflow" not in outcome.err
 
 
 def test_a_misspelt_evaluation_is_answered_with_the_nearest(run, test_data):
-    outcome = call("evaluate", run, "--data", test_data, "--task", "rankin")
-    assert outcome.code == 2
-    assert (
-        "is a model of one task, classification, got 'rankin': leave it out. Did you mean --task ranking?"
-        in outcome.err
+    fails(
+        2,
+        "is a model of one task, classification, got 'rankin': leave it out. Did you mean --task ranking?",
+        *("evaluate", run, "--data", test_data, "--task", "rankin"),
     )
 
 
 def test_an_encoder_without_a_task_is_told_what_can_be_done(files, test_data):
-    outcome = call("evaluate", files / "tiny", "--data", test_data)
-    assert outcome.code == 1
-    assert "evaluate it with the task 'similarity'" in outcome.err
-    assert "On the command line: bothways train --help." in outcome.err
+    fails(
+        1,
+        ("evaluate it with the task 'similarity'", "On the command line: bothways train --help."),
+        *("evaluate", files / "tiny", "--data", test_data),
+    )
 
 
 # --- embed ---
@@ -295,7 +279,7 @@ def test_an_encoder_without_a_task_is_told_what_can_be_done(files, test_data):
 
 def test_embed_writes_the_array_of_the_library(files, test_data, tmp_path):
     out = tmp_path / "vectors.npy"
-    assert call("embed", files / "tiny", "--data", test_data, "--text", "text", "--output", out).code == 0
+    ok("embed", files / "tiny", "--data", test_data, "--text", "text", "--output", out)
     expected = SentenceEmbedder.from_pretrained(files / "tiny", device="cpu").encode(
         [row["text"] for row in rows(30, 2)]
     )
@@ -306,8 +290,7 @@ def test_embed_writes_the_array_of_the_library(files, test_data, tmp_path):
 
 def test_embed_says_how_much_was_cut(files, test_data, tmp_path):
     words = ["--data", test_data, "--output", tmp_path / "v.npy", "--max-length", 3, "--on-overflow", "truncate"]
-    result = call("embed", files / "tiny", *words)
-    assert result.code == 0
+    result = ok("embed", files / "tiny", *words)
     assert re.search(r"^warning: .* were cut: \d+ tokens were not read\.$", result.err, re.M)
 
 
@@ -323,7 +306,7 @@ def test_embed_and_search_build_say_what_they_wrote_as_json(files, test_data, tm
 def test_vectors_as_json_lines_are_the_same_numbers(files, test_data, tmp_path):
     for name in ("v.npy", "v.jsonl.gz"):
         words = ["--data", test_data, "--output", tmp_path / name, "--pooling", "cls", "--dimensions", 7]
-        assert call("embed", files / "tiny", *words).code == 0
+        ok("embed", files / "tiny", *words)
     with gzip.open(tmp_path / "v.jsonl.gz", "rt") as stream:
         vectors = np.array([json.loads(line)["vector"] for line in stream], dtype=np.float32)
     assert vectors.shape == (30, 7)
@@ -362,65 +345,21 @@ def test_a_bad_row_leaves_no_array(files, tmp_path):
 # --- search ---
 
 
-def test_a_text_finds_itself_first(index):
-    row = rows(30, 2)[4]
-    hits = call("search", "query", index, row["text"], "--top", 5, "--json").json()
-    assert [hit["rank"] for hit in hits] == [1, 2, 3, 4, 5]
-    assert hits[0]["id"] == "r4"
-    assert hits[0]["text"] == row["text"]
-    assert hits[0]["score"] == pytest.approx(1.0, abs=1e-5)
-
-
-def test_without_json_hits_are_lines_with_tabs_in_a_pipe(index):
-    words = ("search", "query", index, "w6 w8", "--top", 1)
-    score, id_, text = call(*words).out.rstrip("\n").split("\t")
-    assert float(score) == pytest.approx(call(*words, "--json").json()[0]["score"], abs=1e-4)
-    assert {"id": id_, "text": text}.items() <= rows(30, 2)[int(id_[1:])].items()
-
-
 def test_an_index_is_searched_with_its_own_model_and_pooling(files, test_data, tmp_path, monkeypatch):
     monkeypatch.chdir(files)
-    words = [
-        "--model",
-        "tiny",
-        "--data",
-        test_data,
-        "--output",
-        tmp_path / "index",
-        "--pooling",
-        "max",
-        "--dimensions",
-        9,
-    ]
-    assert call("search", "build", *words).code == 0
+    words = ["--data", test_data, "--output", tmp_path / "index", "--pooling", "max", "--dimensions", 9]
+    ok("search", "build", "--model", "tiny", *words)
     monkeypatch.chdir(tmp_path)
     assert call("search", "query", tmp_path / "index", "w6 w8", "--json").json()[0]["rank"] == 1
-
-
-def test_an_empty_query_is_wrong_usage(index):
-    outcome = call("search", "query", index, " ")
-    assert outcome.code == 2
-    assert "the words to search for are empty" in outcome.err
 
 
 def test_a_moved_model_is_named_and_another_one_refused(files, index, tmp_path):
     import tiny_models
 
     shutil.copytree(files / "tiny", tmp_path / "moved")
-    assert call("search", "query", index, "w6", "--model", tmp_path / "moved").code == 0
+    ok("search", "query", index, "w6", "--model", tmp_path / "moved")
     tiny_models.write_checkpoint(tmp_path / "other", seed=1)
-    outcome = call("search", "query", index, "w6", "--model", tmp_path / "other")
-    assert outcome.code == 1
-    assert "fingerprint" in outcome.err
-
-
-def test_building_over_an_index_needs_overwrite(files, test_data, tmp_path):
-    words = ["search", "build", "--model", files / "tiny", "--data", test_data, "--output", tmp_path / "index"]
-    assert call(*words).code == 0
-    refused = call(*words)
-    assert refused.code == 1
-    assert "--overwrite" in refused.err
-    assert call(*words, "--overwrite").code == 0
+    fails(1, "fingerprint", "search", "query", index, "w6", "--model", tmp_path / "other")
 
 
 # --- tokenize ---
@@ -442,10 +381,4 @@ def test_tokenize_reports_texts_longer_than_the_model_reads(files, tmp_path):
 def test_tokenize_needs_no_weights(files, tmp_path):
     shutil.copytree(files / "tiny", tmp_path / "tiny")
     (tmp_path / "tiny" / "model.safetensors").unlink()
-    assert call("tokenize", tmp_path / "tiny", "w6").code == 0
-
-
-def test_an_unknown_model_is_a_failure_that_says_what_was_expected():
-    outcome = call("tokenize", "nobody/nothing", "w6")
-    assert outcome.code == 1
-    assert "'nobody/nothing'" in outcome.err
+    ok("tokenize", tmp_path / "tiny", "w6")

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from command_line import call, write_jsonl
+from command_line import call, fails, ok, write_jsonl
 
 from bothways.tasks import SentenceEmbedder
 
@@ -34,8 +34,7 @@ def train(files, scored, output, *more):
 
 
 def figures(*words):
-    outcome = call("evaluate", *words, "--json", "--resamples", 20, "--device", "cpu")
-    assert outcome.code == 0, outcome.err
+    outcome = ok("evaluate", *words, "--json", "--resamples", 20, "--device", "cpu")
     return outcome.json()
 
 
@@ -58,12 +57,10 @@ def short_sighted(files, tmp_path_factory):
 def test_an_embedder_reads_as_it_was_saved_unless_something_else_is_said(short_sighted, tmp_path, words, options):
     run, data = short_sighted
     opened = SentenceEmbedder.from_pretrained(run, device="cpu", **options)
-    made = call("embed", run, "--data", data, "--output", tmp_path / "v.npy", "--device", "cpu", "--quiet", *words)
-    assert made.code == 0, made.err
+    ok("embed", run, "--data", data, "--output", tmp_path / "v.npy", "--device", "cpu", "--quiet", *words)
     expected = opened.encode([row["text"] for row in LONG])
     np.testing.assert_array_equal(np.load(tmp_path / "v.npy"), expected)
-    built = call("search", "build", "--model", run, "--data", data, "--output", tmp_path / "index", *words)
-    assert built.code == 0, built.err
+    ok("search", "build", "--model", run, "--data", data, "--output", tmp_path / "index", *words)
     reading = json.loads((tmp_path / "index" / "index.json").read_text())["encoder"]["reading"]
     assert reading == {**SHORT_SIGHTED, **options}
 
@@ -88,9 +85,7 @@ def test_an_embedder_that_says_nothing_reads_in_windows_and_is_trained_as_it_rea
 
 def test_a_stride_that_no_window_has_is_bad_usage(files, tmp_path):
     words = ("--data", files / "test.jsonl.gz", "--output", tmp_path / "v.npy", "--max-length", 6, "--stride", 6)
-    outcome = call("embed", files / "tiny", *words)
-    assert outcome.code == 2
-    assert "stride must lie between 0 and 5, got 6" in outcome.err
+    fails(2, "stride must lie between 0 and 5, got 6", "embed", files / "tiny", *words)
 
 
 @pytest.mark.parametrize(
@@ -125,9 +120,13 @@ def test_vectors_that_rank_or_are_compared_are_cut_as_well(files, scored, tmp_pa
 
 
 def test_vectors_are_asked_only_of_models_that_compare_them_and_have_them(files, scored, run):
-    outcome = call("evaluate", run, "--data", scored, "--dimensions", 8, "--pooling", "cls")
-    assert (outcome.code, outcome.out) == (2, "")
-    assert "--pooling and --dimensions can be given for models that compare vectors" in outcome.err
-    outcome = call("evaluate", files / "tiny", "--data", scored, "--task", "similarity", "--dimensions", 25)
-    assert (outcome.code, outcome.out) == (2, "")
-    assert "dimensions must lie between 1 and 24, got 25" in outcome.err
+    fails(
+        2,
+        "--pooling and --dimensions can be given for models that compare vectors",
+        *("evaluate", run, "--data", scored, "--dimensions", 8, "--pooling", "cls"),
+    )
+    fails(
+        2,
+        "dimensions must lie between 1 and 24, got 25",
+        *("evaluate", files / "tiny", "--data", scored, "--task", "similarity", "--dimensions", 25),
+    )

@@ -1,13 +1,12 @@
 """Trainings under ``torchrun``: the same losses as of one process, one folder, one voice."""
 
-import json
 import os
 import shutil
 import subprocess
 import sys
 
 import pytest
-from command_line import call, rows, write_jsonl
+from command_line import call, read_jsonl, rows, write_jsonl
 
 from classifier_cases import without_dropout
 
@@ -26,7 +25,7 @@ def torchrun(count, *words):
 
 
 def losses_of(folder):
-    lines = [json.loads(line) for line in (folder / "training.jsonl").read_text().splitlines()]
+    lines = read_jsonl(folder / "training.jsonl")
     return [line["score"] for line in lines if line["event"] == "epoch"]
 
 

@@ -18,7 +18,7 @@ transformers = pytest.importorskip("transformers", reason="the oracle is not ins
 
 KINDS = ("BIO", "plain")
 CASES = [(model_type, KINDS[number % 2]) for number, model_type in enumerate(FAMILIES)]
-EVERY_DAY = [case for case in CASES if case[0] in ("roberta", "deberta-v2", "xlnet", "modernbert")]
+EVERY_DAY = [case for case in CASES if case[0] in ("xlnet", "modernbert")]
 every_family = pytest.mark.parametrize(("model_type", "kind"), CASES)
 LONG = [f"w{5 + (7 * place) % 50}" for place in range(45)]
 

@@ -5,8 +5,6 @@ All parts are fitted on held-out rows (`bothways.confidence.fitting`), and the r
 Shapes: C classes, L layers that a detector reads, M held-out rows.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TypeAlias, get_args
 
