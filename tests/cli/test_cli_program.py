@@ -28,7 +28,7 @@ from bothways.evaluation import tag_schemes
 from bothways.evaluation.calibration import METHODS
 from bothways.evaluation.detectors import DETECTORS
 from bothways.export import folder
-from bothways.families import FAMILIES, stored_heads
+from bothways.families import FAMILIES, family
 from bothways.tasks.embedding.losses import CoSENT, MultipleNegativesRanking, Triplet
 from bothways.text import windows
 
@@ -163,7 +163,7 @@ def test_choices_are_what_there_is(choice, known):
         (formats, "Format"),
         (windows, "Overflow"),
         (ranking, "Constraint"),
-        (stored_heads, "HeadName"),
+        (family, "HeadName"),
         (tag_schemes, "Scheme"),
     ],
 )

@@ -26,11 +26,11 @@ Array: TypeAlias = NDArray[np.float64]
 class OutOfDomain:
     """Detects rows unlike those that a model was trained on."""
 
-    detector: Detector  # scores rows, higher for those unlike the domain
+    detector: "Detector"  # scores rows, higher for those unlike the domain
     threshold: float  # rows that score above this are out of domain
     inside_M: Array  # scores of held-out rows of the domain, ascending
 
-    def detect(self, evidence: DetectorInput) -> tuple[float, bool]:
+    def detect(self, evidence: "DetectorInput") -> tuple[float, bool]:
         """Return the score of a single row, and whether it is out of domain."""
         score = float(self.detector.score(evidence)[0])
         return score, score > self.threshold
@@ -40,9 +40,9 @@ class OutOfDomain:
 class Confidence:
     """The confidence of a model, fitted on held-out rows."""
 
-    calibration: Calibration | None = None  # turns logits into probabilities; None leaves them as they are
-    chosen_by: tuple[MethodScore, ...] = ()  # scores of each method of calibration, where there was a choice
-    conformal: ConformalSets | ConformalInterval | None = None  # guarantees coverage
+    calibration: "Calibration | None" = None  # turns logits into probabilities; None leaves them as they are
+    chosen_by: "tuple[MethodScore, ...]" = ()  # scores of each method of calibration, where there was a choice
+    conformal: "ConformalSets | ConformalInterval | None" = None  # guarantees coverage
     out_of_domain: OutOfDomain | None = None  # detects rows unlike the training rows
     not_tried: str = ""  # why no more than one method of calibration was tried, where there was a choice; a sentence
 
@@ -52,12 +52,12 @@ class Confidence:
         return 0 if self.out_of_domain is None else self.out_of_domain.detector.layers
 
     @property
-    def temperature(self) -> Temperature | None:
+    def temperature(self) -> "Temperature | None":
         """The calibration if it is a temperature."""
         calibration = self.calibration
         return calibration if calibration is not None and calibration.method == "temperature" else None
 
-    def chosen_calibration(self, calibrated: bool | None, name: str) -> Calibration | None:
+    def chosen_calibration(self, calibrated: bool | None, name: str) -> "Calibration | None":
         """Return the calibration to apply.
 
         Args:
@@ -101,8 +101,8 @@ class Confidence:
 
 
 def coverage_guarantee(
-    conformal: ConformalSets | ConformalInterval | None, coverage: float | None
-) -> LabelSets | float | None:
+    conformal: "ConformalSets | ConformalInterval | None", coverage: float | None
+) -> "LabelSets | float | None":
     """Return the prediction sets, or half the width of the interval, that hold the truth with this probability.
 
     Raises:
