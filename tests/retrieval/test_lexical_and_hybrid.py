@@ -316,16 +316,6 @@ def test_the_first_hits_are_put_into_the_rerankers_order_and_the_rest_follows():
     assert reranked([], "why", Rerank(judge)) == []
 
 
-@pytest.mark.parametrize("scores", [[1.0], [1.0, math.nan], [[1.0, 2.0]], [1.0, math.inf]])
-def test_a_reranker_that_gives_no_number_for_each_passage_is_refused(scores):
-    class Broken:
-        def score(self, _query, _passages):
-            return np.array(scores)
-
-    with pytest.raises(InvalidInput, match="one finite number for each of the 2 passages"):
-        reranked([Hit("0", "a", 1, 1), Hit("1", "b", 0, 2)], "q", Rerank(Broken()))
-
-
 def test_a_forked_process_that_is_killed_while_words_are_counted_stops_no_other():
     code = """
 import os, signal

@@ -37,19 +37,20 @@ def pairs(tiny_bert):
     return made
 
 
-def scored(tiny_bert, target):
+def renamed(yes, no):
+    """The rows under other labels."""
+    return [{**row, "label": {"yes": yes, "no": no}[row["label"]]} for row in ROWS]
+
+
+def trained(tiny_bert, rows, **options):
     made = PairClassifier.from_pretrained(tiny_bert, device="cpu")
-    rows = [{**row, "label": target(row)} for row in ROWS]
-    kind = "regression" if isinstance(rows[0]["label"], float) else "single"
-    made.fit(rows, validation=rows, epochs=1, target=kind)
+    made.fit(rows, validation=rows, epochs=1, **options)
     return made
 
 
 def test_the_label_that_is_usually_called_so_need_not_be_named(tiny_bert, pairs):
     assert CrossEncoder(pairs).relevant == "yes"
-    made = PairClassifier.from_pretrained(tiny_bert, device="cpu")
-    other = [{**row, "label": {"yes": "ant", "no": "bee"}[row["label"]]} for row in ROWS]
-    made.fit(other, validation=other, epochs=1)
+    made = trained(tiny_bert, renamed("ant", "bee"))
     assert CrossEncoder(made, "ant").relevant == "ant"
     with pytest.raises(InvalidInput, match=r"one of the labels 'ant', 'bee', got None"):
         CrossEncoder(made)
@@ -63,7 +64,7 @@ def test_candidates_are_gathered_by_query_and_grades_or_a_label_say_what_answers
     assert graded == [Candidates("q", ("p", "r"), (2, 0))]
     assert read_candidates(ROWS) == by_label
     with pytest.raises(InvalidInput, match=r"whole numbers from 0 on, or .*'ant', 'bee'.*--relevant"):
-        read_candidates([{**row, "label": "ant" if row["label"] == "yes" else "bee"} for row in ROWS])
+        read_candidates(renamed("ant", "bee"))
 
 
 def test_a_model_of_pairs_and_an_embedder_are_judged_alike(tiny_bert, pairs, tmp_path):
@@ -78,11 +79,8 @@ def test_a_model_of_pairs_and_an_embedder_are_judged_alike(tiny_bert, pairs, tmp
 
 
 def test_a_label_that_the_data_have_not_is_named_beside_those_that_they_have(tiny_bert, tmp_path):
-    made = PairClassifier.from_pretrained(tiny_bert, device="cpu")
-    names = {"yes": "entailment", "no": "neutral"}
-    rows = [{**row, "label": names[row["label"]]} for row in ROWS]
-    made.fit(rows, validation=rows, epochs=1)
-    made.save(tmp_path / "nli")
+    rows = renamed("entailment", "neutral")
+    trained(tiny_bert, rows).save(tmp_path / "nli")
     ranking = CandidateRanking.open(tmp_path / "nli", device="cpu")
     assert ranking.evaluate(rows).n
     with pytest.raises(
@@ -92,22 +90,28 @@ def test_a_label_that_the_data_have_not_is_named_beside_those_that_they_have(tin
 
 
 def test_a_model_of_scores_reads_the_relevance_in_the_column_label(tiny_bert, tmp_path):
-    made = PairClassifier.from_pretrained(tiny_bert, device="cpu")
     rows = [{**row, "score": float(row["label"] == "yes")} for row in ROWS]
-    made.fit(rows, validation=rows, epochs=1, target="regression", label="score")
+    made = trained(tiny_bert, rows, target="regression", label="score")
     made.save(tmp_path / "sim")
     lists = read_candidates(ROWS)
     found = CandidateRanking.open(tmp_path / "sim", device="cpu").evaluate(ROWS)
     assert found.estimates == evaluate_reranker(CrossEncoder(made), lists).estimates
     # Another name than the usual ones for passages that answer is the data's alone: a model of scores has no labels.
-    good = [{**row, "label": {"yes": "good", "no": "bad"}[row["label"]]} for row in ROWS]
-    again = CandidateRanking.open(tmp_path / "sim", relevant="good", device="cpu").evaluate(good)
+    again = CandidateRanking.open(tmp_path / "sim", relevant="good", device="cpu").evaluate(renamed("good", "bad"))
     assert again.estimates == found.estimates
 
 
-class ByLength:
+class Scoring:
+    """A reranker whose scores are a function of the passages."""
+
+    def __init__(self, scores_of):
+        self.scores_of = scores_of
+
     def score(self, _query, passages):
-        return np.array([float(len(each)) for each in passages])
+        return np.array(self.scores_of(passages))
+
+
+BY_LENGTH = Scoring(lambda passages: [float(len(each)) for each in passages])
 
 
 def test_the_measures_are_those_of_the_rankings_and_queries_without_contrast_are_left_out():
@@ -117,41 +121,34 @@ def test_the_measures_are_those_of_the_rankings_and_queries_without_contrast_are
         Candidates("all", ("a", "bb"), (1, 1)),
         Candidates("none", ("a",), (0,)),
     ]
-    report = evaluate_reranker(ByLength(), lists)
+    report = evaluate_reranker(BY_LENGTH, lists)
     assert report.counts["queries"] == report.n == 2
     assert (report.counts["queries_without_contrast"], report.to_dict()["queries_without_contrast"]) == (2, 2)
     assert "2 queries (2 more of which all documents are relevant, or none)" in report.summary()
-    assert "more" not in evaluate_reranker(ByLength(), lists[:2]).summary()
+    assert "more" not in evaluate_reranker(BY_LENGTH, lists[:2]).summary()
     assert report.estimates["map"].value == pytest.approx((1 / 2 + 1) / 2)
     assert report.estimates["mrr"].value == pytest.approx((1 / 2 + 1) / 2)
     with pytest.raises(InvalidInput, match="nothing to measure"):
-        evaluate_reranker(ByLength(), lists[2:])
-
-
-class Undecided:
-    def score(self, _query, passages):
-        return np.zeros(len(passages))
+        evaluate_reranker(BY_LENGTH, lists[2:])
 
 
 @pytest.mark.parametrize("grades", [(2, 1, 0, 0), (0, 0, 1, 2)])
 def test_nobody_gains_by_equal_scores_nor_by_the_order_of_the_data(grades):
-    report = evaluate_reranker(Undecided(), [Candidates("q", tuple("abcd"), grades)])
+    undecided = Scoring(lambda passages: [0.0] * len(passages))
+    report = evaluate_reranker(undecided, [Candidates("q", tuple("abcd"), grades)])
     assert report.estimates["map"].value == pytest.approx((1 / 3 + 2 / 4) / 2)
     assert report.estimates["mrr"].value == pytest.approx(1 / 3)
 
 
-class Scoring:
-    def __init__(self, scores):
-        self.scores = scores
-
-    def score(self, _query, _passages):
-        return np.array(self.scores)
-
-
-@pytest.mark.parametrize("scores", [[0.5, np.nan, 0.1], [0.5, 0.1], [[0.5, 0.1, 0.2]]])
+@pytest.mark.parametrize("scores", [[0.5, np.nan, 0.1], [0.5, np.inf, 0.1], [0.5, 0.1], [[0.5, 0.1, 0.2]]])
 def test_a_reranker_that_does_not_score_every_passage_is_refused(scores):
-    with pytest.raises(InvalidInput, match="one finite number for each of the 3 passages"):
-        evaluate_reranker(Scoring(scores), [Candidates("q", ("a", "b", "c"), (0, 1, 0))])
+    reranker, passages = Scoring(lambda _: scores), ("a", "b", "c")
+    for use in (
+        lambda: evaluate_reranker(reranker, [Candidates("q", passages, (0, 1, 0))]),
+        lambda: reranked([Hit(text, text, 1.0, 1) for text in passages], "q", Rerank(reranker)),
+    ):
+        with pytest.raises(InvalidInput, match="one finite number for each of the 3 passages"):
+            use()
 
 
 def test_grades_out_of_range_are_refused_with_their_row():
@@ -161,9 +158,8 @@ def test_grades_out_of_range_are_refused_with_their_row():
 
 
 def test_grades_of_a_model_of_pairs_are_kept(tiny_bert, tmp_path):
-    made = PairClassifier.from_pretrained(tiny_bert, device="cpu")
     rows = [{**row, "label": str(place % 3)} for place, row in enumerate(ROWS)]
-    made.fit(rows, validation=rows, epochs=1)
+    made = trained(tiny_bert, rows)
     made.save(tmp_path / "graded")
     found = CandidateRanking.open(tmp_path / "graded", device="cpu").evaluate(rows)
     assert found.estimates == evaluate_reranker(CrossEncoder(made), read_candidates(rows)).estimates
@@ -249,7 +245,7 @@ def test_a_ranking_of_candidates_counts_what_was_not_read(tiny_bert, cutting):
         assert report.summary().endswith(
             f"16 of {read['texts']} texts were cut, by {read['dropped_tokens']} tokens together"
         )
-    assert "tokens_read" not in evaluate_reranker(ByLength(), read_candidates(LONG), resamples=5).to_dict()
+    assert "tokens_read" not in evaluate_reranker(BY_LENGTH, read_candidates(LONG), resamples=5).to_dict()
 
 
 @pytest.fixture(scope="module")

@@ -84,16 +84,6 @@ def test_each_pooling_equals_that_of_sentence_transformers(pooling):
     assert_close(pool(hidden_TH, packed, pooling), expected_BH)
 
 
-@pytest.mark.parametrize("pooling", POOLINGS)
-def test_each_pooling_of_a_real_model_equals_that_of_sentence_transformers(minilm, minilm_folder, pooling):
-    library = pytest.importorskip("sentence_transformers")
-    modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
-    transformer = modules.Transformer(str(minilm_folder))
-    layers = [transformer, modules.Pooling(384, POOLINGS[pooling]), modules.Normalize()]
-    theirs = library.SentenceTransformer(modules=layers, device="cpu")
-    assert_close(minilm.encode(TEXTS, pooling=pooling), theirs.encode(TEXTS))
-
-
 @pytest.mark.parametrize(
     "settings",
     [

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
-from bothways.checkpoints import fingerprint
+from bothways import checkpoints
 from bothways.checkpoints.hub import locate
 from bothways.errors import InvalidInput
 from bothways.retrieval.contents import Documents, EncoderIdentity, IndexTextOptions, RowBatch, document_streams
@@ -35,14 +35,17 @@ class SemanticSearch:
     Args:
         embedder: The embedder of the index's texts; None searches by words alone.
         index: The index.
+        identity: The identity of the embedder, if it is known: to compute it, all weights are read.
 
     Raises:
         InvalidInput: The index was built with another model.
     """
 
-    def __init__(self, embedder: SentenceEmbedder | None, index: SearchIndex) -> None:
+    def __init__(
+        self, embedder: SentenceEmbedder | None, index: SearchIndex, *, identity: EncoderIdentity | None = None
+    ) -> None:
         if embedder is not None:
-            index.encoder.check_same(identity_of(embedder))
+            index.encoder.check_same(identity or identity_of(embedder))
         self.index = index
         self._embedder = embedder
         self._encoder = None if embedder is None else embedder.model.encoder
@@ -85,9 +88,9 @@ class SemanticSearch:
                 stemmer for the language.
             MissingDependency: The extra ``search`` is not installed.
         """
-        batches = _batches(embedder, texts, ids, fields, show_progress)
-        index = SearchIndex.build_from_batches(batches, encoder=identity_of(embedder), language=language)
-        return cls(embedder, index)
+        batches, identity = _batches(embedder, texts, ids, fields, show_progress), identity_of(embedder)
+        index = SearchIndex.build_from_batches(batches, encoder=identity, language=language)
+        return cls(embedder, index, identity=identity)
 
     def add(
         self,
@@ -148,7 +151,8 @@ class SemanticSearch:
         name = str(model or built.name)
         # Compared with the index before it is opened: another model may not even have these dimensions.
         located = locate(name, revision=revision, download=download, allow_pickle=allow_pickle)
-        built.check_same(replace(built, name=name, fingerprint=fingerprint(located.folder)))
+        found = replace(built, name=name, fingerprint=checkpoints.fingerprint(located.folder))
+        built.check_same(found)
         as_built = built.reading
         embedder = SentenceEmbedder.from_pretrained(
             name,
@@ -164,7 +168,7 @@ class SemanticSearch:
             download=download,
             allow_pickle=allow_pickle,
         )
-        return cls(embedder, index)
+        return cls(embedder, index, identity=identity_of(embedder, fingerprint=found.fingerprint))
 
     @overload  # a string is also a sequence of strings, which the first signature takes before the second
     def search(  # type: ignore[overload-overlap]
@@ -267,13 +271,18 @@ class SemanticSearch:
         self.index.save(folder, overwrite=overwrite)
 
 
-def identity_of(embedder: SentenceEmbedder) -> EncoderIdentity:
-    """Return the identity that an index stores; a folder by its absolute path, so that it is found from anywhere."""
+def identity_of(embedder: SentenceEmbedder, *, fingerprint: str | None = None) -> EncoderIdentity:
+    """Return the identity that an index stores; a folder by its absolute path, so that it is found from anywhere.
+
+    Args:
+        embedder: The embedder.
+        fingerprint: SHA-256 of its weights, if it is known: to compute it, all of them are read.
+    """
     name = embedder.model.name
     settings = embedder.settings
     return EncoderIdentity(
         name=str(Path(name).resolve()) if Path(name).is_dir() else name,
-        fingerprint=embedder.fitted.fingerprint(),
+        fingerprint=fingerprint or embedder.fitted.fingerprint(),
         pooling=settings.pooling,
         dimensions=embedder.dimensions,
         vocabulary=embedder.tokenizer.vocabulary_digest(),
