@@ -11,7 +11,7 @@ import copy
 import copyreg
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 import safetensors.torch
@@ -110,7 +110,8 @@ def built_again(module: M) -> M:
     device = next(module.parameters()).device
     if build is None:  # it travelled with its weights, which are all there is
         return copy.deepcopy(module).float()
-    again = cast("M", build())
+    again = build()
+    assert isinstance(again, type(module))
     return remember_source(again, build).to(device, torch.float32).train(module.training)
 
 
@@ -157,7 +158,7 @@ def _reduce_whole(module: nn.Module) -> Reduced:
 def _deepcopy_module(module: M, memo: dict[int, object]) -> M:
     """Copy a module in memory; without this, copying would go through `reduce_module`."""
     made = memo[id(module)] = type(module).__new__(type(module))
-    nn.Module.__setstate__(made, copy.deepcopy(module.__dict__, memo))  # type: ignore[no-untyped-call]
+    vars(made).update(copy.deepcopy(vars(module), memo))
     if module in _SOURCES:
         remember_source(made, _SOURCES[module])
     return made
@@ -181,7 +182,7 @@ def _build_again(
 @loading()
 def _fill_again(kind: type[nn.Module], state: dict[str, object], block: bytes, device: torch.device) -> nn.Module:
     module = kind.__new__(kind)
-    nn.Module.__setstate__(module, state)  # type: ignore[no-untyped-call]
+    vars(module).update(state)
     module.to_empty(device=_available(device))
     tensors = safetensors.torch.load(block)
     with torch.no_grad():

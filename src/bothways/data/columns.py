@@ -4,6 +4,7 @@ import ast
 import json
 import math
 import re
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -265,9 +266,8 @@ def number(value: object) -> float:
 
 def plain_scalar(value: object) -> object:
     """Convert a NumPy scalar to a Python value; return anything else as it is."""
-    kinds = () if type(value).__module__ == "builtins" else type(value).__mro__
-    scalar = any(kind.__name__ == "generic" and kind.__module__ == "numpy" for kind in kinds)
-    return value.item() if scalar else value  # type: ignore[attr-defined]
+    numpy = sys.modules.get("numpy")  # a program that has not loaded it has no scalar of it
+    return value.item() if numpy is not None and isinstance(value, numpy.generic) else value
 
 
 def _described(value: object) -> str:

@@ -145,7 +145,7 @@ def read_examples(
     label: str = "label",
     convert: Callable[[object], object] = class_label,
     format: Format | None = None,  # noqa: A002 (the option's name)
-) -> list[Example[str]] | list[Example[LabelT]]:
+) -> list[Example[Any]]:
     """Read all labelled texts of a source.
 
     Args:
@@ -165,7 +165,7 @@ def read_examples(
         examples.append(Example(inputs.read(row), _converted(row, label, convert), row.number, row.where))
         if convert is class_label:
             _check_spelling(row, label, spelled)
-    return cast("list[Example[LabelT]]", examples)
+    return examples
 
 
 def read_tagged(source: Source, tokens: str = "tokens", tags: str = "tags") -> Iterator[TaggedRow]:
@@ -226,15 +226,14 @@ def _rows_of(source: Source, format_: Format | None, columns: Collection[str] | 
             called = repr(file_name)
         return _stream_rows(stream, called, format_ or guess_format(file_name), columns), called
     if rows is None:
-        _refuse_unreadable(source)
-        rows = cast("Iterable[object]", source)
+        rows = _readable_again(source)
     if format_ is not None:
         raise InvalidInput(f"{name} needs no format, got {format_!r}: leave it out.")
     return _mapping_rows(rows, name), name
 
 
-def _refuse_unreadable(source: object) -> None:
-    """Refuse sources without rows, and streams: a training may read the rows again."""
+def _readable_again(source: object) -> Iterable[object]:
+    """Return a source of rows; refuse others, and streams, since a training may read the rows again."""
     advice = remedy(source)
     if advice is None:
         if is_column(source):
@@ -246,7 +245,7 @@ def _refuse_unreadable(source: object) -> None:
         elif isinstance(source, bytes | bytearray) or not isinstance(source, Iterable):
             advice = "Turn it into a list of dicts first."
         else:
-            return
+            return source
     raise InvalidInput(
         "expected a path, '-', an open file, a DataFrame, an Arrow table, a Dataset or a list of dicts, got "
         f"{type(source).__name__}. {advice}"

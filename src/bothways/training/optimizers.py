@@ -89,6 +89,11 @@ def distances(module: nn.Module) -> Mapping[nn.Parameter, int]:
     return found
 
 
+class _AdamW(AdamW):
+    found_inf: Tensor | None = None
+    """The fused kernels skip the step if it is 1."""
+
+
 class NamedOptimizer:
     """AdamW or LAMB over the parameter groups of a module, whose state is a flat table of named tensors."""
 
@@ -104,7 +109,7 @@ class NamedOptimizer:
         ]
         self._rates = [group.rate for group in groups]
         self._optimizer: Optimizer = (
-            AdamW(held, betas=options.betas, eps=options.eps, fused=self._fused or None)
+            _AdamW(held, betas=options.betas, eps=options.eps, fused=self._fused or None)
             if options.optimizer == "adamw"
             else LAMB(held, options.betas, options.eps)
         )
@@ -124,7 +129,8 @@ class NamedOptimizer:
             group["lr"] = learning_rate * rate
         if finite is None or self._fused:
             # The fused kernels read it on the device.
-            self._optimizer.found_inf = None if finite is None else (~finite).float()  # type: ignore[attr-defined]
+            if isinstance(self._optimizer, _AdamW):
+                self._optimizer.found_inf = None if finite is None else (~finite).float()
             self._rows.spread()
             self._optimizer.step()
         elif finite:
