@@ -15,12 +15,7 @@ TORCH = ("torch", "scipy", "sklearn")
 
 
 def loader(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str], object]:
-    """Return the ``__getattr__`` of a package.
-
-    Args:
-        package: Its dotted name.
-        modules: The names of each module, whose own name is relative to the package.
-    """
+    """Return the ``__getattr__`` of a package that imports its names from modules relative to it."""
     homes = {name: f"{package}.{module}" for module, names in modules.items() for name in names}
 
     def load(name: str) -> object:
@@ -57,21 +52,12 @@ def _uncollected() -> Iterator[None]:
 
 
 def require_torch(purpose: str) -> None:
-    """Check that torch is installed.
-
-    Args:
-        purpose: What needs it.
-    """
+    """Raise MissingDependency, naming the purpose, unless torch is installed."""
     if "torch" not in sys.modules and find_spec("torch") is None:
         raise MissingDependency.of("torch", extra="torch", purpose=purpose)
 
 
 def missing(error: ModuleNotFoundError, purpose: str) -> MissingDependency | ModuleNotFoundError:
-    """Return the error with the install command for a package of the extra ``torch``, else the error itself.
-
-    Args:
-        error: The error that Python raised.
-        purpose: What needs the package.
-    """
+    """Return the error with the install command for a package of the extra ``torch``, else the error itself."""
     package = (error.name or "").partition(".")[0]
     return MissingDependency.of(package, extra="torch", purpose=purpose) if package in TORCH else error

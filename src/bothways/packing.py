@@ -44,12 +44,7 @@ class TokenRows:
     _known: dict[Hashable, object] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def once(self, work: Callable[..., V], *arguments: Hashable) -> V:
-        """Return ``work(self, *arguments)``, computed once and shared by all layers.
-
-        Args:
-            work: A function of a module that takes this batch and the arguments, without a gradient.
-            arguments: Its other arguments.
-        """
+        """Return ``work(self, *arguments)``, computed once without a gradient and shared by all layers."""
         key = work, *arguments
         if key not in self._known:
             # A result that is first computed in inference mode may be used again by a training step.
@@ -200,16 +195,7 @@ def unpad(
 
 
 def to_padded(values_T: Tensor, lengths: Sequence[int], fill: float = 0.0) -> Tensor:
-    """Put packed rows back into a padded tensor, padding on the right.
-
-    Args:
-        values_T: One row for each packed token, (T, ...).
-        lengths: Tokens of each of the B sequences.
-        fill: Value of the padding.
-
-    Returns:
-        (B, S, ...) with S the longest sequence.
-    """
+    """Put packed rows (T, ...) of B sequences back into a tensor (B, S, ...), padded on the right with ``fill``."""
     rows = list(values_T.split_with_sizes(list(lengths)))
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=fill)
 

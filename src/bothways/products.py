@@ -177,13 +177,7 @@ def _read(file: Path) -> dict[str, str]:
 
 
 def _faster(trained: float, few: float, many: float) -> MatrixProduct:
-    """Choose by the speed of oneDNN as a multiple of the alternative.
-
-    Args:
-        trained: Speed-up in training.
-        few: Speed-up of packed weights in inference with few rows.
-        many: Speed-up of packed weights in inference with many rows.
-    """
+    """Choose by the speed of oneDNN as a multiple of the alternative, as `_speedups` measures it."""
     ahead = ONEDNN_SLIGHTLY_AHEAD if trained < _FAR_AHEAD else ONEDNN
     packed_rows = 0 if few < _AHEAD else FEW_ROWS if many < _AHEAD else ALL_ROWS
     return replace(TORCH if trained < _AHEAD else ahead, packed_rows=packed_rows)

@@ -71,12 +71,7 @@ def read_bytes(path: Path, max_bytes: int = MAX_JSON) -> bytes:
 
 
 def parse_json(content: bytes, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:  # noqa: ANN401 (what json.loads returns)
-    """Parse JSON in UTF-8.
-
-    Args:
-        content: The bytes.
-        pairs: Makes an object from its pairs, for callers that check for repeated keys.
-    """
+    """Parse bounded JSON in UTF-8 or raise ValueError; ``pairs`` makes an object, to check for repeated keys."""
     if sum(map(content.count, (b",", b"[", b"{"))) > _MAX_VALUES:
         raise ValueError(f"more than {_MAX_VALUES} values")
     try:

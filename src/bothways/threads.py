@@ -23,12 +23,9 @@ _SOFT_PAUSE = 1  # omp_pause_soft
 
 
 def granted_cores(root: Path = Path("/")) -> int:
-    """Return the cores that this process may use: those of its affinity, limited by the CPU time of its cgroups.
+    """Return the cores of this process's affinity, limited by the CPU time of its cgroups; a fraction counts as one.
 
-    A fraction of a core counts as one.
-
-    Args:
-        root: The folder that holds ``proc`` and ``sys``.
+    ``root`` is the folder that holds ``proc`` and ``sys``, here and below.
     """
     return min([_cores(), *(math.ceil(quota) for quota in _quotas(root))])
 
@@ -60,12 +57,7 @@ def compute_threads() -> int:
 
 
 def cores_are_shared(threads: int, root: Path = Path("/")) -> bool:
-    """Test whether other processes leave fewer cores free than ``threads``, both now and over the last minute.
-
-    Args:
-        threads: Threads that need a core each.
-        root: The folder that holds ``proc``; the result is False on a system without it.
-    """
+    """Test whether other processes leave fewer than ``threads`` cores free, both now and over the last minute."""
     loads = root / "proc/loadavg"
     if not loads.is_file():
         return False
@@ -151,12 +143,7 @@ def _cores() -> int:
 
 
 def cgroup_folders(controller: str, root: Path = Path("/")) -> Iterator[Path]:
-    """Yield the folders that may hold the limits of a resource for the cgroups of this process and those above them.
-
-    Args:
-        controller: The resource: ``"cpu"`` or ``"memory"``.
-        root: The folder that holds ``proc`` and ``sys``.
-    """
+    """Yield the folders that may hold the limits of ``"cpu"`` or ``"memory"`` for the cgroups of this process."""
     memberships = root / "proc/self/cgroup"
     lines = memberships.read_text(encoding="utf-8").splitlines() if memberships.is_file() else []
     for line in lines:

@@ -25,14 +25,7 @@ ROWS = "rows"
 
 @dataclass(frozen=True, slots=True)
 class ExportedModel:
-    """An exported model, checked against its checksums.
-
-    Attributes:
-        config: The configuration of its encoder.
-        extras: Its ``bothways.json``; empty if the model was not trained here.
-        rows: Description of the graph's output for each window.
-        checksum: SHA-256 of the graph.
-    """
+    """An exported model, checked by its checksums; ``extras`` is its ``bothways.json``, empty for foreign models."""
 
     folder: Path
     name: str

@@ -63,12 +63,7 @@ def read_json(path: Path) -> dict[str, object]:
 
 
 def read_tensors(folder: Path, *, allow_pickle: bool = False) -> dict[str, Tensor]:
-    """Return all tensors of a checkpoint folder, memory-mapped.
-
-    Args:
-        folder: The folder of ``model.safetensors``, or of its shards and their index.
-        allow_pickle: Read ``pytorch_model.bin`` if there is nothing else, after a scan.
-    """
+    """Return all tensors of a folder, memory-mapped; a pickle is read after a scan, if there is nothing else."""
     if (folder / WEIGHTS).is_file():
         return read_safetensors(folder / WEIGHTS)
     if (folder / SHARD_INDEX).is_file():

@@ -44,12 +44,7 @@ EMBEDDED = {
 
 @dataclass(frozen=True, slots=True)
 class LocatedModel:
-    """A model on this machine.
-
-    Attributes:
-        name: The caller's name for it.
-        revision: Its commit on the hub, or None.
-    """
+    """A model on this machine, under the caller's name for it, and its commit on the hub."""
 
     folder: Path
     name: str

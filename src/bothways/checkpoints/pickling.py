@@ -31,13 +31,9 @@ M = TypeVar("M", bound=nn.Module)
 
 
 class ModelFolder:
-    """A folder that weights are read from. It pickles as its path and the checksum of its weights.
+    """A folder that weights are read from; it pickles as its path and the checksum of its weights.
 
-    Args:
-        path: The folder.
-        family: The family of the weights' names.
-        allow_pickle: Allow a ``.bin`` file.
-        expected: The `fingerprint` that the weights must have; None takes them as they are.
+    ``expected`` is the `fingerprint` that the weights must have; None takes them as they are.
     """
 
     def __init__(self, path: Path, family: Family, allow_pickle: bool, expected: str | None = None) -> None:

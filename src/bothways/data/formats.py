@@ -29,12 +29,7 @@ UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 @dataclass(frozen=True, slots=True)
 class LineLimit:
-    """A limit on lines: without one, a binary file or a decompression bomb would fill the memory.
-
-    Attributes:
-        size: In bytes, or in characters of a stream of text.
-        advice: A sentence of advice for longer lines.
-    """
+    """A limit in bytes or characters: without one, a binary file or a decompression bomb would fill the memory."""
 
     size: int
     advice: str

@@ -29,12 +29,8 @@ _UNFINISHED, _REPLACED, OLD = "unfinished", "replaced", "old"
 def held(folder: str | os.PathLike[str], refusal: str) -> Iterator[None]:
     """Lock an existing folder for the block; without locks (Windows, some file systems), do nothing.
 
-    Args:
-        folder: The folder.
-        refusal: Message of the error.
-
     Raises:
-        InvalidInput: Another process holds the folder, or has just removed it.
+        InvalidInput: Another process holds the folder, or has just removed it; ``refusal`` is the message.
     """
     with _locked(Path(folder)) as ours:
         if ours is False:
@@ -44,11 +40,7 @@ def held(folder: str | os.PathLike[str], refusal: str) -> Iterator[None]:
 
 @contextmanager
 def temporary_file(target: Path) -> Iterator[tuple[int, Path]]:
-    """Create a file beside ``target``, and remove it after the block if it still has its name.
-
-    Yields:
-        A descriptor, which the block closes, and the path.
-    """
+    """Create a file beside ``target``: yield a descriptor, which the block closes, and the path, then remove it."""
     while True:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=f".{_UNFINISHED}", dir=target.parent)
         with _locked(Path(name)) as ours:
@@ -79,13 +71,9 @@ def temporary_folder(target: Path, kind: Literal["unfinished", "replaced"] = "un
 
 
 def remove_leftovers(folder: Path, targets: str) -> None:
-    """Remove the leftovers of this user's killed processes in a folder, if it exists.
+    """Remove the leftovers of this user's killed processes in a folder; ``targets`` is a regular expression of names.
 
     If a process was killed between moving a folder aside and replacing it, the old folder is restored.
-
-    Args:
-        folder: The folder of the targets.
-        targets: A regular expression for their names.
     """
     name = re.compile(rf"\.(?P<target>{targets})\.[a-z0-9_]{{8}}\.({_UNFINISHED}|{_REPLACED})")
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():

@@ -24,12 +24,7 @@ from bothways.training.optimizers import Step
 
 @dataclass(frozen=True, slots=True)
 class Tracker:
-    """An open run of a tracker.
-
-    Attributes:
-        log: Takes metrics by name, and the number of updates so far.
-        close: Ends the run.
-    """
+    """An open run of a tracker: ``log`` takes metrics by name and the number of updates so far."""
 
     log: Callable[[dict[str, float], int], object]
     close: Callable[[], object]
@@ -80,13 +75,9 @@ def open_tracker(name: TrackerName, settings: Mapping[str, object]) -> Tracker:
 
 
 class TrainingLog:
-    """Writes one JSON object a line; without a path it writes nothing.
+    """Writes one JSON object a line; without a path it writes nothing. An existing file is replaced.
 
-    Args:
-        path: The file; missing parent folders are created, an existing file is replaced.
-        keep_lines: Keep this many lines of an existing file and append to them. A resumed run passes the number at its
-            checkpoint, so that nothing is logged twice.
-        tracker: An experiment tracker that receives updates and epochs too.
+    A resumed run keeps ``keep_lines`` lines, the number at its checkpoint, so that nothing is logged twice.
     """
 
     def __init__(self, path: Path | None, *, keep_lines: int = 0, tracker: Tracker | None = None) -> None:

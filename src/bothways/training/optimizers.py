@@ -312,14 +312,7 @@ class RowGradients:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Results of one step; the tensors are scalars on the device.
-
-    Attributes:
-        update: Number of the update, from 1.
-        loss: Mean loss per unit.
-        gradient_norm: 2-norm of the gradient before clipping.
-        weight: Number of units.
-    """
+    """Results of one step, numbered from 1; mean loss per unit and gradient norm before clipping lie on the device."""
 
     update: int
     loss: Tensor

@@ -84,14 +84,7 @@ def warmup_updates(total: int, fraction: float) -> int:
 
 
 def rate_fraction(schedule: Schedule, update: int, *, warmup: int, total: int) -> float:
-    """Return the fraction of the peak rate for one update.
-
-    Args:
-        schedule: The schedule after the warm-up.
-        update: Number of the update, from 0. With a warm-up, update 0 has rate 0.
-        warmup: Updates of linear warm-up.
-        total: Updates of the whole run.
-    """
+    """Return the fraction of the peak rate for one update, numbered from 0; with a warm-up, update 0 has rate 0."""
     if update < warmup:
         return update / warmup
     return schedule.fraction(min(1.0, (update - warmup) / max(1, total - warmup)))

@@ -36,12 +36,7 @@ PATIENCE = timedelta(days=2)
 
 
 class Workers:
-    """The processes of a run; here a single one.
-
-    Attributes:
-        rank: Number of this process, from 0.
-        count: Number of processes.
-    """
+    """The processes of a run, here a single one; ``rank`` counts from 0."""
 
     rank = 0
     count = 1
@@ -124,11 +119,7 @@ def joined() -> Iterator[Workers]:
 
 @contextmanager
 def naming_losses(*signs: str) -> Iterator[None]:
-    """Turn torch's RuntimeError for a failed message into `WorkerLost`.
-
-    Args:
-        signs: Parts of the relevant messages, if the block does more than exchange messages.
-    """
+    """Turn torch's RuntimeError for a failed message, recognised by ``signs`` if there are any, into `WorkerLost`."""
     try:
         yield
     except RuntimeError as error:
