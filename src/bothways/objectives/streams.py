@@ -17,7 +17,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.data.shards.pieces import runs
+from bothways.data.shards.corpus import runs
 from bothways.errors import InvalidInput
 from bothways.objectives.corpus import FramedCorpus
 from bothways.objectives.sequences import EpochSequences, Link, SequenceSource, TrainingSequence

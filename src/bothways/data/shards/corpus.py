@@ -1,20 +1,230 @@
-"""Token shards, mapped into memory, and their documents cut into pieces of whole sentences.
+"""A folder of token shards, mapped into memory, and their documents cut into pieces of whole sentences.
+
+Each shard is three arrays in NumPy's format, named by its number: ``00000.tokens.npy`` (ids of its documents end to
+end), ``00000.sentences.npy`` (the end of each sentence in them) and ``00000.documents.npy`` (the number of sentences up
+to the end of each document). A manifest has the tokenizer, the sizes and the checksums.
 
 Shapes: T tokens, S sentences, D documents of a shard; P pieces of all shards; G groups of pieces; n tokens of a piece.
 """
 
 import hashlib
+import json
 from bisect import bisect_right
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.data.shards.manifest import MANIFEST, PARTS, Manifest, ShardEntry, checksum
-from bothways.data.shards.pieces import Pieces, group
 from bothways.errors import InvalidInput
+from bothways.storage import new_file
 from bothways.text import TextTokenizer
+
+MANIFEST = "manifest.json"
+PARTS = ("tokens", "sentences", "documents")
+FORMAT = 1
+
+
+def checksum(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class ShardEntry:
+    """One shard: the beginning of its files' names, its sizes, and the checksum of each file, by part."""
+
+    name: str
+    tokens: int
+    sentences: int
+    documents: int
+    sha256: Mapping[str, str]
+
+    def path(self, folder: Path, part: str) -> Path:
+        return folder / f"{self.name}.{part}.npy"
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Lengths of documents in tokens: the longest, and how many have 1, 2 to 3, 4 to 7, ... tokens."""
+
+    longest: int = 0
+    up_to: tuple[int, ...] = ()
+
+    def with_documents(self, lengths: NDArray[np.int64]) -> "Lengths":
+        """Add documents that are not empty."""
+        if not len(lengths):
+            return self
+        powers = np.bincount(np.floor(np.log2(lengths)).astype(np.int64), minlength=len(self.up_to))
+        powers[: len(self.up_to)] += np.array(self.up_to, dtype=np.int64)
+        return Lengths(max(self.longest, int(lengths.max())), tuple(powers.tolist()))
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The contents of a folder of token shards.
+
+    Attributes:
+        tokenizer: `TextTokenizer.encoding_digest` of the tokenizer that wrote them.
+        vocabulary: Ids are below this.
+        dtype: Type of the ids: uint16 or uint32.
+        duplicates: Documents that were left out, as the same text came before.
+    """
+
+    tokenizer: str
+    vocabulary: int
+    dtype: str
+    shards: tuple[ShardEntry, ...] = ()
+    duplicates: int = 0
+    lengths: Lengths = field(default_factory=Lengths)
+
+    @property
+    def tokens(self) -> int:
+        return sum(shard.tokens for shard in self.shards)
+
+    @property
+    def sentences(self) -> int:
+        """Number of sentences."""
+        return sum(shard.sentences for shard in self.shards)
+
+    @property
+    def documents(self) -> int:
+        return sum(shard.documents for shard in self.shards)
+
+    def to_dict(self) -> dict[str, object]:
+        totals = {"tokens": self.tokens, "sentences": self.sentences, "documents": self.documents}
+        return {"format": FORMAT, **totals, **asdict(self)}
+
+    def write(self, path: Path) -> None:
+        """Write a file atomically."""
+        with new_file(path) as stream:
+            json.dump(self.to_dict(), stream, indent=2)
+
+    @classmethod
+    def read(cls, folder: Path) -> "Manifest":
+        """Read the manifest of a folder of shards, or raise InvalidInput."""
+        path = folder / MANIFEST
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise InvalidInput(
+                f"expected a folder of token shards, but {str(folder)!r} has no {MANIFEST}: write shards first."
+            ) from None
+        except (OSError, ValueError) as error:
+            raise InvalidInput(f"{str(path)!r} cannot be read: {error}. Write the shards again.") from error
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise InvalidInput(f"{str(path)!r} is of another format than {FORMAT}: write the shards again.")
+        try:
+            return cls.of(content)
+        except (KeyError, TypeError) as error:
+            raise InvalidInput(f"{str(path)!r} is damaged ({error}): write the shards again.") from error
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> "Manifest":
+        """Parse JSON values."""
+        entries: Sequence[Mapping[str, Any]] = content["shards"]
+        return cls(
+            content["tokenizer"],
+            content["vocabulary"],
+            content["dtype"],
+            tuple(ShardEntry(**entry) for entry in entries),
+            content["duplicates"],
+            Lengths(content["lengths"]["longest"], tuple(content["lengths"]["up_to"])),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Runs of tokens of one document each, in the order of the corpus.
+
+    Attributes:
+        shard_P: Number of the shard of each.
+        begin_P: Begin of each in its shard.
+        length_P: Tokens of each.
+        document_P: Number of the document of each, ascending.
+        groups: Begin of each group of pieces among them, and at last P (G + 1).
+        longest: Maximum tokens of a piece, and of a group.
+    """
+
+    shard_P: NDArray[np.int32]
+    begin_P: NDArray[np.int64]
+    length_P: NDArray[np.int32]
+    document_P: NDArray[np.int64]
+    groups: NDArray[np.int64]
+    longest: int
+
+    @property
+    def count(self) -> int:
+        return len(self.length_P)
+
+    @property
+    def group_count(self) -> int:
+        """Number of groups."""
+        return len(self.groups) - 1
+
+    def digest(self) -> str:
+        sums = hashlib.sha256()
+        for array in (self.shard_P, self.begin_P, self.length_P, self.document_P, self.groups):
+            sums.update(array.data)
+        return sums.hexdigest()
+
+    def of_groups(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the numbers of the pieces of some groups, group by group."""
+        return runs(self.groups[places], self.groups[places + 1] - self.groups[places])
+
+    def continued(self) -> NDArray[np.bool_]:
+        """Return True for each group (G) that begins with the document at the end of the group before it."""
+        first_G = self.groups[:-1]
+        found_G: NDArray[np.bool_] = (self.document_P[first_G] == self.document_P[first_G - 1]) & (first_G > 0)
+        return found_G
+
+    def hold_out(self, fraction: float, seed: int) -> tuple["Pieces", "Pieces"]:
+        """Split the documents at random into a training and a validation part, and group the pieces of each anew.
+
+        Held out are as many documents as fit into the ``fraction`` of the tokens, at least two if there are four or
+        more, which pairs of segments are drawn from, else one.
+
+        Raises:
+            InvalidInput: The fraction is out of range, or there is only one document.
+        """
+        if not 0 < fraction < 1:
+            raise InvalidInput(f"expected a share to hold out above 0 and below 1, got {fraction}.")
+        _, document_P = np.unique(self.document_P, return_inverse=True)
+        tokens_D = np.bincount(document_P, weights=self.length_P)
+        if len(tokens_D) < 2:
+            raise InvalidInput("expected at least 2 documents to hold some out, got 1: train without validation.")
+        order_D = np.random.default_rng([seed, len(tokens_D)]).permutation(len(tokens_D))
+        taken = np.searchsorted(np.cumsum(tokens_D[order_D]), fraction * tokens_D.sum(), side="right")
+        is_held_D = np.zeros(len(tokens_D), dtype=bool)
+        is_held_D[order_D[: max(2 if len(tokens_D) > 3 else 1, taken)]] = True
+        is_held_P = is_held_D[document_P]
+        return self._select(~is_held_P), self._select(is_held_P)
+
+    def _select(self, kept_P: NDArray[np.bool_]) -> "Pieces":
+        length_P, groups = self.length_P[kept_P], group(self.length_P[kept_P], self.longest)
+        document_P = self.document_P[kept_P]
+        return Pieces(self.shard_P[kept_P], self.begin_P[kept_P], length_P, document_P, groups, self.longest)
+
+
+def runs(begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Concatenate runs of numbers that count up.
+
+    >>> runs(np.array([7, 2]), np.array([2, 3])).tolist()
+    [7, 8, 2, 3, 4]
+    """
+    return np.repeat(begins - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
+
+
+def group(length_P: NDArray[np.int32], longest: int) -> NDArray[np.int64]:
+    """Return the starts of runs of neighbours with at most ``longest`` tokens, and at last P (G + 1)."""
+    starts, totals = [0], np.cumsum(length_P, dtype=np.int64).tolist()
+    while starts[-1] < len(totals):
+        before = totals[starts[-1] - 1] if starts[-1] else 0
+        starts.append(max(starts[-1] + 1, bisect_right(totals, before + longest, starts[-1])))
+    return np.array(starts, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from bothways.choices import Format
 from bothways.data.corpus import corpus_files, read_documents
-from bothways.data.shards.manifest import MANIFEST, Manifest, ShardEntry, checksum
+from bothways.data.shards.corpus import MANIFEST, Manifest, ShardEntry, checksum
 from bothways.errors import InvalidInput
 from bothways.progress import progress
 from bothways.storage import check_folder_free, held, move_folder, new_file
