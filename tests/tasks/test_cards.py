@@ -68,6 +68,15 @@ CASES = {
 }
 
 
+EVALUATED = {
+    "tagging": tagged(6),
+    "masked_lm": TEXTS[:5],
+    "scored pairs": scored(6),
+    "classification": rows(6),
+    "answering": questions(8),
+}
+
+
 def card_of(model, folder):
     model.save(folder)
     return json.loads((folder / "bothways.json").read_text())["card"]
@@ -80,7 +89,8 @@ def checksums(part):
 @pytest.mark.parametrize("case", CASES)
 def test_a_saved_model_says_what_it_was_trained_on_how_good_it_is_and_what_that_does_not_say(base, tmp_path, case):
     train, training_rows, validation_rows, metric = CASES[case]
-    card = card_of(train(without_dropout(base)), tmp_path / "saved")
+    model = train(without_dropout(base))
+    card = card_of(model, tmp_path / "saved")
     assert card["data"]["training"]["rows"] == card["training_rows"] == training_rows
     assert card["data"]["validation"]["rows"] == card["validation_rows"] == validation_rows
     assert card["validation"] == "given"
@@ -93,16 +103,11 @@ def test_a_saved_model_says_what_it_was_trained_on_how_good_it_is_and_what_that_
     assert {metric, f"{metric}_low", f"{metric}_high"} <= card["metrics"].keys()
     assert any("optimistic" in limit for limit in card["limits"])
     assert len(set(card["limits"])) == len(card["limits"]) >= 2
-
-
-@pytest.mark.parametrize("case", ["tagging", "masked_lm", "scored pairs", "classification"])
-def test_the_metrics_of_the_card_are_those_of_an_evaluation(base, case):
-    train, _, _, metric = CASES[case]
-    model = train(without_dropout(base))
-    held = {"tagging": tagged(6), "masked_lm": TEXTS[:5], "scored pairs": scored(6), "classification": rows(6)}[case]
-    report = model.evaluate(held, seed=7).to_dict()
-    for name in (metric, f"{metric}_low", f"{metric}_high"):
-        assert model.card["metrics"][name] == pytest.approx(report[name], abs=1e-5)
+    assert card.get("teacher") == (str(base) if case == "distillation" else None)
+    if case in EVALUATED:
+        report = model.evaluate(EVALUATED[case], seed=7).to_dict()
+        for name in (metric, f"{metric}_low", f"{metric}_high"):
+            assert card["metrics"][name] == pytest.approx(report[name], abs=1e-5)
 
 
 def test_tags_that_change_have_another_checksum_and_texts_the_same(base):
@@ -188,7 +193,7 @@ def test_an_ensemble_without_calibration_says_so(members, tmp_path):
 
 def test_a_card_says_that_a_model_was_trained_before(base, tmp_path):
     classifier = opened(TextClassifier, base)
-    for before in (None, 1, 2):
+    for before in (None, 1):
         classifier.fit(rows(), validation=rows(6), **ONCE)
         assert (classifier.card["base_model"], classifier.card.get("trained_before")) == (str(base), before)
     resumed = opened(TextClassifier, base)
@@ -203,10 +208,3 @@ def test_a_card_says_that_a_model_was_trained_before(base, tmp_path):
     other.fit(pairs, validation=pairs, **ONCE)
     assert other.card["base_model"] == str(tmp_path / "saved")
     assert "trained_before" not in other.card
-
-
-def test_a_card_names_the_teacher(base):
-    student = opened(SentenceEmbedder, base)
-    data = [{"text": text} for text in TEXTS]
-    student.fit(data, columns=PlainTexts(), loss=Distillation(opened(SentenceEmbedder, base)), **ONCE)
-    assert student.card["teacher"] == str(base)

@@ -152,21 +152,11 @@ def test_ctrl_c_before_an_epoch_was_finished_leaves_a_task_as_it_was(base, monke
             asked(task)
 
 
-@pytest.mark.parametrize("name", UNFINISHED)
-def test_ctrl_c_in_a_second_fit_leaves_the_answers_of_the_first(base, monkeypatch, name):
-    kind, fit, objective = UNFINISHED[name]
-    task = kind.from_pretrained(without_dropout(base), device="cpu")
-    fit(task)
-    before, card = asked(task), task.card
-    assert interrupted(monkeypatch, objective, lambda: fit(task)).finished_no_epoch
-    assert (asked(task), task.card) == (before, card)
-
-
 @pytest.mark.parametrize(
     ("name", "error"),
     [
         *((name, RuntimeError) for name in ("classification", "tagging", "answering", "several tasks", "masks")),
-        *(("classification", error) for error in (KeyboardInterrupt, MemoryError, ValueError)),
+        *(("classification", error) for error in (KeyboardInterrupt, MemoryError)),
     ],
 )
 def test_an_untrained_head_does_not_answer_after_whatever_failure(base, monkeypatch, name, error):
@@ -184,13 +174,14 @@ def test_an_untrained_head_does_not_answer_after_whatever_failure(base, monkeypa
 
 
 @pytest.mark.parametrize("name", UNFINISHED)
-def test_a_resumed_training_that_fails_at_once_leaves_a_task_as_it_was(base, monkeypatch, tmp_path, name):
+def test_a_second_fit_that_ends_early_leaves_a_task_as_it_was(base, monkeypatch, tmp_path, name):
     kind, fit, objective = UNFINISHED[name]
     task = kind.from_pretrained(without_dropout(base), device="cpu")
     fit(task)
     weights, before, card = encoder_of(task), asked(task), task.card
     again = lambda **more: fit(task, checkpoints=tmp_path / "run", **more)  # noqa: E731
     assert interrupted(monkeypatch, objective, again).finished_no_epoch
+    assert (asked(task), task.card) == (before, card)
     with pytest.raises(IsADirectoryError):
         again(resume=True, log=tmp_path)
     assert same_weights(encoder_of(task), weights)
@@ -244,6 +235,8 @@ def test_several_tasks_that_diverge_are_as_before(base, monkeypatch, updates, ke
     assert diverge(monkeypatch, lambda: model.fit(SHARED, **QUICK), updates) == kept
     with pytest.raises(NotFitted):
         model.predict("w5")
+    if kept is None:
+        return
     model.fit(SHARED, **QUICK)
     before, fitted, card = model.predict(TEXTS), model.fitted, model.card
     assert diverge(monkeypatch, lambda: model.fit(SHARED, **QUICK), updates) == kept

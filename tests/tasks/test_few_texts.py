@@ -14,6 +14,8 @@ from bothways.data import Example
 from bothways.encoder.head_kinds import MeanOfTokens
 from bothways.encoder.heads import read_rows
 from bothways.errors import NotFitted, TrainingDiverged
+from bothways.tasks.classification.learner import learns_all
+from bothways.tasks.classification.spec import LabelFitting
 from bothways.tasks.heads import training as head_training
 from bothways.tasks.heads.contrastive import FEW_TEXTS, ContrastObjective, contrast_updates, supervised_contrastive
 from bothways.tasks.heads.training import BY_FOLDS, CROSS_VALIDATED, KEPT_FROZEN, LEARNT_BEFORE, LINEAR, HeadTraining
@@ -183,17 +185,14 @@ def test_given_validation_rows_are_used_beside_the_contrast(base):
     assert 20 <= record.updates < 150
 
 
-@pytest.mark.parametrize("options", [{"calibration": "temperature"}, {"calibration": None}, {"detector": "energy"}])
-def test_what_only_held_out_rows_teach_has_some_held_out(base, options):
-    classifier = opened(base)
-    classifier.fit(rows("single"), epochs=1, **QUIET, **options)
-    assert classifier.card["validation"] == "a tenth of the training data"
-
-
-def test_more_texts_have_some_held_out(base):
-    many = [{"text": f"w{5 + at % 50} w{6 + at % 49}", "label": str(at % 2)} for at in range(FEW_TEXTS + 1)]
-    record = opened(base).fit(many, epochs=1, **QUIET)
-    assert record.baseline == LINEAR
+def test_all_are_learnt_from_only_if_they_are_few_and_nothing_else_needs_held_out_rows(base):
+    backend = opened(base).backend
+    few = [Example(f"w{at}", str(at % 2), at) for at in range(FEW_TEXTS)]
+    assert learns_all(backend, LabelFitting(), few)
+    for options in ({"calibration": "temperature"}, {"calibration": None}, {"detector": "energy"}):
+        assert not learns_all(backend, LabelFitting(**options), few)
+    assert not learns_all(backend, LabelFitting(), [*few, Example("w5", "0", 0)])
+    assert not learns_all(backend, LabelFitting(), [*few[1:], Example("w5", "alone", 0)])
 
 
 @pytest.mark.parametrize(
@@ -243,18 +242,23 @@ def test_the_rows_of_a_text_share_a_fold_and_those_of_a_label_do_not():
     assert sorted(set(folds(alike, 0, lambda each: each.text).tolist())) == [0, 1, 2, 3]
 
 
-def test_a_text_that_occurs_twice_gives_nothing_away(base):
-    texts = [f"w{5 + at} w{20 + (7 * at) % 35}" for at in range(20)]
-    labels = np.random.default_rng(1).permutation(20) % 2
-    data = [{"text": text, "label": str(label)} for text, label in zip(texts, labels, strict=True)] * 2
-    classifier = opened(base)
-    classifier.fit(data, epochs=8, **QUIET)
-    assert classifier.card["metrics"]["accuracy"] < 0.75
+def test_a_text_that_occurs_twice_gives_nothing_away(base, monkeypatch):
+    """All of its rows are in one fold."""
+    drawn = []
+
+    def measured(setting, stored, folds_N, _):
+        drawn.extend(folds_N.tolist())
+        raise TrainingDiverged("far enough")
+
+    monkeypatch.setattr(head_training, "_scores_of_folds", measured)
+    data = [{"text": f"w{5 + at} w{20 + (7 * at) % 35}", "label": str(at % 2)} for at in range(20)]
+    opened(base).fit(data * 2, epochs=1, **QUIET)
+    assert drawn[:20] == drawn[20:]
+    assert set(drawn) == {0, 1, 2, 3}
 
 
-def test_a_second_training_says_that_its_held_out_rows_were_learnt_before(base):
-    classifier = opened(base)
-    classifier.fit(rows("single"), epochs=1, **QUIET)
+def test_a_second_training_says_that_its_held_out_rows_were_learnt_before(fitted):
+    classifier = TextClassifier(fitted[0].backend, fitted[0].fitted)
     classifier.fit(rows("single"), epochs=1, **QUIET)
     assert classifier.card["notes"][0] == LEARNT_BEFORE
     classifier.fit(rows("single"), validation=rows("single"), epochs=1, **QUIET)
@@ -308,7 +312,7 @@ def test_an_interrupted_contrast_ends_the_fit(base, monkeypatch):
     assert classifier._fitted is None
 
 
-@pytest.mark.parametrize("place", ["contrastive_warmup", "train_within", "_scores_of_folds"])
+@pytest.mark.parametrize("place", ["contrastive_warmup", "_scores_of_folds"])
 def test_a_fit_that_fails_leaves_the_classifier_as_it_was(base, monkeypatch, place):
     def failing(*_, **__):
         raise MemoryError("no more")

@@ -37,11 +37,12 @@ def capable(monkeypatch):
     monkeypatch.setattr(devices, "has_bfloat16", lambda _: True)
 
 
-@pytest.fixture
-def trained(base, tmp_path):
-    """A classifier that was trained and saved."""
-    fitted(base).save(tmp_path / "trained")
-    return tmp_path / "trained"
+@pytest.fixture(scope="module")
+def trained(tiny_bert, tmp_path_factory):
+    """The folder of a classifier that was trained and saved, which no test writes to."""
+    folder = tmp_path_factory.mktemp("precision") / "trained"
+    fitted(tiny_bert).save(folder)
+    return folder
 
 
 def dtypes_of(task):
@@ -87,14 +88,16 @@ def test_answers_in_bfloat16_are_those_of_float32_but_for_rounding_and_not_round
 
 
 @pytest.mark.parametrize("dtype", [None, "bfloat16"])
-def test_vectors_in_bfloat16_are_float32_of_unit_length(base, capable, dtype):
+def test_vectors_in_bfloat16_are_float32_of_unit_length(tiny_bert, capable, dtype):
     options = {} if dtype is None else {"dtype": dtype}
     for pooling in ("mean", "cls", "max", "weighted_mean", "mean_sqrt_length"):
-        embedder = SentenceEmbedder.from_pretrained(base, device="cpu", pooling=pooling, **options)
+        embedder = SentenceEmbedder.from_pretrained(tiny_bert, device="cpu", pooling=pooling, **options)
         vectors = embedder.encode(TEXTS)
         assert vectors.dtype == np.float32
         np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-6)
-        exact = SentenceEmbedder.from_pretrained(base, device="cpu", pooling=pooling, dtype="float32").encode(TEXTS)
+        exact = SentenceEmbedder.from_pretrained(tiny_bert, device="cpu", pooling=pooling, dtype="float32").encode(
+            TEXTS
+        )
         assert (vectors * exact).sum(1).min() > 0.999
 
 
@@ -105,11 +108,11 @@ def test_weighted_means_of_many_tokens_in_bfloat16_count_every_place():
     assert mean == pytest.approx(sum(range(301, 601)) / sum(range(1, 601)), abs=1e-5)
 
 
-def test_a_model_that_was_rounded_is_saved_as_it_was_stored(trained, base, tmp_path, capable):
+def test_a_model_that_was_rounded_is_saved_as_it_was_stored(trained, tiny_bert, tmp_path, capable):
     stored = load_file(trained / "model.safetensors")
     assert same(tensors(TextClassifier.from_pretrained(trained, device="cpu"), tmp_path / "again"), stored)
-    SentenceEmbedder.from_pretrained(base, device="cpu").save(tmp_path / "embedder")
-    assert same(load_file(tmp_path / "embedder" / "model.safetensors"), load_file(base / "model.safetensors"))
+    SentenceEmbedder.from_pretrained(tiny_bert, device="cpu").save(tmp_path / "embedder")
+    assert same(load_file(tmp_path / "embedder" / "model.safetensors"), load_file(tiny_bert / "model.safetensors"))
     masked_lm(tmp_path / "masked")
     FillMask.from_pretrained(tmp_path / "masked", device="cpu").save(tmp_path / "masked_again")
     before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("masked", "masked_again"))
@@ -117,9 +120,9 @@ def test_a_model_that_was_rounded_is_saved_as_it_was_stored(trained, base, tmp_p
         assert torch.equal(value, before[name]), name
 
 
-def test_several_tasks_that_were_rounded_are_saved_as_they_were_stored(base, tmp_path, capable):
+def test_several_tasks_that_were_rounded_are_saved_as_they_were_stored(tiny_bert, tmp_path, capable):
     data = {name: TaskData(rows(), rows(6, first=30)) for name in ("one", "two")}
-    both = bothways.MultiTask.from_pretrained(base, device="cpu")
+    both = bothways.MultiTask.from_pretrained(tiny_bert, device="cpu")
     both.fit(data, **QUICK)
     both.save(tmp_path / "both")
     opened = bothways.MultiTask.from_pretrained(tmp_path / "both", device="cpu")
@@ -136,8 +139,8 @@ def test_a_precision_that_was_chosen_is_kept_when_saved(trained, tmp_path):
 
 
 @pytest.mark.parametrize("further", [False, True])
-def test_what_is_trained_begins_with_unrounded_weights(base, trained, tmp_path, capable, further):
-    folder = trained if further else base
+def test_what_is_trained_begins_with_unrounded_weights(tiny_bert, trained, tmp_path, capable, further):
+    folder = trained if further else tiny_bert
     rounded, exact = (TextClassifier.from_pretrained(folder, device="cpu", **one) for one in ({}, {"dtype": "float32"}))
     assert dtypes_of(rounded) == {torch.bfloat16}
     assert same(
@@ -163,20 +166,20 @@ def test_masks_are_filled_in_bfloat16_as_in_float32_but_for_rounding(tmp_path, c
     assert max(abs(found[word] - expected[word]) for word in found) < 0.3
 
 
-def test_the_choice_is_told_once_and_how_to_have_float32(base, capable, capsys):
+def test_the_choice_is_told_once_and_how_to_have_float32(tiny_bert, capable, capsys):
     with reporting(lines=True):
         for _ in range(2):
-            SentenceEmbedder.from_pretrained(base, device="cpu")
+            SentenceEmbedder.from_pretrained(tiny_bert, device="cpu")
     assert capsys.readouterr().err == (
         "computing in bfloat16 on cpu; for float32 choose dtype='float32' (--dtype float32)\n"
     )
 
 
-def test_nothing_is_told_of_a_precision_that_was_chosen(base, capable, capsys):
+def test_nothing_is_told_of_a_precision_that_was_chosen(tiny_bert, capable, capsys):
     with reporting(lines=True):
         for dtype in ("float32", "bfloat16"):
-            SentenceEmbedder.from_pretrained(base, device="cpu", dtype=dtype)
-        bothways.load(base, device="cpu")
+            SentenceEmbedder.from_pretrained(tiny_bert, device="cpu", dtype=dtype)
+        bothways.load(tiny_bert, device="cpu")
     assert capsys.readouterr().err == ""
 
 

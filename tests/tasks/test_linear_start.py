@@ -1,6 +1,7 @@
 """The linear model that a head begins with: scikit-learn's, for vectors of mean squared length 1."""
 
 from copy import deepcopy
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,6 @@ from hypothesis import strategies as st
 from bothways import PairClassifier, TextClassifier, TextTagger
 from bothways.data import Example
 from bothways.data.windows import WindowStore
-from bothways.errors import InvalidInput
 from bothways.tasks.classification.learner import LabelLearner
 from bothways.tasks.classification.outputs import LabelOutputs
 from bothways.tasks.heads import linear_start
@@ -66,16 +66,12 @@ def fitted(vectors, truth, target, strength=STRENGTH):
 
 
 def store_of(counts):
-    """A store of texts with so many windows each; what they say does not matter."""
-    of_window = np.repeat(np.arange(len(counts)), counts)
-    return StoreStub(of_window)
+    """A stand-in for a store of texts with so many windows each; what they say does not matter."""
+    return SimpleNamespace(text_of_window=np.repeat(np.arange(len(counts)), counts))
 
 
-class StoreStub:
-    """What the answers of texts read of a store."""
-
-    def __init__(self, text_of_window):
-        self.text_of_window = text_of_window
+def logistic(strength):
+    return linear_model.LogisticRegression(C=strength, tol=1e-10, max_iter=10_000)
 
 
 def names(count):
@@ -90,9 +86,7 @@ def test_it_is_multinomial_logistic_regression_with_the_same_strength(classes):
     vectors = points(300)
     truth = labels_of(vectors, classes)
     weight, bias = fitted(vectors, truth, SingleLabel(names(classes)))
-    expected = linear_model.LogisticRegression(C=STRENGTH, tol=1e-10, max_iter=10_000).fit(
-        vectors / length(vectors), truth
-    )
+    expected = logistic(STRENGTH).fit(vectors / length(vectors), truth)
     found_NC = vectors @ weight.T + bias
     expected_NC = expected.decision_function(vectors / length(vectors))
     differences = (found_NC - found_NC.mean(1, keepdims=True)) - (expected_NC - expected_NC.mean(1, keepdims=True))
@@ -105,9 +99,7 @@ def test_two_classes_have_half_the_penalty_of_one_weight_vector():
     vectors = points(200)
     truth = labels_of(vectors, 2)
     weight, bias = fitted(vectors, truth, SingleLabel(names(2)))
-    expected = linear_model.LogisticRegression(C=2 * STRENGTH, tol=1e-10, max_iter=10_000).fit(
-        vectors / length(vectors), truth
-    )
+    expected = logistic(2 * STRENGTH).fit(vectors / length(vectors), truth)
     np.testing.assert_allclose((weight[1] - weight[0]) * length(vectors), expected.coef_[0], atol=5e-3)
     assert bias[1] - bias[0] == pytest.approx(expected.intercept_[0], abs=5e-3)
 
@@ -130,14 +122,12 @@ def test_of_several_labels_it_is_a_logistic_regression_for_each():
     assert learner.start_strength == 5 * STRENGTH  # the loss is the mean over the labels
     weight, bias = fitted(vectors, truth, outputs.row_target, learner.start_strength)
     for label in range(5):
-        expected = linear_model.LogisticRegression(C=STRENGTH, tol=1e-10, max_iter=10_000).fit(
-            vectors / length(vectors), truth[:, label]
-        )
+        expected = logistic(STRENGTH).fit(vectors / length(vectors), truth[:, label])
         np.testing.assert_allclose(weight[label] * length(vectors), expected.coef_[0], rtol=5e-3, atol=5e-3)
         assert bias[label] == pytest.approx(expected.intercept_[0], abs=1e-2)
 
 
-@pytest.mark.parametrize("scale", [1e-3, 7.0, 1e4])
+@pytest.mark.parametrize("scale", [1e-3, 1e4])
 def test_the_scale_of_vectors_does_not_matter(scale):
     vectors = points(120)
     truth = labels_of(vectors, 3)
@@ -164,8 +154,7 @@ def test_few_and_many_vectors_have_the_same_models_at_several_strengths_at_once_
         alone, alone_bias = fitted(vectors, truth, target, strength)
         assert np.array_equal(weight.numpy(), alone)
         assert np.array_equal(bias.numpy(), alone_bias)
-        expected = linear_model.LogisticRegression(C=2 * strength, tol=1e-10, max_iter=10_000)
-        expected.fit(vectors / length(vectors), truth)
+        expected = logistic(2 * strength).fit(vectors / length(vectors), truth)
         np.testing.assert_allclose(
             (weight[1] - weight[0]).numpy() * length(vectors), expected.coef_[0], rtol=1e-3, atol=1e-3
         )
@@ -182,7 +171,7 @@ def test_windows_of_a_text_count_together_as_one_text():
         repeated, 3, lambda scores: answers.loss(scores, numbers), units=float(answers.weights(numbers).sum())
     )
     scale = length(np.repeat(vectors, counts, axis=0))
-    expected = linear_model.LogisticRegression(C=STRENGTH, tol=1e-10, max_iter=10_000).fit(vectors / scale, truth)
+    expected = logistic(STRENGTH).fit(vectors / scale, truth)
     np.testing.assert_allclose(weight.numpy() * scale, expected.coef_, atol=5e-3)
 
 
@@ -248,14 +237,6 @@ def test_as_many_windows_are_drawn_as_the_limits_have_room_for(lengths, outputs,
         assert drawn.tolist() == list(range(len(lengths)))
 
 
-def test_another_seed_draws_other_windows():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(linear_start, "_MOST_ROWS", 50)
-        drawn = [linear_start._drawn(np.ones(1000), 2, seed).tolist() for seed in (1, 1, 2)]
-    assert drawn[0] == drawn[1] != drawn[2]
-    assert len(drawn[0]) == len(drawn[2]) == 50
-
-
 def prepared(task, data, **options):
     """The training that `fit` lays out, and the opened model."""
     columns, own, training = task.fit_options({"show_progress": False, **options})
@@ -288,8 +269,9 @@ def test_nothing_but_the_last_map_of_a_new_head_differs_from_one_that_is_drawn(t
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("target", ["single", "multi", "regression"])
-@pytest.mark.parametrize("kind", [TextClassifier, PairClassifier])
+@pytest.mark.parametrize(
+    ("kind", "target"), [(TextClassifier, "single"), (PairClassifier, "multi"), (TextClassifier, "regression")]
+)
 def test_the_start_has_a_lower_training_loss_than_a_drawn_head(base, kind, target):
     task = kind.from_pretrained(without_dropout(base), device="cpu")
     data = rows_of_target(target, 24) if kind is TextClassifier else pair_rows(target, 24)
@@ -320,8 +302,7 @@ def test_a_tagger_begins_at_the_linear_model_of_its_words(base):
     numbers, places = objective.targets._units.of(windows)
     tags = objective.targets._tags_U[numbers]
     scale = length(hidden)
-    expected = linear_model.LogisticRegression(C=2 * STRENGTH, tol=1e-10, max_iter=10_000)
-    expected.fit(hidden[places] / scale, tags)
+    expected = logistic(2 * STRENGTH).fit(hidden[places] / scale, tags)
     found = model.head.output.weight.detach().numpy()
     np.testing.assert_allclose((found[1] - found[0]) * scale, expected.coef_[0], rtol=1e-2, atol=1e-2)
     drawn = HeadModel(opened.model.encoder, opened.checkpoint.new_score_head("token", 3)).eval()
@@ -341,17 +322,6 @@ def test_too_many_windows_are_drawn_before_the_encoder_reads_them(base, monkeypa
     assert not differing(parts[0], parts[1])
     assert differing(parts[0], parts[2])
     assert differing(parts[0], whole)
-
-
-def test_two_fits_with_one_seed_are_equal_to_the_bit(base):
-    made = []
-    for seed in (4, 4, 5):
-        classifier = TextClassifier.from_pretrained(base, device="cpu")
-        torch.rand(3)  # what happens between fits does not matter
-        classifier.fit(noisy_rows(24), epochs=2, batch_size=8, seed=seed, learning_rate=1e-3)
-        made.append(weights(classifier.fitted.backend.head_model))
-    assert not differing(made[0], made[1])
-    assert differing(made[0], made[2])
 
 
 def test_the_first_validation_is_that_of_the_linear_model(base):
@@ -458,36 +428,6 @@ def test_a_trained_head_is_trained_further_and_is_its_own_baseline(base):
     ready, _ = prepared(classifier, data)
     assert ready.objective.baseline.name == "model before the training"
     assert not differing(weights(ready.objective.model), before)
-
-
-def test_a_label_that_is_missing_from_new_rows_makes_a_new_head(base):
-    classifier = TextClassifier.from_pretrained(base, device="cpu")
-    data = rows(18)
-    classifier.fit(data, validation=data, epochs=1)
-    fewer = [row for row in data if row["label"] != "cow"]
-    with pytest.raises(InvalidInput, match="'cow'"):
-        classifier.fit(fewer, validation=data, epochs=1)
-    assert classifier.labels == ("ant", "bee", "cow")
-    record = classifier.fit(fewer, validation=fewer, epochs=1)
-    assert record.baseline == LINEAR
-    assert classifier.labels == ("ant", "bee")
-    assert set(classifier.predict("w7").probabilities) == {"ant", "bee"}
-
-
-def test_a_row_of_each_class_is_enough_to_begin(base):
-    data = rows(3)
-    classifier = TextClassifier.from_pretrained(without_dropout(base), device="cpu")
-    ready, _ = prepared(classifier, data)
-    assert ready.objective.validate().metrics["accuracy"] == 1
-
-
-def test_texts_that_are_all_the_same_leave_what_is_frequent(base):
-    data = [{"text": "w5 w6", "label": label} for label in ("ant", "ant", "ant", "bee")]
-    classifier = TextClassifier.from_pretrained(without_dropout(base), device="cpu")
-    ready, _ = prepared(classifier, data)
-    assert ready.objective.validate().metrics["nll"] == pytest.approx(
-        -(0.75 * np.log(0.75) + 0.25 * np.log(0.25)), abs=1e-3
-    )
 
 
 def test_start_head_reads_in_evaluation_mode_and_leaves_the_rest_alone(base):

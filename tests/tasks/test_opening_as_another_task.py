@@ -10,19 +10,22 @@ from classifier_cases import rows
 QUICK = {"epochs": 1, "batch_size": 6}
 
 
-@pytest.fixture
-def trained(base, tmp_path):
-    """Folders of a classifier, of a model of pairs, and of one with several tasks."""
-    made = {"classification": TextClassifier.from_pretrained(base, device="cpu")}
+@pytest.fixture(scope="module")
+def trained(tiny_bert, tmp_path_factory):
+    """Folders of a classifier, of a model of pairs, and of one with several tasks, which no test writes to."""
+    made = {
+        "classification": TextClassifier.from_pretrained(tiny_bert, device="cpu"),
+        "pairs": PairClassifier.from_pretrained(tiny_bert, device="cpu"),
+        "multitask": MultiTask.from_pretrained(tiny_bert, device="cpu"),
+    }
     made["classification"].fit(rows(12), validation=rows(6), **QUICK)
     pairs = [{"text_a": row["text"], "text_b": "w9", "label": row["label"]} for row in rows(12)]
-    made["pairs"] = PairClassifier.from_pretrained(base, device="cpu")
     made["pairs"].fit(pairs, validation=pairs, **QUICK)
-    made["multitask"] = MultiTask.from_pretrained(base, device="cpu")
     made["multitask"].fit({name: TaskData(rows(12), rows(6)) for name in ("one", "two")}, **QUICK)
+    folder = tmp_path_factory.mktemp("opening")
     for name, model in made.items():
-        model.save(tmp_path / name)
-    return tmp_path
+        model.save(folder / name)
+    return folder
 
 
 @pytest.mark.parametrize(
@@ -47,6 +50,6 @@ def test_it_can_be_trained_for_another_task(trained):
     assert other.predict("w5 w6").label in {"ant", "bee", "cow"}
 
 
-def test_data_that_are_no_data_of_a_task_are_named(base):
+def test_data_that_are_no_data_of_a_task_are_named(tiny_bert):
     with pytest.raises(InvalidInput, match=r"task 'one': expected its data as TaskData.*got str.*TaskData\(file\)"):
-        MultiTask.from_pretrained(base, device="cpu").fit({"one": "s.jsonl.gz", "two": "t.jsonl.gz"})
+        MultiTask.from_pretrained(tiny_bert, device="cpu").fit({"one": "s.jsonl.gz", "two": "t.jsonl.gz"})

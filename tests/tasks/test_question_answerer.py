@@ -32,12 +32,11 @@ def fitted(folder, data=None, *, open_with=None, **options):
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory):
+def saved(tiny_bert, tmp_path_factory):
     """A trained model in a folder, made once; tests copy it to change it."""
-    folder = tmp_path_factory.mktemp("answering")
-    write_checkpoint(folder / "base")
-    fitted(folder / "base").save(folder / "saved")
-    return folder / "saved"
+    folder = tmp_path_factory.mktemp("answering") / "saved"
+    fitted(tiny_bert).save(folder)
+    return folder
 
 
 @pytest.fixture
@@ -108,40 +107,16 @@ def test_uncalibrated_probabilities_are_those_of_the_head(answerer):
     assert found.probability != calibrated.probability
 
 
-def test_a_prediction_becomes_flat_json_values(answerer):
-    found = answerer.predict(ASKED, threshold=-math.inf)
-    answer = found.answers[0]
-    assert json.loads(json.dumps(found.to_dict())) == {
-        "answer": found.answer,
-        "start": found.start,
-        "end": found.end,
-        "probability": found.probability,
-        "no_answer_probability": 0.0,
-        "answers": [
-            {
-                "text": answer.text,
-                "start": answer.start,
-                "end": answer.end,
-                "probability": answer.probability,
-                "score": answer.score,
-            }
-        ],
-        "windows": 1,
-        "dropped_tokens": 0,
-    }
-
-
-def test_a_long_context_is_read_to_its_end_and_a_cut_one_says_so(base):
+def test_a_long_context_is_read_to_its_end_and_a_cut_one_says_so(answerer, tiny_bert):
     row = long_question()
     words = row["context"].split()
-    answerer = fitted(base, calibration=None)
     always = {"max_answer_tokens": 1, "top": 200, "threshold": -math.inf}
     found = answerer.predict((row["question"], row["context"]), **always)
     assert found.tokens_read.windows > 2
     assert found.tokens_read.dropped_tokens == 0
     # Of one token each they are all its words.
     assert [each.text for each in sorted(found.answers, key=lambda each: each.start)] == words
-    cut = opened(base, on_overflow="truncate")
+    cut = opened(tiny_bert, on_overflow="truncate")
     cut.fit([*questions(), row], validation=questions(8), **QUICK)
     reading = cut.predict((row["question"], row["context"])).tokens_read
     assert (reading.windows, reading.dropped_tokens) == (1, len(words) - (18 - 4))
@@ -155,12 +130,12 @@ def test_a_long_context_is_read_to_its_end_and_a_cut_one_says_so(base):
     assert "1 of 4 texts were cut" in report.summary()
     assert answerer.compare(cut, [*questions(3), row], resamples=10).tokens_read[1] == report.tokens_read
     with pytest.raises(TextTooLong, match="limit of 18"):
-        opened(base, on_overflow="error").fit([*questions(), row], validation=questions(8), **QUICK)
+        opened(tiny_bert, on_overflow="error").fit([*questions(), row], validation=questions(8), **QUICK)
 
 
-def test_without_questions_without_an_answer_the_model_always_answers(base, tmp_path):
+def test_without_questions_without_an_answer_the_model_always_answers(tiny_bert, tmp_path):
     data = [row for row in questions(16) if row["answers"]]
-    answerer = fitted(base, data, validation=data)
+    answerer = fitted(tiny_bert, data, validation=data)
     assert answerer.outputs.threshold is None
     found = answerer.predict([(row["question"], row["context"]) for row in questions(16)])
     assert all(each.answer and each.no_answer_probability is None for each in found)
@@ -168,28 +143,17 @@ def test_without_questions_without_an_answer_the_model_always_answers(base, tmp_
     again = opened(tmp_path / "saved")
     assert again.outputs.threshold is None
     assert again.predict(ASKED).to_dict()["no_answer_probability"] is None
-    assert any("cannot decline" in limit for limit in again.card["limits"])
+    assert any("cannot decline: it always gives one" in limit for limit in again.card["limits"])
     assert again.evaluate(data, resamples=10).settings["squad_version"] == "1.1"
 
 
-def test_threshold_and_temperature_are_those_of_the_validation_data(base):
-    validation = questions(24)
-    answerer = fitted(base, validation=validation, epochs=6)
+def test_the_threshold_is_that_of_the_best_f1_on_the_validation_data(answerer):
+    validation = questions(8)
     f1 = answerer.evaluate(validation, resamples=10).f1.value
     best = answerer.outputs.threshold
-    for threshold in np.linspace(best - 6, best + 6, 25).tolist():
+    for threshold in np.linspace(best - 6, best + 6, 13).tolist():
         other = answerer._with(replace(answerer.fitted, outputs=replace(answerer.outputs, threshold=threshold)))
         assert other.evaluate(validation, resamples=10).f1.value <= f1 + 1e-9
-
-
-def test_evaluation_agrees_with_the_predictions(answerer):
-    data = questions(20)
-    found = answerer.predict([(row["question"], row["context"]) for row in data])
-    exact = [
-        (each.answer or "") == (row["answers"][0]["text"] if row["answers"] else "")
-        for row, each in zip(data, found, strict=True)
-    ]
-    assert answerer.evaluate(data, resamples=10).exact_match.value == pytest.approx(np.mean(exact))
 
 
 def test_two_models_are_compared_by_f1(answerer, saved):
@@ -201,44 +165,20 @@ def test_two_models_are_compared_by_f1(answerer, saved):
     assert report.tests[0].of == "f1"
 
 
-def test_the_card_says_what_was_learnt_from_and_how_well(base):
-    answerer = fitted(base, questions(16), validation=questions(8))
-    card = json.loads(json.dumps(answerer.card))
-    assert (card["data"]["training"]["rows"], card["data"]["training"]["without_answer"]) == (16, 4)
-    report = answerer.evaluate(questions(8))
-    assert card["metrics"]["f1"] == pytest.approx(report.f1.value)
-    assert card["metrics"]["ece"] == pytest.approx(report.ece.value, abs=1e-5)
+def test_without_validation_data_a_tenth_is_held_out_with_its_contexts(tiny_bert):
+    card = fitted(tiny_bert, questions(20), validation=None, epochs=1).card
+    assert (card["training_rows"], card["validation_rows"]) == (18, 2)
+    assert sum(card["data"][part]["without_answer"] for part in ("training", "validation")) == 5
     assert not any("always gives one" in limit for limit in card["limits"])
-    always = fitted(base, validation=[row for row in questions(8) if row["answers"]])
-    assert any("always gives one" in limit for limit in always.card["limits"])
 
 
-def test_without_validation_data_a_tenth_is_held_out_with_its_contexts(base):
-    answerer = fitted(base, questions(20), validation=None)
-    assert (answerer.card["training_rows"], answerer.card["validation_rows"]) == (18, 2)
-
-
-def test_the_columns_of_the_training_data_are_read_again_unless_others_are_named(base, tmp_path):
-    def renamed(data):
-        return [{"q": row["question"], "passage": row["context"], "gold": row["answers"]} for row in data]
-
-    names = {"question": "q", "context": "passage", "answers": "gold"}
-    fitted(base, renamed(questions()), validation=renamed(questions(8)), **names).save(tmp_path / "saved")
-    again = opened(tmp_path / "saved")
-    assert again.card["columns"] == names
-    report = again.evaluate(renamed(questions(8)), resamples=10)
-    assert report.to_dict() == again.evaluate(renamed(questions(8)), **names, resamples=10).to_dict()
-    with pytest.raises(InvalidInput, match="no column 'q'"):
-        again.evaluate(questions(8))
-
-
-def test_several_annotated_answers_and_the_longest_answer_are_kept(base, tmp_path):
+def test_several_annotated_answers_and_the_longest_answer_are_kept(tiny_bert, tmp_path):
     data = questions()
     for row in data:
         if row["answers"]:
             text = row["answers"][0]["text"].split()[0]
             row["answers"].append({"text": text, "start": row["context"].index(text)})
-    fitted(base, data, validation=data, open_with={"max_answer_tokens": 7}).save(tmp_path / "saved")
+    fitted(tiny_bert, data, validation=data, open_with={"max_answer_tokens": 7}).save(tmp_path / "saved")
     assert opened(tmp_path / "saved").outputs.max_answer_tokens == 7
     assert opened(tmp_path / "saved", max_answer_tokens=3).outputs.max_answer_tokens == 3
 
@@ -250,9 +190,9 @@ def test_fitting_again_goes_on_with_the_head(saved):
     assert answerer.predict(ASKED).answers[0].score == pytest.approx(before[0].score, abs=1e-3)
 
 
-def test_a_classifier_fine_tuned_to_answer_opens_with_two_outputs(base, tmp_path):
+def test_a_classifier_fine_tuned_to_answer_opens_with_two_outputs(tiny_bert, tmp_path):
     rows = [{"text": f"w{5 + number % 3}", "label": "abc"[number % 3]} for number in range(9)]
-    classifier = TextClassifier.from_pretrained(base, device="cpu")
+    classifier = TextClassifier.from_pretrained(tiny_bert, device="cpu")
     classifier.fit(rows, validation=rows, epochs=1)
     classifier.save(tmp_path / "classifier")
     fitted(tmp_path / "classifier").save(tmp_path / "saved")
@@ -280,22 +220,11 @@ def test_a_tokenizer_without_a_place_for_no_answer_is_refused(base):
         opened(base)
 
 
-def test_a_question_among_many_may_be_a_list(answerer):
-    assert answerer.predict([list(ASKED)]) == answerer.predict([ASKED])
-    assert list(answerer.predict_stream([list(ASKED)])) == list(answerer.predict_stream([ASKED]))
-    with pytest.raises(InvalidInput, match="question 1 must be a tuple of a question and its context, but it is str"):
-        answerer.predict(list(ASKED))
-
-
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
         (["w5", "w6", "w7", "w8"], r"but it is list\[str, str, str, \.\.\.\]: "),
-        (["w5", ""], "the context of question 2 is empty"),
         (("w5",), "question 2 must be a tuple of a question and its context, but it is tuple"),
-        (("w5", "w6", "w7"), "question 2 must be a tuple"),
-        (("w5", None), "question 2 must be a tuple"),
-        ("w5 w6", "question 2 must be a tuple of a question and its context, but it is str"),
         (("w5", ""), "the context of question 2 is empty"),
         ((" ", "w5"), "question 2 is empty"),
     ],
@@ -304,12 +233,6 @@ def test_a_question_among_many_may_be_a_list(answerer):
 def test_what_is_no_question_is_refused_by_its_number(answerer, bad, said):
     with pytest.raises(InvalidInput, match=said):
         answerer.predict([ASKED, bad])
-
-
-@pytest.mark.parametrize("bad", ["Who won?", None, 3])
-def test_what_is_neither_a_question_with_its_context_nor_many_is_refused(answerer, bad):
-    with pytest.raises(InvalidInput, match=f"a tuple of a question and its context, or a list .* {type(bad).__name__}"):
-        answerer.predict(bad)
 
 
 def test_more_answers_can_be_asked_for_in_a_call(answerer):
@@ -330,16 +253,16 @@ def test_a_question_that_leaves_no_room_is_refused(answerer):
         answerer.predict(("w5 " * 20, "w6 w7"))
 
 
-def test_answers_that_are_not_at_their_place_are_refused_before_training(base):
+def test_answers_that_are_not_at_their_place_are_refused_before_training(tiny_bert):
     bad = {**questions(1)[0], "id": "odd", "answers": [{"text": "w5", "start": 2}]}
     with pytest.raises(InvalidInput, match=r"row 13 of the given list \(id 'odd'\): the answer 'w5' must stand at"):
-        fitted(base, [*questions(12), bad])
+        fitted(tiny_bert, [*questions(12), bad])
     with pytest.raises(InvalidInput, match=r"\(id 'odd'\)"):
-        fitted(base, validation=[bad])
+        fitted(tiny_bert, validation=[bad])
 
 
-def test_calibration_that_is_not_there_is_not_made_up(base):
-    answerer = fitted(base, calibration=None)
+def test_calibration_that_is_not_there_is_not_made_up(tiny_bert):
+    answerer = fitted(tiny_bert, calibration=None, epochs=1)
     assert answerer.outputs.confidence.temperature is None
     with pytest.raises(NotCalibrated, match="is not calibrated"):
         answerer.predict(ASKED, calibrated=True)
@@ -356,10 +279,10 @@ def test_settings_out_of_range_are_refused(values):
         AnswerPrediction(**values)
 
 
-def test_answers_longer_than_a_saved_model_may_have_are_refused(base):
+def test_answers_longer_than_a_saved_model_may_have_are_refused(tiny_bert):
     assert AnswerOpening(max_answer_tokens=LONGEST_ANSWER).max_answer_tokens == LONGEST_ANSWER
     with pytest.raises(InvalidInput, match="max_answer_tokens must be at least 1 and at most 100,000, got 100,001"):
-        opened(base, max_answer_tokens=LONGEST_ANSWER + 1)
+        opened(tiny_bert, max_answer_tokens=LONGEST_ANSWER + 1)
 
 
 @pytest.mark.parametrize(
@@ -379,13 +302,6 @@ def test_a_damaged_value_in_bothways_json_is_refused(saved, tmp_path, name, valu
     path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
     with pytest.raises(CorruptCheckpoint, match=name):
         opened(tmp_path / "saved")
-
-
-def test_one_text_and_three_are_no_question(answerer):
-    assert answerer.columns.rows_of(["w5", "w6"]) == [{"question": "w5", "context": "w6"}]
-    for texts in (["w5"], ["w5", "w6", "w7"]):
-        with pytest.raises(InvalidInput, match="expected two texts, the question and the context, got"):
-            answerer.columns.rows_of(texts)
 
 
 def test_an_encoder_without_a_trained_head_is_no_answerer(base):

@@ -1,12 +1,13 @@
 """Numbers are learnt in standard units and predicted in their own, whatever these are."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 import torch
 
-from bothways import MultiTask, PairClassifier, TaskData, TextClassifier
+from bothways import MultiTask, TaskData, TextClassifier
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.evaluation.metrics.regression import mean_squared_error
 from bothways.tasks.heads.targets import Regression
@@ -25,10 +26,25 @@ def rows(count=32, mean=1000.0, spread=10.0, first=0):
     return made
 
 
-@pytest.fixture
-def base(tmp_path):
-    write_checkpoint(tmp_path / "base")
-    return without_dropout(tmp_path / "base")
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """The folder of a model without dropout, which no test writes to."""
+    folder = tmp_path_factory.mktemp("regression") / "base"
+    write_checkpoint(folder)
+    return without_dropout(folder)
+
+
+@pytest.fixture(scope="module")
+def trained(base):
+    """A trained model that no test changes."""
+    return fitted(base)
+
+
+@pytest.fixture(scope="module")
+def saved(trained, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("regression") / "saved"
+    trained.save(folder)
+    return folder
 
 
 def fitted(base, data=None, **options):
@@ -47,18 +63,10 @@ def raw(folder, texts):
         return model(**tokenizer(texts, padding=True, return_tensors="pt")).logits[:, 0].numpy()
 
 
-def test_numbers_far_from_zero_are_learnt(base):
-    report = fitted(base).evaluate(rows(), resamples=10)
+def test_numbers_far_from_zero_are_learnt(trained):
+    report = trained.evaluate(rows(), resamples=10)
     assert report.r2.value > 0.7
     assert report.rmse.value < 0.5 * report.training_mean_rmse.value
-
-
-def test_a_score_of_a_text_is_a_number_to_predict(base):
-    data = [{"text": row["text"], "score": row["label"]} for row in rows()]
-    classifier = TextClassifier.from_pretrained(base, device="cpu")
-    classifier.fit(data, validation=data, score="score", **{**QUICK, "epochs": 1})
-    assert classifier.outputs.target.kind == "regression"
-    assert classifier.columns.label == "score"
 
 
 @pytest.mark.parametrize(("label", "advice"), [(1.5, "score names a column"), (["a"], "the target 'multi'")])
@@ -70,7 +78,7 @@ def test_labels_of_another_target_name_it(base, label, advice):
 def test_the_unit_of_the_numbers_changes_nothing_but_the_unit(base):
     # Slowly, so that the rounding of larger numbers is not carried on from update to update.
     near, far = (
-        fitted(base, rows(mean=mean, spread=spread), learning_rate=1e-5)
+        fitted(base, rows(mean=mean, spread=spread), learning_rate=1e-5, epochs=5)
         for mean, spread in ((0.0, 1.0), (-4000.0, 500.0))
     )
     texts = [row["text"] for row in rows()]
@@ -78,26 +86,24 @@ def test_the_unit_of_the_numbers_changes_nothing_but_the_unit(base):
     assert [each.value for each in far.predict(texts)] == pytest.approx(expected, abs=0.5)
 
 
-def test_a_saved_regression_answers_in_transformers_with_the_numbers_themselves(base, tmp_path):
-    classifier = fitted(base)
-    classifier.save(tmp_path / "saved")
+def test_a_saved_regression_answers_in_transformers_with_the_numbers_themselves(trained, saved):
     texts = [row["text"] for row in rows(8)]
-    expected = [each.value for each in classifier.predict(texts)]
-    assert raw(tmp_path / "saved", texts) == pytest.approx(expected, abs=1e-3)
-    again = TextClassifier.from_pretrained(tmp_path / "saved", device="cpu")
+    expected = [each.value for each in trained.predict(texts)]
+    assert raw(saved, texts) == pytest.approx(expected, abs=1e-3)
+    again = TextClassifier.from_pretrained(saved, device="cpu")
     assert [each.value for each in again.predict(texts)] == expected
-    assert again.outputs.target == classifier.outputs.target == Regression(training_mean=1000.0)
+    assert again.outputs.target == trained.outputs.target == Regression(training_mean=1000.0)
 
 
 def test_numbers_that_are_all_alike_are_learnt(base):
     data = rows(spread=0.0)
-    classifier = fitted(base, data)
+    classifier = fitted(base, data, epochs=2)
     assert classifier.predict("w5").value == pytest.approx(1000, abs=1)
     assert "r2" not in classifier.card["training"]["validations"][0]["metrics"]
 
 
-def test_a_further_training_begins_with_what_the_model_says(base):
-    classifier = fitted(base)
+def test_a_further_training_begins_with_what_the_model_says(saved):
+    classifier = TextClassifier.from_pretrained(saved, device="cpu")
     texts = [row["text"] for row in rows()]
     before = [each.value for each in classifier.predict(texts)]
     # Of other numbers, with other units, and at a rate that moves nothing.
@@ -160,17 +166,9 @@ def test_tasks_beside_others_predict_in_their_own_units(base, tmp_path):
     assert both.predict("w5 w20")["amount"].value == pytest.approx(before, abs=1e-2)
 
 
-def test_pairs_are_scored_in_their_own_units(tmp_path):
-    write_checkpoint(tmp_path / "base")
-    data = [{"text_a": row["text"], "text_b": "w40", "score": row["label"]} for row in rows()]
-    pairs = PairClassifier.from_pretrained(without_dropout(tmp_path / "base"), device="cpu")
-    pairs.fit(data, validation=data, score="score", **QUICK)
-    assert pairs.evaluate(data, resamples=10).r2.value > 0.7
-
-
 @pytest.mark.parametrize("value", ["x", True, float("inf"), 1e300, [1.0]])
-def test_a_damaged_training_mean_is_refused(base, tmp_path, value):
-    fitted(base, epochs=1).save(tmp_path / "saved")
+def test_a_damaged_training_mean_is_refused(saved, tmp_path, value):
+    shutil.copytree(saved, tmp_path / "saved")
     path = tmp_path / "saved" / "bothways.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "training_mean": value}))
     with pytest.raises(CorruptCheckpoint, match="training_mean"):

@@ -125,7 +125,7 @@ def test_a_further_training_learns_thresholds_anew(tiny_bert):
 
 
 def test_thresholds_are_learnt_without_calibration_too(tiny_bert):
-    classifier = fitted(tiny_bert, calibration=None)
+    classifier = fitted(tiny_bert, calibration=None, epochs=1)
     held_out = rows(80, seed=1)
     expected = fit_thresholds(truth_of(held_out), stated(classifier, held_out))
     assert classifier.outputs.target.thresholds == pytest.approx(expected)

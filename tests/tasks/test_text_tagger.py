@@ -2,7 +2,6 @@
 
 import json
 import random
-import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +16,7 @@ from bothways.errors import InvalidInput, NotCalibrated, TextsTruncated, TextToo
 from bothways.evaluation.tag_schemes import converted
 from bothways.evaluation.temperature import Temperature, apply_temperature
 from bothways.packing import pack
+from bothways.tasks.heads.training import CONTINUED
 from bothways.tasks.splits import TrainingData
 from bothways.tasks.tagging.outputs import word_scores
 from bothways.tasks.tagging.tag_set import TagSet
@@ -114,9 +114,10 @@ def test_words_of_a_list_come_back_as_they_were(tagger):
     assert all(0 < word.probability <= 1 for word in answer.words)
 
 
-def test_a_text_that_the_tokenizer_drops_whole_has_tags_and_the_probability_of_a_guess(minilm_folder, tmp_path):
-    tagger = opened(minilm_folder, max_length=16)
-    tagger.fit(rows(8), validation=rows(4), epochs=1, show_progress=False)
+def test_words_that_the_tokenizer_drops_are_not_learnt_and_have_the_probability_of_a_guess(minilm_folder):
+    tagger, empty = opened(minilm_folder, max_length=16), {"tokens": ["\x01"], "tags": ["O"]}
+    tagger.fit([*rows(4), empty, *rows(4)], validation=[*rows(4), empty], epochs=1, show_progress=False)
+    assert tagger.card["training_rows"] == 8
     [answer] = tagger.predict([["\x01", "\x02"]])
     assert answer.tags == ("O", "O")
     assert [word.probability for word in answer.words] == pytest.approx([1 / len(tagger.labels)] * 2, abs=1e-5)
@@ -197,10 +198,10 @@ def test_a_report_says_how_much_was_read(folder):
     assert opened(folder).evaluate(long, resamples=5).tokens_read.in_windows == 1
 
 
-def test_a_training_says_what_it_does_not_learn_from(base):
+def test_a_training_says_what_it_does_not_learn_from(tiny_bert):
     long = [{"tokens": ["w20"] * 14 + ["w5"] + ["w6"] * 10, "tags": ["O"] * 14 + ["B-PER"] + ["I-PER"] * 10}, *rows(7)]
     with pytest.warns(TextsTruncated, match=r"1 of 8 texts were cut: 9 tokens were not read"):
-        opened(base, on_overflow="truncate").fit(long, validation=rows(3), epochs=1)
+        opened(tiny_bert, on_overflow="truncate").fit(long, validation=rows(3), epochs=1)
 
 
 def test_a_text_that_is_too_long_is_refused_on_request(folder):
@@ -211,10 +212,10 @@ def test_a_text_that_is_too_long_is_refused_on_request(folder):
 # --- schemes ---
 
 
-@pytest.mark.parametrize("scheme", ["BIOES", "BILOU", "IOB1"])
-def test_data_of_any_scheme_are_learnt_and_evaluated(base, scheme):
+@pytest.mark.parametrize("scheme", ["BIOES", "IOB1"])
+def test_data_of_any_scheme_are_learnt_and_evaluated(tiny_bert, scheme):
     other = [{**row, "tags": converted(row["tags"], "BIO", scheme)} for row in rows()]
-    tagger = opened(base)
+    tagger = opened(tiny_bert)
     tagger.fit(other, validation=rows(8) if scheme == "IOB1" else other, epochs=1)
     assert tagger.outputs.tag_set.scheme == ("BIO" if scheme == "IOB1" else scheme)
     in_their_own, in_ours = (tagger.evaluate(data, resamples=5) for data in (other, rows()))
@@ -222,9 +223,9 @@ def test_data_of_any_scheme_are_learnt_and_evaluated(base, scheme):
     assert in_ours.counts["spans"] == sum(tag.startswith("B-") for row in rows() for tag in row["tags"])
 
 
-def test_tags_with_prefixes_are_taken_as_they_are_on_request(base, tmp_path):
+def test_tags_with_prefixes_are_taken_as_they_are_on_request(tiny_bert, tmp_path):
     odd = [{"tokens": ["w5", "w6"], "tags": ["I-PER", "M-PER"]}, {"tokens": ["w7"], "tags": ["I-PER"]}]
-    tagger = opened(base)
+    tagger = opened(tiny_bert)
     tagger.fit(odd, validation=odd, scheme="plain", epochs=1)
     tagger.save(tmp_path / "saved")
     again = opened(tmp_path / "saved")
@@ -339,9 +340,9 @@ def test_the_loss_is_that_of_transformers(base):
     assert loss.item() == pytest.approx(total / update.weight, abs=1e-5)
 
 
-def test_a_word_in_several_windows_counts_once(base):
+def test_a_word_in_several_windows_counts_once(tiny_bert):
     long = [{"tokens": ["w20"] * 50, "tags": ["O"] * 49 + ["X"]}]
-    objective = prepared(opened(base), long, scheme="plain").objective
+    objective = prepared(opened(tiny_bert), long, scheme="plain").objective
     windows = len(objective.store.lengths)
     assert windows > 3
     assert objective.targets.weights(range(windows)).sum() == pytest.approx(50)
@@ -355,13 +356,6 @@ def test_training_goes_on_with_the_head_where_the_tags_are_the_same(tagger):
     other = [{**row, "tags": [tag.replace("LOC", "ORG") for tag in row["tags"]]} for row in rows(8)]
     tagger.fit(other, validation=other, **barely)
     assert not torch.allclose(tagger.fitted.backend.head_model.head.output.weight, head, rtol=0, atol=1e-3)
-
-
-def test_a_row_of_which_nothing_is_left_is_passed_over(minilm_folder):
-    tagger = opened(minilm_folder, max_length=16)
-    empty = {"tokens": ["\x01"], "tags": ["O"]}
-    tagger.fit([*rows(4), empty, *rows(3)], validation=[*rows(4), empty], epochs=1, batch_size=1, show_progress=False)
-    assert tagger.card["training_rows"] == 7
 
 
 # --- bad input ---
@@ -382,16 +376,16 @@ def test_a_row_of_which_nothing_is_left_is_passed_over(minilm_folder):
         ([{"tokens": ["w5"], "tags": ["O"]}] * 3, "at least two tags, but every word of the training data has 'O'"),
     ],
 )
-def test_training_data_that_are_not_usable_are_refused(base, data, said):
+def test_training_data_that_are_not_usable_are_refused(tiny_bert, data, said):
     with pytest.raises(InvalidInput, match=said):
-        opened(base).fit(data, validation=data)
+        opened(tiny_bert).fit(data, validation=data)
 
 
-def test_a_scheme_that_the_data_do_not_keep_to_is_refused(base):
+def test_a_scheme_that_the_data_do_not_keep_to_is_refused(tiny_bert):
     with pytest.raises(InvalidInput, match=r"row 1 .* which BIOES does not allow there"):
-        opened(base).fit(rows(), scheme="BIOES")
+        opened(tiny_bert).fit(rows(), scheme="BIOES")
     with pytest.raises(InvalidInput, match="scheme to be one of"):
-        opened(base).fit(rows(), scheme="BMES")
+        opened(tiny_bert).fit(rows(), scheme="BMES")
 
 
 def test_tags_that_were_not_there_in_training_are_refused_by_row(tagger):
@@ -416,38 +410,22 @@ def test_texts_that_are_none_are_refused_by_number(tagger, texts, said):
         tagger.predict(texts)
 
 
-def test_labels_that_do_not_fit_the_head_are_refused(tmp_path, base):
+def test_labels_that_do_not_fit_the_head_are_refused(tmp_path, tiny_bert):
     write_checkpoint(tmp_path / "token", architecture="BertForTokenClassification")
     with pytest.raises(InvalidInput, match="does not name the classes"):
         opened(tmp_path / "token")
     with pytest.raises(InvalidInput, match="has 3 outputs, so it needs 3 labels"):
         opened(tmp_path / "token", labels=["O", "B-X"])
     with pytest.raises(InvalidInput, match="this checkpoint has none"):
-        opened(base, labels=["O", "B-X"])
+        opened(tiny_bert, labels=["O", "B-X"])
 
 
-def test_outputs_in_another_order_keep_their_tags_when_training_goes_on(folder, tmp_path):
-    shutil.copytree(folder, tmp_path / "turned")
-    order = ("O", "I-PER", "B-PER", "B-LOC", "I-LOC")  # as of a model from elsewhere
-    known = opened(folder).outputs.tag_set.labels
-    assert sorted(order) == sorted(known)
-    places = [known.index(label) for label in order]
-    path = tmp_path / "turned" / "model.safetensors"
-    tensors = load_file(path)
-    save_file(
-        {**tensors, **{f"classifier.{name}": tensors[f"classifier.{name}"][places] for name in ("weight", "bias")}},
-        path,
-    )
-    names = {"id2label": dict(enumerate(order)), "label2id": {label: number for number, label in enumerate(order)}}
-    edit_config(tmp_path / "turned", **names)
-    (tmp_path / "turned" / "bothways.json").unlink()
-    tagger = opened(tmp_path / "turned")
-    data = varied(40, 2)
-    before = tagger.evaluate(data, resamples=5).to_dict()["span_f1"]
-    assert before > 0.98
-    tagger.fit(data, validation=data, epochs=1, learning_rate=1e-9, weight_decay=0.0)
-    assert tagger.outputs.tag_set.labels == order
-    assert tagger.evaluate(data, resamples=5).to_dict()["span_f1"] == before
+def test_outputs_in_another_order_keep_their_tags_when_training_goes_on(folder):
+    order = ["O", "I-PER", "B-PER", "B-LOC", "I-LOC"]  # as of a model from elsewhere
+    tagger = opened(folder, labels=order)
+    ready = prepared(tagger, rows(), scheme="BIO")
+    assert list(ready.setup.learner.outputs.labels) == order
+    assert ready.objective.baseline.name == CONTINUED
 
 
 def test_words_in_several_windows_have_finite_scores_however_large_the_logits_are():

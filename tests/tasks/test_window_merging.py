@@ -69,22 +69,28 @@ def opened(folder, **options):
     return TextClassifier.from_pretrained(folder, device="cpu", **options)
 
 
-@pytest.mark.parametrize("merge", MERGES)
-def test_a_way_to_merge_is_kept_with_the_model_and_the_caller_overrules_it(base, tmp_path, merge):
-    classifier = opened(base, merge=merge, max_length=8)
+@pytest.fixture(scope="module")
+def saved(tiny_bert, tmp_path_factory):
+    """A classifier that was trained with windows of its own, which no test writes to."""
+    classifier = opened(tiny_bert, merge="max", stride=3, max_length=10)
     classifier.fit(rows(), **QUICK)
-    classifier.save(tmp_path / "saved")
-    assert opened(tmp_path / "saved").outputs.merge == merge
-    assert opened(tmp_path / "saved", merge="max").outputs.merge == "max"
+    folder = tmp_path_factory.mktemp("windows") / "saved"
+    classifier.save(folder)
+    return folder
+
+
+@pytest.mark.parametrize("merge", MERGES)
+def test_a_way_to_merge_is_kept_with_the_model_and_the_caller_overrules_it(saved, tmp_path, merge):
+    assert opened(saved).outputs.merge == "max"
+    opened(saved, merge=merge).save(tmp_path / "again")
+    assert opened(tmp_path / "again").outputs.merge == merge
 
 
 @pytest.mark.parametrize("stride", [0, 3])
-def test_a_stride_decides_what_windows_share_and_is_kept(base, tmp_path, stride):
-    classifier = opened(base, stride=stride, max_length=8)
-    classifier.fit(rows(), **QUICK)
-    classifier.save(tmp_path / "saved")
+def test_a_stride_decides_what_windows_share_and_is_kept(saved, tmp_path, stride):
+    opened(saved, stride=stride, max_length=8).save(tmp_path / "again")
     words = " ".join(f"w{5 + place}" for place in range(24))
-    again = opened(tmp_path / "saved")
+    again = opened(tmp_path / "again")
     store = again.backend.stored([words])
     inside = [store.ids_T[start + 1 : end - 1].tolist() for start, end in itertools.pairwise(store.starts)]
     for one, following in itertools.pairwise(inside):
@@ -94,30 +100,26 @@ def test_a_stride_decides_what_windows_share_and_is_kept(base, tmp_path, stride)
 
 
 @pytest.mark.parametrize("length", [6, 5, 4])
-def test_a_stride_that_shorter_windows_have_no_room_for_is_a_usual_one(base, tmp_path, length):
-    classifier = opened(base, stride=3, max_length=10)
-    classifier.fit(rows(), **QUICK)
-    classifier.save(tmp_path / "saved")
-    again = opened(tmp_path / "saved", max_length=length)
-    usual = opened(base, max_length=length)
+def test_a_stride_that_shorter_windows_have_no_room_for_is_a_usual_one(saved, tiny_bert, length):
+    again = opened(saved, max_length=length)
+    usual = opened(tiny_bert, max_length=length)
     words = " ".join(f"w{5 + place}" for place in range(24))
     assert again.predict(words).tokens_read.windows == len(usual.backend.stored([words]).starts) - 1
-    assert opened(tmp_path / "saved", max_length=8).backend.reading.stride == 3
+    assert opened(saved, max_length=8).backend.reading.stride == 3
     with pytest.raises(InvalidInput, match="stride must lie between 0 and 9, got 10"):
-        opened(tmp_path / "saved", stride=10)
+        opened(saved, stride=10)
 
 
 @pytest.mark.parametrize("stride", [-1, 8])
-def test_a_stride_out_of_range_is_refused(base, stride):
+def test_a_stride_out_of_range_is_refused(tiny_bert, stride):
     with pytest.raises(InvalidInput, match=f"stride must lie between 0 and 7, got {stride}"):
-        opened(base, stride=stride, max_length=8)
+        opened(tiny_bert, stride=stride, max_length=8)
 
 
-def test_a_report_says_what_was_read_in_windows_and_what_was_cut(base):
+def test_a_report_says_what_was_read_in_windows_and_what_was_cut(saved):
     data = [*rows(4), {"text": "w5 " * 40, "label": "ant"}]
     for overflow, counted in (("window", (1, 0, 0)), ("truncate", (0, 1, 24))):
-        classifier = opened(base, on_overflow=overflow)
-        classifier.fit(rows(), **QUICK)
+        classifier = opened(saved, on_overflow=overflow, max_length=18)
         report = classifier.evaluate(data, resamples=5)
         read = report.to_dict()["tokens_read"]
         assert (read["in_windows"], read["cut"], read["dropped_tokens"]) == counted
