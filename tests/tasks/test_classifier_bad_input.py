@@ -1,22 +1,17 @@
 """What a classifier is given wrongly: each case has an error of the tree that says what, and where."""
 
-import errno
 import json
-import os
 import shutil
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file, save_file
 
-from bothways.checkpoints import layout as saving
 from bothways.errors import (
     CorruptCheckpoint,
     IncompatibleWeights,
     InvalidInput,
     LabelsUnnamed,
-    OutOfDisk,
-    OutputExists,
     TextTooLong,
     UnknownModel,
     UnsupportedConfig,
@@ -55,10 +50,6 @@ def written(fitted, tmp_path_factory):
 def saved(written, tmp_path):
     """A copy that a test may damage."""
     return Path(shutil.copytree(written, tmp_path / "saved"))
-
-
-def content(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
 @pytest.mark.parametrize(
@@ -126,11 +117,6 @@ def test_labels_that_no_row_names_are_refused(tiny_bert):
         fit(tiny_bert, [{"text": "w5", "label": []}] * 3, target="multi")
 
 
-def test_an_unknown_target_is_refused(tiny_bert):
-    with pytest.raises(InvalidInput, match="'single', 'multi' or 'regression', but it is 'pair'"):
-        fit(tiny_bert, rows(), target="pair")
-
-
 def test_a_text_that_is_too_long_is_refused_on_request(tiny_bert):
     with pytest.raises(TextTooLong, match="limit of 18"):
         opened(tiny_bert, on_overflow="error").fit(
@@ -156,7 +142,7 @@ def test_what_is_no_text_and_no_list_of_texts_is_refused(fitted, bad):
         fitted.predict(bad)
 
 
-@pytest.mark.parametrize("max_length", [0, -1, 19])
+@pytest.mark.parametrize("max_length", [0, 19])
 def test_a_length_out_of_range_is_refused(tiny_bert, max_length):
     with pytest.raises(InvalidInput, match=f"between 1 and the model's 18, got {max_length}"):
         opened(tiny_bert, max_length=max_length)
@@ -227,40 +213,17 @@ def test_labels_for_a_number_are_refused(tiny_bert, tmp_path):
         opened(tmp_path / "saved", labels=["high"])
 
 
-def test_a_problem_type_that_contradicts_the_head_is_refused(saved):
-    edit_config(saved, problem_type="regression")
-    with pytest.raises(CorruptCheckpoint, match="regression, but the trained head has 3 outputs"):
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"problem_type": "regression"}, "regression, but the trained head has 3 outputs"),
+        ({"id2label": {"first": "ant", "second": "bee", "third": "cow"}}, "id2label in config.json must map numbers"),
+    ],
+)
+def test_settings_that_contradict_the_head_are_refused(saved, changes, words):
+    edit_config(saved, **changes)
+    with pytest.raises(CorruptCheckpoint, match=words):
         opened(saved)
-
-
-def test_names_of_classes_without_numbers_are_refused(saved):
-    edit_config(saved, id2label={"first": "ant", "second": "bee", "third": "cow"})
-    with pytest.raises(CorruptCheckpoint, match=r"id2label in config\.json must map numbers to labels"):
-        opened(saved)
-
-
-def test_saving_onto_a_folder_that_is_there_leaves_it_as_it_is(fitted, saved):
-    before = content(saved)
-    (saved / "mine.txt").write_text("mine")
-    with pytest.raises(OutputExists, match="already exists"):
-        fitted.save(saved)
-    assert content(saved) == {**before, "mine.txt": b"mine"}
-    fitted.save(saved, overwrite=True)
-    assert content(saved).keys() == before.keys()
-
-
-@pytest.mark.parametrize(("writer", "overwrite"), [("write_tensors", True), ("write_json", False), ("sha256_of", True)])
-def test_on_a_full_disk_nothing_is_left_and_nothing_lost(fitted, saved, monkeypatch, writer, overwrite):
-    def full(*args, **kwargs):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    before = content(saved)
-    beside = sorted(saved.parent.iterdir())
-    monkeypatch.setattr(saving, writer, full)
-    with pytest.raises(OutOfDisk, match="no space left"):
-        fitted.save(saved if overwrite else saved.parent / "new", overwrite=overwrite)
-    assert content(saved) == before
-    assert sorted(saved.parent.iterdir()) == beside
 
 
 @pytest.mark.parametrize("place", [0, -1])
@@ -283,14 +246,11 @@ def test_a_bothways_json_that_is_no_object_is_refused(saved, text):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("temperature", 1.5),
         ("temperature", "1.5"),
         ("temperature", {"value": 1.5}),
         ("temperature", {"value": 0, "slope": 0}),
-        ("temperature", {"value": True, "slope": 0}),
         ("temperature", {"value": float("inf"), "slope": 0}),
         ("temperature", {"value": 1.5, "slope": -0.1}),
-        ("temperature", {"value": 1.5, "slope": float("nan")}),
         ("temperature", {"value": 1.5, "slope": 0.1, "bias": 0}),
         ("calibration", "temperature"),
         ("calibration", {"method": "magic"}),
@@ -298,7 +258,6 @@ def test_a_bothways_json_that_is_no_object_is_refused(saved, text):
         ("calibration", {"method": "isotonic", "knots": [[0.5]] * 9, "values": [[0.5]] * 9}),
         ("conformal", {"kind": "magic"}),
         ("conformal", {"kind": "least_ambiguous", "penalty": 1.0}),
-        ("conformal", ["least_ambiguous"]),
         ("out_of_domain", {"kind": "magic", "threshold": 1.0}),
         ("out_of_domain", {"kind": "energy", "threshold": 1.0, "temperature": 0.0}),
         ("out_of_domain", {"kind": "energy", "threshold": "1", "temperature": 1.0}),
@@ -306,10 +265,8 @@ def test_a_bothways_json_that_is_no_object_is_refused(saved, text):
         ("out_of_domain", {"kind": "cosine", "threshold": 1.0}),
         ("max_length", 0),
         ("max_length", 19),
-        ("max_length", "18"),
         ("max_length", 8.5),
         ("on_overflow", "cut"),
-        ("on_overflow", 3),
         ("checksums", ["model.safetensors"]),
     ],
 )

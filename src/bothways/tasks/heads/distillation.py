@@ -93,12 +93,9 @@ class SoftLoss:
 
 @dataclass(frozen=True, slots=True)
 class DistillationData:
-    """Inputs to train on, and rows that measure the student.
+    """Inputs to train on, and held-out rows, with labels or with None, that measure the student.
 
-    Attributes:
-        inputs: Inputs for the teacher.
-        held_out: Held-out inputs, with labels or with None.
-        split: Whether the held-out inputs were drawn from the training data.
+    ``split`` tells that the held-out rows were drawn from the training data.
     """
 
     inputs: Sequence[object]
@@ -352,12 +349,9 @@ class StateModel(HeadModel):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TeacherOutputs:
-    """Logits and hidden states of a teacher for some texts.
+    """Logits of a teacher for each unit and window, and hidden states in half precision.
 
-    Attributes:
-        logits_UC: Logits of each unit.
-        states_UG: Hidden states, in half precision.
-        scores: Logits of each window: (C), or (n, C) of a head that reads tokens.
+    The scores of a window are (C), or (n, C) of a head that reads tokens.
     """
 
     logits_UC: Tensor

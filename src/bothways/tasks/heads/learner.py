@@ -63,13 +63,8 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
     ) -> tuple[Self, Sequence[Example[object]], Sequence[Example[object]]]:
         """Read training data; return the learner, the training examples and the held-out ones.
 
-        Args:
-            backend: The encoder and its text options.
-            data: Training data and validation data.
-            columns: Columns of the parts of a row.
-            options: The task's options of `fit`.
-            seed: Seed for drawing held-out rows if there are no validation data.
-            before: The model's previous outputs; if the labels are the same, they keep their order.
+        Without validation data, held-out rows are drawn with the seed. If the labels are those of the model's outputs
+        ``before``, they keep their order.
 
         Raises:
             InvalidInput: The data are not usable; the message names the row.
@@ -125,15 +120,7 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
     def fit_confidence(
         self, model: HeadModel, training: StoredInputs, held: StoredInputs, seed: int, tokens: int
     ) -> tuple[Self, Sequence[Scores[PlacesT]]]:
-        """Run the trained model on held-out inputs; return the learner with its confidence, and their scores.
-
-        Args:
-            model: Encoder and head.
-            training: The training inputs.
-            held: Held-out inputs.
-            seed: Seed of random draws.
-            tokens: Token budget of a batch.
-        """
+        """Run the trained model on held-out inputs; return the learner with its confidence, and their scores."""
         del training, seed
         phase("reading the held-out rows")
         scores = held.scores(self.outputs, model, tokens)

@@ -98,13 +98,10 @@ class LossUnits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredInputs:
-    """Tokenised inputs and their truth.
+    """Tokenised inputs and their truth, as returned by `Outputs.encode`.
 
-    Attributes:
-        store: The windows of the inputs; a "text" of the store is an input.
-        truth: The truth, as returned by `Outputs.encode`.
-        inputs: The inputs themselves, if the scores read them.
-        text_of_window: The number of each window's text within its input (W); None if every input has one text.
+    A "text" of the store is an input. The inputs themselves are kept if the scores read them. ``text_of_window`` is the
+    number of each window's text within its input (W); None if every input has one text.
     """
 
     store: WindowStore
@@ -187,20 +184,11 @@ def passes_in_epoch(texts: int, batch_size: int, min_updates: int = MIN_UPDATES)
 
 
 class WindowObjective:
-    """Trains a `HeadModel` on the windows of a store.
+    """Trains a `HeadModel` on the windows of a store; ``validate`` measures held-out data after each epoch.
 
-    Args:
-        model: The model to train.
-        store: Training windows.
-        targets: Their targets and loss.
-        validate: Metrics on held-out data, computed after each epoch.
-        batch_size: Texts in one update.
-        tokens: Token budget of a micro-batch, on a CPU at most 1,024; an update accumulates gradients.
-        seed: Seed of the order of texts, together with the epoch.
-        identity: Everything else that determines the run.
-        passes: Passes through the texts per epoch, see `passes_in_epoch`.
-        baseline: The model before the first update.
-        min_updates: Minimum updates of a training of default length.
+    An update is ``batch_size`` texts, in micro-batches of at most ``tokens`` tokens (on a CPU 1,024). Each epoch has
+    some ``passes`` through the texts (`passes_in_epoch`), in an order that follows from the seed and the epoch.
+    ``identity`` is everything else that determines the run, and ``baseline`` the model before the first update.
     """
 
     def __init__(

@@ -40,11 +40,7 @@ _ROUNDING = 1e-13
 
 
 def target_of(kind: TargetKind, examples: Sequence[AnyExample], before: Target | None = None) -> Target:
-    """Return the target of training examples; if the labels are those of the target ``before``, their order is kept.
-
-    Raises:
-        InvalidInput: There are fewer than two classes (or, with several labels, none at all).
-    """
+    """Return the target of training examples; if the labels are those of the target ``before``, their order is kept."""
     target: Target
     match kind:
         case "regression":

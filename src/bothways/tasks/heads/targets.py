@@ -139,11 +139,7 @@ class SingleLabel:
         return len(self.labels)
 
     def encode(self, examples: Sequence[AnyExample]) -> Truth:
-        """Return class numbers (N).
-
-        Raises:
-            InvalidInput: A label does not belong to this target; the message names its row.
-        """
+        """Return class numbers (N); refuse other labels by their rows."""
         numbers = {label: index for index, label in enumerate(self.labels)}
         for example in examples:
             if example.label not in numbers:
@@ -208,11 +204,7 @@ class MultiLabel:
         return len(self.labels)
 
     def encode(self, examples: Sequence[AnyExample]) -> Truth:
-        """Return 1 for each label of a row, else 0 (N, C).
-
-        Raises:
-            InvalidInput: A label does not belong to this target; the message names its row.
-        """
+        """Return 1 for each label of a row, else 0 (N, C); refuse other labels by their rows."""
         numbers = {label: index for index, label in enumerate(self.labels)}
         truth_NC = np.zeros((len(examples), len(self.labels)), dtype=np.float32)
         for row, example in enumerate(examples):
@@ -249,11 +241,7 @@ class MultiLabel:
         return (self.probabilities(logits_NC, calibration) >= self.thresholds_C).astype(np.float32)
 
     def probabilities(self, logits_NC: Logits, calibration: Calibration | None) -> Logits:
-        """Return the probabilities of the labels (N, C).
-
-        Raises:
-            InvalidInput: The calibration is not a temperature.
-        """
+        """Return the probabilities of the labels (N, C); the calibration must be a temperature."""
         match calibration:
             case Temperature() | None:
                 return apply_sigmoid_temperature(logits_NC, calibration or 1.0)
@@ -344,11 +332,7 @@ Target: TypeAlias = SingleLabel | MultiLabel | Regression
 
 
 def at_threshold(target: Target, threshold: float | None) -> Target:
-    """Return a multi-label target with one threshold for all labels; without a threshold, any target unchanged.
-
-    Raises:
-        InvalidInput: A threshold was given, and the target is not multi-label.
-    """
+    """Return a multi-label target with one threshold for all labels; without a threshold, any target unchanged."""
     if threshold is None:
         return target
     match target:
@@ -394,11 +378,7 @@ def logits_of(target: Target, probabilities: NDArray[np.float64]) -> Logits:
 
 
 def converter(kind: TargetKind) -> type[SingleLabel] | type[MultiLabel] | type[Regression]:
-    """Return the target class for a kind.
-
-    Raises:
-        InvalidInput: There is no such kind.
-    """
+    """Return the target class for a kind."""
     for variant in (SingleLabel, MultiLabel, Regression):
         if variant.kind == kind:
             return variant

@@ -237,16 +237,9 @@ def train_head(
     options: object,
     training: TrainingOptions,
 ) -> HeadTraining:
-    """Read the data and start a head, or continue with the previous one if its outputs mean the same.
+    """Read the data and start a head, or continue with that of the model ``before`` if its outputs mean the same.
 
-    Args:
-        spec: The declarations of the task.
-        backend: The encoder, which is trained in place.
-        before: The model before this training.
-        data: Training data.
-        columns: Columns of the parts of a row.
-        options: The task's options of `fit`.
-        training: Options of the training.
+    The encoder is trained in place. ``options`` are the task's own options of `fit`.
 
     Raises:
         InvalidInput: The data are not usable, and the message names the row; or data and options do not fit.
