@@ -171,7 +171,7 @@ def test_a_head_without_names_predicts_and_warns(saved, fitted, named):
     unnamed(saved)
     if not named:
         edit_config(saved, id2label=None)
-    with pytest.warns(LabelsUnnamed, match=r"so they are LABEL_0, LABEL_1, LABEL_2\. To name them, .* --labels"):
+    with pytest.warns(LabelsUnnamed, match=r"so they are called LABEL_0, LABEL_1, LABEL_2\. To name them, .* --labels"):
         classifier = opened(saved)
     at = fitted.labels.index(fitted.predict("w5 w9").label)
     assert classifier.predict("w5 w9").label == f"LABEL_{at}"
