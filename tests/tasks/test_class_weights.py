@@ -95,15 +95,15 @@ def rows(count=120, seed=0):
     return made
 
 
-def fitted(base, data, **options):
-    classifier = TextClassifier.from_pretrained(base, device="cpu")
+def fitted(folder, data, **options):
+    classifier = TextClassifier.from_pretrained(folder, device="cpu")
     classifier.fit(data, validation=rows(60, seed=1), **{**QUICK, **options})
     return classifier
 
 
 @pytest.mark.slow
-def test_rare_labels_are_found_with_class_weights(base, tmp_path):
-    plain, balanced = (fitted(base, rows(400), class_weights=each, epochs=8) for each in (None, "balanced"))
+def test_rare_labels_are_found_with_class_weights(tiny_bert, tmp_path):
+    plain, balanced = (fitted(tiny_bert, rows(400), class_weights=each, epochs=8) for each in (None, "balanced"))
     recalls = [model.evaluate(rows(60, seed=2), resamples=5).per_class[1].recall.value for model in (plain, balanced)]
     assert recalls[1] > recalls[0]
     balanced.save(tmp_path / "saved")
@@ -113,8 +113,8 @@ def test_rare_labels_are_found_with_class_weights(base, tmp_path):
     assert "class_weights" not in plain.card
 
 
-def test_the_epoch_is_chosen_by_balanced_accuracy(base):
-    classifier, held_out = fitted(base, rows(), class_weights="balanced", epochs=1), rows(60, seed=1)
+def test_the_epoch_is_chosen_by_balanced_accuracy(tiny_bert):
+    classifier, held_out = fitted(tiny_bert, rows(), class_weights="balanced", epochs=1), rows(60, seed=1)
     _, validation = classifier.card["training"]["validations"]
     assert classifier.card["training"]["kept_epoch"] == 1
     truth = [row["label"] for row in held_out]
@@ -138,16 +138,16 @@ def test_the_standard_error_of_balanced_accuracy_is_that_of_a_mean_of_shares():
     assert found.standard_error == pytest.approx(np.sqrt(np.sum(np.square(errors))) / 3)
 
 
-def test_a_run_is_not_resumed_with_other_weights(base, tmp_path):
+def test_a_run_is_not_resumed_with_other_weights(tiny_bert, tmp_path):
     options = {"checkpoints": tmp_path / "run", "checkpoint_every_updates": 1, "epochs": 1}
-    fitted(base, rows(), class_weights="balanced", **options)
+    fitted(tiny_bert, rows(), class_weights="balanced", **options)
     with pytest.raises(InvalidInput, match="class weights"):
-        fitted(base, rows(), **options, resume=True)
+        fitted(tiny_bert, rows(), **options, resume=True)
 
 
-def test_several_labels_and_tasks_take_class_weights(base):
+def test_several_labels_and_tasks_take_class_weights(tiny_bert):
     data = [{**row, "label": [row["label"]]} for row in rows()]
-    both = MultiTask.from_pretrained(base, device="cpu")
+    both = MultiTask.from_pretrained(tiny_bert, device="cpu")
     parts = {
         "sets": TaskData(data, data, target="multi", class_weights="balanced"),
         "one": TaskData(rows(), rows(60), class_weights="balanced"),
@@ -156,11 +156,11 @@ def test_several_labels_and_tasks_take_class_weights(base):
     assert [part.card["class_weights"] for part in both.parts.values()] == ["balanced"] * 2
 
 
-def test_weights_that_there_are_not_are_refused(base):
+def test_weights_that_there_are_not_are_refused(tiny_bert):
     with pytest.raises(InvalidInput, match="class_weights must be 'balanced' or None, but it is 'equal'"):
-        fitted(base, rows(), class_weights="equal")
+        fitted(tiny_bert, rows(), class_weights="equal")
     with pytest.raises(InvalidInput, match="class_weights need labels, and numbers have none"):
-        fitted(base, [{**row, "label": 1.0} for row in rows()], target="regression", class_weights="balanced")
+        fitted(tiny_bert, [{**row, "label": 1.0} for row in rows()], target="regression", class_weights="balanced")
 
 
 # --- what always giving the most frequent label would score ---

@@ -186,7 +186,7 @@ def test_given_validation_rows_are_used_beside_the_contrast(base):
 
 
 def test_all_are_learnt_from_only_if_they_are_few_and_nothing_else_needs_held_out_rows(base):
-    backend = opened(base).backend
+    backend = opened(base).backend.above_embedder(pairs=False)
     few = [Example(f"w{at}", str(at % 2), at) for at in range(FEW_TEXTS)]
     assert learns_all(backend, LabelFitting(), few)
     for options in ({"calibration": "temperature"}, {"calibration": None}, {"detector": "energy"}):

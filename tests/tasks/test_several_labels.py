@@ -31,15 +31,19 @@ def rows(count=120, seed=0):
     return made
 
 
-def fitted(tiny_bert, open_with=None, **options):
+FEW = rows(40)
+"""So few that no strength of the linear start is searched for."""
+
+
+def fitted(tiny_bert, data, open_with=None, **options):
     classifier = TextClassifier.from_pretrained(tiny_bert, device="cpu", target="multi", **(open_with or {}))
-    classifier.fit(rows(), validation=rows(80, seed=1), **{**QUICK, **options})
+    classifier.fit(data, validation=rows(80, seed=1), **{**QUICK, **options})
     return classifier
 
 
 @pytest.fixture(scope="module")
 def trained(tiny_bert):
-    return fitted(tiny_bert)
+    return fitted(tiny_bert, rows())
 
 
 @pytest.fixture(scope="module")
@@ -111,21 +115,21 @@ def test_a_threshold_can_be_given(saved):
 
 
 def test_a_threshold_that_is_given_before_the_training_stays(tiny_bert):
-    classifier = fitted(tiny_bert, {"threshold": 0.3}, epochs=1)
+    classifier = fitted(tiny_bert, FEW, {"threshold": 0.3}, epochs=1)
     assert classifier.outputs.target.thresholds == (0.3,) * 4
     assert classifier.facts()["threshold"] == 0.3
 
 
 def test_a_further_training_learns_thresholds_anew(tiny_bert):
-    classifier = fitted(tiny_bert, epochs=1)
+    classifier = fitted(tiny_bert, FEW, epochs=1)
     before = classifier.outputs.target.thresholds
-    classifier.fit(rows(seed=5), validation=rows(80, seed=6), **{**QUICK, "epochs": 1})
+    classifier.fit(rows(40, seed=5), validation=rows(80, seed=6), **{**QUICK, "epochs": 1})
     assert classifier.outputs.target.thresholds != before
     assert classifier.labels == NAMES
 
 
 def test_thresholds_are_learnt_without_calibration_too(tiny_bert):
-    classifier = fitted(tiny_bert, calibration=None, epochs=1)
+    classifier = fitted(tiny_bert, FEW, calibration=None, epochs=1)
     held_out = rows(80, seed=1)
     expected = fit_thresholds(truth_of(held_out), stated(classifier, held_out))
     assert classifier.outputs.target.thresholds == pytest.approx(expected)
@@ -188,9 +192,9 @@ def test_an_ensemble_learns_thresholds_of_its_own(saved, tmp_path):
 
 def test_a_task_beside_others_has_its_thresholds(tiny_bert, tmp_path):
     both = MultiTask.from_pretrained(tiny_bert, device="cpu")
-    number = [{"text": row["text"], "label": float(len(row["label"]))} for row in rows()]
+    number = [{"text": row["text"], "label": float(len(row["label"]))} for row in FEW]
     parts = {
-        "several": TaskData(rows(), rows(80, seed=1), target="multi"),
+        "several": TaskData(FEW, rows(80, seed=1), target="multi"),
         "number": TaskData(number, number, target="regression"),
     }
     both.fit(parts, **{**QUICK, "epochs": 1})
