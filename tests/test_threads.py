@@ -376,4 +376,4 @@ def test_a_command_computes_with_so_many_threads():
         check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
-    assert json.loads(done.stdout)["machine"]["threads"] == 2, done.stderr
+    assert json.loads(done.stdout)["threads"] == 2, done.stderr

@@ -28,7 +28,7 @@ def test_models_are_measured_in_the_order_asked_for_and_lengths_from_the_shortes
     roberta, minilm = compared.models
     assert (roberta.accuracy, minilm.accuracy) == (87.6, None)
     assert minilm.flops_per_token[1] == count_flops(find_config("all-MiniLM-L6-v2")[1], 1, 64) / 64
-    assert compared.machine.threads == 1
+    assert minilm.measured.threads == 1
 
 
 def test_without_names_the_usual_models_are_compared(jobs):

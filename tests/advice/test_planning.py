@@ -46,12 +46,6 @@ def test_hours_follow_the_devices_and_their_rate():
     assert given.price == pytest.approx(given.seconds / 3600 * 2 * 3.0)
 
 
-def test_bert_and_roberta_are_compared_in_both_ways_of_counting():
-    read, counted = plan(PUBLISHED["roberta"], devices_of("H100"), Rates()).ratios["bert"]
-    assert counted == pytest.approx(15.625)
-    assert read == pytest.approx(500_000 * 8000 * 512 / (256 * (900_000 * 128 + 100_000 * 512)))
-
-
 def test_a_generator_is_trained_but_not_kept():
     found = plan(PUBLISHED["electra"], devices_of("T4"), Rates())
     assert found.trained > found.parameters

@@ -13,7 +13,6 @@ def test_a_plan_says_what_a_published_run_takes():
     for words in (
         "RoBERTa base, as published, on 8 x H100",
         "500,000 of 8,000 sequences of 512 tokens: 2.05 trillion tokens",
-        "48.1 x those of bert, or 15.6 x if all sequences count as 512 tokens",
         "assumes 40% of 989 TFLOP/s",
         "accumulated in an update",
     ):

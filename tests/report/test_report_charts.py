@@ -12,8 +12,6 @@ from bothways.report import (
     Bar,
     TrainLoss,
     ValidationScore,
-    attention_map,
-    attention_pair,
     bars,
     confusion_matrix,
     learning_curve,
@@ -33,14 +31,6 @@ def shapes(svg, role):
     """The paths of the marks of one kind."""
     groups = [each for each in ElementTree.fromstring(svg).iter(f"{SVG}g") if role in each.get("class", "").split()]
     return [path for group in groups for path in group if path.tag == f"{SVG}path"]
-
-
-def random_attention(size, *, causal=False, seed=3):
-    scores = np.random.default_rng(seed).normal(size=(size, size))
-    if causal:
-        scores[np.triu_indices(size, 1)] = -np.inf
-    weights = np.exp(scores)
-    return weights / weights.sum(axis=1, keepdims=True)
 
 
 def random_bins(shift, seed=5):
@@ -100,40 +90,6 @@ def test_a_long_label_keeps_its_two_ends():
     assert cut.startswith("beginning")
     assert cut.endswith("ending")
     assert len(cut) <= 32
-
-
-@pytest.mark.parametrize("tokens", [["<s>"], ["a", "b"], ODD_LABELS, [f"##t{i}" for i in range(75)]])
-def test_attention_maps_draw_every_weight_for_few_and_many_tokens(tokens):
-    svg = attention_map(tokens, random_attention(len(tokens)) * 0.5 + 0.01, "Layer 3, head <2>")
-    assert "Layer 3, head <2>" in texts(svg)
-    assert len(shapes(svg, "role-mark")) == len(tokens) ** 2
-
-
-def test_repeated_tokens_keep_rows_and_columns_of_their_own():
-    tokens = ["the", "dog", "the"]
-    svg = attention_map(tokens, random_attention(3))
-    assert len(shapes(svg, "role-mark")) == 9
-    assert texts(svg).count("the") == 4
-
-
-def test_a_causal_map_leaves_the_future_empty_and_keeps_the_colours_of_its_partner():
-    tokens = ["<s>", "good", "##ness", "</s>"]
-    causal = random_attention(4, causal=True)
-    encoder = random_attention(4)
-    encoder[0] = [1, 0, 0, 0]
-    left, right = attention_pair(tokens, encoder, causal, ("Encoder <both>", "Causal"))
-    assert len(shapes(right, "role-mark")) == 4 * 5 // 2
-    assert shapes(left, "role-mark")[0].get("fill") == shapes(right, "role-mark")[0].get("fill")
-    assert "Encoder <both>" in texts(left)
-    assert "Causal" in texts(right)
-
-
-@pytest.mark.parametrize(
-    "weights", [[[0.5, 0.5]], [[2.0, 0], [0, 1]], [[-0.1, 1], [0, 1]], [[float("nan"), 1], [0, 1]]]
-)
-def test_weights_that_are_no_attention_are_refused(weights):
-    with pytest.raises(InvalidInput, match="expected"):
-        attention_map(["a", "b"], weights)
 
 
 def test_a_reliability_diagram_names_the_calibration_error_of_each_side():

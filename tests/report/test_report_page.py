@@ -19,7 +19,6 @@ from bothways.report import (
     Table,
     TextItem,
     TextList,
-    attention_pair,
     bars,
     confusion_matrix,
     learning_curve,
@@ -28,6 +27,7 @@ from bothways.report import (
 )
 from bothways.report.charts import TrainLoss, ValidationScore
 from bothways.report.page import LONGEST_TEXT
+from bothways.report.token_maps import token_map
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 ATTACK = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;"
@@ -70,7 +70,9 @@ def one_section(*blocks):
 
 def full_page(text="words", svg=None):
     svg = svg or confusion_matrix([text, "b"], [[1, 2], [3, 4]])
-    pair = attention_pair([text, "</s>"], [[0.5, 0.5], [0.1, 0.9]], [[1, 0], [0.4, 0.6]], (text, text))
+    pair = tuple(
+        token_map([text, "</s>"], weights, text) for weights in ([[0.5, 0.5], [0.1, 0.9]], [[1, 0], [0.4, 0.6]])
+    )
     curve = learning_curve([TrainLoss(1, 2.0), TrainLoss(2, 1.0), ValidationScore(1, 0.5)], text)
     first = (
         KeyFigures((KeyFigure(text, text, text), KeyFigure("Accuracy", "0.9"))),

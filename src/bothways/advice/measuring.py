@@ -1,13 +1,10 @@
 """Speed and memory of models on this machine, each built with random weights in a process of its own."""
 
 import json
-import os
-import platform
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from bothways.advice.cards import ModelCard, card, find_config, find_model
 from bothways.advice.costs import flops_per_token
@@ -126,17 +123,6 @@ def measure(job: Job) -> Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
-    """The machine of the measurements."""
-
-    processor: str
-    cores: int
-    threads: int
-    python: str
-    torch: str
-
-
-@dataclass(frozen=True, slots=True)
 class ComparedModel:
     """One model of a comparison.
 
@@ -162,14 +148,12 @@ class ModelComparison:
         lengths: Tokens of a text.
         batch: Texts in a batch.
         yardstick: Measure of the published accuracies.
-        machine: The machine of the measurements.
     """
 
     models: tuple[ComparedModel, ...]
     lengths: tuple[int, ...]
     batch: int
     yardstick: str
-    machine: Machine
 
 
 def compare_models(
@@ -205,7 +189,7 @@ def compare_models(
             found.append(measure(job))
             bar.advance(1)
     models = tuple(_compared(each, ordered) for each in found)
-    return ModelComparison(models, ordered, batch, str(YARDSTICKS["english"]), _machine(found[0].threads))
+    return ModelComparison(models, ordered, batch, str(YARDSTICKS["english"]))
 
 
 def _compared(measured: Measured, lengths: Sequence[int]) -> ComparedModel:
@@ -213,18 +197,3 @@ def _compared(measured: Measured, lengths: Sequence[int]) -> ComparedModel:
     operations = tuple(flops_per_token(config, length) for length in lengths)
     score = published_accuracy(known, "english")
     return ComparedModel(known, operations, measured, None if score is None else score.value)
-
-
-def _machine(threads: int) -> Machine:
-    import torch
-
-    return Machine(_processor(), os.cpu_count() or 1, threads, platform.python_version(), torch.__version__)
-
-
-def _processor() -> str:
-    listing = Path("/proc/cpuinfo")
-    if listing.is_file():
-        for line in listing.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

@@ -1,7 +1,7 @@
 """Plans of pre-training runs: tokens, passes over the corpus, memory, hours and money, before a run starts."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,7 +15,6 @@ from bothways.objectives.masked_lm import rows_of_chunk
 from bothways.pretraining.courses import Phase
 from bothways.pretraining.models import check_lengths, narrowed, published_settings
 from bothways.pretraining.recipes import (
-    RECIPES,
     DistilledMaskedLM,
     MaskedLanguageModelling,
     PermutationLanguageModelling,
@@ -79,8 +78,6 @@ class Plan:
         flops_per_token: Operations of training, backward pass included.
         phases: The phases on the devices.
         passes: Passes over the published corpus.
-        ratios: Tokens read as a multiple of those of other published recipes: as they are, and with all sequences
-            counted as 512 tokens.
         rates: The rates behind hours and price.
         price: Price of all devices, if the price of one is known.
     """
@@ -92,7 +89,6 @@ class Plan:
     flops_per_token: float
     phases: tuple[PlannedPhase, ...]
     passes: float
-    ratios: Mapping[str, tuple[float, float]]
     rates: Rates
     price: float | None
 
@@ -149,7 +145,6 @@ def plan(
         flops_per_token=sum(flops[phase.length] * phase.tokens for phase in scaled.course.phases) / tokens,
         phases=phases,
         passes=tokens / scaled.recipe.corpus.tokens,
-        ratios=_ratios(scaled),
         rates=rates,
         price=None if rates.price_per_hour is None else hours * rates.price_per_hour,
     )
@@ -213,19 +208,6 @@ def _planned(
         if size == 1:
             return PlannedPhase(phase, None, None, needed, seconds)
         size = -(-size // 2)
-
-
-def _ratios(scaled: ScaledRecipe) -> dict[str, tuple[float, float]]:
-    own = scaled.course
-    counted = sum(phase.sequences for phase in own.phases)
-    return {
-        name: (
-            own.tokens / other.course.tokens,
-            counted / sum(each.sequences for each in other.course.phases),
-        )
-        for name, other in RECIPES.items()
-        if name != scaled.recipe.name or scaled.scale != "published"
-    }
 
 
 def _sequences_at_once(task: PretrainingTask, length: int, device: str) -> int:

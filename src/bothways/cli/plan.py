@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from bothways.advice import Cost, ModelComparison, Plan, PlannedPhase
     from bothways.pretraining import ScaledRecipe
 
-# Published recipes to compare a plan with.
-_COMPARED = ("bert", "roberta")
-
 _COST_EXAMPLE = """\
 Example:
   bothways cost roberta-base --batch 32 --length 256
@@ -139,7 +136,7 @@ def _comparison_as_json(comparison: "ModelComparison") -> dict[str, object]:
         "lengths": comparison.lengths,
         "batch": comparison.batch,
         "yardstick": comparison.yardstick,
-        "machine": asdict(comparison.machine),
+        "threads": comparison.models[0].measured.threads,
         "models": [
             {
                 "name": model.card.name,
@@ -240,7 +237,6 @@ def plan(
 
 def _plan_as_json(plan: "Plan") -> dict[str, object]:
     recipe, course = plan.scaled.recipe, plan.scaled.course
-    ratios = {name: {"tokens": read, "of_512": counted} for name, (read, counted) in plan.ratios.items()}
     return {
         "recipe": recipe.name,
         "title": recipe.title,
@@ -254,7 +250,6 @@ def _plan_as_json(plan: "Plan") -> dict[str, object]:
         "tokens": course.tokens,
         "corpus": asdict(recipe.corpus),
         "passes": plan.passes,
-        "times_tokens_of": ratios,
         "learning_rate": course.learning_rate,
         "optimizer": course.optimizer,
         "phases": [asdict(each) for each in plan.phases],
@@ -293,10 +288,6 @@ def _sizes(plan: "Plan") -> Iterator[tuple[str, str]]:
         yield "  time", duration(each.seconds)
     corpus = plan.scaled.recipe.corpus.name
     yield "tokens", f"{_token_count(plan.scaled.course.tokens)}: {plan.passes:,.3g} x {corpus}"
-    for name in _COMPARED if plan.scaled.scale == "published" else ():
-        if name in plan.ratios:
-            read, counted = plan.ratios[name]
-            yield "", f"{read:,.3g} x those of {name}, or {counted:,.3g} x if all sequences count as 512 tokens"
 
 
 def _efforts(plan: "Plan") -> Iterator[tuple[str, str]]:

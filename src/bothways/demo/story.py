@@ -26,6 +26,7 @@ from bothways.evaluation.report import Report
 from bothways.evaluation.temperature import Temperature
 from bothways.explain import TextAttention, causal, illustrative_head
 from bothways.report.evaluation import confusion_figure, reliability_figure
+from bothways.report.token_maps import token_map
 from bothways.retrieval import Hit
 from bothways.tasks.heads.targets import Classification
 from bothways.training.state import TrainingRecord
@@ -236,7 +237,10 @@ def attention_blocks(attention: TextAttention) -> tuple[html.Block, ...]:
     read_from = (_strongest(attention.tokens, weights_SS[at]) for weights_SS in (encoder_SS, causal_SS))
     words = tell("reading", right, PRONOUN, *read_from)
     figure = html.Figure(
-        html.attention_pair(attention.tokens, encoder_SS, causal_SS),
+        (
+            token_map(attention.tokens, encoder_SS, "Encoder: both ways"),
+            token_map(attention.tokens, causal_SS, "Causal: to the left only"),
+        ),
         f"“{SENTENCE}” Each row is a token that reads, each column a token that is read from; a row sums to 1. On the "
         "right, the same scores with a causal mask.",
         f"Two heat maps of attention weights over the tokens of the sentence. {words[0].text}",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from bothways.report.charts import TrainLoss as TrainLoss
     from bothways.report.charts import ValidationScore as ValidationScore
     from bothways.report.charts import bars as bars
+    from bothways.report.charts import confusion_matrix as confusion_matrix
     from bothways.report.charts import learning_curve as learning_curve
     from bothways.report.charts import reliability_diagram as reliability_diagram
     from bothways.report.drawing import require_extra as require_extra
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from bothways.report.explanation import explanation_picture as explanation_picture
     from bothways.report.judging import ranking_page as ranking_page
     from bothways.report.judging import score_page as score_page
-    from bothways.report.matrices import attention_map as attention_map
-    from bothways.report.matrices import attention_pair as attention_pair
-    from bothways.report.matrices import confusion_matrix as confusion_matrix
     from bothways.report.page import Block as Block
     from bothways.report.page import Code as Code
     from bothways.report.page import Fact as Fact
@@ -42,12 +40,19 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "audit": ("audit_page",),
-    "charts": ("Bar", "TrainLoss", "ValidationScore", "bars", "learning_curve", "reliability_diagram"),
+    "charts": (
+        "Bar",
+        "TrainLoss",
+        "ValidationScore",
+        "bars",
+        "confusion_matrix",
+        "learning_curve",
+        "reliability_diagram",
+    ),
     "drawing": ("require_extra",),
     "evaluation": ("Evaluated", "evaluation_page"),
     "explanation": ("explanation_page", "explanation_picture"),
     "judging": ("ranking_page", "score_page"),
-    "matrices": ("attention_map", "attention_pair", "confusion_matrix"),
     "page": (
         "Block",
         "Code",

@@ -1,4 +1,4 @@
-"""Charts: horizontal bars, the course of a training run, reliability diagrams, and points.
+"""Charts: horizontal bars, confusion matrices, the course of a training run, reliability diagrams, and points.
 
 Curves and reliability diagrams are square panels that stand side by side.
 """
@@ -9,12 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
 from bothways.errors import InvalidInput
 from bothways.evaluation.outcomes import expected_calibration_error
 from bothways.evaluation.report import ReliabilityBin
 from bothways.report.drawing import (
     ACCENT,
+    ACCENT_CLEAR,
     INK,
+    LABEL_SIZE,
     PANEL_WIDTH,
     RULED,
     indexed_labels,
@@ -28,6 +33,9 @@ if TYPE_CHECKING:
     import altair as alt
 
 _MAX_STEPS = 300
+# From this share of the accent colour on, white text has more contrast on a light page than dark text.
+_WHITE_TEXT_FROM = 0.75
+_SLANTED_FROM = 24  # pixels; labels of narrower columns are vertical
 MAX_POINTS = 2000
 """Points of a scatter plot; more would hide each other."""
 
@@ -297,3 +305,81 @@ def _panel(chart: "alt.Chart | alt.LayerChart | alt.FacetChart", title: str, hei
     fit = alt.AutoSizeParams(type="fit", contains="padding")
     named = chart.properties(title=printable(title)) if title else chart
     return to_svg(named.properties(width=PANEL_WIDTH, height=height, autosize=fit))
+
+
+# --- confusion matrices ---
+
+
+def confusion_matrix(labels: Sequence[str], counts: npt.ArrayLike) -> str:
+    """Draw a confusion matrix with its counts, coloured by the share of each true class.
+
+    Args:
+        labels: The C classes, in the order of rows and columns.
+        counts: (C, C) whole numbers; rows are true classes, columns predicted ones.
+
+    Raises:
+        InvalidInput: No label, a matrix of another shape, or an entry that is not a whole number from 0.
+    """
+    require_extra("drawing a confusion matrix")
+    import altair as alt
+
+    counts_CC = _checked_counts(labels, counts)
+    shares_CC = counts_CC / np.maximum(counts_CC.sum(axis=1, keepdims=True), 1)
+    cells = [
+        {"row": row, "column": column, "count": str(counts_CC[row, column]), "shade": float(shares_CC[row, column])}
+        for row, column in np.ndindex(counts_CC.shape)
+    ]
+    digits = len(str(counts_CC.max()))
+    step = float(np.clip(520 / len(labels), max(18, 5 * digits + 5), 72 if len(labels) <= 4 else 56))
+    base = _grid(cells, labels, step)
+    legend = alt.Legend(
+        title="share of the true class",
+        format="~%",
+        values=[0, 0.5, 1],
+        orient="bottom",
+        direction="horizontal",
+        gradientLength=140,
+        gradientThickness=8,
+    )
+    shade = alt.Color("shade:Q", scale=alt.Scale(domain=[0, 1], range=[ACCENT_CLEAR, ACCENT]), legend=legend)
+    heat = base.mark_rect(stroke=INK, strokeOpacity=0.12, strokeWidth=1).encode(color=shade)
+    numbers = base.mark_text(fontSize=min(13.0, (step - 4) / (0.6 * digits)), baseline="middle").encode(
+        text="count:N",
+        color=alt.condition(f"datum.shade >= {_WHITE_TEXT_FROM}", alt.value("white"), alt.value(INK)),
+        opacity=alt.condition("datum.count === '0'", alt.value(0.3), alt.value(1)),
+    )
+    # A slanted last label may be wider in the reader's font.
+    return to_svg(alt.layer(heat, numbers), right=4 + 0.12 * label_width(labels[-1:]))
+
+
+def _grid(cells: list[dict[str, Any]], labels: Sequence[str], step: float) -> "alt.Chart":
+    import altair as alt
+
+    size = min(LABEL_SIZE, step - 3)
+    shared: dict[str, Any] = {"labelExpr": indexed_labels(labels), "labelFontSize": size, "labelOverlap": False}
+    # Horizontal if every label fits above its column, else slanted, else vertical.
+    angle = 0 if label_width(labels) <= step - 6 else -45 if step >= _SLANTED_FROM else -90
+    slant: dict[str, Any] = {"labelAlign": "left", "labelBaseline": "middle"} if angle else {}
+    width = label_width(labels, size)
+    height = width * abs(math.sin(math.radians(angle))) + 8
+    x_axis = alt.Axis(title="predicted", orient="top", labelAngle=angle, minExtent=height, **shared, **slant)
+    y_axis = alt.Axis(title="true", minExtent=width + 8, **shared)
+    scale = alt.Scale(domain=list(range(len(labels))), paddingInner=0, paddingOuter=0)
+    return (
+        alt.Chart(alt.InlineData(values=cells))
+        .encode(x=alt.X("column:O", axis=x_axis, scale=scale), y=alt.Y("row:O", axis=y_axis, scale=scale))
+        .properties(width=step * len(labels), height=step * len(labels))
+    )
+
+
+def _checked_counts(labels: Sequence[str], counts: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    size = len(labels)
+    try:
+        given = np.asarray(counts, dtype=np.float64)
+    except ValueError as error:
+        raise InvalidInput(f"counts: expected a matrix of numbers, got rows of different lengths ({error}).") from error
+    if size == 0 or given.shape != (size, size):
+        raise InvalidInput(f"counts: expected a row and a column for each of {size} labels, got shape {given.shape}.")
+    if not (np.isfinite(given).all() and (given >= 0).all() and (given == np.floor(given)).all()):
+        raise InvalidInput("counts: expected whole numbers from 0; the chart computes the shares.")
+    return given.astype(np.int64)

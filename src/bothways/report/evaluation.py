@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 
 from bothways.evaluation.intervals import Estimate
 from bothways.evaluation.report import Report, remarks_of
-from bothways.report.charts import MAX_POINTS, reliability_diagram, reliability_panel, scatter
+from bothways.report.charts import MAX_POINTS, confusion_matrix, reliability_diagram, reliability_panel, scatter
 from bothways.report.drawing import short_label
-from bothways.report.matrices import confusion_matrix
 from bothways.report.page import Block, Figure, KeyFigure, KeyFigures, Page, Paragraph, Section, Table
 
 MAX_IN_MATRIX = 30
