@@ -6,10 +6,7 @@ Shapes: C classes, L layers that a detector reads, M held-out rows.
 """
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, TypeAlias, get_args
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, get_args
 
 from bothways.choices import ALL_LAYERS, CalibrationChoice, DetectorChoice, TemperatureChoice
 from bothways.errors import InvalidInput, NotCalibrated
@@ -17,9 +14,8 @@ from bothways.errors import InvalidInput, NotCalibrated
 if TYPE_CHECKING:
     from bothways.evaluation.calibration import Calibration, ConformalInterval, ConformalSets, LabelSets, MethodScore
     from bothways.evaluation.detectors import Detector, DetectorInput
+    from bothways.evaluation.inputs import FloatArray
     from bothways.evaluation.temperature import Temperature
-
-Array: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,7 +24,7 @@ class OutOfDomain:
 
     detector: "Detector"  # scores rows, higher for those unlike the domain
     threshold: float  # rows that score above this are out of domain
-    inside_M: Array  # scores of held-out rows of the domain, ascending
+    inside_M: "FloatArray"  # scores of held-out rows of the domain, ascending
 
     def detect(self, evidence: "DetectorInput") -> tuple[float, bool]:
         """Return the score of a single row, and whether it is out of domain."""

@@ -18,7 +18,7 @@ from bothways.checkpoints.files import read_arrays, reduce_value, remember_file
 from bothways.checkpoints.layout import write_arrays
 from bothways.checkpoints.schema import Stored, StoredDetection, StoredGuarantee, StoredLabels, damaged
 from bothways.choices import CalibrationMethod, DetectorChoice
-from bothways.confidence.confidence import Array, Confidence, ConfidenceOptions, OutOfDomain
+from bothways.confidence.confidence import Confidence, ConfidenceOptions, OutOfDomain
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.evaluation.calibration import (
     MOST_KEPT,
@@ -43,6 +43,7 @@ from bothways.evaluation.detectors import (
     storable,
     threshold_between,
 )
+from bothways.evaluation.inputs import FloatArray
 from bothways.evaluation.temperature import Temperature
 from bothways.progress import phase
 
@@ -88,7 +89,7 @@ def learn_classification(
 
 
 def learn_conformal_sets(
-    logits_MC: Array, labels_M: Labels, method: CalibrationMethod | None, *, seed: int
+    logits_MC: FloatArray, labels_M: Labels, method: CalibrationMethod | None, *, seed: int
 ) -> ConformalSets:
     """Fit prediction sets with guaranteed coverage on held-out rows.
 
