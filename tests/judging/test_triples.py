@@ -38,7 +38,7 @@ def test_columns_can_be_renamed():
     columns = TripleColumns.named({"query": "Query", "passage": "Document", "context_relevance": "Label"})
     (found,) = read_triples([{"Query": "Who?", "Document": "Ada.", "Label": "Yes"}], CONTEXT, columns).triples
     assert (found.query, found.passage, found.answer, found.label) == ("Who?", "Ada.", "", 1)
-    with pytest.raises(UnreadColumn, match="reads no 'text' of a row"):
+    with pytest.raises(UnreadColumn, match="a judge has no column argument 'text'"):
         TripleColumns.named({"text": "x"})
 
 

@@ -27,14 +27,7 @@ def read_labels(
     *,
     format: "Format | None" = None,  # noqa: A002 (the option's name)
 ) -> list[Triple]:
-    """Read labelled rows, which may lack texts if they have an id; rows without a label are skipped.
-
-    Args:
-        source: A file, or rows.
-        dimension: The dimension of the labels.
-        columns: Columns of the parts of a row.
-        format: Format of the file, see `bothways.data.read_rows`.
-    """
+    """Read labelled rows, which may lack texts if they have an id; rows without a label are skipped."""
     named = columns or TripleColumns()
     rows = list(data.read_rows(source, format=format))
     labels = [each for each in (read_triple(row, dimension, named) for row in rows) if each.label is not None]
@@ -59,11 +52,6 @@ def with_labels(systems: Systems, labels: Sequence[Triple], dimension: Dimension
 
     A label is matched by the id of its row if both files have ids, else by the texts that it comes with. If it fits the
     rows of several systems and the judge reads the same text in each, it goes to all of them.
-
-    Args:
-        systems: Rows of each system.
-        labels: The labels, from `read_labels`.
-        dimension: The texts that are compared.
     """
     finder = _Finder(systems, dimension)
     chosen: dict[Place, Triple] = {}

@@ -83,15 +83,7 @@ def judge_report(
     resamples: int = 1000,
     seed: int = 0,
 ) -> JudgeReport:
-    """Compare probabilities with the labels of triples.
-
-    Args:
-        labelled: Triples with labels.
-        probability_N: The probability that each is good.
-        disagreements: Maximum number of disagreements to keep.
-        resamples: Bootstrap resamples.
-        seed: Seed of the bootstrap.
-    """
+    """Compare the probabilities of triples with their labels; ``disagreements`` is the most that are kept."""
     label_N = np.array([each.label for each in labelled], np.int64)
     both_NC = np.column_stack([1 - probability_N, probability_N])
     report = class_outcomes(("0", "1"), label_N, both_NC).report(resamples=resamples, seed=seed)

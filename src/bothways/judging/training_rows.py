@@ -70,17 +70,9 @@ def prepare(
     seed: int = 0,
     format: "Format | None" = None,  # noqa: A002 (the option's name)
 ) -> JudgeData:
-    """Read triples and return the pairs that a judge is trained and validated on.
+    """Return the pairs of texts that a judge is trained and validated on; the arguments are those of `Judge.train`.
 
-    Args:
-        train: Labelled triples; or triples without any label, which all count as good, so that negatives are made.
-        dimension: The dimension to judge.
-        validation: Held-out triples. Default: about a tenth of the training rows, which share neither a query nor a
-            passage with the others.
-        columns: Columns of the parts of a row.
-        negatives: The negatives to make. Default: ``"both"`` if no row has a label, else ``"none"``.
-        seed: Seed of held-out rows and negatives.
-        format: Format of both files.
+    ``negatives`` is by default ``"both"`` if no row has a label, else ``"none"``.
     """
     named = columns or TripleColumns()
     read = read_triples(train, dimension, named, format=format)
@@ -196,14 +188,7 @@ def make_negatives(
     kind: Literal["weak", "strong", "both"] = "both",
     seed: int = 0,
 ) -> list[Triple]:
-    """Return a negative, labelled 0, for each positive that has one.
-
-    Args:
-        positives: Triples whose passage and answer belong to the query.
-        dimension: The dimension, which decides between another passage and another answer.
-        kind: ``"weak"``, ``"strong"``, or ``"both"`` in turn.
-        seed: Seed for drawing the negatives.
-    """
+    """Return a negative, labelled 0, for each positive that has one: weak, strong, or both in turn."""
     part: _Exchanged = "passage" if dimension.name == "context_relevance" else "answer"
     if len({each.text(part) for each in positives}) < 2:
         raise InvalidInput(

@@ -193,14 +193,7 @@ def label_of(value: object) -> int | None:
 
 
 def read_triple(row: "Row", dimension: Dimension, columns: TripleColumns, *, needed: bool = False) -> Triple:
-    """Return the triple of a row; missing texts are empty.
-
-    Args:
-        row: The row.
-        dimension: The dimension of the label.
-        columns: Columns of the parts of the row.
-        needed: Require the columns that the dimension reads.
-    """
+    """Return the triple of a row; missing texts are empty unless the dimension reads them and they are ``needed``."""
     texts = [_text(row, columns.text(part), needed=needed and part in dimension.parts) for part in PARTS]
     column = columns.label(dimension)
     try:

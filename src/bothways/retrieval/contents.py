@@ -163,13 +163,7 @@ class CheckedRows(NamedTuple):
 
 
 def collect(batches: Iterable[RowBatch], dimensions: int, *, first_number: int = 0) -> CheckedRows:
-    """Copy and check the rows of all batches; a corpus is not held twice.
-
-    Args:
-        batches: The rows.
-        dimensions: The width of the vectors.
-        first_number: The number that names the first row without an id.
-    """
+    """Copy and check the rows of all batches, which are not held twice; number those without ids from the first on."""
     blocks: deque[DenseVectors] = deque()
     ids: list[str] = []
     texts: list[str] = []
@@ -202,11 +196,7 @@ def document_streams(
 ) -> tuple[Iterator[str], Iterator[str] | None, Iterator[Fields] | None]:
     """Return the texts, ids and fields of documents as streams to be read in step.
 
-    Args:
-        documents: Texts; or rows with a ``text``, perhaps an ``id``, and fields: a mapping under ``fields``, or all
-            other columns.
-        ids: Ids of texts.
-        fields: Fields of texts.
+    Rows have a ``text``, perhaps an ``id``, and fields: a mapping under ``fields``, or all other columns.
     """
     items = _items(documents, "texts")
     first = next(items, None)

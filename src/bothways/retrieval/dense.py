@@ -26,23 +26,13 @@ _UNIT_ROUNDOFF = 2.0**-24  # of float32
 
 
 class DenseRetriever:
-    """Ranks rows by the cosine of their vector and the query's.
-
-    Args:
-        documents: Vectors of unit length, float32; they are not copied.
-    """
+    """Ranks rows by the cosine of their vector and the query's; both are float32 of unit length and not copied."""
 
     def __init__(self, documents: DenseVectors) -> None:
         self._vectors_ND = documents.vectors_ND
 
     def retrieve(self, queries: DenseVectors, k: int, allowed_L: Rows | None = None) -> Iterator[Retrieved]:
-        """Yield the ``k`` best rows of each query with their exact scores.
-
-        Args:
-            queries: Vectors of unit length, float32.
-            k: Rows for each query; fewer if fewer are allowed.
-            allowed_L: Rows to rank; all by default.
-        """
+        """Yield the ``k`` best rows of each query with their exact scores; fewer if fewer are allowed."""
         searched_ND = self._vectors_ND if allowed_L is None else self._vectors_ND[allowed_L]
         count = min(k, len(searched_ND))
         if not count:
@@ -57,11 +47,7 @@ class DenseRetriever:
 def unit_vectors(vectors: DenseVectors | Vectors, dimensions: int, name: str, start: int = 0) -> DenseVectors:
     """Return a float32 copy with rows of unit length, computed in float64 a block at a time.
 
-    Args:
-        vectors: The vectors.
-        dimensions: Their expected width.
-        name: The noun for one of them in messages, such as ``query``.
-        start: The number of the first in messages.
+    Messages call a vector ``name`` and count from ``start``.
     """
     array = vectors.vectors_ND if isinstance(vectors, DenseVectors) else np.asarray(vectors)
     what = "queries" if name == "query" else f"{name}s"

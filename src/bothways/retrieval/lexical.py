@@ -62,12 +62,7 @@ class LexicalIndex:
 
     @classmethod
     def build(cls, texts: Sequence[str], language: str | None) -> "LexicalIndex":
-        """Index texts.
-
-        Args:
-            texts: The texts, at least one.
-            language: The language of the stemmer; None indexes words as they are.
-        """
+        """Index at least one text; a ``language`` of None indexes words as they are."""
         analyse = analyser(language)
         # Terms are numbered by first appearance, so that the same texts give the same files.
         vocabulary: dict[str, int] = {}
@@ -333,11 +328,7 @@ def passage_of(
 ) -> Passage:
     """Return the passage with the most different and rarest words of a query; the beginning of a text without any.
 
-    Args:
-        text: The text; white space in the passage becomes single spaces.
-        weights: The terms of the query, each with its inverse document frequency.
-        terms_of: Returns the terms of a text, as in the index.
-        width: Maximum number of characters, ellipses aside.
+    ``weights`` has the inverse document frequency of each term of the query. Ellipses do not count for the width.
     """
     text = unicodedata.normalize("NFC", " ".join(text.split()))
     threshold = MIN_SHARE * max(weights.values(), default=0.0)

@@ -169,13 +169,10 @@ class HybridRetriever:
 
 
 def fused(fusion: Fusion, dense_F: Scores, lexical_F: Scores, depth: int) -> Scores:
-    """Return one score for each candidate.
+    """Return one score for each candidate, in the order of the rows.
 
-    Args:
-        fusion: The rule.
-        dense_F: The cosine of each candidate, in the order of the rows.
-        lexical_F: The BM25 score of each; 0 without a word in common.
-        depth: The candidates are the first ``depth`` of each ranking, so ranks beyond are unknown.
+    BM25 is 0 without a word in common. The candidates are the first ``depth`` of each ranking, so ranks beyond are
+    unknown.
     """
     match fusion:
         case ReciprocalRank(constant):

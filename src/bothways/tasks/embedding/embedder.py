@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
+from typing import TYPE_CHECKING, TypeAlias, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,11 @@ from bothways.tasks.embedding.spec import (
     EMBEDDING,
     NAMES,
     EmbeddingColumns,
+    LabelledTexts,
+    Pairs,
+    PlainTexts,
+    ScoredPairs,
+    Triplets,
     VectorArguments,
     kind_of,
     names_of,
@@ -38,7 +43,6 @@ from bothways.tasks.task import Task
 
 if TYPE_CHECKING:
     from bothways.data import Source
-    from bothways.tasks.embedding.losses import EmbeddingLoss
     from bothways.tasks.task import FitArguments
     from bothways.training.state import TrainingRecord
 
@@ -82,10 +86,10 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
 
     def fit(
         self,
-        data: Source | Iterable[Any],
+        data: Source | Iterable[object],
         labels: Iterable[object] | None = None,
         *,
-        validation: Source | Iterable[Any] | tuple[Iterable[Any], Iterable[object]] | None = None,
+        validation: Source | Iterable[object] | tuple[Iterable[object], Iterable[object]] | None = None,
         **options: Unpack[FitArguments],
     ) -> TrainingRecord:
         """Fine-tune as every task does (`Task.fit`).
@@ -94,27 +98,30 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
         and ``score``; ``anchor`` and ``positive``, perhaps with ``negative`` or ``negative_1``, ``negative_2``, ...;
         ``text`` and ``label``.
         """
-        loss, named = options.get("loss"), ("columns", *NAMES)
-        taught = _has_teacher(loss)
-        if labels is None and not taught and all(options.get(name) is None for name in named):
+        named = any(options.get(name) is not None for name in ("columns", *NAMES))
+        if labels is None and not named and not _has_teacher(options.get("loss")):
             self.fit_options(options)  # an option that is not known is refused before anything is read
             data, options["columns"] = with_usual_kind(data)
         return super().fit(data, labels, validation=validation, **options)
 
-    def _columns_of(self, usual: EmbeddingColumns, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _columns_of(
+        self, usual: EmbeddingColumns, options: Mapping[str, object]
+    ) -> tuple[EmbeddingColumns, dict[str, object]]:
         """Take ``columns`` as they are; names of columns also decide the kind of rows."""
         rest = dict(options)
-        columns, loss = rest.pop("columns", None), rest.get("loss")
+        columns, teacher = rest.pop("columns", None), _has_teacher(rest.get("loss"))
         found = {name: rest.pop(name) for name in NAMES if name in rest}
         named = {name: value for name, value in found.items() if value is not None}
-        if columns is not None:
-            if named:
+        match columns:
+            case None if teacher or not named.keys() <= set(names_of(type(usual))):
+                return kind_of(**named, teacher=teacher), rest
+            case None:
+                return renamed(usual, named), rest
+            case _ if named:
                 raise InvalidInput(f"give columns or names of columns, not both: got columns and {', '.join(named)}.")
-            return columns, rest
-        teacher = _has_teacher(loss)
-        if teacher or not named.keys() <= set(names_of(type(usual))):
-            return kind_of(**named, teacher=teacher), rest
-        return renamed(usual, named), rest
+            case ScoredPairs() | Pairs() | Triplets() | LabelledTexts() | PlainTexts():
+                return columns, rest
+        raise InvalidInput(f"expected columns of embedding rows, such as Pairs(), got {columns!r:.80}.")
 
     def _scored(
         self, data: Source, columns: EmbeddingColumns, options: object, seed: int, show_progress: bool | None
@@ -214,10 +221,13 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
         return f"SentenceEmbedder({self.name!r}, pooling={self.settings.pooling!r}, dimensions={self.dimensions})"
 
 
-def _has_teacher(loss: EmbeddingLoss | None) -> bool:
+def _has_teacher(loss: object) -> bool:
     """Return True if a loss learns from another embedder."""
     if loss is None:
         return False
-    from bothways.tasks.embedding.losses import Distillation, plain
+    from bothways.tasks.embedding.losses import Distillation, Matryoshka
 
-    return isinstance(plain(loss), Distillation)
+    match loss:
+        case Distillation() | Matryoshka(loss=Distillation()):
+            return True
+    return False

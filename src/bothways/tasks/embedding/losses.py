@@ -258,12 +258,7 @@ def plain(loss: EmbeddingLoss) -> PlainLoss:
 
 
 def check_settings(loss: EmbeddingLoss, width: int) -> None:
-    """Refuse settings out of range.
-
-    Args:
-        loss: The loss.
-        width: The length of the embedder's vectors.
-    """
+    """Refuse settings out of range; ``width`` is the length of the embedder's vectors."""
     match plain(loss):
         case MultipleNegativesRanking(scale=scale) | CoSENT(scale=scale) | Distillation(scale=scale):
             _check_positive("scale", scale)

@@ -95,13 +95,8 @@ class GivenRows:
 class DrawnRows:
     """Rows drawn anew from labelled texts for each epoch: a text, another with its label, and perhaps one with another.
 
-    A text whose label occurs once never starts a row, but can be drawn as a negative.
-
-    Args:
-        data: Single texts with the numbers of their labels.
-        pairs: Rows that start with each text in an epoch, if enough other texts have its label.
-        negatives: Add a text with another label to each row.
-        seed: Seed of the draws, together with the epoch.
+    A text whose label occurs once never starts a row, but can be drawn as a negative. Each other text starts ``pairs``
+    rows, if enough texts have its label.
     """
 
     def __init__(self, data: StoredRows, *, pairs: int, negatives: bool, seed: int) -> None:
@@ -184,7 +179,7 @@ class EmbeddingObjective:
         settings: The conversion of windows to the vector of a text.
         source: The training rows.
         loss: The loss of a batch.
-        held_out: Held-out rows, which are measured after each epoch; None without any that can measure.
+        held_out: Rows that are measured after each epoch; None without any that can measure.
         batch_size: Maximum rows in an update, which the loss compares; rows are spread evenly over the updates.
         tokens: Token budget of a micro-batch.
         seed: Seed of the order of rows, together with the epoch.

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +48,7 @@ class EmbeddingRow:
     columns: EmbeddingColumns  # the kind of row
 
 
-def with_usual_kind(source: Source) -> tuple[Source, EmbeddingColumns]:
+def with_usual_kind(source: Source | Iterable[Any]) -> tuple[Source | Iterable[Any], EmbeddingColumns]:
     """Return a source and the kind of its rows, determined by the columns of the first row.
 
     Standard input and open streams, which can be read only once, become lists of rows.
@@ -57,7 +57,7 @@ def with_usual_kind(source: Source) -> tuple[Source, EmbeddingColumns]:
         InvalidInput: The source cannot be read, or has no rows.
     """
     piped = isinstance(source, str | os.PathLike) and str(source) == "-"
-    kept: Source = list(data.read_rows(source)) if piped or hasattr(source, "readline") else source
+    kept: Source | Iterable[Any] = list(data.read_rows(source)) if piped or hasattr(source, "readline") else source
     return kept, usual_kind(next(data.read_rows(kept)).values)
 
 
@@ -126,26 +126,15 @@ class Similarity(TaskPrediction):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EvaluatedRows:
-    """The truth of evaluated rows, and how much of their texts was read.
+    """The truth of evaluated rows, and how much of their texts was read."""
 
-    Attributes:
-        truth_N: The scores of scored pairs; None for rows whose texts are ranked.
-        tokens_read: The windows and dropped tokens of all texts.
-    """
-
-    truth_N: Truth | None
+    truth_N: Truth | None  # the scores of scored pairs; None for rows whose texts are ranked
     tokens_read: TextsRead
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingOutputs:
-    """The outputs of an embedder: cosines of pairs, and reciprocal ranks of texts that are looked for.
-
-    Attributes:
-        labels: None.
-        comparable: Empty, since cosines have no names.
-        confidence: None, since a cosine is not a probability.
-    """
+    """The outputs of an embedder, cosines of pairs and reciprocal ranks of texts: without names and confidence."""
 
     labels: ClassVar[tuple[str, ...]] = ()
     comparable: ClassVar[tuple[str, ...]] = ()

@@ -197,7 +197,7 @@ _NEGATIVE = re.compile(r"negative(?:_(\d{1,9}))?", re.ASCII)
 NAMES = tuple(dict.fromkeys(name for kind in KINDS for name in names_of(kind)))
 
 
-def kind_of(*, teacher: bool = False, **names: str | tuple[str, ...] | None) -> EmbeddingColumns:
+def kind_of(*, teacher: bool = False, **names: object) -> EmbeddingColumns:
     """Return the kind of rows with these columns; parts without a named column have their usual name.
 
     >>> kind_of(score="likeness")

@@ -140,12 +140,7 @@ class TrainedEmbedder:
         return vectors_NK, reads
 
     def represent(self, texts: Sequence[str], *, role: Role, show_progress: bool | None = None) -> DenseVectors:
-        """Return the representation of texts that an index searches.
-
-        Args:
-            texts: The texts.
-            role: What the texts are in a search; this encoder represents queries and documents alike.
-            show_progress: Force the progress bar on or off.
+        """Return the representation of texts that an index searches; this encoder represents both roles alike.
 
         Warns:
             TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).

@@ -147,17 +147,7 @@ def train_embedder(
     options: EmbeddingLearning,
     training: TrainingOptions,
 ) -> EmbedderTraining:
-    """Read and tokenise the data, and lay out the training of an embedder, in place.
-
-    Args:
-        spec: The declarations of the task.
-        backend: The encoder.
-        before: The embedder before this training.
-        data: Training data.
-        columns: Columns of the parts of a row.
-        options: The task's options of `fit`.
-        training: Options of the training.
-    """
+    """Read and tokenise the data, and lay out the training of an embedder, in place."""
     del spec
     examples = EmbeddingExamples.read(data.train, data.validation, columns, training.seed)
     start, settings, loss = replace(before, backend=backend), before.settings, options.loss or usual_loss(columns)

@@ -20,13 +20,7 @@ from bothways.packing import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, Batch, PaddedR
 
 
 class VectorModel(nn.Module):
-    """An encoder and its pooling: one vector for each window, not yet cut or scaled.
-
-    Args:
-        encoder: The encoder.
-        pooling: The pooling of token states.
-        cls_rows: The token of ``cls`` pooling, first or last.
-    """
+    """An encoder and its pooling: one vector for each window, not yet cut or scaled."""
 
     def __init__(self, encoder: Encoder, pooling: Pooling, cls_rows: Rows = FIRST_TOKENS) -> None:
         super().__init__()
@@ -77,11 +71,7 @@ def merge_windows(
 ) -> Tensor:
     """Return one vector for each text (P, H): the mean of its windows' vectors weighted by length, or their maximum.
 
-    Args:
-        vectors_WH: The vectors of the windows.
-        text_W: The text of each window: 0 to P - 1, ascending, each at least once.
-        lengths_W: Tokens of each window.
-        pooling: The pooling of the vectors; ``max`` takes the maximum of windows too.
+    ``text_W`` is the text of each window: 0 to P - 1, ascending, each at least once.
     """
     texts = int(text_W[-1]) + 1
     if len(text_W) == texts:
