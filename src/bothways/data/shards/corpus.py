@@ -92,6 +92,7 @@ class Manifest:
 
     @property
     def documents(self) -> int:
+        """Number of documents in all shards."""
         return sum(shard.documents for shard in self.shards)
 
     def to_dict(self) -> dict[str, object]:
