@@ -67,7 +67,7 @@ MODULES = {
 }
 # Members of the classes of `bothways` that other packages call and users do not need.
 INTERNAL = (
-    *("backend", "facts", "fit_options", "fitted", "outputs", "score", "report", "spec"),
+    *("backend", "fit_options", "fitted", "score", "spec"),
     "has_own_label_columns",
 )
 # Pages from files of the repository that lie outside docs/.

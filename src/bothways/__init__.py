@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         SentenceEmbedder,
         TextClassifier,
         TextTagger,
+        compare,
     )
 
     __version__: str
@@ -45,6 +46,7 @@ __all__ = [
     "TextClassifier",
     "TextTagger",
     "__version__",
+    "compare",
     "load",
     "open_trained",
     "scan",
@@ -67,6 +69,7 @@ _MODULES = {
         "SentenceEmbedder",
         "TextClassifier",
         "TextTagger",
+        "compare",
     ),
 }
 

@@ -146,7 +146,7 @@ def test_it_answers_the_same_when_it_is_opened_again_and_saves_the_same(saved, m
 def test_every_target_comes_back(saved, target):
     classifier, folder = saved(target=target)
     again = PairClassifier.from_pretrained(folder, device="cpu")
-    assert again.outputs.target == classifier.outputs.target
+    assert again.fitted.outputs.target == classifier.fitted.outputs.target
     assert again.predict(asked("pair")) == classifier.predict(asked("pair"))
 
 

@@ -164,7 +164,7 @@ def test_another_head_under_the_same_names_is_not_taken_for_a_classifier(with_he
     folder = with_heads(architecture)
     assert open_checkpoint(folder).score_count("sequence") is None
     with pytest.raises(NotFitted, match="no trained classification head"):
-        _ = TextClassifier.from_pretrained(folder, device="cpu").outputs
+        _ = TextClassifier.from_pretrained(folder, device="cpu").fitted.outputs
     with pytest.raises(IncompatibleWeights, match="holds no sequence head"):
         load(folder, heads="sequence", device="cpu")
 

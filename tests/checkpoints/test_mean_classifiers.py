@@ -106,7 +106,7 @@ def test_a_saved_classifier_answers_the_same_to_the_bit_and_saves_the_same(saved
 def test_every_target_comes_back(saved, target, normalize):
     classifier, folder = saved(target=target, normalize=normalize)
     again = bothways.open_trained(folder, device="cpu")
-    assert again.outputs.target == classifier.outputs.target
+    assert again.fitted.outputs.target == classifier.fitted.outputs.target
     assert again.predict(asked()) == classifier.predict(asked())
     np.testing.assert_allclose(oracle(folder).encode(asked()), logits(classifier, asked()), rtol=0, atol=1e-5)
 

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from bothways.cli.printing import six_digits
 from bothways.data import read_rows
 from bothways.errors import EmptyInput, InvalidInput
-from bothways.tasks import TextClassifier
+from bothways.tasks import TextClassifier, predict_or_none
 from bothways.tasks.registry import SPECS
 from bothways.tasks.schemas import DIALECT, Schemas
 
@@ -80,14 +80,11 @@ def test_a_missing_column_is_no_row_without_a_text(run, tmp_path):
     fails(1, "has no column 'text'", "predict", run, "--data", data, "--on-empty", "skip")
 
 
-def test_the_library_skips_them_or_gives_none_in_flat_memory(model, gaps):
-    found = list(model.predict_rows(read_rows(gaps), on_empty="null"))
+def test_the_library_gives_none_for_them_in_flat_memory(model, gaps):
+    found = list(predict_or_none(model, read_rows(gaps)))
     assert [each is None for each in found] == [True, True, False, True, False, True]
-    assert list(model.predict_rows(read_rows(gaps), on_empty="skip")) == [found[2], found[4]]
     with pytest.raises(EmptyInput, match="line 1"):
-        list(model.predict_rows(read_rows(gaps)))
-    with pytest.raises(InvalidInput, match="'error', 'skip' or 'null'"):
-        model.predict_rows([], on_empty="drop")
+        list(model.predict_stream(read_rows(gaps)))
     read = 0
 
     def endless():
@@ -96,7 +93,7 @@ def test_the_library_skips_them_or_gives_none_in_flat_memory(model, gaps):
             read += 1
             yield row
 
-    assert sum(each is None for each in itertools.islice(model.predict_rows(endless(), on_empty="null"), 60)) == 40
+    assert sum(each is None for each in itertools.islice(predict_or_none(model, endless()), 60)) == 40
     assert read < 1_000_000
 
 

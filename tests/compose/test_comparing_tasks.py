@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from bothways import Ensemble, MultiTask, TaskData
+from bothways import Ensemble, MultiTask, TaskData, compare
 from bothways.errors import InvalidInput
-from bothways.evaluation.comparison import compare
+from bothways.evaluation import comparison
 from bothways.evaluation.tag_schemes import complete, converted
 from bothways.tasks import FillMask, SentenceEmbedder, TextClassifier, TextTagger
 from bothways.tasks.embedding.spec import Pairs, PlainTexts, ScoredPairs
@@ -44,7 +44,7 @@ def folder(tmp_path_factory):
 
 def agrees(first, second, data):
     """The report, after a check that each side has what it has alone."""
-    report = first.compare(second, data, **FEW)
+    report = compare(first, second, data, **FEW)
     alone = [task.evaluate(data, resamples=20).to_dict() for task in (first, second)]
     for name, each in report.metrics.items():
         sides = each.first.value, each.second.value
@@ -86,10 +86,10 @@ def test_spans_that_are_the_same_in_two_schemes_make_no_difference():
         0.75,
         0.5,
     ]  # of the words' tags, which say the same
-    report = compare(*judged, resamples=5)
+    report = comparison.compare(*judged, resamples=5)
     assert list(report.metrics) == ["span_f1", "span_precision", "span_recall", "macro_span_f1"]
     assert all(each.difference.value == 0 for each in report.metrics.values())
-    assert compare(judged[1], judged[1], resamples=5).metrics["accuracy"].first.value == 0.5
+    assert comparison.compare(judged[1], judged[1], resamples=5).metrics["accuracy"].first.value == 0.5
 
 
 def test_taggers_of_words_that_are_no_spans_are_compared_by_their_words(folder):
@@ -118,7 +118,7 @@ def test_one_of_several_tasks_is_compared_with_a_model_of_its_own(folder):
     alone = TextClassifier.from_pretrained(folder / "labels-b", device="cpu")
     agrees(several.part("animal"), alone, DATA)
     with pytest.raises(InvalidInput, match="choose animal, parity"):
-        several.compare(alone, DATA, **FEW)
+        compare(several, alone, DATA, **FEW)
 
 
 def test_embedders_are_compared_by_correlations_or_by_ranks(folder):
@@ -133,13 +133,13 @@ def test_embedders_are_compared_by_correlations_or_by_ranks(folder):
     assert list(agrees(*embedders, found).metrics) == ["mrr", "accuracy"]
     embedders[0] = embedders[0].with_columns(columns=PlainTexts())
     with pytest.raises(InvalidInput, match="texts alone"):
-        embedders[0].compare(embedders[1], rows(), **FEW)
+        compare(*embedders, rows(), **FEW)
 
 
 def test_it_is_said_what_each_model_did_not_read(folder):
     whole = TextClassifier.from_pretrained(folder / "labels-a", device="cpu")
     cutting = TextClassifier.from_pretrained(folder / "labels-b", device="cpu", max_length=5, on_overflow="truncate")
-    first, second = whole.compare(cutting, DATA, **FEW).tokens_read
+    first, second = compare(whole, cutting, DATA, **FEW).tokens_read
     # Of two to seven words, a window of five tokens has room for three.
     over = [max(0, len(row["text"].split()) - 3) for row in DATA]
     assert (first.cut, first.dropped_tokens) == (0, 0)
@@ -150,4 +150,4 @@ def test_it_is_said_what_each_model_did_not_read(folder):
 def test_what_is_neither_right_nor_wrong_is_not_compared(folder):
     masks = FillMask.from_pretrained(folder / "a", device="cpu")
     with pytest.raises(InvalidInput, match="got a FillMask"):
-        masks.compare(masks, rows(), **FEW)
+        compare(masks, masks, rows(), **FEW)

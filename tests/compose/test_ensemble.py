@@ -72,12 +72,12 @@ def test_a_text_is_outside_where_most_members_call_it_so(animals):
     members = [open_trained(folder, device="cpu") for folder in animals]
     ensemble = Ensemble.of(animals, device="cpu")
     texts = [*(row["text"] for row in rows(6, first=101)), "w60 w61 w70", "w79 w55 w66 w77"]
-    found = list(ensemble.predict_rows(asked(texts)))
+    found = list(ensemble.predict_stream(asked(texts)))
     votes = [[bool(member.predict(text).out_of_domain) for member in members] for text in texts]
     assert [each.together.out_of_domain for each in found] == [sum(vote) >= 2 for vote in votes]
     assert [each.together.out_of_domain_score for each in found] == pytest.approx([np.mean(vote) for vote in votes])
     assert {each.together.out_of_domain for each in found} == {True, False}
-    assert next(without_detectors(ensemble).predict_rows(asked(texts))).together.out_of_domain is None
+    assert next(without_detectors(ensemble).predict_stream(asked(texts))).together.out_of_domain is None
 
 
 def without_detectors(ensemble):
@@ -88,7 +88,7 @@ def without_detectors(ensemble):
         outputs = outputs.with_confidence(replace(outputs.confidence, out_of_domain=None))
         return replace(member, fitted=replace(member.fitted, outputs=outputs))
 
-    outputs = replace(ensemble.outputs, members=tuple(map(blind, ensemble.outputs.members)))
+    outputs = replace(ensemble.fitted.outputs, members=tuple(map(blind, ensemble.fitted.outputs.members)))
     return ensemble._with(replace(ensemble.fitted, outputs=outputs))
 
 
@@ -133,7 +133,7 @@ def test_models_of_different_families_answer_by_the_mean_of_their_calibrated_pro
             for folder in animals
         ]
     )
-    found = list(ensemble.predict_rows(asked(texts)))
+    found = list(ensemble.predict_stream(asked(texts)))
     np.testing.assert_allclose(probabilities(found), alone_MNC.mean(0), rtol=0, atol=1e-6)
     for each, mean_C, own_MC in zip(found, alone_MNC.mean(0), alone_MNC.transpose(1, 0, 2), strict=True):
         assert each.together.label == LABELS[mean_C.argmax()]
@@ -151,8 +151,8 @@ def test_an_ensemble_is_calibrated_on_the_held_out_rows_and_comes_back_the_same(
     assert isinstance(again, Ensemble)
     assert again.combination == ensemble.combination
     data = asked([row["text"] for row in rows(8)] + ["w5 " * 40])
-    found = list(again.predict_rows(data))
-    assert found == list(ensemble.predict_rows(data))
+    found = list(again.predict_stream(data))
+    assert found == list(ensemble.predict_stream(data))
     assert found[-1].together.tokens_read.windows == 3
     plain = Ensemble.of(animals, method="mean", device="cpu")
     assert plain.temperature is None
@@ -176,8 +176,8 @@ def test_a_calibrated_ensemble_promises_sets_of_labels(animals, tmp_path):
     assert ensemble.card["coverage_from_rows"] == len(HELD)
     ensemble.save(tmp_path / "ens")
     again = open_trained(tmp_path / "ens", device="cpu")
-    assert list(again.predict_rows(asked(texts), coverage=0.8)) == found
-    assert "conformal" not in again.facts()
+    assert list(again.predict_stream(asked(texts), coverage=0.8)) == found
+    assert "conformal" not in again.fitted.facts()
     with pytest.raises(InvalidInput, match="held-out rows"):
         ensemble.predict(texts, coverage=0.999)
 
@@ -208,9 +208,9 @@ def test_the_temperature_is_that_of_the_combined_logits(animals):
     ensemble = Ensemble.of(animals, calibrate=HELD, device="cpu")
     scored = ensemble.score(HELD)
     combined_NC, truth_N = scored.logits, scored.truth
-    expected = fitted_temperature(ensemble.outputs.own.target, combined_NC, truth_N)
+    expected = fitted_temperature(ensemble.fitted.outputs.own.target, combined_NC, truth_N)
     assert ensemble.temperature == expected
-    found = probabilities(ensemble.predict_rows(asked([row["text"] for row in HELD])))
+    found = probabilities(ensemble.predict_stream(asked([row["text"] for row in HELD])))
     np.testing.assert_allclose(found, apply_temperature(combined_NC, expected), rtol=0, atol=1e-6)
 
 
@@ -218,7 +218,7 @@ def test_a_report_has_the_ensemble_its_members_and_their_disagreement(animals):
     ensemble = Ensemble.of(animals, calibrate=HELD, device="cpu")
     data = [*rows(9), {"text": "w5 " * 40, "label": "ant"}]
     report = ensemble.evaluate(data, resamples=5)
-    found = list(ensemble.predict_rows(read_rows(data)))
+    found = list(ensemble.predict_stream(read_rows(data)))
     right = np.mean([each.together.label == row["label"] for each, row in zip(found, data, strict=True)])
     content = report.to_dict()
     assert content["accuracy"] == pytest.approx(right)
@@ -240,10 +240,10 @@ def test_labels_in_another_order_are_put_in_that_of_the_first_member(runs, anima
     both = Ensemble.of([animals[0], tmp_path / "turned"], device="cpu")
     other_first = Ensemble.of([tmp_path / "turned", animals[0]], device="cpu")
     alone = Ensemble.of([animals[0], animals[0]], device="cpu")
-    expected = probabilities(alone.predict_rows(data))
-    np.testing.assert_allclose(probabilities(both.predict_rows(data)), expected, atol=1e-6)
-    np.testing.assert_allclose(probabilities(other_first.predict_rows(data)), expected, atol=1e-6)
-    assert all(each.disagreement.differing == 0 for each in both.predict_rows(data))
+    expected = probabilities(alone.predict_stream(data))
+    np.testing.assert_allclose(probabilities(both.predict_stream(data)), expected, atol=1e-6)
+    np.testing.assert_allclose(probabilities(other_first.predict_stream(data)), expected, atol=1e-6)
+    assert all(each.disagreement.differing == 0 for each in both.predict_stream(data))
 
 
 def test_several_labels_numbers_and_pairs_are_combined_too(runs):
@@ -253,7 +253,7 @@ def test_several_labels_numbers_and_pairs_are_combined_too(runs):
         device="cpu",
         calibrate=[{**row, "label": [row["label"]]} for row in noisy_rows(24)],
     )
-    (found,) = several.predict_rows(asked(["w5 w20"]))
+    (found,) = several.predict_stream(asked(["w5 w20"]))
     assert set(found.together.probabilities) == set(LABELS)
     members = [open_trained(runs / name, device="cpu").predict("w5 w20") for name in ("several-a", "several-b")]
     stated_ML = np.array([[each.probabilities[label] for label in LABELS] for each in members])
@@ -261,13 +261,13 @@ def test_several_labels_numbers_and_pairs_are_combined_too(runs):
     between = scipy.stats.entropy(np.stack([stated_ML.mean(0), 1 - stated_ML.mean(0)])) - entropies.mean(0)
     assert found.to_dict()["mutual_information"] == pytest.approx(between.mean(), abs=1e-6)
     number = Ensemble.of([runs / "number-a", runs / "number-b"], device="cpu")
-    (found,) = number.predict_rows(asked(["w5 w20"]))
+    (found,) = number.predict_stream(asked(["w5 w20"]))
     alone = [open_trained(runs / name, device="cpu").predict("w5 w20").value for name in ("number-a", "number-b")]
     assert found.together.value == pytest.approx(np.mean(alone), abs=1e-5)
     assert found.to_dict()["deviation"] == pytest.approx(np.std(alone), abs=1e-5)
     both = Ensemble.of([runs / "pairs-a", runs / "pairs-b"], method="vote", calibrate=pairs(), device="cpu")
     assert both.evaluate(pairs(), resamples=5).n == 24
-    (found,) = both.predict_rows(list(read_rows(both.fitted.columns.rows_of(("w5 w20", "w5")))))
+    (found,) = both.predict_stream(list(read_rows(both.fitted.columns.rows_of(("w5 w20", "w5")))))
     assert found.together.label in {"other", "same"}
 
 
@@ -281,7 +281,7 @@ def test_several_labels_numbers_and_pairs_are_combined_too(runs):
 def test_an_ensemble_is_asked_as_its_members_are(runs, names, row):
     ensemble = Ensemble.of([runs / name for name in names], device="cpu")
     given = ["w5 w6", "w7 w8 w9"] if "animals" in names[0] else [("w5 w6", "w5"), ("w7", "w8 w9")]
-    expected = list(ensemble.predict_rows(read_rows([row(each) for each in given])))
+    expected = list(ensemble.predict_stream(read_rows([row(each) for each in given])))
     assert ensemble.predict(given) == expected
     assert ensemble.predict(given[0]) == ensemble.predict(given[:1])[0]
     assert ensemble.predict([]) == []
@@ -312,9 +312,9 @@ def test_each_member_reads_the_columns_of_its_own_training(runs, tmp_path):
     ]
     ensemble = Ensemble.of(folders, calibrate=given, device="cpu")
     members = [open_trained(folder, device="cpu") for folder in folders]
-    alone = [list(member.predict_rows(read_rows(given))) for member in members]
+    alone = [list(member.predict_stream(read_rows(given))) for member in members]
     plain = Ensemble.of(folders, device="cpu")
-    for number, each in enumerate(plain.predict_rows(read_rows(given))):
+    for number, each in enumerate(plain.predict_stream(read_rows(given))):
         mean = np.mean([said[number].probabilities["ant"] for said in alone])
         assert each.together.probabilities["ant"] == pytest.approx(mean, abs=1e-6)
     report = plain.evaluate(given, resamples=2).to_dict()
@@ -324,11 +324,11 @@ def test_each_member_reads_the_columns_of_its_own_training(runs, tmp_path):
     text = rows(1)[0]["text"]
     assert plain.fitted.columns.rows_of([text]) == [{"title": text, "body": text}]
     with pytest.raises(InvalidInput, match=r"no column 'body'.* The member .*body' was trained on that column"):
-        list(plain.predict_rows(read_rows([{"title": text}])))
+        list(plain.predict_stream(read_rows([{"title": text}])))
     plain = plain.with_columns(text=("title",))
-    assert list(plain.predict_rows(read_rows([{"title": text}]))) == [plain.predict(text)]
+    assert list(plain.predict_stream(read_rows([{"title": text}]))) == [plain.predict(text)]
     alike = Ensemble.of(folders, columns={"text": ("title",)}, device="cpu")
-    assert list(alike.predict_rows(read_rows(given))) == list(plain.predict_rows(read_rows(given)))
+    assert list(alike.predict_stream(read_rows(given))) == list(plain.predict_stream(read_rows(given)))
     with pytest.raises(InvalidInput, match=r"have no column argument 'tokens'\. They have: text, label"):
         plain.with_columns(tokens="words")
 
@@ -349,7 +349,7 @@ def test_a_saved_ensemble_reads_what_it_was_calibrated_on(runs, tmp_path):
         ensemble.save(tmp_path / name)
         again = open_trained(tmp_path / name, device="cpu")
         assert again.fitted.columns == ensemble.fitted.columns
-        assert list(again.predict_rows(read_rows(given))) == list(ensemble.predict_rows(read_rows(given)))
+        assert list(again.predict_stream(read_rows(given))) == list(ensemble.predict_stream(read_rows(given)))
     path = tmp_path / "first" / "bothways.json"
     stored = json.loads(path.read_text())
     for damaged in (None, ["text"], [{"text": ["title"], "label": "label"}], [{"text": 3}, {}]):
@@ -367,7 +367,7 @@ def test_a_typed_text_is_what_every_member_reads_or_is_refused(runs, tmp_path):
         with pytest.raises(InvalidInput, match=r"columns that overlap: name one column for all"):
             ensemble.fitted.columns.rows_of(["w5 w6"])
         ensemble = ensemble.with_columns(text=("text",))
-        assert list(ensemble.predict_rows(read_rows(ensemble.fitted.columns.rows_of(["w5 w6"])))) == [
+        assert list(ensemble.predict_stream(read_rows(ensemble.fitted.columns.rows_of(["w5 w6"])))) == [
             ensemble.predict("w5 w6")
         ]
 
@@ -375,7 +375,7 @@ def test_a_typed_text_is_what_every_member_reads_or_is_refused(runs, tmp_path):
 def test_each_member_reads_texts_in_its_own_way(runs, animals, tmp_path):
     trained(tmp_path / "short", runs / "bert", rows(), open_with={"max_length": 6, "on_overflow": "truncate"})
     ensemble = Ensemble.of([animals[0], tmp_path / "short"], device="cpu")
-    (found,) = ensemble.predict_rows(asked(["w5 " * 30]))
+    (found,) = ensemble.predict_stream(asked(["w5 " * 30]))
     assert found.together.tokens_read.windows > 1
     assert found.together.tokens_read.dropped_tokens == 26
 
@@ -404,11 +404,11 @@ def test_members_below_the_folder_of_the_user_are_shown_by_their_paths_from_ther
         shutil.copytree(folder, runs / name)
     Ensemble.of([runs / "a", runs / "b"], device="cpu").save(runs / "ens")
     monkeypatch.chdir(tmp_path)
-    assert Ensemble.from_pretrained("runs/ens", device="cpu").facts()["members"] == ["runs/a", "runs/b"]
-    assert Ensemble.of(["runs/a", runs / "b"], device="cpu").facts()["members"] == ["runs/a", "runs/b"]
+    assert Ensemble.from_pretrained("runs/ens", device="cpu").fitted.facts()["members"] == ["runs/a", "runs/b"]
+    assert Ensemble.of(["runs/a", runs / "b"], device="cpu").fitted.facts()["members"] == ["runs/a", "runs/b"]
     monkeypatch.chdir(runs / "a")
     there = Ensemble.from_pretrained(runs / "ens", device="cpu")
-    assert there.facts()["members"] == [".", str(runs / "b")]
+    assert there.fitted.facts()["members"] == [".", str(runs / "b")]
     assert [name for name, _ in there.evaluate(rows(6), resamples=2).members] == [".", str(runs / "b")]
 
 

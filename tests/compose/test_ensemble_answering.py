@@ -78,7 +78,7 @@ def test_spans_have_the_combined_probabilities_of_members_of_different_families(
     ensemble = Ensemble.of(members, method=method, device="cpu")
     own = [word_answers(folder, data) for folder in members]
     differing = 0
-    for number, found in enumerate(ensemble.predict_rows(asked(data), **WORDS)):
+    for number, found in enumerate(ensemble.predict_stream(asked(data), **WORDS)):
         expected = Counter()
         for answers in own:
             expected.update({place: value / len(own) for place, value in answers[number].items()})
@@ -104,9 +104,9 @@ def test_spans_have_the_combined_probabilities_of_members_of_different_families(
 def test_equal_members_answer_as_one_of_them_and_agree(runs, members):
     data = [*questions(8), long_question()]
     for folder in (members[1], runs / "always-1"):
-        alone = list(open_trained(folder, device="cpu").predict_rows(asked(data)))
+        alone = list(open_trained(folder, device="cpu").predict_stream(asked(data)))
         ensemble = Ensemble.of([folder] * 2, device="cpu")
-        for found, expected in zip(ensemble.predict_rows(asked(data)), alone, strict=True):
+        for found, expected in zip(ensemble.predict_stream(asked(data)), alone, strict=True):
             together = found.together
             assert (together.answer, together.start, together.end) == (expected.answer, expected.start, expected.end)
             assert together.probability == pytest.approx(expected.probability, abs=1e-9)
@@ -119,7 +119,7 @@ def test_equal_members_answer_as_one_of_them_and_agree(runs, members):
 def test_answers_are_parts_of_the_context_that_do_not_overlap(members):
     ensemble = Ensemble.of(members, device="cpu")
     context = "  w30\n\tw5  w10 w11   w40 w12 w13 "
-    [found] = ensemble.predict_rows(asked([{"question": "w5", "context": context}]), top=3)
+    [found] = ensemble.predict_stream(asked([{"question": "w5", "context": context}]), top=3)
     answers = found.together.answers
     assert 2 <= len(answers) <= 3  # as many as were asked for, where the members know of so many apart
     for answer in answers:
@@ -133,15 +133,15 @@ def test_answers_are_parts_of_the_context_that_do_not_overlap(members):
 def test_threshold_and_temperature_are_learnt_from_held_out_questions(members, tmp_path):
     held = [*questions(36), long_question()]
     ensemble = Ensemble.of(members, calibrate=held, device="cpu")
-    plain = list(Ensemble.of(members, device="cpu").predict_rows(asked(held)))
+    plain = list(Ensemble.of(members, device="cpu").predict_stream(asked(held)))
     best = [each.together.answers[0] for each in plain]
     scores = score_answers([each.text for each in best], [[gold["text"] for gold in row["answers"]] for row in held])
     expected = best_threshold(np.array([each.score for each in best]), scores.f1_N, scores.has_answer_N)
-    assert ensemble.facts()["no_answer_threshold"] == pytest.approx(expected)
+    assert ensemble.fitted.facts()["no_answer_threshold"] == pytest.approx(expected)
     assert ensemble.temperature is not None
     assert ensemble.card["calibration_rows"] == 37
-    for found, answer in zip(ensemble.predict_rows(asked(held)), best, strict=True):
-        assert (found.together.answer is None) is (answer.score <= ensemble.facts()["no_answer_threshold"])
+    for found, answer in zip(ensemble.predict_stream(asked(held)), best, strict=True):
+        assert (found.together.answer is None) is (answer.score <= ensemble.fitted.facts()["no_answer_threshold"])
     before = Ensemble.of(members, device="cpu").evaluate(held, resamples=5)
     assert ensemble.evaluate(held, resamples=5).f1.value >= before.f1.value
 
@@ -151,12 +151,12 @@ def test_a_saved_ensemble_comes_back_the_same(members, tmp_path, method):
     ensemble = Ensemble.of(members, method=method, calibrate=questions(36), device="cpu")
     ensemble.save(tmp_path / "ens")
     again = open_trained(tmp_path / "ens", device="cpu")
-    assert again.facts() | {"members": []} == ensemble.facts() | {"members": []}
+    assert again.fitted.facts() | {"members": []} == ensemble.fitted.facts() | {"members": []}
     data = asked([*questions(6), long_question()])
-    found = list(again.predict_rows(data))
-    assert found == list(ensemble.predict_rows(data))
+    found = list(again.predict_stream(data))
+    assert found == list(ensemble.predict_stream(data))
     # The one that reads least at once needs most windows.
-    alone = [open_trained(folder, device="cpu").predict_rows(data[-1:]) for folder in members]
+    alone = [open_trained(folder, device="cpu").predict_stream(data[-1:]) for folder in members]
     assert found[-1].together.tokens_read.windows == max(next(each).tokens_read.windows for each in alone) > 1
 
 
@@ -165,17 +165,17 @@ def test_members_that_always_answer_make_an_ensemble_that_does(runs, members):
     without = [row for row in questions(16) if not row["answers"]]
     for calibrate in (None, ANSWERED):
         ensemble = Ensemble.of(always, calibrate=calibrate, device="cpu")
-        assert ensemble.facts()["no_answer_threshold"] is None
-        for found in ensemble.predict_rows(asked(without)):
+        assert ensemble.fitted.facts()["no_answer_threshold"] is None
+        for found in ensemble.predict_stream(asked(without)):
             assert found.together.answer
             assert found.together.no_answer_probability is None
     with_others = Ensemble.of([always[0], members[0]], device="cpu")
-    assert with_others.facts()["no_answer_threshold"] == 0
+    assert with_others.fitted.facts()["no_answer_threshold"] == 0
 
 
 def test_a_report_has_the_ensemble_its_members_and_their_disagreement(members):
     ensemble, data = Ensemble.of(members, calibrate=questions(36), device="cpu"), [*questions(12), long_question()]
-    report, found = ensemble.evaluate(data, resamples=5), list(ensemble.predict_rows(asked(data)))
+    report, found = ensemble.evaluate(data, resamples=5), list(ensemble.predict_stream(asked(data)))
     content = report.to_dict()
     golds = [[gold["text"] for gold in row["answers"]] for row in data]
     scores = score_answers([each.together.answer or "" for each in found], golds)
@@ -201,14 +201,14 @@ def test_a_question_is_asked_as_of_one_answerer(members):
     data = questions(3)
     given = [(row["question"], row["context"]) for row in data]
     found = ensemble.predict(given)
-    assert found == list(ensemble.predict_rows(asked(data)))
+    assert found == list(ensemble.predict_stream(asked(data)))
     assert ensemble.predict(given[0]) == ensemble.predict(given[:1])[0]
     with pytest.raises(InvalidInput, match="the context of question 1 is empty"):
         ensemble.predict(("w5", " "))
 
 
 def test_a_member_that_finds_no_span_is_sure_that_there_is_no_answer(members):
-    outputs = Ensemble.of(members[:2], device="cpu").outputs
+    outputs = Ensemble.of(members[:2], device="cpu").fitted.outputs
     span, read = Span(0, 2, 1.0), TokensRead(1, 0)
     none, some = (spans_scored(FoundSpans("w5 w6", spans, spans), read) for spans in ((), (span,)))
     [both] = outputs.decide([outputs.combine([none, none])])
@@ -230,7 +230,7 @@ def test_an_answerer_of_another_program_is_known_by_its_head(members, tmp_path):
 
 
 def test_rows_are_read_as_they_come(members):
-    endless = Ensemble.of(members[:2], device="cpu").predict_rows(itertools.cycle(asked(questions(4))))
+    endless = Ensemble.of(members[:2], device="cpu").predict_stream(itertools.cycle(asked(questions(4))))
     found = [each.together.start for each in itertools.islice(endless, 8)]
     assert found[:4] == found[4:]
 

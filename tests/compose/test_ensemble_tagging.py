@@ -76,7 +76,7 @@ def asked(data):
 def own_probabilities(folder, data, labels):
     """Of a member alone, of all words end to end (M, C), with its calibration."""
     tagger = open_trained(folder, device="cpu")
-    probabilities_MC = apply_temperature(tagger.score(data).logits, tagger.outputs.confidence.temperature)
+    probabilities_MC = apply_temperature(tagger.score(data).logits, tagger.fitted.outputs.confidence.temperature)
     return probabilities_MC[:, [tagger.labels.index(label) for label in labels]]
 
 
@@ -85,12 +85,12 @@ def test_words_have_the_combined_probabilities_of_members_of_different_families(
     ensemble = Ensemble.of(members, method=method, device="cpu")
     # Words that no training text has, on which the members disagree.
     unseen = [f"w{number}" for number in range(8, 20)]
-    labels, data = ensemble.facts()["labels"], [*rows(8), {"tokens": unseen, "tags": ["O"] * len(unseen)}]
+    labels, data = ensemble.fitted.facts()["labels"], [*rows(8), {"tokens": unseen, "tags": ["O"] * len(unseen)}]
     own_KMC = np.stack([own_probabilities(folder, data, labels) for folder in members])
     mean_MC = own_KMC.mean(axis=0)
     votes_MC = (own_KMC.argmax(axis=2)[..., None] == np.arange(len(labels))).sum(axis=0)
     expected_MC = mean_MC if method == "mean" else (votes_MC + mean_MC) / (len(members) + 1)
-    found = list(ensemble.predict_rows(asked(data)))
+    found = list(ensemble.predict_stream(asked(data)))
     words = [word for each in found for word in each.together.words]
     expected = [row_C[labels.index(word.tag)] for row_C, word in zip(expected_MC, words, strict=True)]
     np.testing.assert_allclose([word.probability for word in words], expected, rtol=0, atol=1e-6)
@@ -104,8 +104,8 @@ def test_words_have_the_combined_probabilities_of_members_of_different_families(
 def test_equal_members_answer_as_one_of_them_and_agree(members):
     ensemble = Ensemble.of([members[0]] * 2, device="cpu")
     data = [*rows(6), {"text": "w20 w5\tw6, w7!"}]
-    alone = list(open_trained(members[0], device="cpu").predict_rows(asked(data)))
-    for found, expected in zip(ensemble.predict_rows(asked(data)), alone, strict=True):
+    alone = list(open_trained(members[0], device="cpu").predict_stream(asked(data)))
+    for found, expected in zip(ensemble.predict_stream(asked(data)), alone, strict=True):
         assert found.disagreement.to_dict() == pytest.approx({"disagreement": 0, "mutual_information": 0}, abs=1e-9)
         assert found.together.tags == expected.tags
         assert [span.text for span in found.together.spans] == [span.text for span in expected.spans]
@@ -116,7 +116,7 @@ def test_equal_members_answer_as_one_of_them_and_agree(members):
 def test_no_broken_span_comes_out_of_members_that_disagree(members):
     ensemble = Ensemble.of(members, method="vote", device="cpu")
     made = [{"tokens": ["w6", "w5", "w7", "w6", "w20", "w6"][number % 3 :]} for number in range(6)]
-    for found in ensemble.predict_rows(asked(made)):
+    for found in ensemble.predict_stream(asked(made)):
         tags = list(found.together.tags)
         assert tags == found.together.tags_in("BIO")
         assert len(spans_of(tags, "BIO")) == len(found.together.spans)
@@ -130,10 +130,10 @@ def test_an_ensemble_is_calibrated_on_held_out_words_and_comes_back_the_same(mem
     ensemble.save(tmp_path / "ens")
     again = open_trained(tmp_path / "ens", device="cpu")
     assert again.combination == ensemble.combination
-    assert again.facts() | {"members": []} == ensemble.facts() | {"members": []}
+    assert again.fitted.facts() | {"members": []} == ensemble.fitted.facts() | {"members": []}
     data = asked([*rows(6), {"tokens": ["w5", "w6"] * 40}, {"text": "w20, w5"}])
-    found = list(again.predict_rows(data))
-    assert found == list(ensemble.predict_rows(data))
+    found = list(again.predict_stream(data))
+    assert found == list(ensemble.predict_stream(data))
     assert found[-2].together.tokens_read.windows > 1
     assert found[-1].together.text == "w20, w5"
     assert Ensemble.of(members, device="cpu").temperature is None
@@ -141,11 +141,11 @@ def test_an_ensemble_is_calibrated_on_held_out_words_and_comes_back_the_same(mem
 
 def test_the_temperature_is_that_of_the_mean(members):
     ensemble = Ensemble.of(members, calibrate=noisy(), device="cpu")
-    labels = ensemble.facts()["labels"]
+    labels = ensemble.fitted.facts()["labels"]
     mean_MC = np.mean([own_probabilities(folder, noisy(), labels) for folder in members], axis=0)
     truth = [labels.index(tag) for row in noisy() for tag in row["tags"]]
     assert ensemble.temperature.value == pytest.approx(fit_temperature(np.log(mean_MC), truth), rel=1e-4)
-    found = [word for each in ensemble.predict_rows(asked(noisy())) for word in each.together.words]
+    found = [word for each in ensemble.predict_stream(asked(noisy())) for word in each.together.words]
     expected_MC = softmax(np.log(mean_MC) / ensemble.temperature.value)
     expected = [row_C[labels.index(word.tag)] for row_C, word in zip(expected_MC, found, strict=True)]
     np.testing.assert_allclose([word.probability for word in found], expected, rtol=0, atol=1e-5)
@@ -153,7 +153,7 @@ def test_the_temperature_is_that_of_the_mean(members):
 
 def test_a_report_has_spans_of_the_ensemble_its_members_and_their_disagreement(members):
     ensemble = Ensemble.of(members, calibrate=noisy(), device="cpu")
-    report, found = ensemble.evaluate(rows(12), resamples=5), list(ensemble.predict_rows(asked(rows(12))))
+    report, found = ensemble.evaluate(rows(12), resamples=5), list(ensemble.predict_stream(asked(rows(12))))
     content = report.to_dict()
     right = [
         tag == true
@@ -177,7 +177,7 @@ def test_a_report_has_spans_of_the_ensemble_its_members_and_their_disagreement(m
 
 def test_plain_tags_are_combined_too(runs):
     ensemble = Ensemble.of([runs / "plain-1", runs / "plain-2"], device="cpu")
-    [found] = ensemble.predict_rows(asked([{"tokens": ["w5", "w20"]}]))
+    [found] = ensemble.predict_stream(asked([{"tokens": ["w5", "w20"]}]))
     assert set(found.together.tags) <= {"NOUN", "X"}
     assert ensemble.evaluate(rows(8, names={"w5": "NOUN"}, outside="X"), resamples=5).n == 8
 
@@ -185,9 +185,9 @@ def test_plain_tags_are_combined_too(runs):
 def test_tags_in_another_order_are_put_in_that_of_the_first_member(members, tmp_path):
     other = turned(members[0], tmp_path / "turned", [3, 0, 2, 4, 1])
     data = asked(rows(8))
-    alone = list(Ensemble.of([members[0]] * 2, device="cpu").predict_rows(data))
+    alone = list(Ensemble.of([members[0]] * 2, device="cpu").predict_stream(data))
     for pair in ([members[0], other], [other, members[0]]):
-        for found, expected in zip(Ensemble.of(pair, device="cpu").predict_rows(data), alone, strict=True):
+        for found, expected in zip(Ensemble.of(pair, device="cpu").predict_stream(data), alone, strict=True):
             assert found.together.tags == expected.together.tags
             probabilities = [word.probability for word in found.together.words]
             assert probabilities == pytest.approx([word.probability for word in expected.together.words], abs=1e-6)
@@ -204,14 +204,14 @@ def test_a_tagger_of_another_program_is_known_by_its_head(members, tmp_path):
 
 def test_rows_are_read_as_they_come(members):
     ensemble = Ensemble.of(members, device="cpu")
-    endless = ensemble.predict_rows(itertools.cycle(asked(rows(8))))
+    endless = ensemble.predict_stream(itertools.cycle(asked(rows(8))))
     found = list(itertools.islice(endless, 10))
     assert [each.together.text for each in found] == [" ".join(rows(8)[number % 8]["tokens"]) for number in range(10)]
 
 
 def test_a_text_or_its_words_are_asked_as_of_one_tagger(members):
     ensemble = Ensemble.of(members, device="cpu")
-    from_rows = list(ensemble.predict_rows(asked([{"tokens": ["w5", "w6"]}, {"text": "w7 w20"}])))
+    from_rows = list(ensemble.predict_stream(asked([{"tokens": ["w5", "w6"]}, {"text": "w7 w20"}])))
     assert ensemble.predict([["w5", "w6"], "w7 w20"]) == from_rows
     assert ensemble.predict("w7 w20") == ensemble.predict(["w7 w20"])[0]
     with pytest.raises(InvalidInput, match="text 2 is empty"):
@@ -224,7 +224,7 @@ def test_other_columns_are_those_of_the_first_members_training(members):
     ensemble = Ensemble.of(members, device="cpu")
     assert ensemble.fitted.columns.rows_of(["w5 w6"]) == [{"text": "w5 w6"}]
     with pytest.raises(InvalidInput, match="neither a column 'tokens' with words nor one 'text'"):
-        list(ensemble.predict_rows(asked([{"words": ["w5"]}])))
+        list(ensemble.predict_stream(asked([{"words": ["w5"]}])))
 
 
 @pytest.mark.parametrize(

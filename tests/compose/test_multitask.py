@@ -183,7 +183,7 @@ def test_a_saved_model_comes_back_whole(three):
     assert again.predict(TEXTS) == model.predict(TEXTS)
     assert again.card == model.card
     for name, part in model.parts.items():
-        assert again.part(name).outputs.target == part.outputs.target
+        assert again.part(name).fitted.outputs.target == part.fitted.outputs.target
         assert again.part(name).confidence.calibration == part.confidence.calibration
         assert again.part(name).columns == part.columns
     encoders = {id(part.fitted.backend.head_model.encoder) for part in again.parts.values()}
@@ -415,7 +415,7 @@ def test_an_unfitted_model_says_to_fit_it(base, tmp_path, use):
         "evaluate": lambda: model.evaluate(rows()),
         "save": lambda: model.save(tmp_path / "saved"),
         "part": lambda: model.part("animal"),
-        "facts": model.facts,
+        "facts": lambda: model.fitted.facts(),
     }
     with pytest.raises(NotFitted, match="call fit first"):
         calls[use]()
@@ -486,23 +486,23 @@ def apart(tmp_path_factory):
 
 def test_a_row_is_read_from_the_column_that_it_has(apart):
     text = rows(1)[0]["text"]
-    found = list(apart.predict_rows(read_rows([{"review": text}, {"headline": text}])))
+    found = list(apart.predict_stream(read_rows([{"review": text}, {"headline": text}])))
     assert found == apart.predict([text, text])
     expected = apart.predict(text)
-    assert list(apart.predict_rows(read_rows([{"review": "", "headline": text}]))) == [expected]
-    assert list(apart.predict_rows(read_rows([{"review": text, "headline": text}]))) == [expected]
-    assert list(apart.predict_rows(read_rows(apart.fitted.columns.rows_of([text])))) == [expected]
+    assert list(apart.predict_stream(read_rows([{"review": "", "headline": text}]))) == [expected]
+    assert list(apart.predict_stream(read_rows([{"review": text, "headline": text}]))) == [expected]
+    assert list(apart.predict_stream(read_rows(apart.fitted.columns.rows_of([text])))) == [expected]
 
 
 def test_a_row_with_two_texts_is_refused_until_one_is_chosen(apart):
     row = {"review": "w5 w20", "headline": "w30", "kind": "ant", "topic": "bee"}
     said = "row 1 .*has several texts, in the columns review and headline, and one pass reads one"
     with pytest.raises(InvalidInput, match=said):
-        list(apart.predict_rows(read_rows([row])))
+        list(apart.predict_stream(read_rows([row])))
     with pytest.raises(InvalidInput, match=said):
         apart.evaluate([row])
     with pytest.raises(InvalidInput, match="no column 'review'"):
-        list(apart.predict_rows(read_rows([{"body": "w5"}])))
+        list(apart.predict_stream(read_rows([{"body": "w5"}])))
     chosen = apart.with_columns(text="headline")
-    assert list(chosen.predict_rows(read_rows([row]))) == [apart.predict("w30")]
+    assert list(chosen.predict_stream(read_rows([row]))) == [apart.predict("w30")]
     assert chosen.evaluate([row], resamples=2).reports.keys() == {"s", "t"}

@@ -130,7 +130,7 @@ def test_a_saved_model_comes_back_whole(both):
     again = MultiTask.from_pretrained(folder, device="cpu")
     assert again.predict(TEXTS) == model.predict(TEXTS)
     assert again.card == model.card
-    assert again.facts() == model.facts()
+    assert again.fitted.facts() == model.fitted.facts()
     assert isinstance(open_trained(folder, task="names", device="cpu"), TextTagger)
     assert open_trained(folder, task="names", device="cpu").predict(TEXTS) == model.part("names").predict(TEXTS)
     assert open_trained(folder, task="animal", device="cpu").predict(TEXTS) == model.part("animal").predict(TEXTS)
@@ -232,7 +232,7 @@ def test_a_row_without_words_cannot_be_evaluated(both):
 def test_of_a_row_with_words_and_a_text_the_words_are_read(both):
     model, _ = both
     row = {"tokens": ["w9", ",", "w20"], "text": "w10 w20", "label": "a", "tags": ["O"] * 3}
-    assert list(model.predict_rows(read_rows([row]))) == model.predict([row["tokens"]])
+    assert list(model.predict_stream(read_rows([row]))) == model.predict([row["tokens"]])
     assert model.evaluate([row], resamples=2).reports["animal"].accuracy.value == float(
         model.predict([row["tokens"]])[0]["animal"].label == "a"
     )

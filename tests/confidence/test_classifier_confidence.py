@@ -14,6 +14,7 @@ from bothways.evaluation.calibration import Isotonic
 from bothways.evaluation.detectors import Cosine, Mahalanobis, Neighbours
 from bothways.evaluation.temperature import Temperature
 from bothways.packing import pack
+from bothways.tasks import compare
 from bothways.tasks.evaluate import out_of_domain
 from bothways.tasks.heads.targets import SingleLabel
 from classifier_cases import LABELS, noisy_rows, rows, scored
@@ -173,7 +174,7 @@ def test_a_detector_is_fitted_on_the_training_rows_and_their_own_labels(tiny_ber
     data = rows(36)
     classifier = fitted(tiny_bert, data=data, detector=kind)
     training = classifier.score(data)
-    features_NLD = classifier.outputs.evidence(training.scores).features_NLD
+    features_NLD = classifier.fitted.outputs.evidence(training.scores).features_NLD
     labels_N = [LABELS.index(row["label"]) for row in data]
     expected = (
         Neighbours.fit(features_NLD, 10)
@@ -181,7 +182,7 @@ def test_a_detector_is_fitted_on_the_training_rows_and_their_own_labels(tiny_ber
         else {"cosine": Cosine}.get(kind, Mahalanobis).fit(features_NLD, labels_N, len(LABELS))
     )
     asked = [*data[:12], *({**row, "label": LABELS[0]} for row in ELSEWHERE)]
-    scores_N = expected.score(classifier.outputs.evidence(classifier.score(asked).scores))
+    scores_N = expected.score(classifier.fitted.outputs.evidence(classifier.score(asked).scores))
     found = [each.out_of_domain_score for each in classifier.predict(texts(asked))]
     np.testing.assert_allclose(found, scores_N, rtol=1e-4)
 
@@ -201,7 +202,7 @@ def test_all_layers_are_read_where_the_head_reads_its_own(tiny_bert):
     ids = [text.windows[0].ids for text in tokenizer.encode(texts(rows(3)), max_length=8)]
     encoder(pack(ids), record=(record := Recorder()))
     first_rows = np.cumsum([0, *map(len, ids[:-1])])
-    evidence = classifier.outputs.evidence(classifier.score(rows(3)).scores)
+    evidence = classifier.fitted.outputs.evidence(classifier.score(rows(3)).scores)
     for layer, state_TH in enumerate(reversed(record.hidden_states[1:])):
         np.testing.assert_allclose(evidence.features_NLD[:, layer], state_TH.detach()[first_rows], atol=1e-5)
 
@@ -236,7 +237,7 @@ def test_rows_from_elsewhere_move_the_border_between_both(tiny_bert, tmp_path):
     before = classifier.confidence.out_of_domain
     classifier.fit_threshold(ELSEWHERE)
     inside = classifier.score(rows(40))
-    evidence = classifier.outputs.evidence(inside.scores)
+    evidence = classifier.fitted.outputs.evidence(inside.scores)
     report = out_of_domain(classifier, inside, ELSEWHERE, resamples=50)
     assert report.counts["n_out_of_domain"] == len(ELSEWHERE)
     assert report.values["threshold"] == classifier.confidence.out_of_domain.threshold != before.threshold
@@ -337,8 +338,8 @@ def test_two_models_are_compared_on_the_same_rows_whatever_the_order_of_their_la
     output = other.fitted.backend.head_model.head.output
     output.weight.data, output.bias.data = output.weight.data[order], output.bias.data[order]
     target = SingleLabel(tuple(other.labels[index] for index in order))
-    turned = other._with(replace(other.fitted, outputs=replace(other.outputs, target=target)))
-    report = classifier.compare(turned, data, resamples=50, show_progress=False)
+    turned = other._with(replace(other.fitted, outputs=replace(other.fitted.outputs, target=target)))
+    report = compare(classifier, turned, data, resamples=50, show_progress=False)
     assert report.metrics["accuracy"].first.value == first.accuracy.value
     assert report.metrics["accuracy"].second.value == second.accuracy.value
     assert report.metrics["nll"].difference.value == pytest.approx(second.nll.value - first.nll.value)
@@ -347,19 +348,19 @@ def test_two_models_are_compared_on_the_same_rows_whatever_the_order_of_their_la
 
 def test_numbers_are_compared_too(numbers):
     listed = [{"text": row["text"], "label": float(LABELS.index(row["label"]))} for row in rows(12)]
-    report = numbers.compare(numbers, listed, resamples=20, show_progress=False)
+    report = compare(numbers, numbers, listed, resamples=20, show_progress=False)
     assert report.metrics["mse"].difference.value == 0
     assert report.tests[0].p_value == 1
 
 
 def test_models_that_cannot_be_compared_are_refused(classifier, numbers, tiny_bert):
     with pytest.raises(InvalidInput, match="only one of them knows 'ant'"):
-        classifier.compare(numbers, rows())
+        compare(classifier, numbers, rows())
     two = [row for row in rows(36) if row["label"] != "cow"]
     with pytest.raises(InvalidInput, match="'cow'"):
-        classifier.compare(fitted(tiny_bert, data=two, validation=two), rows())
+        compare(classifier, fitted(tiny_bert, data=two, validation=two), rows())
     with pytest.raises(InvalidInput, match="got a object"):
-        classifier.compare(object(), rows())
+        compare(classifier, object(), rows())
 
 
 def test_pairs_learn_confidence_as_well(tiny_bert, tmp_path):
@@ -371,8 +372,8 @@ def test_pairs_learn_confidence_as_well(tiny_bert, tmp_path):
     found = again.predict(("w5 w20", "w30"), coverage=0.9)
     assert found.label in found.label_set
     training = pairs.score(listed)
-    detector = Mahalanobis.fit(pairs.outputs.evidence(training.scores).features_NLD, training.truth, len(LABELS))
-    (score,) = detector.score(pairs.outputs.evidence(pairs.score(listed[:1]).scores))
+    detector = Mahalanobis.fit(pairs.fitted.outputs.evidence(training.scores).features_NLD, training.truth, len(LABELS))
+    (score,) = detector.score(pairs.fitted.outputs.evidence(pairs.score(listed[:1]).scores))
     stated = pairs.predict((listed[0]["text_a"], "w30"))
     assert stated.out_of_domain_score == pytest.approx(score, rel=1e-4)
     assert stated.out_of_domain == (score > pairs.confidence.out_of_domain.threshold)

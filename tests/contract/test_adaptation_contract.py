@@ -97,7 +97,7 @@ def adapted(tmp_path_factory):
 @pytest.mark.parametrize("model_type", some_of(MUCH, *EVERY_DAY))
 def test_a_new_head_learns_and_before_and_after_are_told(adapted, model_type):
     model, _ = adapted(model_type, much=True)
-    facts = model.facts()
+    facts = model.fitted.facts()
     assert facts["new_head"] is True
     assert facts["after"]["loss"] < facts["before"]["loss"] - 0.3
     assert facts["after"]["perplexity"] == pytest.approx(np.exp(facts["after"]["loss"]))
@@ -124,7 +124,7 @@ def test_the_saved_model_is_the_same_here_and_writes_itself_again(adapted, model
     model, folder = adapted(model_type)
     again = FillMask.from_pretrained(folder, device="cpu")
     assert again.predict("w5 [MASK] w7") == model.predict("w5 [MASK] w7")
-    assert again.facts() == model.facts()
+    assert again.fitted.facts() == model.fitted.facts()
     again.save(tmp_path / "again")
     for name in ("model.safetensors", "config.json", "bothways.json"):
         assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes(), name

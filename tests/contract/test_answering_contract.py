@@ -70,16 +70,16 @@ def test_a_saved_answerer_predicts_the_same_to_the_bit(fitted, model_type):
     answerer, folder = fitted(model_type)
     again = open_trained(folder, device="cpu")
     assert isinstance(again, QuestionAnswerer)
-    assert again.facts() == answerer.facts()
+    assert again.fitted.facts() == answerer.fitted.facts()
     assert again.card == answerer.card
     assert again.predict(PAIRS) == answerer.predict(PAIRS)
-    assert stored(folder)["no_answer_threshold"] == answerer.outputs.threshold
+    assert stored(folder)["no_answer_threshold"] == answerer.fitted.outputs.threshold
 
 
 @every_family
 def test_an_ensemble_of_equal_answerers_answers_as_one(fitted, model_type):
     answerer, folder = fitted(model_type)
-    found = list(Ensemble.of([folder, folder], device="cpu").predict_rows(read_rows(ROWS)))
+    found = list(Ensemble.of([folder, folder], device="cpu").predict_stream(read_rows(ROWS)))
     for each, alone in zip(found, answerer.predict(PAIRS), strict=True):
         together = each.together
         assert (together.answer, together.start, together.end) == (alone.answer, alone.start, alone.end)
@@ -135,7 +135,7 @@ def test_a_question_answering_model_of_transformers_opens_here(model_type, tmp_p
     write_pair_tokenizer(tmp_path, model_type)
     answerer = open_trained(tmp_path, device="cpu")
     assert isinstance(answerer, QuestionAnswerer)
-    assert (answerer.outputs.threshold, answerer.outputs.confidence.temperature) == (None, None)
+    assert (answerer.fitted.outputs.threshold, answerer.fitted.outputs.confidence.temperature) == (None, None)
     found = answerer.predict(PAIRS[0])
     assert found.answer
     assert found.no_answer_probability is None

@@ -85,7 +85,7 @@ def test_evaluation_agrees_with_what_was_learnt(fitted, model_type, task, target
 def test_a_saved_classifier_predicts_the_same_to_the_bit(fitted, model_type, task, target):
     classifier, folder = fitted(model_type, task, target)
     again = TASKS[task].from_pretrained(folder, device="cpu")
-    assert again.outputs.target == classifier.outputs.target
+    assert again.fitted.outputs.target == classifier.fitted.outputs.target
     assert again.confidence.calibration == classifier.confidence.calibration
     texts = [*texts_of(rows_of(task, target)), LONG if task == "classification" else ("w5", LONG)]
     assert again.predict(texts) == classifier.predict(texts)
@@ -104,7 +104,7 @@ def test_a_saved_classifier_opens_in_transformers_with_the_same_logits(fitted, m
     classifier, folder = fitted(model_type, task, target)
     model, info = transformers.AutoModelForSequenceClassification.from_pretrained(folder, output_loading_info=True)
     assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
-    assert model.config.problem_type == classifier.outputs.target.problem_type
+    assert model.config.problem_type == classifier.fitted.outputs.target.problem_type
     assert tuple(model.config.id2label.values()) == classifier.labels
     assert model.config.label2id == {label: index for index, label in enumerate(classifier.labels)}
     data = rows_of(task, target)
@@ -147,7 +147,7 @@ def test_models_of_two_families_answer_together_as_one_does(fitted, model_type, 
     texts = [*texts_of(data), LONG if task == "classification" else ("w5", LONG)]
     found = ensemble.predict(texts)
     assert ensemble.predict(texts[0]) == ensemble.predict(texts[:1])[0]
-    assert list(ensemble.predict_rows(read_rows(data))) == ensemble.predict(texts[:-1])
+    assert list(ensemble.predict_stream(read_rows(data))) == ensemble.predict(texts[:-1])
     answers = [answer(each.together) for each in found[:-1]]
     labels = [row["label"] for row in data]
     assert answers == (pytest.approx(labels, abs=0.1) if target == "regression" else labels)

@@ -60,7 +60,7 @@ def exported(model, folder, **options):
 
 
 def answers(model, asked):
-    return [plain(each) for each in model.predict_rows(read_rows(asked))]
+    return [plain(each) for each in model.predict_stream(read_rows(asked))]
 
 
 # --- without torch ---
@@ -84,7 +84,7 @@ from bothways.tasks.registry import SPECS, task_class
 answers = {}
 for name, (folder, asked, data) in json.load(sys.stdin).items():
     model = task_class(SPECS[name]).from_pretrained(Path(folder))
-    predictions = [each.to_dict() for each in model.predict_rows(read_rows(asked))]
+    predictions = [each.to_dict() for each in model.predict_stream(read_rows(asked))]
     answers[name] = predictions, model.evaluate(data, resamples=20).to_dict()
 print(json.dumps(answers))
 from bothways.cli import main
@@ -115,7 +115,7 @@ def test_an_export_opens_as_what_it_was_trained_for(exports, name):
     model, folder = exports(name)
     opened = open_trained(folder)
     assert type(opened) is type(model)
-    assert (opened.facts(), opened.card, opened.columns) == (model.facts(), model.card, model.columns)
+    assert (opened.fitted.facts(), opened.card, opened.columns) == (model.fitted.facts(), model.card, model.columns)
     asked = CASES[name].questions()
     assert answers(pickle.loads(pickle.dumps(opened)), asked) == answers(opened, asked)
 
@@ -206,7 +206,7 @@ def test_confidence_that_reads_hidden_states(base, tmp_path, detector):
     found = exported(model, tmp_path)
     asked = [{"text": text} for text in ("w5 w6", "w20", "w60 w61 w62", LONG)]
     ours, theirs = (
-        [plain(each) for each in one.predict_rows(read_rows(asked), coverage=0.8)] for one in (model, found)
+        [plain(each) for each in one.predict_stream(read_rows(asked), coverage=0.8)] for one in (model, found)
     )
     assert {"out_of_domain", "out_of_domain_score"} <= ours[0].keys()
     assert close(theirs, ours)

@@ -121,7 +121,7 @@ def test_a_base_model_is_named_where_it_is_one_of_the_hub(fitted, tmp_path, monk
     def front():
         for name, content in {"bothways.json": stored, "config.json": {}}.items():
             (tmp_path / name).write_text(json.dumps(content))
-        readme.write_readme(tmp_path, "TextClassifier", {"": TextClassifier.spec})
+        readme.write_readme(tmp_path, "TextClassifier", TextClassifier.spec)
         return ModelCard.load(tmp_path / "README.md")
 
     assert front().data.base_model == "someone/some-encoder"
@@ -137,7 +137,7 @@ def test_a_base_model_is_named_where_it_is_one_of_the_hub(fitted, tmp_path, monk
 def test_a_card_that_lacks_parts_is_written_without_them(tmp_path, card):
     for name, content in {"bothways.json": {"task": "classification", "card": card}, "config.json": {}}.items():
         (tmp_path / name).write_text(json.dumps(content))
-    readme.write_readme(tmp_path, "TextClassifier", {"": TextClassifier.spec})
+    readme.write_readme(tmp_path, "TextClassifier", TextClassifier.spec)
     assert ModelCard.load(tmp_path / "README.md").data.library_name == "transformers"
 
 

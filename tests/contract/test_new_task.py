@@ -17,7 +17,7 @@ from bothways.data import read_rows
 from bothways.errors import InvalidInput
 from bothways.explain import Label, attribute
 from bothways.export import export
-from bothways.tasks import PairClassifier
+from bothways.tasks import PairClassifier, compare
 from bothways.tasks.registry import SPECS
 from classifier_cases import rows, without_dropout
 from pair_cases import pairs
@@ -64,7 +64,7 @@ def test_the_room_is_short():
 def test_a_saved_model_opens_and_predicts_and_is_evaluated(members):
     model = open_trained(members[0], device="cpu")
     assert isinstance(model, Moderator)
-    assert list(model.predict_rows(read_rows([{"post": text} for text in TEXTS]))) == model.predict(TEXTS)
+    assert list(model.predict_stream(read_rows([{"post": text} for text in TEXTS]))) == model.predict(TEXTS)
     report = model.evaluate(posts(12), resamples=5)
     assert {"accuracy", "nll", "ece"} <= set(report.estimates)
 
@@ -173,10 +173,10 @@ def test_it_is_a_member_of_ensembles(members, tmp_path, method):
     ensemble.save(tmp_path / "ensemble")
     again = open_trained(tmp_path / "ensemble", device="cpu")
     assert again.predict(TEXTS) == ensemble.predict(TEXTS)
-    assert list(again.predict_rows(read_rows([{"post": text} for text in TEXTS]))) == again.predict(TEXTS)
+    assert list(again.predict_stream(read_rows([{"post": text} for text in TEXTS]))) == again.predict(TEXTS)
     assert again.predict(TEXTS[-1]).together.tokens_read.windows > 1
     one = open_trained(members[0], device="cpu")
-    assert one.compare(again, posts(12), resamples=5).metrics.keys() >= {"accuracy"}
+    assert compare(one, again, posts(12), resamples=5).metrics.keys() >= {"accuracy"}
 
 
 @pytest.mark.parametrize("words", [False, True], ids=["beside labels", "beside labels and tags"])
@@ -195,7 +195,7 @@ def test_it_is_a_part_of_a_model_of_several_tasks(base, tmp_path, words):
     again = open_trained(tmp_path / "saved", device="cpu")
     assert again.predict(TEXTS) == answers
     assert open_trained(tmp_path / "saved", task="verdict", device="cpu").predict(TEXTS) == alone
-    assert list(again.predict_rows(read_rows([{"post": TEXTS[0]}]))) == [again.predict(TEXTS[0])]
+    assert list(again.predict_stream(read_rows([{"post": TEXTS[0]}]))) == [again.predict(TEXTS[0])]
     if not words:
         data = [{**post, "label": row["label"]} for post, row in zip(posts(12), rows(12), strict=True)]
         report = again.evaluate(data, resamples=5)

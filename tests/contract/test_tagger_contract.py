@@ -66,7 +66,7 @@ def fitted(tmp_path_factory):
 def test_a_few_texts_are_learnt_by_heart(fitted, model_type, kind):
     tagger, _ = fitted(model_type, kind, by_heart=True)
     data = rows(kind)
-    assert tagger.outputs.tag_set.scheme == kind
+    assert tagger.fitted.outputs.tag_set.scheme == kind
     answers = tagger.predict([row["tokens"] for row in data])
     assert [list(answer.tags) for answer in answers] == [row["tags"] for row in data]
     report = tagger.evaluate(data, resamples=10)
@@ -79,8 +79,8 @@ def test_a_few_texts_are_learnt_by_heart(fitted, model_type, kind):
 def test_a_saved_tagger_predicts_the_same_to_the_bit(fitted, model_type, kind):
     tagger, folder = fitted(model_type, kind)
     again = TextTagger.from_pretrained(folder, device="cpu")
-    assert again.outputs.tag_set == tagger.outputs.tag_set
-    assert again.outputs.confidence.temperature == tagger.outputs.confidence.temperature
+    assert again.fitted.outputs.tag_set == tagger.fitted.outputs.tag_set
+    assert again.fitted.outputs.confidence.temperature == tagger.fitted.outputs.confidence.temperature
     assert again.columns == tagger.columns
     texts = [*(row["tokens"] for row in rows(kind)), LONG, "w5 w6, w7!"]
     assert again.predict(texts) == tagger.predict(texts)
@@ -111,7 +111,7 @@ def test_an_ensemble_of_equal_taggers_answers_as_one(fitted, model_type, kind):
     tagger, folder = fitted(model_type, kind)
     texts = [*(row["tokens"] for row in rows(kind)), LONG]
     found = list(
-        Ensemble.of([folder, folder], device="cpu").predict_rows(read_rows([{"tokens": each} for each in texts]))
+        Ensemble.of([folder, folder], device="cpu").predict_stream(read_rows([{"tokens": each} for each in texts]))
     )
     for each, alone in zip(found, tagger.predict(texts), strict=True):
         assert each.together.tags == alone.tags
@@ -125,7 +125,7 @@ def test_a_saved_tagger_opens_in_transformers_with_the_same_logits(fitted, model
     tagger, folder = fitted(model_type, kind)
     model, info = transformers.AutoModelForTokenClassification.from_pretrained(folder, output_loading_info=True)
     assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
-    assert tuple(model.config.id2label.values()) == tagger.outputs.tag_set.labels
+    assert tuple(model.config.id2label.values()) == tagger.fitted.outputs.tag_set.labels
     assert_same_logits(tagger, model, rows(kind), model_type)
 
 
@@ -138,7 +138,7 @@ def test_a_tagger_of_transformers_opens_with_the_same_logits(fitted, model_type,
         (tmp_path / path.name).write_bytes(path.read_bytes())
     assert not (tmp_path / "bothways.json").exists()
     tagger = TextTagger.from_pretrained(tmp_path, device="cpu")
-    assert tagger.outputs.tag_set.scheme == kind
+    assert tagger.fitted.outputs.tag_set.scheme == kind
     assert_same_logits(tagger, model, rows(kind), model_type)
 
 

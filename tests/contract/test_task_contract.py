@@ -50,7 +50,7 @@ def test_a_saved_model_is_the_one_in_memory_to_the_bit(trained, name, tmp_path):
     model.save(tmp_path / "saved")
     again = type(model).from_pretrained(tmp_path / "saved", device="cpu")
     assert again.predict(asked) == model.predict(asked)
-    assert (again.facts(), again.card, again.columns) == (model.facts(), model.card, model.columns)
+    assert (again.fitted.facts(), again.card, again.columns) == (model.fitted.facts(), model.card, model.columns)
     again.save(tmp_path / "again")
     assert files(tmp_path / "again") == files(tmp_path / "saved")
 
@@ -83,7 +83,7 @@ def test_a_stream_gives_what_a_list_gives(trained, name):
 def test_rows_give_what_their_values_give(trained, name):
     model, case = trained(name), CASES[name]
     asked = case.questions()
-    assert list(model.predict_rows(read_rows(asked))) == model.predict(case.values(asked))
+    assert list(model.predict_stream(read_rows(asked))) == model.predict(case.values(asked))
 
 
 @every_task
@@ -117,8 +117,8 @@ def test_columns_are_named_or_the_usual_ones(plain_bert, trained, name, tmp_path
     own = fitted(plain_bert, name, renamed(case.rows(24)), renamed(case.rows(12)), **names)
     own.save(tmp_path / "saved")
     for model in (own, type(own).from_pretrained(tmp_path / "saved", device="cpu")):
-        assert list(model.predict_rows(read_rows(renamed(case.questions())))) == list(
-            usual.predict_rows(read_rows(case.questions()))
+        assert list(model.predict_stream(read_rows(renamed(case.questions())))) == list(
+            usual.predict_stream(read_rows(case.questions()))
         )
         expected = usual.evaluate(case.rows(12)).to_dict()
         assert model.evaluate(renamed(case.rows(12))).to_dict() == expected
@@ -131,7 +131,7 @@ def test_a_model_with_other_columns_leaves_the_original_alone(trained, name):
     before, asked = model.columns, case.questions()
     other = model.with_columns(**{column: f"my_{column}" for column in case.inputs})
     assert type(other) is type(model)
-    assert list(other.predict_rows(read_rows(renamed(asked)))) == model.predict(case.values(asked))
+    assert list(other.predict_stream(read_rows(renamed(asked)))) == model.predict(case.values(asked))
     assert model.columns == before != other.columns
     with pytest.raises(InvalidInput, match="'typo'"):
         model.with_columns(typo="text")
@@ -277,7 +277,7 @@ def test_an_unfitted_model_says_to_fit_it(plain_bert, name, tmp_path):
         lambda: model.evaluate(case.rows(6)),
         lambda: model.score(case.rows(6)),
         lambda: model.save(tmp_path / "saved"),
-        model.facts,
+        lambda: model.fitted.facts(),
     )
     for call in calls:
         with pytest.raises(NotFitted, match=r"call fit first|train one on your texts: FillMask\.fit"):

@@ -64,7 +64,7 @@ def test_an_interrupted_run_resumes_to_the_same_bits(base, tmp_path, monkeypatch
     assert record.losses == expected.losses
     assert record.validations == expected.validations
     assert equal(weights(resumed), weights(whole))
-    assert resumed.facts() == whole.facts()
+    assert resumed.fitted.facts() == whole.fitted.facts()
 
 
 def test_resuming_with_other_masks_is_refused(bare, base, tmp_path):
@@ -106,7 +106,7 @@ def test_texts_without_ordinary_tokens_are_left_out_of_training(bare):
 def test_before_and_after_are_measured_at_the_same_places(bare):
     bare.fit(TEXTS, validation=TEXTS[:6], **OPTIONS)
     report = bare.evaluate(TEXTS[:6], seed=OPTIONS["seed"], resamples=50)
-    after = bare.facts()["after"]
+    after = bare.fitted.facts()["after"]
     assert report.loss.value == pytest.approx(after["loss"], abs=1e-5)
     assert report.accuracy.value == pytest.approx(after["accuracy"])
     assert bare.evaluate(TEXTS[:6], seed=99, resamples=5).loss.value != pytest.approx(after["loss"], abs=1e-3)

@@ -16,7 +16,7 @@ from bothways.errors import (
     UnknownModel,
     UnsupportedConfig,
 )
-from bothways.tasks import TextClassifier
+from bothways.tasks import TextClassifier, compare
 from classifier_cases import rows, write_rows
 from tiny_models import edit_config
 
@@ -182,7 +182,7 @@ def test_names_are_asked_for_where_labels_have_to_mean_something(saved, fitted):
     with pytest.warns(LabelsUnnamed):
         classifier = opened(saved)
     data = [{"text": "w5 w9", "label": "ant"}]
-    for fails in (lambda: classifier.evaluate(data), lambda: fitted.compare(classifier, data)):
+    for fails in (lambda: classifier.evaluate(data), lambda: compare(fitted, classifier, data)):
         with pytest.raises(InvalidInput, match=r"saved without their names: .* labels=\[\.\.\.\], or --labels"):
             fails()
     # Data that call them so are no others.

@@ -71,7 +71,7 @@ ALONE = {
         QuestionAnswerer,
         lambda task, **more: task.fit(questions(18), validation=questions(8), **QUICK, **more),
         [("w5", "w30 w5 w10 w11 w40")],
-        lambda task: None not in (task.outputs.threshold, task.confidence.calibration),
+        lambda task: None not in (task.fitted.outputs.threshold, task.confidence.calibration),
     ),
 }
 

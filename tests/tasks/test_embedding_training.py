@@ -321,7 +321,7 @@ def test_matryoshka_vectors_are_good_when_they_are_cut(base, tmp_path):
     embedder.save(tmp_path / "saved")
     short = SentenceEmbedder.from_pretrained(tmp_path / "saved", device="cpu", dimensions=6)
     assert short.evaluate(labelled_rows(), resamples=10).mrr.value == 1.0
-    assert short.facts() == {
+    assert short.fitted.facts() == {
         "pooling": "mean",
         "dimensions": 6,
         "loss": "ranking",
@@ -456,7 +456,7 @@ def test_a_trained_embedder_comes_back_with_its_card(base, tmp_path):
     assert again.card == json.loads(json.dumps(embedder.card))
     assert again.card["loss"] == "ranking"
     assert again.card["training"]["kept_epoch"] == record.kept_epoch
-    assert again.facts() == embedder.facts()
+    assert again.fitted.facts() == embedder.fitted.facts()
 
 
 def test_what_was_trained_and_not_saved_has_no_fingerprint(base, tmp_path):
@@ -497,7 +497,7 @@ def test_two_texts_are_as_alike_as_their_cosine(base):
     from bothways.data import read_rows
 
     rows = list(read_rows([row, {"text_a": "w8", "text_b": "w8"}]))
-    found = [each.to_dict()["similarity"] for each in embedder.predict_rows(rows)]
+    found = [each.to_dict()["similarity"] for each in embedder.predict_stream(rows)]
     first, second = embedder.encode(["w5 w6", "w7"])
     assert found == pytest.approx([float(first @ second), 1.0], abs=1e-6)
 
@@ -511,7 +511,7 @@ def test_similarities_say_how_much_of_both_texts_was_read(base):
     rows = [dict(zip(("text_a", "text_b"), each, strict=True)) for each in (one, other)]
     from bothways.data import read_rows
 
-    assert list(cutting.predict_rows(read_rows(rows))) == found
+    assert list(cutting.predict_stream(read_rows(rows))) == found
     assert found[0].to_dict() == {"similarity": found[0].similarity, "windows": 1, "dropped_tokens": 5}
     whole = SentenceEmbedder.from_pretrained(base, device="cpu", max_length=6, stride=0)
     assert [(each.windows, each.dropped_tokens) for each in [whole.predict(one).tokens_read]] == [(3, 0)]

@@ -118,7 +118,7 @@ def test_all_rows_are_learnt_from_and_measured_by_cross_validation(fitted):
     assert (card["validation"], card["validation_rows"], card["metrics"]["n"]) == (BY_FOLDS, 0, len(rows("single")))
     assert card["baseline"]["name"] == CROSS_VALIDATED
     assert set(card["baseline"]["metrics"]) >= {"accuracy", "macro_f1", "nll"}
-    assert classifier.facts()["calibration"]["method"] == "temperature"
+    assert classifier.fitted.facts()["calibration"]["method"] == "temperature"
     assert classifier.confidence.out_of_domain.detector.kind == "energy"
     assert classifier.evaluate(rows("single"), resamples=5).baseline.name == CROSS_VALIDATED
 
@@ -297,7 +297,7 @@ def test_an_interrupted_training_is_kept_and_not_measured(base, monkeypatch):
     assert (record.interrupted, record.epochs) == (True, 1)
     assert classifier.card["metrics"] is None
     assert "did not come to its end" in classifier.card["limits"][0]
-    assert classifier.facts()["calibration"] is None
+    assert classifier.fitted.facts()["calibration"] is None
     assert classifier.predict("w5").label in {"ant", "bee", "cow"}
 
 

@@ -19,7 +19,7 @@ from bothways.tasks.heads.linear_start import STRENGTH, LinearStart, fit_linear,
 from bothways.tasks.heads.objective import StoredInputs
 from bothways.tasks.heads.target_training import TextLoss
 from bothways.tasks.heads.targets import MultiLabel, Regression, SingleLabel
-from bothways.tasks.heads.training import LINEAR
+from bothways.tasks.heads.training import LINEAR, train_head
 from bothways.tasks.splits import TrainingData
 from bothways.tasks.torch_backend import HeadModel
 from bothways.training.options import TrainingOptions
@@ -231,7 +231,7 @@ def prepared(task, data, **options):
     """The training that `fit` lays out, and the opened model."""
     columns, own, training = task.fit_options({"show_progress": False, **options})
     backend = task.backend.copy_for_training(resumed=False)
-    return task._training(backend, TrainingData(data, data), columns, own, training), backend
+    return train_head(task.spec, backend, task._fitted, TrainingData(data, data), columns, own, training), backend
 
 
 def weights(module):

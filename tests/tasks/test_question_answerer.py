@@ -12,7 +12,7 @@ import pytest
 from answering_cases import long_question, questions, write_pair_tokenizer
 from bothways.compose.opening import open_trained
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, NotFitted, TextTooLong
-from bothways.tasks import QuestionAnswerer, TextClassifier
+from bothways.tasks import QuestionAnswerer, TextClassifier, compare
 from bothways.tasks.question_answering.outputs import no_answer_index
 from bothways.tasks.question_answering.spec import LONGEST_ANSWER, AnswerOpening, AnswerPrediction
 from tiny_models import edit_config, write_checkpoint
@@ -72,7 +72,9 @@ def test_probabilities_go_with_the_scores_and_the_threshold_decides(answerer):
         sure.answers[0].probability,
     )
     assert sure.no_answer_probability == pytest.approx(0, abs=1e-9)
-    ratio = np.exp((sure.answers[1].score - sure.answers[0].score) / answerer.outputs.confidence.temperature.value)
+    ratio = np.exp(
+        (sure.answers[1].score - sure.answers[0].score) / answerer.fitted.outputs.confidence.temperature.value
+    )
     assert sure.answers[1].probability == pytest.approx(sure.answers[0].probability * ratio)
     none = answerer.predict(ASKED, top=3, threshold=high)
     assert (none.answer, none.start, none.end) == (None, None, None)
@@ -103,7 +105,7 @@ def test_uncalibrated_probabilities_are_those_of_the_head(answerer):
     calibrated = answerer.predict(ASKED, calibrated=True)
     assert calibrated == answerer.predict(ASKED)
     assert [each.score for each in found.answers] == [each.score for each in calibrated.answers]
-    assert answerer.outputs.confidence.temperature.value != 1
+    assert answerer.fitted.outputs.confidence.temperature.value != 1
     assert found.probability != calibrated.probability
 
 
@@ -128,7 +130,7 @@ def test_a_long_context_is_read_to_its_end_and_a_cut_one_says_so(answerer, tiny_
         "dropped_tokens": reading.dropped_tokens,
     }
     assert "1 of 4 texts were cut" in report.summary()
-    assert answerer.compare(cut, [*questions(3), row], resamples=10).tokens_read[1] == report.tokens_read
+    assert compare(answerer, cut, [*questions(3), row], resamples=10).tokens_read[1] == report.tokens_read
     with pytest.raises(TextTooLong, match="limit of 18"):
         opened(tiny_bert, on_overflow="error").fit([*questions(), row], validation=questions(8), **QUICK)
 
@@ -136,12 +138,12 @@ def test_a_long_context_is_read_to_its_end_and_a_cut_one_says_so(answerer, tiny_
 def test_without_questions_without_an_answer_the_model_always_answers(tiny_bert, tmp_path):
     data = [row for row in questions(16) if row["answers"]]
     answerer = fitted(tiny_bert, data, validation=data)
-    assert answerer.outputs.threshold is None
+    assert answerer.fitted.outputs.threshold is None
     found = answerer.predict([(row["question"], row["context"]) for row in questions(16)])
     assert all(each.answer and each.no_answer_probability is None for each in found)
     answerer.save(tmp_path / "saved")
     again = opened(tmp_path / "saved")
-    assert again.outputs.threshold is None
+    assert again.fitted.outputs.threshold is None
     assert again.predict(ASKED).to_dict()["no_answer_probability"] is None
     assert any("cannot decline: it always gives one" in limit for limit in again.card["limits"])
     assert again.evaluate(data, resamples=10).settings["squad_version"] == "1.1"
@@ -150,15 +152,15 @@ def test_without_questions_without_an_answer_the_model_always_answers(tiny_bert,
 def test_the_threshold_is_that_of_the_best_f1_on_the_validation_data(answerer):
     validation = questions(8)
     f1 = answerer.evaluate(validation, resamples=10).f1.value
-    best = answerer.outputs.threshold
+    best = answerer.fitted.outputs.threshold
     for threshold in np.linspace(best - 6, best + 6, 13).tolist():
-        other = answerer._with(replace(answerer.fitted, outputs=replace(answerer.outputs, threshold=threshold)))
+        other = answerer._with(replace(answerer.fitted, outputs=replace(answerer.fitted.outputs, threshold=threshold)))
         assert other.evaluate(validation, resamples=10).f1.value <= f1 + 1e-9
 
 
 def test_two_models_are_compared_by_f1(answerer, saved):
     data = questions(20)
-    report, alone = answerer.compare(opened(saved), data, resamples=10), answerer.evaluate(data, resamples=10)
+    report, alone = compare(answerer, opened(saved), data, resamples=10), answerer.evaluate(data, resamples=10)
     assert report.n == 20
     assert report.metrics["f1"].first.value == pytest.approx(alone.f1.value)
     assert report.metrics["exact_match"].second.value == pytest.approx(alone.exact_match.value)
@@ -179,8 +181,8 @@ def test_several_annotated_answers_and_the_longest_answer_are_kept(tiny_bert, tm
             text = row["answers"][0]["text"].split()[0]
             row["answers"].append({"text": text, "start": row["context"].index(text)})
     fitted(tiny_bert, data, validation=data, open_with={"max_answer_tokens": 7}).save(tmp_path / "saved")
-    assert opened(tmp_path / "saved").outputs.max_answer_tokens == 7
-    assert opened(tmp_path / "saved", max_answer_tokens=3).outputs.max_answer_tokens == 3
+    assert opened(tmp_path / "saved").fitted.outputs.max_answer_tokens == 7
+    assert opened(tmp_path / "saved", max_answer_tokens=3).fitted.outputs.max_answer_tokens == 3
 
 
 def test_fitting_again_goes_on_with_the_head(saved):
@@ -263,7 +265,7 @@ def test_answers_that_are_not_at_their_place_are_refused_before_training(tiny_be
 
 def test_calibration_that_is_not_there_is_not_made_up(tiny_bert):
     answerer = fitted(tiny_bert, calibration=None, epochs=1)
-    assert answerer.outputs.confidence.temperature is None
+    assert answerer.fitted.outputs.confidence.temperature is None
     with pytest.raises(NotCalibrated, match="is not calibrated"):
         answerer.predict(ASKED, calibrated=True)
 

@@ -92,7 +92,7 @@ def test_a_saved_regression_answers_in_transformers_with_the_numbers_themselves(
     assert raw(saved, texts) == pytest.approx(expected, abs=1e-3)
     again = TextClassifier.from_pretrained(saved, device="cpu")
     assert [each.value for each in again.predict(texts)] == expected
-    assert again.outputs.target == trained.outputs.target == Regression(training_mean=1000.0)
+    assert again.fitted.outputs.target == trained.fitted.outputs.target == Regression(training_mean=1000.0)
 
 
 def test_numbers_that_are_all_alike_are_learnt(base):
@@ -110,7 +110,7 @@ def test_a_further_training_begins_with_what_the_model_says(saved):
     barely = {"epochs": 1, "learning_rate": 1e-12, "target": "regression"}
     classifier.fit(rows(mean=-5.0, spread=1.0), validation=rows(), **barely)
     assert [each.value for each in classifier.predict(texts)] == pytest.approx(before, abs=1e-2)
-    assert classifier.outputs.target.training_mean == pytest.approx(-5)
+    assert classifier.fitted.outputs.target.training_mean == pytest.approx(-5)
 
 
 def test_a_regression_of_another_program_is_trained_further(base, tmp_path):
@@ -123,7 +123,7 @@ def test_a_regression_of_another_program_is_trained_further(base, tmp_path):
     transformers.AutoTokenizer.from_pretrained(base).save_pretrained(tmp_path / "theirs")
     classifier = TextClassifier.from_pretrained(tmp_path / "theirs", device="cpu")
     before = classifier.predict("w5 w6").value
-    assert classifier.outputs.target == Regression()
+    assert classifier.fitted.outputs.target == Regression()
     options = {**QUICK, "epochs": 1, "learning_rate": 1e-12}
     classifier.fit(rows(), validation=rows(), target="regression", **options)
     assert classifier.predict("w5 w6").value == pytest.approx(before, abs=1e-2)
@@ -160,7 +160,7 @@ def test_tasks_beside_others_predict_in_their_own_units(base, tmp_path):
     both.save(tmp_path / "saved")
     again = MultiTask.from_pretrained(tmp_path / "saved", device="cpu")
     assert again.predict("w5 w20")["amount"] == both.predict("w5 w20")["amount"]
-    assert again.part("amount").outputs.target.training_mean == 1000
+    assert again.part("amount").fitted.outputs.target.training_mean == 1000
     before = both.predict("w5 w20")["amount"].value
     both.fit({**parts, "amount": TaskData(rows(mean=7.0), rows(mean=7.0), target="regression")}, epochs=1,
              learning_rate=1e-12)  # fmt: skip

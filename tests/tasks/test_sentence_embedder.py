@@ -186,7 +186,7 @@ def test_one_pair_gives_the_cosine_of_its_vectors_and_many_give_a_list(base):
     assert embedder.predict([]) == []
     assert embedder.predict([list(pair) for pair in pairs]) == found
     rows = read_rows([{"text_a": one, "text_b": other, "score": 1} for one, other in pairs])
-    assert list(embedder.predict_rows(rows)) == found
+    assert list(embedder.predict_stream(rows)) == found
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def given(classifier, data, **options):
 def test_thresholds_are_those_of_the_calibrated_held_out_rows(trained):
     held_out = rows(80, seed=1)
     expected = fit_thresholds(truth_of(held_out), stated(trained, held_out))
-    assert trained.outputs.target.thresholds == pytest.approx(expected)
+    assert trained.fitted.outputs.target.thresholds == pytest.approx(expected)
     assert (given(trained, rows(seed=2)) == (stated(trained, rows(seed=2)) >= expected)).all()
 
 
@@ -87,15 +87,15 @@ def test_calibration_changes_no_decision(trained):
     assert not np.allclose(stated(trained, data), stated(trained, data, calibrated=False))
     assert (given(trained, data) == given(trained, data, calibrated=False)).all()
     scored = trained.score(data)
-    calibrated, plain = (trained.report(scored, calibrated=each, resamples=5) for each in (None, False))
+    calibrated, plain = (trained.evaluate(scored, calibrated=each, resamples=5) for each in (None, False))
     assert calibrated.micro_f1.value == plain.micro_f1.value
 
 
 def test_thresholds_are_saved_and_in_the_card(trained, saved):
     again = TextClassifier.from_pretrained(saved, device="cpu")
-    assert again.outputs.target == trained.outputs.target
+    assert again.fitted.outputs.target == trained.fitted.outputs.target
     stored = json.loads((saved / "bothways.json").read_text())
-    assert stored["thresholds"] == stored["card"]["thresholds"] == list(trained.outputs.target.thresholds)
+    assert stored["thresholds"] == stored["card"]["thresholds"] == list(trained.fitted.outputs.target.thresholds)
     assert any("the calibration and the thresholds" in limit for limit in stored["card"]["limits"])
     assert "A label is given from a probability of" in (saved / "README.md").read_text()
     metrics = stored["card"]["training"]["validations"][0]["metrics"]
@@ -116,15 +116,15 @@ def test_a_threshold_can_be_given(saved):
 
 def test_a_threshold_that_is_given_before_the_training_stays(tiny_bert):
     classifier = fitted(tiny_bert, FEW, {"threshold": 0.3}, epochs=1)
-    assert classifier.outputs.target.thresholds == (0.3,) * 4
-    assert classifier.facts()["threshold"] == 0.3
+    assert classifier.fitted.outputs.target.thresholds == (0.3,) * 4
+    assert classifier.fitted.facts()["threshold"] == 0.3
 
 
 def test_a_further_training_learns_thresholds_anew(tiny_bert):
     classifier = fitted(tiny_bert, FEW, epochs=1)
-    before = classifier.outputs.target.thresholds
+    before = classifier.fitted.outputs.target.thresholds
     classifier.fit(rows(40, seed=5), validation=rows(80, seed=6), **{**QUICK, "epochs": 1})
-    assert classifier.outputs.target.thresholds != before
+    assert classifier.fitted.outputs.target.thresholds != before
     assert classifier.labels == NAMES
 
 
@@ -132,7 +132,7 @@ def test_thresholds_are_learnt_without_calibration_too(tiny_bert):
     classifier = fitted(tiny_bert, FEW, calibration=None, epochs=1)
     held_out = rows(80, seed=1)
     expected = fit_thresholds(truth_of(held_out), stated(classifier, held_out))
-    assert classifier.outputs.target.thresholds == pytest.approx(expected)
+    assert classifier.fitted.outputs.target.thresholds == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("threshold", [-0.1, 1.5, float("nan")])
@@ -171,7 +171,7 @@ def test_damaged_thresholds_are_refused(saved, tmp_path, damage):
 def test_an_ensemble_learns_thresholds_of_its_own(saved, tmp_path):
     held_out, plain = rows(80, seed=4), Ensemble.of([saved, saved], device="cpu")
     ensemble = Ensemble.of([saved, saved], calibrate=held_out, device="cpu")
-    assert plain.outputs.own.target.thresholds == ()
+    assert plain.fitted.outputs.own.target.thresholds == ()
     probabilities = np.array(
         [
             [each.together.probabilities[name] for name in NAMES]
@@ -179,10 +179,10 @@ def test_an_ensemble_learns_thresholds_of_its_own(saved, tmp_path):
         ]
     )
     expected = fit_thresholds(truth_of(held_out), probabilities)
-    assert ensemble.outputs.own.target.thresholds == pytest.approx(expected)
+    assert ensemble.fitted.outputs.own.target.thresholds == pytest.approx(expected)
     ensemble.save(tmp_path / "ensemble")
     again = Ensemble.from_pretrained(tmp_path / "ensemble", device="cpu")
-    assert again.outputs.own.target == ensemble.outputs.own.target
+    assert again.fitted.outputs.own.target == ensemble.fitted.outputs.own.target
     assert again.evaluate(rows(30), resamples=5).to_dict() == ensemble.evaluate(rows(30), resamples=5).to_dict()
     path = tmp_path / "ensemble" / "bothways.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "thresholds": [0.5]}))
@@ -200,6 +200,6 @@ def test_a_task_beside_others_has_its_thresholds(tiny_bert, tmp_path):
     both.fit(parts, **{**QUICK, "epochs": 1})
     both.save(tmp_path / "saved")
     again = MultiTask.from_pretrained(tmp_path / "saved", device="cpu")
-    thresholds = both.part("several").outputs.target.thresholds
+    thresholds = both.part("several").fitted.outputs.target.thresholds
     assert len(thresholds) == 4
-    assert again.part("several").outputs.target.thresholds == thresholds
+    assert again.part("several").fitted.outputs.target.thresholds == thresholds

@@ -24,6 +24,7 @@ from bothways.tasks.classification.learner import LabelLearner
 from bothways.tasks.heads.objective import WindowObjective
 from bothways.tasks.heads.target_training import TextLoss
 from bothways.tasks.heads.targets import Regression
+from bothways.tasks.heads.training import train_head
 from bothways.tasks.splits import TrainingData
 from bothways.tasks.torch_backend import HeadModel
 from bothways.text import EncodedText, Window
@@ -288,7 +289,7 @@ def test_squared_errors_are_told_in_units_of_what_is_learnt_even_if_one_row_is_h
     def unit(data):
         options = {"target": "regression"}
         columns, own, training = classifier.fit_options({"epochs": 1, **options})
-        return classifier._training(classifier.backend, TrainingData(data), columns, own, training).unit
+        return train_head(classifier.spec, classifier.backend, None, TrainingData(data), columns, own, training).unit
 
     assert 0.5 < unit(data) / np.var([row["label"] for row in data]) < 2
     assert unit([{**row, "label": 3.0} for row in data]) == 1.0

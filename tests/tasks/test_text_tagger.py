@@ -15,7 +15,7 @@ from bothways.errors import InvalidInput, NotCalibrated, TextsTruncated
 from bothways.evaluation.tag_schemes import converted
 from bothways.evaluation.temperature import Temperature, apply_temperature
 from bothways.packing import pack
-from bothways.tasks.heads.training import CONTINUED
+from bothways.tasks.heads.training import CONTINUED, train_head
 from bothways.tasks.splits import TrainingData
 from bothways.tasks.tagging.outputs import word_scores
 from bothways.tasks.tagging.tag_set import TagSet
@@ -167,7 +167,7 @@ def test_windows_vote_with_the_context_that_they_have(tagger):
     words = Words.of_list([f"w{20 + number % 40}" for number in range(30)])
     read = ReadWords.of(words)
     [text] = tagger.model.tokenizer.encode([read.text], max_length=18)
-    expected_WC, weights_W = np.zeros((30, len(tagger.outputs.tag_set.labels))), np.zeros(30)
+    expected_WC, weights_W = np.zeros((30, len(tagger.fitted.outputs.tag_set.labels))), np.zeros(30)
     with torch.no_grad():
         for window in text.windows:
             logits = tagger.fitted.backend.head_model(pack([window.ids], [window.types])).double()
@@ -203,7 +203,7 @@ def test_data_of_any_scheme_are_learnt_and_evaluated(tiny_bert, scheme):
     other = [{**row, "tags": converted(row["tags"], "BIO", scheme)} for row in rows()]
     tagger = opened(tiny_bert)
     tagger.fit(other, validation=rows(8) if scheme == "IOB1" else other, epochs=1)
-    assert tagger.outputs.tag_set.scheme == ("BIO" if scheme == "IOB1" else scheme)
+    assert tagger.fitted.outputs.tag_set.scheme == ("BIO" if scheme == "IOB1" else scheme)
     in_their_own, in_ours = (tagger.evaluate(data, resamples=5) for data in (other, rows()))
     assert in_their_own.to_dict() == in_ours.to_dict()
     assert in_ours.counts["spans"] == sum(tag.startswith("B-") for row in rows() for tag in row["tags"])
@@ -215,7 +215,7 @@ def test_tags_with_prefixes_are_taken_as_they_are_on_request(tiny_bert, tmp_path
     tagger.fit(odd, validation=odd, scheme="plain", epochs=1)
     tagger.save(tmp_path / "saved")
     again = opened(tmp_path / "saved")
-    assert again.outputs.tag_set == TagSet(("I-PER", "M-PER"), "plain")
+    assert again.fitted.outputs.tag_set == TagSet(("I-PER", "M-PER"), "plain")
     assert "accuracy" in again.evaluate(odd, resamples=5).to_dict()
 
 
@@ -231,10 +231,12 @@ def test_labels_stand_in_the_config_and_the_scheme_beside_it(folder):
 def test_a_model_of_others_may_be_said_to_be_of_another_scheme(tmp_path):
     write_checkpoint(tmp_path, architecture="BertForTokenClassification")
     edit_config(tmp_path, id2label={"0": "O", "1": "B-X", "2": "I-X"})
-    assert opened(tmp_path).outputs.tag_set.scheme == "BIO"
+    assert opened(tmp_path).fitted.outputs.tag_set.scheme == "BIO"
     loose = opened(tmp_path, scheme="IOB1")
-    assert loose.outputs.tag_set.scheme == "IOB1"
-    assert opened(tmp_path, labels=["NOUN", "VERB", "ADJ"]).outputs.tag_set == TagSet(("NOUN", "VERB", "ADJ"), "plain")
+    assert loose.fitted.outputs.tag_set.scheme == "IOB1"
+    assert opened(tmp_path, labels=["NOUN", "VERB", "ADJ"]).fitted.outputs.tag_set == TagSet(
+        ("NOUN", "VERB", "ADJ"), "plain"
+    )
 
 
 def test_a_model_of_others_is_not_said_to_be_of_a_scheme_that_it_cannot_write(tmp_path):
@@ -263,17 +265,17 @@ def test_a_text_of_which_nothing_can_be_seen_has_no_words(folder):
 def test_probabilities_are_the_calibrated_scores(tagger):
     data = rows(6)
     scores_MC = tagger.score(data).logits
-    expected_MC = apply_temperature(scores_MC, tagger.outputs.confidence.temperature)
+    expected_MC = apply_temperature(scores_MC, tagger.fitted.outputs.confidence.temperature)
     answers = tagger.predict([row["tokens"] for row in data])
     tags = [tag for answer in answers for tag in answer.tags]
     found = [word.probability for answer in answers for word in answer.words]
-    chosen = [expected_MC[place, tagger.outputs.tag_set.labels.index(tag)] for place, tag in enumerate(tags)]
+    chosen = [expected_MC[place, tagger.fitted.outputs.tag_set.labels.index(tag)] for place, tag in enumerate(tags)]
     assert found == pytest.approx(chosen, abs=1e-6)
 
 
 def test_calibration_can_be_left_out_and_insisted_on(tagger):
     def with_temperature(temperature):
-        outputs = tagger.outputs.with_confidence(Confidence(temperature))
+        outputs = tagger.fitted.outputs.with_confidence(Confidence(temperature))
         return tagger._with(replace(tagger.fitted, outputs=outputs))
 
     hot, cold = (with_temperature(Temperature(4.0)).predict("w20 w5", calibrated=each) for each in (None, False))
@@ -290,7 +292,7 @@ def prepared(tagger, data, *, scheme, **options):
     """What a fit is before its first update."""
     training = TrainingOptions(**options)
     columns, own, _ = tagger.fit_options({"scheme": scheme})
-    return tagger._training(tagger.backend, TrainingData(data, data), columns, own, training)
+    return train_head(tagger.spec, tagger.backend, None, TrainingData(data, data), columns, own, training)
 
 
 def test_the_loss_is_that_of_transformers(base):

@@ -81,9 +81,9 @@ def saved(tiny_bert, tmp_path_factory):
 
 @pytest.mark.parametrize("merge", MERGES)
 def test_a_way_to_merge_is_kept_with_the_model_and_the_caller_overrules_it(saved, tmp_path, merge):
-    assert opened(saved).outputs.merge == "max"
+    assert opened(saved).fitted.outputs.merge == "max"
     opened(saved, merge=merge).save(tmp_path / "again")
-    assert opened(tmp_path / "again").outputs.merge == merge
+    assert opened(tmp_path / "again").fitted.outputs.merge == merge
 
 
 @pytest.mark.parametrize("stride", [0, 3])

@@ -59,7 +59,7 @@ def answers(context: Context, classifier: TextClassifier, texts: Sequence[str]) 
         context.check_time()
         scores += score_inputs(classifier.fitted, texts[start : start + _CHUNK], show_progress=False)
     labels = len(classifier.labels)
-    probabilities_NC = classifier.outputs.class_probabilities(scores) if scores else np.zeros((0, labels))
+    probabilities_NC = classifier.fitted.outputs.class_probabilities(scores) if scores else np.zeros((0, labels))
     return ClassifierAnswers(tuple(scores), np.asarray(probabilities_NC, dtype=np.float64))
 
 

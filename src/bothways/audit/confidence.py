@@ -125,7 +125,7 @@ def _distribution(rows: _Rows) -> Finding:
 
 def _calibration(context: Context, rows: _Rows, truth_N: NDArray[np.int64], rng: np.random.Generator) -> Finding:
     answered, confidence_N = rows.answered, rows.answered.confidence_N
-    report: Report = context.classifier.outputs.outcomes(answered.scores, truth_N).report(seed=context.seed)
+    report: Report = context.classifier.fitted.outputs.outcomes(answered.scores, truth_N).report(seed=context.seed)
     metrics = {name: each for name, each in report.estimates.items() if name in ("accuracy", "ece", "mce", "nll")}
     gap_N = confidence_N - (answered.labels_N == truth_N).astype(np.float64)
     (gap,) = bootstrap_estimates(
@@ -158,7 +158,7 @@ def _foreign(context: Context, rows: _Rows, rng: np.random.Generator) -> Iterato
     }
     answered = {name: answers(context, context.classifier, each) for name, each in texts.items()}
     # Mixed words have the vocabulary of the domain, so no model needs to recognise them: they count in no AUROC.
-    evidence = context.classifier.outputs.evidence
+    evidence = context.classifier.fitted.outputs.evidence
     inside = evidence(rows.answered.scores)
     outside = evidence([*answered["foreign"].scores, *answered["random characters"].scores])
     score = MaxSoftmax().score

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 # Both load their names on first use, so a scan of files loads no torch.
 from bothways import checkpoints, tasks
@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from bothways.checkpoints import PretrainedEncoder
     from bothways.data import Row, Source
     from bothways.tasks import TextClassifier
-    from bothways.tasks.predict import AnyPredictor
+    from bothways.tasks.task import AnyTask
 
-    TrainedModel: TypeAlias = AnyPredictor
 
 # The inputs that a detector can need. "files": the folder of a checkpoint. "encoder": any encoder. "classifier": a
 # trained single-label text classifier. "texts": rows with texts. "labels": rows with texts and their labels.
@@ -51,15 +50,6 @@ class OutOfTime(Undecided):
     """A detector reached its time limit."""
 
 
-@runtime_checkable
-class OnOneEncoder(Protocol):
-    """A trained model with one encoder, unlike an ensemble."""
-
-    @property
-    def model(self) -> "PretrainedEncoder":
-        """The encoder and its tokenizer."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class AuditTexts:
     """Texts and their labels."""
@@ -77,7 +67,7 @@ class Context:
     """
 
     name: str  # name or folder of the model
-    opened: "TrainedModel | None" = None  # the model, if an opened one was given instead of a folder
+    opened: "AnyTask | None" = None  # the model, if an opened one was given instead of a folder
     rows: "Sequence[Row] | None" = None  # rows of the user's data; None without data
     reference_name: str | None = None  # name or folder of a model to compare with
     # Options for opening models, see `bothways.open_trained`.
@@ -121,7 +111,7 @@ class Context:
         return None if self.reference_name is None else self._folder_of(self.reference_name)
 
     @cached_property
-    def model(self) -> "TrainedModel":
+    def model(self) -> "AnyTask":
         """The trained model."""
         return self._open(self.name) if self.opened is None else self.opened
 
@@ -132,7 +122,7 @@ class Context:
             model = self.model
         except NeedUnmet:
             return checkpoints.load(self.name, **self.open_options)
-        if not isinstance(model, OnOneEncoder):
+        if _is_ensemble(model):
             raise NeedUnmet("one encoder, and this is a model of several: audit its members one by one.")
         return model.model
 
@@ -142,14 +132,14 @@ class Context:
         from bothways.tasks.heads.targets import SingleLabel
 
         model = self.model
-        if not isinstance(model, tasks.TextClassifier) or not isinstance(model.outputs.target, SingleLabel):
+        if not isinstance(model, tasks.TextClassifier) or not isinstance(model.fitted.outputs.target, SingleLabel):
             raise NeedUnmet("a classifier of texts with at least two labels, which this model is not.")
         if len(model.labels) < 2:
             raise NeedUnmet("a classifier of texts with at least two labels, and the model has one.")
         return model
 
     @cached_property
-    def reference(self) -> "TrainedModel | PretrainedEncoder":
+    def reference(self) -> "AnyTask | PretrainedEncoder":
         """The model to compare with: a trained model, or else an encoder."""
         if self.reference_name is None:
             raise NeedUnmet("a reference, a clean model to compare with: give one with --reference.")
@@ -173,9 +163,9 @@ class Context:
             return self.encoder
         if isinstance(self.reference, checkpoints.PretrainedEncoder):
             return self.reference
-        if isinstance(self.reference, OnOneEncoder):
-            return self.reference.model
-        raise NeedUnmet("a reference of one encoder, and this is a model of several: give one of its members.")
+        if _is_ensemble(self.reference):
+            raise NeedUnmet("a reference of one encoder, and this is a model of several: give one of its members.")
+        return self.reference.model
 
     # --- the data ---
 
@@ -212,9 +202,11 @@ class Context:
 
     def read_labelled(self, rows: "Sequence[Row]") -> AuditTexts:
         """Read the texts and labels of rows."""
-        outputs = self.classifier.outputs
+        outputs, columns = self.classifier.fitted.outputs, self._reader
+        if not isinstance(columns, TextColumns):
+            raise NeedUnmet("rows with texts and labels, and the model reads no labels.")
         try:
-            examples = outputs.read(rows, self._reader)
+            examples = outputs.read(rows, columns)
             labels_N = outputs.encode(examples)
         except InvalidInput as error:
             raise NeedUnmet(f"rows with texts and labels that the model knows: {error}") from error
@@ -241,7 +233,7 @@ class Context:
         known = {"revision", "download"}
         return locate(name, **{key: value for key, value in self.open_options.items() if key in known}).folder
 
-    def _open(self, name: str) -> "TrainedModel":
+    def _open(self, name: str) -> "AnyTask":
         from bothways.compose.opening import open_trained
 
         try:
@@ -258,3 +250,9 @@ INPUTS: Mapping[Need, Callable[[Context], object]] = {
     "labels": lambda context: context.labelled,
     "reference": lambda context: context.reference,
 }
+
+
+def _is_ensemble(model: "AnyTask") -> bool:
+    from bothways.compose.ensembles.trained import TrainedEnsemble
+
+    return isinstance(model.fitted, TrainedEnsemble)

@@ -15,7 +15,7 @@ from bothways.errors import InvalidInput, nearest
 from bothways.progress import progress
 
 if TYPE_CHECKING:
-    from bothways.audit.context import TrainedModel
+    from bothways.tasks.task import AnyTask
 
 
 class Detector(Protocol):
@@ -73,7 +73,7 @@ def detectors_named(names: Iterable[str] | None) -> list[Detector]:
 
 
 def scan(
-    model_or_path: "str | Path | TrainedModel",
+    model_or_path: "str | Path | AnyTask",
     data: "Source | None" = None,
     reference: str | Path | None = None,
     detectors: Sequence[str] | None = None,

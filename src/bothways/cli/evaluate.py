@@ -188,7 +188,7 @@ def _evaluate(
 ) -> None:
     """Print the results of scored rows and write the page."""
     drawing = {"resamples": resamples, "seed": seed}
-    result = model.report(rows, **drawing)
+    result = model.evaluate(rows, **drawing)
     if points:
         at: dict[str, Any] = {"at_precision": points.at_precision, "at_recall": points.at_recall}
         found = tasks.operating_points(model, rows, **at, label=points.at_label, **drawing)
@@ -200,7 +200,7 @@ def _evaluate(
     _print_result(result, detection, json=json)
     name, file = page
     if file is not None:
-        parts = _page_parts(model, rows, result, model.report(rows, calibrated=False, **drawing))
+        parts = _page_parts(model, rows, result, model.evaluate(rows, calibrated=False, **drawing))
         pages.write(pages.evaluation_page(name, parts, out_of_domain=detection), file)
         note(f"wrote {file}")
 
@@ -288,10 +288,10 @@ def _page_parts(model: Any, rows: Any, result: Any, uncalibrated: Any) -> "dict[
     """Return the parts of the page, one for each task."""
     parts, before = {}, _by_task(uncalibrated)
     for name, each in _by_task(result).items():
-        task = model.parts[name] if name else model
+        task = compose.parts_of(model)[name] if name else model
         points: list[tuple[float, float]] = []
         if each.kind == "regression" and not name:
-            predicted = (one.value for one in model.outputs.decide(rows.scores))
+            predicted = (one.value for one in model.fitted.outputs.decide(rows.scores))
             points = list(zip(map(float, rows.truth), predicted, strict=True))
         own = None if task.confidence.calibration is None else before[name]
         parts[name] = pages.Evaluated(each, task.card, own, points)
@@ -341,7 +341,7 @@ def compare(
     one, other = (with_columns(each, given_of(columns)) for each in both)
     # Read once: standard input cannot be read for each of the two.
     rows = list(read_rows(data, format=format))
-    report = one.compare(other, rows, resamples=resamples, seed=seed, show_progress=False if quiet else None)
+    report = tasks.compare(one, other, rows, resamples=resamples, seed=seed, show_progress=False if quiet else None)
     if json:
         print_json({"first": first, "second": second, **report.to_dict()})
     else:

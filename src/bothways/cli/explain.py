@@ -35,7 +35,7 @@ from bothways.storage import check_file_writable, new_file
 if TYPE_CHECKING:
     from bothways.checkpoints import PretrainedEncoder
     from bothways.explain import Explanation, Target
-    from bothways.tasks.predict import AnyPredictor
+    from bothways.tasks.task import AnyTask
 
 _SUFFIXES = (".html", ".htm", ".png", ".svg", ".json", ".npz")
 
@@ -157,7 +157,7 @@ def _explained(
     reading: WindowOptions,
     opening: ModelOptions,
 ) -> "Explanation":
-    model: AnyPredictor | None = None
+    model: AnyTask | None = None
     try:
         model = open_task(name, {}, reading, opening, task)
     except NotFitted:
@@ -180,7 +180,7 @@ def _explained(
         return explaining.explain(model, texts, method, target=target, steps=steps)
 
 
-def _input(model: "AnyPredictor", texts: tuple[str, ...]) -> Any:  # noqa: ANN401 (the task's input)
+def _input(model: "AnyTask", texts: tuple[str, ...]) -> Any:  # noqa: ANN401 (the task's input)
     """Return texts of the command line as an input of a model."""
     columns = model.fitted.columns
     rows = columns.rows_of(texts)

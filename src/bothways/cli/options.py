@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from bothways.data import Row, Source
     from bothways.tasks import SentenceEmbedder
     from bothways.tasks.backend import OpenOptions
-    from bothways.tasks.predict import AnyPredictor
+    from bothways.tasks.task import AnyTask
 
 
 _MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -327,7 +327,7 @@ def open_options(reading: WindowOptions, model: ModelOptions) -> "OpenOptions":
 
 def open_task(
     name: str, own: dict[str, Any], reading: WindowOptions, model: ModelOptions, task: str | None = None
-) -> "AnyPredictor":
+) -> "AnyTask":
     """Open a trained model as the task it was trained for, or as one of its tasks."""
     with as_usage_error(*own):
         return compose.open_trained(name, task=task, **own, **open_options(reading, model))

@@ -5,6 +5,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bothways import compose, tasks
@@ -134,10 +135,10 @@ def predict(
         read = None if keep else own.input_columns
         source = typed_rows(own.rows_of(texts)) if data is None else read_rows(data, format=format, columns=read)
         rows, again = itertools.tee(source)
-        # Empty rows are skipped as they are written, together with their inputs.
-        instead: OnEmpty = "error" if on_empty == "error" else "null"
         show = progress_beside(output, quiet=quiet)
-        predictions = trained.predict_rows(again, on_empty=instead, show_progress=show, **given)
+        # Empty rows are skipped as they are written, together with their inputs.
+        answer = trained.predict_stream if on_empty == "error" else partial(tasks.predict_or_none, trained)
+        predictions = answer(again, show_progress=show, **given)
     tally: Counter[str] = Counter()
     with _advising_on_empty():
         count = write_rows(output, table.rows(rows, _tallied(predictions, tally)), format=table.format)
@@ -173,7 +174,7 @@ def _uncalibrated(model: Any) -> list[str]:  # noqa: ANN401 (a trained model)
     """Return the tasks of a model whose probabilities are not calibrated."""
     return [
         name
-        for name, each in (model.parts or {"this model": model}).items()
+        for name, each in (compose.parts_of(model) or {"this model": model}).items()
         if "calibrated" in column_names(each.spec.predict_options)
         and each.confidence.calibration is None
         and each.labels != tasks.Regression.labels

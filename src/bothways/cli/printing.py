@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from bothways import compose
 from bothways.choices import OnEmpty
 from bothways.cli.options import check_known, options_of, usage_error
 from bothways.data import OutputFormat, Row, output_format, write_rows
@@ -224,7 +225,7 @@ def prediction_table(
         chosen = output_format(output)
     except InvalidInput as error:
         raise usage_error(f"--output: {error}") from error
-    in_cells, parts = chosen in ("csv", "tsv"), task.parts
+    in_cells, parts = chosen in ("csv", "tsv"), compose.parts_of(task)
     if ("scheme" in options or chosen == "conll") and not _tags_words(task.spec):
         subject = "--scheme" if "scheme" in options else f"a .conll output ({Path(output).name})"
         tagger = next((name for name in parts if _tags_words(parts[name].spec)), None)

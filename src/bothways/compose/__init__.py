@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from bothways.lazy import loader
 
 if TYPE_CHECKING:
-    from bothways.compose.ensembles.ensemble import ENSEMBLE as ENSEMBLE
     from bothways.compose.ensembles.ensemble import Ensemble as Ensemble
     from bothways.compose.multitask.data import Proportional as Proportional
     from bothways.compose.multitask.data import TaggingData as TaggingData
@@ -18,17 +17,19 @@ if TYPE_CHECKING:
     from bothways.compose.multitask.files import check_names as check_names
     from bothways.compose.multitask.multitask import MultiTask as MultiTask
     from bothways.compose.multitask.trained import MultiReport as MultiReport
+    from bothways.compose.opening import ENSEMBLE as ENSEMBLE
     from bothways.compose.opening import SIMILARITY as SIMILARITY
     from bothways.compose.opening import open_trained as open_trained
+    from bothways.compose.opening import parts_of as parts_of
     from bothways.compose.schemas import schemas_of as schemas_of
 
 _MODULES = {
-    "ensembles.ensemble": ("ENSEMBLE", "Ensemble"),
+    "ensembles.ensemble": ("Ensemble",),
     "multitask.data": ("Proportional", "TaggingData", "TaskData", "Tempered", "Uniform"),
     "multitask.files": ("check_names",),
     "multitask.multitask": ("MultiTask",),
     "multitask.trained": ("MultiReport",),
-    "opening": ("SIMILARITY", "open_trained"),
+    "opening": ("ENSEMBLE", "SIMILARITY", "open_trained", "parts_of"),
     "schemas": ("schemas_of",),
 }
 __getattr__ = loader(__name__, _MODULES)

@@ -1,15 +1,16 @@
 """Opening a trained model as the task that it was trained for."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack, cast
+from typing import TYPE_CHECKING, Protocol, Unpack, cast, runtime_checkable
 
 from bothways.checkpoints.hub import locate
 from bothways.errors import InvalidInput, NotFitted
 from bothways.lazy import imported
 from bothways.tasks.embedding.spec import EMBEDDING, ScoredPairs
-from bothways.tasks.predict import AnyPredictor
+from bothways.tasks.opening import OpenArguments
 from bothways.tasks.registry import SPECS, check_open_options, stored_task, task_class, task_of_heads
-from bothways.tasks.task import OpenArguments
+from bothways.tasks.task import AnyTask
 
 if TYPE_CHECKING:
     from bothways.compose.multitask.multitask import MultiTask
@@ -17,18 +18,16 @@ if TYPE_CHECKING:
 # The task of any encoder whose vectors are compared with scores of pairs; it needs no training.
 SIMILARITY = "similarity"
 
-MULTITASK = "multitask"
+ENSEMBLE, MULTITASK = "ensemble", "multitask"
 
 # Models of several models or tasks, by the name in ``bothways.json``; imported when one is opened.
 COMPOSED = {
     MULTITASK: "bothways.compose.multitask.multitask:MultiTask",
-    "ensemble": "bothways.compose.ensembles.ensemble:Ensemble",
+    ENSEMBLE: "bothways.compose.ensembles.ensemble:Ensemble",
 }
 
 
-def open_trained(
-    name_or_path: str | Path, *, task: str | None = None, **options: Unpack[OpenArguments]
-) -> AnyPredictor:
+def open_trained(name_or_path: str | Path, *, task: str | None = None, **options: Unpack[OpenArguments]) -> AnyTask:
     """Open a trained model as the task that it was trained for, or an encoder as one that needs no training.
 
     Args:
@@ -47,7 +46,7 @@ def open_trained(
     options = cast("OpenArguments", {name: value for name, value in options.items() if value is not None})
     if task == SIMILARITY:
         check_open_options(str(name_or_path), EMBEDDING.name, options)
-        embedder: AnyPredictor = task_class(EMBEDDING).from_pretrained(name_or_path, **options)
+        embedder: AnyTask = task_class(EMBEDDING).from_pretrained(name_or_path, **options)
         return embedder.with_columns(columns=ScoredPairs())
     located = locate(name_or_path, revision=options.get("revision"), download=options.get("download", False))
     name = task_name(located.folder, str(name_or_path))
@@ -56,10 +55,27 @@ def open_trained(
         several: MultiTask = imported(COMPOSED[name]).from_pretrained(name_or_path, **options)
         return several if task is None else several.part(task)
     kind = imported(COMPOSED[name]) if name in COMPOSED else task_class(SPECS[name])
-    opened: AnyPredictor = kind.from_pretrained(name_or_path, **options)
+    opened: AnyTask = kind.from_pretrained(name_or_path, **options)
     if task is not None:
         raise InvalidInput(f"{str(name_or_path)!r} is a model of one task, {name}, so leave out the task {task!r}.")
     return opened
+
+
+@runtime_checkable
+class SeveralTasks(Protocol):
+    """A model of several tasks."""
+
+    @property
+    def parts(self) -> Mapping[str, AnyTask]:
+        """The tasks by name, each a model of its own."""
+
+
+def parts_of(model: object) -> Mapping[str, AnyTask]:
+    """Return the tasks of a model of several by name, each as a model of its own; empty for other models."""
+    match model:
+        case SeveralTasks(parts=parts):
+            return parts
+    return {}
 
 
 def task_name(folder: Path, name: str) -> str:

@@ -5,11 +5,11 @@ from bothways.compose.ensembles.trained import TrainedEnsemble
 from bothways.compose.multitask.trained import TrainedTasks
 from bothways.lazy import imported
 from bothways.tasks.heads.targets import RegressionPrediction
-from bothways.tasks.predict import FittedT, InputT, PredictionT, Predictor
 from bothways.tasks.schemas import Schemas, any_of, prediction_schema, variants
+from bothways.tasks.task import InputT, PredictionT, Task, TrainedT
 
 
-def schemas_of(model: Predictor[InputT, PredictionT, FittedT]) -> Schemas:
+def schemas_of(model: Task[InputT, PredictionT, TrainedT]) -> Schemas:
     """Return the JSON schemas of a trained model, with the columns that it reads.
 
     Raises:

@@ -207,8 +207,8 @@ class Demo:
         truth = [row[label] for row in rows]
         before, after = predict(classifier, rows, calibrated=False), predict(classifier, rows)
         scored = classifier.score(self.news["test"], label=label)
-        report = classifier.report(scored, resamples=resamples)
-        uncalibrated = classifier.report(scored, calibrated=False, resamples=resamples)
+        report = classifier.evaluate(scored, resamples=resamples)
+        uncalibrated = classifier.evaluate(scored, calibrated=False, resamples=resamples)
         calibration = classifier.confidence.calibration
         temperature = calibration if isinstance(calibration, Temperature) else Temperature(1.0)
         change = nll_change(before, after, truth, resamples)

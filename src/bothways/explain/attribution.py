@@ -19,7 +19,7 @@ from bothways.evaluation.intervals import Interval, bootstrap_values, percentile
 from bothways.explain.gradients import Entrance, Read
 from bothways.explain.scoring import explain_targets, scores_of
 from bothways.explain.targets import NO_WORD, ExplainTarget, Target, Word
-from bothways.tasks.predict import AnyPredictor
+from bothways.tasks.task import AnyTask
 
 STEPS = 32
 FRACTIONS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
@@ -75,7 +75,7 @@ class Attribution:
 
 
 def attribute(
-    model: AnyPredictor,
+    model: AnyTask,
     inputs: Sequence[object],
     method: AttributionMethod = "integrated-gradients",
     *,
@@ -155,7 +155,7 @@ def _on_words(target: ExplainTarget, read: Read, values_T: NDArray[np.float64]) 
     return weights_W.astype(np.float64), float(values_T[~inside].sum())
 
 
-def _leave_one_out(model: AnyPredictor, targets: Sequence[ExplainTarget]) -> list[Attribution]:
+def _leave_one_out(model: AnyTask, targets: Sequence[ExplainTarget]) -> list[Attribution]:
     pairs = [
         (number, word)
         for number, each in enumerate(targets)
@@ -190,7 +190,7 @@ class DeletionCurves:
 
 
 def deletion_curves(
-    model: AnyPredictor,
+    model: AnyTask,
     inputs: Sequence[object],
     method: AttributionMethod = "integrated-gradients",
     *,

@@ -7,14 +7,14 @@ import numpy.typing as npt
 
 from bothways.checkpoints import PretrainedEncoder
 from bothways.choices import AttributionMethod
+from bothways.compose.ensembles.trained import TrainedEnsemble
 from bothways.errors import InvalidInput, TextTooLong
 from bothways.explain.attention import Head, TextAttention, attention_of, illustrative_head, rollout
 from bothways.explain.attribution import STEPS, Attribution, attribute
 from bothways.explain.scoring import explain_targets
 from bothways.explain.targets import Target
-from bothways.tasks.outputs import FittedHead
-from bothways.tasks.predict import AnyPredictor
-from bothways.tasks.task import Task
+from bothways.tasks.outputs import TrainedHead
+from bothways.tasks.task import AnyTask
 from bothways.text.windows import Text
 
 
@@ -62,7 +62,7 @@ class Explanation:
 
 
 def explain(
-    model: AnyPredictor,
+    model: AnyTask,
     value: object,
     method: AttributionMethod = "integrated-gradients",
     *,
@@ -83,10 +83,10 @@ def explain(
     """
     (found,) = attribute(model, [value], method, target=target, steps=steps)
     (explained,) = explain_targets(model, [value], target)
-    if not isinstance(model, Task):
+    if isinstance(model.fitted, TrainedEnsemble):
         return Explanation(model.name, found, None, ("attention is that of one encoder: an ensemble has several.",))
     fitted = model.fitted
-    shown = fitted.backend.reading.given(explained.shown) if isinstance(fitted, FittedHead) else explained.shown
+    shown = fitted.backend.reading.given(explained.shown) if isinstance(fitted, TrainedHead) else explained.shown
     try:
         return Explanation(model.name, found, attention_of(model.model, shown))
     except TextTooLong:

@@ -21,8 +21,9 @@ from bothways.explain.targets import ExplainTarget, Target
 from bothways.packing import Batch, Packed, pack
 from bothways.tasks.embedding.trained import TrainedEmbedder
 from bothways.tasks.embedding.vector_model import VectorModel
-from bothways.tasks.outputs import FittedHead
-from bothways.tasks.predict import AnyPredictor
+from bothways.tasks.opening import with_weights
+from bothways.tasks.outputs import TrainedHead
+from bothways.tasks.task import AnyTask
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.text import Places, Window
 
@@ -43,7 +44,7 @@ class InputGradients:
     targets: tuple[ExplainTarget, ...]  # the inputs with their words and their scores
 
 
-def input_gradients(model: AnyPredictor, inputs: Sequence[object], target: Target | None = None) -> InputGradients:
+def input_gradients(model: AnyTask, inputs: Sequence[object], target: Target | None = None) -> InputGradients:
     """Return the gradients of scores with respect to the first hidden states, as one batch.
 
     Args:
@@ -126,7 +127,7 @@ class Entrance:
     _readings: list[GradientInput] = field(default_factory=list)
 
     @classmethod
-    def of(cls, model: AnyPredictor) -> "Entrance":
+    def of(cls, model: AnyTask) -> "Entrance":
         """Return the entrance of a trained model.
 
         Raises:
@@ -135,12 +136,12 @@ class Entrance:
         """
         fitted = model.fitted
         match fitted:
-            case FittedHead():
-                backend = fitted.backend.weights("explain by gradients")
+            case TrainedHead():
+                backend = with_weights(fitted.backend, "explain by gradients")
                 network = _over_same_weights(backend.with_layers(0).head_model)
                 made = cls(network, backend, fitted.outputs.per_token)
             case TrainedEmbedder():
-                backend = fitted.backend.weights("explain by gradients")
+                backend = with_weights(fitted.backend, "explain by gradients")
                 vectors = VectorModel.of(backend.model, fitted.settings.pooling)
                 made = cls(_over_same_weights(vectors), backend, per_token=False)
             case _:

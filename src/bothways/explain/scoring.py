@@ -18,12 +18,12 @@ from bothways.tasks.embedding.trained import TrainedEmbedder
 from bothways.tasks.heads.targets import Regression, SingleLabel
 from bothways.tasks.heads.targets import Target as RowTarget
 from bothways.tasks.multiple_choice.outputs import ChoiceOutputs
-from bothways.tasks.outputs import FittedHead, score_inputs
-from bothways.tasks.predict import AnyPredictor
+from bothways.tasks.outputs import TrainedHead, score_inputs
 from bothways.tasks.question_answering.outputs import AnswerOutputs
 from bothways.tasks.question_answering.spans import FoundSpans
 from bothways.tasks.scores import Scores
 from bothways.tasks.tagging.outputs import TagOutputs
+from bothways.tasks.task import AnyTask
 from bothways.text import Words
 from bothways.text.windows import Text
 
@@ -40,7 +40,7 @@ class LabelsOfTexts(Protocol):
     row_target: RowTarget
 
 
-def explain_targets(model: AnyPredictor, inputs: Iterable[object], target: Target | None = None) -> list[ExplainTarget]:
+def explain_targets(model: AnyTask, inputs: Iterable[object], target: Target | None = None) -> list[ExplainTarget]:
     """Return inputs of a model, each with the score that is explained.
 
     Args:
@@ -83,7 +83,7 @@ def explain_targets(model: AnyPredictor, inputs: Iterable[object], target: Targe
 
 
 def scores_of(
-    model: AnyPredictor,
+    model: AnyTask,
     targets: Sequence[ExplainTarget],
     *,
     description: str = "scoring",
@@ -105,7 +105,7 @@ def scores_of(
         if isinstance(fitted, TrainedEmbedder):
             return np.array([float(each.logits_RC[0, 0]) for each in found])
         return _numbers(targets, [torch.from_numpy(each.logits_RC) for each in found])
-    if not isinstance(fitted, FittedHead):
+    if not isinstance(fitted, TrainedHead):
         raise InvalidInput(
             f"expected one model for the score of an answer, got the ensemble {model.name!r}: explain its members."
         )
@@ -123,14 +123,14 @@ def _numbers(targets: Sequence[ExplainTarget], rows: Sequence[torch.Tensor]) -> 
     return np.array([float(each.score(rows_RC.double())) for each, rows_RC in zip(targets, rows, strict=True)])
 
 
-def _of_kind(target: Target | None, kind: type[TargetT] | None, model: AnyPredictor) -> TargetT | None:
+def _of_kind(target: Target | None, kind: type[TargetT] | None, model: AnyTask) -> TargetT | None:
     if target is None or (kind is not None and isinstance(target, kind)):
         return target
     named = "no target" if kind is None else kind.__name__
     raise InvalidInput(f"expected {named} or None for {model.name!r}, got {target}.")
 
 
-def _similarity(model: AnyPredictor, number: int, value: object, target: Target | None) -> SimilarityTarget:
+def _similarity(model: AnyTask, number: int, value: object, target: Target | None) -> SimilarityTarget:
     _of_kind(target, None, model)
     match model.fitted, value:
         case TrainedEmbedder() as fitted, (str(first), str(second)):
@@ -142,13 +142,13 @@ def _similarity(model: AnyPredictor, number: int, value: object, target: Target 
 
 
 def _labels(
-    model: AnyPredictor,
+    model: AnyTask,
     outputs: LabelsOfTexts,
     value: Text,
     target: Label | None,
     scores: Scores[object] | None,
 ) -> LabelTarget:
-    read = model.fitted.backend.reading.given(value) if isinstance(model.fitted, FittedHead) else value
+    read = model.fitted.backend.reading.given(value) if isinstance(model.fitted, TrainedHead) else value
     parts = (read,) if isinstance(read, str) else read
     if isinstance(outputs.row_target, Regression):
         _of_kind(target, None, model)

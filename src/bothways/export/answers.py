@@ -20,7 +20,8 @@ from bothways.packing import Packed, PaddedRows, SelectedRows, to_padded
 from bothways.tasks.embedding.trained import TrainedEmbedder
 from bothways.tasks.embedding.vector_model import VectorModel
 from bothways.tasks.masked_lm.trained import TrainedMaskedLM
-from bothways.tasks.outputs import FittedHead, outputs_type
+from bothways.tasks.opening import with_weights
+from bothways.tasks.outputs import TrainedHead, outputs_type
 from bothways.tasks.registry import SPECS, task_class, task_of_heads
 from bothways.tasks.spec import TaskSpec
 
@@ -135,7 +136,7 @@ def rows_of_task(checkpoint: Checkpoint, head: HeadName | None) -> TaskRows | No
 
 def _rows(fitted: object) -> TaskRows | None:
     match fitted:
-        case FittedHead():
+        case TrainedHead():
             return _rows_of_head(fitted)
         case TrainedMaskedLM():
             name: HeadName = "masked_lm"
@@ -145,7 +146,7 @@ def _rows(fitted: object) -> TaskRows | None:
             )
             return TaskRows(model, {name: head}, AskedTokens(model.encoder, head).eval(), stored)
         case TrainedEmbedder():
-            model, pooling = fitted.backend.weights("export").model, fitted.settings.pooling
+            model, pooling = with_weights(fitted.backend, "export").model, fitted.settings.pooling
             module = WindowRows(VectorModel.of(model, pooling), per_token=False).eval()
             hidden = model.config.hidden
             stored = StoredGraph(head=None, per_token=False, size=hidden, width=hidden, pooling=pooling)
@@ -154,8 +155,8 @@ def _rows(fitted: object) -> TaskRows | None:
             return None
 
 
-def _rows_of_head(fitted: FittedHead) -> TaskRows:
-    outputs, backend = fitted.outputs, fitted.backend.weights("export")
+def _rows_of_head(fitted: TrainedHead) -> TaskRows:
+    outputs, backend = fitted.outputs, with_weights(fitted.backend, "export")
     network = backend.head_model
     module = WindowRows(network, per_token=outputs.per_token).eval()
     size = network.head.output.out_features

@@ -22,7 +22,7 @@ from bothways.tasks.heads.targets import Prediction
 if TYPE_CHECKING:
     from bothways.judging.triples import Rows
     from bothways.tasks.backend import OpenOptions
-    from bothways.tasks.outputs import FittedHead
+    from bothways.tasks.outputs import TrainedHead
     from bothways.training.options import TrainingArguments
     from bothways.training.state import TrainingRecord
 
@@ -221,7 +221,7 @@ class Judge:
     # --- for the commands that train ---
 
     @property
-    def fitted(self) -> "FittedHead":
+    def fitted(self) -> "TrainedHead":
         """The trained classifier as a value."""
         return self.classifier.fitted
 

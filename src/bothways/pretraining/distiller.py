@@ -34,6 +34,7 @@ from bothways.tasks.backend import USUAL_LENGTH, OpenOptions
 from bothways.tasks.embedding.spec import EMBEDDING
 from bothways.tasks.embedding.trained import EmbeddingSettings, TrainedEmbedder, open_embedder, reading_as_stored
 from bothways.tasks.embedding.vector_model import pool
+from bothways.tasks.opening import with_weights
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.training.objective import Baseline
 from bothways.training.options import TrainingArguments
@@ -62,7 +63,7 @@ class EmbedderTeacher:
 
     @property
     def model(self) -> PretrainedEncoder:
-        return self.embedder.backend.weights("learn from").model
+        return with_weights(self.embedder.backend, "learn from").model
 
     def distillation(self, student: Student) -> PretrainingModel:
         made = _pool_of(student.model, self.embedder.settings)
@@ -74,7 +75,7 @@ class EmbedderTeacher:
         return Unmasked()
 
     def write(self, student: PretrainedEncoder, folder: Path, card: Mapping[str, object]) -> None:
-        backend = replace(self.embedder.backend.weights("learn from"), model=student)
+        backend = replace(with_weights(self.embedder.backend, "learn from"), model=student)
         settings = _within(self.embedder.settings, student)
         replace(self.embedder, backend=backend, settings=settings, card=card).write(folder)
 

@@ -19,7 +19,8 @@ from bothways.tasks.embedding.spec import EMBEDDING
 from bothways.tasks.heads.distillation import DistillationData, SoftLoss, StudentTraining
 from bothways.tasks.heads.learner import AnyLearner
 from bothways.tasks.masked_lm.spec import MASKED_LM
-from bothways.tasks.outputs import FittedHead
+from bothways.tasks.opening import with_weights
+from bothways.tasks.outputs import TrainedHead
 from bothways.tasks.registry import SPECS, models, stored_task, task_class, task_of_heads
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.task import HeadTask
@@ -29,7 +30,7 @@ from bothways.training.options import TrainingOptions
 from bothways.training.state import TrainingRecord
 
 if TYPE_CHECKING:
-    from bothways.tasks.task import FitArguments
+    from bothways.tasks.spec import FitArguments
 
 UPDATES, BATCH = 2000, 32
 
@@ -122,7 +123,7 @@ class TaskDistiller:
 
     def _student(self) -> TorchBackend:
         """Return the student's encoder with the teacher's way of reading texts."""
-        teacher, model = self.teacher.backend.weights("distil"), self.student.model
+        teacher, model = with_weights(self.teacher.backend, "distil"), self.student.model
         reading, limit = teacher.reading, model.config.max_length
         if limit is not None and limit < reading.max_length:
             reading = replace(reading, max_length=limit, stride=None)
@@ -137,7 +138,7 @@ class TaskDistiller:
         return self._trained
 
     @property
-    def fitted(self) -> FittedHead:
+    def fitted(self) -> TrainedHead:
         """The trained student's encoder, head and outputs."""
         return self.model.fitted
 

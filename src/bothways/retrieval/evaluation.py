@@ -30,9 +30,9 @@ from bothways.tasks.columns import PairColumns, column_names, renamed
 from bothways.tasks.embedding.spec import EMBEDDING
 from bothways.tasks.heads.targets import Regression
 from bothways.tasks.masked_lm.spec import MASKED_LM
+from bothways.tasks.opening import OpenArguments
 from bothways.tasks.registry import check_open_options, stored_task, task_class, task_of_heads
 from bothways.tasks.scores import TokensRead, texts_read
-from bothways.tasks.task import OpenArguments
 
 # Tasks whose models embed texts, or are encoders that can; None is an encoder without a task.
 EMBEDS = (None, EMBEDDING.name, MASKED_LM.name)
@@ -225,7 +225,7 @@ class CandidateRanking:
             return cls(BiEncoder(embedder), PairColumns(), relevant)
         check_open_options(str(name_or_path), "pairs", options)
         pairs: PairClassifier = task_class(PAIRS).from_pretrained(name_or_path, **options)
-        if isinstance(pairs.outputs.target, Regression):
+        if isinstance(pairs.fitted.outputs.target, Regression):
             # It was trained on scores; the relevance of candidates is another column.
             return cls(CrossEncoder(pairs), pairs.with_columns(label=PairColumns().label).columns, relevant)
         reranker = CrossEncoder(pairs, relevant)

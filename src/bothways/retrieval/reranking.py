@@ -169,7 +169,7 @@ class CrossEncoder(ModelReranker):
 
     def __init__(self, pairs: PairClassifier[Prediction], relevant: str | None = None) -> None:
         try:
-            target: Target = pairs.outputs.target
+            target: Target = pairs.fitted.outputs.target
         except NotFitted as error:
             raise NotFitted(
                 "a reranker needs a trained pair model: train one, or name the folder of a trained one."

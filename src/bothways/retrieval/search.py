@@ -285,7 +285,7 @@ def identity_of(embedder: SentenceEmbedder, *, fingerprint: str | None = None) -
         fingerprint=fingerprint or embedder.fitted.fingerprint(),
         pooling=settings.pooling,
         dimensions=embedder.dimensions,
-        vocabulary=embedder.tokenizer.vocabulary_digest(),
+        vocabulary=embedder.backend.tokenizer.vocabulary_digest(),
         reading=IndexTextOptions(settings.max_length, settings.on_overflow, settings.stride),
         precision=embedder.model.precision,
     )

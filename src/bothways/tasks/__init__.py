@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from bothways.tasks.card import training_baseline
     from bothways.tasks.classification.classifiers import PairClassifier, TextClassifier
     from bothways.tasks.embedding.embedder import SentenceEmbedder
-    from bothways.tasks.evaluate import check_class, operating_points, out_of_domain
+    from bothways.tasks.evaluate import check_class, compare, operating_points, out_of_domain, predict_or_none
     from bothways.tasks.heads.targets import Regression
     from bothways.tasks.masked_lm.fill_mask import FillMask
     from bothways.tasks.masked_lm.predictions import PseudoLikelihood
     from bothways.tasks.multiple_choice.chooser import MultipleChoice
-    from bothways.tasks.outputs import FittedHead
+    from bothways.tasks.outputs import TrainedHead
     from bothways.tasks.question_answering.answerer import QuestionAnswerer
     from bothways.tasks.schemas import DIALECT, Schemas
     from bothways.tasks.tagging.tagger import TextTagger
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = [
     "DIALECT",
     "FillMask",
-    "FittedHead",
     "MultipleChoice",
     "PairClassifier",
     "PseudoLikelihood",
@@ -34,9 +33,12 @@ __all__ = [
     "SentenceEmbedder",
     "TextClassifier",
     "TextTagger",
+    "TrainedHead",
     "check_class",
+    "compare",
     "operating_points",
     "out_of_domain",
+    "predict_or_none",
     "training_baseline",
 ]
 
@@ -44,12 +46,12 @@ _MODULES = {
     "card": ("training_baseline",),
     "classification.classifiers": ("PairClassifier", "TextClassifier"),
     "embedding.embedder": ("SentenceEmbedder",),
-    "evaluate": ("check_class", "operating_points", "out_of_domain"),
+    "evaluate": ("check_class", "compare", "operating_points", "out_of_domain", "predict_or_none"),
     "heads.targets": ("Regression",),
     "masked_lm.fill_mask": ("FillMask",),
     "masked_lm.predictions": ("PseudoLikelihood",),
     "multiple_choice.chooser": ("MultipleChoice",),
-    "outputs": ("FittedHead",),
+    "outputs": ("TrainedHead",),
     "question_answering.answerer": ("QuestionAnswerer",),
     "schemas": ("DIALECT", "Schemas"),
     "tagging.tagger": ("TextTagger",),

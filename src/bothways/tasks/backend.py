@@ -12,7 +12,6 @@ import numpy as np
 
 from bothways import data
 from bothways.checkpoints.exported import ExportedModel
-from bothways.checkpoints.hub import LocatedModel, is_exported
 from bothways.checkpoints.schema import Extras, Stored, at_most
 from bothways.encoder.config import EncoderConfig
 from bothways.errors import InvalidInput, NotFitted
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
     from bothways.choices import HeadName
     from bothways.data import WindowStore
-    from bothways.tasks.torch_backend import TorchBackend
 
 # Window length of models that have no limit of their own.
 USUAL_LENGTH = 512
@@ -68,7 +66,7 @@ class OpenOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Backend(ABC):
-    """An opened model: with weights in torch (`TorchBackend`), or an ONNX graph (`OnnxBackend`).
+    """An opened model: weights in torch (`tasks.torch_backend`), or an ONNX graph (`tasks.onnx_backend`).
 
     Attributes:
         reading: Options for cutting texts into windows.
@@ -144,14 +142,6 @@ class Backend(ABC):
 
         Raises:
             CorruptCheckpoint: The head is damaged, or an exported graph gives other numbers.
-        """
-
-    @abstractmethod
-    def weights(self, verb: str) -> TorchBackend:
-        """Return the model with its weights, which ``verb`` needs.
-
-        Raises:
-            InvalidInput: It is an ONNX export, which has none.
         """
 
     @property
@@ -243,24 +233,3 @@ def kept_stride(stored: int | None, length: int, before: int, special: int) -> i
         special: Number of special tokens among them.
     """
     return None if stored is not None and length < before and stored >= length - special else stored
-
-
-def open_backend(located: LocatedModel, task: str, options: OpenOptions) -> Backend:
-    """Open a model: one with weights, or an exported one.
-
-    located: The folder of the model.
-        located: Its folder.
-        task: The task that it is opened for, see `text_options`.
-        options: See `OpenOptions`.
-
-    Raises:
-        InvalidInput: A setting is out of range.
-        CorruptCheckpoint: A file is damaged. Also raises everything that `bothways.load` raises.
-    """
-    if is_exported(located.folder):
-        from bothways.tasks.onnx_backend import OnnxBackend
-
-        return OnnxBackend.open(located, task, options)
-    from bothways.tasks.torch_backend import TorchBackend
-
-    return TorchBackend.open(located, task, **options)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from bothways.evaluation.report import TrainingBaseline, flat_estimates
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from bothways.confidence.confidence import Confidence
     from bothways.data.windows import WindowStore
     from bothways.evaluation.report import Report
+    from bothways.tasks.scores import Scores
     from bothways.training.state import TrainingRecord
 
 VALIDATION = "the validation rows"
@@ -152,6 +153,30 @@ BALANCED = (
 )
 NOTICES_NOTHING = "The model does not notice texts that are unlike those of its training."
 OUT_OF_DOMAIN_LIMIT = "The out-of-domain threshold was fitted to"
+
+
+def with_threshold(
+    name: str,
+    outputs: Any,  # noqa: ANN401 (of any task)
+    card: Mapping[str, Any],
+    scores: Sequence[Scores[object]],
+) -> tuple[Any, dict[str, Any]]:
+    """Return outputs and card with the out-of-domain threshold that best separates held-out from out-of-domain rows.
+
+    Args:
+        name: The name of the model.
+        outputs: Its outputs.
+        card: Its card.
+        scores: Its scores of out-of-domain rows.
+
+    Raises:
+        NotCalibrated: The model has no detector.
+    """
+    from bothways.confidence.fitting import separating
+
+    detector = separating(outputs.confidence.detector(name), outputs.evidence(scores))
+    confidence = replace(outputs.confidence, out_of_domain=detector)
+    return replace(outputs, confidence=confidence), card_with_threshold(card, confidence, len(scores))
 
 
 def card_with_threshold(card: Mapping[str, Any], confidence: Confidence, rows: int) -> dict[str, Any]:

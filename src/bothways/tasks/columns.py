@@ -288,12 +288,14 @@ def inputs_of(columns: ColumnNames[InputT], values: Iterable[object]) -> Iterato
 
 
 def input_of(columns: ColumnNames[InputT], number: int, value: object) -> InputT:
-    """Return an item of a batch as an input; ``number`` counts from 0. A mapping is a row, such as of a DataFrame.
+    """Return an item of a batch as an input; ``number`` counts from 0. Mappings are rows, such as of a DataFrame.
 
     Raises:
         InvalidInput: It is not an input of the task.
     """
     match value:
+        case Row():
+            return columns.read(value)
         case Mapping():
             return columns.read(Row(number + 1, dict(value), f"row {number + 1} of the inputs"))
         case _:

@@ -1,22 +1,28 @@
-"""Operating points of two-class models, and evaluation of out-of-domain detection."""
+"""Functions of trained models of any task: comparison, operating points, out-of-domain evaluation, empty rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, Unpack, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.data import Source
+from bothways.data import Row, Source
+from bothways.data.columns import with_gaps, with_text
 from bothways.errors import InvalidInput, did_you_mean
 from bothways.evaluation.out_of_domain import out_of_domain_report
 from bothways.evaluation.report import OperatingPoint, Report
 from bothways.evaluation.thresholds import operating_point
 from bothways.tasks.outputs import scores_of_others
-from bothways.tasks.predict import AnyPredictor
 from bothways.tasks.scores import ScoredRows, Scores, texts_read
+from bothways.tasks.spec import PredictArguments
+from bothways.tasks.task import AnyTask, InputT, PredictionT, Task, TrainedT
+
+if TYPE_CHECKING:
+    from bothways.evaluation.comparison import ComparisonReport
 
 
 @runtime_checkable
@@ -34,8 +40,68 @@ class BinaryOutputs(Protocol):
         """Return the class probabilities (N, C), calibrated if the model is."""
 
 
+def predict_or_none(
+    model: Task[InputT, PredictionT, TrainedT],
+    rows: Iterable[Row],
+    *,
+    show_progress: bool | None = None,
+    **options: Unpack[PredictArguments],
+) -> Iterator[PredictionT | None]:
+    """Yield a prediction for each row, as `Task.predict_stream` does, but None for a row without a text."""
+    read, has_text = model.fitted.columns.read, deque[bool]()  # of each row that was read and not answered yet
+
+    def checked(row: Row) -> Row:
+        read(row)
+        return row
+
+    answers = model.predict_stream(with_text(checked, rows, has_text), show_progress=show_progress, **options)
+    return with_gaps(answers, has_text)
+
+
+def compare(
+    first: AnyTask,
+    second: AnyTask,
+    data: Source,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+    show_progress: bool | None = None,
+) -> ComparisonReport:
+    """Return metrics of two models, their differences with paired intervals, and significance tests.
+
+    Each model reads the columns that it was trained on, and uses its own calibrated probabilities. Taggers with
+    different schemes are compared by their spans alone, without the accuracy of words.
+
+    Args:
+        first: A model.
+        second: A model with the same labels in any order, such as an ensemble or another training run. Differences
+            are the second's metrics minus the first's.
+        data: A file, or rows.
+        resamples: Bootstrap resamples for the intervals.
+        seed: Seed of resamples and permutations.
+        show_progress: Force the progress bar on or off.
+
+    Raises:
+        InvalidInput: The models have different tasks or labels, or the data are not usable.
+    """
+    from bothways.evaluation import comparison
+
+    for model in (first, second):
+        match model:
+            case Task(spec=spec) if spec.comparable:
+                pass
+            case _:
+                kind = type(model).__name__
+                raise InvalidInput(f"expected models whose answers can be right or wrong, got a {kind}.")
+    # Before minutes of predicting, and not as an error in the data.
+    comparison.check_labels(first.fitted.outputs.comparable, second.fitted.outputs.comparable)
+    scored = [(each.fitted.outputs, each.score(data, show_progress=show_progress)) for each in (first, second)]
+    ours, theirs = (outputs.outcomes(rows.scores, rows.truth) for outputs, rows in scored)
+    return comparison.compare(ours, theirs, resamples=resamples, seed=seed)
+
+
 def operating_points(
-    model: AnyPredictor,
+    model: AnyTask,
     rows: ScoredRows,
     *,
     at_precision: float | None = None,
@@ -70,7 +136,7 @@ def operating_points(
     )
 
 
-def check_class(model: AnyPredictor, label: str | None = None) -> tuple[str, ...]:
+def check_class(model: AnyTask, label: str | None = None) -> tuple[str, ...]:
     """Return the names of the two classes of a binary classifier.
 
     Raises:
@@ -90,7 +156,7 @@ def check_class(model: AnyPredictor, label: str | None = None) -> tuple[str, ...
 
 
 def out_of_domain(
-    model: AnyPredictor,
+    model: AnyTask,
     in_domain: ScoredRows,
     others: Source,
     *,

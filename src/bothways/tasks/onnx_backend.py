@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from typing_extensions import override
 
 from bothways.checkpoints.exported import ExportedModel, open_exported
-from bothways.checkpoints.hub import LocatedModel, no_weights
+from bothways.checkpoints.hub import LocatedModel
 from bothways.checkpoints.schema import Extras
 from bothways.encoder.config import EncoderConfig
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted
@@ -23,7 +23,6 @@ from bothways.text import TextTokenizer
 
 if TYPE_CHECKING:
     from bothways.choices import HeadName
-    from bothways.tasks.torch_backend import TorchBackend
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class OnnxBackend(Backend):
 
     @classmethod
     def open(cls, located: LocatedModel, task: str, options: OpenOptions) -> OnnxBackend:
-        """Open an exported model for a task, see `bothways.tasks.backend.open_backend`.
+        """Open an exported model for a task, see `bothways.tasks.opening.open_backend`.
 
         Raises:
             InvalidInput: A setting is out of range, or another device or precision is chosen.
@@ -122,15 +121,6 @@ class OnnxBackend(Backend):
                 f"{rows.width}: its files do not belong together. Export the model again."
             )
         return self
-
-    @override
-    def weights(self, verb: str) -> TorchBackend:
-        """Refuse: an export has no weights.
-
-        Raises:
-            InvalidInput: Always.
-        """
-        raise no_weights(self.exported.name, verb)
 
     @override
     def not_fitted(self, task: str, head: str) -> NotFitted:

@@ -10,10 +10,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeAlias, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import TypeVar
 
 from bothways import data
 from bothways.checkpoints.schema import Stored
@@ -25,7 +26,8 @@ from bothways.lazy import imported
 from bothways.progress import progress
 from bothways.tasks.backend import Backend
 from bothways.tasks.columns import AnyColumns, Card, stored_columns
-from bothways.tasks.scores import Scores
+from bothways.tasks.opening import with_weights
+from bothways.tasks.scores import ScoredRows, Scores
 from bothways.tasks.spec import TaskSpec
 from bothways.text.windows import Text
 
@@ -171,6 +173,8 @@ AnyOutputs: TypeAlias = Outputs[Any, Any, Any, Any]
 PlacedOutputs: TypeAlias = Outputs[Any, Any, PlacesT, Any]
 """Outputs whose scores have places of a type."""
 
+OutputsT = TypeVar("OutputsT", bound=AnyOutputs, default=AnyOutputs, covariant=True)
+
 
 def outputs_type(spec: TaskSpec) -> type[AnyOutputs]:
     """Import the outputs class of a task with a head."""
@@ -178,14 +182,18 @@ def outputs_type(spec: TaskSpec) -> type[AnyOutputs]:
     return kind
 
 
-class Fitted(Protocol):
-    """A trained model: an immutable value that answers.
+class TrainedModel(Protocol):
+    """A trained model of one task, an ensemble, or several tasks on one encoder: an immutable value that answers.
 
     Attributes:
+        backend: The opened model; an ensemble's is that of its first member.
         outputs: The meaning of its scores.
         columns: Columns of the parts of a row.
         card: The model's record of its training, as JSON values.
     """
+
+    @property
+    def backend(self) -> Backend: ...
 
     @property
     def outputs(self) -> Any: ...  # noqa: ANN401 (an `Outputs`, or what answers for several models or tasks)
@@ -207,9 +215,16 @@ class Fitted(Protocol):
     def facts(self) -> dict[str, object]:
         """Return labels, calibration and other settings, as JSON values."""
 
+    def write(self, folder: Path) -> None:
+        """Write the model into an existing folder.
+
+        Raises:
+            OSError: The disk is full, or the folder cannot be written to.
+        """
+
 
 def score_blocks(
-    fitted: Fitted,
+    fitted: TrainedModel,
     inputs: Iterable[Any],
     options: object = None,
     *,
@@ -225,14 +240,33 @@ def score_blocks(
 
 
 def score_inputs(
-    fitted: Fitted, inputs: Sequence[Any], *, description: str = "predicting", show_progress: bool | None = None
+    fitted: TrainedModel, inputs: Sequence[Any], *, description: str = "predicting", show_progress: bool | None = None
 ) -> list[Scores[object]]:
     """Return the scores of inputs, in order."""
     blocks = score_blocks(fitted, inputs, description=description, total=len(inputs), show_progress=show_progress)
     return [each for block in blocks for each in block]
 
 
-def scores_of_others(fitted: Fitted, name: str, others: Source, show_progress: bool | None) -> list[Scores[object]]:
+def score_rows(
+    fitted: TrainedModel,
+    data: Source | Iterable[object],
+    columns: object,
+    options: object = None,
+    show_progress: bool | None = None,
+) -> ScoredRows:
+    """Return the scores and the truth of labelled rows, in their columns and with the task's options of reading them.
+
+    Raises:
+        InvalidInput: The data are not usable, or contain a label that did not occur in training.
+    """
+    examples = fitted.outputs.read(data, columns, options)
+    truth, inputs = fitted.outputs.encode(examples), [each.text for each in examples]
+    return ScoredRows(tuple(score_inputs(fitted, inputs, description="evaluating", show_progress=show_progress)), truth)
+
+
+def scores_of_others(
+    fitted: TrainedModel, name: str, others: Source, show_progress: bool | None
+) -> list[Scores[object]]:
     """Return the scores of out-of-domain rows.
 
     Raises:
@@ -245,7 +279,7 @@ def scores_of_others(fitted: Fitted, name: str, others: Source, show_progress: b
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FittedHead:
+class TrainedHead(Generic[OutputsT]):
     """A trained head on top of an encoder, or the graph exported from both.
 
     Attributes:
@@ -259,7 +293,7 @@ class FittedHead:
 
     spec: TaskSpec
     backend: Backend
-    outputs: AnyOutputs
+    outputs: OutputsT
     columns: AnyColumns
     card: Card = field(default_factory=dict)
     issues: tuple[LabelIssue, ...] = ()
@@ -285,12 +319,12 @@ class FittedHead:
         Raises:
             OSError: The disk is full, or the folder cannot be written to.
         """
-        outputs, backend = self.outputs, self.backend.weights("save")
+        outputs, backend = self.outputs, with_weights(self.backend, "save")
         extras = {"task": self.spec.name, **outputs.write(folder), "card": dict(self.card)}
         backend.write(folder, outputs.head, outputs.settings(), extras)
 
 
-def open_head(spec: TaskSpec, backend: Backend) -> FittedHead | None:
+def open_head(spec: TaskSpec, backend: Backend) -> TrainedHead | None:
     """Return the trained head in a checkpoint; None if it was not trained for the task.
 
     Raises:
@@ -309,7 +343,7 @@ def open_head(spec: TaskSpec, backend: Backend) -> FittedHead | None:
     outputs = kind.open(backend, size, ours=ours)
     card = Stored.of(backend.extras).card if ours else {}
     ready = backend.with_trained_head(spec.name, kind.head, outputs.layers, per_token=kind.per_token)
-    return FittedHead(spec, ready, outputs, stored_columns(card, spec.columns), card)
+    return TrainedHead(spec, ready, outputs, stored_columns(card, spec.columns), card)
 
 
 # --- the windows of a text ---

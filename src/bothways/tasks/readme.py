@@ -15,6 +15,7 @@ from bothways.checkpoints.files import read_json
 from bothways.checkpoints.schema import OURS
 from bothways.families.family import HEAD_POOLING, PAIR
 from bothways.tasks.card import training_baseline
+from bothways.tasks.registry import SPECS
 from bothways.tasks.spec import SENTENCE_TRANSFORMER, Hub, TaskSpec
 
 README = "README.md"
@@ -65,20 +66,21 @@ _METRICS = {
 }
 
 
-def write_readme(folder: Path, kind: str, specs: Mapping[str, TaskSpec]) -> None:
+def write_readme(folder: Path, kind: str, spec: TaskSpec) -> None:
     """Write the card of a model whose other files are already in the folder; it does not depend on the folder's place.
 
     Args:
         folder: The folder in which the model is being written.
         kind: The class that opens it, such as ``"TextClassifier"``.
-        specs: The task under the name ``""``, or each of several tasks under its own.
+        spec: The task; for a model of several tasks, those of its heads take its place.
 
     Raises:
         OSError: The disk is full, or the folder cannot be written to.
     """
-    content, specs = read_json(folder / OURS), _as_stored(folder, specs)
+    content = read_json(folder / OURS)
     heads = content.get("heads")
     found = {str(head["name"]): _mapping(head) for head in heads} if isinstance(heads, list) else {"": content}
+    specs = _as_stored(folder, {name: SPECS[str(part["task"])] if name else spec for name, part in found.items()})
     cards = {task: _mapping(part.get("card")) for task, part in found.items()}
     parts = [_front(cards.values(), kind, specs), f"# {kind}", _summary(folder, content, kind, specs)]
     parts += ["## Use", *_usage(kind, specs, _mask(folder))]

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypedDict,
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from bothways.choices import Cut, Scheme, SpanScheme
+from bothways.choices import CalibrationChoice, ClassWeights, Cut, DetectorChoice, Scheme, SpanScheme, TargetKind
 from bothways.errors import InvalidInput
 from bothways.tasks.columns import AnyColumns
 
 if TYPE_CHECKING:
-    from bothways.objectives.masking import Masking
-
-if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+    from bothways.objectives.masking import Masking
+    from bothways.training.options import TrainingArguments
 
 OptionsT = TypeVar("OptionsT")
 
@@ -140,7 +140,7 @@ class TaskSpec:
         fit_options: Dataclass of the task's own options of `fit`, besides columns.
         data_options: Dataclass of the task's own options of `evaluate` and `score`, besides columns.
         predict_options: Dataclass of the options of a prediction.
-        fitted: The function that opens its trained models, as ``"module:function"``, see
+        opener: The function that opens its trained models, as ``"module:function"``, see
             `bothways.tasks.outputs.open_head`.
         training: The function that lays out its training, as ``"module:function"``, see
             `bothways.tasks.heads.training.train_head`.
@@ -173,7 +173,7 @@ class TaskSpec:
     data_options: type = NoOptions
     predict_options: type[PredictOptions] = PredictOptions
     head: str | None = None
-    fitted: str = "bothways.tasks.outputs:open_head"
+    opener: str = "bothways.tasks.outputs:open_head"
     training: str = "bothways.tasks.heads.training:train_head"
     outputs: str = ""
     learner: str = ""
@@ -221,6 +221,37 @@ class EvaluateArguments(TypedDict, total=False):
     choices: str | tuple[str, ...] | None
     scheme: Scheme | None
     masking: "Masking | None"
+
+
+if TYPE_CHECKING:
+
+    class FitArguments(TrainingArguments, total=False):
+        """Columns and options of `fit`, of all tasks; the spec of a task says which ones it has."""
+
+        text: str | tuple[str, ...]
+        text_a: str
+        text_b: str
+        label: str | None
+        score: str | None
+        tokens: str
+        tags: str
+        question: str
+        context: str
+        answers: str
+        choices: str | tuple[str, ...]
+        anchor: str
+        positive: str
+        negative: str | tuple[str, ...]
+        columns: AnyColumns | None
+        target: TargetKind | None
+        class_weights: ClassWeights | None
+        scheme: Scheme | None
+        calibration: CalibrationChoice | None
+        detector: DetectorChoice | None
+        in_domain_share: float
+        loss: Any  # one of the task's own
+        pairs_per_text: int
+        masking: Masking | None
 
 
 def chosen(kind: type[OptionsT], given: Mapping[str, Any], call: str, *, known: tuple[str, ...] = ()) -> OptionsT:

@@ -1,21 +1,62 @@
-"""Splits of the data into training and held-out rows.
+"""The arguments of a training, and splits of its data into training and held-out rows.
 
 Training and held-out rows should share no text that gives the answer away, and the held-out rows should be able to
 measure something: hence three ways to draw rows: one by one, in groups, and in pairs with the same label.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways import data as sources
 from bothways.errors import InvalidInput
+from bothways.tasks.columns import AnyColumns, batch_of, column_names, input_of
+from bothways.tasks.spec import TaskSpec, chosen
+from bothways.training.options import TrainingArguments, TrainingOptions
 
 if TYPE_CHECKING:
     from bothways.data import Source
+    from bothways.training.objective import Objective
+    from bothways.training.state import TrainingRecord
+
+ResultT = TypeVar("ResultT", covariant=True)
+
+
+def as_regression(spec: TaskSpec, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `fit`, with the column of a number that is to be predicted as the label column.
+
+    Raises:
+        InvalidInput: Labels are to be predicted as well.
+    """
+    given = dict(options)
+    numbers = given.pop(spec.number_column, None) if spec.number_column else None
+    if numbers is None:
+        return given
+    if given.get("label") is not None or given.get("target") == "multi":
+        raise InvalidInput(
+            f"{spec.number_column} predicts a number, so it cannot be combined with label or the target 'multi': "
+            "drop one."
+        )
+    return given | {"label": numbers, "target": "regression"}
+
+
+def training_options(
+    spec: TaskSpec, columns: AnyColumns, options: Mapping[str, Any], call: str
+) -> tuple[Any, TrainingOptions]:
+    """Return the task's own options and those of every training among the arguments of `fit`, columns aside.
+
+    Raises:
+        TypeError: An option is not known.
+        InvalidInput: A value is out of its range.
+    """
+    known = tuple(TrainingArguments.__annotations__)
+    own = {name: value for name, value in options.items() if name not in known}
+    training = {name: value for name, value in options.items() if name in known}
+    return chosen(spec.fit_options, own, call, known=(*column_names(columns), *known)), TrainingOptions(**training)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +70,37 @@ class TrainingData:
 
     train: "Source"
     validation: "Source | None" = None
+
+    @classmethod
+    def of(cls, columns: AnyColumns, data: Any, labels: object, validation: Any) -> "TrainingData":  # noqa: ANN401 (sources of rows)
+        """Return the data that the arguments of `fit` name: sources of rows, or inputs with their labels."""
+        pair = isinstance(validation, tuple) and len(validation) == 2
+        if pair and not isinstance(validation[0], Mapping | str):
+            validation = _labelled_rows(columns, *validation)
+        return cls(data if labels is None else _labelled_rows(columns, data, labels), validation)
+
+
+def _labelled_rows(columns: AnyColumns, inputs: Any, labels: Any) -> list[Any]:  # noqa: ANN401 (sources of rows)
+    rows = []
+    for number, value in enumerate(batch_of(columns, inputs)[0]):
+        input_of(columns, number, value)  # what is no input is refused before it becomes a row
+        rows.append(value if isinstance(value, Mapping) else columns.labelled_row(value, None))
+    return sources.labelled_rows(rows, labels, label=columns.truth, many="inputs")
+
+
+class TaskTraining(Protocol[ResultT]):
+    """A task ready for training, by itself or with others on one encoder."""
+
+    @property
+    def objective(self) -> "Objective[Any]":
+        """The model, its data and its loss, for the training loop."""
+
+    @property
+    def unit(self) -> float:
+        """Divisor of the validation score that makes it comparable with those of other tasks."""
+
+    def finish(self, record: "TrainingRecord") -> ResultT:
+        """Return the trained model after the training loop: calibrated, with its card."""
 
 
 class Labelled(Protocol):

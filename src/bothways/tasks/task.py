@@ -1,153 +1,83 @@
-"""Opening, training and saving, shared by all tasks.
+"""The class of every task: opening, training, predicting, evaluating and saving.
 
 A task is data plus a few functions: its declarations (`TaskSpec`), the meaning of its scores (`Outputs`), and its
-training. A fit works on a copy and replaces the model at its end, so a training that fails changes nothing.
+training. A fit works on a copy and replaces the model at its end, so a training that fails changes nothing. What
+answers is an immutable value (`TrainedModel`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeAlias, Unpack, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, Unpack, overload
 
+import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import TypeVar
 
-from bothways import data as sources
 from bothways.checkpoints.hub import LocatedModel, is_exported, locate
-from bothways.choices import CalibrationChoice, ClassWeights, DetectorChoice, Merge, Pooling, Scheme, TargetKind
-from bothways.errors import InvalidInput, NotFitted
+from bothways.confidence.confidence import Confidence
+from bothways.errors import InvalidInput
 from bothways.lazy import imported, require_torch
-from bothways.progress import reporting
+from bothways.progress import progress, reporting
 from bothways.storage import new_folder
-from bothways.tasks.backend import Backend, OpenOptions, open_backend
-from bothways.tasks.columns import AnyColumns, batch_of, column_names, input_of
-from bothways.tasks.outputs import Fitted, FittedHead, outputs_type
-from bothways.tasks.predict import Predictor
-from bothways.tasks.spec import chosen
-from bothways.text import TextTokenizer
+from bothways.tasks.backend import Backend, OpenOptions
+from bothways.tasks.columns import AnyColumns, column_names, inputs_of, parse, renamed
+from bothways.tasks.opening import OpenArguments, open_backend, with_weights
+from bothways.tasks.outputs import TrainedHead, TrainedModel, outputs_type, score_blocks, score_rows, scores_of_others
+from bothways.tasks.scores import Classified, ScoredRows, texts_read, warn_of_cut
+from bothways.tasks.spec import EvaluateArguments, PredictArguments, PredictOptions, TaskSpec, chosen
 from bothways.threads import loading
 
 if TYPE_CHECKING:
     from bothways.checkpoints import PretrainedEncoder
     from bothways.data import Source
-    from bothways.objectives.masking import Masking
-    from bothways.tasks.splits import TrainingData
-    from bothways.tasks.torch_backend import TorchBackend
-    from bothways.training.objective import Objective
-    from bothways.training.options import TrainingArguments, TrainingOptions
+    from bothways.evaluation.report import Report
+    from bothways.tasks.spec import FitArguments
+    from bothways.tasks.splits import TaskTraining
+    from bothways.training.options import TrainingOptions
     from bothways.training.state import TrainingRecord
 
-    class FitArguments(TrainingArguments, total=False):
-        """Columns and options of `fit`, of all tasks; the spec of a task says which ones it has."""
-
-        text: str | tuple[str, ...]
-        text_a: str
-        text_b: str
-        label: str | None
-        score: str | None
-        tokens: str
-        tags: str
-        question: str
-        context: str
-        answers: str
-        choices: str | tuple[str, ...]
-        anchor: str
-        positive: str
-        negative: str | tuple[str, ...]
-        columns: AnyColumns | None
-        target: TargetKind | None
-        class_weights: ClassWeights | None
-        scheme: Scheme | None
-        calibration: CalibrationChoice | None
-        detector: DetectorChoice | None
-        in_domain_share: float
-        loss: Any  # of a room
-        pairs_per_text: int
-        masking: Masking | None
-
-
-OPENING = tuple(OpenOptions.__annotations__)
-
-
-class LabelArguments(OpenOptions, total=False):
-    """Options of `from_pretrained` for tasks with labels; see `bothways.tasks.classification.spec`."""
-
-    labels: Sequence[str] | None
-    merge: Merge | None
-    threshold: float | None
-
-
-class OpenArguments(LabelArguments, total=False):
-    """Options of `from_pretrained`, of all tasks; besides `OpenOptions`, the spec of a task says which ones it has."""
-
-    target: TargetKind | None
-    scheme: Scheme | None
-    max_answer_tokens: int | None
-    pooling: Pooling | None
-    unit_length: bool | None
-    dimensions: int | None
-
-
-class TrainedModel(Fitted, Protocol):
-    """A trained model of one task."""
-
-    @property
-    def backend(self) -> Backend:
-        """The opened model."""
-
-    def write(self, folder: Path) -> None:
-        """Write the model in the ecosystem's layout into an existing folder.
-
-        Raises:
-            OSError: The disk is full, or the folder cannot be written to.
-        """
-
-
-FittedT = TypeVar("FittedT", bound=TrainedModel, default=FittedHead)
+TrainedT = TypeVar("TrainedT", bound=TrainedModel, default=TrainedHead)
 InputT = TypeVar("InputT")
 PredictionT = TypeVar("PredictionT", covariant=True)
-ResultT = TypeVar("ResultT", covariant=True)
 
 
-class TaskTraining(Protocol[ResultT]):
-    """A task ready for training, by itself or with others on one encoder."""
-
-    @property
-    def objective(self) -> Objective[Any]:
-        """The model, its data and its loss, for the training loop."""
-
-    @property
-    def unit(self) -> float:
-        """Divisor of the validation score that makes it comparable with those of other tasks."""
-
-    def finish(self, record: TrainingRecord) -> ResultT:
-        """Return the trained model after the training loop: calibrated, with its card."""
-
-
-class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT, FittedT]):
-    """A model of one task: opened, trained and saved, with the methods of trained models.
+class Task(Generic[InputT, PredictionT, TrainedT]):
+    """A model, trained or not: opened, fine-tuned, asked for predictions, evaluated and saved.
 
     Attributes:
         spec: The declarations of the task.
     """
 
-    def __init__(self, backend: Backend, fitted: FittedT | None = None) -> None:
+    spec: TaskSpec
+
+    def __init__(self, backend: Backend, fitted: TrainedT | None = None) -> None:
         given: object = backend  # a name is what people try first
         if not isinstance(given, Backend):
-            kind = type(self).__name__
-            raise InvalidInput(
-                f"expected an opened model, got {given!r}: {kind}.from_pretrained(...) opens a name or a folder."
-            )
+            way = f"{type(self).__name__}.from_pretrained(...) opens a name or a folder"
+            raise InvalidInput(f"expected an opened model, got {given!r}: {way}.")
         self._opened = backend
         self._fitted = fitted
 
     @property
+    def fitted(self) -> TrainedT:
+        """The trained model as a value.
+
+        Raises:
+            NotFitted: The model was not trained for this task.
+        """
+        if self._fitted is None:
+            raise self._not_fitted()
+        return self._fitted
+
+    @property
     def backend(self) -> Backend:
         """The opened model with its tokenizer, text options and runner."""
-        fitted = self._fitted
-        return self._opened if fitted is None else fitted.backend
+        return self._opened if self._fitted is None else self._fitted.backend
 
     @property
     def name(self) -> str:
@@ -161,31 +91,28 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
         Raises:
             InvalidInput: It is an ONNX export, which has no weights.
         """
-        return self.backend.weights("use").model
-
-    @property
-    def tokenizer(self) -> TextTokenizer:
-        """The tokenizer."""
-        return self.backend.tokenizer
+        return with_weights(self.backend, "use").model
 
     @classmethod
     def _backend(cls, located: LocatedModel, options: OpenOptions) -> Backend:
         return open_backend(located, cls.spec.name, options)
 
-    def _training(
-        self, backend: TorchBackend, data: TrainingData, columns: AnyColumns, own: object, training: TrainingOptions
-    ) -> TaskTraining[FittedT]:
-        """Read the data and lay out the training of ``backend``, a copy of this model's."""
-        ready: TaskTraining[FittedT] = imported(self.spec.training)(
-            self.spec, backend, self._fitted, data, columns, own, training
-        )
-        return ready
-
-    def _not_fitted(self) -> NotFitted:
+    def _not_fitted(self) -> Exception:
         head = outputs_type(self.spec).head_title if self.spec.outputs else "head"
         return self.backend.not_fitted(self.spec.name, head)
 
-    # --- the verbs ---
+    def _columns_of(self, usual: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401 (the task's own)
+        """Return the default columns with those named in a call, and the rest of its options."""
+        names = column_names(usual)
+        columns = renamed(usual, {name: value for name, value in options.items() if name in names})
+        return columns, {name: value for name, value in options.items() if name not in names}
+
+    def _with(self, fitted: TrainedT) -> Self:
+        made = copy(self)
+        made._fitted = fitted
+        return made
+
+    # --- opening, fitting and saving ---
 
     @classmethod
     def from_pretrained(cls, name_or_path: str | Path, **options: Unpack[OpenArguments]) -> Self:
@@ -200,31 +127,30 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
             InvalidInput: An option is out of its range, or the outputs of a trained head have no names.
             CorruptCheckpoint: A file is damaged. Also raises everything that `bothways.load` raises.
         """
-        own = {name: value for name, value in options.items() if name not in OPENING}
-        opening = cast("OpenOptions", {name: value for name, value in options.items() if name in OPENING})
-        given: object = chosen(cls.spec.open_options, own, f"{cls.__name__}.from_pretrained()", known=OPENING)
+        opening: OpenOptions = options
+        known = tuple(OpenOptions.__annotations__)
+        own = {name: value for name, value in options.items() if name not in known}
+        given: object = chosen(cls.spec.open_options, own, f"{cls.__name__}.from_pretrained()", known=known)
         located = locate(
             name_or_path,
             revision=opening.get("revision"),
             download=opening.get("download", False),
             allow_pickle=opening.get("allow_pickle", False),
         )
-        # An export computes nothing while it is opened, and torch need not be installed.
         exported = is_exported(located.folder)
-        if not exported:
+        if not exported:  # an export computes nothing while it is opened, and torch need not be installed
             require_torch("opening a model with weights")
         with nullcontext() if exported else loading():
             backend = cls._backend(located, opening)
             backend = replace(backend, reading=replace(backend.reading, cut=cls.spec.cut), options=given)
-            fitted: FittedT | None = imported(cls.spec.fitted)(cls.spec, backend)
-            return cls(backend, fitted)
+            return cls(backend, imported(cls.spec.opener)(cls.spec, backend))
 
     def fit(
         self,
-        data: Source | Iterable[Any],
+        data: Source | Iterable[object],
         labels: Iterable[object] | None = None,
         *,
-        validation: Source | Iterable[Any] | tuple[Iterable[Any], Iterable[object]] | None = None,
+        validation: Source | Iterable[object] | tuple[Iterable[object], Iterable[object]] | None = None,
         **options: Unpack[FitArguments],
     ) -> TrainingRecord:
         """Fine-tune, keep a good epoch, and fit the confidence of the answers on held-out rows.
@@ -248,11 +174,12 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
         from bothways.tasks.splits import TrainingData
         from bothways.training.loop import run_training  # no prediction needs the loop
 
-        backend = self.backend.weights("train")
+        backend = with_weights(self.backend, "train")
         columns, own, training = self.fit_options(options)
-        rows = TrainingData(_rows(columns, data, labels), _validation_rows(columns, validation))
+        rows = TrainingData.of(columns, data, labels, validation)
         backend = backend.copy_for_training(resumed=training.resume)
-        ready = self._training(backend, rows, columns, own, training)
+        lay_out = imported(self.spec.training)
+        ready: TaskTraining[TrainedT] = lay_out(self.spec, backend, self._fitted, rows, columns, own, training)
         record = run_training(ready.objective, backend.model, training)
         if not record.finished_no_epoch:
             with reporting(training.show_progress):
@@ -270,50 +197,254 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
         """
         from bothways.tasks.readme import write_readme
 
-        self.backend.weights("save")
-        fitted = self.fitted
+        with_weights(self.backend, "save")
         with new_folder(folder, overwrite=overwrite) as new:
-            fitted.write(new)
-            write_readme(new, type(self).__name__, {"": self.spec})
+            self.fitted.write(new)
+            write_readme(new, type(self).__name__, self.spec)
 
-    def fit_options(self, options: Mapping[str, Any]) -> tuple[Any, Any, TrainingOptions]:
+    def fit_options(self, options: Mapping[str, Any]) -> tuple[AnyColumns, Any, TrainingOptions]:
         """Return the columns, the task's own options and those of the training among the arguments of `fit`."""
-        call, given = f"{type(self).__name__}.fit()", dict(options)
-        numbers = given.pop(self.spec.number_column, None) if self.spec.number_column else None
-        if numbers is not None:
-            if given.get("label") is not None or given.get("target") == "multi":
-                raise InvalidInput(
-                    f"{self.spec.number_column} predicts a number, so it cannot be combined with label or the target "
-                    "'multi': drop one."
-                )
-            given |= {"label": numbers, "target": "regression"}
-        from bothways.training.options import TrainingArguments, TrainingOptions
+        from bothways.tasks.splits import as_regression, training_options
 
-        columns, rest = self._columns_of(self.spec.columns, given)
-        known = tuple(TrainingArguments.__annotations__)
-        training = {name: rest.pop(name) for name in known if name in rest}
-        own: Any = chosen(self.spec.fit_options, rest, call, known=(*column_names(columns), *known))
-        return columns, own, TrainingOptions(**training)
+        columns, rest = self._columns_of(self.spec.columns, as_regression(self.spec, options))
+        own, training = training_options(self.spec, columns, rest, f"{type(self).__name__}.fit()")
+        return columns, own, training
+
+    # --- predict ---
+
+    @overload
+    def predict(
+        self, inputs: InputT, *, show_progress: bool | None = ..., **options: Unpack[PredictArguments]
+    ) -> PredictionT: ...
+
+    @overload
+    def predict(
+        self, inputs: Iterable[Any], *, show_progress: bool | None = ..., **options: Unpack[PredictArguments]
+    ) -> list[PredictionT]: ...
+
+    def predict(
+        self, inputs: Any, *, show_progress: bool | None = None, **options: Unpack[PredictArguments]
+    ) -> PredictionT | list[PredictionT]:
+        """Return a prediction for one input, or a list of them for many, in order.
+
+        Args:
+            inputs: One input of the task, or many: a list, a tuple, a generator, a NumPy array, a Series; a DataFrame
+                or a Dataset is read by the columns of the training.
+            show_progress: Force the progress bar on or off.
+            options: Options of the prediction, see the task's ``spec.predict_options``.
+
+        Raises:
+            NotFitted: The model was not trained for this.
+            NotCalibrated: An option needs a confidence fitted on held-out rows, and there were none.
+            InvalidInput: An input is empty or not what the task reads.
+            TextTooLong: A text is too long and the policy is ``"error"``.
+        """
+        fitted, given = self.fitted, self._predict_options(options)
+        listed, single = parse(fitted.columns, inputs)
+        predictions: list[PredictionT] = []
+        with progress("predicting", len(listed), show=show_progress) as bar:
+            for scores in fitted.score_blocks(listed, given):
+                predictions += fitted.outputs.decide(scores, given)
+                bar.advance(len(scores))
+        return predictions[0] if single else predictions
+
+    __call__ = predict
+
+    def predict_stream(
+        self,
+        inputs: Iterable[Any],
+        *,
+        total: int | None = None,
+        show_progress: bool | None = None,
+        **options: Unpack[PredictArguments],
+    ) -> Iterator[PredictionT]:
+        """Yield predictions for an iterable of any length, in order and in flat memory.
+
+        Args:
+            inputs: Inputs of the task, or rows of a file as `bothways.data.read_rows` gives them.
+            total: Number of inputs for the progress bar, if known.
+            show_progress: Force the progress bar on or off.
+            options: As for `predict`.
+        """
+        return self._predictions(inputs_of(self.fitted.columns, inputs), total, show_progress, options)
+
+    def predict_proba(
+        self, inputs: Iterable[Any], *, show_progress: bool | None = None, **options: Unpack[PredictArguments]
+    ) -> NDArray[np.float64]:
+        """Return the probabilities of labels (N, C) for many inputs; columns are in the order of `labels`.
+
+        Args:
+            inputs: A list, a tuple, an array, a Series.
+            show_progress: Force the progress bar on or off.
+            options: As for `predict`.
+
+        Raises:
+            InvalidInput: The model does not give a probability for each label, or an input is not usable.
+        """
+        labels = self.labels
+        if options.pop("top", None) is not None:
+            raise InvalidInput("predict_proba gives the probabilities of all labels: leave top out, or use predict.")
+        listed, _ = parse(self.fitted.columns, inputs)
+        rows: list[list[float]] = []
+        for each in self._predictions(listed, len(listed), show_progress, options) if labels else [None]:
+            match each:
+                case Classified(probabilities={**found}):
+                    rows.append([found[label] for label in labels])
+                case _:
+                    kind = type(self).__name__
+                    raise InvalidInput(f"a {kind} has no probability for each label of an input: use predict.")
+        return np.array(rows).reshape(-1, len(labels))
+
+    def _predict_options(self, options: Mapping[str, Any]) -> PredictOptions:
+        """Return the options of a prediction as a value, after checking that the model supports them."""
+        call = f"{type(self).__name__}.predict()"
+        given = chosen(self.spec.predict_options, options, call, known=("show_progress",))
+        if options.get("calibrated"):
+            self.confidence.chosen_calibration(True, self.name)
+        return given
+
+    def _predictions(
+        self, inputs: Iterable[InputT], total: int | None, show_progress: bool | None, options: Mapping[str, Any]
+    ) -> Iterator[PredictionT]:
+        """Return predictions as a stream; options are checked before the first one is computed."""
+        fitted, given = self.fitted, self._predict_options(options)
+        blocks = score_blocks(fitted, inputs, given, total=total, show_progress=show_progress)
+        return (prediction for scores in blocks for prediction in fitted.outputs.decide(scores, given))
+
+    # --- evaluate ---
+
+    def score(
+        self,
+        data: Source | Iterable[object],
+        *,
+        seed: int = 0,
+        show_progress: bool | None = None,
+        **options: Unpack[EvaluateArguments],
+    ) -> ScoredRows:
+        """Return the scores and the truth of labelled rows, before any decision.
+
+        Args:
+            data: A file, or rows.
+            seed: Seed for the words that masked language modelling hides; other tasks draw nothing.
+            show_progress: Force the progress bar on or off.
+            options: Columns by their names (default: those of the training), and the task's ``spec.data_options``.
+        """
+        usual, call = self.fitted.columns, f"{type(self).__name__}.evaluate()"
+        columns, own = self._columns_of(usual, options)
+        given: object = chosen(self.spec.data_options, own, call, known=column_names(usual))
+        return self._scored(data, columns, given, seed, show_progress)
+
+    def _scored(
+        self,
+        data: Any,  # noqa: ANN401 (a source of rows, or texts)
+        columns: Any,  # noqa: ANN401 (the task's own)
+        options: Any,  # noqa: ANN401 (the task's own)
+        seed: int,
+        show_progress: bool | None,
+    ) -> ScoredRows:
+        del seed
+        return score_rows(self.fitted, data, columns, options, show_progress)
+
+    def evaluate(
+        self,
+        data: Source | Iterable[object] | ScoredRows,
+        *,
+        calibrated: bool | None = None,
+        resamples: int = 1000,
+        seed: int = 0,
+        show_progress: bool | None = None,
+        **options: Unpack[EvaluateArguments],
+    ) -> Report:
+        """Return metrics on labelled rows, with 95 % bootstrap intervals.
+
+        Args:
+            data: A file, rows, or rows that `score` has scored.
+            calibrated: False evaluates uncalibrated probabilities. Default: calibrated if the model is.
+            resamples: Bootstrap resamples for the intervals.
+            seed: Seed of the bootstrap, and of `score`.
+            show_progress: Force the progress bar on or off.
+            options: As for `score`.
+
+        Raises:
+            NotFitted: The model was not trained for this.
+            InvalidInput: The data are not usable, or contain a label that did not occur in training.
+        """
+        if not isinstance(data, ScoredRows):
+            data = self.score(data, seed=seed, show_progress=show_progress, **options)
+        return self._report(data, calibrated, resamples, seed)
+
+    def _report(self, rows: ScoredRows, calibrated: bool | None, resamples: int, seed: int) -> Report:
+        from bothways.tasks.card import training_baseline
+
+        outcomes = self.fitted.outputs.outcomes(rows.scores, rows.truth, calibrated=calibrated)
+        report: Report = outcomes.report(resamples=resamples, seed=seed)
+        return replace(report, baseline=training_baseline(self.card))
+
+    def fit_threshold(self, others: Source, *, show_progress: bool | None = None) -> None:
+        """Move the out-of-domain threshold to the point that best separates held-out rows from out-of-domain rows.
+
+        Args:
+            others: Out-of-domain rows, in the columns of the training; their labels are not read.
+            show_progress: Force the progress bar on or off.
+
+        Raises:
+            NotCalibrated: The model has no detector.
+            InvalidInput: The data are not usable.
+
+        Warns:
+            TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).
+        """
+        from bothways.tasks.card import with_threshold
+
+        scores = scores_of_others(self.fitted, self.name, others, show_progress)
+        warn_of_cut(texts_read(each.read for each in scores))
+        outputs, card = with_threshold(self.name, self.fitted.outputs, self.card, scores)
+        self._fitted = replace(self.fitted, outputs=outputs, card=card)  # type: ignore[type-var]
+
+    @property
+    def confidence(self) -> Confidence:
+        """Calibration, coverage and out-of-domain detection; empty before a fit."""
+        confidence: Confidence = Confidence() if self._fitted is None else self._fitted.outputs.confidence
+        return confidence
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the outputs; empty without names."""
+        labels: tuple[str, ...] = self.fitted.outputs.labels
+        return labels
+
+    @property
+    def columns(self) -> Any:  # noqa: ANN401 (the task's own)
+        """The columns of a row's parts: as in training, or the usual ones."""
+        return self.spec.columns if self._fitted is None else self._fitted.columns
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """The card of the model; empty before a fit."""
+        return {} if self._fitted is None else dict(self._fitted.card)
+
+    def with_columns(self, **names: object) -> Self:
+        """Return the same model with other columns.
+
+        Raises:
+            UnreadColumn: The model reads no such part of a row.
+        """
+        columns, unknown = self._columns_of(self.fitted.columns, names)
+        return self._with(replace(self.fitted, columns=renamed(columns, unknown)))  # type: ignore[type-var]
+
+    def __repr__(self) -> str:
+        fitted = self._fitted
+        name = f"{type(self).__name__}({self.name!r}"
+        if fitted is None:
+            return f"{name}, not fitted)"
+        labels = fitted.outputs.labels
+        shown = [f"labels={list(labels[:5])}{' ...' if len(labels) > 5 else ''}"] if labels else []
+        calibrated = fitted.outputs.confidence.calibration is not None
+        return ", ".join([name, *shown, f"calibrated={calibrated})"])
 
 
-HeadTask: TypeAlias = Task[Any, Any, FittedHead]
+HeadTask: TypeAlias = Task[Any, Any, TrainedHead[Any]]
 """A task that a head above the encoder answers."""
 
 AnyTask: TypeAlias = Task[Any, Any, Any]
-
-
-def _rows(columns: AnyColumns, data: Any, labels: object) -> Any:  # noqa: ANN401 (sources of rows)
-    """Return a source of rows, made from inputs and labels if necessary."""
-    if labels is None:
-        return data
-    rows = []
-    for number, value in enumerate(batch_of(columns, data)[0]):
-        input_of(columns, number, value)  # what is no input is refused before it becomes a row
-        rows.append(value if isinstance(value, Mapping) else columns.labelled_row(value, None))
-    return sources.labelled_rows(rows, labels, label=columns.truth, many="inputs")
-
-
-def _validation_rows(columns: AnyColumns, validation: Any) -> Any:  # noqa: ANN401 (as above)
-    if isinstance(validation, tuple) and len(validation) == 2 and not isinstance(validation[0], Mapping | str):
-        return _rows(columns, *validation)
-    return validation
+"""A model of some task, an ensemble, or a model of several tasks."""

@@ -91,7 +91,7 @@ class TorchBackend(Backend):
 
     @classmethod
     def open(cls, name_or_path: str | Path | LocatedModel, task: str, **options: Unpack[OpenOptions]) -> TorchBackend:
-        """Open a checkpoint for a task, see `bothways.tasks.backend.open_backend`."""
+        """Open a checkpoint for a task, see `bothways.tasks.opening.open_backend`."""
         checkpoint = open_checkpoint(
             name_or_path,
             revision=options.get("revision"),
@@ -136,11 +136,6 @@ class TorchBackend(Backend):
     @override
     def tokenizer(self) -> TextTokenizer:
         return self.model.tokenizer
-
-    @override
-    def weights(self, verb: str) -> TorchBackend:
-        del verb
-        return self
 
     @override
     def score_count(self, head: HeadName) -> int | None:

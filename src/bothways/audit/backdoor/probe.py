@@ -16,6 +16,7 @@ from bothways.inference.runner import pack_in_blocks
 from bothways.inference.texts import by_token_budget
 from bothways.packing import Packed, pack
 from bothways.tasks import TextClassifier
+from bothways.tasks.opening import with_weights
 
 Ids = tuple[int, ...]
 Floats = NDArray[np.float32]
@@ -32,7 +33,7 @@ class Probe:
         self.labels: tuple[str, ...] = tuple(classifier.labels)
         self.tokenizer = classifier.model.tokenizer
         backend = classifier.fitted.backend
-        self.head_model = backend.weights("audit").with_layers(0).head_model
+        self.head_model = with_weights(backend, "audit").with_layers(0).head_model
         self._check = check
         (bare,), (encoded,) = self.tokenizer.encode_bare(["a"]), self.tokenizer.encode(["a"], max_length=64)
         ids = tuple(encoded.windows[0].ids)

@@ -25,7 +25,7 @@ from bothways.explain import attribute
 from bothways.tasks import TextClassifier
 
 if TYPE_CHECKING:
-    from bothways.audit.context import TrainedModel
+    from bothways.tasks.task import AnyTask
 
 LEVEL = 0.95
 # Words of a text that are left out one by one.
@@ -225,7 +225,7 @@ class TextComparison:
 
 
 def compare_texts(
-    model: "str | Path | TrainedModel",
+    model: "str | Path | AnyTask",
     original: str,
     modified: str,
     *,

@@ -256,8 +256,8 @@ def _print_summary(
     json: bool,
 ) -> None:
     card = getattr(task.fitted, "card", {})  # pre-trained encoders have none
-    mistakes = task.fitted.issues if isinstance(task.fitted, tasks.FittedHead) else ()
-    baseline, notes, facts = tasks.training_baseline(card), _notes(card), task.facts()
+    mistakes = task.fitted.issues if isinstance(task.fitted, tasks.TrainedHead) else ()
+    baseline, notes, facts = tasks.training_baseline(card), _notes(card), task.fitted.facts()
     measured, measured_on = _measured(record, card)
     if json:
         print_json(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Self, Unpack
+from typing import NoReturn, Self, Unpack
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from bothways.compose.ensembles.combining import (
     Method,
     Vote,
     check_method,
-    combination_settings,
     fit_stacking,
     stored_combination,
 )
@@ -23,21 +22,19 @@ from bothways.compose.ensembles.members import (
     explicit_reading,
     open_members,
     read_ensemble,
-    write_ensemble,
 )
 from bothways.compose.ensembles.trained import EnsembleColumns, EnsemblePrediction, EnsembleScores, TrainedEnsemble
 from bothways.data import Source
-from bothways.errors import InvalidInput, NotFitted
+from bothways.errors import InvalidInput
 from bothways.evaluation.temperature import Temperature
 from bothways.progress import phase, reporting
 from bothways.tasks.backend import OpenOptions
 from bothways.tasks.card import NOTICES_NOTHING, CardMetrics, Part, metrics_card, unmeasured
-from bothways.tasks.columns import AnyColumns, column_settings, stored_columns
+from bothways.tasks.columns import AnyColumns, stored_columns
+from bothways.tasks.opening import OpenArguments
 from bothways.tasks.outputs import score_inputs
-from bothways.tasks.predict import Predictor
 from bothways.tasks.scores import Scores
-from bothways.tasks.spec import TaskSpec
-from bothways.tasks.task import AnyTask
+from bothways.tasks.task import AnyTask, Task
 
 # The limits of an ensemble that was not calibrated.
 UNCALIBRATED = (
@@ -45,10 +42,8 @@ UNCALIBRATED = (
     "The combined probabilities are not calibrated, though those of the members may be.",
 )
 
-ENSEMBLE = "ensemble"
 
-
-class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble]):
+class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble]):
     """Several trained models of one task whose predictions are combined.
 
     Members are models of any task on a head that read the same kind of input and have the same labels. Classifiers each
@@ -59,22 +54,13 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
     'sports'
 
     Attributes:
-        folders: The folders of the members.
         members: The members.
     """
 
-    def __init__(
-        self,
-        folders: Sequence[Path],
-        members: Sequence[AnyTask],
-        fitted: TrainedEnsemble,
-        reading: OpenOptions,
-    ) -> None:
-        self.folders = list(folders)
+    def __init__(self, members: Sequence[AnyTask], fitted: TrainedEnsemble) -> None:
+        super().__init__(fitted.backend, fitted)
         self.members = list(members)
-        self._fitted: TrainedEnsemble | None = fitted
-        # Explicit options of reading texts, for all members.
-        self._reading = reading
+        self.spec = self.members[0].spec
 
     @classmethod
     def of(
@@ -109,13 +95,13 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
             raise InvalidInput(f"expected from 2 to {MAX_MEMBERS} members, got {len(members)}.")
         folders = list(map(Path, members))
         models = open_members(folders, options)
-        fitted = combine_members(folders, models, Vote() if method == "vote" else Mean())
+        fitted = combine_members(folders, models, Vote() if method == "vote" else Mean(), explicit_reading(options))
         combiner = fitted.outputs.combiner
         check_method(method, combiner.row_target, stackable=combiner.stackable)
         if method == "stacked" and calibrate is None:
             raise InvalidInput("stacking is fitted on held-out rows: give some to calibrate with.")
         fitted = replace(fitted, columns=fitted.columns.renamed(columns or {}))
-        made = cls(folders, models, fitted, explicit_reading(options))
+        made = cls(models, fitted)
         if calibrate is None:
             measured = CardMetrics(None, (*UNCALIBRATED, *_blindness(models)))
             card = _card(method, [{"member": member.name} for member in fitted.members], measured)
@@ -126,26 +112,27 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
         return made
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path, **options: Unpack[OpenOptions]) -> Self:
-        """Open a saved ensemble.
+    def from_pretrained(cls, name_or_path: str | Path, **options: Unpack[OpenArguments]) -> Self:
+        """Open a saved ensemble from its folder.
 
         Raises:
             UnknownModel: A member is missing.
             CorruptCheckpoint: A member has changed, or the file is damaged.
         """
-        stored, folders = read_ensemble(Path(folder))
+        given: OpenOptions = options
+        stored, folders = read_ensemble(Path(name_or_path))
         read = stored.reading
         # The calibration was fitted on texts that were read like this.
         reading: OpenOptions = {"max_length": read.max_length, "on_overflow": read.on_overflow, "stride": read.stride}
-        explicit: OpenOptions = {**explicit_reading(reading), **explicit_reading(options)}
-        models = open_members(folders, {**options, **explicit})
-        fitted = combine_members(folders, models, Mean())
+        explicit: OpenOptions = {**explicit_reading(reading), **explicit_reading(given)}
+        models = open_members(folders, {**given, **explicit})
+        fitted = combine_members(folders, models, Mean(), explicit)
         combiner = fitted.outputs.combiner
         size = combiner.outputs.size if combiner.stackable else None
         combination = stored_combination(stored, len(folders), size)
         outputs = replace(fitted.outputs, combiner=combiner.restored(stored), combination=combination)
         fitted = replace(fitted, outputs=outputs, columns=_stored_columns(fitted.columns, stored), card=stored.card)
-        return cls(folders, models, fitted, explicit)
+        return cls(models, fitted)
 
     @property
     def name(self) -> str:
@@ -153,9 +140,21 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
         return " + ".join(member.name for member in self.fitted.members)
 
     @property
-    def spec(self) -> TaskSpec:  # type: ignore[override]
-        """The declarations of the members' task."""
-        return self.members[0].spec
+    def model(self) -> NoReturn:
+        """Refuse: an ensemble has several encoders.
+
+        Raises:
+            InvalidInput: Always.
+        """
+        raise InvalidInput(f"expected a model of one encoder, got the ensemble {self.name!r}: name one of its members.")
+
+    def fit(self, *_: object, **__: object) -> NoReturn:
+        """Refuse: the members are trained one by one.
+
+        Raises:
+            InvalidInput: Always.
+        """
+        raise InvalidInput("an ensemble is not trained: train its members, then combine them with Ensemble.of.")
 
     @property
     def columns(self) -> AnyColumns:
@@ -171,28 +170,6 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
     def temperature(self) -> Temperature | None:
         """The calibration of the combined predictions; None without one."""
         return self.fitted.outputs.confidence.temperature
-
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write a small folder that points to the members, whole or not at all; see `compose.ensembles.members`.
-
-        Raises:
-            OutputExists: The folder exists and ``overwrite`` is false.
-            OutOfDisk: The disk is full; nothing was left behind.
-        """
-        fitted = self.fitted
-        outputs = fitted.outputs
-        extras = {
-            "task": ENSEMBLE,
-            **combination_settings(outputs.combination, outputs.confidence.temperature),
-            **outputs.combiner.state(),
-            "columns": [column_settings(columns) for columns in fitted.columns.columns],
-            "reading": self._reading,
-            "card": dict(fitted.card),
-        }
-        write_ensemble(folder, self.folders, self.spec, extras, overwrite=overwrite)
-
-    def _not_fitted(self) -> NotFitted:
-        return NotFitted("this ensemble has no members: make one with Ensemble.of.")
 
     def _calibrated(self, data: Source, method: Method) -> TrainedEnsemble:
         """Fit the stacking, if chosen, and the calibration of the result; write the card."""

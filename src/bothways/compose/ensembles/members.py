@@ -5,32 +5,29 @@ checksum of the files that decide its predictions. Weights are not copied. A mem
 refused when the ensemble is opened.
 """
 
-import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.checkpoints.files import read_json, sha256_of
-from bothways.checkpoints.layout import write_json
-from bothways.checkpoints.schema import FORMAT_VERSION, OURS, StoredEnsemble, StoredMember
+from bothways.checkpoints.files import read_json
+from bothways.checkpoints.schema import OURS, StoredEnsemble, StoredMember
 from bothways.compose.ensembles.combining import Combination
-from bothways.compose.ensembles.trained import EnsembleColumns, EnsembleOutputs, Member, TrainedEnsemble, combiner_of
+from bothways.compose.ensembles.trained import (
+    EnsembleColumns,
+    EnsembleOutputs,
+    Member,
+    TrainedEnsemble,
+    combiner_of,
+    member_fingerprint,
+)
 from bothways.errors import CorruptCheckpoint, InvalidInput, UnknownModel, shown
 from bothways.evaluation.comparison import naming_hint
-from bothways.storage import new_folder
 from bothways.tasks.backend import OpenOptions
-from bothways.tasks.readme import write_readme
 from bothways.tasks.registry import SPECS, stored_task, task_class, task_of_heads
-from bothways.tasks.spec import TaskSpec
 from bothways.tasks.task import AnyTask
-from bothways.text.files import TOKENIZER_FILES
-
-# The files that decide a member's predictions; others may change.
-_WEIGHTS = (".safetensors", ".bin")
-_NAMES = ("config.json", OURS, "sentence_bert_config.json", *TOKENIZER_FILES)
 
 
 def open_members(folders: Sequence[Path], options: OpenOptions) -> list[AnyTask]:
@@ -60,8 +57,10 @@ def open_members(folders: Sequence[Path], options: OpenOptions) -> list[AnyTask]
     return models
 
 
-def combine_members(folders: Sequence[Path], models: Sequence[AnyTask], combination: Combination) -> TrainedEnsemble:
-    """Combine models that fit together.
+def combine_members(
+    folders: Sequence[Path], models: Sequence[AnyTask], combination: Combination, reading: OpenOptions
+) -> TrainedEnsemble:
+    """Combine models that fit together; ``reading`` are the options of reading texts that were given for all of them.
 
     Raises:
         InvalidInput: They are of different tasks, or have different labels.
@@ -70,14 +69,15 @@ def combine_members(folders: Sequence[Path], models: Sequence[AnyTask], combinat
     for folder, model in zip(folders, models, strict=True):
         _check_alike(folders[0], first, folder, model)
     members = tuple(
-        Member(_shown(folder), model.fitted, _places(first, folder, model))
+        Member(folder, _shown(folder), model.fitted, _places(first, folder, model))
         for folder, model in zip(folders, models, strict=True)
     )
     combiner = members[0].combiner.uncalibrated([each.combiner for each in members])
     shared = combiner.shares_inputs
     columns = tuple((first if shared else model).columns for model in models)
     names = tuple(member.name for member in members)
-    return TrainedEnsemble(EnsembleOutputs(combiner, combination, members), EnsembleColumns(names, columns))
+    outputs = EnsembleOutputs(combiner, combination, members)
+    return TrainedEnsemble(outputs, EnsembleColumns(names, columns), reading)
 
 
 def _check_alike(home: Path, first: AnyTask, folder: Path, member: AnyTask) -> None:
@@ -123,15 +123,6 @@ def _shown(folder: Path) -> str:
 # --- on disk ---
 
 
-def member_fingerprint(folder: Path) -> str:
-    """Return SHA-256 over the names and contents of a saved model's files."""
-    content = hashlib.sha256()
-    for path in sorted(folder.iterdir()):
-        if (path.suffix in _WEIGHTS or path.name in _NAMES) and path.is_file():
-            content.update(f"{path.name} {sha256_of(path)}\n".encode())
-    return content.hexdigest()
-
-
 def explicit_reading(options: OpenOptions) -> OpenOptions:
     """Return the explicitly given text options, without those that are left to the model."""
     given: OpenOptions = {}
@@ -142,28 +133,6 @@ def explicit_reading(options: OpenOptions) -> OpenOptions:
     if (stride := options.get("stride")) is not None:
         given["stride"] = stride
     return given
-
-
-def write_ensemble(
-    folder: str | Path, members: Sequence[Path], spec: TaskSpec, extras: Mapping[str, object], *, overwrite: bool
-) -> None:
-    """Write the folder, whole or not at all.
-
-    Raises:
-        OutputExists: The folder exists and ``overwrite`` is false.
-        OutOfDisk: The disk is full; nothing was left behind.
-    """
-    here = Path(folder).resolve()
-    stored = [
-        {
-            "path": Path(os.path.relpath(member.resolve(), here)).as_posix(),
-            "fingerprint": member_fingerprint(member),
-        }
-        for member in members
-    ]
-    with new_folder(folder, overwrite=overwrite) as new:
-        write_json(new / OURS, {"format_version": FORMAT_VERSION, **extras, "members": stored})
-        write_readme(new, "Ensemble", {"": spec})
 
 
 def read_ensemble(folder: Path) -> tuple[StoredEnsemble, list[Path]]:

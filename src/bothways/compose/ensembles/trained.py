@@ -3,13 +3,19 @@
 Shapes: M members, R rows of an input, C outputs.
 """
 
+import hashlib
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, TypeAlias
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.checkpoints.files import sha256_of
+from bothways.checkpoints.layout import write_json
+from bothways.checkpoints.schema import FORMAT_VERSION, OURS
 from bothways.compose.ensembles.combining import (
     Combination,
     Disagreement,
@@ -23,11 +29,17 @@ from bothways.errors import InvalidInput, UnreadColumn
 from bothways.evaluation.outcomes import Outcomes
 from bothways.inference.texts import blocks
 from bothways.lazy import imported
-from bothways.tasks.columns import AnyColumns, Card, JointColumns, column_names, renamed
+from bothways.tasks.backend import Backend, OpenOptions
+from bothways.tasks.columns import AnyColumns, Card, JointColumns, column_names, column_settings, renamed
 from bothways.tasks.evaluate import BinaryOutputs
 from bothways.tasks.heads.combination import Combiner
-from bothways.tasks.outputs import AnyOutputs, FittedHead
+from bothways.tasks.outputs import AnyOutputs, TrainedHead
 from bothways.tasks.scores import Scores
+from bothways.text.files import TOKENIZER_FILES
+
+# The files that decide a member's predictions; others may change.
+_WEIGHTS = (".safetensors", ".bin")
+_NAMES = ("config.json", OURS, "sentence_bert_config.json", *TOKENIZER_FILES)
 
 BLOCK = 1024
 """Inputs of a block, which each member answers in turn."""
@@ -38,7 +50,7 @@ MemberInputs: TypeAlias = tuple[object, ...]
 AnyCombiner: TypeAlias = Combiner[AnyOutputs, Any, Any, Any]
 
 
-def combiner_of(fitted: FittedHead) -> AnyCombiner:
+def combiner_of(fitted: TrainedHead) -> AnyCombiner:
     """Return the outputs of a model as a member of an ensemble."""
     combiner: AnyCombiner = imported(fitted.spec.combiner)(fitted.outputs)
     return combiner
@@ -48,8 +60,9 @@ def combiner_of(fitted: FittedHead) -> AnyCombiner:
 class Member:
     """A member of an ensemble."""
 
+    folder: Path
     name: str  # its folder, relative to the working folder if it lies below
-    fitted: FittedHead
+    fitted: TrainedHead
     # Places of the first member's labels among its own; None if outputs have no names.
     places_C: NDArray[np.int64] | None
 
@@ -289,9 +302,13 @@ class TrainedEnsemble:
 
     outputs: EnsembleOutputs  # the meaning of their combined scores
     columns: EnsembleColumns
+    reading: OpenOptions  # explicit options of reading texts, for all members
     card: Card = field(default_factory=dict)
 
-    kind: ClassVar[str] = "ensemble"
+    @property
+    def backend(self) -> Backend:
+        """The first member's model."""
+        return self.members[0].fitted.backend
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -311,6 +328,41 @@ class TrainedEnsemble:
         outputs = self.outputs
         settings = combination_settings(outputs.combination, outputs.confidence.temperature)
         return {"members": [member.name for member in self.members], **settings, **outputs.combiner.names()}
+
+    def write(self, folder: Path) -> None:
+        """Write a file that points to the members, by their paths and checksums.
+
+        Raises:
+            OSError: The disk is full, or the folder cannot be written to.
+        """
+        outputs = self.outputs
+        stored = [
+            {
+                "path": Path(os.path.relpath(member.folder.resolve(), folder.resolve())).as_posix(),
+                "fingerprint": member_fingerprint(member.folder),
+            }
+            for member in self.members
+        ]
+        content = {
+            "format_version": FORMAT_VERSION,
+            "task": "ensemble",
+            **combination_settings(outputs.combination, outputs.confidence.temperature),
+            **outputs.combiner.state(),
+            "columns": [column_settings(columns) for columns in self.columns.columns],
+            "reading": self.reading,
+            "card": dict(self.card),
+            "members": stored,
+        }
+        write_json(folder / OURS, content)
+
+
+def member_fingerprint(folder: Path) -> str:
+    """Return SHA-256 over the names and contents of a saved model's files."""
+    content = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        if (path.suffix in _WEIGHTS or path.name in _NAMES) and path.is_file():
+            content.update(f"{path.name} {sha256_of(path)}\n".encode())
+    return content.hexdigest()
 
 
 def _joined(rows: Sequence[Mapping[str, object]]) -> dict[str, object]:

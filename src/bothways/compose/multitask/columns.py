@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from bothways.data import Row
 from bothways.errors import InvalidInput, UnreadColumn
 from bothways.tasks.columns import AnyColumns, JointColumns, column_names, renamed
-from bothways.tasks.outputs import FittedHead
+from bothways.tasks.outputs import TrainedHead
 from bothways.text import Words
 
 
@@ -22,7 +22,7 @@ class SharedColumns(JointColumns):
     of_words: frozenset[str]  # names of the tasks that read the words of a text
 
     @classmethod
-    def of(cls, parts: Mapping[str, FittedHead]) -> "SharedColumns":
+    def of(cls, parts: Mapping[str, TrainedHead]) -> "SharedColumns":
         """Return the columns of trained tasks."""
         of_words = frozenset(name for name, part in parts.items() if part.outputs.reads_words)
         return cls({name: part.columns for name, part in parts.items()}, of_words)

@@ -21,10 +21,9 @@ from bothways.choices import Merge
 from bothways.compose.multitask.data import USUAL_TASK
 from bothways.errors import InvalidInput
 from bothways.families.family import beside_settings, head_beside
-from bothways.storage import new_folder
 from bothways.tasks.columns import stored_columns
-from bothways.tasks.outputs import FittedHead, outputs_type
-from bothways.tasks.readme import write_readme
+from bothways.tasks.opening import with_weights
+from bothways.tasks.outputs import TrainedHead, outputs_type
 from bothways.tasks.registry import SPECS, task_class
 from bothways.tasks.task import HeadTask
 from bothways.tasks.torch_backend import TorchBackend
@@ -50,37 +49,28 @@ def check_names(names: Iterable[str]) -> None:
 
 
 def write_parts(
-    folder: str | Path,
-    backend: TorchBackend,
-    parts: Mapping[str, FittedHead],
-    extras: Mapping[str, object],
-    *,
-    overwrite: bool,
+    folder: Path, backend: TorchBackend, parts: Mapping[str, TrainedHead], extras: Mapping[str, object]
 ) -> None:
-    """Write the encoder and all heads, whole or not at all.
+    """Write the encoder and all heads into an existing folder.
 
     Raises:
-        OutputExists: The folder exists and ``overwrite`` is false.
-        OutOfDisk: The disk is full; nothing was left behind.
+        OSError: The disk is full, or the folder cannot be written to.
     """
     model, (first, *others) = backend.model, parts.items()
     settings = {**model.settings, **_config(backend, first[1])}
     tensors = model.encoder_tensors((first[1].outputs.head,))
-    with new_folder(folder, overwrite=overwrite) as new:
-        heads = [_stored(new, backend, name, part, extras) for name, part in parts.items()]
-        for name, part in others:
-            write_tensors(new / _file(name), _tensors(part))
-        write_model(new, settings, tensors | _tensors(first[1]), {**extras, "heads": heads})
-        model.tokenizer.save(new, types=model.config.reads_types)
-        specs = {name: part.spec for name, part in parts.items()}
-        write_readme(new, "MultiTask", specs)
+    heads = [_stored(folder, backend, name, part, extras) for name, part in parts.items()]
+    for name, part in others:
+        write_tensors(folder / _file(name), _tensors(part))
+    write_model(folder, settings, tensors | _tensors(first[1]), {**extras, "heads": heads})
+    model.tokenizer.save(folder, types=model.config.reads_types)
 
 
-def _tensors(part: FittedHead) -> dict[str, Tensor]:
-    return part.backend.weights("save").head_tensors(part.outputs.head)
+def _tensors(part: TrainedHead) -> dict[str, Tensor]:
+    return with_weights(part.backend, "save").head_tensors(part.outputs.head)
 
 
-def _config(backend: TorchBackend, part: FittedHead) -> dict[str, object]:
+def _config(backend: TorchBackend, part: TrainedHead) -> dict[str, object]:
     """Return the settings of a task for ``config.json``."""
     head, settings = part.outputs.head, backend.model.settings
     pooling = beside_settings(settings) if head_beside(head, settings) else {}
@@ -89,7 +79,7 @@ def _config(backend: TorchBackend, part: FittedHead) -> dict[str, object]:
 
 
 def _stored(
-    folder: Path, backend: TorchBackend, name: str, part: FittedHead, extras: Mapping[str, object]
+    folder: Path, backend: TorchBackend, name: str, part: TrainedHead, extras: Mapping[str, object]
 ) -> dict[str, object]:
     """Write the arrays of a task, and return its entry in ``bothways.json``."""
     own = _folder(folder, name)
@@ -117,7 +107,7 @@ def opened_for_parts(backend: TorchBackend, stored: StoredTasks) -> TorchBackend
     return backend if beside is None else backend.with_settings(beside)
 
 
-def read_parts(backend: TorchBackend, stored: StoredTasks, merge: Merge) -> dict[str, FittedHead]:
+def read_parts(backend: TorchBackend, stored: StoredTasks, merge: Merge) -> dict[str, TrainedHead]:
     """Return the tasks that were saved in a folder, above one encoder.
 
     Raises:
@@ -125,7 +115,7 @@ def read_parts(backend: TorchBackend, stored: StoredTasks, merge: Merge) -> dict
         IncompatibleWeights: A head's file lacks tensors.
     """
     kinds = [_kind(head) for head in stored.heads]
-    parts: dict[str, FittedHead] = {}
+    parts: dict[str, TrainedHead] = {}
     for number, (head, kind) in enumerate(zip(stored.heads, kinds, strict=True)):
         if head.name in parts:
             raise damaged("heads", "objects, each with a name of its own", [each.name for each in stored.heads])
@@ -144,7 +134,7 @@ def _kind(head: StoredHead) -> type[HeadTask]:
 
 def _part(
     backend: TorchBackend, kind: type[HeadTask], stored: StoredTasks, entry: StoredHead, *, further: bool
-) -> FittedHead:
+) -> TrainedHead:
     """Open one task from its entry in ``bothways.json`` and its own folder."""
     checkpoint, outputs_kind, name = backend.checkpoint, outputs_type(kind.spec), entry.name
     own = replace(
@@ -164,7 +154,7 @@ def _part(
         labels = f"{head.output.out_features} labels"
         raise damaged("heads", f"objects, this one with {labels}", entry.config) from error
     columns = stored_columns(entry.card, kind.spec.columns)
-    return FittedHead(kind.spec, backend.with_head(head, outputs.layers), outputs, columns, entry.card)
+    return TrainedHead(kind.spec, backend.with_head(head, outputs.layers), outputs, columns, entry.card)
 
 
 def _folder(folder: Path, name: str) -> Path:

@@ -1,34 +1,48 @@
 """Several tasks on one encoder: sentiment and topic of a text, from one pass."""
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Self, Unpack
+from dataclasses import dataclass
+from typing import Unpack
 
-from bothways.checkpoints import PretrainedEncoder
 from bothways.checkpoints.schema import StoredTasks
 from bothways.choices import Merge
 from bothways.compose.multitask.columns import SharedColumns
 from bothways.compose.multitask.data import Proportional, Sampling, TaskData
-from bothways.compose.multitask.files import check_names, opened_beside, opened_for_parts, read_parts, write_parts
+from bothways.compose.multitask.files import check_names, opened_beside, opened_for_parts, read_parts
 from bothways.compose.multitask.shared_objective import SharedHeads, SharedObjective
 from bothways.compose.multitask.trained import MultiPrediction, MultiReport, TrainedTasks
 from bothways.errors import InvalidInput, NotFitted, did_you_mean
 from bothways.progress import reporting
-from bothways.tasks.backend import OpenOptions
+from bothways.tasks.backend import Backend
 from bothways.tasks.columns import AnyColumns, TextColumns
 from bothways.tasks.heads.training import HeadTraining, train_head
-from bothways.tasks.outputs import FittedHead, check_merge
-from bothways.tasks.predict import Predictor
+from bothways.tasks.opening import with_weights
+from bothways.tasks.outputs import TrainedHead, check_merge
 from bothways.tasks.registry import task_class
 from bothways.tasks.scores import ScoredRows
-from bothways.tasks.spec import TaskSpec, TextInput
+from bothways.tasks.spec import TaskSpec, TextInput, options_of
 from bothways.tasks.splits import TrainingData
-from bothways.tasks.task import HeadTask
+from bothways.tasks.task import HeadTask, Task
 from bothways.tasks.torch_backend import TorchBackend
-from bothways.threads import loading
 from bothways.training.loop import run_training
 from bothways.training.options import TrainingArguments, TrainingOptions
 from bothways.training.state import TrainingRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MultiTaskOpening:
+    """Options of `MultiTask.from_pretrained`.
+
+    Attributes:
+        merge: The rule that merges windows of long texts; by default as trained, else ``"weighted_mean"``.
+    """
+
+    merge: Merge | None = None
+
+    def __post_init__(self) -> None:
+        if self.merge is not None:
+            check_merge(self.merge)
+
 
 MULTITASK = TaskSpec(
     name="multitask",
@@ -39,10 +53,12 @@ MULTITASK = TaskSpec(
     summary="Fine-tune one encoder with a head for each of several tasks.",
     example={"text": "Lakers win in overtime", "sentiment": "glad", "topic": "sports"},
     does="answer for several tasks at once",
+    open_options=MultiTaskOpening,
+    opener="bothways.compose.multitask.multitask:open_tasks",
 )
 
 
-class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks]):
+class MultiTask(Task[str | tuple[str, str], MultiPrediction, TrainedTasks]):
     """Fine-tunes one encoder with a head for each of several tasks, which predict in one pass.
 
     Tasks are any with a head above the encoder that read the same kind of input. If one of them reads words, all of
@@ -56,52 +72,10 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
 
     spec = MULTITASK
 
-    def __init__(self, backend: TorchBackend, merge: Merge, fitted: TrainedTasks | None = None) -> None:
-        self._untrained = backend
-        self.merge: Merge = merge
+    @property
+    def merge(self) -> Merge:
         """The rule that merges the logits of a long text's windows."""
-        self._fitted = fitted
-
-    @classmethod
-    @loading()
-    def from_pretrained(
-        cls, name_or_path: str | Path, *, merge: Merge | None = None, **options: Unpack[OpenOptions]
-    ) -> Self:
-        """Open an encoder to fine-tune, or a trained model to use.
-
-        Args:
-            name_or_path: A folder or a name, see `bothways.load`.
-            merge: The rule that merges windows of long texts, see `bothways.tasks.classification.outputs`.
-            options: Options for finding the checkpoint, its device and reading texts; see
-                `bothways.tasks.backend.OpenOptions`.
-
-        Raises:
-            InvalidInput: An option is out of its range.
-            CorruptCheckpoint: A file is damaged.
-        """
-        opened = TorchBackend.open(name_or_path, MULTITASK.name, **options)
-        stored = StoredTasks.of(opened.extras) if opened.trained_for == MULTITASK.name else None
-        chosen = check_merge(merge or (stored and stored.merge) or "weighted_mean")
-        if stored is None:
-            return cls(opened, chosen)
-        opened = opened_for_parts(opened, stored)
-        parts = read_parts(opened, stored, chosen)
-        return cls(opened, chosen, TrainedTasks(opened, parts, SharedColumns.of(parts)))
-
-    @property
-    def backend(self) -> TorchBackend:
-        """The opened encoder."""
-        return self._untrained if self._fitted is None else self._fitted.backend
-
-    @property
-    def model(self) -> PretrainedEncoder:
-        """The encoder and its tokenizer."""
-        return self.backend.model
-
-    @property
-    def name(self) -> str:
-        """The name of the encoder."""
-        return self.model.name
+        return _merge(self.backend) if self._fitted is None else self._fitted.merge
 
     @property
     def parts(self) -> dict[str, HeadTask]:
@@ -133,7 +107,7 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
             )
         return _part(parts[name])
 
-    def fit(
+    def fit(  # type: ignore[override]  # the data of several tasks, by name
         self,
         tasks: Mapping[str, TaskData],
         *,
@@ -163,7 +137,7 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
                 )
         training = TrainingOptions(**options)
         kinds = _kinds(tasks)
-        opened = self.backend.copy_for_training(resumed=training.resume)
+        opened = with_weights(self.backend, "train").copy_for_training(resumed=training.resume)
         ready = {name: self._prepared(name, tasks[name], opened, kinds, training) for name in tasks}
         objectives = {name: each.objective for name, each in ready.items()}
         objective = SharedObjective(
@@ -177,30 +151,15 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
         if not record.finished_no_epoch:
             with reporting(training.show_progress):
                 parts = {name: each.finish(record) for name, each in ready.items()}
-            self._fitted = TrainedTasks(opened, parts, SharedColumns.of(parts))
+            self._fitted = TrainedTasks(opened, parts, SharedColumns.of(parts), self.merge)
+            self._opened = opened
         return record
 
-    def report(  # type: ignore[override]
-        self, rows: ScoredRows, *, calibrated: bool | None = None, resamples: int = 1000, seed: int = 0
+    def _report(  # type: ignore[override]
+        self, rows: ScoredRows, calibrated: bool | None, resamples: int, seed: int
     ) -> MultiReport:
-        """Return the metrics of all tasks on scored rows, which have a label for each task.
-
-        For data with the labels of one task use ``part(name).evaluate(data)``.
-        """
+        """Return the metrics of all tasks; for data with the labels of one use ``part(name).evaluate(data)``."""
         return self.fitted.outputs.report(rows.scores, rows.truth, calibrated, resamples, seed)
-
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write the encoder and all heads into one folder, whole or not at all.
-
-        The first head is stored where other libraries look for one; see `bothways.compose.multitask.files`.
-
-        Raises:
-            NotFitted: Nothing was trained yet.
-            OutputExists: The folder exists and ``overwrite`` is false.
-            OutOfDisk: The disk is full; nothing was left behind.
-        """
-        extras = {"task": MULTITASK.name, **self.backend.stored_reading(), "merge": self.merge}
-        write_parts(folder, self.backend, self.fitted.parts, extras, overwrite=overwrite)
 
     def __repr__(self) -> str:
         if self._fitted is None:
@@ -209,7 +168,7 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
         return f"MultiTask({self.name!r}, {parts})"
 
     def _not_fitted(self) -> NotFitted:
-        return NotFitted(f"{self.model.name!r} has no trained tasks yet: call fit first.")
+        return NotFitted(f"{self.name!r} has no trained tasks yet: call fit first.")
 
     def _prepared(
         self,
@@ -230,6 +189,26 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
             return train_head(kind.spec, own, before, source, columns, options, training)
         except InvalidInput as error:
             raise type(error)(f"task {name!r}: {error}") from error
+
+
+def open_tasks(spec: TaskSpec, backend: Backend) -> TrainedTasks | None:
+    """Return the trained tasks of a checkpoint; None if it is a plain encoder or a model of one task.
+
+    Raises:
+        InvalidInput: It is an ONNX export.
+        CorruptCheckpoint: A file is damaged.
+    """
+    opened = with_weights(backend, "open as a model of several tasks")
+    if opened.trained_for != spec.name:
+        return None
+    stored = StoredTasks.of(opened.extras)
+    opened, merge = opened_for_parts(opened, stored), _merge(backend, stored.merge)
+    parts = read_parts(opened, stored, merge)
+    return TrainedTasks(opened, parts, SharedColumns.of(parts), merge)
+
+
+def _merge(backend: Backend, stored: Merge | None = None) -> Merge:
+    return options_of(MultiTaskOpening, backend.options).merge or check_merge(stored or "weighted_mean")
 
 
 def _kinds(tasks: Mapping[str, TaskData]) -> dict[str, type[HeadTask]]:
@@ -254,7 +233,7 @@ def _kinds(tasks: Mapping[str, TaskData]) -> dict[str, type[HeadTask]]:
     return kinds
 
 
-def _part(part: FittedHead) -> HeadTask:
+def _part(part: TrainedHead) -> HeadTask:
     """Return a task as a model of its own."""
     kind: type[HeadTask] = task_class(part.spec)
     return kind(part.backend, part)

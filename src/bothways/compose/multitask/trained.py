@@ -6,11 +6,14 @@ Shapes: K numbers that all heads give for a window, or for each of its tokens.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
+from bothways.choices import Merge
 from bothways.compose.multitask.columns import SharedColumns, as_given
+from bothways.compose.multitask.files import write_parts
 from bothways.compose.multitask.shared_objective import SharedHeads
 from bothways.confidence.confidence import Confidence
 from bothways.data import Example, Source, read_rows
@@ -18,7 +21,8 @@ from bothways.errors import InvalidInput
 from bothways.evaluation.report import Report, TextsRead
 from bothways.inference import Rows, TextRows, TextRunner, TokenOutputs
 from bothways.tasks.card import training_baseline
-from bothways.tasks.outputs import FittedHead
+from bothways.tasks.opening import with_weights
+from bothways.tasks.outputs import TrainedHead
 from bothways.tasks.scores import Scores, TokensRead, texts_read
 from bothways.tasks.torch_backend import TorchBackend
 
@@ -83,7 +87,7 @@ class MultiReport:
 class MultiOutputs:
     """Outputs of several tasks: their predictions and outcomes."""
 
-    parts: Mapping[str, FittedHead]
+    parts: Mapping[str, TrainedHead]
 
     labels: ClassVar[tuple[str, ...]] = ()
     confidence: ClassVar[Confidence] = Confidence()
@@ -154,8 +158,9 @@ class TrainedTasks:
     """Several heads on one encoder: an immutable value."""
 
     backend: TorchBackend
-    parts: Mapping[str, FittedHead]
+    parts: Mapping[str, TrainedHead]
     columns: SharedColumns
+    merge: Merge  # the rule that merges the logits of a long text's windows
 
     @property
     def outputs(self) -> MultiOutputs:
@@ -172,7 +177,7 @@ class TrainedTasks:
         return {"tasks": [{"task": name, **part.facts()} for name, part in self.parts.items()]}
 
     @property
-    def reader(self) -> FittedHead:
+    def reader(self) -> TrainedHead:
         """The task that reads the inputs for all: one that reads words, if any does."""
         parts = list(self.parts.values())
         return next((part for part in parts if part.outputs.reads_words), parts[0])
@@ -180,14 +185,14 @@ class TrainedTasks:
     @cached_property
     def heads(self) -> SharedHeads:
         """The encoder and all heads as one module."""
-        heads = [part.backend.weights("use").head_model.head for part in self.parts.values()]
+        heads = [with_weights(part.backend, "use").head_model.head for part in self.parts.values()]
         layers = [part.outputs.layers for part in self.parts.values()]
         return SharedHeads(self.backend.model.encoder, heads, layers).eval()
 
     @cached_property
     def runner(self) -> TextRunner:
         """The runner of all heads in one pass of the encoder."""
-        return self.reader.backend.weights("use").text_runner(self.heads, per_token=self.heads.per_token)
+        return with_weights(self.reader.backend, "use").text_runner(self.heads, per_token=self.heads.per_token)
 
     def score_blocks(self, inputs: Iterable[object], options: object = None) -> Iterator[list[TaskScores]]:
         """Yield the scores of all tasks for the inputs, block by block, from one pass of the encoder."""
@@ -208,6 +213,15 @@ class TrainedTasks:
         windows = sum(len(each.rows if isinstance(each, TokenOutputs) else each.lengths) for each in rows)
         read = TokensRead(windows, sum(each.dropped_tokens for each in rows))
         return TaskScores(np.zeros((0, 0)), None, read, tasks=scores)
+
+    def write(self, folder: Path) -> None:
+        """Write the encoder and all heads into an existing folder.
+
+        Raises:
+            OSError: The disk is full, or the folder cannot be written to.
+        """
+        extras = {"task": "multitask", **self.backend.stored_reading(), "merge": self.merge}
+        write_parts(folder, self.backend, self.parts, extras)
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "runner"}

@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING, Generic, Literal, Unpack, overload
 from typing_extensions import TypeVar
 
 from bothways.choices import TargetKind
+from bothways.tasks.classification.outputs import LabelOutputs
 from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
 from bothways.tasks.heads.targets import Classification, MultiLabelPrediction, Prediction, RegressionPrediction
-from bothways.tasks.task import LabelArguments, Task
+from bothways.tasks.opening import LabelArguments
+from bothways.tasks.outputs import TrainedHead
+from bothways.tasks.task import Task
 
 InputT = TypeVar("InputT")
 LabelT = TypeVar("LabelT", covariant=True, default=Classification)
 
 
-class TextClassifier(Task[str, LabelT], Generic[LabelT]):
+class TextClassifier(Task[str, LabelT, TrainedHead[LabelOutputs]], Generic[LabelT]):
     """A text classifier with calibrated probabilities: one label, several labels or a number for each text.
 
     >>> classifier = TextClassifier.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")  # doctest: +SKIP
@@ -52,7 +55,7 @@ class TextClassifier(Task[str, LabelT], Generic[LabelT]):
             """Open an encoder to fine-tune, or a trained model to use; see `bothways.tasks.task.Task`."""
 
 
-class PairClassifier(Task[tuple[str, str], LabelT], Generic[LabelT]):
+class PairClassifier(Task[tuple[str, str], LabelT, TrainedHead[LabelOutputs]], Generic[LabelT]):
     """A cross-encoder for text pairs: entailment, paraphrase, similarity, relevance.
 
     It reads both texts at once. With numbers as labels it scores how similar two texts are, or how well a passage

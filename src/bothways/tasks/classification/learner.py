@@ -239,7 +239,8 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
             if training.store.texts > MAX_DETECTOR_ROWS:
                 drawn_N = np.random.default_rng(seed).permutation(training.store.texts)[:MAX_DETECTOR_ROWS]
                 part = training.take(np.sort(drawn_N))
-            return outputs.evidence(part.scores(outputs, with_states, tokens)), part.truth
+            scores = part.scores(outputs, with_states, tokens)
+            return outputs.evidence(scores), part.truth
 
         phase("reading the held-out rows")
         scores = held.scores(outputs, with_states, tokens)

@@ -138,18 +138,18 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
                 return prediction
 
     @override
-    def outcomes(self, scores: Sequence[LabelScores], truth: Truth, *, calibrated: bool | None = None) -> Outcomes:
+    def outcomes(self, scores: Sequence[Scores[object]], truth: Truth, *, calibrated: bool | None = None) -> Outcomes:
         calibration, target = self.confidence.calibration, self.target
         if calibrated is False:
             calibration, target = None, target.uncalibrated(calibration)
         found = target.outcomes(logits_of_all(scores), truth, calibration)
         return replace(found, tokens_read=texts_read(each.read for each in scores))
 
-    def class_probabilities(self, scores: Sequence[LabelScores]) -> Logits:
+    def class_probabilities(self, scores: Sequence[Scores[object]]) -> Logits:
         """Return the class probabilities (N, C), calibrated if the model is."""
         return self.target.probabilities(logits_of_all(scores), self.confidence.calibration)
 
-    def evidence(self, scores: Sequence[LabelScores]) -> DetectorInput:
+    def evidence(self, scores: Sequence[Scores[object]]) -> DetectorInput:
         """Return the logits and features that an out-of-domain detector reads."""
         features = [each.features_LH for each in scores if each.features_LH is not None]
         return DetectorInput(logits_of_all(scores), np.stack(features) if features else np.zeros((len(scores), 0, 0)))
@@ -220,7 +220,7 @@ def read_labelled(
             raise TypeError(f"expected columns of texts or pairs, got {type(columns).__name__}")
 
 
-def logits_of_all(scores: Sequence[LabelScores]) -> Logits:
+def logits_of_all(scores: Sequence[Scores[object]]) -> Logits:
     """Return the logits of all inputs (N, C)."""
     return np.concatenate([each.logits_RC for each in scores])
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bothways.checkpoints.hub import LocatedModel
 from bothways.data import as_batch
 from bothways.errors import InvalidInput
-from bothways.tasks.backend import Backend, OpenOptions, open_backend
+from bothways.tasks.backend import Backend, OpenOptions
 from bothways.tasks.columns import renamed
 from bothways.tasks.embedding.outputs import Similarity, unit_rows, with_usual_kind
 from bothways.tasks.embedding.spec import (
@@ -38,12 +38,13 @@ from bothways.tasks.embedding.trained import (
     reading_as_stored,
     warning_of_cut,
 )
+from bothways.tasks.opening import open_backend, with_weights
 from bothways.tasks.scores import ScoredRows, texts_read, warn_of_cut
 from bothways.tasks.task import Task
 
 if TYPE_CHECKING:
     from bothways.data import Source
-    from bothways.tasks.task import FitArguments
+    from bothways.tasks.spec import FitArguments
     from bothways.training.state import TrainingRecord
 
 Texts: TypeAlias = str | Iterable[str] | NDArray[np.str_] | NDArray[np.object_]
@@ -80,7 +81,7 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
             OutOfDisk: The disk is full; nothing was left behind.
         """
         super().save(folder, overwrite=overwrite)
-        model = self.backend.weights("save").model
+        model = with_weights(self.backend, "save").model
         if model.trainings:
             model.name, model.folder, model.revision, model.trainings = str(folder), Path(folder), None, 0
 

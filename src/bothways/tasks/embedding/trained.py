@@ -44,6 +44,7 @@ from bothways.tasks.embedding.spec import (
     VectorArguments,
     stored_kind,
 )
+from bothways.tasks.opening import with_weights
 from bothways.tasks.scores import ScoredRows, Scores, TokensRead, texts_read, warn_of_cut
 from bothways.tasks.spec import TaskSpec, chosen, options_of
 
@@ -203,7 +204,7 @@ class TrainedEmbedder:
             return replace(self.backend, budget=budget).runner
         from bothways.tasks.embedding.vector_model import VectorModel
 
-        model = replace(self.backend.weights("embed"), budget=budget)
+        model = replace(with_weights(self.backend, "embed"), budget=budget)
         return model.text_runner(VectorModel.of(model.model, self.settings.pooling))
 
     def _vector(self, rows: Rows) -> tuple[Vectors, TokensRead]:
@@ -231,7 +232,7 @@ class TrainedEmbedder:
         """
         if self.backend.export is not None:
             return self.backend.export.checksum
-        model = self.backend.weights("identify").model
+        model = with_weights(self.backend, "identify").model
         if model.trainings:
             raise InvalidInput("this embedder was trained and is not what is on disk: save it first.")
         return fingerprint(model.folder)
@@ -248,7 +249,7 @@ class TrainedEmbedder:
         """
         from bothways.checkpoints.layout import write_json, write_length, write_modules, write_pooling
 
-        model, settings = self.backend.weights("save").model, self.settings
+        model, settings = with_weights(self.backend, "save").model, self.settings
         model.write(folder, {"task": EMBEDDING.name, **asdict(settings), "card": dict(self.card)})
         write_modules(folder, {"Pooling": "1_Pooling"} | ({"Normalize": "2_Normalize"} if settings.unit_length else {}))
         write_length(folder, settings.max_length)

@@ -53,6 +53,7 @@ from bothways.tasks.embedding.spec import (
 from bothways.tasks.embedding.trained import TrainedEmbedder
 from bothways.tasks.embedding.vector_model import VectorModel
 from bothways.tasks.heads.diagnostics import notes_on_training
+from bothways.tasks.opening import with_weights
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.splits import TrainingData, hold_out, hold_out_pairs
 from bothways.tasks.torch_backend import TorchBackend
@@ -133,7 +134,7 @@ class EmbedderTraining:
             phase("evaluating on the held-out rows")
             metrics = metrics_of(self.objective.vectors_of(held), held, seed=self.training.seed)
             notes = notes_on_training(record, len(examples.held_out))
-        card = written_card(self.start.backend.weights("train").model, record, used, metrics)
+        card = written_card(with_weights(self.start.backend, "train").model, record, used, metrics)
         card = {**card, **loss_settings(self.objective.loss_of_batch), "notes": notes}
         return replace(self.start, columns=examples.columns, card=card)
 

@@ -40,7 +40,8 @@ from bothways.tasks.heads.objective import LossUnits, StoredInputs, WindowObject
 from bothways.tasks.heads.target_training import losses, standardize, standardized, unstandardize
 from bothways.tasks.heads.targets import MultiLabel, Regression, SingleLabel, Target
 from bothways.tasks.heads.training import HeadData, measured_head
-from bothways.tasks.outputs import AnyOutputs, FittedHead
+from bothways.tasks.opening import with_weights
+from bothways.tasks.outputs import AnyOutputs, TrainedHead
 from bothways.tasks.splits import hold_out
 from bothways.tasks.torch_backend import HeadModel, TorchBackend
 from bothways.text import Words
@@ -146,7 +147,7 @@ class StudentTraining:
     ``data`` is the tokenised ``lesson``, and ``learner`` is that of the student.
     """
 
-    teacher: FittedHead
+    teacher: TrainedHead
     student: TorchBackend
     learner: AnyLearner
     columns: AnyColumns
@@ -158,7 +159,7 @@ class StudentTraining:
     @classmethod
     def of(
         cls,
-        teacher: FittedHead,
+        teacher: TrainedHead,
         learner: AnyLearner,
         student: TorchBackend,
         lesson: DistillationData,
@@ -173,7 +174,7 @@ class StudentTraining:
         has the teacher's outputs, and must distill.
         """
         own = learner.uncalibrated()
-        taught_by = teacher.backend.weights("distil")
+        taught_by = with_weights(teacher.backend, "distil")
         held = _held(teacher, learner, student, lesson)
         stored = _readable(own, student, lesson.inputs, held)
         with reporting(training.show_progress):
@@ -203,7 +204,7 @@ class StudentTraining:
         data = HeadData(stored, held, [], lesson.held_out, lesson.split)
         return cls(teacher, with_head, own, columns, lesson, data, held, objective)
 
-    def finish(self, record: TrainingRecord) -> FittedHead:
+    def finish(self, record: TrainingRecord) -> TrainedHead:
         """Return the student with its confidence fitted on held-out rows: without labels, only the detector."""
         model = self.student.head_model
         learner = self.learner.with_target(unstandardize(self.learner.outputs.row_target, model.head))
@@ -257,13 +258,13 @@ def _readable(own: AnyLearner, student: TorchBackend, inputs: Sequence[object], 
     return StoredInputs.unlabelled(student, own.outputs, kept)
 
 
-def _held(teacher: FittedHead, learner: AnyLearner, student: TorchBackend, lesson: DistillationData) -> StoredInputs:
+def _held(teacher: TrainedHead, learner: AnyLearner, student: TorchBackend, lesson: DistillationData) -> StoredInputs:
     """Return the held-out inputs; without labels, the teacher's decisions are the truth."""
     outputs = teacher.outputs
     if lesson.labelled:
         return StoredInputs.of(student, outputs, lesson.held_out)
     held = StoredInputs.unlabelled(student, outputs, [each.text for each in lesson.held_out])
-    backend = teacher.backend.weights("distil")
+    backend = with_weights(teacher.backend, "distil")
     scores = held.scores(outputs, backend.head_model, backend.budget.tokens)
     return replace(held, truth=learner.decided(scores))
 

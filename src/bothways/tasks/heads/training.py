@@ -30,7 +30,8 @@ from bothways.tasks.heads.learner import AnyLearner
 from bothways.tasks.heads.linear_start import STRENGTH, LinearStart, held_out_scores, start_head
 from bothways.tasks.heads.objective import MIN_UPDATES, StoredInputs, WindowObjective, passes_in_epoch
 from bothways.tasks.heads.target_training import score_unit, standardize, unstandardize
-from bothways.tasks.outputs import FittedHead, outputs_type
+from bothways.tasks.opening import with_weights
+from bothways.tasks.outputs import TrainedHead, outputs_type
 from bothways.tasks.scores import Scores
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.splits import TrainingData, folds
@@ -191,7 +192,7 @@ class HeadTraining:
     """A head ready for training: data read and tokenised, starting from a linear model or from the previous head."""
 
     setup: TrainingSetup
-    before: FittedHead | None
+    before: TrainedHead | None
     data: HeadData
     initial: InitialHead
 
@@ -210,7 +211,7 @@ class HeadTraining:
         """Divisor of the validation score that makes it comparable with those of other tasks."""
         return score_unit(self.setup.learner.outputs.row_target, self.data.stored.truth)
 
-    def finish(self, record: TrainingRecord) -> FittedHead:
+    def finish(self, record: TrainingRecord) -> TrainedHead:
         """Return the trained model with its confidence and its card."""
         setup, data, held = self.setup, self.data, self.data.held
         if held is None:
@@ -231,7 +232,7 @@ class HeadTraining:
 def train_head(
     spec: TaskSpec,
     backend: TorchBackend,
-    before: FittedHead | None,
+    before: TrainedHead | None,
     data: TrainingData,
     columns: AnyColumns,
     options: object,
@@ -269,11 +270,11 @@ def _validated(setup: TrainingSetup, data: HeadData, backend: TorchBackend) -> V
     return setup.learner.validate(scores, data.held.truth)
 
 
-def _initial_head(setup: TrainingSetup, before: FittedHead | None, data: HeadData) -> InitialHead:
+def _initial_head(setup: TrainingSetup, before: TrainedHead | None, data: HeadData) -> InitialHead:
     """Continue with the previous head, or start one from a linear model, as suits encoder and data."""
     backend, learner, stored = setup.backend, setup.learner, data.stored
     if before is not None and learner.is_compatible_with(before.outputs):
-        head = deepcopy(before.backend.weights("train").head_model.head)
+        head = deepcopy(with_weights(before.backend, "train").head_model.head)
         standardize(learner.outputs.row_target, head)
         return InitialHead(backend.with_head(head), Baseline(CONTINUED))
     if backend.shared or not backend.reads_mean:
@@ -313,7 +314,7 @@ def measured_head(
     limits: Sequence[str] = (),
     of: str = VALIDATION,
     enough: int = FEW_UPDATES,
-) -> FittedHead:
+) -> TrainedHead:
     """Return a head at the end of its training, with its card.
 
     ``notes`` come first, ``limits`` are further limits of the metrics, ``of`` is the noun for the measured rows, and
@@ -328,7 +329,7 @@ def measured_head(
     more, issues = learner.diagnostics(scores, held.truth, used.examples, used.held_out) if labelled else ([], ())
     notes = [*notes, *notes_on_training(record, len(used.held_out), enough), *more]
     card = {**card, **learner.card(), "notes": notes}
-    return FittedHead(spec, backend.with_layers(outputs.layers), outputs, columns, card, issues)
+    return TrainedHead(spec, backend.with_layers(outputs.layers), outputs, columns, card, issues)
 
 
 def _facts_of(learner: AnyLearner, stored: StoredInputs) -> dict[str, object]:
@@ -336,7 +337,7 @@ def _facts_of(learner: AnyLearner, stored: StoredInputs) -> dict[str, object]:
     return {**data_part(stored.store.texts, stored.store), **learner.data_facts(stored)}
 
 
-def _cross_validated(setup: TrainingSetup, initial: InitialHead, data: HeadData, record: TrainingRecord) -> FittedHead:
+def _cross_validated(setup: TrainingSetup, initial: InitialHead, data: HeadData, record: TrainingRecord) -> TrainedHead:
     """Return a model trained on all of a few texts, measured and calibrated by cross-validation.
 
     Each text is scored by a model of the other folds. The linear model of the frozen encoder is kept if it is better by
@@ -347,7 +348,7 @@ def _cross_validated(setup: TrainingSetup, initial: InitialHead, data: HeadData,
     used = DataUsed(setup.columns, _facts_of(learner, stored), None, split=False)
     card = written_card(setup.backend.model, record, used, CardMetrics(None, UNMEASURED))
     card = {**card, **learner.card(), "notes": []}
-    unmeasured_head = FittedHead(setup.spec, initial.backend, learner.outputs, setup.columns, card)
+    unmeasured_head = TrainedHead(setup.spec, initial.backend, learner.outputs, setup.columns, card)
     if record.interrupted or record.diverged is not None:
         return unmeasured_head
     trained = copy_weights(encoder)
@@ -371,7 +372,7 @@ def _cross_validated(setup: TrainingSetup, initial: InitialHead, data: HeadData,
     notes = [*([KEPT_FROZEN] if keeps_frozen else []), *more]
     measured = {"name": CROSS_VALIDATED, "metrics": dict(baseline.metrics)}
     card = {**card, **fitted.card(), "validation": BY_FOLDS, "baseline": measured, "notes": notes}
-    return FittedHead(setup.spec, backend, fitted.outputs, setup.columns, card, issues)
+    return TrainedHead(setup.spec, backend, fitted.outputs, setup.columns, card, issues)
 
 
 def _scores_of_folds(

@@ -15,6 +15,7 @@ from bothways.tasks.masked_lm.predictions import FilledText, PseudoLikelihood
 from bothways.tasks.masked_lm.pseudo_likelihood import pseudo_likelihood
 from bothways.tasks.masked_lm.spec import MASKED_LM, MaskedTextColumns, MaskingOptions
 from bothways.tasks.onnx_backend import OnnxBackend
+from bothways.tasks.opening import with_weights
 from bothways.tasks.scores import ScoredRows
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.task import Task
@@ -63,7 +64,7 @@ class FillMask(Task[str, FilledText, FittedMaskedLM]):
         from bothways.objectives.masking import Masker, Masking
 
         del show_progress
-        masker = Masker(self.tokenizer, reading.masking or Masking(), seed)
+        masker = Masker(self.backend.tokenizer, reading.masking or Masking(), seed)
         return self.fitted.losses(data, columns, masker)
 
     @overload
@@ -105,7 +106,7 @@ class FillMask(Task[str, FilledText, FittedMaskedLM]):
         show_progress: bool | None = None,
     ) -> Iterator[PseudoLikelihood]:
         """Yield `pseudo_log_likelihood` for an iterable of any length, in order and in flat memory."""
-        fitted, tokenizer = self.fitted, self.tokenizer
+        fitted, tokenizer = self.fitted, self.backend.tokenizer
         searches = (
             pseudo_likelihood(text, tokenizer, fitted.backend.reading, index=index, whole_words=whole_words)
             for index, text in enumerate(texts)
@@ -136,7 +137,7 @@ def open_masked_lm(spec: TaskSpec, backend: Backend) -> FittedMaskedLM | None:
             return ExportedMaskedLM.of(backend, columns, card)
     from bothways.tasks.masked_lm.trained import TrainedMaskedLM
 
-    model = backend.weights("use")
+    model = with_weights(backend, "use")
     if HEAD not in family.architecture_heads(backend.settings) and HEAD not in model.checkpoint.heads():
         return None
     return TrainedMaskedLM.of(model, model.checkpoint.build_masked_lm_head(), columns, card)

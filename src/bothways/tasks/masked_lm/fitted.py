@@ -30,6 +30,7 @@ from bothways.tasks.masked_lm.outputs import MaskedLMOutputs
 from bothways.tasks.masked_lm.search import FoundFills
 from bothways.tasks.masked_lm.spec import FillOptions, MaskedTextColumns
 from bothways.tasks.onnx_backend import OnnxBackend
+from bothways.tasks.opening import with_weights
 from bothways.tasks.scores import ScoredRows, Scores, TokensRead
 from bothways.tasks.spec import options_of
 
@@ -145,7 +146,7 @@ class ExportedMaskedLM(FittedMaskedLM):
     def write(self, folder: Path) -> None:
         """Refuse: an export has no weights."""
         del folder
-        self.backend.weights("save")
+        with_weights(self.backend, "save")
 
     def token_losses(self, store: WindowStore, masker: Masker) -> TokenLosses:
         """Return the losses of stored texts at the masker's places; each is read separately, which is slow.

@@ -1,0 +1,72 @@
+"""Opening a model for a task: one with weights, or an ONNX export, for which torch need not be installed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from bothways.checkpoints.hub import LocatedModel, is_exported, no_weights
+from bothways.choices import Merge, Pooling, Scheme, TargetKind
+from bothways.tasks.backend import Backend, OpenOptions
+
+if TYPE_CHECKING:
+    from bothways.tasks.torch_backend import TorchBackend
+
+
+class LabelArguments(OpenOptions, total=False):
+    """Options of `from_pretrained` for tasks with labels; see `bothways.tasks.classification.spec`."""
+
+    labels: Sequence[str] | None
+    merge: Merge | None
+    threshold: float | None
+
+
+class OpenArguments(OpenOptions, total=False):
+    """Options of `from_pretrained`, of all tasks; besides `OpenOptions`, the spec of a task says which ones it has."""
+
+    labels: Sequence[str] | None
+    merge: Merge | None
+    threshold: float | None
+    target: TargetKind | None
+    scheme: Scheme | None
+    max_answer_tokens: int | None
+    pooling: Pooling | None
+    unit_length: bool | None
+    dimensions: int | None
+
+
+def open_backend(located: LocatedModel, task: str, options: OpenOptions) -> Backend:
+    """Open a model: one with weights, or an exported one.
+
+    Args:
+        located: Its folder.
+        task: The task that it is opened for, see `bothways.tasks.backend.text_options`.
+        options: See `OpenOptions`.
+
+    Raises:
+        InvalidInput: A setting is out of range.
+        CorruptCheckpoint: A file is damaged. Also raises everything that `bothways.load` raises.
+    """
+    if is_exported(located.folder):
+        from bothways.tasks.onnx_backend import OnnxBackend
+
+        return OnnxBackend.open(located, task, options)
+    from bothways.tasks.torch_backend import TorchBackend
+
+    return TorchBackend.open(located, task, **options)
+
+
+def with_weights(backend: Backend, verb: str) -> TorchBackend:
+    """Return an opened model with its weights, which ``verb`` needs.
+
+    Raises:
+        InvalidInput: It is an ONNX export, which has none.
+    """
+    if not backend.has_weights:
+        raise no_weights(backend.name, verb)
+    from bothways.tasks.torch_backend import TorchBackend
+
+    match backend:
+        case TorchBackend():
+            return backend
+    raise TypeError(f"expected a TorchBackend, got {type(backend).__name__}")
