@@ -27,6 +27,7 @@ from bothways.tasks.heads.training import APART, LINEAR
 from bothways.tasks.readme import PLACE
 from bothways.training.objective import Baseline
 from contract_cases import pair_rows, rows, write_embedder
+from everyday import some_of
 from tiny_models import edit_config
 
 STILL = {"epochs": 1, "batch_size": 8, "learning_rate": 1e-9, "show_progress": False}
@@ -218,7 +219,7 @@ def test_an_onnx_export_gives_the_same_logits(saved, tmp_path):
     np.testing.assert_allclose(found, logits(classifier, asked("pair")), rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("detector", [name for name in get_args(DetectorChoice) if name != "auto"])
+@pytest.mark.parametrize("detector", some_of(get_args(DetectorChoice), "neighbours", "mahalanobis_layers"))
 def test_detectors_read_the_state_of_the_pair(tmp_path, detector):
     classifier = PairClassifier.from_pretrained(write_embedder(tmp_path / "base"), device="cpu", max_length=12)
     data = [{**row, "text_b": f"{row['text_b']} " + "w20 " * 20} for row in pair_rows("single")]
@@ -266,9 +267,12 @@ def test_a_model_whose_texts_end_with_their_classification_token_reads_pairs_as_
     assert classifier.fitted.backend.head_model.head.kind.read == MeanOfTokens()
 
 
-@pytest.mark.parametrize("detector", ["mahalanobis", "mahalanobis_layers"])
 @pytest.mark.parametrize(
-    ("task", "made", "texts"), [("pairs", pair_rows, asked("pair")), ("classification", rows, asked())]
+    ("task", "made", "texts", "detector"),
+    [
+        ("pairs", pair_rows, asked("pair"), "mahalanobis_layers"),
+        ("classification", rows, asked(), "mahalanobis"),
+    ],
 )
 def test_several_tasks_above_it_are_saved_and_opened(saved, tmp_path, task, made, texts, detector):
     model = MultiTask.from_pretrained(saved()[1], device="cpu")

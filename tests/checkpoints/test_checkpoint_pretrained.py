@@ -87,7 +87,7 @@ def test_a_tokenizer_with_more_kinds_of_texts_than_the_model_is_refused(tmp_path
     (tmp_path / "roberta" / "tokenizer.json").write_bytes((tmp_path / "tokenizer.json").read_bytes())
     model = load(tmp_path / "roberta", device="cpu")
     assert model("w5").last_hidden_state.shape[-1] == 24
-    with pytest.raises(IncompatibleWeights, match="gives tokens the type 1, but the model has 1 of them"):
+    with pytest.raises(IncompatibleWeights, match="gives tokens the type 1, but the model has only 1 types"):
         model([("w5", "w6")])
 
 

@@ -239,7 +239,7 @@ def kept_kind(folder):
 @pytest.mark.parametrize(
     ("pooling", "change"),
     [
-        *((pooling, {}) for pooling in ("cls", "max", "weighted_mean", "mean_sqrt_length")),
+        *((pooling, {}) for pooling in ("cls", "mean_sqrt_length")),
         *(("mean", {name: name == "pooling_mode_cls_token"}) for name in POOLING_MODES),
         ("mean", {"pooling_mode": "attention"}),
     ],
@@ -390,18 +390,9 @@ def test_several_tasks_above_it_are_saved_and_opened(saved, tmp_path, first):
     if first == "kind":
         expected = logits(model.part("kind"), texts)
         np.testing.assert_allclose(oracle(tmp_path / "all").encode(texts), expected, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("first", ["kind", "names"])
-def test_several_tasks_that_were_saved_are_trained_further(saved, tmp_path, first):
-    model = MultiTask.from_pretrained(saved()[1], device="cpu")
-    model.fit(several(first), **QUICK)
-    model.save(tmp_path / "all")
-    again = MultiTask.from_pretrained(tmp_path / "all", device="cpu")
     again.fit(several(first), **QUICK)
     again.save(tmp_path / "further")
-    found = MultiTask.from_pretrained(tmp_path / "further", device="cpu")
-    assert found.predict(asked()) == again.predict(asked())
+    assert MultiTask.from_pretrained(tmp_path / "further", device="cpu").predict(texts) == again.predict(texts)
 
 
 def test_several_tasks_above_an_embedder_itself_are_saved_and_opened(tmp_path):

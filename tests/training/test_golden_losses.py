@@ -6,6 +6,7 @@ moves every later loss. What moves them on purpose writes the file anew and says
     PYTHONPATH=src:tests python tests/training/test_golden_losses.py
 """
 
+import functools
 import json
 import tempfile
 from pathlib import Path
@@ -112,10 +113,16 @@ def losses_of(case, folder, *, device="cpu", **changes):
     return [line["loss"] for line in lines if line["event"] == "update"]
 
 
+@pytest.fixture(scope="module")
+def losses(tmp_path_factory):
+    """A function: the losses of a case, trained once."""
+    return functools.cache(lambda case: losses_of(case, tmp_path_factory.mktemp("usual")))
+
+
 @pytest.mark.parametrize("case", CASES)
-def test_the_losses_of_a_training_are_those_that_were_written(case, tmp_path):
+def test_the_losses_of_a_training_are_those_that_were_written(case, losses):
     golden = json.loads(GOLDEN.read_text(encoding="utf-8"))
-    assert losses_of(case, tmp_path) == pytest.approx(golden[case], rel=TOLERANCE)
+    assert losses(case) == pytest.approx(golden[case], rel=TOLERANCE)
 
 
 @pytest.mark.parametrize(
@@ -124,9 +131,8 @@ def test_the_losses_of_a_training_are_those_that_were_written(case, tmp_path):
         CASES, "pairs", "tagging", "triplet", "family albert", "family deberta-v2", "family xlnet", "family modernbert"
     ),
 )
-def test_activation_checkpointing_has_the_same_losses(case, tmp_path):
-    usual, lean = (losses_of(case, tmp_path / str(on), activation_checkpointing=on) for on in (False, True))
-    assert lean == usual
+def test_activation_checkpointing_has_the_same_losses(case, losses, tmp_path):
+    assert losses_of(case, tmp_path, activation_checkpointing=True) == losses(case)
 
 
 def test_every_task_has_losses():

@@ -185,8 +185,12 @@ def test_a_run_that_fails_in_its_first_epoch_leaves_the_start():
 # Resuming
 
 
-@pytest.mark.parametrize("scores", [(0.6, 0.5, 0.4, 0.3), (0.6, 0.7, 0.8, 0.9)])
-@pytest.mark.parametrize("call", [2, 4, 6, 8, 13])
+FALLING, RISING = (0.6, 0.5, 0.4, 0.3), (0.6, 0.7, 0.8, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("call", "scores"), [(2, FALLING), (4, RISING), (6, FALLING), (6, RISING), (8, FALLING), (13, RISING)]
+)
 def test_a_resumed_run_is_exact_and_does_not_validate_the_start_again(call, scores, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda _: None)
     whole, dying, resumed = (baseline_toy(module=mlp(dropout=0.3), scores=scores) for _ in range(3))

@@ -90,12 +90,7 @@ def test_warmup_is_rounded_up_as_transformers_does():
     for total in (2, 9, 101):
         asked = TrainingArguments(output_dir="unused", warmup_steps=0.07, use_cpu=True)
         assert warmup_updates(total, 0.07) == asked.get_warmup_steps(total)
-
-
-def test_a_run_of_one_update_learns_at_the_full_rate():
-    # Where transformers warms up through it, at the rate 0.
-    assert warmup_updates(1, 0.1) == 0
-    assert rate_fraction(LinearDecay(), 0, warmup=0, total=1) == 1
+    assert warmup_updates(1, 0.1) == 0  # transformers would spend the only update at the rate 0
 
 
 @pytest.mark.parametrize(
@@ -186,12 +181,10 @@ def test_what_is_recorded_of_the_options_stays_as_it_is_on_disk():
         '"precision": "float32", "patience": null, "seed": 0, "log_every_updates": 10, '
         '"checkpoint_every_updates": null}'
     )
-
-
-def test_settings_are_json_and_name_the_schedule():
-    values = recorded_options(settings(schedule=CosineDecay(floor=0.1)))
-    assert json.loads(json.dumps(values)) == values
-    assert values["schedule"] == {"kind": "CosineDecay", "floor": 0.1}
+    assert recorded_options(settings(schedule=CosineDecay(floor=0.1)))["schedule"] == {
+        "kind": "CosineDecay",
+        "floor": 0.1,
+    }
 
 
 def test_settings_and_schedules_need_no_torch():

@@ -108,19 +108,31 @@ def test_killed_by_sigkill_and_resumed_it_gives_the_same_bits(point, killed, uni
     assert len(list(checkpoints.iterdir())) == 1  # no leftovers of the killed process either
 
 
+def every_update():
+    """A toy whose runs write a checkpoint after every update."""
+    return Toy(mlp(dropout=0.3), splits=(5, 3), scores=[0.3, 0.2, 0.1])
+
+
+EVERY = settings(checkpoint_every_updates=1, schedule=CosineDecay())
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    toy = every_update()
+    return train(toy, EVERY), weights_of(toy)
+
+
 @pytest.mark.parametrize("call", range(2, 16))
-def test_resumes_exactly_from_every_update(call, tmp_path, monkeypatch):
+def test_resumes_exactly_from_every_update(call, tmp_path, monkeypatch, undisturbed):
     monkeypatch.setattr(os, "fsync", lambda _: None)  # slow, and nothing loses power here
-    whole, dying, resumed = (Toy(mlp(dropout=0.3), splits=(5, 3), scores=[0.3, 0.2, 0.1]) for _ in range(3))
-    every = settings(checkpoint_every_updates=1, schedule=CosineDecay())
-    expected = train(whole, every)
-    crashed(dying, replace(every, checkpoints=tmp_path), 2 * call)
+    expected, weights = undisturbed
+    resumed = every_update()
+    crashed(every_update(), replace(EVERY, checkpoints=tmp_path), 2 * call)
     resumed.validations = (call - 1) // 5
-    record = train(resumed, replace(every, checkpoints=tmp_path, resume=True))
+    record = train(resumed, replace(EVERY, checkpoints=tmp_path, resume=True))
     assert record.resumed_from == call - 1
-    assert record.losses == expected.losses
-    assert record.validations == expected.validations
-    assert equal(weights_of(resumed), weights_of(whole))
+    assert (record.losses, record.validations) == (expected.losses, expected.validations)
+    assert equal(weights_of(resumed), weights)
 
 
 def test_resuming_twice_and_resuming_a_finished_run_change_nothing(tmp_path, uninterrupted):
@@ -234,9 +246,9 @@ def test_a_full_disk_under_the_log_is_reported():
 
 @pytest.mark.parametrize("name", sorted(FILES))
 @pytest.mark.parametrize("damage", ["missing", "truncated", "a bit flipped", "empty"])
-def test_a_damaged_checkpoint_is_reported(tmp_path, name, damage):
-    train(Toy(), settings(epochs=1, checkpoints=tmp_path))
-    path = next(tmp_path.glob("checkpoint-*")) / name
+def test_a_damaged_checkpoint_is_reported(tmp_path, stopped_at_12, name, damage):
+    run, folder = stored_state(tmp_path, stopped_at_12)
+    path = folder / name
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1  # in a tensor's data, a number of the state, a checksum
     if damage == "missing":
@@ -244,7 +256,7 @@ def test_a_damaged_checkpoint_is_reported(tmp_path, name, damage):
     else:
         path.write_bytes({"truncated": content[:-50], "a bit flipped": content, "empty": b""}[damage])
     with pytest.raises(CorruptCheckpoint, match=r"checkpoint-.* Remove the folder of the checkpoints and train again"):
-        train(Toy(), settings(epochs=1, checkpoints=tmp_path, resume=True))
+        train(Toy(), settings(checkpoints=run, resume=True))
 
 
 def rewritten(folder, change):
