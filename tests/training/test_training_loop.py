@@ -238,9 +238,9 @@ def test_what_cannot_be_trained_is_refused():
         train(Toy(splits=(41,)), settings())
     with pytest.raises(InvalidInput, match="resume needs the folder"):
         train(Toy(), settings(resume=True))
-    with pytest.raises(InvalidInput, match=r"expected a learning rate .* got None .*: pass options\.resolved"):
+    with pytest.raises(InvalidInput, match=r"expected a learning rate .* got None .*: pass resolved"):
         train(Toy(), settings(learning_rate=None))
-    with pytest.raises(InvalidInput, match=r"precision, got 0\.01 and None: pass options\.resolved"):
+    with pytest.raises(InvalidInput, match=r"precision, got 0\.01 and None: pass resolved"):
         train(Toy(), settings(precision=None))
 
 
