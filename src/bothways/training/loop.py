@@ -72,7 +72,7 @@ def train(
 
     Args:
         objective: Model, data and loss.
-        options: The options of the run, with learning rate and precision chosen: see `bothways.training.options.resolved`.
+        options: The options of the run, with learning rate and precision chosen (`options.resolved`).
         origin: Identity of the module before the training; only a run with the same origin resumes a checkpoint.
 
     Raises:
