@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bothways import PairClassifier, SemanticSearch, SentenceEmbedder, TextClassifier
-from bothways.errors import InvalidInput, TextsTruncated
+from bothways.errors import InvalidInput, NotFitted, TextsTruncated
 from bothways.retrieval import (
     BiEncoder,
     CandidateRanking,
@@ -46,6 +46,64 @@ def trained(tiny_bert, rows, **options):
     made = PairClassifier.from_pretrained(tiny_bert, device="cpu")
     made.fit(rows, validation=rows, epochs=1, **options)
     return made
+
+
+@pytest.fixture(scope="module")
+def graded(tiny_bert):
+    """A model of three grades, and its rows."""
+    rows = [{**row, "label": str(place % 3)} for place, row in enumerate(ROWS)]
+    return trained(tiny_bert, rows), rows
+
+
+@pytest.fixture(scope="module")
+def similar(tiny_bert):
+    """A model of scores."""
+    rows = [{**row, "score": float(row["label"] == "yes")} for row in ROWS]
+    return trained(tiny_bert, rows, target="regression", label="score")
+
+
+PASSAGES = [f"w{word} w{word + 20}" for word in range(5, 17)]
+ASKED = [("w5", text) for text in PASSAGES]
+
+
+def test_a_model_of_labels_ranks_by_the_probability_of_the_relevant_one(pairs):
+    expected = [found.probabilities["yes"] for found in pairs.predict(ASKED, calibrated=False)]
+    np.testing.assert_allclose(CrossEncoder(pairs, "yes").score("w5", PASSAGES), expected, rtol=1e-9)
+    hits = [Hit(str(place), text, 1.0, place + 1) for place, text in enumerate(PASSAGES)]
+    found = reranked(hits, "w5", Rerank(CrossEncoder(pairs, "yes")))
+    assert [int(hit.id) for hit in found] == np.argsort(-np.array(expected), kind="stable").tolist()
+    with pytest.raises(InvalidInput, match=r"one of the labels 'no', 'yes', got 'maybe'"):
+        CrossEncoder(pairs, "maybe")
+
+
+def test_a_calibration_that_states_the_same_for_all_does_not_take_their_order_away(tiny_bert):
+    rows = [{"text_a": "w5", "text_b": text, "label": ("no", "yes")[n % 2]} for n, text in enumerate(PASSAGES)]
+    made = trained(tiny_bert, rows, calibration="isotonic", seed=1)
+    stated = [found.probabilities["yes"] for found in made.predict(ASKED)]
+    assert len(set(stated)) < len(PASSAGES) == len(set(CrossEncoder(made).score("w5", PASSAGES)))
+
+
+def test_a_model_of_grades_ranks_by_the_expected_grade(graded):
+    made, _ = graded
+    found = made.predict(ASKED, calibrated=False)
+    expected = [each.probabilities["1"] + 2 * each.probabilities["2"] for each in found]
+    reranker = CrossEncoder(made)
+    assert reranker.relevant is None
+    np.testing.assert_allclose(reranker.score("w5", PASSAGES), expected, rtol=1e-9)
+    chosen = [each.probabilities["2"] for each in found]
+    np.testing.assert_allclose(CrossEncoder(made, "2").score("w5", PASSAGES), chosen, rtol=1e-9)
+
+
+def test_a_model_of_scores_ranks_by_its_score(similar):
+    expected = [found.value for found in similar.predict(ASKED)]
+    np.testing.assert_allclose(CrossEncoder(similar).score("w5", PASSAGES), expected, rtol=1e-9)
+    with pytest.raises(InvalidInput, match="must be none, as it predicts scores, got 'yes'"):
+        CrossEncoder(similar, "yes")
+
+
+def test_a_model_without_a_trained_head_is_no_reranker(tiny_bert):
+    with pytest.raises(NotFitted, match="needs a trained pair model"):
+        CrossEncoder(PairClassifier.from_pretrained(tiny_bert, device="cpu"))
 
 
 def test_the_label_that_is_usually_called_so_need_not_be_named(tiny_bert, pairs):
@@ -89,13 +147,11 @@ def test_a_label_that_the_data_have_not_is_named_beside_those_that_they_have(tin
         ranking.evaluate(ROWS)
 
 
-def test_a_model_of_scores_reads_the_relevance_in_the_column_label(tiny_bert, tmp_path):
-    rows = [{**row, "score": float(row["label"] == "yes")} for row in ROWS]
-    made = trained(tiny_bert, rows, target="regression", label="score")
-    made.save(tmp_path / "sim")
+def test_a_model_of_scores_reads_the_relevance_in_the_column_label(similar, tmp_path):
+    similar.save(tmp_path / "sim")
     lists = read_candidates(ROWS)
     found = CandidateRanking.open(tmp_path / "sim", device="cpu").evaluate(ROWS)
-    assert found.estimates == evaluate_reranker(CrossEncoder(made), lists).estimates
+    assert found.estimates == evaluate_reranker(CrossEncoder(similar), lists).estimates
     # Another name than the usual ones for passages that answer is the data's alone: a model of scores has no labels.
     again = CandidateRanking.open(tmp_path / "sim", relevant="good", device="cpu").evaluate(renamed("good", "bad"))
     assert again.estimates == found.estimates
@@ -157,9 +213,8 @@ def test_grades_out_of_range_are_refused_with_their_row():
         read_candidates(rows)
 
 
-def test_grades_of_a_model_of_pairs_are_kept(tiny_bert, tmp_path):
-    rows = [{**row, "label": str(place % 3)} for place, row in enumerate(ROWS)]
-    made = trained(tiny_bert, rows)
+def test_grades_of_a_model_of_pairs_are_kept(graded, tmp_path):
+    made, rows = graded
     made.save(tmp_path / "graded")
     found = CandidateRanking.open(tmp_path / "graded", device="cpu").evaluate(rows)
     assert found.estimates == evaluate_reranker(CrossEncoder(made), read_candidates(rows)).estimates

@@ -1,6 +1,7 @@
 """The losses of sentence embedders: equal to those of sentence-transformers, and to what their formulas say."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -88,8 +89,14 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("matryoshka", [None, ((12, 7, 3), None), ((5,), None), ((8, 4), (1.0, 0.25))], ids=str)
+CUTS = [((12, 7, 3), None), ((5,), None), ((8, 4), (1.0, 0.25))]
+
+
+@pytest.mark.parametrize(
+    ("case", "matryoshka"),
+    [*((case, None) for case in CASES), *zip(CASES, itertools.cycle(CUTS), strict=False)],
+    ids=str,
+)
 def test_loss_and_gradients_are_those_of_sentence_transformers(case, matryoshka):
     loss, count, truth, (name, options) = CASES[case]
     ours, reference = columns_of_vectors(count), columns_of_vectors(count)
@@ -103,71 +110,61 @@ def test_loss_and_gradients_are_those_of_sentence_transformers(case, matryoshka)
         torch.testing.assert_close(mine.grad, other.grad, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("symmetric", [False, True])
-def test_texts_that_belong_to_a_row_are_no_negatives_of_it(symmetric):
-    vectors = columns_of_vectors(3)
-    identity_NK = np.arange(3 * ROWS).reshape(3, ROWS).T.copy()
-    identity_NK[1, 1] = identity_NK[0, 1]  # the positive of row 0 is also that of row 1
-    identity_NK[3, 0] = identity_NK[2, 0]  # rows 2 and 3 have the same anchor
-    identity_NK[5, 2] = identity_NK[4, 1]  # the negative of row 5 is the positive of row 4
-    loss = MultipleNegativesRanking(symmetric=symmetric)
-    found = loss.value(batch_of(vectors, identity=identity_NK)).item()
-
-    with torch.no_grad():
-        anchors, positives, negatives = (each.numpy() for each in vectors)
-    candidates = np.concatenate([positives, negatives])
-    hidden = {(0, 1), (1, 0), (2, 3), (3, 2), (4, ROWS + 5)}
-
-    def mean_loss(from_, to, left_out):
-        total = 0.0
-        for row in range(ROWS):
-            scores = [20 * from_[row] @ to[each] for each in range(len(to)) if (row, each) not in left_out]
-            total += np.log(np.exp(scores).sum()) - 20 * from_[row] @ to[row]
-        return total / ROWS
-
-    expected = mean_loss(anchors, candidates, hidden)
-    if symmetric:
-        expected = (expected + mean_loss(positives, anchors, hidden)) / 2
-    assert found == pytest.approx(expected, abs=1e-5)
+def numbered(*rows):
+    """Numbers of the texts of all rows: equal names are equal texts."""
+    names = sorted({name for row in rows for name in row})
+    return np.array([[names.index(name) for name in row] for row in rows])
 
 
-@pytest.mark.parametrize("symmetric", [False, True])
-def test_a_positive_of_an_equal_anchor_is_no_negative_in_whatever_row_it_stands(symmetric):
-    vectors = [each[:4].detach() for each in columns_of_vectors(3)]
+def omitting(labels):
+    return {(row, each) for row, each in itertools.permutations(range(len(labels)), 2) if labels[row] == labels[each]}
+
+
+# The texts of the rows, their labels, and by hand: the candidates that are no negatives of an anchor (the positives of
+# all rows, then their negatives), and the anchors that are none of a positive.
+BELONGING = {
+    "the positive of two rows": (numbered(("a", "p", "n"), ("b", "p", "m")), None, {(0, 1), (1, 0)}, {(0, 1), (1, 0)}),
+    "an anchor of two rows": (numbered(("a", "p", "n"), ("a", "q", "m")), None, {(0, 1), (1, 0)}, {(0, 1), (1, 0)}),
+    "a negative that is the positive of another row": (
+        numbered(("a", "p", "n"), ("b", "q", "p")),
+        None,
+        {(0, 3)},
+        set(),
+    ),
     # q finds p1 and p2; p2 also stands as the positive of z, and p1 as a negative of y.
-    q, p1, p2, z, y, p3, *others = range(20, 30)
-    identity_NK = np.array([[q, p1, others[0]], [q, p2, others[1]], [z, p2, others[2]], [y, p3, p1]])
-    found = MultipleNegativesRanking(symmetric=symmetric).value(batch_of(vectors, identity=identity_NK)).item()
-    anchors, positives, negatives = vectors
-    candidates = torch.cat([positives, negatives])
-    # In the order of the candidates: the positives of all rows, then their negatives.
-    counted = {0: [0, 3, 4, 5, 6], 1: [1, 3, 4, 5, 6], 2: [2, 0, 3, 4, 5, 6, 7], 3: [3, 0, 1, 2, 4, 5, 6, 7]}
-    losses = []
-    for row, others in counted.items():
-        scores = 20 * candidates[others] @ anchors[row]
-        losses.append(torch.logsumexp(scores, 0) - 20 * candidates[row] @ anchors[row])
-    expected = torch.stack(losses).mean()
+    "positives of an equal anchor in whatever row": (
+        numbered(("q", "p1", "n1"), ("q", "p2", "n2"), ("z", "p2", "n3"), ("y", "p3", "p1")),
+        None,
+        {(0, 1), (0, 2), (0, 7), (1, 0), (1, 2), (1, 7), (2, 1)},
+        {(0, 1), (1, 0), (1, 2), (2, 0), (2, 1)},
+    ),
+    "texts of one label": (
+        np.arange(18).reshape(9, 2),
+        torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 2]),
+        omitting([0, 0, 0, 1, 1, 2, 2, 2, 2]),
+        omitting([0, 0, 0, 1, 1, 2, 2, 2, 2]),
+    ),
+}
+
+
+def ranking_without(omitted, queries_NH, candidates_CH):
+    scores_NC = 20 * queries_NH @ candidates_CH.T
+    for pair in omitted:
+        scores_NC[pair] = -math.inf
+    return nn.functional.cross_entropy(scores_NC, torch.arange(len(queries_NH)))
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("case", BELONGING)
+def test_texts_that_belong_to_a_row_are_no_negatives_of_it(case, symmetric):
+    identity_NK, labels_N, omitted, omitted_back = BELONGING[case]
+    rows, texts = identity_NK.shape
+    anchors, *candidates = vectors = [each[:rows].detach() for each in columns_of_vectors(texts)]
+    found = MultipleNegativesRanking(symmetric=symmetric).value(batch_of(vectors, labels_N, identity_NK))
+    expected = ranking_without(omitted, anchors, torch.cat(candidates))
     if symmetric:
-        # Which anchors each positive does not belong to: p1 that of z and y, p2 that of y, p3 the others.
-        anchors_of = {0: [0, 2, 3], 1: [1, 3], 2: [2, 3], 3: [3, 0, 1, 2]}
-        back = []
-        for row, others in anchors_of.items():
-            scores = 20 * anchors[others] @ positives[row]
-            back.append(torch.logsumexp(scores, 0) - 20 * anchors[row] @ positives[row])
-        expected = (expected + torch.stack(back).mean()) / 2
-    assert found == pytest.approx(expected.item(), abs=1e-5)
-
-
-def test_texts_of_one_label_are_no_negatives_of_each_other():
-    anchors, positives = columns_of_vectors(2)
-    labels_N = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 2])
-    found = MultipleNegativesRanking().value(batch_of([anchors, positives], labels_N)).item()
-    scores = 20 * anchors @ positives.T
-    losses = []
-    for row in range(ROWS):
-        counted = [each for each in range(ROWS) if each == row or labels_N[each] != labels_N[row]]
-        losses.append(torch.logsumexp(scores[row, counted], 0) - scores[row, row])
-    assert found == pytest.approx(torch.stack(losses).mean().item(), abs=1e-5)
+        expected = (expected + ranking_without(omitted_back, candidates[0], anchors)) / 2
+    assert found.item() == pytest.approx(expected.item(), abs=1e-5)
 
 
 def test_a_model_that_agrees_with_its_teacher_has_nothing_to_learn():

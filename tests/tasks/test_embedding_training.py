@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from bothways.checkpoints import load
+from bothways.data import read_rows
 from bothways.data.windows import WindowStore
 from bothways.errors import CorruptCheckpoint, InvalidInput, TextsTruncated
 from bothways.retrieval import SemanticSearch
@@ -490,18 +491,6 @@ def test_damaged_columns_of_a_card_are_refused(base, tmp_path, columns):
 # --- predictions ---
 
 
-def test_two_texts_are_as_alike_as_their_cosine(base):
-    embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
-    (row,) = embedder.columns.rows_of(["w5 w6", "w7"])
-    assert row == {"text_a": "w5 w6", "text_b": "w7"}
-    from bothways.data import read_rows
-
-    rows = list(read_rows([row, {"text_a": "w8", "text_b": "w8"}]))
-    found = [each.to_dict()["similarity"] for each in embedder.predict_stream(rows)]
-    first, second = embedder.encode(["w5 w6", "w7"])
-    assert found == pytest.approx([float(first @ second), 1.0], abs=1e-6)
-
-
 def test_similarities_say_how_much_of_both_texts_was_read(base):
     # A window of six tokens has room for four words.
     one, other = ("w5 w6", "w7 " * 9), ("w8 " * 6, "w9 " * 5)
@@ -509,8 +498,6 @@ def test_similarities_say_how_much_of_both_texts_was_read(base):
     found = cutting.predict([one, other])
     assert [(each.tokens_read.windows, each.tokens_read.dropped_tokens) for each in found] == [(1, 5), (1, 2 + 1)]
     rows = [dict(zip(("text_a", "text_b"), each, strict=True)) for each in (one, other)]
-    from bothways.data import read_rows
-
     assert list(cutting.predict_stream(read_rows(rows))) == found
     assert found[0].to_dict() == {"similarity": found[0].similarity, "windows": 1, "dropped_tokens": 5}
     whole = SentenceEmbedder.from_pretrained(base, device="cpu", max_length=6, stride=0)

@@ -11,7 +11,6 @@ from bothways.data import read_rows
 from bothways.errors import (
     CorruptCheckpoint,
     InvalidInput,
-    OutputExists,
     TextsTruncated,
     TextTooLong,
     UnsupportedConfig,
@@ -427,27 +426,6 @@ def test_a_pooling_that_is_not_built_is_refused(base, content):
 def test_a_stored_length_beyond_the_model_is_brought_down_to_it(base):
     (base / "sentence_bert_config.json").write_text('{"max_seq_length": 512}')
     assert SentenceEmbedder.from_pretrained(base, device="cpu").settings.max_length == 18
-
-
-def test_an_existing_folder_is_not_touched(base, tmp_path):
-    embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
-    (tmp_path / "there").mkdir()
-    (tmp_path / "there" / "mine.txt").write_text("mine")
-    with pytest.raises(OutputExists):
-        embedder.save(tmp_path / "there")
-    assert [path.name for path in (tmp_path / "there").iterdir()] == ["mine.txt"]
-    embedder.save(tmp_path / "there", overwrite=True)
-    assert not (tmp_path / "there" / "mine.txt").exists()
-
-
-def test_weights_of_a_saved_embedder_are_held_against_their_checksum(base, tmp_path):
-    SentenceEmbedder.from_pretrained(base, device="cpu").save(tmp_path / "saved")
-    path = tmp_path / "saved" / "model.safetensors"
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(CorruptCheckpoint, match="SHA-256"):
-        SentenceEmbedder.from_pretrained(tmp_path / "saved", device="cpu")
 
 
 def test_the_fingerprint_tells_models_apart_by_their_weights(base, tmp_path):
