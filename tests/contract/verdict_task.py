@@ -44,7 +44,6 @@ class VerdictOutputs(Outputs[str, np.ndarray, None, Verdict]):
 
     head: ClassVar = "sequence"
     head_title: ClassVar = "head for verdicts"
-    keeps_inputs: ClassVar = True
     row_target: ClassVar = KEPT_OR_BROKEN
 
     def read(self, data, columns, options=None):

@@ -21,6 +21,7 @@ from bothways.evaluation.intervals import Estimate, bootstrap_estimates
 from bothways.inference import TextOptions, TextRows, text_runner
 from bothways.packing import Packed, pack
 from bothways.tasks import FillMask, TextClassifier
+from bothways.tasks.evaluate import stated_probabilities
 from bothways.tasks.outputs import score_inputs
 from bothways.tasks.scores import Scores
 
@@ -59,7 +60,7 @@ def answers(context: Context, classifier: TextClassifier, texts: Sequence[str]) 
         context.check_time()
         scores += score_inputs(classifier.fitted, texts[start : start + _CHUNK], show_progress=False)
     labels = len(classifier.labels)
-    probabilities_NC = classifier.fitted.outputs.class_probabilities(scores) if scores else np.zeros((0, labels))
+    probabilities_NC = stated_probabilities(classifier.fitted.outputs, scores) if scores else np.zeros((0, labels))
     return ClassifierAnswers(tuple(scores), np.asarray(probabilities_NC, dtype=np.float64))
 
 

@@ -16,7 +16,7 @@ from bothways.errors import InvalidInput, did_you_mean
 from bothways.evaluation.out_of_domain import out_of_domain_report
 from bothways.evaluation.report import OperatingPoint, Report
 from bothways.evaluation.thresholds import operating_point
-from bothways.tasks.outputs import scores_of_others
+from bothways.tasks.outputs import AnyOutputs, scores_of_others
 from bothways.tasks.scores import ScoredRows, Scores, texts_read
 from bothways.tasks.spec import PredictArguments
 from bothways.tasks.task import AnyTask, InputT, PredictionT, Task, TrainedT
@@ -36,8 +36,11 @@ class BinaryOutputs(Protocol):
     @property
     def two_classes(self) -> tuple[str, ...]: ...
 
-    def class_probabilities(self, scores: Sequence[Scores[object]]) -> NDArray[np.float64]:
-        """Return the class probabilities (N, C), calibrated if the model is."""
+
+def stated_probabilities(outputs: AnyOutputs, scores: Sequence[Scores[object]]) -> NDArray[np.float64]:
+    """Return the probabilities of the labels of scored rows (N, C), calibrated if the model is."""
+    logits_NC = np.concatenate([each.logits_RC for each in scores])
+    return outputs.row_target.probabilities(logits_NC, outputs.confidence.calibration)
 
 
 def predict_or_none(
@@ -127,7 +130,7 @@ def operating_points(
     names = check_class(model, label)
     rows_C = np.bincount(rows.truth, minlength=2)
     number = int(rows_C[1] <= rows_C[0]) if label is None else names.index(label)
-    probability_N = model.fitted.outputs.class_probabilities(rows.scores)[:, number]
+    probability_N = stated_probabilities(model.fitted.outputs, rows.scores)[:, number]
     minima = [{"precision": at_precision}] * (at_precision is not None)
     minima += [{"recall": at_recall}] * (at_recall is not None)
     return tuple(

@@ -51,9 +51,7 @@ class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
         head: Name of the head in the family's tables.
         head_title: The noun for the head in messages.
         per_token: Whether the head reads each token.
-        keeps_inputs: Whether `scores` reads the input itself, which training then keeps.
         reads_words: Whether an input is a list of words, which are read with single spaces between them.
-        merges: Whether windows are merged by a rule, which is an option of `from_pretrained`.
         layers: Layers whose hidden states follow the logits of each window.
         confidence: Calibration, coverage, out-of-domain detection.
     """
@@ -61,9 +59,7 @@ class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
     head: ClassVar[HeadName]
     head_title: ClassVar[str]
     per_token: ClassVar[bool] = False
-    keeps_inputs: ClassVar[bool] = False
     reads_words: ClassVar[bool] = False
-    merges: ClassVar[bool] = False
 
     confidence: Confidence
     layers = 0
@@ -77,11 +73,6 @@ class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
     def labels(self) -> tuple[str, ...]:
         """Names of the outputs; empty without names."""
         return self.row_target.labels
-
-    @property
-    def size(self) -> int:
-        """Number of outputs of the head, C."""
-        return self.row_target.outputs
 
     @property
     def comparable(self) -> tuple[str, ...]:

@@ -128,7 +128,7 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
         models = open_members(folders, {**given, **explicit})
         fitted = combine_members(folders, models, Mean(), explicit)
         combiner = fitted.outputs.combiner
-        size = combiner.outputs.size if combiner.stackable else None
+        size = len(combiner.outputs.labels) if combiner.stackable else None
         combination = stored_combination(stored, len(folders), size)
         outputs = replace(fitted.outputs, combiner=combiner.restored(stored), combination=combination)
         fitted = replace(fitted, outputs=outputs, columns=_stored_columns(fitted.columns, stored), card=stored.card)

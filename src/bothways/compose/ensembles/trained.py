@@ -33,6 +33,7 @@ from bothways.tasks.backend import Backend, OpenOptions
 from bothways.tasks.columns import AnyColumns, Card, JointColumns, column_names, column_settings, renamed
 from bothways.tasks.evaluate import BinaryOutputs
 from bothways.tasks.heads.combination import Combiner
+from bothways.tasks.heads.targets import Target
 from bothways.tasks.outputs import AnyOutputs, TrainedHead
 from bothways.tasks.scores import Scores
 from bothways.text.files import TOKENIZER_FILES
@@ -229,15 +230,14 @@ class EnsembleOutputs:
         """Names of the classes of a binary classifier; else empty."""
         return self.own.two_classes if isinstance(self.own, BinaryOutputs) else ()
 
-    def class_probabilities(self, scores: Sequence[EnsembleScores]) -> NDArray[np.float64]:
-        """Return the probabilities of the classes (N, C)."""
-        if not isinstance(self.own, BinaryOutputs):
-            raise TypeError("class probabilities need a classifier")
-        return self.own.class_probabilities(scores)
+    @property
+    def row_target(self) -> Target:
+        """The target of one row of scores."""
+        return self.own.row_target
 
     def combine(self, members: Sequence[Scores[object]], options: object = None) -> EnsembleScores:
         """Return the scores of the ensemble for one input, given those of each member."""
-        combined_RC = self.combination.combine(self.combiner.row_target, self.combiner.rows(members))
+        combined_RC = self.combination.combine(self.row_target, self.combiner.rows(members))
         found = self.combiner.combine(members, combined_RC, options)
         return EnsembleScores(found.logits_RC, found.places, found.read, None, found.votes, tuple(members))
 
@@ -254,7 +254,7 @@ class EnsembleOutputs:
         own = [self.combiner.disagrees(each, prediction) for each in scores.members]
         differing = [each for each in own if each is not None]
         rows_MRC = self.combiner.rows(scores.members)
-        return disagreement(self.combiner.row_target, rows_MRC, scores.logits_RC, differing)
+        return disagreement(self.row_target, rows_MRC, scores.logits_RC, differing)
 
     def outcomes(
         self,

@@ -9,7 +9,7 @@ confidence of a task (`bothways.confidence`) lies in ``heads/<name>/``.
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 from torch import Tensor
@@ -96,7 +96,8 @@ def opened_beside(
 ) -> TorchBackend:
     """Return the model of one of several tasks; if some tasks read words, the others read texts word by word."""
     words = any(outputs_type(each.spec).reads_words for each in kinds) and not outputs_type(kind.spec).reads_words
-    options = kind.spec.open_options(merge=merge) if outputs_type(kind.spec).merges else kind.spec.open_options()
+    merges = any(each.name == "merge" for each in fields(kind.spec.open_options))
+    options = kind.spec.open_options(merge=merge) if merges else kind.spec.open_options()
     reading = replace(backend.reading, as_words=words, cut=kind.spec.cut)
     return replace(backend, options=options, reading=reading, shared=True)
 

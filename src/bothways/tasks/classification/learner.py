@@ -184,7 +184,7 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
     @property
     def start_strength(self) -> float:
         """The inverse penalty of scikit-learn's classifiers; with several labels the loss is a mean, not a sum."""
-        return STRENGTH * (self.outputs.size if self.outputs.target.kind == "multi" else 1)
+        return STRENGTH * (len(self.outputs.labels) if self.outputs.target.kind == "multi" else 1)
 
     @override
     def contrast_classes(self, stored: StoredInputs) -> NDArray[np.int64] | None:

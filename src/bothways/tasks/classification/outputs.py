@@ -66,7 +66,6 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
 
     head: ClassVar = "sequence"
     head_title: ClassVar = "classification head"
-    merges: ClassVar = True
 
     @property
     @override
@@ -144,10 +143,6 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
             calibration, target = None, target.uncalibrated(calibration)
         found = target.outcomes(logits_of_all(scores), truth, calibration)
         return replace(found, tokens_read=texts_read(each.read for each in scores))
-
-    def class_probabilities(self, scores: Sequence[Scores[object]]) -> Logits:
-        """Return the class probabilities (N, C), calibrated if the model is."""
-        return self.target.probabilities(logits_of_all(scores), self.confidence.calibration)
 
     def evidence(self, scores: Sequence[Scores[object]]) -> DetectorInput:
         """Return the logits and features that an out-of-domain detector reads."""

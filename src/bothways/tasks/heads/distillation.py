@@ -278,7 +278,7 @@ def _head(teacher: TorchBackend, student: TorchBackend, learner: AnyLearner, see
         standardize(outputs.row_target, head)
         return head, True
     with seeded(seed):
-        match heads.new_head(model.config, kind, outputs.size):
+        match heads.new_head(model.config, kind, len(outputs.labels)):
             case ScoreHead() as drawn:
                 return drawn, False
     raise TypeError(f"{outputs.head!r} is no head with scores")

@@ -100,13 +100,13 @@ class LossUnits:
 class StoredInputs:
     """Tokenised inputs and their truth, as returned by `Outputs.encode`.
 
-    A "text" of the store is an input. The inputs themselves are kept if the scores read them. ``text_of_window`` is the
-    number of each window's text within its input (W); None if every input has one text.
+    A "text" of the store is an input. ``text_of_window`` is the number of each window's text within its input (W); None
+    if every input has one text.
     """
 
     store: WindowStore
     truth: Any
-    inputs: Sequence[Any] = ()
+    inputs: Sequence[Any]
     text_of_window: NDArray[np.int64] | None = None
 
     @classmethod
@@ -120,18 +120,18 @@ class StoredInputs:
         """Tokenise inputs without labels."""
         texts = [outputs.texts(value) for value in given]
         store = backend.stored([text for each in texts for text in each], offsets=outputs.per_token)
-        inputs = given if outputs.keeps_inputs else ()
         if all(len(each) == 1 for each in texts):
-            return cls(store, None, inputs)
+            return cls(store, None, given)
         counts = [len(each) for each in texts]
         input_of_text, place = np.repeat(np.arange(len(texts)), counts), np.concatenate(list(map(np.arange, counts)))
         dropped = np.bincount(input_of_text, store.dropped_tokens, len(texts)).astype(np.int64)
         grouped = replace(store, text_of_window=input_of_text[store.text_of_window], dropped_tokens=dropped)
-        return cls(grouped, None, inputs, place[store.text_of_window])
+        return cls(grouped, None, given, place[store.text_of_window])
 
     def take(self, numbers_N: NDArray[np.int64]) -> StoredInputs:
         """Return some of the inputs, for heads that read whole texts."""
-        return StoredInputs(self.store.take(numbers_N), self.truth[numbers_N])
+        inputs = [self.inputs[number] for number in numbers_N.tolist()]
+        return StoredInputs(self.store.take(numbers_N), self.truth[numbers_N], inputs)
 
     def scores(self, outputs: PlacedOutputs[PlacesT], model: HeadModel, tokens: int) -> list[Scores[PlacesT]]:
         """Return a model's scores for all inputs, computed in batches of ``tokens`` tokens."""
@@ -149,7 +149,7 @@ class StoredInputs:
                 places_W = self.text_of_window[start:end]
                 texts = [(start + np.flatnonzero(places_W == place)).tolist() for place in range(places_W[-1] + 1)]
             values = [self._rows(rows, each, lengths, dropped[number], outputs) for each in texts]
-            found.append(outputs.scores(self.inputs[number] if self.inputs else None, values))
+            found.append(outputs.scores(self.inputs[number], values))
             rows[start:end] = [_RELEASED] * (end - start)  # with thousands of labels they are as large as the scores
         return found
 

@@ -115,7 +115,7 @@ class TrainingSetup:
         """Return an encoder with a new head."""
         outputs = self.learner.outputs
         with seeded(self.training.seed):
-            return backend.with_head(backend.checkpoint.new_score_head(outputs.head, outputs.size))
+            return backend.with_head(backend.checkpoint.new_score_head(outputs.head, len(outputs.labels)))
 
     def linear_head(self, stored: StoredInputs, backend: TorchBackend | None = None) -> TorchBackend:
         """Return an encoder with a new head, started as a linear model of its hidden states if the learner has one."""

@@ -75,12 +75,6 @@ class ChoiceOutputs(Outputs[Choices, RightChoices, Choices, ChosenAnswer]):
 
     head: ClassVar = "multiple_choice"
     head_title: ClassVar = "multiple choice head"
-    keeps_inputs: ClassVar = True
-
-    @property
-    @override
-    def size(self) -> int:
-        return 1
 
     @property
     @override

@@ -63,12 +63,6 @@ class AnswerOutputs(Outputs[QuestionAndContext, Gold, FoundSpans, QuestionAnswer
     head: ClassVar = "span"
     head_title: ClassVar = "question answering head"
     per_token: ClassVar = True
-    keeps_inputs: ClassVar = True
-
-    @property
-    @override
-    def size(self) -> int:
-        return 2  # start and end
 
     @property
     @override

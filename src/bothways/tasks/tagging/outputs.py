@@ -132,7 +132,6 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
     head: ClassVar = "token"
     head_title: ClassVar = "head for words"
     per_token: ClassVar = True
-    keeps_inputs: ClassVar = True
     reads_words: ClassVar = True
 
     @property
