@@ -48,7 +48,7 @@ EVALUATION = {
     "metrics/question_answering": "answers",
     "metrics/tagging": "tagging_reports comparing",
 }
-ENCODER = "backends forward relative padded_rows minimal"
+ENCODER = "backends forward relative padded_rows heads"
 AREAS = {
     "evaluation": {
         f"bothways/evaluation/{module}.py": [f"tests/evaluation/test_{test}.py" for test in tests.split()]
