@@ -71,14 +71,10 @@ HARMLESS: dict[str, tuple[object, ...]] = {
 class ConfigKeys:
     """Names of a family's settings; None for settings that it lacks.
 
-    Attributes:
-        padding: Name of the padding id, if positions count from behind it: the table has as many unused rows before
-            position 0 as there are ids up to and including the padding id.
-        sharing_groups: Name of the number of layer groups that share weights.
-        sharing_inner: Name of the number of layers inside a group.
-        always_projected: Whether there is a projection behind the embedding even if the widths are equal.
-        pooler: Whether the family has a pooler.
-        defaults: Values of settings that old files omit.
+    `padding` names the padding id, if positions count from behind it: the table has as many unused rows before position
+    0 as there are ids up to and including the padding id. `sharing_groups` and `sharing_inner` name the number of layer
+    groups that share weights, and of the layers inside one. `always_projected` adds a projection behind the embedding
+    even for equal widths; `defaults` are values of settings that old files omit.
     """
 
     hidden: str = "hidden_size"

@@ -25,13 +25,9 @@ from bothways.text import TextTokenizer
 class MaskedTokens:
     """A sequence with some of its tokens hidden.
 
-    Attributes:
-        ids_n: The ids that the model reads.
-        places_M: The chosen positions, ascending; at least one if there is an ordinary token.
-        targets_M: The original ids at these positions.
-        uniform_M: A random number in [0, 1) for each, to draw a generator's token.
-        order_n: Position of each token in a factorisation order, see `bothways.encoder.streams.QueryStream`; None
-            for masked language modelling.
+    The chosen positions are ascending, at least one if there is an ordinary token; the targets are the original ids
+    there. `uniform_M` has a random number in [0, 1) for each, to draw a generator's token. `order_n` is the position of
+    each token in a factorisation order, see `bothways.encoder.streams.QueryStream`; None for masked language modelling.
     """
 
     ids_n: NDArray[np.int32]
@@ -172,11 +168,8 @@ MASKED_UNITS: Mapping[MaskUnit, type[MaskedUnit]] = {
 class Masking:
     """Shares and units of masking.
 
-    Attributes:
-        fraction: Share of ordinary tokens to choose.
-        masked: Share of the chosen tokens that become the mask.
-        random: Share of the chosen tokens that become another ordinary token; the rest stays.
-        dynamic: Draw new masks in each epoch.
+    A `fraction` of the ordinary tokens is chosen; of those, shares become the mask or another ordinary token, and the
+    rest stays. Dynamic masks are drawn anew in each epoch.
     """
 
     fraction: float = 0.15

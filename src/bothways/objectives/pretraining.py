@@ -34,11 +34,8 @@ from bothways.training.workers import current_workers
 class UnitLosses:
     """One part of the loss of a batch: the losses of its units, such as predicted tokens.
 
-    Attributes:
-        total: Sum of the losses; it alone need have a gradient.
-        losses_M: The loss of each unit.
-        right_M: 1 for a right prediction, 0 for a wrong one, NaN for units without a right answer.
-        rows_M: Row of the packed batch of each unit.
+    Only `total`, their sum, need have a gradient. `right_M` is 1 for a right prediction, 0 for a wrong one, NaN for
+    units without a right answer; `rows_M` is the row of the packed batch of each unit.
     """
 
     total: Tensor

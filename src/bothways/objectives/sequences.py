@@ -26,10 +26,8 @@ from bothways.packing import Packed
 class Link:
     """Position of a sequence in a lane: a run of text that one row of an update reads on from update to update.
 
-    Attributes:
-        read: Maximum tokens of memory that the sequence reads; 0 if its text does not continue that of the last update.
-        kept: Maximum tokens of the sequence and its memory to remember for the next update; 0 if no text follows.
-        backward: True if the lane reads documents from their ends, with memories behind its sequences.
+    `read` and `kept` are the maximum tokens of memory to read, and of the sequence and its memory to remember; 0 if no
+    text goes on before or behind. A backward lane reads documents from their ends, with memories behind its sequences.
     """
 
     lane: int
@@ -42,11 +40,9 @@ class Link:
 class TrainingSequence:
     """One sequence, special tokens included.
 
-    Attributes:
-        number: Its position in the source, part of the seed of its masks.
-        relation: Class of the relation between its two segments; -1 with one segment.
-        text: Positions of the tokens of its own document, which a memory may keep; empty without memories.
-        link: Its position in a lane, if any.
+    `number` is its position in the source, part of the seed of its masks; `relation` the class of the relation between
+    its two segments, -1 with one segment. `text` has the positions of the tokens of its own document, which a memory
+    may keep.
     """
 
     ids: NDArray[np.int32]
@@ -108,17 +104,10 @@ class TextWindows:
 class MaskedBatch:
     """Masked sequences and the targets of the heads that read them.
 
-    Attributes:
-        packed: The model's input.
-        rows_M: Rows of the chosen positions.
-        targets_M: The original ids.
-        uniform_M: Random numbers in [0, 1), see `MaskedTokens`.
-        pairs_P: Numbers of the sequences that have two segments.
-        relations_P: Classes of the relations between these, 0 or 1.
-        counts: Number of chosen positions in each sequence (B), on the host.
-        order_T: Position of each token in a factorisation order, see `MaskedTokens`, if there are orders.
-        links: Position of each sequence in a lane (B).
-        texts: Positions of the tokens of each sequence that a memory may keep (B).
+    `rows_M` and `targets_M` are the rows and original ids of the chosen positions, `counts` their number in each
+    sequence (B), on the host; see `MaskedTokens` for `uniform_M` and `order_T`. `pairs_P` are the sequences of two
+    segments with their `relations_P`, `links` the positions of the sequences in lanes, and `texts` the positions of the
+    tokens of each sequence that a memory may keep (B).
     """
 
     packed: Packed

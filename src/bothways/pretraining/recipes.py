@@ -20,9 +20,7 @@ from bothways.training.options import StableDecay
 class MaskedLanguageModelling:
     """Masked language modelling, alone or with a relation between two segments.
 
-    Attributes:
-        relation: Next sentence prediction, sentence order prediction, or None.
-        decoder: Add absolute positions in a decoder just below the head (DeBERTa).
+    A decoder adds absolute positions just below the head (DeBERTa).
     """
 
     masking: Masking = field(default_factory=Masking)
@@ -34,11 +32,7 @@ class MaskedLanguageModelling:
 class ReplacedTokenDetection:
     """Replaced token detection: a generator fills masks, and the encoder detects its tokens.
 
-    Attributes:
-        masking: Masking of the generator's input.
-        embeddings: Shared embeddings of generator and encoder, plain or with disentangled gradients.
-        generator: Width and depth of the generator as shares of the encoder's.
-        weight: Weight of the encoder's loss beside the generator's.
+    `generator` has its width and depth as shares of the encoder's, `weight` that of the encoder's loss beside its own.
     """
 
     masking: Masking = field(default_factory=lambda: Masking(masked=0.85, random=0.0))
@@ -49,12 +43,10 @@ class ReplacedTokenDetection:
 
 @dataclass(frozen=True, slots=True)
 class PermutationLanguageModelling:
-    """Permutation language modelling with two streams over pairs of segments.
+    """Permutation language modelling with two streams over pairs of segments; one token in `partial` is a target.
 
-    Attributes:
-        partial: One token in this many is a target.
-        memory: Maximum tokens of its document that a sequence remembers. One half of an update then reads documents
-            forward and the other backward; with 0 sequences come in random order.
+    `memory` is the maximum number of tokens of its document that a sequence remembers. One half of an update then reads
+    documents forward and the other backward; with 0 sequences come in random order.
     """
 
     partial: int = 6
@@ -324,14 +316,10 @@ class ScaledRecipe:
         length: int | None = None,
         warmup: BatchWarmup | None = None,
     ) -> "ScaledRecipe":
-        """Return the recipe with other numbers.
+        """Return the recipe with other numbers of updates or tokens in all, sequences in a batch, and tokens in one.
 
-        Args:
-            updates: Updates in all; the phases keep their shares.
-            tokens: Tokens in all, with full sequences, instead of updates.
-            batch: Sequences in an update; the rate follows, see `rate_for`.
-            length: Tokens of a sequence, in a single phase.
-            warmup: Growth of the batch at the beginning, instead of the recipe's.
+        The phases keep their shares of the updates; with another ``length`` there is a single phase. The rate follows
+        the batch, see `rate_for`.
         """
         phases, rate = self.course.phases, self.course.learning_rate
         if length is not None:

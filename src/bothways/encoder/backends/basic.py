@@ -25,15 +25,10 @@ from bothways.packing import Batch, Packed
 class RelativeScores:
     """Score terms of the distance between query i and key j and of their segments, before scaling.
 
-    ``(q_i + shift) . keys[i - j + S - 1] + k_j . queries[i - j + S - 1]``, if a family has both.
-
-    Attributes:
-        keys_WND: Vectors of the distances ``i - j``, from ``1 - S`` on, that are multiplied by queries.
-        queries_WND: Vectors of the same distances that are multiplied by keys.
-        shift_ND: Added to queries before they are multiplied by ``keys_WND``.
-        gain_TN: Added to each query's scores, before scaling, for keys in another segment (Yang et al. 2019,
-            arXiv:1906.08237). Upstream adds one number if the segments are equal and another if they differ; only
-            the difference of the two affects the softmax.
+    ``(q_i + shift) . keys[i - j + S - 1] + k_j . queries[i - j + S - 1]``, if a family has both; the vectors are those
+    of the distances from ``1 - S`` on. `gain_TN` is added to each query's scores for keys in another segment (Yang et
+    al. 2019, arXiv:1906.08237). Upstream adds one number if the segments are equal and another if they differ; only the
+    difference of the two affects the softmax.
     """
 
     keys_WND: Tensor | None
@@ -46,17 +41,10 @@ class RelativeScores:
 class AttentionCall:
     """Attention within each sequence of a batch.
 
-    Attributes:
-        qkv_T3ND: Queries, keys and values; or keys and values alone if the queries are separate (`attend_once`).
-        batch: The packed batch.
-        scale: Factor of the scores before the softmax.
-        dropout: Rate applied to the attention weights; 0 outside training.
-        reach: Number of visible tokens on either side; None if every token of a sequence sees all.
-        relative: Contribution of distances to the scores.
-        order_T: Place of each token in a factorisation order of its sequence (see `QueryStream`): a token sees those
-            that do not come after it. None: it sees all.
-        weights: Receives each sequence's attention weights (N, n, n) from the reference backend; None to drop
-            them.
+    `qkv_T3ND` may hold keys and values alone if the queries are separate (`attend_once`). `reach` is the number of
+    visible tokens on either side, None if every token of a sequence sees all. With `order_T`, the place of each token
+    in a factorisation order of its sequence (see `QueryStream`), a token sees those that do not come after it.
+    `weights` receives each sequence's attention weights (N, n, n) from the reference backend.
     """
 
     qkv_T3ND: Tensor
