@@ -100,12 +100,7 @@ class AuditInputs:
             raise usage_error("--clean-texts needs --data, with the texts to test.")
 
     def settings(self) -> AuditSettings:
-        """Read the further inputs of detectors, by name.
-
-        Raises:
-            CycloptsError: A file of texts is empty.
-            InvalidInput: A file cannot be read.
-        """
+        """Read the further inputs of detectors, by name."""
         settings: AuditSettings = {}
         if self.public_key is not None:
             settings["public_key"] = str(self.public_key)

@@ -65,11 +65,7 @@ class TargetOptions:
     """Explain this choice; choices count from 0."""
 
     def target(self, texts: tuple[str, ...]) -> "Target | None":
-        """Return the target that the options name.
-
-        Raises:
-            CycloptsError: They name several, or an answer that is not in the context.
-        """
+        """Return the target that the options name."""
         targets: list[Target] = []
         if self.label is not None:
             targets.append(explaining.Label(self.label))

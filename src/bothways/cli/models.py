@@ -72,11 +72,7 @@ def models(
 
 
 def _fetch(name: str, revision: str | None, *, allow_pickle: bool, json: bool) -> None:
-    """Download a model into the local hub cache, and print where it is.
-
-    Raises:
-        UnsafeCheckpoint: The hub has its weights only as a pickle, which was not allowed.
-    """
+    """Download a model into the local hub cache, and print where it is."""
     short = {each.split("/")[-1].lower() for each in advice.model_names()}
     full = advice.find_model(name)[1].name if name.lower() in short else name
     located = checkpoints.locate(full, revision=revision, download=True, allow_pickle=allow_pickle)

@@ -325,11 +325,7 @@ def mode_of(name: ModeName, hybrid: HybridOptions) -> "Mode":
 
 
 def rerank_of(options: RerankOptions, opening: ModelOptions) -> "Rerank | None":
-    """Open the reranker that the options name.
-
-    Raises:
-        CycloptsError: The model has no such label, or is no pair model.
-    """
+    """Open the reranker that the options name."""
     if options.reranker is None:
         if options.relevant is not None:
             raise usage_error("--relevant needs --reranker: it names the label of relevant passages.")

@@ -153,11 +153,7 @@ def _print_counts(texts: Iterable[Tokenized], limit: int | None) -> None:
 def _compare(
     names: tuple[str, ...], rows: Iterable[Row], text: tuple[str, ...], *, in_full: bool, download: bool, json: bool
 ) -> None:
-    """Print how the tokenizers of several models split the same rows.
-
-    Raises:
-        CycloptsError: There are fewer than two names, or one twice.
-    """
+    """Print how the tokenizers of several models split the same rows."""
     if len(set(names)) < max(2, len(names)):
         raise usage_error(f"--compare needs at least two different models, got {' '.join(names) or 'none'}.")
     tokenizers = {name: _open_pinned(name, download) for name in names}

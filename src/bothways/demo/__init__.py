@@ -30,12 +30,6 @@ def run(output: Path, *, seed: int = 1, show: Callable[[str], None] = print) -> 
             complete demo replaces an earlier one there.
         seed: Seed of the training.
         show: Receives each line of output.
-
-    Raises:
-        MissingDependency: The extra ``demo`` is not installed.
-        OutputExists: ``output`` is something other than an earlier demo.
-        InvalidInput: ``output`` is a folder that cannot be replaced, such as the current one.
-        OutOfDisk: The disk is full; no files were left behind.
     """
     # Before torch is imported, which takes seconds.
     for module, package in PACKAGES:

@@ -49,12 +49,7 @@ class DemoSettings:
 
 
 def check_replaceable(output: Path) -> None:
-    """Check that replacing ``output`` would delete nothing but an earlier demo.
-
-    Raises:
-        OutputExists: It is a file, or a folder with other content.
-        InvalidInput: It is a folder that cannot be replaced, such as the current one.
-    """
+    """Check that replacing ``output`` would delete nothing but an earlier demo."""
     advice = "It was left as it is: choose another folder for the demo, or move it away."
     if output.is_dir():
         found = {path.name for path in output.iterdir()}

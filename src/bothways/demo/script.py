@@ -53,12 +53,7 @@ from bothways.training.state import TrainingRecord
 
 
 def produce(output: Path, settings: DemoSettings, show: Callable[[str], None]) -> Path:
-    """Run all stages, write ``output`` completely or not at all, and return the path of the report.
-
-    Raises:
-        OutOfDisk: The disk is full; no files were left behind.
-        KeyboardInterrupt: Ctrl-C stopped a training.
-    """
+    """Run all stages, write ``output`` completely or not at all, and return the path of the report."""
     with new_folder(output, overwrite=True) as folder:
         demo = Demo(folder, settings, show)
         demo.classify()
@@ -246,11 +241,7 @@ class Demo:
 
 
 def finished(record: TrainingRecord) -> None:
-    """Check that a training was not interrupted.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C or SIGTERM stopped it.
-    """
+    """Check that a training was not interrupted."""
     if record.interrupted:
         raise interruption(record.signal)
 

@@ -59,9 +59,6 @@ def bars(
         axis_title: The measured quantity, with its unit.
         domain: The ends of the axis. Default: round numbers around 0 and every bar.
         decimals: Decimals of the values beside the bars.
-
-    Raises:
-        InvalidInput: There is no bar, a number is not finite, or an interval ends before it starts.
     """
     require_extra("drawing bars")
     import altair as alt
@@ -146,9 +143,6 @@ def learning_curve(points: Sequence[TrainLoss | ValidationScore], metric: str = 
     Args:
         points: Both kinds, in any order.
         metric: The name of the validation metric.
-
-    Raises:
-        InvalidInput: There is no point.
     """
     require_extra("drawing a learning curve")
     losses = sorted((p.step, p.loss) for p in points if isinstance(p, TrainLoss))
@@ -187,9 +181,6 @@ def reliability_panel(bins: Sequence[ReliabilityBin], title: str) -> str:
     A bar is as wide as its bin and as high as the accuracy in it. A dot marks the bin's mean confidence and accuracy,
     larger for more texts, and a line joins it to the diagonal, where confidence equals accuracy. The title ends with
     the expected calibration error over these bins.
-
-    Raises:
-        InvalidInput: All bins are empty.
     """
     require_extra("drawing a reliability diagram")
     import altair as alt
@@ -221,9 +212,6 @@ def scatter(points: Sequence[tuple[float, float]], x_title: str, y_title: str) -
         points: Pairs of finite numbers.
         x_title: Title of the first number.
         y_title: Title of the second.
-
-    Raises:
-        InvalidInput: There is no point, or a number is not finite.
     """
     require_extra("drawing points")
     import altair as alt
@@ -316,9 +304,6 @@ def confusion_matrix(labels: Sequence[str], counts: npt.ArrayLike) -> str:
     Args:
         labels: The C classes, in the order of rows and columns.
         counts: (C, C) whole numbers; rows are true classes, columns predicted ones.
-
-    Raises:
-        InvalidInput: No label, a matrix of another shape, or an entry that is not a whole number from 0.
     """
     require_extra("drawing a confusion matrix")
     import altair as alt

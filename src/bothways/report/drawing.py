@@ -77,11 +77,7 @@ _THEME: dict[str, Any] = {
 
 
 def require_extra(purpose: str) -> None:
-    """Check that the packages of the extra ``report`` are installed.
-
-    Raises:
-        MissingDependency: One of them is not.
-    """
+    """Check that the packages of the extra ``report`` are installed."""
     for module, package in (("jinja2", "jinja2"), ("altair", "altair"), ("vl_convert", "vl-convert-python")):
         if find_spec(module) is None:
             raise MissingDependency.of(package, extra="report", purpose=purpose)

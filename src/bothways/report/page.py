@@ -163,25 +163,14 @@ class Page:
 
 
 def write(page: Page, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
-    """Render a page into a file, whole or not at all.
-
-    Raises:
-        InvalidInput: As for `render`.
-        OutputExists: ``path`` exists and ``overwrite`` is false.
-        OutOfDisk: The disk is full.
-    """
+    """Render a page into a file, whole or not at all."""
     document = render(page).encode()
     with new_file(path, overwrite=overwrite, binary=True) as stream:
         stream.write(document)
 
 
 def render(page: Page) -> str:
-    """Return the page as an HTML document; every text in it is escaped.
-
-    Raises:
-        InvalidInput: A table's rows or numeric columns do not match its columns, or a figure is not an SVG drawing or
-            holds a script or a reference to something outside.
-    """
+    """Return the page as an HTML document; every text in it is escaped."""
     require_extra("a report")
     for section in page.sections:
         for block in section.blocks:

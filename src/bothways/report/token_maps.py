@@ -34,9 +34,6 @@ def token_map(tokens: Sequence[str], weights_SS: npt.ArrayLike, title: str, *, w
         weights_SS: (S, S) weights from 0 to 1.
         title: A line above.
         width: Width of the drawing, in pixels.
-
-    Raises:
-        InvalidInput: No token, or weights of another shape or outside 0 to 1.
     """
     given_SS = _checked(np.asarray(weights_SS, dtype=np.float64)[None, None], len(tokens))[0, 0]
     named = list(range(0, len(tokens), -(-len(tokens) // _LABELS)))
@@ -63,9 +60,6 @@ def head_grid(weights_LNSS: npt.ArrayLike, *, title: str = "") -> str:
     Args:
         weights_LNSS: (L, N, S, S) weights from 0 to 1.
         title: A line above.
-
-    Raises:
-        InvalidInput: Weights of another shape or outside 0 to 1.
     """
     given = np.asarray(weights_LNSS, dtype=np.float64)
     if given.ndim != 4:
@@ -95,9 +89,6 @@ def word_weights(words: Sequence[str], weights_W: npt.ArrayLike, title: str, *, 
         weights_W: Their weights; words with NaN are underlined with dots.
         title: A line above.
         breaks: Indices of the words that start a new line.
-
-    Raises:
-        InvalidInput: There are not as many weights as words, or no words.
     """
     given_W = np.asarray(weights_W, dtype=np.float64)
     if not len(words) or given_W.shape != (len(words),):

@@ -78,13 +78,7 @@ class RunFolders:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other processes from training into the same output, and clean up after a run that fails at once.
-
-        Raises:
-            InvalidInput: Another process does, or the output is a folder that cannot be replaced, such as the current
-                one.
-            OSError: The folder cannot be written to.
-        """
+        """Keep other processes from training into the same output, and clean up after a run that fails at once."""
         check_folder_place(self.output)
         self.unfinished.mkdir(parents=True, exist_ok=True)
         refusal = f"another process is training into {str(self.output)!r}. Wait for it, or choose another output."
@@ -104,9 +98,6 @@ class RunFolders:
 
         Returns:
             False if a resumed run had finished, and was killed while it cleaned up; else True.
-
-        Raises:
-            OutputExists: Something at the output may not be overwritten, or is not a trained model.
         """
         self._restore()  # the run that a killed run had set aside
         started = self.resumable
@@ -143,9 +134,6 @@ class RunFolders:
         Args:
             write: Writes the model into a new folder.
             finished: Whether the run has finished; the log is then moved into the model.
-
-        Raises:
-            OutOfDisk: The disk is full; the run can be resumed.
         """
         write(self._written)
         if finished and self.log.is_file():

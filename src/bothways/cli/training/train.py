@@ -202,12 +202,7 @@ def _rows_to_detect(
     source: str | None,
     format_: Format | None,
 ) -> list[Row] | None:
-    """Return the out-of-domain rows, checked before the training rather than after it.
-
-    Raises:
-        CycloptsError: The task fits no out-of-domain threshold.
-        InvalidInput: A row is not usable; the message says where.
-    """
+    """Return the out-of-domain rows, checked before the training rather than after it."""
     if source is None:
         return None
     if not settings.detects:
@@ -229,12 +224,7 @@ def _with_loss(
     fitting: dict[str, Any],
     opened: Mapping[str, Any],
 ) -> tuple[Source, dict[str, Any]]:
-    """Return the rows and the keyword arguments of ``fit`` with the kind of rows and the loss.
-
-    Raises:
-        CycloptsError: The loss has no such setting, or cannot learn from such data.
-        InvalidInput: The rows cannot be read.
-    """
+    """Return the rows and the keyword arguments of ``fit`` with the kind of rows and the loss."""
     settings = dict(given)
     dimensions = settings.pop("matryoshka", None)
     named = {name: value for name, value in fitting.items() if name in NAMES}
