@@ -1,7 +1,6 @@
 import re
 import sys
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import pytest
 
@@ -28,40 +27,10 @@ from bothways.report import (
 from bothways.report.charts import TrainLoss, ValidationScore
 from bothways.report.page import LONGEST_TEXT
 from bothways.report.token_maps import token_map
+from html_document import Document
 
-VOID = {"meta", "br", "hr", "img", "link", "input"}
 ATTACK = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;"
 SMALL_SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 10 10">{}</svg>'
-
-
-class Document(HTMLParser):
-    """Elements, attributes and words of a page; fails where tags do not match."""
-
-    def __init__(self, html):
-        super().__init__(convert_charrefs=True)
-        self.tags, self.attributes, self.words, self.open = [], [], [], []
-        self.feed(html)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.handle_startendtag(tag, attrs)
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.tags.append(tag)
-        self.attributes += [(tag, name, value) for name, value in attrs]
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if self.open and self.open[-1] != "style":
-            self.words.append(data)
-
-    def values(self, name):
-        return [value for _, each, value in self.attributes if each == name]
 
 
 def one_section(*blocks):
