@@ -15,19 +15,7 @@ from bothways.audit.context import AuditSettings
 from bothways.audit.formats import as_sarif, as_text
 from bothways.audit.scanning import detectors_named
 from bothways.choices import AuditFormat, Format, SeverityName
-from bothways.cli.options import (
-    ANY_MODEL,
-    File,
-    Flag,
-    ModelOptions,
-    PositiveFloat,
-    Quiet,
-    WholeNumber,
-    as_usage_error,
-    command,
-    spelled,
-    usage_error,
-)
+from bothways.cli import options as opt
 from bothways.cli.printing import counted, note
 from bothways.data import output_format, read_rows, write_rows
 from bothways.storage import check_file_writable, new_file
@@ -68,13 +56,13 @@ DataFormat = Annotated[Format | None, Parameter(help="Format of the data, if the
 class AuditInputs:
     """Inputs of an audit besides the model."""
 
-    data: File | None = None
+    data: opt.File | None = None
     """Rows of the model's domain, with or without labels; more detectors can run with them."""
-    non_members: File | None = None
+    non_members: opt.File | None = None
     """Rows not used in training; --data must hold training rows. Tests for membership leakage."""
-    triggers: File | None = None
+    triggers: opt.File | None = None
     """Text file of suspected trigger words and phrases, one a line, to try along with the known ones."""
-    clean_texts: File | None = None
+    clean_texts: opt.File | None = None
     """Untampered texts like the data, as rows or, in a .txt file, one a line. Tests whether words of the data shift the
     hidden states more than theirs do."""
     reference: str | None = None
@@ -95,9 +83,9 @@ class AuditInputs:
     def check(self) -> None:
         """Raise a usage error for inputs that need ``--data``."""
         if self.non_members is not None and self.data is None:
-            raise usage_error("--non-members needs --data, with rows that the model was trained on.")
+            raise opt.usage_error("--non-members needs --data, with rows that the model was trained on.")
         if self.clean_texts is not None and self.data is None:
-            raise usage_error("--clean-texts needs --data, with the texts to test.")
+            raise opt.usage_error("--clean-texts needs --data, with the texts to test.")
 
     def settings(self) -> AuditSettings:
         """Read the further inputs of detectors, by name."""
@@ -117,7 +105,7 @@ class AuditInputs:
 NOTHING_ELSE = AuditInputs()
 
 
-@command(_EXAMPLE)
+@opt.command(_EXAMPLE)
 def audit(
     run: str,
     /,
@@ -127,10 +115,10 @@ def audit(
     report_format: Annotated[AuditFormat | None, Parameter(name="--format")] = None,
     output: Path | None = None,
     fail_on: SeverityName = "high",
-    time_limit: PositiveFloat = 600.0,
-    seed: WholeNumber = 0,
-    quiet: Quiet = False,
-    model: ModelOptions = ANY_MODEL,
+    time_limit: opt.PositiveFloat = 600.0,
+    seed: opt.WholeNumber = 0,
+    quiet: opt.Quiet = False,
+    model: opt.ModelOptions = opt.ANY_MODEL,
 ) -> int:
     """Audit a model: files, backdoors, behaviour, confidence and leaks.
 
@@ -145,7 +133,7 @@ def audit(
     """
     chosen_format = _format(report_format, output)
     names = None if detectors is None else [name for each in detectors for name in each.split(",") if name]
-    with as_usage_error():
+    with opt.as_usage_error():
         detectors_named(names)
     inputs.check()
     report = scan(
@@ -168,7 +156,7 @@ def audit(
     )
     given: dict[str, object] = {**asdict(inputs), "data_format": None, "detectors": names and ",".join(names)}
     given |= {"seed": seed, "time_limit": f"{time_limit:g}"}
-    options = [part for key, value in given.items() if value is not None for part in (spelled(key), str(value))]
+    options = [part for key, value in given.items() if value is not None for part in (opt.spelled(key), str(value))]
     _write(report, chosen_format, output, shlex.join(["bothways", "audit", run, *options]))
     if report.at_least(Severity.of(fail_on)):
         return _FAILED
@@ -178,7 +166,7 @@ def audit(
 def _lines(path: str) -> list[str]:
     lines = [str(row.values["text"]).strip() for row in read_rows(path, format="txt")]
     if not (kept := [line for line in lines if line]):
-        raise usage_error(f"expected one text a line in {path}, got only empty lines.")
+        raise opt.usage_error(f"expected one text a line in {path}, got only empty lines.")
     return kept
 
 
@@ -187,7 +175,7 @@ def _format(given: AuditFormat | None, output: Path | None) -> AuditFormat:
     chosen = given or ("text" if output is None else _SUFFIXES.get(output.suffix.lower(), "text"))
     if chosen == "html":
         if output is None:
-            raise usage_error("an HTML page needs a file: name it with --output.")
+            raise opt.usage_error("an HTML page needs a file: name it with --output.")
         pages.require_extra("a report")
     if output is not None:
         check_file_writable(output)
@@ -225,20 +213,20 @@ than other rows do; "triggers" has the phrases. Read the first rows before you
 remove any."""
 
 
-@command(_DATA_EXAMPLE)
+@opt.command(_DATA_EXAMPLE)
 def audit_data(
-    data: File,
+    data: opt.File,
     /,
     *,
     model: str | None = None,
-    output: File = "-",
+    output: opt.File = "-",
     embedder: str = "sentence-transformers/all-MiniLM-L6-v2",
     text: tuple[str, ...] | None = None,
     label: str | None = None,
     data_format: DataFormat = None,
-    json: Flag = False,
-    quiet: Quiet = False,
-    opened: ModelOptions = ANY_MODEL,
+    json: opt.Flag = False,
+    quiet: opt.Quiet = False,
+    opened: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
     """Find poisoned rows of a training set.
 

@@ -12,34 +12,7 @@ from cyclopts import CycloptsError, Parameter
 from bothways import compose, retrieval, tasks
 from bothways import report as pages
 from bothways.choices import Format
-from bothways.cli.options import (
-    ANY_MODEL,
-    ANY_WINDOWS,
-    BootstrapSeed,
-    File,
-    FileFormat,
-    Json,
-    ModelOptions,
-    Quiet,
-    Resamples,
-    Share,
-    WholeNumber,
-    WindowOptions,
-    as_usage_error,
-    check_known,
-    check_piped,
-    column_options,
-    command,
-    given_of,
-    group_of,
-    labelled_source,
-    of_all_tasks,
-    open_options,
-    open_task,
-    opening_options,
-    usage_error,
-    with_columns,
-)
+from bothways.cli import options as opt
 from bothways.cli.printing import note, one_line, plain_table, print_json, print_table, shortened
 from bothways.data import Row, Source, read_rows
 from bothways.errors import nearest
@@ -82,9 +55,9 @@ Examples:
 class PointOptions:
     """Operating points of a binary model."""
 
-    at_precision: Share | None = None
+    at_precision: opt.Share | None = None
     """For binary models: report the highest recall at this precision, and its threshold."""
-    at_recall: Share | None = None
+    at_recall: opt.Share | None = None
     """For binary models: report the highest precision at this recall, and its threshold."""
     at_label: str | None = None
     """The class that precision and recall refer to. Default: the one with fewer rows."""
@@ -96,32 +69,32 @@ class PointOptions:
 NO_POINTS = PointOptions()
 
 
-@command(
+@opt.command(
     _EXAMPLE,
-    own=group_of("Data", of_all_tasks(lambda spec: [spec.data_options])),
-    columns=column_options(),
-    opened=opening_options(also="threshold"),
+    own=opt.group_of("Data", opt.of_all_tasks(lambda spec: [spec.data_options])),
+    columns=opt.column_options(),
+    opened=opt.opening_options(also="threshold"),
 )
 def evaluate(
     run: str,
     /,
     *,
-    data: File,
-    out_of_domain: File | None = None,
+    data: opt.File,
+    out_of_domain: opt.File | None = None,
     report: Path | None = None,
-    format: FileFormat = None,  # noqa: A002 (the option's name)
-    resamples: Resamples = 1000,
-    seed: BootstrapSeed = 0,
-    json: Json = False,
-    quiet: Quiet = False,
+    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    resamples: opt.Resamples = 1000,
+    seed: opt.BootstrapSeed = 0,
+    json: opt.Json = False,
+    quiet: opt.Quiet = False,
     task: str | None = None,
     relevant: str | None = None,
     points: PointOptions = NO_POINTS,
     own: object = None,
     columns: object = None,
     opened: object = None,
-    reading: WindowOptions = ANY_WINDOWS,
-    model: ModelOptions = ANY_MODEL,
+    reading: opt.WindowOptions = opt.ANY_WINDOWS,
+    model: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
     """Evaluate a trained model on labelled data.
 
@@ -139,28 +112,28 @@ def evaluate(
             of each query with a pair model or by cosine (columns text_a, text_b, label, or those of the training).
         relevant: For ranking: the label of relevant candidates. Default: the conventional one, or grades from 0 up.
     """
-    check_piped({"--data": data, "--out-of-domain": out_of_domain})
+    opt.check_piped({"--data": data, "--out-of-domain": out_of_domain})
     _check_together(task, relevant, points, pages=bool(out_of_domain or report))
     if report is not None:
         pages.require_extra("the page of an evaluation")
         check_file_writable(report)
-    show, others = False if quiet else None, None
+    show, own_columns, saved = False if quiet else None, opt.given_of(columns), opt.given_of(opened)
     if task == RANKING:
-        with as_usage_error(*given_of(opened)):
-            ranking = retrieval.CandidateRanking.open(
-                run, relevant=relevant, **given_of(opened), **open_options(reading, model)
-            )
-        _rank(with_columns(ranking, given_of(columns)), labelled_source(data, format), resamples, seed, show, json=json)
+        with opt.as_usage_error(*saved):
+            opening = opt.open_options(reading, model)
+            ranking = retrieval.CandidateRanking.open(run, relevant=relevant, **saved, **opening)
+        source = opt.labelled_source(data, format)
+        _rank(opt.with_columns(ranking, own_columns), source, resamples, seed, show, json=json)
         return
     with _suggested_task(task):
-        trained = with_columns(open_task(run, given_of(opened), reading, model, task), given_of(columns))
-    check_known(trained.spec, "data_options", given_of(own))
+        trained = opt.with_columns(opt.open_task(run, saved, reading, model, task), own_columns)
+    opt.check_known(trained.spec, "data_options", opt.given_of(own))
     if points:
-        with as_usage_error():
+        with opt.as_usage_error():
             tasks.check_class(trained, points.at_label)
-    if out_of_domain is not None:
-        others = _other_rows(trained, out_of_domain, format)
-    rows = trained.score(labelled_source(data, format), seed=seed, show_progress=show, **given_of(own))
+    others = None if out_of_domain is None else _other_rows(trained, out_of_domain, format)
+    source = opt.labelled_source(data, format)
+    rows = trained.score(source, seed=seed, show_progress=show, **opt.given_of(own))
     _evaluate(trained, rows, others, points, resamples, seed, show, (Path(run).name, report), json=json)
 
 
@@ -208,13 +181,13 @@ def _evaluate(
 def _check_together(task: str | None, relevant: str | None, points: PointOptions, *, pages: bool) -> None:
     """Raise a usage error for options that do not go together."""
     if relevant is not None and task != RANKING:
-        raise usage_error(f"--relevant needs --task {RANKING}: it names the label of relevant candidates.")
+        raise opt.usage_error(f"--relevant needs --task {RANKING}: it names the label of relevant candidates.")
     if points.at_label is not None and not points:
-        raise usage_error("--at-label needs --at-precision or --at-recall, whose class it names.")
+        raise opt.usage_error("--at-label needs --at-precision or --at-recall, whose class it names.")
     if task == RANKING and points:
-        raise usage_error(f"--at-precision and --at-recall cannot be used with --task {RANKING}: drop them.")
+        raise opt.usage_error(f"--at-precision and --at-recall cannot be used with --task {RANKING}: drop them.")
     if task == RANKING and pages:
-        raise usage_error(f"--out-of-domain and --report cannot be used with --task {RANKING}: drop them.")
+        raise opt.usage_error(f"--out-of-domain and --report cannot be used with --task {RANKING}: drop them.")
 
 
 @contextmanager
@@ -226,14 +199,14 @@ def _suggested_task(task: str | None) -> Iterator[None]:
         near = nearest(task or "", (RANKING, "similarity"))
         if near in (None, task) or repr(task) not in str(error):
             raise
-        raise usage_error(f"{error} Did you mean --task {near}?") from error
+        raise opt.usage_error(f"{error} Did you mean --task {near}?") from error
 
 
 def _other_rows(model: Any, source: str, format_: Format | None) -> list[Row]:  # noqa: ANN401 (a trained model)
     """Return the out-of-domain rows, read before the data, once it is known that the model has a detector."""
     if not issubclass(model.spec.predict_options, LabelPrediction):
         those = models(spec for spec in SPECS.values() if issubclass(spec.predict_options, LabelPrediction))
-        raise usage_error(f"--out-of-domain can be given for {those}, but this one does not.")
+        raise opt.usage_error(f"--out-of-domain can be given for {those}, but this one does not.")
     model.confidence.detector(model.name)
     rows = list(read_rows(source, format=format_))
     for row in rows:
@@ -307,23 +280,23 @@ A difference may be chance if its interval holds 0, or its p-value is above
 0.05."""
 
 
-@command(_COMPARE_EXAMPLE, columns=column_options(), opened=opening_options())
+@opt.command(_COMPARE_EXAMPLE, columns=opt.column_options(), opened=opt.opening_options())
 def compare(
     first: str,
     second: str,
     /,
     *,
-    data: File,
+    data: opt.File,
     task: str | None = None,
-    format: FileFormat = None,  # noqa: A002 (the option's name)
-    resamples: Resamples = 1000,
-    seed: WholeNumber = 0,
-    json: Json = False,
-    quiet: Quiet = False,
+    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    resamples: opt.Resamples = 1000,
+    seed: opt.WholeNumber = 0,
+    json: opt.Json = False,
+    quiet: opt.Quiet = False,
     columns: object = None,
     opened: object = None,
-    reading: WindowOptions = ANY_WINDOWS,
-    model: ModelOptions = ANY_MODEL,
+    reading: opt.WindowOptions = opt.ANY_WINDOWS,
+    model: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
     """Compare two trained models on the same labelled data.
 
@@ -337,8 +310,8 @@ def compare(
         task: One task of a model of several; or 'similarity', for any encoders as embedders.
         seed: Seed of resamples and permutations.
     """
-    both = _opened((first, second), task, given_of(opened), reading, model.in_full)
-    one, other = (with_columns(each, given_of(columns)) for each in both)
+    both = _opened((first, second), task, opt.given_of(opened), reading, model.in_full)
+    one, other = (opt.with_columns(each, opt.given_of(columns)) for each in both)
     # Read once: standard input cannot be read for each of the two.
     rows = list(read_rows(data, format=format))
     report = tasks.compare(one, other, rows, resamples=resamples, seed=seed, show_progress=False if quiet else None)
@@ -349,17 +322,19 @@ def compare(
 
 
 def _opened(
-    names: tuple[str, str], task: str | None, own: dict[str, Any], reading: WindowOptions, model: ModelOptions
+    names: tuple[str, str], task: str | None, own: dict[str, Any], reading: opt.WindowOptions, model: opt.ModelOptions
 ) -> list[Any]:
     """Open both models; for one of several tasks, the named task."""
     opened = [
-        open_task(name, own, reading, model, compose.SIMILARITY if task == compose.SIMILARITY else None)
+        opt.open_task(name, own, reading, model, compose.SIMILARITY if task == compose.SIMILARITY else None)
         for name in names
     ]
     if task in (None, compose.SIMILARITY):
         return opened
     if not any(isinstance(each, compose.MultiTask) for each in opened):
-        raise usage_error(f"--task {task} selects one task of a model of several, and both models have one: drop it.")
+        raise opt.usage_error(
+            f"--task {task} selects one task of a model of several, and both models have one: drop it."
+        )
     return [each.part(task) if isinstance(each, compose.MultiTask) else each for each in opened]
 
 

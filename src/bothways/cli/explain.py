@@ -12,21 +12,7 @@ from bothways import checkpoints, compose, tasks
 from bothways import explain as explaining
 from bothways import report as pages
 from bothways.choices import AttributionMethod
-from bothways.cli.options import (
-    ANY_MODEL,
-    ANY_WINDOWS,
-    File,
-    Json,
-    ModelOptions,
-    PositiveInt,
-    Quiet,
-    WholeNumber,
-    WindowOptions,
-    as_usage_error,
-    command,
-    open_task,
-    usage_error,
-)
+from bothways.cli import options as opt
 from bothways.cli.printing import note, one_line, plain_table, print_json, print_table, rounded
 from bothways.data import read_rows
 from bothways.errors import NotFitted
@@ -55,13 +41,13 @@ class TargetOptions:
 
     label: str | None = None
     """Explain this label of a classifier."""
-    word: WholeNumber | None = None
+    word: opt.WholeNumber | None = None
     """Explain the tag of this word of a tagger; words count from 0."""
     tag: str | None = None
     """With --word, explain this tag. Default: the predicted one."""
     answer: str | None = None
     """Explain this part of the context as an answer."""
-    choice: WholeNumber | None = None
+    choice: opt.WholeNumber | None = None
     """Explain this choice; choices count from 0."""
 
     def target(self, texts: tuple[str, ...]) -> "Target | None":
@@ -74,19 +60,19 @@ class TargetOptions:
         if self.answer is not None:
             start = texts[-1].find(self.answer)
             if start < 0 or not self.answer.strip():
-                raise usage_error(f"--answer must be a part of the context, the last text, got {self.answer!r}.")
+                raise opt.usage_error(f"--answer must be a part of the context, the last text, got {self.answer!r}.")
             targets.append(explaining.AnswerSpan(start, start + len(self.answer)))
         if self.choice is not None:
             targets.append(explaining.ContextChoice(self.choice))
         if len(targets) > 1:
-            raise usage_error("expected one of --label, --word, --answer and --choice, got several.")
+            raise opt.usage_error("expected one of --label, --word, --answer and --choice, got several.")
         return targets[0] if targets else None
 
 
 PREDICTED = TargetOptions()
 
 
-@command(_EXAMPLE, name="explain")
+@opt.command(_EXAMPLE, name="explain")
 def explain(
     model: str,
     /,
@@ -94,12 +80,12 @@ def explain(
     output: Path | None = None,
     method: AttributionMethod = "integrated-gradients",
     target: TargetOptions = PREDICTED,
-    steps: PositiveInt = 32,
+    steps: opt.PositiveInt = 32,
     task: str | None = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    reading: WindowOptions = ANY_WINDOWS,
-    opening: ModelOptions = ANY_MODEL,
+    json: opt.Json = False,
+    quiet: opt.Quiet = False,
+    reading: opt.WindowOptions = opt.ANY_WINDOWS,
+    opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
     """Explain one prediction: the contribution of each word, and attention.
 
@@ -132,15 +118,15 @@ def explain(
 
 def _check(texts: tuple[str, ...], output: Path | None, target: TargetOptions) -> None:
     if not texts:
-        raise usage_error("nothing to explain: give a text after the model, or several if the task reads several.")
+        raise opt.usage_error("nothing to explain: give a text after the model, or several if the task reads several.")
     if any(not each.strip() for each in texts):
-        raise usage_error("expected visible text, got an empty one.")
+        raise opt.usage_error("expected visible text, got an empty one.")
     if output is not None and output.suffix.lower() not in _SUFFIXES:
-        raise usage_error(f"--output must end in one of {', '.join(_SUFFIXES)}, got {output.name!r}.")
+        raise opt.usage_error(f"--output must end in one of {', '.join(_SUFFIXES)}, got {output.name!r}.")
     if output is not None and output.suffix.lower() not in (".json", ".npz"):
         pages.require_extra("a page or picture of an explanation")
     if target.tag is not None and target.word is None:
-        raise usage_error("--tag needs --word, the number of the word.")
+        raise opt.usage_error("--tag needs --word, the number of the word.")
 
 
 def _explained(
@@ -150,29 +136,29 @@ def _explained(
     method: AttributionMethod,
     steps: int,
     task: str | None,
-    reading: WindowOptions,
-    opening: ModelOptions,
+    reading: opt.WindowOptions,
+    opening: opt.ModelOptions,
 ) -> "Explanation":
     model: AnyTask | None = None
     try:
-        model = open_task(name, {}, reading, opening, task)
+        model = opt.open_task(name, {}, reading, opening, task)
     except NotFitted:
         if options != PREDICTED or task is not None:
             raise
     if model is None or isinstance(model, tasks.FillMask):
         if len(texts) > 2:
-            raise usage_error(f"an encoder without a task reads a text or a pair of texts, got {len(texts)}.")
-        with as_usage_error():
+            raise opt.usage_error(f"an encoder without a task reads a text or a pair of texts, got {len(texts)}.")
+        with opt.as_usage_error():
             attention = explaining.explain_attention(
                 _encoder(name, opening), texts[0] if len(texts) == 1 else (texts[0], texts[1])
             )
         return replace(attention, notes=("words, since this model has no task to give a score.",))
-    with as_usage_error():
+    with opt.as_usage_error():
         target = options.target(texts)
         if not isinstance(model, tasks.SentenceEmbedder):
             return explaining.explain(model, _input(model, texts), method, target=target, steps=steps)
         if len(texts) != 2:
-            raise usage_error(f"an embedder is explained by the similarity of two texts, got {len(texts)}.")
+            raise opt.usage_error(f"an embedder is explained by the similarity of two texts, got {len(texts)}.")
         return explaining.explain(model, texts, method, target=target, steps=steps)
 
 
@@ -181,12 +167,12 @@ def _input(model: "AnyTask", texts: tuple[str, ...]) -> Any:  # noqa: ANN401 (th
     columns = model.fitted.columns
     rows = columns.rows_of(texts)
     if len(rows) != 1:
-        raise usage_error(f"this model reads one text, and explains one at a time, got {len(rows)}.")
+        raise opt.usage_error(f"this model reads one text, and explains one at a time, got {len(rows)}.")
     (value,) = map(columns.read, read_rows(rows))
     return value[0] if isinstance(model, compose.Ensemble) else value  # of the first member: all read the same here
 
 
-def _encoder(name: str, opening: ModelOptions) -> "PretrainedEncoder":
+def _encoder(name: str, opening: opt.ModelOptions) -> "PretrainedEncoder":
     return checkpoints.load(
         name,
         revision=opening.revision,
@@ -249,18 +235,18 @@ Examples:
   bothways explain heads runs/news --data en_ewt-ud-dev.conllu.gz --json"""
 
 
-@command(_HEADS_EXAMPLE)
+@opt.command(_HEADS_EXAMPLE)
 def heads(
     model: str,
     /,
     *,
-    data: File | None = None,
-    most: PositiveInt = 1000,
+    data: opt.File | None = None,
+    most: opt.PositiveInt = 1000,
     random: Annotated[bool, Parameter(negative="--no-random")] = True,
-    seed: WholeNumber = 0,
-    json: Json = False,
-    quiet: Quiet = False,
-    opening: ModelOptions = ANY_MODEL,
+    seed: opt.WholeNumber = 0,
+    json: opt.Json = False,
+    quiet: opt.Quiet = False,
+    opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
     """Score the role of each attention head over a corpus.
 

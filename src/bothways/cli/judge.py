@@ -13,31 +13,7 @@ from cyclopts import App, Parameter
 from bothways import judging
 from bothways import report as pages
 from bothways.choices import Format, JudgeDimension, Merge, Negatives, PpiMethod
-from bothways.cli.options import (
-    ANY_MODEL,
-    ANY_WINDOWS,
-    BootstrapSeed,
-    File,
-    FileFormat,
-    Json,
-    Level,
-    ModelOptions,
-    Option,
-    Quiet,
-    Resamples,
-    WholeNumber,
-    WindowOptions,
-    as_usage_error,
-    check_piped,
-    command,
-    given_of,
-    group_of,
-    labelled_source,
-    open_options,
-    optional_source,
-    options_of,
-    usage_error,
-)
+from bothways.cli import options as opt
 from bothways.cli.printing import counted, note, plain_table, print_json, print_table, shortened
 from bothways.cli.training.run import (
     DEFAULT_RUN,
@@ -59,12 +35,12 @@ if TYPE_CHECKING:
     from bothways.training.state import TrainingRecord
 
 _LONGEST_NAME = 32
-_COLUMNS = group_of("Columns", options_of(TripleColumns))
-_OWN = [option for option in options_of(PAIRS.fit_options) if option.name not in ("target", "score")]
-_MERGE = Option(
+_COLUMNS = opt.group_of("Columns", opt.options_of(TripleColumns))
+_OWN = [option for option in opt.options_of(PAIRS.fit_options) if option.name not in ("target", "score")]
+_MERGE = opt.Option(
     "merge", Merge, "How to merge the windows of a long passage; see 'bothways train pairs'.", default="maxp"
 )
-_CONFIDENCE = {option.name for option in options_of(ConfidenceOptions)}
+_CONFIDENCE = {option.name for option in opt.options_of(ConfidenceOptions)}
 
 Dimension = Annotated[JudgeDimension | None, Parameter(help="One judge of a folder with several.")]
 
@@ -74,19 +50,19 @@ Dimension = Annotated[JudgeDimension | None, Parameter(help="One judge of a fold
 class EstimateOptions:
     """Options of estimating success rates."""
 
-    labels: File | None = None
+    labels: opt.File | None = None
     """Human labels of randomly drawn rows of every system. Default: the labels in the data."""
     dimension: Dimension = None
     method: PpiMethod = "ppi++"
     """The interval to show first: ppi++ weighs the judge by its agreement with the labels, ppi relies on it fully,
     classical uses only the labels. All are reported."""
-    level: Level = 0.95
+    level: opt.Level = 0.95
     """Confidence level of the intervals."""
-    seed: BootstrapSeed = 0
+    seed: opt.BootstrapSeed = 0
     report: Path | None = None
     """Also write an HTML page to this file."""
-    json: Json = False
-    quiet: Quiet = False
+    json: opt.Json = False
+    quiet: opt.Quiet = False
 
     def settings(self, columns: TripleColumns, format_: Format | None) -> dict[str, Any]:
         """Return the keyword arguments of the library."""
@@ -124,11 +100,11 @@ Examples:
 {RESUMING}"""
 
 
-@command(
+@opt.command(
     _TRAIN_EXAMPLE,
     columns=_COLUMNS,
-    own=group_of("Judge", [option for option in (*_OWN, _MERGE) if option.name not in _CONFIDENCE]),
-    confidence=group_of(
+    own=opt.group_of("Judge", [option for option in (*_OWN, _MERGE) if option.name not in _CONFIDENCE]),
+    confidence=opt.group_of(
         "Confidence (fitted on held-out rows)", [option for option in _OWN if option.name in _CONFIDENCE]
     ),
     training=TRAINING,
@@ -136,19 +112,19 @@ Examples:
 def train(
     *,
     model: BaseModel,
-    train: File,
+    train: opt.File,
     dimension: tuple[JudgeDimension | Literal["all"], ...],
     output: OutputFolder,
-    validation: File | None = None,
+    validation: opt.File | None = None,
     negatives: Negatives | None = None,
-    format: FileFormat = None,  # noqa: A002 (the option's name)
+    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
     columns: object = None,
     own: object = None,
     confidence: object = None,
     run: RunOptions = DEFAULT_RUN,
     training: object = None,
-    reading: WindowOptions = ANY_WINDOWS,
-    opening: ModelOptions = ANY_MODEL,
+    reading: opt.WindowOptions = opt.ANY_WINDOWS,
+    opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> int:
     """Train a judge of retrieval-augmented answers.
 
@@ -164,18 +140,18 @@ def train(
             strong another passage of the same document or the nearest by words, both alternates. Default: both if no
             row has a label, else none.
     """
-    check_piped({"--train": train, "--validation": validation})
-    given = {**given_of(own), **given_of(confidence)}
+    opt.check_piped({"--train": train, "--validation": validation})
+    given = {**opt.given_of(own), **opt.given_of(confidence)}
     words: dict[str, Any] = {"merge": given.pop("merge")} if "merge" in given else {}
-    with as_usage_error(*given):
+    with opt.as_usage_error(*given):
         PAIRS.fit_options(**given)
     # Read once: standard input cannot be read for each dimension.
     rows = list(read_rows(train, format=format))
     words |= {
         "validation": None if validation is None else list(read_rows(validation, format=format)),
-        "columns": TripleColumns.named(given_of(columns)),
+        "columns": TripleColumns.named(opt.given_of(columns)),
         "negatives": negatives,
-        "opening": open_options(reading, opening.in_full),
+        "opening": opt.open_options(reading, opening.in_full),
         "confidence": given,
     }
     every: tuple[JudgeDimension, ...] = get_args(JudgeDimension)
@@ -213,17 +189,17 @@ Example:
     --report page.html"""
 
 
-@command(_SCORE_EXAMPLE, columns=_COLUMNS)
+@opt.command(_SCORE_EXAMPLE, columns=_COLUMNS)
 def score(
     judge: Path,
     /,
     *,
-    data: File,
+    data: opt.File,
     estimate: EstimateOptions = ESTIMATE,
-    format: FileFormat = None,  # noqa: A002 (the option's name)
+    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
     columns: object = None,
-    reading: WindowOptions = ANY_WINDOWS,
-    model: ModelOptions = ANY_MODEL,
+    reading: opt.WindowOptions = opt.ANY_WINDOWS,
+    model: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
     """Estimate the success rate of a system.
 
@@ -233,11 +209,13 @@ def score(
         judge: Folder of a judge.
         data: All answers of the system: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for standard input.
     """
-    check_piped({"--data": data, "--labels": estimate.labels})
-    opened = judging.Judge.open(judge, estimate.dimension, **open_options(reading, model))
-    settings = estimate.settings(TripleColumns.named(given_of(columns)), format)
-    labels = optional_source(estimate.labels, format)
-    result = judging.score_system(opened, labelled_source(data, format), labels, name=_system_name(data), **settings)
+    opt.check_piped({"--data": data, "--labels": estimate.labels})
+    opened = judging.Judge.open(judge, estimate.dimension, **opt.open_options(reading, model))
+    settings = estimate.settings(TripleColumns.named(opt.given_of(columns)), format)
+    labels = opt.optional_source(estimate.labels, format)
+    result = judging.score_system(
+        opened, opt.labelled_source(data, format), labels, name=_system_name(data), **settings
+    )
     _tell(result, opened, str(judge), estimate)
 
 
@@ -250,18 +228,18 @@ Example:
     --next label_these.jsonl --report page.html"""
 
 
-@command(_RANK_EXAMPLE, columns=_COLUMNS)
+@opt.command(_RANK_EXAMPLE, columns=_COLUMNS)
 def rank(
-    *data: File,
+    *data: opt.File,
     judge: Path,
     estimate: EstimateOptions = ESTIMATE,
-    truth: File | None = None,
+    truth: opt.File | None = None,
     next: Path | None = None,  # noqa: A002 (the option's name)
-    next_rows: WholeNumber = 50,
-    format: FileFormat = None,  # noqa: A002 (the option's name)
+    next_rows: opt.WholeNumber = 50,
+    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
     columns: object = None,
-    reading: WindowOptions = ANY_WINDOWS,
-    model: ModelOptions = ANY_MODEL,
+    reading: opt.WindowOptions = opt.ANY_WINDOWS,
+    model: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
     """Rank systems by their success rates.
 
@@ -276,10 +254,10 @@ def rank(
             the first two systems, or is least certain.
         next_rows: Number of these rows.
     """
-    names, systems = TripleColumns.named(given_of(columns)), _named_files(data)
-    check_piped({**{f"the file {each!r}": each for each in data}, "--labels": estimate.labels, "--truth": truth})
-    opened = judging.Judge.open(judge, estimate.dimension, **open_options(reading, model))
-    sources: dict[str, Any] = {name: labelled_source(path, format) for name, path in systems.items()}
+    names, systems = TripleColumns.named(opt.given_of(columns)), _named_files(data)
+    opt.check_piped({**{f"the file {each!r}": each for each in data}, "--labels": estimate.labels, "--truth": truth})
+    opened = judging.Judge.open(judge, estimate.dimension, **opt.open_options(reading, model))
+    sources: dict[str, Any] = {name: opt.labelled_source(path, format) for name, path in systems.items()}
     rates: dict[str, float] | None = None
     if truth == "labels":
         rates = judging.truth_in_labels(sources, opened.dimension, names, format=format)
@@ -288,7 +266,7 @@ def rank(
     result = judging.rank_systems(
         opened,
         sources,
-        optional_source(estimate.labels, format),
+        opt.optional_source(estimate.labels, format),
         truth=rates,
         next_rows=next_rows if next is not None else 0,
         **estimate.settings(names, format),
@@ -303,21 +281,21 @@ def rank(
     _tell(result, opened, str(judge), estimate)
 
 
-@command("Example:\n  bothways judge evaluate runs/judge --data labelled.jsonl --json", columns=_COLUMNS)
+@opt.command("Example:\n  bothways judge evaluate runs/judge --data labelled.jsonl --json", columns=_COLUMNS)
 def evaluate(
     judge: Path,
     /,
     *,
-    data: File,
+    data: opt.File,
     dimension: Dimension = None,
-    format: FileFormat = None,  # noqa: A002 (the option's name)
-    resamples: Resamples = 1000,
-    seed: BootstrapSeed = 0,
-    json: Json = False,
-    quiet: Quiet = False,
+    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    resamples: opt.Resamples = 1000,
+    seed: opt.BootstrapSeed = 0,
+    json: opt.Json = False,
+    quiet: opt.Quiet = False,
     columns: object = None,
-    reading: WindowOptions = ANY_WINDOWS,
-    model: ModelOptions = ANY_MODEL,
+    reading: opt.WindowOptions = opt.ANY_WINDOWS,
+    model: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
     """Compare a judge with human labels.
 
@@ -327,10 +305,10 @@ def evaluate(
         judge: Folder of a judge.
         data: Labelled triples. If rows name their system, Kendall's tau measures how well the judge orders systems.
     """
-    opened = judging.Judge.open(judge, dimension, **open_options(reading, model))
+    opened = judging.Judge.open(judge, dimension, **opt.open_options(reading, model))
     report = opened.evaluate(
-        labelled_source(data, format),
-        columns=TripleColumns.named(given_of(columns)),
+        opt.labelled_source(data, format),
+        columns=TripleColumns.named(opt.given_of(columns)),
         resamples=resamples,
         seed=seed,
         show_progress=False if quiet else None,
@@ -354,9 +332,9 @@ def _system_name(path: str) -> str:
 def _named_files(paths: Sequence[str]) -> dict[str, str]:
     """Return files by the names of their systems; by their whole paths if two names are the same."""
     if not paths:
-        raise usage_error("nothing to rank: give a file of answers for each system.")
+        raise opt.usage_error("nothing to rank: give a file of answers for each system.")
     if len(set(paths)) < len(paths):
-        raise usage_error("expected a different file of answers for each system, got one twice.")
+        raise opt.usage_error("expected a different file of answers for each system, got one twice.")
     names = [_system_name(path) for path in paths]
     return dict(zip(names if len(set(names)) == len(names) else paths, paths, strict=True))
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from bothways import advice, checkpoints
 from bothways.choices import Constraint, FamilyName, Language
-from bothways.cli.options import Flag, Json, PositiveFloat, PositiveInt, Threads, as_usage_error, command, usage_error
+from bothways.cli import options as opt
 from bothways.cli.printing import plain_table, print_json, print_table, printable
 from bothways.errors import UnsafeCheckpoint
 from bothways.threads import choose_threads
@@ -23,16 +23,16 @@ Example:
   bothways models FacebookAI/roberta-base --download"""
 
 
-@command(_MODELS_EXAMPLE)
+@opt.command(_MODELS_EXAMPLE)
 def models(
     name: str | None = None,
     /,
     *,
     family: FamilyName | None = None,
-    download: Flag = False,
+    download: opt.Flag = False,
     revision: str | None = None,
-    allow_pickle: Flag = False,
-    json: Flag = False,
+    allow_pickle: opt.Flag = False,
+    json: opt.Flag = False,
 ) -> None:
     """List the catalogue of models, or show one card.
 
@@ -50,14 +50,14 @@ def models(
     """
     if download:
         if name is None or family is not None:
-            raise usage_error("--download needs the name of a model, and no --family.")
+            raise opt.usage_error("--download needs the name of a model, and no --family.")
         _fetch(name, revision, allow_pickle=allow_pickle, json=json)
         return
     if revision is not None or allow_pickle:
-        raise usage_error("--revision and --allow-pickle need --download.")
+        raise opt.usage_error("--revision and --allow-pickle need --download.")
     if name is not None:
         if family is not None:
-            raise usage_error("expected the name of a model or --family, got both.")
+            raise opt.usage_error("expected the name of a model or --family, got both.")
         chosen = advice.card(name)
         if json:
             print_json(_card_as_json(chosen))
@@ -203,19 +203,19 @@ Example:
     --measure --max-latency-ms 50"""
 
 
-@command(_RECOMMEND_EXAMPLE)
+@opt.command(_RECOMMEND_EXAMPLE)
 def recommend(
     *,
     task: str,
     constraint: Constraint = "accuracy",
-    max_latency_ms: PositiveFloat | None = None,
-    max_memory_mb: PositiveFloat | None = None,
-    context: PositiveInt | None = None,
+    max_latency_ms: opt.PositiveFloat | None = None,
+    max_memory_mb: opt.PositiveFloat | None = None,
+    context: opt.PositiveInt | None = None,
     language: Language = "english",
-    most: PositiveInt = 5,
-    measure: Flag = False,
-    json: Json = False,
-    threads: Threads = None,
+    most: opt.PositiveInt = 5,
+    measure: opt.Flag = False,
+    json: opt.Json = False,
+    threads: opt.Threads = None,
 ) -> None:
     """Recommend models for a task, with reasons.
 
@@ -236,7 +236,7 @@ def recommend(
             takes a few seconds for each.
     """
     choose_threads(threads)
-    with as_usage_error():
+    with opt.as_usage_error():
         encoder = advice.find_task(task).architecture == "encoder"
         recommendation = advice.recommend(
             task,

@@ -6,17 +6,7 @@ from typing import TYPE_CHECKING
 
 from bothways import advice, pretraining
 from bothways.choices import RecipeName, RecipeScale
-from bothways.cli.options import (
-    Flag,
-    Json,
-    PositiveFloat,
-    PositiveInt,
-    Threads,
-    TokenCount,
-    as_usage_error,
-    command,
-    usage_error,
-)
+from bothways.cli import options as opt
 from bothways.cli.printing import plain_table, print_json, print_table
 from bothways.cli.training.run import FULL_BATCH, BatchOptions
 from bothways.progress import duration
@@ -32,15 +22,15 @@ Example:
   bothways cost roberta-base --batch 32 --activation-checkpointing"""
 
 
-@command(_COST_EXAMPLE)
+@opt.command(_COST_EXAMPLE)
 def cost(
     model: str,
     /,
     *,
-    batch: PositiveInt = 8,
-    length: PositiveInt = 128,
-    activation_checkpointing: Flag = False,
-    json: Json = False,
+    batch: opt.PositiveInt = 8,
+    length: opt.PositiveInt = 128,
+    activation_checkpointing: opt.Flag = False,
+    json: opt.Json = False,
 ) -> None:
     """Count a model's operations and memory without building it.
 
@@ -53,7 +43,7 @@ def cost(
         activation_checkpointing: Assume training with this option.
     """
     name, config = advice.find_config(model)
-    with as_usage_error():
+    with opt.as_usage_error():
         result = advice.cost(config, batch=batch, length=length, activation_checkpointing=activation_checkpointing)
     if json:
         print_json({"name": name, **asdict(result)})
@@ -101,14 +91,14 @@ Example:
     --lengths 64 --lengths 256"""
 
 
-@command(_COMPARE_EXAMPLE)
+@opt.command(_COMPARE_EXAMPLE)
 def compare_models(
     *names: str,
-    lengths: tuple[PositiveInt, ...] = (32, 128, 512),
-    batch: PositiveInt = 8,
-    seconds: PositiveFloat = 0.5,
-    json: Json = False,
-    threads: Threads = None,
+    lengths: tuple[opt.PositiveInt, ...] = (32, 128, 512),
+    batch: opt.PositiveInt = 8,
+    seconds: opt.PositiveFloat = 0.5,
+    json: opt.Json = False,
+    threads: opt.Threads = None,
 ) -> None:
     """Measure speed and memory of models side by side.
 
@@ -123,7 +113,7 @@ def compare_models(
         seconds: Time to spend on each measurement.
     """
     choose_threads(threads)
-    with as_usage_error():
+    with opt.as_usage_error():
         comparison = advice.compare_models(names, lengths=lengths, batch=batch, seconds=seconds)
     if json:
         print_json(_comparison_as_json(comparison))
@@ -179,25 +169,25 @@ Examples:
   bothways plan bert --hardware "4 x A100" --batch-size 1024 --price 2.5"""
 
 
-@command(_PLAN_EXAMPLE)
+@opt.command(_PLAN_EXAMPLE)
 def plan(
     recipe: RecipeName,
     /,
     *,
     hardware: str = "here",
     scale: RecipeScale = "published",
-    updates: PositiveInt | None = None,
-    tokens: TokenCount | None = None,
-    batch_size: PositiveInt | None = None,
-    length: PositiveInt | None = None,
+    updates: opt.PositiveInt | None = None,
+    tokens: opt.TokenCount | None = None,
+    batch_size: opt.PositiveInt | None = None,
+    length: opt.PositiveInt | None = None,
     batch: BatchOptions = FULL_BATCH,
-    tokens_per_second: PositiveFloat | None = None,
-    utilisation: PositiveFloat = 0.4,
-    price: PositiveFloat | None = None,
-    activation_checkpointing: Flag = False,
-    shard: Flag = False,
-    json: Json = False,
-    threads: Threads = None,
+    tokens_per_second: opt.PositiveFloat | None = None,
+    utilisation: opt.PositiveFloat = 0.4,
+    price: opt.PositiveFloat | None = None,
+    activation_checkpointing: opt.Flag = False,
+    shard: opt.Flag = False,
+    json: opt.Json = False,
+    threads: opt.Threads = None,
 ) -> None:
     """Plan a pre-training run: tokens, memory, hours and price.
 
@@ -218,9 +208,9 @@ def plan(
     """
     choose_threads(threads)
     if updates is not None and tokens is not None:
-        raise usage_error("expected --updates or --tokens, got both.")
+        raise opt.usage_error("expected --updates or --tokens, got both.")
     given = pretraining.scaled(pretraining.find_recipe(recipe), scale)
-    with as_usage_error():
+    with opt.as_usage_error():
         changed = given.changed(updates=updates, tokens=tokens, batch=batch_size, length=length, warmup=batch.warmup())
         result = advice.plan(
             changed,

@@ -10,40 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bothways import compose, tasks
 from bothways.choices import OnEmpty
-from bothways.cli.options import (
-    ANY_MODEL,
-    ANY_WINDOWS,
-    SKIP_EMPTY,
-    TEXT,
-    File,
-    FileFormat,
-    Flag,
-    Json,
-    ModelOptions,
-    Names,
-    Quiet,
-    TextColumns,
-    WindowOptions,
-    as_usage_error,
-    check_given,
-    check_output,
-    column_options,
-    command,
-    given_of,
-    given_rows,
-    group_of,
-    of_all_tasks,
-    open_embedder,
-    open_options,
-    open_task,
-    opening_options,
-    options_of,
-    texts_of,
-    typed_rows,
-    usage_error,
-    vector_options,
-    with_columns,
-)
+from bothways.cli import options as opt
 from bothways.cli.printing import (
     counted,
     note,
@@ -82,29 +49,29 @@ Classifiers of one label per text mark texts unlike their training data with
 "out_of_domain": do not rely on these labels."""
 
 
-@command(
+@opt.command(
     _EXAMPLE,
-    options=group_of("Predictions", of_all_tasks(lambda spec: [spec.predict_options])),
-    columns=column_options(),
-    opened=opening_options(),
+    options=opt.group_of("Predictions", opt.of_all_tasks(lambda spec: [spec.predict_options])),
+    columns=opt.column_options(),
+    opened=opt.opening_options(),
 )
 def predict(
     run: str,
     /,
     *texts: str,
-    data: File | None = None,
-    output: File = "-",
-    keep: Flag = False,
+    data: opt.File | None = None,
+    output: opt.File = "-",
+    keep: opt.Flag = False,
     on_empty: OnEmpty = "error",
-    format: FileFormat = None,  # noqa: A002 (the option's name)
-    json: Flag = False,
-    quiet: Flag = False,
+    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    json: opt.Flag = False,
+    quiet: opt.Flag = False,
     task: str | None = None,
     options: object = None,
     columns: object = None,
     opened: object = None,
-    reading: WindowOptions = ANY_WINDOWS,
-    model: ModelOptions = ANY_MODEL,
+    reading: opt.WindowOptions = opt.ANY_WINDOWS,
+    model: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
     """Predict with a trained model.
 
@@ -124,16 +91,16 @@ def predict(
         quiet: Show no progress, and no note on uncalibrated probabilities.
         task: One task of a model of several; all of them by default.
     """
-    check_output(data, output)
-    check_given(texts, data)
+    opt.check_output(data, output)
+    opt.check_given(texts, data)
     del json
-    trained = with_columns(open_task(run, given_of(opened), reading, model, task), given_of(columns))
-    given = given_of(options)
-    with as_usage_error(*given):
+    trained = opt.with_columns(opt.open_task(run, opt.given_of(opened), reading, model, task), opt.given_of(columns))
+    given = opt.given_of(options)
+    with opt.as_usage_error(*given):
         table = prediction_table(trained, output, given, keep=keep, on_empty=on_empty)
         own = trained.fitted.columns
         read = None if keep else own.input_columns
-        source = typed_rows(own.rows_of(texts)) if data is None else read_rows(data, format=format, columns=read)
+        source = opt.typed_rows(own.rows_of(texts)) if data is None else read_rows(data, format=format, columns=read)
         rows, again = itertools.tee(source)
         show = progress_beside(output, quiet=quiet)
         # Empty rows are skipped as they are written, together with their inputs.
@@ -155,7 +122,7 @@ def _advising_on_empty() -> Iterator[None]:
     try:
         yield
     except EmptyInput as error:
-        raise EmptyInput(f"{error} {SKIP_EMPTY}") from error
+        raise EmptyInput(f"{error} {opt.SKIP_EMPTY}") from error
 
 
 def _tallied(predictions: Iterable[Any], tally: Counter[str]) -> Iterator[Any]:
@@ -187,20 +154,20 @@ Example:
     --data corpus.jsonl.gz --output vectors.npy"""
 
 
-@command(_EMBED_EXAMPLE, vectors=vector_options())
+@opt.command(_EMBED_EXAMPLE, vectors=opt.vector_options())
 def embed(
     model: str,
     *,
-    data: File,
-    output: File,
-    text: TextColumns = TEXT,
+    data: opt.File,
+    output: opt.File,
+    text: opt.TextColumns = opt.TEXT,
     on_empty: OnEmpty = "error",
-    format: FileFormat = None,  # noqa: A002 (the option's name)
-    json: Json = False,
-    quiet: Quiet = False,
+    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    json: opt.Json = False,
+    quiet: opt.Quiet = False,
     vectors: object = None,
-    reading: WindowOptions = ANY_WINDOWS,
-    opening: ModelOptions = ANY_MODEL,
+    reading: opt.WindowOptions = opt.ANY_WINDOWS,
+    opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
     """Embed texts as unit-length vectors.
 
@@ -212,12 +179,12 @@ def embed(
             a row of NaN. A note gives their number.
     """
     write = vector_writer(output)
-    check_output(data, output)
-    embedder = open_embedder(model, given_of(vectors), reading, opening)
-    rows, tally = given_rows((), data, text, format, columns=text), Counter[str]()
+    opt.check_output(data, output)
+    embedder = opt.open_embedder(model, opt.given_of(vectors), reading, opening)
+    rows, tally = opt.given_rows((), data, text, format, columns=text), Counter[str]()
     show = False if quiet else None
     if on_empty == "error":
-        encoded = embedder.encode_stream(texts_of(rows, text), show_progress=show)
+        encoded = embedder.encode_stream(opt.texts_of(rows, text), show_progress=show)
     else:
         waiting: deque[bool] = deque()
         texts = with_text(lambda row: text_at(row, text), rows, waiting)
@@ -254,26 +221,28 @@ Examples:
   bothways fill-mask my-bert/ "Paris is in France." --pseudo-likelihood"""
 
 
-@command(
+@opt.command(
     _FILL_EXAMPLE,
-    filling=group_of("Predictions", [each for each in options_of(MASKED_LM.predict_options) if each.name != "words"]),
+    filling=opt.group_of(
+        "Predictions", [each for each in opt.options_of(MASKED_LM.predict_options) if each.name != "words"]
+    ),
 )
 def fill_mask(
     model: str,
     /,
     *texts: str,
-    data: File | None = None,
-    text: TextColumns = TEXT,
-    format: FileFormat = None,  # noqa: A002 (the option's name)
-    output: File = "-",
-    words: Names | None = None,
+    data: opt.File | None = None,
+    text: opt.TextColumns = opt.TEXT,
+    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    output: opt.File = "-",
+    words: opt.Names | None = None,
     filling: object = None,
-    pseudo_likelihood: Flag = False,
-    whole_words: Flag = False,
-    json: Flag = False,
-    quiet: Quiet = False,
-    reading: WindowOptions = ANY_WINDOWS,
-    opening: ModelOptions = ANY_MODEL,
+    pseudo_likelihood: opt.Flag = False,
+    whole_words: opt.Flag = False,
+    json: opt.Flag = False,
+    quiet: opt.Quiet = False,
+    reading: opt.WindowOptions = opt.ANY_WINDOWS,
+    opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
     """Fill the masks of texts with the likeliest words.
 
@@ -294,18 +263,18 @@ def fill_mask(
         json: Print one JSON object for each text.
     """
     if whole_words and not pseudo_likelihood:
-        raise usage_error("--whole-words needs --pseudo-likelihood.")
+        raise opt.usage_error("--whole-words needs --pseudo-likelihood.")
     if output != "-" and data is None:
-        raise usage_error("--output needs --data.")
-    check_output(data, output)
-    rows, again = itertools.tee(given_rows(texts, data, text, format))
-    show, given = progress_beside(output, quiet=quiet), texts_of(again, text)
-    with as_usage_error():
-        filler = tasks.FillMask.from_pretrained(model, **open_options(reading, opening))
+        raise opt.usage_error("--output needs --data.")
+    opt.check_output(data, output)
+    rows, again = itertools.tee(opt.given_rows(texts, data, text, format))
+    show, given = progress_beside(output, quiet=quiet), opt.texts_of(again, text)
+    with opt.as_usage_error():
+        filler = tasks.FillMask.from_pretrained(model, **opt.open_options(reading, opening))
         answers: Iterator[Answer] = (
             filler.likelihood_stream(given, whole_words=whole_words, show_progress=show)
             if pseudo_likelihood
-            else filler.predict_stream(given, show_progress=show, words=words or None, **given_of(filling))
+            else filler.predict_stream(given, show_progress=show, words=words or None, **opt.given_of(filling))
         )
     if data is not None:
         write_rows(output, _with_ids(rows, answers))
@@ -349,8 +318,8 @@ Examples:
   bothways schema question-answering"""
 
 
-@command(_SCHEMA_EXAMPLE)
-def schema(model: str, /, *, task: str | None = None, opening: ModelOptions = ANY_MODEL) -> None:
+@opt.command(_SCHEMA_EXAMPLE)
+def schema(model: str, /, *, task: str | None = None, opening: opt.ModelOptions = opt.ANY_MODEL) -> None:
     """Print JSON schemas of a model's inputs, options and predictions.
 
     Prints one JSON object with three schemas (draft 2020-12). A row of JSON Lines fits "input"; a line that bothways
@@ -366,7 +335,7 @@ def schema(model: str, /, *, task: str | None = None, opening: ModelOptions = AN
         schemas = tasks.Schemas.of(spec)
     else:
         try:
-            schemas = compose.schemas_of(open_task(model, {}, ANY_WINDOWS, opening, task))
+            schemas = compose.schemas_of(opt.open_task(model, {}, opt.ANY_WINDOWS, opening, task))
         except UnknownModel as error:
             hint = did_you_mean(model, named)
             raise UnknownModel(f"{error} The names of tasks are: {', '.join(named)}.{hint}") from error

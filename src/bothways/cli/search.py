@@ -15,28 +15,7 @@ from cyclopts.validators import Number
 import bothways.data
 from bothways import checkpoints, compose, retrieval, tasks
 from bothways.choices import Overflow
-from bothways.cli.options import (
-    ANY_MODEL,
-    ANY_WINDOWS,
-    TEXT,
-    File,
-    FileFormat,
-    Flag,
-    Json,
-    ModelOptions,
-    PositiveInt,
-    Quiet,
-    TextColumns,
-    WindowOptions,
-    as_usage_error,
-    command,
-    given_of,
-    given_rows,
-    open_embedder,
-    texts_of,
-    usage_error,
-    vector_options,
-)
+from bothways.cli import options as opt
 from bothways.cli.printing import (
     counted,
     note,
@@ -92,7 +71,7 @@ class HybridOptions:
     """A weighted mean of both scores, or the sum of reciprocal ranks."""
     dense_weight: Annotated[float, Parameter(validator=Number(gte=0, lte=1))] = 0.5
     """Weight of the dense score in the weighted mean; the lexical score has the rest."""
-    depth: PositiveInt = 100
+    depth: opt.PositiveInt = 100
     """Candidates from each ranking, unless more hits are requested."""
 
 
@@ -105,7 +84,7 @@ class RerankOptions:
     """Folder of a trained pair model (query and passage) that reorders the first hits."""
     relevant: str | None = None
     """The reranker's label for relevant passages; leave it out if it predicts scores or grades."""
-    rerank_depth: PositiveInt = 50
+    rerank_depth: opt.PositiveInt = 50
     """Number of hits to rerank."""
 
 
@@ -113,23 +92,23 @@ WEIGHTED = HybridOptions()
 NO_RERANKER = RerankOptions()
 
 
-@command(_BUILD_EXAMPLE, vectors=vector_options())
+@opt.command(_BUILD_EXAMPLE, vectors=opt.vector_options())
 def build(
     *,
     model: str,
-    data: File,
+    data: opt.File,
     output: Path,
-    text: TextColumns = TEXT,
+    text: opt.TextColumns = opt.TEXT,
     id: str | None = None,  # noqa: A002 (the option's name)
     field: tuple[str, ...] = (),
     language: str = "english",
-    format: FileFormat = None,  # noqa: A002 (the option's name)
-    overwrite: Flag = False,
-    json: Json = False,
-    quiet: Quiet = False,
+    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    overwrite: opt.Flag = False,
+    json: opt.Json = False,
+    quiet: opt.Quiet = False,
     vectors: object = None,
-    reading: WindowOptions = ANY_WINDOWS,
-    opening: ModelOptions = ANY_MODEL,
+    reading: opt.WindowOptions = opt.ANY_WINDOWS,
+    opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
     """Build a search index from texts.
 
@@ -146,13 +125,13 @@ def build(
         overwrite: Replace an existing index.
     """
     stemmer = None if language == "none" else language
-    with as_usage_error():
+    with opt.as_usage_error():
         retrieval.check_available(stemmer)
     retrieval.check_index_free(output, overwrite=overwrite)
     # No update of an index that is being replaced may begin: one of the two would undo the other.
     with retrieval.locked(output) if output.is_dir() else nullcontext(), reporting(False if quiet else None):
-        embedder = open_embedder(model, given_of(vectors), reading, opening)
-        texts, ids, fields = _columns(given_rows((), data, text, format), text, id, field)
+        embedder = opt.open_embedder(model, opt.given_of(vectors), reading, opening)
+        texts, ids, fields = _columns(opt.given_rows((), data, text, format), text, id, field)
         search = retrieval.SemanticSearch.build(embedder, texts, ids=ids, fields=fields, language=stemmer)
         search.save(output, overwrite=overwrite)
     if json:
@@ -162,21 +141,21 @@ def build(
         note(f"{counted(len(search.index), 'text')} in {output}\nnext: {next_step}")
 
 
-@command(_ADD_EXAMPLE)
+@opt.command(_ADD_EXAMPLE)
 def add(
     index: Path,
     /,
     *,
-    data: File,
-    text: TextColumns = TEXT,
+    data: opt.File,
+    text: opt.TextColumns = opt.TEXT,
     id: str | None = None,  # noqa: A002 (the option's name)
-    format: FileFormat = None,  # noqa: A002 (the option's name)
-    max_length: PositiveInt | None = None,
+    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    max_length: opt.PositiveInt | None = None,
     on_overflow: Overflow | None = None,
-    json: Json = False,
-    quiet: Quiet = False,
+    json: opt.Json = False,
+    quiet: opt.Quiet = False,
     model: IndexModel = None,
-    opening: ModelOptions = ANY_MODEL,
+    opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
     """Add texts to a search index.
 
@@ -192,22 +171,22 @@ def add(
     with retrieval.updating(index), reporting(False if quiet else None):
         search = open_search(index, model, opening, max_length=max_length, on_overflow=on_overflow)
         before = len(search.index)
-        texts, ids, fields = _columns(given_rows((), data, text, format), text, id, search.index.field_names)
+        texts, ids, fields = _columns(opt.given_rows((), data, text, format), text, id, search.index.field_names)
         search.add(texts, ids=ids, fields=fields)
         search.save(index, overwrite=True)
     _report_change("added", len(search.index) - before, search.index, json=json, quiet=quiet)
 
 
-@command(_DELETE_EXAMPLE)
+@opt.command(_DELETE_EXAMPLE)
 def delete(
     index: Path,
     /,
     *ids: str,
-    data: File | None = None,
+    data: opt.File | None = None,
     id: str = _ID,  # noqa: A002 (the option's name)
-    format: FileFormat = None,  # noqa: A002 (the option's name)
-    json: Json = False,
-    quiet: Quiet = False,
+    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    json: opt.Json = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Delete texts from a search index by their ids.
 
@@ -219,7 +198,7 @@ def delete(
         data: Rows with the ids instead: .jsonl, .csv, .txt and so on, or '-' for JSON Lines on standard input.
         id: Column of the ids in the data.
     """
-    rows = given_rows(ids, data, (id,), format)
+    rows = opt.given_rows(ids, data, (id,), format)
     with retrieval.updating(index), reporting(False if quiet else None):
         opened = retrieval.SearchIndex.open(index)
         before = len(opened)
@@ -228,19 +207,19 @@ def delete(
     _report_change("deleted", before - len(opened), opened, json=json, quiet=quiet)
 
 
-@command(_QUERY_EXAMPLE)
+@opt.command(_QUERY_EXAMPLE)
 def query(
     index: Path,
     /,
     *words: str,
-    top: PositiveInt = 5,
+    top: opt.PositiveInt = 5,
     mode: SearchMode = "hybrid",
     filter: tuple[str, ...] = (),  # noqa: A002 (the option's name)
-    json: Flag = False,
+    json: opt.Flag = False,
     model: IndexModel = None,
     hybrid: HybridOptions = WEIGHTED,
     reranking: RerankOptions = NO_RERANKER,
-    opening: ModelOptions = ANY_MODEL,
+    opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
     """Search an index with a query.
 
@@ -258,10 +237,10 @@ def query(
     """
     text = " ".join(words)
     if not text.strip():
-        raise usage_error('the words to search for are empty. Give some: bothways search query INDEX "some words".')
+        raise opt.usage_error('the words to search for are empty. Give some: bothways search query INDEX "some words".')
     if len(words) > 1:
         note(f'searching for "{text}"; put several words in quotes, so that the shell leaves them as they are.')
-    with as_usage_error():
+    with opt.as_usage_error():
         filters = retrieval.parse_filters(filter)
     rerank = rerank_of(reranking, opening)
     search = open_search(index, model, opening, modes=[mode])
@@ -286,7 +265,7 @@ def query(
 def open_search(
     index: Path,
     model: str | None,
-    opening: ModelOptions,
+    opening: opt.ModelOptions,
     *,
     modes: Sequence[ModeName] = ("hybrid",),
     max_length: int | None = None,
@@ -324,22 +303,22 @@ def mode_of(name: ModeName, hybrid: HybridOptions) -> "Mode":
     return retrieval.Hybrid(fusion, hybrid.depth)
 
 
-def rerank_of(options: RerankOptions, opening: ModelOptions) -> "Rerank | None":
+def rerank_of(options: RerankOptions, opening: opt.ModelOptions) -> "Rerank | None":
     """Open the reranker that the options name."""
     if options.reranker is None:
         if options.relevant is not None:
-            raise usage_error("--relevant needs --reranker: it names the label of relevant passages.")
+            raise opt.usage_error("--relevant needs --reranker: it names the label of relevant passages.")
         return None
     task = stored_task(checkpoints.locate(options.reranker).folder)
     if task not in (None, "pairs"):
         what = "an ensemble, which does not rerank" if task == compose.ENSEMBLE else f"a model for {task}"
         which = "one of its members, if they are models of pairs" if task == compose.ENSEMBLE else "one"
-        raise usage_error(
+        raise opt.usage_error(
             f"--reranker must be one model of pairs, which reads query and passage at once, but {options.reranker!r} "
             f"is {what}. Name {which}, or train one with: bothways train pairs."
         )
     pairs = tasks.PairClassifier.from_pretrained(options.reranker, device=opening.device, dtype=opening.dtype)
-    with as_usage_error():
+    with opt.as_usage_error():
         return retrieval.Rerank(retrieval.CrossEncoder(pairs, options.relevant), options.rerank_depth)
 
 
@@ -354,7 +333,7 @@ def _columns(
     for_text, for_id, for_fields = itertools.tee(itertools.chain(first, rows), 3)
     # The index checks the values of fields.
     kept: Iterator[Fields] = ({name: bothways.data.value_at(row, name) for name in fields} for row in for_fields)  # type: ignore[misc]
-    return texts_of(for_text, text), None if id_ is None else _different_ids(for_id, id_), kept if fields else None
+    return opt.texts_of(for_text, text), None if id_ is None else _different_ids(for_id, id_), kept if fields else None
 
 
 def _different_ids(rows: "Iterable[Row]", column: str) -> Iterator[str]:

@@ -12,25 +12,7 @@ from cyclopts import App
 import bothways.data
 from bothways import retrieval
 from bothways.choices import Format
-from bothways.cli.options import (
-    ANY_MODEL,
-    TEXT,
-    BootstrapSeed,
-    File,
-    FileFormat,
-    Json,
-    ModelOptions,
-    PositiveInt,
-    Quiet,
-    Resamples,
-    Share,
-    TextColumns,
-    as_usage_error,
-    check_output,
-    command,
-    given_rows,
-    usage_error,
-)
+from bothways.cli import options as opt
 from bothways.cli.printing import counted, note, plain_table, print_json, print_table, progress_beside
 from bothways.cli.search import (
     NO_RERANKER,
@@ -75,27 +57,27 @@ Examples:
     --output labelled.jsonl.gz"""
 
 
-@command(_EVALUATE_EXAMPLE)
+@opt.command(_EVALUATE_EXAMPLE)
 def evaluate(
     index: Path,
     /,
     *,
-    queries: File,
+    queries: opt.File,
     qrels: Path,
     mode: SearchMode = "hybrid",
     against: tuple[ModeName, ...] = (),
-    text: TextColumns = TEXT,
+    text: opt.TextColumns = opt.TEXT,
     id: str = "id",  # noqa: A002 (the option's name)
-    hits: PositiveInt = 1000,
-    format: FileFormat = None,  # noqa: A002 (the option's name)
-    resamples: Resamples = 1000,
-    seed: BootstrapSeed = 0,
-    json: Json = False,
-    quiet: Quiet = False,
+    hits: opt.PositiveInt = 1000,
+    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    resamples: opt.Resamples = 1000,
+    seed: opt.BootstrapSeed = 0,
+    json: opt.Json = False,
+    quiet: opt.Quiet = False,
     model: IndexModel = None,
     hybrid: HybridOptions = WEIGHTED,
     reranking: RerankOptions = NO_RERANKER,
-    opening: ModelOptions = ANY_MODEL,
+    opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
     """Evaluate a search index on queries with relevance judgments.
 
@@ -113,7 +95,7 @@ def evaluate(
     from bothways.evaluation.metrics.ranking import ranking_differences
 
     if mode_name(mode) in map(mode_name, against) and reranking.reranker is None:
-        raise usage_error(f"--against {mode} is the same as --mode: name another mode, or give a --reranker.")
+        raise opt.usage_error(f"--against {mode} is the same as --mode: name another mode, or give a --reranker.")
     judgments, texts_by_id = bothways.data.read_judgments(qrels), _queries(queries, text, id, format)
     rerank, show = rerank_of(reranking, opening), False if quiet else None
     searcher = open_search(index, model, opening, modes=[mode, *against])
@@ -138,24 +120,24 @@ def evaluate(
         _print_table(mode if rerank is None else f"{mode}, reranked", report, others, differences)
 
 
-@command(_MINE_EXAMPLE)
+@opt.command(_MINE_EXAMPLE)
 def mine(
     index: Path,
     /,
     *,
-    data: File,
-    output: File = "-",
+    data: opt.File,
+    output: opt.File = "-",
     anchor: str = "anchor",
     positive: str = "positive",
     rows: Literal["triplets", "pairs"] = "triplets",
-    per_query: PositiveInt = 3,
-    depth: PositiveInt = 100,
-    share: Share = 0.95,
-    format: FileFormat = None,  # noqa: A002 (the option's name)
+    per_query: opt.PositiveInt = 3,
+    depth: opt.PositiveInt = 100,
+    share: opt.Share = 0.95,
+    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
     model: IndexModel = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    opening: ModelOptions = ANY_MODEL,
+    json: opt.Json = False,
+    quiet: opt.Quiet = False,
+    opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
     """Mine hard negatives from a search index.
 
@@ -177,8 +159,8 @@ def mine(
         json: Print JSON Lines, which is also the default.
     """
     del json  # there is no other form on standard output
-    check_output(data, output)
-    with as_usage_error():
+    opt.check_output(data, output)
+    with opt.as_usage_error():
         mining = retrieval.Mining(per_query, depth, share)
     pairs = [
         (bothways.data.text_at(row, anchor), bothways.data.text_at(row, positive))
@@ -232,7 +214,7 @@ def _naming(*files: str | Path) -> Iterator[None]:
 
 def _queries(source: str, text: tuple[str, ...], id_: str, format_: Format | None) -> dict[str, str]:
     texts: dict[str, str] = {}
-    for row in given_rows((), source, text, format_):
+    for row in opt.given_rows((), source, text, format_):
         name = bothways.data.class_label(bothways.data.value_at(row, id_))
         if name in texts:
             raise InvalidInput(f"{row.where}: the query {name!r} comes a second time. Drop one.")

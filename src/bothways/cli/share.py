@@ -8,25 +8,7 @@ from bothways import audit
 from bothways import export as exporting
 from bothways.audit.finding import FAILING
 from bothways.choices import ExportFormat, HeadName
-from bothways.cli.options import (
-    ANY_MODEL,
-    ANY_WINDOWS,
-    TEXT,
-    File,
-    FileFormat,
-    Flag,
-    Json,
-    ModelOptions,
-    PositiveInt,
-    Quiet,
-    Share,
-    TextColumns,
-    WindowOptions,
-    command,
-    open_options,
-    texts_of,
-    usage_error,
-)
+from bothways.cli import options as opt
 from bothways.cli.printing import counted, note, print_json
 from bothways.data import read_rows
 
@@ -43,17 +25,17 @@ Examples:
     --format safetensors --output new-model"""
 
 
-@command(_EXPORT_EXAMPLE)
+@opt.command(_EXPORT_EXAMPLE)
 def export(
     model: str,
     *,
     format: ExportFormat,  # noqa: A002 (the option's name)
     output: str,
     head: HeadName | None = None,
-    overwrite: Flag = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    opening: ModelOptions = ANY_MODEL,
+    overwrite: opt.Flag = False,
+    json: opt.Json = False,
+    quiet: opt.Quiet = False,
+    opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
     """Export a model to ONNX or a transformers checkpoint.
 
@@ -70,7 +52,7 @@ def export(
     """
     dtype = opening.dtype or "float32"
     if format == "onnx" and dtype != "float32":
-        raise usage_error(f"ONNX files are written in float32, not in {dtype}: drop --dtype.")
+        raise opt.usage_error(f"ONNX files are written in float32, not in {dtype}: drop --dtype.")
     written = exporting.export(
         model,
         output,
@@ -99,23 +81,23 @@ Example:
     --data corpus.jsonl.gz --output vectors.npy"""
 
 
-@command(_QUANTIZE_EXAMPLE)
+@opt.command(_QUANTIZE_EXAMPLE)
 def quantize(
     model: str,
     *,
-    data: File,
+    data: opt.File,
     output: str,
-    cosine: Share = 0.999,
-    most_texts: PositiveInt = 2000,
+    cosine: opt.Share = 0.999,
+    most_texts: opt.PositiveInt = 2000,
     seed: int = 0,
-    portable: Flag = False,
-    text: TextColumns = TEXT,
-    format: FileFormat = None,  # noqa: A002 (the option's name)
-    overwrite: Flag = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    reading: WindowOptions = ANY_WINDOWS,
-    opening: ModelOptions = ANY_MODEL,
+    portable: opt.Flag = False,
+    text: opt.TextColumns = opt.TEXT,
+    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    overwrite: opt.Flag = False,
+    json: opt.Json = False,
+    quiet: opt.Quiet = False,
+    reading: opt.WindowOptions = opt.ANY_WINDOWS,
+    opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
     """Round a model's linear layers to int8, faster on CPUs.
 
@@ -135,22 +117,22 @@ def quantize(
         overwrite: Replace an earlier model at the output.
     """
     if opening.dtype not in (None, "float32"):
-        raise usage_error(f"a model is quantized from float32, not from {opening.dtype}: drop --dtype.")
+        raise opt.usage_error(f"a model is quantized from float32, not from {opening.dtype}: drop --dtype.")
     if opening.device not in ("auto", "cpu"):
-        raise usage_error(f"a model is quantized on the CPU, not on {opening.device}: drop --device.")
+        raise opt.usage_error(f"a model is quantized on the CPU, not on {opening.device}: drop --device.")
     from bothways.quantization import quantize as write
 
     result = write(
         model,
         output,
-        texts_of(read_rows(data, format=format, columns=text), text),
+        opt.texts_of(read_rows(data, format=format, columns=text), text),
         cosine=cosine,
         most_texts=most_texts,
         seed=seed,
         portable=portable,
         overwrite=overwrite,
         show_progress=False if quiet else None,
-        **open_options(reading, opening),
+        **opt.open_options(reading, opening),
     )
     if json:
         print_json({"output": output, **result.to_dict()})
@@ -181,7 +163,7 @@ Examples:
 Without --key, only the checksums are written. Everything works offline."""
 
 
-@command(_SIGN_EXAMPLE)
+@opt.command(_SIGN_EXAMPLE)
 def sign(run: Path, /, *, key: Path | None = None) -> None:
     """Write the checksums of a model's files, and sign them.
 
@@ -203,8 +185,8 @@ Exit code: 0 if everything is valid; 1 if a file was changed, added or removed,
 a signature is not valid, or there is nothing to verify."""
 
 
-@command(_VERIFY_EXAMPLE)
-def verify(run: Path, /, *, public_key: Path | None = None, quiet: Flag = False) -> int:
+@opt.command(_VERIFY_EXAMPLE)
+def verify(run: Path, /, *, public_key: Path | None = None, quiet: opt.Flag = False) -> int:
     """Verify a model's files against their checksums and signature.
 
     Args:

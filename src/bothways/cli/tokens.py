@@ -14,26 +14,7 @@ from cyclopts import App, Parameter
 from bothways import checkpoints
 from bothways import text as tokenizing
 from bothways.choices import Format, MaskUnit, TokenizerKind
-from bothways.cli.options import (
-    TEXT,
-    File,
-    FileFormat,
-    Flag,
-    Json,
-    Names,
-    PositiveInt,
-    Quiet,
-    Revision,
-    Share,
-    TextColumns,
-    Threads,
-    WholeNumber,
-    as_usage_error,
-    command,
-    given_rows,
-    texts_of,
-    usage_error,
-)
+from bothways.cli import options as opt
 from bothways.cli.printing import counted, note, plain_table, print_json, print_table, printable
 from bothways.data import Row, corpus_files, read_documents
 from bothways.progress import progress, reporting
@@ -71,20 +52,20 @@ class Tokenized:
     ids: list[int]
 
 
-@command(_TOKENIZE_EXAMPLE)
+@opt.command(_TOKENIZE_EXAMPLE)
 def tokenize(
     model: str | None = None,
     /,
     *texts: str,
-    compare: Names | None = None,
-    data: File | None = None,
-    text: TextColumns = TEXT,
-    format: FileFormat = None,  # noqa: A002 (the option's name)
-    max_length: PositiveInt | None = None,
-    json: Flag = False,
-    revision: Revision = None,
+    compare: opt.Names | None = None,
+    data: opt.File | None = None,
+    text: opt.TextColumns = opt.TEXT,
+    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    max_length: opt.PositiveInt | None = None,
+    json: opt.Flag = False,
+    revision: opt.Revision = None,
     download: Download = False,
-    threads: Threads = None,
+    threads: opt.Threads = None,
 ) -> None:
     """Tokenize texts and count their tokens.
 
@@ -101,16 +82,18 @@ def tokenize(
     choose_threads(threads)
     if compare is not None:
         if max_length is not None or revision is not None:
-            raise usage_error("--max-length and --revision cannot be used with --compare: pin a name as NAME@COMMIT.")
-        rows = given_rows(texts if model is None else (model, *texts), data, text, format)
+            raise opt.usage_error(
+                "--max-length and --revision cannot be used with --compare: pin a name as NAME@COMMIT."
+            )
+        rows = opt.given_rows(texts if model is None else (model, *texts), data, text, format)
         _compare(compare, rows, text, in_full=data is None, download=download, json=json)
         return
     if model is None:
-        raise usage_error("expected a model: a folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.")
-    rows = given_rows(texts, data, text, format)
+        raise opt.usage_error("expected a model: a folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.")
+    rows = opt.given_rows(texts, data, text, format)
     tokenizer, own_limit = checkpoints.open_tokenizer(model, revision=revision, download=download)
     limit = max_length or own_limit
-    tokenized = _tokenized(tokenizer, texts_of(rows, text), limit)
+    tokenized = _tokenized(tokenizer, opt.texts_of(rows, text), limit)
     if json:
         for each in tokenized:
             print_json(asdict(each))
@@ -155,9 +138,9 @@ def _compare(
 ) -> None:
     """Print how the tokenizers of several models split the same rows."""
     if len(set(names)) < max(2, len(names)):
-        raise usage_error(f"--compare needs at least two different models, got {' '.join(names) or 'none'}.")
+        raise opt.usage_error(f"--compare needs at least two different models, got {' '.join(names) or 'none'}.")
     tokenizers = {name: _open_pinned(name, download) for name in names}
-    texts: Iterable[str] = texts_of(rows, text)
+    texts: Iterable[str] = opt.texts_of(rows, text)
     shown: list[tuple[str, dict[str, tuple[str, ...]]]] = []
     if in_full:
         texts = list(texts)
@@ -260,20 +243,20 @@ class _Texts:
                     yield document.text
 
 
-@command(_TRAIN_EXAMPLE)
+@opt.command(_TRAIN_EXAMPLE)
 def train(
     *,
-    data: Names,
+    data: opt.Names,
     output: Path,
     kind: TokenizerKind = "wordpiece",
-    vocabulary: PositiveInt = 30_000,
+    vocabulary: opt.PositiveInt = 30_000,
     lowercase: Annotated[bool | None, Parameter(negative="--no-lowercase")] = None,
-    text: TextColumns = TEXT,
-    format: FileFormat = None,  # noqa: A002 (the option's name)
-    overwrite: Flag = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    threads: Threads = None,
+    text: opt.TextColumns = opt.TEXT,
+    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    overwrite: opt.Flag = False,
+    json: opt.Json = False,
+    quiet: opt.Quiet = False,
+    threads: opt.Threads = None,
 ) -> None:
     """Train a tokenizer on raw texts.
 
@@ -292,8 +275,8 @@ def train(
 
     choose_threads(threads)
     if not data:
-        raise usage_error("--data needs at least one file or folder.")
-    with as_usage_error():
+        raise opt.usage_error("--data needs at least one file or folder.")
+    with opt.as_usage_error():
         check_vocabulary(kind, vocabulary)
     check_folder_free(output, overwrite=overwrite)
     texts = _Texts(list(corpus_files(data)), text, format)
@@ -322,18 +305,18 @@ Example:
 _STYLES = {"masked": "bold red", "random": "bold yellow", "kept": "bold green"}
 
 
-@command(_MASK_EXAMPLE)
+@opt.command(_MASK_EXAMPLE)
 def mask(
     text: str,
     /,
     *,
     model: str,
-    epochs: PositiveInt = 3,
+    epochs: opt.PositiveInt = 3,
     unit: MaskUnit = "token",
-    fraction: Share = 0.15,
-    seed: WholeNumber = 0,
-    json: Flag = False,
-    revision: Revision = None,
+    fraction: opt.Share = 0.15,
+    seed: opt.WholeNumber = 0,
+    json: opt.Flag = False,
+    revision: opt.Revision = None,
     download: Download = False,
 ) -> None:
     """Show static and dynamic masks of a text each epoch.
@@ -357,7 +340,7 @@ def mask(
     tokenizer, _ = checkpoints.open_tokenizer(model, revision=revision, download=download)
     (encoded,) = tokenizer.encode([text], max_length=sys.maxsize)
     ids = np.array(encoded.windows[0].ids, dtype=np.int32)
-    with as_usage_error():
+    with opt.as_usage_error():
         maskings = [Masking(fraction, unit=MASKED_UNITS[unit](), dynamic=dynamic) for dynamic in (False, True)]
     maskers = [Masker(tokenizer, masking, seed) for masking in maskings]
     rows = [[masker.training(ids, epoch, 0) for masker in maskers] for epoch in range(epochs)]

@@ -6,24 +6,7 @@ from typing import TYPE_CHECKING
 
 from bothways import compose
 from bothways.choices import Method
-from bothways.cli.options import (
-    ANY_MODEL,
-    ANY_WINDOWS,
-    File,
-    FileFormat,
-    Flag,
-    Json,
-    ModelOptions,
-    Quiet,
-    WindowOptions,
-    as_usage_error,
-    column_options,
-    command,
-    given_of,
-    open_options,
-    optional_source,
-    usage_error,
-)
+from bothways.cli import options as opt
 from bothways.cli.printing import print_json
 from bothways.errors import OutputExists, UnreadColumn
 from bothways.storage import check_folder_free
@@ -42,19 +25,19 @@ Examples:
   bothways predict runs/qa "Who won?" "In 2016 the Broncos won." --top 3"""
 
 
-@command(_EXAMPLE, columns=column_options())
+@opt.command(_EXAMPLE, columns=opt.column_options())
 def ensemble(
     *runs: str,
     output: Path,
     method: Method = "mean",
-    calibrate: File | None = None,
-    format: FileFormat = None,  # noqa: A002 (the option's name)
-    overwrite: Flag = False,
-    json: Json = False,
-    quiet: Quiet = False,
+    calibrate: opt.File | None = None,
+    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    overwrite: opt.Flag = False,
+    json: opt.Json = False,
+    quiet: opt.Quiet = False,
     columns: object = None,
-    reading: WindowOptions = ANY_WINDOWS,
-    model: ModelOptions = ANY_MODEL,
+    reading: opt.WindowOptions = opt.ANY_WINDOWS,
+    model: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
     """Combine trained models of one task into an ensemble.
 
@@ -72,9 +55,9 @@ def ensemble(
         overwrite: Replace an ensemble at the output.
     """
     if len(runs) < 2:
-        raise usage_error(f"expected the folders of at least 2 models, got {len(runs)}.")
+        raise opt.usage_error(f"expected the folders of at least 2 models, got {len(runs)}.")
     if method == "stacked" and calibrate is None:
-        raise usage_error("--method stacked is fitted on held-out rows: give some with --calibrate.")
+        raise opt.usage_error("--method stacked is fitted on held-out rows: give some with --calibrate.")
     check_folder_free(output, overwrite=overwrite)
     if overwrite and output.is_dir() and any(path.name not in _FILES for path in output.iterdir()):
         # Replacing a folder deletes its content, which nobody wants for a trained model or other files.
@@ -83,14 +66,14 @@ def ensemble(
         made = compose.Ensemble.of(
             runs,
             method=method,
-            calibrate=optional_source(calibrate, format),
-            columns=given_of(columns),
+            calibrate=opt.optional_source(calibrate, format),
+            columns=opt.given_of(columns),
             show_progress=False if quiet else None,
-            **open_options(reading, model),
+            **opt.open_options(reading, model),
         )
     except UnreadColumn as error:
-        raise usage_error(str(error)) from error
-    with as_usage_error():
+        raise opt.usage_error(str(error)) from error
+    with opt.as_usage_error():
         made.save(output, overwrite=overwrite)
     if json:
         print_json({"output": str(output), **made.fitted.facts()})

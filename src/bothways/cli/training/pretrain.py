@@ -9,31 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bothways import checkpoints, pretraining, tasks
 from bothways.choices import Format, RecipeName, RecipeScale
-from bothways.cli.options import (
-    ANY_MODEL,
-    ANY_WINDOWS,
-    TEXT,
-    File,
-    FileFormat,
-    ModelOptions,
-    Names,
-    Option,
-    PositiveInt,
-    TextColumns,
-    Threads,
-    WindowOptions,
-    as_usage_error,
-    check_piped,
-    column_options,
-    command,
-    given_of,
-    group_of,
-    labelled_source,
-    open_options,
-    optional_source,
-    spelled,
-    usage_error,
-)
+from bothways.cli import options as opt
 from bothways.cli.printing import counted, note
 from bothways.cli.training.run import (
     CHECKPOINTING,
@@ -81,19 +57,19 @@ Example:
 {RESUMING}"""
 
 
-@command(_ADAPT_EXAMPLE, training=TRAINING)
+@opt.command(_ADAPT_EXAMPLE, training=TRAINING)
 def adapt(
     *,
     model: BaseModel,
-    data: File,
+    data: opt.File,
     output: OutputFolder,
-    validation: File | None = None,
-    text: TextColumns = TEXT,
-    format: FileFormat = None,  # noqa: A002 (the option's name)
+    validation: opt.File | None = None,
+    text: opt.TextColumns = opt.TEXT,
+    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
     run: RunOptions = DEFAULT_RUN,
     training: object = None,
-    reading: WindowOptions = ANY_WINDOWS,
-    opening: ModelOptions = ANY_MODEL,
+    reading: opt.WindowOptions = opt.ANY_WINDOWS,
+    opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> int:
     """Continue pre-training (masked LM) on your own texts.
 
@@ -105,15 +81,15 @@ def adapt(
             texts are skipped.
         validation: Held-out texts. Default: a tenth of the texts, drawn with the seed.
     """
-    check_piped({"--data": data, "--validation": validation})
+    opt.check_piped({"--data": data, "--validation": validation})
 
     def fit(options: "TrainingArguments") -> "tuple[FillMask, TrainingRecord]":
-        with as_usage_error():
-            task = tasks.FillMask.from_pretrained(model, **open_options(reading, opening.in_full))
+        with opt.as_usage_error():
+            task = tasks.FillMask.from_pretrained(model, **opt.open_options(reading, opening.in_full))
         if not task.has_head:
             note(f"{model} has no masked LM head: a new one is initialised from its token embeddings.")
-        held_out = optional_source(validation, format)
-        return task, task.fit(labelled_source(data, format), validation=held_out, text=text, **options)
+        held_out = opt.optional_source(validation, format)
+        return task, task.fit(opt.labelled_source(data, format), validation=held_out, text=text, **options)
 
     return train_and_save(output, training, run, fit, train_next)
 
@@ -129,19 +105,19 @@ Example:
   bothways distill --teacher runs/news --layers 3 --data texts.jsonl.gz \\
     --validation validation.jsonl.gz --output runs/small"""
 
-_DISTILLING = group_of(
+_DISTILLING = opt.group_of(
     "Training",
     (
-        Option("updates", int, "Optimizer steps.", default="2000"),
+        opt.Option("updates", int, "Optimizer steps.", default="2000"),
         TOKENS,
-        Option("batch_size", int, "Sequences in an update. Default: 16 for embedders, else 32."),
-        Option(
+        opt.Option("batch_size", int, "Sequences in an update. Default: 16 for embedders, else 32."),
+        opt.Option(
             "learning_rate",
             float,
             "Peak learning rate. Default: 6e-4 for embedders, else 1e-4, and higher for larger batches.",
         ),
         LAYER_DECAY,
-        Option("seed", int, "Seed of masks, dropout and order.", default="0"),
+        opt.Option("seed", int, "Seed of masks, dropout and order.", default="0"),
         CHECKPOINTING,
         SHARD,
         CHECKPOINTS,
@@ -151,21 +127,21 @@ _DISTILLING = group_of(
 
 
 # --tokens is how much to read here: taggers find their words in the columns of the training.
-@command(_DISTILL_EXAMPLE, columns=column_options(without=TOKENS.name), training=_DISTILLING)
+@opt.command(_DISTILL_EXAMPLE, columns=opt.column_options(without=TOKENS.name), training=_DISTILLING)
 def distill(
     *,
     teacher: str,
-    data: Names,
+    data: opt.Names,
     output: OutputFolder,
-    layers: PositiveInt | None = None,
-    length: PositiveInt | None = None,
-    validation: File | None = None,
+    layers: opt.PositiveInt | None = None,
+    length: opt.PositiveInt | None = None,
+    validation: opt.File | None = None,
     columns: object = None,
-    format: FileFormat = None,  # noqa: A002 (the option's name)
+    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
     training: object = None,
     batch: BatchOptions = FULL_BATCH,
     run: RunOptions = DEFAULT_RUN,
-    model: ModelOptions = ANY_MODEL,
+    model: opt.ModelOptions = opt.ANY_MODEL,
 ) -> int:
     """Distill a model into a smaller one on unlabelled texts.
 
@@ -183,32 +159,32 @@ def distill(
             with its labels; without labels, agreement with the teacher is measured and nothing is calibrated.
     """
     if not data:
-        raise usage_error("--data needs at least one file or folder.")
-    warmup, names = batch.warmup(), given_of(columns)
+        raise opt.usage_error("--data needs at least one file or folder.")
+    warmup, names = batch.warmup(), opt.given_of(columns)
     if model.dtype not in (None, "float32"):
-        raise usage_error(f"a student is trained in float32: drop --dtype {model.dtype}.")
+        raise opt.usage_error(f"a student is trained in float32: drop --dtype {model.dtype}.")
 
     def fit(options: "TrainingArguments") -> "tuple[Distiller | TaskDistiller, TrainingRecord]":
         located = checkpoints.locate(teacher, revision=model.revision, download=model.download)
         if pretraining.task_to_distill(located.folder, teacher) is not None:
             if warmup is not None:
-                raise usage_error(f"{teacher!r} is distilled in batches of one size: drop --batch-from.")
-            opened = open_options(replace(ANY_WINDOWS, max_length=length), model)
+                raise opt.usage_error(f"{teacher!r} is distilled in batches of one size: drop --batch-from.")
+            opened = opt.open_options(replace(opt.ANY_WINDOWS, max_length=length), model)
             learner = pretraining.TaskDistiller.from_pretrained(teacher, layers=layers, **opened)
-            held_out = optional_source(validation, format)
+            held_out = opt.optional_source(validation, format)
             return learner, learner.fit(_rows(data, format), validation=held_out, **names, **options)
         _check_raw(teacher, names, validation)
         source: dict[str, Any] = {"revision": model.revision, "device": model.device, "download": model.download}
         source["allow_pickle"] = model.allow_pickle
         distiller = pretraining.Distiller.from_pretrained(teacher, layers=layers, length=length, **source)
-        tokenizer, text = distiller.student.model.tokenizer, names.get("text", TEXT)
+        tokenizer, text = distiller.student.model.tokenizer, names.get("text", opt.TEXT)
         corpus = _corpus(data, output, tokenizer, text, format, quiet=run.quiet)
         return distiller, distiller.fit(corpus, batch_warmup=warmup, **options)
 
     return train_and_save(output, training, run, fit, _after_distilling)
 
 
-def _rows(data: Names, format_: Format | None) -> Source:
+def _rows(data: opt.Names, format_: Format | None) -> Source:
     """Return the rows of files and folders, as a task reads them."""
     files = [str(each) for each in corpus_files(data)]
     if len(files) == 1 and format_ is None:
@@ -218,9 +194,9 @@ def _rows(data: Names, format_: Format | None) -> Source:
 
 def _check_raw(teacher: str, columns: Mapping[str, object], validation: str | None) -> None:
     """Raise a usage error for options that only models of a task have."""
-    foreign = ["--validation"] * (validation is not None) + [spelled(name) for name in columns if name != "text"]
+    foreign = ["--validation"] * (validation is not None) + [opt.spelled(name) for name in columns if name != "text"]
     if foreign:
-        raise usage_error(
+        raise opt.usage_error(
             f"{foreign[0]} is for trained classifiers and taggers, but {teacher!r} is distilled on raw text: drop it."
         )
 
@@ -243,15 +219,15 @@ Examples:
   bothways pretrain --recipe electra --scale tiny --tokenizer tok/ \\
     --data texts.txt.gz --output runs/pt --updates 50 --seed 1"""
 
-_PRETRAINING = group_of(
+_PRETRAINING = opt.group_of(
     "Training",
     (
-        Option("updates", int, "Optimizer steps. Default: the recipe's."),
+        opt.Option("updates", int, "Optimizer steps. Default: the recipe's."),
         TOKENS,
-        Option("batch_size", int, "Sequences in an update. Default: the recipe's; another size scales its rate."),
-        Option("learning_rate", float, "Peak learning rate. Default: the recipe's."),
+        opt.Option("batch_size", int, "Sequences in an update. Default: the recipe's; another size scales its rate."),
+        opt.Option("learning_rate", float, "Peak learning rate. Default: the recipe's."),
         LAYER_DECAY,
-        Option("seed", int, "Seed of weights, masks, pairs and order.", default="0"),
+        opt.Option("seed", int, "Seed of weights, masks, pairs and order.", default="0"),
         CHECKPOINTING,
         SHARD,
         CHECKPOINTS,
@@ -260,22 +236,22 @@ _PRETRAINING = group_of(
 )
 
 
-@command(_PRETRAIN_EXAMPLE, training=_PRETRAINING)
+@opt.command(_PRETRAIN_EXAMPLE, training=_PRETRAINING)
 def pretrain(
     *,
     recipe: RecipeName,
     tokenizer: str,
-    data: Names,
+    data: opt.Names,
     output: OutputFolder,
     scale: RecipeScale = "tiny",
-    length: PositiveInt | None = None,
-    text: TextColumns = TEXT,
-    format: FileFormat = None,  # noqa: A002 (the option's name)
+    length: opt.PositiveInt | None = None,
+    text: opt.TextColumns = opt.TEXT,
+    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
     training: object = None,
     batch: BatchOptions = FULL_BATCH,
     run: RunOptions = DEFAULT_RUN,
     device: str = "auto",
-    threads: Threads = None,
+    threads: opt.Threads = None,
 ) -> int:
     """Pre-train a new encoder on raw text.
 
@@ -292,13 +268,13 @@ def pretrain(
     """
     choose_threads(threads)
     if not data:
-        raise usage_error("--data needs at least one file or folder.")
+        raise opt.usage_error("--data needs at least one file or folder.")
     warmup = batch.warmup()
 
     def fit(options: "TrainingArguments") -> "tuple[Pretrainer, TrainingRecord]":
         opened, _ = checkpoints.open_tokenizer(tokenizer)
         chosen = pretraining.scaled(pretraining.find_recipe(recipe), scale).changed(length=length)
-        with as_usage_error():
+        with opt.as_usage_error():
             pretrainer = pretraining.Pretrainer(chosen, opened, device=device)
         if not run.quiet:
             for remark in chosen.recipe.remarks:
@@ -310,7 +286,7 @@ def pretrain(
 
 
 def _corpus(
-    data: Names,
+    data: opt.Names,
     output: Path,
     tokenizer: "TextTokenizer",
     text: tuple[str, ...],

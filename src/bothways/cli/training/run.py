@@ -12,19 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 from cyclopts import Parameter
 
 from bothways import pretraining, tasks
-from bothways.cli.options import (
-    Flag,
-    Json,
-    Option,
-    PositiveInt,
-    Quiet,
-    TokenCount,
-    as_usage_error,
-    given_of,
-    group_of,
-    options_of,
-    usage_error,
-)
+from bothways.cli import options as opt
 from bothways.cli.printing import complain, interrupted_code, note, print_json
 from bothways.cli.training.folders import RunFolders
 from bothways.progress import phase, reporting
@@ -57,18 +45,18 @@ OutputFolder = Annotated[
 
 _TEMPERATE = (0.8, 1.25)  # temperatures that change probabilities little
 _MISTAKE_WIDTH, _MOST_MISTAKES = 70, 5
-_DECLARED = {option.name: option for option in options_of(TrainingOptions)}
-CHECKPOINTS = Option(
+_DECLARED = {option.name: option for option in opt.options_of(TrainingOptions)}
+CHECKPOINTS = opt.Option(
     "checkpoints",
     bool,
     "Write a checkpoint after each epoch (four times the size of the model), so that --resume can continue.",
     negative="--no-checkpoints",
 )
-TOKENS = Option("tokens", TokenCount, "Tokens to read, such as 50M (k, M, G, T), instead of the other lengths.")
+TOKENS = opt.Option("tokens", opt.TokenCount, "Tokens to read, such as 50M (k, M, G, T), instead of the other lengths.")
 LAYER_DECAY, CHECKPOINTING, SHARD, LOG_TO = (
     _DECLARED[name] for name in ("layer_decay", "activation_checkpointing", "shard", "log_to")
 )
-TRAINING = group_of(
+TRAINING = opt.group_of(
     "Training",
     (
         *(_DECLARED[name] for name in ("epochs", "updates")),
@@ -87,12 +75,12 @@ TRAINING = group_of(
 class RunOptions:
     """Options of the run and its output."""
 
-    overwrite: Flag = False
+    overwrite: opt.Flag = False
     """Replace a trained model at the output, and drop an unfinished run there after this run's first checkpoint."""
-    resume: Flag = False
+    resume: opt.Flag = False
     """Continue an interrupted run; start from the beginning if there is none."""
-    json: Json = False
-    quiet: Quiet = False
+    json: opt.Json = False
+    quiet: opt.Quiet = False
 
 
 DEFAULT_RUN = RunOptions()
@@ -103,11 +91,11 @@ DEFAULT_RUN = RunOptions()
 class BatchOptions:
     """Growth of the batch at the beginning."""
 
-    batch_from: PositiveInt | None = None
+    batch_from: opt.PositiveInt | None = None
     """Sequences in the first update, growing to --batch-size; needs one of the following options."""
-    batch_warmup_updates: PositiveInt | None = None
+    batch_warmup_updates: opt.PositiveInt | None = None
     """Updates until the batch has its full size."""
-    batch_warmup_tokens: TokenCount | None = None
+    batch_warmup_tokens: opt.TokenCount | None = None
     """Tokens until the batch has its full size, such as 5M."""
 
     def warmup(self) -> "BatchWarmup | None":
@@ -116,7 +104,7 @@ class BatchOptions:
         if self.batch_from is None and not over:
             return None
         if self.batch_from is None or len(over) != 1:
-            raise usage_error(
+            raise opt.usage_error(
                 "a batch warm-up needs --batch-from and one of --batch-warmup-updates and --batch-warmup-tokens."
             )
         return pretraining.BatchWarmup(self.batch_from, self.batch_warmup_updates, self.batch_warmup_tokens)
@@ -149,11 +137,11 @@ def train_and_save(output: Path, training: object, run: RunOptions, fit: "Fit", 
     """
     from bothways.training.workers import joined
 
-    given = given_of(training)
+    given = opt.given_of(training)
     checkpoints = given.pop("checkpoints", True) or run.resume
     if TOKENS.name in given:  # the full name would look like the column of taggers
         given["total_tokens"] = given.pop(TOKENS.name)
-    with as_usage_error(*given):
+    with opt.as_usage_error(*given):
         TrainingOptions(**given)
     folders = RunFolders(output)
     options = _arguments(**given, resume=run.resume, keep_diverged=True)

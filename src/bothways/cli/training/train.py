@@ -9,29 +9,7 @@ from cyclopts import App, Parameter
 
 from bothways import compose, tasks
 from bothways.choices import Format, LossName, Merge, Sampling, TargetKind
-from bothways.cli.options import (
-    ANY_MODEL,
-    ANY_WINDOWS,
-    File,
-    FileFormat,
-    Flag,
-    ModelOptions,
-    Option,
-    PositiveFloat,
-    PositiveInt,
-    WindowOptions,
-    as_usage_error,
-    check_piped,
-    columns_of,
-    command,
-    given_of,
-    group_of,
-    labelled_source,
-    open_options,
-    optional_source,
-    options_of,
-    usage_error,
-)
+from bothways.cli import options as opt
 from bothways.cli.printing import note
 from bothways.cli.training.run import (
     DEFAULT_RUN,
@@ -61,9 +39,9 @@ if TYPE_CHECKING:
 
 _CONFIDENCE = {each.name for each in fields(ConfidenceOptions)}
 _LINE = 78  # columns of a line of an example
-_OTHER_ROWS = Option(
+_OTHER_ROWS = opt.Option(
     "out_of_domain",
-    File,
+    opt.File,
     "Out-of-domain rows without labels to fit the out-of-domain threshold on, instead of --in-domain-share.",
 )
 
@@ -76,13 +54,13 @@ class LossOptions:
     loss: LossName | None = None
     """Default: cosent for scores, else ranking (in-batch negatives). It sees the whole batch at once; only the vectors
     take memory in proportion, so --batch-size may be in the thousands."""
-    scale: PositiveFloat | None = None
+    scale: opt.PositiveFloat | None = None
     """Inverse temperature of ranking, cosent and a teacher. Default: 20."""
-    margin: PositiveFloat | None = None
+    margin: opt.PositiveFloat | None = None
     """Margin of triplet, in Euclidean distance. Default: 1."""
-    symmetric: Flag | None = None
+    symmetric: opt.Flag | None = None
     """Ranking also ranks the anchors for each positive."""
-    matryoshka: Annotated[tuple[PositiveInt, ...] | None, Parameter(consume_multiple=True)] = None
+    matryoshka: Annotated[tuple[opt.PositiveInt, ...] | None, Parameter(consume_multiple=True)] = None
     """Dimensions that vectors may later be truncated to: --matryoshka 384 128 64."""
     teacher: str | None = None
     """A larger embedder, a folder or a name, to learn similarities from."""
@@ -90,44 +68,44 @@ class LossOptions:
 
 def training_command(spec: TaskSpec, *, hidden: bool = False, name: str | None = None) -> App:
     """Return the command that trains models for a task."""
-    learnt = {option.name for option in options_of(spec.fit_options)}
+    learnt = {option.name for option in opt.options_of(spec.fit_options)}
     embeds = spec.name == "embedding"
 
     def train(
         *,
         model: BaseModel,
-        train: File,
+        train: opt.File,
         output: OutputFolder,
-        validation: Annotated[File | None, Parameter(help=f"Held-out rows. Default: {spec.held_out}.")] = None,
-        format: FileFormat = None,  # noqa: A002 (the option's name)
+        validation: Annotated[opt.File | None, Parameter(help=f"Held-out rows. Default: {spec.held_out}.")] = None,
+        format: opt.FileFormat = None,  # noqa: A002 (the option's name)
         columns: object = None,
         own: object = None,
         confidence: object = None,
         loss: object = None,
         run: RunOptions = DEFAULT_RUN,
         training: object = None,
-        reading: WindowOptions = ANY_WINDOWS,
-        opening: ModelOptions = ANY_MODEL,
+        reading: opt.WindowOptions = opt.ANY_WINDOWS,
+        opening: opt.ModelOptions = opt.ANY_MODEL,
     ) -> int:
-        given = {**given_of(own), **given_of(confidence)}
+        given = {**opt.given_of(own), **opt.given_of(confidence)}
         other_rows = given.pop(_OTHER_ROWS.name, None)
-        check_piped({"--train": train, "--validation": validation, "--out-of-domain": other_rows})
+        opt.check_piped({"--train": train, "--validation": validation, "--out-of-domain": other_rows})
         opening_words = {name: value for name, value in given.items() if name not in learnt}
         fitting = {name: value for name, value in given.items() if name in learnt}
-        with as_usage_error(*fitting):
+        with opt.as_usage_error(*fitting):
             settings = spec.fit_options(**fitting)
-        others = _rows_to_detect(spec, settings, given_of(columns), other_rows, format)
-        fitting = {**given_of(columns), **fitting}
+        others = _rows_to_detect(spec, settings, opt.given_of(columns), other_rows, format)
+        fitting = {**opt.given_of(columns), **fitting}
 
         def fit(options: "TrainingArguments") -> "tuple[Any, TrainingRecord]":
-            opened = open_options(reading, opening.in_full)
-            with as_usage_error(*fitting, *opening_words):
+            opened = opt.open_options(reading, opening.in_full)
+            with opt.as_usage_error(*fitting, *opening_words):
                 task = task_class(spec).from_pretrained(model, **opening_words, **opened)
                 task.fit_options({**fitting, **options})
-            rows, words = labelled_source(train, format), fitting
+            rows, words = opt.labelled_source(train, format), fitting
             if embeds:
-                rows, words = _with_loss(task, rows, given_of(loss), words, opened)
-            record = task.fit(rows, validation=optional_source(validation, format), **words, **options)
+                rows, words = _with_loss(task, rows, opt.given_of(loss), words, opened)
+            record = task.fit(rows, validation=opt.optional_source(validation, format), **words, **options)
             if others is not None and not record.finished_no_epoch:
                 if task.confidence.out_of_domain is None:
                     note("--out-of-domain was not used: the training fitted no out-of-domain detector.")
@@ -138,29 +116,31 @@ def training_command(spec: TaskSpec, *, hidden: bool = False, name: str | None =
         return train_and_save(output, training, run, fit, evaluate_next)
 
     train.__doc__ = _help(spec)
-    made = command(_example(spec), name=name or spec.name.replace("_", "-"), **_groups(spec))(train)
+    made = opt.command(_example(spec), name=name or spec.name.replace("_", "-"), **_groups(spec))(train)
     made.show = not hidden
     return made
 
 
 def _groups(spec: TaskSpec) -> dict[str, type]:
     """Return the groups of options of a task."""
-    own = options_of(spec.fit_options)
+    own = opt.options_of(spec.fit_options)
     learnt = {option.name for option in own}
-    opened = [option for option in options_of(spec.open_options) if option.name not in learnt]
+    opened = [option for option in opt.options_of(spec.open_options) if option.name not in learnt]
     others = [_OTHER_ROWS] * issubclass(spec.fit_options, ConfidenceOptions)
     confidence = [*(option for option in own if option.name in _CONFIDENCE), *others]
     return {
-        "columns": group_of("Columns", [option for columns in columns_of(spec) for option in options_of(columns)]),
-        "own": group_of("Task", [option for option in (*own, *opened) if option.name not in _CONFIDENCE]),
-        "confidence": group_of("Confidence (fitted on held-out rows)", confidence),
-        "loss": LossOptions if spec.name == "embedding" else group_of("Loss", ()),
+        "columns": opt.group_of(
+            "Columns", [option for columns in opt.columns_of(spec) for option in opt.options_of(columns)]
+        ),
+        "own": opt.group_of("Task", [option for option in (*own, *opened) if option.name not in _CONFIDENCE]),
+        "confidence": opt.group_of("Confidence (fitted on held-out rows)", confidence),
+        "loss": LossOptions if spec.name == "embedding" else opt.group_of("Loss", ()),
         "training": TRAINING,
     }
 
 
 def _help(spec: TaskSpec) -> str:
-    calibrates = any(option.name == "calibration" for option in options_of(spec.fit_options))
+    calibrates = any(option.name == "calibration" for option in opt.options_of(spec.fit_options))
     calibrated = " Probabilities are calibrated on held-out rows." if calibrates else ""
     return f"""{spec.summary}
 
@@ -206,7 +186,7 @@ def _rows_to_detect(
     if source is None:
         return None
     if not settings.detects:
-        raise usage_error(
+        raise opt.usage_error(
             "--out-of-domain fits the threshold of a detector: it needs one label per text (--target single) and a "
             "--detector other than none."
         )
@@ -231,7 +211,7 @@ def _with_loss(
     if "teacher" not in settings and not named:
         source, columns = embedding.with_usual_kind(source)
         fitting = {**fitting, "columns": columns}
-    with as_usage_error(*fitting):
+    with opt.as_usage_error(*fitting):
         kind = fitting.get("columns") or kind_of(**named, teacher="teacher" in settings)
         plain = _plain_loss(settings, kind, opened)
         loss = plain if dimensions is None else embedding.Matryoshka(plain, tuple(dimensions))
@@ -242,12 +222,12 @@ def _with_loss(
 def _plain_loss(settings: dict[str, Any], columns: EmbeddingColumns, opened: Mapping[str, Any]) -> "PlainLoss":
     teacher, name = settings.pop("teacher", None), settings.pop("loss", None)
     if teacher is not None and name is not None:
-        raise usage_error("--teacher already chooses the loss (distillation): drop --loss.")
+        raise opt.usage_error("--teacher already chooses the loss (distillation): drop --loss.")
     name = "distillation" if teacher is not None else name or embedding.usual_loss(columns).name
     allowed = {"ranking": ("scale", "symmetric"), "triplet": ("margin",)}.get(name, ("scale",))
     for each in settings:
         if each not in allowed:
-            raise usage_error(f"the {name} loss has no setting --{each}; it has --{', --'.join(allowed)}.")
+            raise opt.usage_error(f"the {name} loss has no setting --{each}; it has --{', --'.join(allowed)}.")
     match name:
         case "ranking":
             return embedding.MultipleNegativesRanking(**settings)
@@ -287,7 +267,7 @@ class _TaskWords:
     target: TargetKind | Literal["tagging"]
 
 
-@command(_MULTITASK_EXAMPLE, training=TRAINING)
+@opt.command(_MULTITASK_EXAMPLE, training=TRAINING)
 def multitask(
     *,
     model: BaseModel,
@@ -295,13 +275,13 @@ def multitask(
     output: OutputFolder,
     validation: tuple[str, ...] = (),
     sampling: Sampling = "proportional",
-    temperature: PositiveFloat | None = None,
+    temperature: opt.PositiveFloat | None = None,
     merge: Merge | None = None,
-    format: FileFormat = None,  # noqa: A002 (the option's name)
+    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
     run: RunOptions = DEFAULT_RUN,
     training: object = None,
-    reading: WindowOptions = ANY_WINDOWS,
-    opening: ModelOptions = ANY_MODEL,
+    reading: opt.WindowOptions = opt.ANY_WINDOWS,
+    opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> int:
     """Train several tasks on one shared encoder.
 
@@ -319,20 +299,20 @@ def multitask(
     files = dict(_split_name(each, "--task") for each in task)
     held_out = dict(_split_name(each, "--validation") for each in validation)
     if len(files) < len(task) or len(held_out) < len(validation):
-        raise usage_error("expected a different name for each task, and at most one --validation for each.")
+        raise opt.usage_error("expected a different name for each task, and at most one --validation for each.")
     for name in held_out.keys() - files.keys():
-        raise usage_error(f"--validation is for {name!r}, but the tasks are {', '.join(files)}.")
+        raise opt.usage_error(f"--validation is for {name!r}, but the tasks are {', '.join(files)}.")
     if temperature is not None and sampling != "temperature":
-        raise usage_error("--temperature needs --sampling temperature.")
+        raise opt.usage_error("--temperature needs --sampling temperature.")
     words = {name: _task_words(name, value) for name, value in files.items()}
     read: dict[str, str | None] = {f"--task {name}": each.file for name, each in words.items()}
-    check_piped(read | {f"--validation {name}": file for name, file in held_out.items()})
+    opt.check_piped(read | {f"--validation {name}": file for name, file in held_out.items()})
 
     def fit(options: "TrainingArguments") -> "tuple[MultiTask, TrainingRecord]":
-        with as_usage_error():
+        with opt.as_usage_error():
             compose.check_names(words)
             sampler = _sampler(sampling, temperature)
-            shared = compose.MultiTask.from_pretrained(model, merge=merge, **open_options(reading, opening.in_full))
+            shared = compose.MultiTask.from_pretrained(model, merge=merge, **opt.open_options(reading, opening.in_full))
         data = {name: _task_data(each, held_out.get(name), format) for name, each in words.items()}
         return shared, shared.fit(data, sampling=sampler, **options)
 
@@ -347,24 +327,24 @@ def multitask(
 def _split_name(word: str, option: str) -> tuple[str, str]:
     name, sign, rest = word.partition("=")
     if not (name and sign and rest):
-        raise usage_error(f"{option} must be NAME=FILE, got {word!r}.")
+        raise opt.usage_error(f"{option} must be NAME=FILE, got {word!r}.")
     return name, rest
 
 
 def _task_words(name: str, value: str) -> _TaskWords:
     parts = value.split(":")
     if len(parts) not in (1, 3, 4) or not all(parts):
-        raise usage_error(f"--task {name} must be FILE, FILE:TEXT:LABEL or FILE:TEXT:LABEL:TARGET, got {value!r}.")
+        raise opt.usage_error(f"--task {name} must be FILE, FILE:TEXT:LABEL or FILE:TEXT:LABEL:TARGET, got {value!r}.")
     file, text, label, target = (*parts, *("", "text", "label", "single")[len(parts) :])
     known: Sequence[TargetKind | Literal["tagging"]] = (*get_args(TargetKind), "tagging")
     for each in known:
         if target == each:
             return _TaskWords(file, text, label, each)
-    raise usage_error(f"the target of --task {name} must be one of {', '.join(known)}, got {target!r}.")
+    raise opt.usage_error(f"the target of --task {name} must be one of {', '.join(known)}, got {target!r}.")
 
 
 def _task_data(words: _TaskWords, validation: str | None, format_: Format | None) -> "TaskData":
-    train, held_out = labelled_source(words.file, format_), optional_source(validation, format_)
+    train, held_out = opt.labelled_source(words.file, format_), opt.optional_source(validation, format_)
     if words.target == "tagging":
         return compose.TaggingData(train, held_out, tokens=words.text, tags=words.label)
     return compose.TaskData(train, held_out, text=words.text, label=words.label, target=words.target)
