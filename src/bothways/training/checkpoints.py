@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,9 +34,6 @@ from bothways.products import matrix_product
 from bothways.storage import new_folder, remove_leftovers
 from bothways.training.state import ADVICE, STATE, RandomState, RunState
 from bothways.training.workers import Weights, Workers
-
-if TYPE_CHECKING:
-    from bothways.training.shared_checkpoints import SharedCheckpoints
 
 _FORMAT, _IN_PARTS = 4, 5
 _PREFIX = "checkpoint-"
@@ -125,19 +122,6 @@ class CheckpointFolder:
     def _complete(self) -> list[Path]:
         found = (path for path in self._path.glob(f"{_PREFIX}*") if path.name.removeprefix(_PREFIX).isdigit())
         return sorted(found)
-
-
-def open_folder(
-    path: str | Path | None, resume: bool, workers: Workers
-) -> "CheckpointFolder | SharedCheckpoints | None":
-    """Open the folder of a run's checkpoints, if there is one; several processes write them together."""
-    if path is None:
-        return None
-    if workers.count == 1:
-        return CheckpointFolder(Path(path), resume=resume)
-    from bothways.training.shared_checkpoints import SharedCheckpoints
-
-    return SharedCheckpoints(Path(path), resume=resume, workers=workers)
 
 
 def differences(first: Mapping[str, object], second: Mapping[str, object]) -> Iterator[tuple[str, object, object]]:

@@ -29,7 +29,6 @@ from bothways.training.checkpoints import (
     TrainingCheckpoint,
     check_alike,
     check_conditions,
-    open_folder,
     recorded_arithmetic,
 )
 from bothways.training.log import Meter, TrainingLog, open_tracker
@@ -76,20 +75,15 @@ def train(
         origin: Identity of the module before the training; only a run with the same origin resumes a checkpoint.
 
     Raises:
-        InvalidInput: The objective or options are unusable, or the checkpoint belongs to another run.
         TrainingDiverged: A loss, gradient or score is not finite, and ``keep_diverged`` is false.
         OutputExists: ``checkpoints`` holds an earlier run and ``resume`` is false.
         OutOfDisk: A checkpoint could not be written; the one before is intact.
-        CorruptCheckpoint: The checkpoint to resume from is damaged.
-        WorkerLost: Another process of the run is gone.
     """
     workers = current_workers()
     first = workers.rank == 0
     log = None if options.log is None or not first else Path(options.log)
     with ExitStack() as stack:
-        folder = (
-            None if options.checkpoints is None else open_folder(Path(options.checkpoints), options.resume, workers)
-        )
+        folder = _folder(options, workers)
         if folder is not None:
             stack.callback(folder.close)
         stack.enter_context(seeded(options.seed + workers.rank))
@@ -112,6 +106,16 @@ def train(
         with naming_losses(*LOST):
             interrupted = run.to_the_end(resumed_from)
         return run.record(interrupted=interrupted, resumed_from=resumed_from)
+
+
+def _folder(options: TrainingOptions, workers: Workers) -> "CheckpointFolder | SharedCheckpoints | None":
+    if options.checkpoints is None:
+        return None
+    if workers.count == 1:
+        return CheckpointFolder(Path(options.checkpoints), resume=options.resume)
+    from bothways.training.shared_checkpoints import SharedCheckpoints
+
+    return SharedCheckpoints(Path(options.checkpoints), resume=options.resume, workers=workers)
 
 
 class _Run(Generic[Payload]):
@@ -437,11 +441,7 @@ def train_within(objective: Objective[Payload], model: "PretrainedEncoder", opti
 
 
 def _origin(model: "PretrainedEncoder") -> dict[str, str]:
-    """Identify the starting model by its weights on disk.
-
-    The same weights may lie in another folder, and those in memory change: a run may also be resumed by the object that
-    was interrupted.
-    """
+    """Identify the starting model by its weights on disk, which may lie in another folder when the run is resumed."""
     folder = model.folder
     weights = hashlib.sha256(fingerprint(folder).encode()).hexdigest()[:16] if folder.is_dir() else model.name
     return {"starting model (its weights)": weights}
