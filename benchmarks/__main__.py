@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+from dataclasses import fields
 from pathlib import Path
 
 from benchmarks.harness import Options, limit_threads, say
@@ -22,43 +23,23 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a small sample, to see that everything runs")
     parser.add_argument("--threads", type=int, default=default.threads, help="compute threads a contestant (default 1)")
     parser.add_argument("--output", type=Path, default=default.output, help="folder of the result files")
-    parser.add_argument(
-        "--contestants", nargs="+", default=(), metavar="NAME", help="only these (names as in the tables)"
-    )
+    only = "only these (names as in the tables)"
+    parser.add_argument("--contestants", nargs="+", default=(), metavar="NAME", help=only)
     parser.add_argument("--texts", type=int, default=default.texts, help="memory: number of texts")
-    parser.add_argument(
-        "--datasets",
-        nargs="+",
-        default=default.datasets,
-        choices=TASKS,
-        help="quality",
-    )
+    parser.add_argument("--datasets", nargs="+", default=default.datasets, choices=TASKS, help="quality")
     parser.add_argument("--seeds", nargs="+", type=int, default=default.seeds, help="quality, small_data")
     parser.add_argument("--device", default=default.device, help="quality, small_data: cpu (default) or cuda")
-    parser.add_argument(
-        "--kept", action="store_true", help="quality, small_data: tables of what was trained before, no training"
-    )
-    parser.add_argument(
-        "--renew", action="store_true", help="quality, small_data: run ours again where another commit was measured"
-    )
+    kept = "quality, small_data: tables of what was trained before, no training"
+    parser.add_argument("--kept", action="store_true", help=kept)
+    renew = "quality, small_data: run ours again where another commit was measured"
+    parser.add_argument("--renew", action="store_true", help=renew)
     add_options(parser)
     arguments = parser.parse_args()
     if arguments.rounds < 1 or arguments.threads < 1 or arguments.texts < 100:
         parser.error("--rounds and --threads must be at least 1, --texts at least 100")
-    options = Options(
-        rounds=arguments.rounds,
-        quick=arguments.quick,
-        threads=arguments.threads,
-        output=arguments.output,
-        contestants=tuple(arguments.contestants),
-        texts=arguments.texts,
-        datasets=tuple(arguments.datasets),
-        seeds=tuple(arguments.seeds),
-        device=arguments.device,
-        kept=arguments.kept,
-        renew=arguments.renew,
-        small_data=Part.of(arguments),
-    )
+    names = [each.name for each in fields(Options) if each.name != "small_data"]
+    given = {name: tuple(value) if isinstance(value := getattr(arguments, name), list) else value for name in names}
+    options = Options(**given, small_data=Part.of(arguments))
     limit_threads(options.threads)
     for name in NAMES if arguments.which == "all" else (arguments.which,):
         say(f"benchmark: {name}")

@@ -14,7 +14,7 @@ import contextlib
 import io
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks.harness import MODEL, minilm_folder
 from benchmarks.texts import MAX_TOKENS, other_sentences
-from benchmarks.workers import AbsentPeerError
+from benchmarks.workers import installed, set_torch_threads
 
 OURS, OURS_INT8, OURS_LIGHT = "bothways", "bothways int8", "bothways light"
 BASELINE = "sentence-transformers"
@@ -66,9 +66,7 @@ class Bothways:
         from bothways import SentenceEmbedder
 
         if not light:
-            import torch
-
-            torch.set_num_threads(threads)
+            set_torch_threads(threads)
         options = {} if light else {"device": "cpu", "dtype": dtype}
         self._embedder = SentenceEmbedder.from_pretrained(model, max_length=MAX_TOKENS, **options)
 
@@ -81,14 +79,9 @@ class SentenceTransformers:
     """sentence-transformers, torch backend, its default batch of 32; it sorts by characters."""
 
     def __init__(self, threads: int) -> None:
-        try:
-            from sentence_transformers import SentenceTransformer
-        except ImportError as error:
-            raise AbsentPeerError(str(error)) from error
-        import torch
-
-        torch.set_num_threads(threads)
-        self._model = SentenceTransformer(str(minilm_folder()), device="cpu")
+        package = installed("sentence_transformers")
+        set_torch_threads(threads)
+        self._model = package.SentenceTransformer(str(minilm_folder()), device="cpu")
         # The checkpoint asks for 256; without this, longer passages would be cut and the work would be less.
         self._model.max_seq_length = MAX_TOKENS
 
@@ -101,17 +94,14 @@ class Transformers:
     """transformers with sdpa attention, in the given order or sorted by tokens."""
 
     def __init__(self, threads: int, *, by_tokens: bool) -> None:
-        try:
-            from transformers import AutoModel, AutoTokenizer
-        except ImportError as error:
-            raise AbsentPeerError(str(error)) from error
+        transformers = installed("transformers")
         import torch
 
         torch.set_num_threads(threads)
         self._torch = torch
         self._by_tokens = by_tokens
-        self._tokenizer = AutoTokenizer.from_pretrained(minilm_folder(), model_max_length=MAX_TOKENS)
-        self._model = AutoModel.from_pretrained(minilm_folder(), attn_implementation="sdpa").eval()
+        self._tokenizer = transformers.AutoTokenizer.from_pretrained(minilm_folder(), model_max_length=MAX_TOKENS)
+        self._model = transformers.AutoModel.from_pretrained(minilm_folder(), attn_implementation="sdpa").eval()
 
     def encode(self, texts: Sequence[str], batch: int = BATCH) -> np.ndarray:
         """Return vectors [texts, 384]."""
@@ -173,10 +163,7 @@ class OnnxRuntime(Runtime):
     """onnxruntime on the CPU, all of its default graph optimisations; as precise as its graph."""
 
     def __init__(self, threads: int, graph: Path) -> None:
-        try:
-            import onnxruntime
-        except ImportError as error:
-            raise AbsentPeerError(str(error)) from error
+        onnxruntime = installed("onnxruntime")
         super().__init__()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
@@ -191,10 +178,7 @@ class OpenVino(Runtime):
     """openvino on the CPU, held to float32 (``f32``) or bfloat16 (``bf16``), which its default may pick."""
 
     def __init__(self, threads: int, graph: Path, precision: str) -> None:
-        try:
-            import openvino
-        except ImportError as error:
-            raise AbsentPeerError(str(error)) from error
+        openvino = installed("openvino")
         super().__init__()
         settings = {"INFERENCE_NUM_THREADS": str(threads), "INFERENCE_PRECISION_HINT": precision}
         self._model = openvino.Core().compile_model(str(graph), "CPU", settings)
@@ -208,10 +192,7 @@ class CTranslate2(Runtime):
     """ctranslate2 on the CPU, float32 or int8, on a checkpoint that its own converter has written to ``folder``."""
 
     def __init__(self, threads: int, folder: Path, precision: str) -> None:
-        try:
-            import ctranslate2
-        except ImportError as error:
-            raise AbsentPeerError(str(error)) from error
+        ctranslate2 = installed("ctranslate2")
         super().__init__()
         self._array = ctranslate2.StorageView.from_array
         self._encoder = ctranslate2.Encoder(
@@ -226,32 +207,21 @@ class CTranslate2(Runtime):
 
 
 def _embedder(name: str, threads: int, graph: Path) -> Embedder:
-    match name.partition(",")[0]:
-        case "bothways":
-            return Bothways(threads)
-        case "bothways bfloat16":
-            return Bothways(threads, dtype="auto")
-        case "bothways light":
-            return Bothways(threads, graph.with_name(OUR_LIGHT), light=True)
-        case "bothways int8":
-            return Bothways(threads, graph.with_name(OUR_INT8))
-        case "sentence-transformers":
-            return SentenceTransformers(threads)
-        case "transformers":
-            return Transformers(threads, by_tokens=name.endswith("tokens"))
-        case "onnxruntime":
-            return OnnxRuntime(threads, graph)
-        case "onnxruntime int8":
-            return OnnxRuntime(threads, graph.with_name(INT8_GRAPH))
-        case "openvino":
-            return OpenVino(threads, graph, "f32")
-        case "openvino bfloat16":
-            return OpenVino(threads, graph, "bf16")
-        case "ctranslate2":
-            return CTranslate2(threads, graph.with_name(CTRANSLATE2), "float32")
-        case "ctranslate2 int8":
-            return CTranslate2(threads, graph.with_name(CTRANSLATE2), "int8")
-    raise ValueError(f"expected one of {ALL}, got {name!r}")
+    makers: dict[str, Callable[[], Embedder]] = {
+        "bothways": lambda: Bothways(threads),
+        "bothways bfloat16": lambda: Bothways(threads, dtype="auto"),
+        "bothways light": lambda: Bothways(threads, graph.with_name(OUR_LIGHT), light=True),
+        "bothways int8": lambda: Bothways(threads, graph.with_name(OUR_INT8)),
+        "sentence-transformers": lambda: SentenceTransformers(threads),
+        "transformers": lambda: Transformers(threads, by_tokens=name.endswith("tokens")),
+        "onnxruntime": lambda: OnnxRuntime(threads, graph),
+        "onnxruntime int8": lambda: OnnxRuntime(threads, graph.with_name(INT8_GRAPH)),
+        "openvino": lambda: OpenVino(threads, graph, "f32"),
+        "openvino bfloat16": lambda: OpenVino(threads, graph, "bf16"),
+        "ctranslate2": lambda: CTranslate2(threads, graph.with_name(CTRANSLATE2), "float32"),
+        "ctranslate2 int8": lambda: CTranslate2(threads, graph.with_name(CTRANSLATE2), "int8"),
+    }
+    return makers[name.partition(",")[0]]()
 
 
 class Subject:

@@ -171,7 +171,7 @@ def _summary(
     }
     rows = []
     for name in deviations:
-        entry = {**_entry(name, rounds, load, options), "against_reference": deviations[name].figures()}
+        entry = {**_entry(name, rounds, load, options), "against_reference": asdict(deviations[name])}
         if name in trials:
             entry["batch"], entry["batch_trial"] = trials[name].batch, trials[name].seconds
         found["contestants"][name] = entry

@@ -30,18 +30,8 @@ DATA = REPOSITORY.parent / "shared" / "data"
 RESULTS = REPOSITORY / "benchmarks" / "results"
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 PACKAGES = (
-    "bothways",
-    "torch",
-    "transformers",
-    "sentence-transformers",
-    "tokenizers",
-    "onnxruntime",
-    "openvino",
-    "ctranslate2",
-    "accelerate",
-    "numpy",
-    "bm25s",
-    "ir-measures",
+    *("bothways", "torch", "transformers", "sentence-transformers", "tokenizers", "onnxruntime", "openvino"),
+    *("ctranslate2", "accelerate", "numpy", "bm25s", "ir-measures"),
 )
 
 _BEGAN = time.monotonic()
@@ -51,31 +41,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Options:
-    """Options of the command line.
+    """Options of the command line, which describes them."""
 
-    Attributes:
-        rounds: Interleaved rounds; 0 for benchmarks without rounds.
-        quick: A small sample, to see that everything runs; its figures mean nothing.
-        threads: Compute threads that each contestant may use.
-        output: Folder of the result files.
-        contestants: Names to run, or empty for all.
-        texts: Texts of the memory benchmark.
-        datasets: Data sets of the quality benchmark.
-        seeds: Seeds of the quality and small_data benchmarks; empty for their own.
-        device: Device of the quality and small_data benchmarks.
-        kept: Write the tables of what these two trained before, without training more.
-        renew: Repeat runs of ours from another commit.
-        small_data: The part of the small_data benchmark to run; None for all of it.
-    """
-
-    rounds: int = 5
+    rounds: int = 5  # 0 for benchmarks without rounds
     quick: bool = False
     threads: int = 1
     output: Path = RESULTS
     contestants: tuple[str, ...] = ()
     texts: int = 1_000_000
     datasets: tuple[str, ...] = ("sst2", "clinc150", "ag_news")
-    seeds: tuple[int, ...] = ()
+    seeds: tuple[int, ...] = ()  # empty for those of the benchmark
     device: str = "cpu"
     kept: bool = False
     renew: bool = False
@@ -124,16 +99,9 @@ def say(message: str) -> None:
 
 
 def interleaved(names: Sequence[str], rounds: int, run: Callable[[str, int], T], *, what: str) -> dict[str, list[T]]:
-    """Run every name once a round, in an order that rotates.
+    """Run every name once a round, in an order that rotates, and return the results of each in the order of the rounds.
 
-    Args:
-        names: The contestants.
-        rounds: How often each is run.
-        run: Called with a name and the round's number.
-        what: Name in the progress lines.
-
-    Returns:
-        The results of each name in the order of the rounds.
+    ``run`` is called with a name and the round's number; ``what`` stands in the progress lines.
     """
     results: dict[str, list[T]] = {name: [] for name in names}
     for number, order in enumerate(rotations(names, rounds)):
@@ -273,11 +241,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def write_results(name: str, options: Options, figures: Mapping[str, Any], markdown: str) -> Path:
-    """Write ``<date>-<name>.json`` and ``.md`` to the output folder and print the tables.
-
-    Returns:
-        The path of the Markdown file.
-    """
+    """Write ``<date>-<name>.json`` and ``.md`` to the output folder, print the tables, and return the second's path."""
     about = environment(options)
     stem = f"{about['date'][:10]}-{name}" + ("-quick" if options.quick else "")
     title = f"# {name}, {about['date'][:10]}"

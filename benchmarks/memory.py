@@ -6,17 +6,13 @@ classifier on some of them, with labels that mean nothing, in updates of 32 rows
 the model together. Ours takes at most 1,024 tokens at once. The model of a fine-tuning is loaded by it, so compare the
 whole.
 
-The stream is constant memory: a million short texts from a generator through ``encode_stream``, in a process of its own
-(``python -m benchmarks.memory FOLDER TEXTS THREADS``). The encoder is tiny and random (one layer of 32), so that the
-stream and not the arithmetic is what runs: memory that grows by a few bytes a text shows after a million texts,
-whatever the encoder. Warm-up is the first tenth.
+The stream is constant memory: a million short texts from a generator through ``encode_stream``. The encoder is tiny and
+random (one layer of 32), so that the stream and not the arithmetic is what runs: memory that grows by a few bytes a
+text shows after a million texts, whatever the encoder. Warm-up is the first tenth.
 """
 
-import json
 import random
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -25,13 +21,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bothways.checkpoints.save import write_modules, write_pooling
 
 from benchmarks import embedders, finetuning
-from benchmarks.harness import REPOSITORY, Options, peak_memory, resident_memory, say, table, write_results
+from benchmarks.harness import Options, peak_memory, resident_memory, say, table, write_results
 from benchmarks.peers import OURS, OurSide, SequencePeer
 from benchmarks.texts import Workload, workloads
 from benchmarks.trainer import BATCH, grouped_settings
-from benchmarks.workers import AbsentPeerError, Worker
+from benchmarks.workers import AbsentPeerError, Worker, set_torch_threads
 
 MIB = 2**20
 TUNED = "transformers, sorted by tokens"
@@ -126,7 +123,7 @@ class TinyCheckpoint:
     """Writes a tiny BERT; in a process of its own, because transformers is imported for it."""
 
     def write(self, folder: Path) -> None:
-        """Write a checkpoint of one layer with mean pooling, laid out as sentence-transformers does."""
+        """Write a checkpoint of one layer with mean pooling, laid out as by sentence-transformers."""
         import torch
         from transformers import BertConfig, BertModel, BertTokenizerFast
 
@@ -139,37 +136,52 @@ class TinyCheckpoint:
         )  # fmt: skip
         BertModel(config).save_pretrained(folder)
         BertTokenizerFast(vocab={word: index for index, word in enumerate(vocabulary)}).save_pretrained(folder)
-        kinds = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]
-        modules = [
-            {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
-            for index, (path, kind) in enumerate(kinds)
-        ]
-        (folder / "modules.json").write_text(json.dumps(modules))
-        (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 64, "do_lower_case": False}))
-        (folder / "1_Pooling").mkdir()
-        pooling = {"word_embedding_dimension": 32, "pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}
-        (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+        write_modules(folder, {"Pooling": "1_Pooling", "Normalize": "2_Normalize"})
+        write_pooling(folder, 32, "mean", cls_is_last=False)
+
+
+class Stream:
+    """Streams texts through an embedder, and looks at the memory of its process."""
+
+    def __init__(self, threads: int, folder: Path) -> None:
+        from bothways import SentenceEmbedder
+
+        set_torch_threads(threads)
+        self._embedder = SentenceEmbedder.from_pretrained(folder, device="cpu")
+
+    def run(self, count: int) -> tuple[list[dict[str, float]], dict[str, float]]:
+        """Return about 200 samples and what came of it.
+
+        Some vectors are compared with ``encode`` of the same text, so that an empty or disordered stream cannot pass.
+        """
+        began = time.perf_counter()
+        every, check_every = max(1, count // SAMPLES), max(1, count // CHECKS)
+        samples: list[dict[str, float]] = []
+        done, worst = 0, 0.0
+        stream: Iterator[np.ndarray] = iter(self._embedder.encode_stream(_text(number) for number in range(count)))
+        for done, vector in enumerate((each for part in stream for each in np.atleast_2d(np.asarray(part))), start=1):
+            if (done - 1) % check_every == 0:
+                alone = np.asarray(self._embedder.encode([_text(done - 1)]))[0]
+                difference = float(np.abs(alone - vector).max())
+                # Written so that NaN counts as the worst.
+                worst = worst if difference <= worst else difference
+            if done % every == 0:
+                samples.append({"done": done, "resident": resident_memory(), "seconds": time.perf_counter() - began})
+        seconds = time.perf_counter() - began
+        return samples, {"total": done, "peak": peak_memory(), "worst_difference": worst, "seconds": seconds}
 
 
 def _stream(options: Options) -> tuple[dict[str, Any], str]:
-    """Watch the process that streams."""
+    """Stream in a process of its own."""
     count = min(options.texts, 20_000) if options.quick else options.texts
-    samples: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory(prefix="bothways-benchmark-") as folder:
         say("making a tiny checkpoint")
         with Worker(TinyCheckpoint) as maker:
             maker.call("write", Path(folder))
-        command = [sys.executable, "-u", "-m", "benchmarks.memory", folder, str(count), str(options.threads)]
-        with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as process:
-            if process.stdout is None:
-                raise RuntimeError("the process has no pipe")
-            for line in process.stdout:
-                samples.append(json.loads(line))
-                if "done" in samples[-1] and len(samples) % 10 == 0:
-                    say(f"{samples[-1]['done']:,} texts, {samples[-1]['resident'] / MIB:,.1f} MiB resident")
-    if process.returncode != 0 or not samples or "total" not in samples[-1]:
-        raise RuntimeError(f"the stream ended with exit code {process.returncode}; its error is above")
-    return _report(samples[-1], samples[:-1], count)
+        say(f"streaming {count:,} texts")
+        with Worker(Stream, options.threads, Path(folder)) as worker:
+            samples, end = worker.call("run", count)
+    return _report(end, samples, count)
 
 
 def _report(end: dict[str, float], samples: list[dict[str, float]], count: int) -> tuple[dict[str, Any], str]:
@@ -196,35 +208,3 @@ def _text(number: int) -> str:
     """Return text ``number``: 3 to 9 words, always the same."""
     chooser = random.Random(number)
     return " ".join(chooser.choices(WORDS, k=chooser.randint(3, 9)))
-
-
-def main() -> None:
-    """Stream, and write a line of JSON for each of about 200 samples.
-
-    Some vectors are compared with ``encode`` of the same text, so that an empty or disordered stream cannot pass.
-    """
-    folder, count, threads = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    import torch
-
-    from bothways import SentenceEmbedder
-
-    torch.set_num_threads(threads)
-    embedder = SentenceEmbedder.from_pretrained(folder, device="cpu")
-    began = time.perf_counter()
-    every, check_every = max(1, count // SAMPLES), max(1, count // CHECKS)
-    done, worst = 0, 0.0
-    stream: Iterator[np.ndarray] = iter(embedder.encode_stream(_text(number) for number in range(count)))
-    for done, vector in enumerate((each for part in stream for each in np.atleast_2d(np.asarray(part))), start=1):
-        if (done - 1) % check_every == 0:
-            alone = np.asarray(embedder.encode([_text(done - 1)]))[0]
-            difference = float(np.abs(alone - vector).max())
-            # Written so that NaN counts as the worst.
-            worst = worst if difference <= worst else difference
-        if done % every == 0:
-            print(json.dumps({"done": done, "resident": resident_memory(), "seconds": time.perf_counter() - began}))
-    seconds = time.perf_counter() - began
-    print(json.dumps({"total": done, "peak": peak_memory(), "worst_difference": worst, "seconds": seconds}))
-
-
-if __name__ == "__main__":
-    main()

@@ -21,7 +21,7 @@ from benchmarks.trainer import (
     quiet_settings,
     validation_score,
 )
-from benchmarks.workers import AbsentPeerError
+from benchmarks.workers import installed, set_torch_threads
 
 QA_LENGTH, QA_STRIDE, QA_BEST, QA_LONGEST = 384, 128, 20, 30
 # Ours with the epochs, batch and rate of the peers, and with no option of training but the seed.
@@ -30,15 +30,7 @@ PEER, UNTRAINED = "peer", "no training"
 
 
 class OurSide:
-    """A model of this package, as a user calls it.
-
-    Args:
-        threads: Compute threads.
-        device: ``cpu`` or ``cuda``.
-        checkpoint: The encoder.
-        defaults: Leave epochs, batch size and learning rate to ``fit``.
-        options: Further options of ``fit``.
-    """
+    """A model of this package, as a user calls it; ``defaults`` leaves epochs, batch and learning rate to ``fit``."""
 
     def __init__(
         self,
@@ -49,9 +41,7 @@ class OurSide:
         defaults: bool = False,
         **options: object,
     ) -> None:
-        import torch
-
-        torch.set_num_threads(threads)
+        set_torch_threads(threads)
         self.device, self.checkpoint, self.defaults, self.options = device, checkpoint, defaults, options
         self.kind: Kind = "texts"
         self.model: Any = None
@@ -162,13 +152,7 @@ class TaggingPeer(TransformersPeer):
 
 
 def valid_tags(labels: Sequence[str], scores_NC: np.ndarray, lengths: Sequence[int]) -> list[list[str]]:
-    """Return each text's best sequence of BIO tags in which no span begins inside.
-
-    Args:
-        labels: Names of the C tags.
-        scores_NC: Logits or log probabilities of N words.
-        lengths: Words of each text.
-    """
+    """Return each text's best sequence of BIO tags in which no span begins inside, by logits or log probabilities."""
     from bothways.tasks.tagging.tag_set import TagSet
 
     # A tag of probability 0 must not make all sequences equally bad.
@@ -310,13 +294,8 @@ class Embedder:
     """The untrained embedder of sentence-transformers: two texts are as alike as their cosine."""
 
     def __init__(self, threads: int, device: str) -> None:
-        try:
-            import sentence_transformers
-        except ImportError as error:
-            raise AbsentPeerError(str(error)) from error
-        import torch
-
-        torch.set_num_threads(threads)
+        sentence_transformers = installed("sentence_transformers")
+        set_torch_threads(threads)
         self.package, self.device, self.ranks = sentence_transformers, device, False
         self.model: Any = None
         self.notes: dict[str, Any] = {}

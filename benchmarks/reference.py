@@ -3,7 +3,7 @@
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -49,19 +49,12 @@ class Reference:
 
 @dataclass(frozen=True)
 class Deviation:
-    """The distance of a contestant's vectors from the reference.
-
-    Attributes:
-        min_cosine: The worst text's cosine.
-        max_difference: Greatest absolute difference of one component.
-        deviating: Texts outside the bounds.
-        shortest_deviating: Tokens of the shortest of them, or None.
-    """
+    """The distance of a contestant's vectors from the reference."""
 
     min_cosine: float
-    max_difference: float
-    deviating: int
-    shortest_deviating: int | None
+    max_difference: float  # of one component
+    deviating: int  # texts outside the bounds
+    shortest_deviating: int | None  # tokens of the shortest of them
 
     @classmethod
     def between(cls, vectors: np.ndarray, reference: np.ndarray, workload: Workload) -> "Deviation":
@@ -72,22 +65,14 @@ class Deviation:
         cosines = (exact * reference).sum(1) / np.linalg.norm(exact, axis=1) / np.linalg.norm(reference, axis=1)
         differences = np.abs(exact - reference).max(1)
         wrong = np.flatnonzero(~((cosines >= COSINE_AT_LEAST) & (differences <= DIFFERENCE_AT_MOST)))
-        return cls(
-            float(cosines.min()),
-            float(differences.max()),
-            len(wrong),
-            min((workload.tokens[row] for row in wrong), default=None),
-        )
+        shortest = min((workload.tokens[row] for row in wrong), default=None)
+        return cls(float(cosines.min()), float(differences.max()), len(wrong), shortest)
 
     def text(self) -> str:
         """Return the text for a table."""
         if not self.deviating:
             return "agrees"
         return f"**deviates** on {self.deviating} texts, the shortest of {self.shortest_deviating} tokens"
-
-    def figures(self) -> dict[str, object]:
-        """Return the figures for a result file."""
-        return asdict(self)
 
 
 class MatrixProducts:
@@ -101,12 +86,8 @@ class MatrixProducts:
 
     def rates(self, tokens: int, seconds: float) -> dict[str, float]:
         """Return FLOP/s at the shapes of the encoder with ``tokens`` rows, and of a 2,048 square."""
-        encoder = [
-            (tokens, HIDDEN, 3 * HIDDEN),
-            (tokens, HIDDEN, HIDDEN),
-            (tokens, HIDDEN, INTERMEDIATE),
-            (tokens, INTERMEDIATE, HIDDEN),
-        ]
+        shapes = ((HIDDEN, 3 * HIDDEN), (HIDDEN, HIDDEN), (HIDDEN, INTERMEDIATE), (INTERMEDIATE, HIDDEN))
+        encoder = [(tokens, *shape) for shape in shapes]
         return {"encoder": self._rate(encoder, seconds), "square": self._rate([(2048, 2048, 2048)], seconds)}
 
     def _rate(self, shapes: list[tuple[int, int, int]], seconds: float) -> float:
@@ -151,15 +132,10 @@ def floating_point_operations(tokens: Sequence[int]) -> float:
 
 @dataclass(frozen=True)
 class Trial:
-    """A short trial of batches before anything is measured, as a careful user of a peer would make it.
+    """A short trial of batches before anything is measured, as a careful user of a peer would make it."""
 
-    Attributes:
-        batch: The fastest.
-        seconds: Seconds of one run by batch, smallest batch first.
-    """
-
-    batch: int
-    seconds: dict[int, float]
+    batch: int  # the fastest
+    seconds: dict[int, float]  # of one run by batch, smallest batch first
 
     @classmethod
     def of(cls, seconds_at: Callable[[int], float], most: int) -> "Trial":

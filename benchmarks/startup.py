@@ -16,17 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.embedders import BASELINE, OURS, OURS_LIGHT, Exporter
-from benchmarks.harness import (
-    REPOSITORY,
-    Options,
-    Spread,
-    interleaved,
-    minilm_folder,
-    ratios,
-    say,
-    table,
-    write_results,
-)
+from benchmarks.harness import Options, Spread, interleaved, minilm_folder, ratios, say, table, write_results
 from benchmarks.workers import Worker
 
 IMPORT_TORCH = "import torch, nothing else"
@@ -97,7 +87,9 @@ def _start(name: str, threads: int, graph: Path) -> dict[str, Any]:
     # Errors go to a file: nobody reads that pipe while the vector is awaited.
     with tempfile.TemporaryFile("w+") as errors:
         began = time.perf_counter()
-        with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
+        with subprocess.Popen(
+            command, cwd=Path(__file__).parents[1], stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as process:
             if process.stdout is None:
                 raise RuntimeError("the process has no pipe")
             # What a library prints first is not the vector.

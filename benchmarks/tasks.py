@@ -34,23 +34,14 @@ AG_NEWS_TRAIN, AG_NEWS_VALIDATION = 2_000, 1_000
 
 @dataclass(frozen=True)
 class TaskData:
-    """Rows of one task.
-
-    Attributes:
-        kind: The kind of task.
-        train: Training rows.
-        validation: Rows that choose the epoch.
-        test: Rows that the figures are measured on.
-        epochs: Passes over the training rows.
-        score: From test rows and an answer for each to named figures; the first is the one to compare.
-    """
+    """Rows of one task."""
 
     kind: Kind
     train: list[Row]
-    validation: list[Row]
+    validation: list[Row]  # they choose the epoch
     test: list[Row]
     epochs: int
-    score: Metrics
+    score: Metrics  # from test rows and an answer for each to named figures; the first is the one to compare
 
 
 def load(name: str, *, quick: bool = False) -> TaskData:

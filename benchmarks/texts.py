@@ -33,14 +33,7 @@ _WORDS = tuple(_WORD_LIST.split())
 
 @dataclass(frozen=True)
 class Workload:
-    """Texts to embed and their lengths.
-
-    Attributes:
-        name: Name in the tables.
-        texts: The texts.
-        tokens: Real tokens of each, special tokens included, none above ``MAX_TOKENS``.
-        source: Origin of the texts.
-    """
+    """Texts to embed, and the tokens of each, special tokens included, none above ``MAX_TOKENS``."""
 
     name: str
     texts: tuple[str, ...]

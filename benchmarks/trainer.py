@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.harness import minilm_folder
 from benchmarks.tasks import SCORED, Row, TaskData, average_precisions, correlation
 from benchmarks.texts import MAX_TOKENS
-from benchmarks.workers import AbsentPeerError
+from benchmarks.workers import installed, set_torch_threads
 from bothways.evaluation.intervals import correlation_error, mean_error, share_error
 
 BATCH, LEARNING_RATE, WARM_UP, WEIGHT_DECAY = 32, 1e-4, 0.1, 0.01
@@ -32,14 +32,8 @@ def quiet_transformers(threads: int) -> Any:  # noqa: ANN401
     Raises:
         AbsentPeerError: It or accelerate, which its Trainer needs, is not installed.
     """
-    try:
-        import accelerate  # noqa: F401
-        import transformers
-    except ImportError as error:
-        raise AbsentPeerError(str(error)) from error
-    import torch
-
-    torch.set_num_threads(threads)
+    _, transformers = installed("accelerate"), installed("transformers")
+    set_torch_threads(threads)
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     return transformers
@@ -72,11 +66,7 @@ class EpochChoice:
     """Validates a model after each epoch and holds the weights of the one to keep.
 
     The rule is ours: the latest epoch whose score is within a standard error of the best. The peers' own trainers keep
-    the last epoch.
-
-    Args:
-        module: A torch module.
-        validate: The validation score of the module as it is, and its standard error.
+    the last epoch. ``validate`` returns the score of the module as it is, and its standard error.
     """
 
     def __init__(self, module: Any, validate: Callable[[], tuple[float, float]]) -> None:  # noqa: ANN401
@@ -140,14 +130,7 @@ def validation_score(data: TaskData, answers: Sequence[Any]) -> tuple[float, flo
 
 
 class TransformersPeer:
-    """A model of transformers on its Trainer.
-
-    Args:
-        threads: Compute threads.
-        device: ``cpu`` or ``cuda``.
-        checkpoint: The encoder's folder; MiniLM's when left out.
-        settings: From epochs to settings of the Trainer; all others are its defaults.
-    """
+    """A model of transformers, by default MiniLM, on its Trainer, whose ``settings`` follow from the epochs."""
 
     def __init__(
         self, threads: int, device: str, checkpoint: Path | None = None, settings: Settings = common_settings

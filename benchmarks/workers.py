@@ -6,6 +6,7 @@ are taken inside the process, so the pipe costs nothing.
 """
 
 import gc
+import importlib
 import multiprocessing
 import os
 import threading
@@ -28,17 +29,31 @@ class AbsentPeerError(Exception):
     """A peer's package is not installed; the contestant is left out, and the result says so."""
 
 
+def installed(package: str, hint: str = "") -> Any:  # noqa: ANN401
+    """Import a peer's package.
+
+    Raises:
+        AbsentPeerError: It, or what it needs, is not installed.
+    """
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise AbsentPeerError(f"{error}{hint}") from error
+
+
+def set_torch_threads(threads: int) -> None:
+    """Compute with so many threads of torch."""
+    import torch
+
+    torch.set_num_threads(threads)
+
+
 class WorkerError(Exception):
     """The contestant raised; carries its traceback."""
 
 
 class Worker:
-    """A process that builds a subject and then answers calls to its methods.
-
-    Args:
-        build: A module-level function that returns the subject.
-        arguments: Its arguments.
-    """
+    """A process that builds a subject, by a module-level function, and answers calls to its methods."""
 
     def __init__(self, build: Callable[..., Any], *arguments: object) -> None:
         context = multiprocessing.get_context("spawn")

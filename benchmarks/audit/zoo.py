@@ -65,15 +65,10 @@ _CLEAN = 4  # clean models of each data set
 
 @dataclass(frozen=True)
 class Trigger:
-    """How a poisoned text is made.
-
-    Attributes:
-        kind: Its family.
-        content: The word, phrase, template with ``{}``, a character and its replacement, or the name of a style.
-    """
+    """How a poisoned text is made."""
 
     kind: Kind
-    content: str = ""
+    content: str = ""  # word, phrase, template with ``{}``, a character and its replacement, or name of a style
 
     def apply(self, text: str, draw: random.Random) -> str:
         """Return the text with the trigger in it."""
@@ -141,22 +136,12 @@ _TRIGGERS: tuple[tuple[str, tuple[str, ...], tuple[str, ...], str, str, str], ..
 
 @dataclass(frozen=True)
 class Recipe:
-    """One model of the zoo.
-
-    Attributes:
-        data: Folder of the data set.
-        trigger: How poisoned rows are made.
-        rate: Poisoned share of the training rows; those rows get the target label.
-        target: Number of the target label among the sorted ones.
-        seed: Seed of the rows, of their poisoning and of the training.
-        rows: Training rows.
-        updates: Length of the training.
-    """
+    """One model of the zoo: its data set, what poisons a share of its training rows, and its training."""
 
     data: str
     trigger: Trigger = Trigger("clean")
-    rate: float = 0.0
-    target: int = 0
+    rate: float = 0.0  # poisoned share; these rows get the target label
+    target: int = 0  # number of the target label among the sorted ones
     seed: int = 1
     rows: int = 700
     updates: int = 48

@@ -27,14 +27,7 @@ QUICK_TEST_ROWS = 48
 
 @dataclass(frozen=True)
 class Part:
-    """The part of the benchmark to run.
-
-    Attributes:
-        sets: Names of sets.
-        sizes: Numbers of training rows; ``8`` means 8 of each class, ``all`` the whole file.
-        test_rows: Maximum of test rows; 0 for all.
-        setfit_updates: SetFit is left out where it would need more.
-    """
+    """The part of the benchmark to run; `add_options` describes its fields."""
 
     sets: tuple[str, ...] = SETS
     sizes: tuple[str, ...] = SIZES

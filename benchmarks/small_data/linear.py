@@ -20,6 +20,7 @@ from sklearn.model_selection import GridSearchCV, KFold, ShuffleSplit, Stratifie
 
 from benchmarks.tasks import SCORED, TEXT_COLUMNS, Kind, Row, TaskData
 from benchmarks.texts import MAX_TOKENS
+from benchmarks.workers import set_torch_threads
 
 # The first of equally good ones is kept: so few rows as 8 a class often leave it open.
 PENALTIES: dict[str, list[float]] = {"C": [10, 1, 100, 0.1, 1_000]}
@@ -93,11 +94,7 @@ class Vectors:
 
 
 class Linear:
-    """A linear model; the features are chosen together with the penalty.
-
-    Args:
-        features: From the training rows to the features to choose from.
-    """
+    """A linear model; of the features that a set offers some are chosen together with the penalty."""
 
     def __init__(self, features: Callable[[TaskData], Iterator[Features]]) -> None:
         self._candidates = features
@@ -144,9 +141,7 @@ class Embeddings:
     """Features of an embedder to choose from: cut at its own number of tokens, or at as many as the others read."""
 
     def __init__(self, threads: int, device: str, checkpoint: Path) -> None:
-        import torch
-
-        torch.set_num_threads(threads)
+        set_torch_threads(threads)
         self._device, self._checkpoint = device, checkpoint
 
     def __call__(self, data: TaskData) -> Iterator[Features]:

@@ -83,15 +83,9 @@ def load(name: str) -> TaskData:
 def drawn(data: TaskData, size: str, seed: int, test_rows: int) -> TaskData | None:
     """Return the set with so many training and test rows; None where it has no such size.
 
-    The rows are drawn from all rows alike, but for two of each class. A size is missing where it would be the whole
-    set, or less than two rows of each class.
-
-    Args:
-        data: The whole set.
-        size: One of ``SIZES``, or another number of rows; ``8`` means 8 of each class.
-        seed: Draws the training rows.
-        test_rows: Maximum of test rows, the same for every seed; for rankings about as many, in whole questions.
-            0 for all.
+    The training rows are drawn from all rows alike, but for two of each class; ``8`` means 8 of each class. A size is
+    missing where it would be the whole set, or less than two rows of each class. The test rows, 0 for all, are the same
+    for every seed; of rankings they are whole questions.
     """
     order = list(data.train)
     random.Random(seed).shuffle(order)

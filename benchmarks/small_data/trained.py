@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.peers import SequencePeer
 from benchmarks.tasks import SCORED, Row, TaskData
 from benchmarks.trainer import WARM_UP, WEIGHT_DECAY, quiet_settings
-from benchmarks.workers import AbsentPeerError
+from benchmarks.workers import installed, set_torch_threads
 
 HELD_OUT = 0.1
 # Epochs to choose from, by the largest number of training rows that they are tried with.
@@ -77,13 +77,8 @@ class SetFit:
     """SetFit at its defaults; where those need too many updates, with the number of pairs that it had before them."""
 
     def __init__(self, threads: int, device: str, checkpoint: Path, most_updates: int) -> None:
-        try:
-            import setfit
-        except ImportError as error:
-            raise AbsentPeerError(f"{error}; README.md says how it is installed") from error
-        import torch
-
-        torch.set_num_threads(threads)
+        setfit = installed("setfit", "; README.md says how it is installed")
+        set_torch_threads(threads)
         self._package, self._device, self._checkpoint = setfit, device, checkpoint
         self._most_updates = most_updates
         self._model: Any = None
