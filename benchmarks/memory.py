@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bothways.checkpoints.save import write_modules, write_pooling
 
 from benchmarks import embedders, finetuning
 from benchmarks.harness import Options, peak_memory, resident_memory, say, table, write_results
@@ -29,6 +28,7 @@ from benchmarks.peers import OURS, OurSide, SequencePeer
 from benchmarks.texts import Workload, workloads
 from benchmarks.trainer import BATCH, grouped_settings
 from benchmarks.workers import AbsentPeerError, Worker, set_torch_threads
+from bothways.checkpoints.layout import write_modules, write_pooling
 
 MIB = 2**20
 TUNED = "transformers, sorted by tokens"

@@ -123,7 +123,7 @@ def test_a_wrong_length_or_batch_is_refused(made, tmp_path, more, said):
     ("content", "said"),
     [
         ("batch_sise = 3", "Unknown option: --batch-sise. Did you mean --batch-size?"),
-        ("[training]\nupdates = 3", "has a table, [training]"),
+        ("[training]\nupdates = 3", "has a table [training]"),
         ("updates =", "is not TOML"),
         ('updates = "many"', "updates"),
     ],

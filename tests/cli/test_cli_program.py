@@ -274,7 +274,7 @@ def test_an_option_value_that_only_the_model_can_judge_is_bad_usage(files):
     data = files / "test.jsonl.gz"
     fails(
         2,
-        "between 1 and 18",
+        "between 1 and the model's 18",
         *("embed", files / "tiny", "--data", data, "--output", files / "v.npy", "--max-length", 10_000),
     )
 
