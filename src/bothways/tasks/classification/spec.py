@@ -26,9 +26,6 @@ class LabelOpening:
             trained model with another target is refused.
         threshold: Minimum probability of each label of a multi-label model, instead of the thresholds fitted on
             held-out rows; in question answering, minimum log odds of an answer against no answer.
-
-    Raises:
-        InvalidInput: The threshold is no probability.
     """
 
     labels: Sequence[str] | None = None
@@ -51,9 +48,6 @@ class LabelFitting(ConfidenceOptions):
             (labels * rows of the label); with several labels per text, for each label separately. The epoch to keep is
             then chosen by balanced accuracy. Default: all rows have the same weight.
         score: Column of numbers to predict, instead of labels.
-
-    Raises:
-        InvalidInput: There are no such weights, or a score and several labels.
     """
 
     target: TargetKind | None = None
@@ -87,10 +81,6 @@ class LabelPrediction(PredictOptions):
         top: Maximum number of labels, answers or fillings, best first.
         threshold: Minimum probability of each label of a multi-label model, or minimum log odds of an answer against
             no answer (``-inf`` always answers). Default: as fitted on held-out rows.
-
-    Raises:
-        InvalidInput: A coverage is no share, or asked for together with probabilities that are not calibrated; top is
-            below 1, or the threshold no probability.
     """
 
     calibrated: bool | None = None

@@ -111,11 +111,7 @@ class Combiner(ABC, Generic[OutputsT, InputT, TruthT, PlacesT]):
         return {}
 
     def restored(self, stored: StoredEnsemble) -> Self:
-        """Return the outputs with the stored confidence.
-
-        Raises:
-            CorruptCheckpoint: It is damaged.
-        """
+        """Return the outputs with the stored confidence."""
         return replace(self, outputs=self.outputs.with_confidence(Confidence(stored_temperature(stored))))
 
     def limits(self, chose: str) -> tuple[str, ...]:

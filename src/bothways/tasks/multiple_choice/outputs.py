@@ -87,15 +87,19 @@ class ChoiceOutputs(Outputs[Choices, RightChoices, Choices, ChosenAnswer]):
         examples, of = [], options_of(ChoiceColumns, columns)
         for row in read_rows(data):
             value, label = of.read(row), value_at(row, of.label)
-            number = value[1].index(label) if label in value[1] else label
-            match int(number) if isinstance(number, str) and number.isdecimal() else number:
-                case int(right) if right is not True and right is not False and 0 <= right < len(value[1]):
-                    examples.append(Example(value, right, row.number, row.where))
+            match value[1].index(label) if label in value[1] else label:
+                case str(text) if text.isdecimal():
+                    right = int(text)
+                case int(number) if number is not True and number is not False:
+                    right = number
                 case _:
-                    raise InvalidInput(
-                        f"{row.where}: the label in {of.label!r} must be one of the choices or its number from 0 to "
-                        f"{len(value[1]) - 1}, got {shown(label)}."
-                    )
+                    right = -1
+            if not 0 <= right < len(value[1]):
+                raise InvalidInput(
+                    f"{row.where}: the label in {of.label!r} must be one of the choices or its number from 0 to "
+                    f"{len(value[1]) - 1}, got {shown(label)}."
+                )
+            examples.append(Example(value, right, row.number, row.where))
         return examples
 
     @override

@@ -29,11 +29,7 @@ class ChoiceColumns:
     one: ClassVar[str] = "a tuple of a context and its choices"
 
     def read(self, row: Row) -> tuple[str, tuple[str, ...]]:
-        """Return context and choices of a row.
-
-        Raises:
-            InvalidInput: A column is missing, or there are fewer than two choices; the message names the row.
-        """
+        """Return context and choices of a row."""
         context = text_at(row, self.context)
         if len(self.choices) > 1:
             return context, tuple(text_at(row, column) for column in self.choices)
@@ -72,11 +68,7 @@ class ChoiceColumns:
                 return False
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
-        """Return one row: the first text is the context, the others are its choices.
-
-        Raises:
-            InvalidInput: There are fewer than three texts.
-        """
+        """Return one row: the first text is the context, the others are its choices."""
         if len(texts) < 3:
             raise InvalidInput(f"this model reads a context and two or more choices, got {len(texts)} texts.")
         return [self.labelled_row((texts[0], tuple(texts[1:])), None)]

@@ -60,9 +60,6 @@ class AnswerOpening:
         max_answer_tokens: Maximum tokens of an answer. Default: as saved, else 30.
         threshold: Minimum log odds of an answer against no answer. Default: as saved. 0 suits a model that another
             program trained on data with unanswerable questions.
-
-    Raises:
-        InvalidInput: The number of tokens is out of range.
     """
 
     max_answer_tokens: AnswerTokens = None
@@ -83,9 +80,6 @@ class AnswerPrediction(PredictOptions):
         max_answer_tokens: Maximum tokens of an answer. Default: as the model was opened.
         threshold: Minimum log odds of an answer against no answer; ``-inf`` always answers. Default: as fitted on
             held-out rows.
-
-    Raises:
-        InvalidInput: A number is out of range.
     """
 
     calibrated: bool | None = None

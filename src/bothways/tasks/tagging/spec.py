@@ -38,11 +38,7 @@ class TagColumns:
         return given_words(row, self.tokens, self.text)
 
     def check(self, number: int, value: object) -> "Words":
-        """Return the words of a raw text, or of a list of words; `bothways.text.words.word_spans` finds them.
-
-        Raises:
-            InvalidInput: It is neither, or there are no words.
-        """
+        """Return the words of a raw text, or of a list of words; `bothways.text.words.word_spans` finds them."""
         from bothways.text import Words
 
         match value:

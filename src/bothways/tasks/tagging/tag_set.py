@@ -35,12 +35,7 @@ _BREAKS_TIES = 1e-6
 
 @dataclass(frozen=True)
 class TagSet:
-    """Tags in the order of the model's outputs, and their scheme.
-
-    Raises:
-        InvalidInput: The scheme writes spans, and the tag for words outside of them is missing, or a tag is one that
-            the scheme never writes.
-    """
+    """Tags in the order of the model's outputs, and their scheme."""
 
     labels: tuple[str, ...]
     scheme: Scheme
