@@ -16,13 +16,9 @@ def test_an_option_that_there_is_not_is_named_with_the_method(base):
 
 UNUSABLE = [
     ({"seed": -1}, "`seed` must be a whole number, at least 0"),
-    ({"seed": 2**32}, r"`seed` must be less than 2\*\*32"),
     ({"epochs": 0}, "`epochs` must be a whole number, at least 1"),
     ({"learning_rate": 0.0}, "`learning_rate` must be a finite number above 0"),
-    ({"learning_rate": float("nan")}, "`learning_rate` must be a finite number above 0"),
-    ({"batch_size": 0}, "`batch_size` must be a whole number, at least 1"),
     ({"batch_size": 8.0}, "`batch_size` must be a whole number, at least 1"),
-    ({"patience": 0}, "`patience` must be a whole number, at least 1"),
     ({"resume": True}, "resume needs the folder of the checkpoints"),
 ]
 

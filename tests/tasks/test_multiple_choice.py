@@ -89,7 +89,6 @@ def test_a_label_may_be_the_text_of_the_choice_and_choices_columns_of_their_own(
         ({"label": 7}, "one of the choices or its number from 0 to 1"),
         ({"label": "none of them"}, "one of the choices or its number"),
         ({"choices": ["w5"]}, "two or more texts"),
-        ({"choices": ["w5", " "]}, "none of them empty"),
         ({"choices": "w5 w6"}, "a list of two or more texts"),
     ],
 )

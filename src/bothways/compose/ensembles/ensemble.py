@@ -97,7 +97,7 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
         models = open_members(folders, options)
         fitted = combine_members(folders, models, Vote() if method == "vote" else Mean(), explicit_reading(options))
         combiner = fitted.outputs.combiner
-        check_method(method, combiner.row_target, stackable=combiner.stackable)
+        check_method(method, combiner.outputs.row_target, stackable=combiner.stackable)
         if method == "stacked" and calibrate is None:
             raise InvalidInput("stacking is fitted on held-out rows: give some to calibrate with.")
         fitted = replace(fitted, columns=fitted.columns.renamed(columns or {}))
@@ -184,7 +184,7 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
         stacking: dict[str, object] = {}
         if method == "stacked":
             rows_MRC = np.concatenate([combiner.rows(each.members) for each in scores], axis=1)
-            fit = fit_stacking(combiner.row_target, rows_MRC, *combiner.flat(truth))
+            fit = fit_stacking(combiner.outputs.row_target, rows_MRC, *combiner.flat(truth))
             stacking, outputs = {"penalty": fit.penalty}, replace(outputs, combination=fit.combination)
             # Scores of rows that the fit has seen would be too good.
             ends = np.cumsum([len(each.logits_RC) for each in scores])[:-1]

@@ -13,7 +13,6 @@ from bothways.tasks.opening import LabelArguments
 from bothways.tasks.outputs import TrainedHead
 from bothways.tasks.task import Task
 
-InputT = TypeVar("InputT")
 LabelT = TypeVar("LabelT", covariant=True, default=Classification)
 
 

@@ -40,38 +40,38 @@ class LabelCombiner(Combiner[LabelOutputs, Text, Truth, None]):
     @property
     def shared_settings(self) -> Mapping[str, str]:
         """The kind of target, which all members share."""
-        return {"target": self.row_target.kind}
+        return {"target": self.outputs.row_target.kind}
 
     def calibrated_scores(self, scores: LabelScores) -> LabelScores:
         """Return scores with the calibration applied, and the vote on whether the input is out of domain."""
         confidence = self.outputs.confidence
         detector = confidence.out_of_domain
         votes = None if detector is None else float(detector.detect(self.outputs.evidence([scores]))[1])
-        logits_1C = calibrated_logits(self.row_target, scores.logits_RC, confidence.calibration)
+        logits_1C = calibrated_logits(self.outputs.row_target, scores.logits_RC, confidence.calibration)
         return replace(scores, logits_RC=logits_1C, features_LH=None, votes=votes)
 
     def uncalibrated(self, members: Sequence[Self]) -> Self:
         """Return the outputs without a fitted confidence; a training mean is kept if all members share it."""
-        target = self.row_target.without_thresholds()
+        target = self.outputs.row_target.without_thresholds()
         match target:
-            case Regression() if not all(each.row_target == target for each in members):
+            case Regression() if not all(each.outputs.row_target == target for each in members):
                 target = Regression()
         return replace(self, outputs=replace(self.outputs, target=target, confidence=Confidence(), layers=0))
 
     def calibrated(self, scores: Sequence[LabelScores], truth: Truth) -> Self:
         """Return the outputs with a fitted temperature, thresholds of several labels, and coverage."""
         logits_NC = logits_of_all(scores)
-        temperature = fitted_temperature(self.row_target, logits_NC, truth)
-        target = with_fitted_thresholds(self.row_target, logits_NC, truth, temperature)
+        temperature = fitted_temperature(self.outputs.row_target, logits_NC, truth)
+        target = with_fitted_thresholds(self.outputs.row_target, logits_NC, truth, temperature)
         confidence = Confidence(temperature, conformal=self._conformal(logits_NC, truth))
         return replace(self, outputs=replace(self.outputs, target=target, confidence=confidence))
 
     def metrics(self, scores: Sequence[LabelScores], truth: Truth) -> Mapping[str, float]:
         """Return metrics of calibrated scores, at the present thresholds."""
-        return validate(self.row_target, logits_of_all(scores), truth, fits_threshold=False).metrics
+        return validate(self.outputs.row_target, logits_of_all(scores), truth, fits_threshold=False).metrics
 
     def _conformal(self, logits_NC: Logits, truth: Truth) -> ConformalSets | ConformalInterval | None:
-        match self.row_target:
+        match self.outputs.row_target:
             case SingleLabel():
                 return learn_conformal_sets(logits_NC, truth, "temperature", seed=0)
             case MultiLabel():
@@ -83,11 +83,11 @@ class LabelCombiner(Combiner[LabelOutputs, Text, Truth, None]):
         """Return the held-out scores that coverage sets need, and the thresholds of several labels."""
         conformal = self.outputs.confidence.conformal
         held_out = None if conformal is None else conformal.held_out_M.tolist()
-        return {"conformal": held_out, **stored_thresholds(self.row_target)}
+        return {"conformal": held_out, **stored_thresholds(self.outputs.row_target)}
 
     def restored(self, stored: StoredEnsemble) -> Self:
         """Return the outputs with the stored temperature, thresholds and coverage."""
-        target = with_stored_thresholds(self.row_target, stored.thresholds)
+        target = with_stored_thresholds(self.outputs.row_target, stored.thresholds)
         kind = ConformalInterval if target.kind == "regression" else ConformalSets
         conformal = None if stored.conformal is None else kind(np.sort(np.array(stored.conformal)))
         confidence = Confidence(stored_temperature(stored), conformal=conformal)

@@ -20,7 +20,7 @@ from bothways.checkpoints.schema import StoredEnsemble
 from bothways.confidence.confidence import Confidence
 from bothways.confidence.fitting import stored_temperature
 from bothways.tasks.card import LIKE_THESE, optimistic
-from bothways.tasks.heads.targets import Target, Truth, calibrated_logits
+from bothways.tasks.heads.targets import Truth, calibrated_logits
 from bothways.tasks.outputs import AnyOutputs
 from bothways.tasks.scores import Scores, most_read
 
@@ -46,11 +46,6 @@ class Combiner(ABC, Generic[OutputsT, InputT, TruthT, PlacesT]):
     stackable: ClassVar[bool] = True
 
     @property
-    def row_target(self) -> Target:
-        """The target of one row of scores."""
-        return self.outputs.row_target
-
-    @property
     def shared_settings(self) -> Mapping[str, str]:
         """Settings that all members share besides their labels, by name."""
         return {}
@@ -59,7 +54,7 @@ class Combiner(ABC, Generic[OutputsT, InputT, TruthT, PlacesT]):
 
     def calibrated_scores(self, scores: Scores[PlacesT]) -> Scores[PlacesT]:
         """Return scores with the model's calibration applied."""
-        logits_RC = calibrated_logits(self.row_target, scores.logits_RC, self.outputs.confidence.calibration)
+        logits_RC = calibrated_logits(self.outputs.row_target, scores.logits_RC, self.outputs.confidence.calibration)
         return replace(scores, logits_RC=logits_RC, features_LH=None)
 
     def rows(self, members: Sequence[Scores[PlacesT]]) -> NDArray[np.float64]:
