@@ -7,7 +7,7 @@ question about that passage. Nothing is generated.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -141,25 +141,17 @@ def _split(rows: Sequence[Triple], seed: int) -> tuple[list[Triple], list[Triple
     return next((each for each in (first, *splits) if {row.label for row in each[1]} == classes), first)
 
 
-def _groups(rows: Sequence[Triple]) -> dict[Triple, tuple[str, str]]:
+def _groups(rows: Sequence[Triple]) -> dict[Triple, Hashable]:
     """Return a group for each row. Rows that share a query, a passage or a document, also through others, share it."""
-    parents: dict[tuple[str, str], tuple[str, str]] = {}
+    from scipy.cluster.hierarchy import DisjointSet
 
-    def root(name: tuple[str, str]) -> tuple[str, str]:
-        path = []
-        while (above := parents.setdefault(name, name)) != name:
-            path.append(name)
-            name = above
-        for each in path:
-            parents[each] = name
-        return name
-
+    groups = DisjointSet(("query", each.query) for each in rows)
     for each in rows:
-        others = [("passage", each.passage)] * bool(each.passage)
-        others += [("document", each.document)] if each.document is not None else []
-        for other in others:
-            parents[root(("query", each.query))] = root(other)
-    return {each: root(("query", each.query)) for each in rows}
+        for other in (("passage", each.passage), ("document", each.document)):
+            if other[1]:
+                groups.add(other)
+                groups.merge(("query", each.query), other)
+    return {each: groups["query", each.query] for each in rows}
 
 
 def _pairs(rows: Sequence[Triple], dimension: Dimension, columns: PairColumns) -> "list[Row]":

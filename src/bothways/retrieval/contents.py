@@ -180,8 +180,9 @@ def collect(batches: Iterable[RowBatch], dimensions: int, *, first_number: int =
                 f"texts, {len(given)} ids and {len(fields)} fields."
             )
         blocks.append(block)
-        texts.extend(_checked_strings(refuse_string(batch_texts, "texts"), "text", start))
-        ids.extend(_checked_strings(given, "id", start))
+        for place, text in enumerate(refuse_string(batch_texts, "texts"), start=start):
+            texts.append(_checked_string(text, "text", place))
+        ids += [_checked_string(id_, "id", place) for place, id_ in enumerate(given, start=start)]
         columns = {name: [] for each in fields[:1] for name in each} if columns is None else columns
         _extend(columns, fields, start)
     if not texts:
@@ -278,10 +279,6 @@ def _checked_value(value: object, name: str, place: int) -> Scalar:
         f"the field {name!r} of row {place} (counted from 0) must be a string, a number, a boolean or None, got "
         f"{type(value).__name__}."
     )
-
-
-def _checked_strings(values: Sequence[str], what: str, start: int) -> list[str]:
-    return [_checked_string(value, what, place) for place, value in enumerate(values, start=start)]
 
 
 def _checked_string(value: object, what: str, place: int) -> str:

@@ -261,11 +261,6 @@ def terms_of(text: str) -> list[str]:
     return [term for part in _PART.finditer(_folded(" ".join(runs))) for term in _terms(part)]
 
 
-def is_unspaced(run: str) -> bool:
-    """Return True for a run with characters of a script without spaces between words."""
-    return _UNSPACED_CHARACTER.search(run) is not None
-
-
 def _folded(text: str) -> str:
     folded = unicodedata.normalize("NFKC", _WITHOUT_MEANING.sub("", text)).casefold()
     # Case folding turns the dotted capital I of Turkish into an i with another dot.
@@ -348,7 +343,7 @@ def _matches(text: str, weights: Mapping[str, float], terms_of: Callable[[str], 
         return
     for run in re.finditer(letter_run(), text):
         terms = terms_of(run[0]) & weights.keys()
-        if terms and is_unspaced(run[0]):
+        if terms and _UNSPACED_CHARACTER.search(run[0]):
             yield from _within(run[0], run.start(), terms)
         elif terms:
             yield _Match(run.start(), run.end(), terms)

@@ -24,19 +24,12 @@ from bothways.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True)
 class VectorBatch:
-    """The vectors of a batch of rows.
+    """The vectors of a batch of rows."""
 
-    Attributes:
-        vectors: For each of the K texts of a row, the vectors of that text in all rows (N, H).
-        identity_NK: A number for each text, the same for equal texts; on the host.
-        truth: Scores (N), label numbers (N), or a teacher's vectors (N, D); None without.
-        unit_length: Scale cut vectors to length 1 again.
-    """
-
-    vectors: tuple[Tensor, ...]
-    identity_NK: NDArray[np.int64]
-    truth: Tensor | None
-    unit_length: bool
+    vectors: tuple[Tensor, ...]  # for each of the K texts of a row, the vectors of that text in all rows (N, H)
+    identity_NK: NDArray[np.int64]  # a number for each text, the same for equal texts; on the host
+    truth: Tensor | None  # scores (N), label numbers (N), or a teacher's vectors (N, D); None without
+    unit_length: bool  # scale cut vectors to length 1 again
 
     def cut(self, dimensions: int) -> "VectorBatch":
         """Return the batch with the leading dimensions of each vector."""

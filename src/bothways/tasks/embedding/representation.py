@@ -26,11 +26,7 @@ RowNumbers: TypeAlias = slice | NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DenseVectors:
-    """One vector for each text.
-
-    Attributes:
-        vectors_ND: Floating-point vectors (N, D).
-    """
+    """One floating-point vector for each text (N, D)."""
 
     vectors_ND: NDArray[np.floating]
 
@@ -57,15 +53,10 @@ class DenseVectors:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MultiVectors:
-    """A vector for each token that an encoder keeps; texts differ in their number of vectors.
+    """A vector for each token that an encoder keeps; texts differ in their number of vectors."""
 
-    Attributes:
-        vectors_TD: Floating-point vectors of all texts, text by text (T, D).
-        starts: The place of each text's first vector, and T at the end (N + 1).
-    """
-
-    vectors_TD: NDArray[np.floating]
-    starts: NDArray[np.int64]
+    vectors_TD: NDArray[np.floating]  # of all texts, text by text
+    starts: NDArray[np.int64]  # the place of each text's first vector, and T at the end (N + 1)
 
     def __post_init__(self) -> None:
         _check_floats(self.vectors_TD, 2, "token vectors")
@@ -96,19 +87,12 @@ class MultiVectors:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SparseVectors:
-    """Weights of vocabulary terms; terms that a text does not list have weight 0.
+    """Weights of vocabulary terms; terms that a text does not list have weight 0."""
 
-    Attributes:
-        terms_M: Term numbers of all texts, text by text, ascending and different within a text (M).
-        weights_M: The weight of each, finite (M).
-        starts: The place of each text's first term, and M at the end (N + 1).
-        vocabulary: The number of terms, V.
-    """
-
-    terms_M: NDArray[np.int64]
-    weights_M: NDArray[np.floating]
-    starts: NDArray[np.int64]
-    vocabulary: int
+    terms_M: NDArray[np.int64]  # term numbers of all texts, text by text, ascending and different within a text
+    weights_M: NDArray[np.floating]  # the weight of each, finite
+    starts: NDArray[np.int64]  # the place of each text's first term, and M at the end (N + 1)
+    vocabulary: int  # the number of terms, V
 
     def __post_init__(self) -> None:
         _check_floats(self.weights_M, 1, "term weights")

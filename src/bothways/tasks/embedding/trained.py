@@ -56,23 +56,14 @@ _GENERAL = "config_sentence_transformers.json"
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingSettings:
-    """Stored options of embedding.
-
-    Attributes:
-        pooling: The pooling of token states into one vector.
-        unit_length: Whether vectors are scaled to length 1, so that their inner product is the cosine.
-        dimensions: Leading dimensions kept; all when None.
-        max_length: Maximum tokens of a window, special ones included.
-        on_overflow: The treatment of longer texts.
-        stride: Tokens that neighbouring windows share; a quarter of a window's room when None.
-    """
+    """Stored options of embedding."""
 
     pooling: Pooling
-    unit_length: bool
-    dimensions: int | None
-    max_length: int
+    unit_length: bool  # vectors are scaled to length 1, so that their inner product is the cosine
+    dimensions: int | None  # leading dimensions kept; all when None
+    max_length: int  # maximum tokens of a window, special ones included
     on_overflow: Overflow
-    stride: int | None = None
+    stride: int | None = None  # tokens that neighbouring windows share; a quarter of a window's room when None
 
     def changed(self, options: EmbeddingOpening, hidden: int) -> EmbeddingSettings:
         """Return the settings with explicit options applied; ``hidden`` is the encoder's width."""
@@ -85,20 +76,12 @@ class EmbeddingSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainedEmbedder:
-    """An encoder that embeds texts: an immutable value.
-
-    Attributes:
-        backend: The encoder and its text options.
-        settings: The conversion of texts to vectors.
-        columns: Columns of a row's parts in training; scored pairs under their usual names before any training.
-        card: The model's record of its training; empty before one.
-        outputs: The meaning of the vectors.
-    """
+    """An encoder that embeds texts: an immutable value."""
 
     backend: Backend
     settings: EmbeddingSettings
-    columns: EmbeddingColumns = ScoredPairs()  # noqa: RUF009 (frozen)
-    card: Card = field(default_factory=dict)
+    columns: EmbeddingColumns = ScoredPairs()  # noqa: RUF009 (frozen)  # as in training
+    card: Card = field(default_factory=dict)  # its record of the training; empty before one
 
     outputs: ClassVar[EmbeddingOutputs] = EmbeddingOutputs()
 
