@@ -6,7 +6,7 @@ import tokenizers
 from tokenizers import processors
 
 from bothways.families import FAMILIES
-from bothways.text.special_tokens import BERT_TEMPLATE
+from bothways.text.recipes import BERT_TEMPLATE
 from tiny_models import write_tokenizer
 
 

@@ -9,7 +9,7 @@ from hostile_samples import PLAIN
 
 from bothways.audit import scan
 from bothways.audit.provenance import sign, write_manifest
-from bothways.audit.provenance.signing import verified
+from bothways.audit.provenance.checker import verified
 from bothways.cli import main
 from bothways.errors import InvalidInput, MissingDependency
 from tiny_models import write_checkpoint

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from bothways.audit.backdoor.poisoned import audit_data as audit_data
     from bothways.audit.provenance import sign as sign
     from bothways.audit.provenance import write_manifest as write_manifest
-    from bothways.audit.provenance.signing import verified as verified
+    from bothways.audit.provenance.checker import verified as verified
     from bothways.audit.shift import compare_texts
 
 __all__ = [
@@ -31,7 +31,7 @@ _MODULES = {
     "backdoor.candidates": ("suspicious_inputs",),
     "backdoor.poisoned": ("audit_data",),
     "provenance": ("sign", "write_manifest"),
-    "provenance.signing": ("verified",),
+    "provenance.checker": ("verified",),
     "shift": ("compare_texts",),
 }
 __getattr__ = loader(__name__, _MODULES)

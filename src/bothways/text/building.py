@@ -22,9 +22,16 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 from bothways.errors import CorruptCheckpoint, UnknownModel
 from bothways.reading import parse_json
 from bothways.text.files import TOKENIZER_FILE, Settings, checked, library_token, needed
-from bothways.text.recipes import ByteLevelBPE, SentencePiece, TokenizerFileOnly, TokenizerRecipe, WordPiece
+from bothways.text.recipes import (
+    ROBERTA_TEMPLATE,
+    ByteLevelBPE,
+    Role,
+    SentencePiece,
+    TokenizerFileOnly,
+    TokenizerRecipe,
+    WordPiece,
+)
 from bothways.text.sentence_pieces import piece_tokenizer
-from bothways.text.special_tokens import ROBERTA_TEMPLATE, Role
 
 _TEMPLATE_ROLES: tuple[Role, ...] = ("cls", "sep")
 

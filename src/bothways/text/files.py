@@ -24,14 +24,16 @@ from bothways.text.recipes import (
     ByteLevelBPE,
     CleanedWords,
     Preparation,
+    Role,
     RunningText,
     SentencePiece,
     SpacedWords,
+    SpecialToken,
+    SpecialTokens,
     TokenizerFileOnly,
     TokenizerRecipe,
     WordPiece,
 )
-from bothways.text.special_tokens import Role, SpecialToken, SpecialTokens
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"

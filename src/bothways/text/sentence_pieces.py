@@ -16,8 +16,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from bothways.errors import CorruptCheckpoint, MissingDependency, UnsupportedConfig
 from bothways.text.files import checked, library_token, needed
-from bothways.text.recipes import CleanedWords, RunningText, SentencePiece, SpacedWords, Unused
-from bothways.text.special_tokens import Role, SpecialToken
+from bothways.text.recipes import CleanedWords, Role, RunningText, SentencePiece, SpacedWords, SpecialToken, Unused
 
 PieceKind: TypeAlias = Literal["normal", "unknown", "control", "user_defined", "unused", "byte"]
 Algorithm: TypeAlias = Literal["unigram", "bpe"]

@@ -19,8 +19,7 @@ import tokenizers
 from bothways.errors import CorruptCheckpoint, IncompatibleWeights, InvalidInput, UnknownModel
 from bothways.text.building import WordMarks, build_tokenizer, framed, word_marks
 from bothways.text.files import apply_settings, read_files, read_settings, write_tokenizer
-from bothways.text.recipes import TokenizerFileOnly, TokenizerRecipe
-from bothways.text.special_tokens import SpecialToken, Template
+from bothways.text.recipes import SpecialToken, Template, TokenizerFileOnly, TokenizerRecipe
 from bothways.text.windows import (
     Cut,
     EncodedText,

@@ -16,8 +16,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from bothways.choices import TokenizerKind
 from bothways.errors import InvalidInput
 from bothways.text.files import write_tokenizer
-from bothways.text.recipes import TRAINED
-from bothways.text.special_tokens import Role
+from bothways.text.recipes import TRAINED, Role
 
 _ROLES: tuple[Role, ...] = ("pad", "unk", "cls", "sep", "mask")
 _AT_ONCE = 1000

@@ -1,19 +1,166 @@
-"""`ModelProvenanceChecker`: the files of a model, checked without torch and without running anything in them."""
+"""`ModelProvenanceChecker`: the files of a model, checked without torch and without running anything in them.
 
+Checksums of a folder are in the form of ``sha256sum --check``, signatures by OpenSSF model signing, offline.
+"""
+
+import re
+import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from types import ModuleType
 from typing import ClassVar
 
 from bothways.audit.context import Context, Need, Undecided
 from bothways.audit.finding import FAILING, Finding
 from bothways.audit.provenance.contents import inspect, suffix_of
-from bothways.audit.provenance.files import CHUNK, Check, File, FilePart, sha256, walk
+from bothways.audit.provenance.files import CHUNK, Check, File, FilePart, bad_path, sha256, walk
 from bothways.audit.provenance.rules import RULES, fault
 from bothways.audit.provenance.settings import SHARD_LISTS, Json, check_claims, read_settings
-from bothways.audit.provenance.signing import MANIFEST, check_manifest, check_signature
 from bothways.audit.provenance.weights import lineage, stored_tensors
+from bothways.errors import InvalidInput, MissingDependency
+from bothways.reading import MIB, read_bytes
+from bothways.storage import new_file
+
+MANIFEST = "SHA256SUMS"
+SIGNATURE = "model.sig"
+_LINE = re.compile(r"([0-9a-f]{64}) [ *]([^\n]+)")
+_MAX_MANIFEST = 16 * MIB
+_MAKE_KEY = "openssl ecparam -name prime256v1 -genkey -noout -out key.pem"
+
+
+def write_manifest(folder: Path, check: Check = lambda: None) -> Path:
+    """Write the checksums of all files in a folder into its ``SHA256SUMS``, and return that file's path."""
+    digests = _digests(folder, check)
+    path = folder / MANIFEST
+    with new_file(path) as file:
+        file.write("".join(f"{digest}  {name}\n" for name, digest in digests.items()))
+    return path
+
+
+def _digests(folder: Path, check: Check = lambda: None) -> Mapping[str, str]:
+    """Return the SHA-256 of every file except the manifest and the signature."""
+    if not folder.is_dir():
+        raise InvalidInput(f"expected the folder of a model, got {str(folder)!r}.")
+    digests: dict[str, str] = {}
+    for entry in walk(folder, check):
+        if not isinstance(entry, File):
+            place = entry.location or str(folder)
+            raise InvalidInput(f"{place!r}: {entry.title}. Remove it before you sign the folder.")
+        if "\n" in entry.name:
+            raise InvalidInput(f"expected file names without line breaks, got {entry.name!r}. Rename it.")
+        if entry.name not in (MANIFEST, SIGNATURE):
+            digests[entry.name] = sha256(entry.path, check)
+    if not digests:
+        raise InvalidInput(f"expected a folder with files of a model, got {str(folder)!r}, which has none.")
+    return dict(sorted(digests.items()))
+
+
+def check_manifest(folder: Path, digests: Mapping[str, str | None]) -> Iterator[Finding]:
+    """Yield the differences between a folder and its manifest; the digest of a file that was not read is None."""
+    listed: dict[str, str] = {}
+    for line in read_bytes(folder / MANIFEST, max_bytes=_MAX_MANIFEST).decode("utf-8", "replace").splitlines():
+        match = _LINE.fullmatch(line)
+        if match is None or bad_path(match[2]):
+            yield fault("manifest-differs", MANIFEST, f"an invalid line of the manifest: {line[:80]!r}")
+            return
+        listed[match[2]] = match[1]
+    faults = 0
+    for name, digest in listed.items():
+        if digests.get(name) != digest:
+            faults += 1
+            here = digests.get(name) or ("not read" if name in digests else "missing")
+            what = "a file that is missing" if name not in digests else "a file that was changed"
+            yield fault("manifest-differs", name, what, details={"listed": digest, "found": here}, n=len(listed))
+    for name in digests:
+        if name not in listed and name not in (MANIFEST, SIGNATURE):
+            faults += 1
+            yield fault("manifest-differs", name, "a file that the manifest does not list", n=len(listed))
+    if not faults:
+        yield fault("manifest-holds", MANIFEST, f"all {len(listed)} files match {MANIFEST}", n=len(listed))
+
+
+def sign(folder: Path, private_key: Path) -> Path:
+    """Sign all files in a folder, write the signature into its ``model.sig``, and return that file's path.
+
+    Args:
+        folder: The folder.
+        private_key: A key on an elliptic curve, as PEM, without a password.
+
+    Raises:
+        InvalidInput: The key cannot be read, or the folder has links.
+        MissingDependency: The extra ``signing`` is not installed.
+        OutOfDisk: The disk is full.
+    """
+    library = _library()
+    # The library ignores paths of the folder only if both are absolute.
+    whole = folder.resolve()
+    with tempfile.TemporaryDirectory() as temporary:
+        try:
+            hashing = library.hashing.Config().set_ignored_paths(paths=[whole / SIGNATURE])
+            signer = library.signing.Config().use_elliptic_key_signer(private_key=private_key)
+            signer.set_hashing_config(hashing).sign(whole, Path(temporary) / SIGNATURE)
+        except (ValueError, TypeError, OSError) as error:
+            raise InvalidInput(
+                f"expected a private key on an elliptic curve and a folder without links, got {str(private_key)!r} and "
+                f"{str(folder)!r}: {error}. Make a key with: {_MAKE_KEY}"
+            ) from error
+        content = (Path(temporary) / SIGNATURE).read_bytes()
+    with new_file(folder / SIGNATURE, binary=True) as file:
+        file.write(content)
+    return folder / SIGNATURE
+
+
+def check_signature(folder: Path, public_key: Path | None) -> Iterator[Finding]:
+    """Check the signature of a folder, and with a key also that the key's owner made it."""
+    signature = folder / SIGNATURE
+    signed = signature.is_file() and not signature.is_symlink()
+    if public_key is None:
+        yield fault("signed-unchecked", SIGNATURE) if signed else fault("unsigned", "")
+        return
+    if not signed:
+        yield fault("signature-fails", "", f"no signature ({SIGNATURE}), though a public key was given")
+        return
+    library = _library()
+    try:
+        verifier = library.verifying.Config().use_elliptic_key_verifier(public_key=public_key)
+    except (ValueError, TypeError, OSError) as error:
+        raise InvalidInput(f"expected a public key as PEM, got {str(public_key)!r}: {error}.") from error
+    try:
+        verifier.verify(folder.resolve(), signature.resolve())
+    # The signature is untrusted: any exception of the library means that it does not hold.
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".strip()[:2000]
+        what = f"the signature does not hold: {reason[:200]}"
+        yield fault("signature-fails", SIGNATURE, what, details={"reason": reason})
+    else:
+        yield fault("signature-holds", SIGNATURE, str(public_key))
+
+
+def verified(folder: Path, public_key: Path | None) -> Iterator[Finding]:
+    """Yield findings on a folder's manifest and signature; having neither is a fault too."""
+    digests = _digests(folder)
+    listed = (folder / MANIFEST).is_file()
+    if listed:
+        yield from check_manifest(folder, digests)
+    if public_key is not None or (folder / SIGNATURE).is_file():
+        yield from check_signature(folder, public_key)
+    elif not listed:
+        yield fault("manifest-differs", "", f"neither {MANIFEST} nor {SIGNATURE}: nothing to verify")
+
+
+def _library() -> ModuleType:
+    try:
+        import model_signing
+        import model_signing.hashing
+        import model_signing.signing
+        import model_signing.verifying
+    except ImportError as error:
+        raise MissingDependency.of("model-signing", extra="signing", purpose="a signature of a model") from error
+    library: ModuleType = model_signing
+    return library
+
 
 # Further findings of one rule are not listed.
 _MAX_PER_RULE = 50
