@@ -18,7 +18,8 @@ from bothways.products import has_bfloat16_product
 from bothways.quantization import quantize
 from bothways.quantization.rounding import cosines
 from bothways.tasks import SentenceEmbedder, TextClassifier
-from tiny_models import FIRST_WORD, VOCABULARY, every_family, write_checkpoint
+from everyday import some_families
+from tiny_models import FIRST_WORD, VOCABULARY, write_checkpoint
 
 
 def texts(count=40, seed=0):
@@ -37,7 +38,7 @@ def bert(tmp_path):
     return tmp_path / "bert"
 
 
-@every_family
+@some_families("bert", "albert", "deberta-v2", "modernbert", "xlnet")
 def test_a_model_in_int8_keeps_the_vectors_says_what_it_lost_and_opens_with_the_chosen_layers(model_type, tmp_path):
     write_checkpoint(tmp_path / "model", model_type)
     given = texts()

@@ -15,6 +15,7 @@ In two places transformers and this package both differ from SentencePiece, beca
 special tokens written out in a text are found there, and of several combining marks on one letter some are lost.
 """
 
+import itertools
 import json
 import re
 from types import SimpleNamespace
@@ -23,6 +24,8 @@ import pytest
 from piece_files import ids_of, opened, train
 from test_text_oracle import assert_same, pairs_of
 from text_samples import ADVERSARIAL, random_texts, ten_thousand_texts, thousand_texts
+
+from everyday import some_of
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("sentencepiece", reason="the extra spm is not installed")
@@ -42,8 +45,14 @@ def thousand():
     return thousand_texts()
 
 
-@pytest.mark.parametrize("rule", MAPS)
-@pytest.mark.parametrize("family", CLASSES)
+@pytest.mark.parametrize(
+    ("family", "rule"),
+    some_of(
+        list(itertools.product(CLASSES, MAPS)),
+        *((family, "nmt_nfkc") for family in CLASSES),
+        *(("albert", "nmt_nfkc_cf"), ("xlnet", "identity"), ("xlm-roberta", "nmt_nfkc_cf")),
+    ),
+)
 def test_unigram_files_equal_transformers(tmp_path, thousand, family, rule):
     train(tmp_path, family, normalization_rule_name=rule)
     ours, theirs = opened(tmp_path, family), CLASSES[family].from_pretrained(tmp_path)
