@@ -66,7 +66,8 @@ class QKV(nn.Module):
 
     def forward(self, hidden_TH: Tensor) -> Tensor:
         """Map (T, H) to (T, 3, N, D)."""
-        qkv_T3H = linear(hidden_TH, self.weight, self._whole_bias())
+        bias = self.bias if self.query_bias is None else self._joined_bias(self.query_bias)
+        qkv_T3H = linear(hidden_TH, self.weight, bias)
         return qkv_T3H.view(hidden_TH.shape[0], 3, self.heads, -1)
 
     def parts(self, rows_TH: Tensor, first: int, count: int = 1) -> Tensor:
@@ -74,17 +75,15 @@ class QKV(nn.Module):
         hidden = self.weight.shape[1]
         # A split, not a slice: with gradients, the backward of a slice fills a gradient of the whole weight.
         sizes = [first * hidden, count * hidden, (3 - first - count) * hidden]
-        bias = self._whole_bias()
+        bias = self.bias if self.query_bias is None else self._joined_bias(self.query_bias)
         part_bias = None if bias is None else bias.split_with_sizes(sizes)[1]
         found = linear(rows_TH, self.weight.split_with_sizes(sizes)[1], part_bias)
         return found.view(rows_TH.shape[0], count, self.heads, -1)
 
-    def _whole_bias(self) -> Tensor | None:
-        if self.query_bias is None and self.value_bias is None:
-            return self.bias
+    def _joined_bias(self, query_bias: Tensor) -> Tensor:
+        """Return the bias of all three, with zeros for those that have none."""
         zeros = self.weight.new_zeros(self.weight.shape[1])
-        query, value = (zeros if part is None else part for part in (self.query_bias, self.value_bias))
-        return torch.cat([query, zeros, value])
+        return torch.cat([query_bias, zeros, zeros if self.value_bias is None else self.value_bias])
 
 
 def linear(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
