@@ -152,38 +152,31 @@ def test_a_download_asks_for_exactly_the_commit(snapshot, folder):
     assert (checkpoint.folder, checkpoint.name, checkpoint.revision) == (folder, NAME, COMMIT)
 
 
-def test_without_being_asked_only_the_cache_is_looked_at(snapshot):
+def test_without_being_asked_only_the_cache_is_looked_at(snapshot, cache):
     locate(NAME, revision=COMMIT)
     assert snapshot.calls[0][1]["local_files_only"] is True
-
-
-def test_a_model_that_is_not_in_the_cache_is_not_fetched(cache):
-    with pytest.raises(OfflineError, match="download=True"):
-        locate(NAME, revision=COMMIT)
 
 
 def test_a_model_in_the_cache_is_found_there(cache, folder):
     assert cached(cache, folder) == open_checkpoint(NAME, revision=COMMIT).folder
 
 
-@pytest.mark.parametrize("download", [True, False])
-def test_an_unreachable_hub_says_what_to_do(snapshot, download):
-    snapshot.answer = LocalEntryNotFoundError("no connection")
-    with pytest.raises(OfflineError, match="check the connection" if download else "download=True"):
+@pytest.mark.parametrize(
+    ("answer", "download", "error", "words"),
+    [
+        (LocalEntryNotFoundError("no connection"), True, OfflineError, "check the connection"),
+        (LocalEntryNotFoundError("no connection"), False, OfflineError, "download=True"),
+        *(
+            (each, True, OfflineError, "could not be fetched")
+            for each in (http(HfHubHTTPError), OSError("disk"), ConnectionError("gone"))
+        ),
+        (http(RepositoryNotFoundError), True, UnknownModel, "has no model"),
+    ],
+)
+def test_a_failed_download_says_what_to_do(snapshot, answer, download, error, words):
+    snapshot.answer = answer
+    with pytest.raises(error, match=words):
         locate(NAME, revision=COMMIT, download=download)
-
-
-@pytest.mark.parametrize("error", [http(HfHubHTTPError), OSError("disk"), ConnectionError("gone")])
-def test_a_failed_download_is_an_offline_error(snapshot, error):
-    snapshot.answer = error
-    with pytest.raises(OfflineError, match="could not be fetched"):
-        locate(NAME, revision=COMMIT, download=True)
-
-
-def test_a_model_that_the_hub_does_not_have_is_unknown(snapshot):
-    snapshot.answer = http(RepositoryNotFoundError)
-    with pytest.raises(UnknownModel, match="has no model"):
-        locate(NAME, revision=COMMIT, download=True)
 
 
 @pytest.mark.parametrize("name", ["a--b/c", "-a/b", "a/b.git", "ключ/модель", "x" * 120])
