@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from bothways.tasks.masked_lm.predictions import FilledText, PseudoLikelihood
+    from bothways.tasks.masked_lm.outputs import FilledText
+    from bothways.tasks.masked_lm.pseudo_likelihood import PseudoLikelihood
 
     Answer = FilledText | PseudoLikelihood
 

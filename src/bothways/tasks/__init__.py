@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from bothways.tasks.evaluate import check_class, compare, operating_points, out_of_domain, predict_or_none
     from bothways.tasks.heads.targets import Regression
     from bothways.tasks.masked_lm.fill_mask import FillMask
-    from bothways.tasks.masked_lm.predictions import PseudoLikelihood
+    from bothways.tasks.masked_lm.pseudo_likelihood import PseudoLikelihood
     from bothways.tasks.multiple_choice.chooser import MultipleChoice
     from bothways.tasks.outputs import TrainedHead
     from bothways.tasks.question_answering.answerer import QuestionAnswerer
@@ -49,7 +49,7 @@ _MODULES = {
     "evaluate": ("check_class", "compare", "operating_points", "out_of_domain", "predict_or_none"),
     "heads.targets": ("Regression",),
     "masked_lm.fill_mask": ("FillMask",),
-    "masked_lm.predictions": ("PseudoLikelihood",),
+    "masked_lm.pseudo_likelihood": ("PseudoLikelihood",),
     "multiple_choice.chooser": ("MultipleChoice",),
     "outputs": ("TrainedHead",),
     "question_answering.answerer": ("QuestionAnswerer",),

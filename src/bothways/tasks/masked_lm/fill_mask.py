@@ -10,9 +10,8 @@ from bothways.data import Source
 from bothways.errors import InvalidInput, NotFitted
 from bothways.tasks.backend import Backend
 from bothways.tasks.columns import TextColumns, batch_of, stored_columns
-from bothways.tasks.masked_lm.fitted import HEAD, ExportedMaskedLM, FittedMaskedLM
-from bothways.tasks.masked_lm.predictions import FilledText, PseudoLikelihood
-from bothways.tasks.masked_lm.pseudo_likelihood import pseudo_likelihood
+from bothways.tasks.masked_lm.outputs import HEAD, ExportedMaskedLM, FilledText, FittedMaskedLM
+from bothways.tasks.masked_lm.pseudo_likelihood import PseudoLikelihood, pseudo_likelihood
 from bothways.tasks.masked_lm.spec import MASKED_LM, MaskedTextColumns, MaskingOptions
 from bothways.tasks.onnx_backend import OnnxBackend
 from bothways.tasks.opening import with_weights

@@ -14,16 +14,36 @@ import itertools
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from bothways.errors import InvalidInput
 from bothways.inference import TextOptions
 from bothways.inference.queries import Named, Query, Search
-from bothways.tasks.masked_lm.predictions import PseudoLikelihood
+from bothways.tasks.scores import Count, TaskPrediction
 from bothways.text import EncodedText, TextTokenizer, Window
 from bothways.text.characters import letter_run, marks
 
 # Tokens of the queries that one text asks at once.
 MOST_TOKENS = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class PseudoLikelihood(TaskPrediction):
+    """The pseudo-likelihood of a text.
+
+    Attributes:
+        log_likelihood: Sum over the tokens, natural logarithm.
+        tokens: Tokens that were summed over, without special ones; the one for unknown words counts like any other.
+        perplexity: exp(-log_likelihood / tokens), the pseudo-perplexity; None where there is no token.
+        windows: Overlapping windows that the text was read in; a token counts in the one with most text around it.
+        dropped_tokens: Tokens that were not read; above 0 only with ``on_overflow="truncate"``.
+    """
+
+    log_likelihood: float
+    tokens: Count
+    perplexity: float | None
+    windows: Count
+    dropped_tokens: Count
 
 
 def pseudo_likelihood(

@@ -86,7 +86,7 @@ MASKED_LM = TaskSpec(
     home="bothways.tasks.masked_lm.fill_mask:FillMask",
     columns=MaskedTextColumns(),
     input=TextInput,
-    prediction="bothways.tasks.masked_lm.predictions:FilledText",
+    prediction="bothways.tasks.masked_lm.outputs:FilledText",
     summary="Fill masks with words, score texts, and continue pre-training on raw texts.",
     hub=Hub(
         "fill-mask", '"Paris is the [MASK] of France."', "AutoModelForMaskedLM", '"Paris is the [MASK] of France."'

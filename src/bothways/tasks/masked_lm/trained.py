@@ -19,9 +19,8 @@ from bothways.objectives.sequences import TextWindows
 from bothways.progress import phase
 from bothways.tasks.card import LIKE_THESE, CardMetrics, DataUsed, data_part, optimistic, written_card
 from bothways.tasks.columns import Card
-from bothways.tasks.masked_lm.fitted import HEAD, FittedMaskedLM, raw_texts, stored_texts
 from bothways.tasks.masked_lm.masked_text import MaskReader
-from bothways.tasks.masked_lm.outputs import MaskedLMOutputs
+from bothways.tasks.masked_lm.outputs import HEAD, FittedMaskedLM, MaskedLMOutputs, raw_texts, stored_texts
 from bothways.tasks.masked_lm.spec import MASKED_LM, MaskedTextColumns, MaskingOptions
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.splits import TrainingData, hold_out
@@ -39,16 +38,7 @@ LIMITS = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainedMaskedLM(FittedMaskedLM):
-    """An encoder and its masked language modelling head: an immutable value, for any number of threads.
-
-    Attributes:
-        backend: The encoder and its text options.
-        model: Encoder and head.
-        scorer: Answers queries about single places; it computes once which words the vocabulary can spell.
-        outputs: The meaning of the head's outputs.
-        columns: Columns of the texts in training.
-        card: The model's record of its training, with the metrics before and after `fit`.
-    """
+    """An encoder and its masked language modelling head."""
 
     backend: TorchBackend
     model: MaskedLM
@@ -106,44 +96,6 @@ class MaskedLMTraining:
 
     unit: ClassVar[float] = 1.0
 
-    @classmethod
-    def of(
-        cls,
-        backend: TorchBackend,
-        before: TrainedMaskedLM | None,
-        data: TrainingData,
-        columns: MaskedTextColumns,
-        masking: Masking | None,
-        training: TrainingOptions,
-    ) -> "MaskedLMTraining":
-        """Read raw texts, and create a head on the model's own token table if there is none.
-
-        Raises:
-            InvalidInput: The data are not usable; the message names the row.
-            TextTooLong: A text is too long and the policy is ``"error"``.
-        """
-        examples = raw_texts(data.train, columns)
-        if data.validation is None:
-            examples, held_out = hold_out(examples, 0.1, training.seed, lambda _: (), group=lambda each: each.text)
-        else:
-            held_out = raw_texts(data.validation, columns)
-        stored, held = stored_texts(backend, examples), stored_texts(backend, held_out)
-        masker = Masker(backend.tokenizer, masking or Masking(), training.seed)
-        if before is None:
-            with seeded(training.seed):
-                head = backend.checkpoint.new_masked_lm_head()
-        else:
-            head = deepcopy(before.model.head)
-        started = TrainedMaskedLM.of(backend, head, columns, {})
-        sources = TextWindows(stored, masker, "training"), TextWindows(held, masker, "validation")
-        objective = PretrainingObjective.in_epochs(
-            started.model, *sources, masker, batch_size=rows_in_update(training), tokens=training.max_tokens
-        )
-        parts = data_part(len(examples), stored), data_part(len(held_out), held)
-        used = DataUsed(columns, *parts, split=data.validation is None)
-        report = _report(started, held, masker, training.max_tokens)
-        return cls(started, before is None, used, held, masker, training.max_tokens, objective, report)
-
     def finish(self, record: TrainingRecord) -> TrainedMaskedLM:
         """Return the trained model, with its metrics before and after."""
         phase("evaluating on the held-out texts")
@@ -162,9 +114,34 @@ def train_masked_lm(
     options: MaskingOptions,
     training: TrainingOptions,
 ) -> MaskedLMTraining:
-    """Read raw texts and lay out the training; arguments and errors are those of `MaskedLMTraining.of`."""
+    """Read raw texts, and lay out a training; without a head, create one on the model's own token table.
+
+    Raises:
+        InvalidInput: The data are not usable; the message names the row.
+        TextTooLong: A text is too long and the policy is ``"error"``.
+    """
     del spec
-    return MaskedLMTraining.of(backend, before, data, columns, options.masking, training)
+    examples = raw_texts(data.train, columns)
+    if data.validation is None:
+        examples, held_out = hold_out(examples, 0.1, training.seed, lambda _: (), group=lambda each: each.text)
+    else:
+        held_out = raw_texts(data.validation, columns)
+    stored, held = stored_texts(backend, examples), stored_texts(backend, held_out)
+    masker = Masker(backend.tokenizer, options.masking or Masking(), training.seed)
+    if before is None:
+        with seeded(training.seed):
+            head = backend.checkpoint.new_masked_lm_head()
+    else:
+        head = deepcopy(before.model.head)
+    started = TrainedMaskedLM.of(backend, head, columns, {})
+    sources = TextWindows(stored, masker, "training"), TextWindows(held, masker, "validation")
+    objective = PretrainingObjective.in_epochs(
+        started.model, *sources, masker, batch_size=rows_in_update(training), tokens=training.max_tokens
+    )
+    parts = data_part(len(examples), stored), data_part(len(held_out), held)
+    used = DataUsed(columns, *parts, split=data.validation is None)
+    report = _report(started, held, masker, training.max_tokens)
+    return MaskedLMTraining(started, before is None, used, held, masker, training.max_tokens, objective, report)
 
 
 def _report(fitted: TrainedMaskedLM, held: WindowStore, masker: Masker, tokens: int) -> Report:
