@@ -21,3 +21,13 @@ def turned(folder, target, order):
     del described["checksums"]
     (target / "bothways.json").write_text(json.dumps(described))
     return target
+
+
+def reading(folder, target, **columns):
+    """A copy of a trained model that reads other columns."""
+    shutil.copytree(folder, target)
+    path = target / "bothways.json"
+    content = json.loads(path.read_text())
+    content["card"]["columns"] |= columns
+    path.write_text(json.dumps(content))
+    return target

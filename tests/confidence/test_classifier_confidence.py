@@ -1,5 +1,6 @@
 """What a classifier learns on held-out rows: calibration, coverage, the out-of-domain threshold, and the card."""
 
+import functools
 import json
 from dataclasses import replace
 
@@ -23,12 +24,12 @@ DETECTORS = ("max_softmax", "energy", "mahalanobis", "neighbours", "cosine")
 ELSEWHERE = [{"text": f"w{60 + number % 20} w{59 - number % 7} w{70 + number % 9}"} for number in range(20)]
 
 
-def fitted(tiny_bert, *, data=None, validation=None, seed=3, target="single", open_with=None, **settings):
+def fitted(tiny_bert, *, data=None, validation=None, epochs=4, seed=3, target="single", open_with=None, **settings):
     classifier = TextClassifier.from_pretrained(tiny_bert, device="cpu", **(open_with or {}))
     classifier.fit(
         data or rows(36),
         validation=validation or noisy_rows(40),
-        epochs=4,
+        epochs=epochs,
         learning_rate=5e-3,
         batch_size=6,
         seed=seed,
@@ -108,7 +109,7 @@ def doubtful(count, first):
 
 
 def test_label_sets_hold_the_truth_of_fresh_rows_as_often_as_promised(tiny_bert):
-    classifier = fitted(tiny_bert, validation=doubtful(200, 100), detector=None)
+    classifier = fitted(tiny_bert, validation=doubtful(200, 100), detector=None, epochs=1)
     fresh = doubtful(600, 1_000)
     for coverage in (0.85, 0.95):
         found = classifier.predict(texts(fresh), coverage=coverage)
@@ -126,7 +127,8 @@ def test_an_interval_around_a_number_holds_fresh_ones_as_often_as_promised(tiny_
             for row, more in zip(rows(count, first), noise, strict=True)
         ]
 
-    classifier = fitted(tiny_bert, data=measured(60, 0), validation=measured(200, 100), target="regression")
+    data = {"data": measured(60, 0), "validation": measured(200, 100)}
+    classifier = fitted(tiny_bert, **data, target="regression", epochs=1)
     fresh = measured(600, 1_000)
     for coverage in (0.5, 0.8):
         found = classifier.predict(texts(fresh), coverage=coverage)
@@ -154,9 +156,17 @@ def test_coverage_without_calibration_is_refused(classifier):
         classifier.predict("w5 w20", coverage=0.9, calibrated=False)
 
 
+@pytest.fixture(scope="module")
+def detecting(tiny_bert):
+    """A factory: a classifier with a detector, fitted once."""
+    return functools.cache(
+        lambda kind: fitted(tiny_bert, detector=kind, validation=rows(40), in_domain_share=0.9, epochs=2)
+    )
+
+
 @pytest.mark.parametrize("kind", [*DETECTORS, "mahalanobis_layers"])
-def test_every_detector_keeps_most_of_the_domain_and_scores_the_same_when_saved(tiny_bert, kind, tmp_path):
-    classifier = fitted(tiny_bert, detector=kind, validation=rows(40), in_domain_share=0.9)
+def test_every_detector_keeps_most_of_the_domain_and_scores_the_same_when_saved(detecting, kind, tmp_path):
+    classifier = detecting(kind)
     found = classifier.predict(texts(rows(40)))
     assert np.mean([each.out_of_domain for each in found]) <= 0.1
     assert all(
@@ -170,9 +180,8 @@ def test_every_detector_keeps_most_of_the_domain_and_scores_the_same_when_saved(
 
 
 @pytest.mark.parametrize("kind", ["mahalanobis", "mahalanobis_layers", "cosine", "neighbours"])
-def test_a_detector_is_fitted_on_the_training_rows_and_their_own_labels(tiny_bert, kind):
-    data = rows(36)
-    classifier = fitted(tiny_bert, data=data, detector=kind)
+def test_a_detector_is_fitted_on_the_training_rows_and_their_own_labels(detecting, kind):
+    data, classifier = rows(36), detecting(kind)
     training = classifier.score(data)
     features_NLD = classifier.fitted.outputs.evidence(training.scores).features_NLD
     labels_N = [LABELS.index(row["label"]) for row in data]
