@@ -1,4 +1,4 @@
-"""Members of ensembles, changed on disk."""
+"""Members of ensembles and models of several tasks, changed on disk."""
 
 import json
 import shutil
@@ -31,3 +31,17 @@ def reading(folder, target, **columns):
     content["card"]["columns"] |= columns
     path.write_text(json.dumps(content))
     return target
+
+
+def of_one_task(folder, name):
+    """Make a folder of several tasks a model of a further one, as the documentation says.
+
+    Its head's tensors over the model's, its config over config.json.
+    """
+    tensors = load_file(folder / "model.safetensors") | load_file(folder / "heads" / f"{name}.safetensors")
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    heads = json.loads((folder / "bothways.json").read_text())["heads"]
+    (config,) = (each["config"] for each in heads if each["name"] == name)
+    config = json.loads((folder / "config.json").read_text()) | config
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
