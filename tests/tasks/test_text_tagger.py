@@ -292,7 +292,7 @@ def prepared(tagger, data, *, scheme, **options):
     """What a fit is before its first update."""
     training = TrainingOptions(**options)
     columns, own, _ = tagger.fit_options({"scheme": scheme})
-    return train_head(tagger.spec, tagger.backend, None, TrainingData(data, data), columns, own, training)
+    return train_head(tagger.spec, tagger.backend, tagger._fitted, TrainingData(data, data), columns, own, training)
 
 
 def test_the_loss_is_that_of_transformers(base):
