@@ -55,7 +55,9 @@ def unlabelled():
 
 
 def tagged(count=24):
-    return [{"tokens": ["w5", f"w{20 + n % 40}"], "tags": ["B-PER", "O"]} for n in range(count)]
+    """Words of which the first is a person, but for every eighth text, which has the wrong tag."""
+    tags = [["O" if n % 8 == 7 else "B-PER", "O"] for n in range(count)]
+    return [{"tokens": ["w5", f"w{20 + n % 40}"], "tags": each} for n, each in enumerate(tags)]
 
 
 def scored(count=24):

@@ -261,7 +261,7 @@ def test_no_hint_is_given_that_would_not_help(files, tmp_path):
 def test_a_misspelt_evaluation_is_answered_with_the_nearest(run, test_data):
     fails(
         2,
-        "is a model of one task, classification, got 'rankin': leave it out. Did you mean --task ranking?",
+        "so leave out the task 'rankin'. Did you mean --task ranking?",
         *("evaluate", run, "--data", test_data, "--task", "rankin"),
     )
 
