@@ -245,7 +245,9 @@ def _print_summary(
 ) -> None:
     card = getattr(task.fitted, "card", {})  # pre-trained encoders have none
     mistakes = task.fitted.issues if isinstance(task.fitted, tasks.TrainedHead) else ()
-    baseline, notes, facts = tasks.training_baseline(card), _notes(card), task.fitted.facts()
+    # Judges and what is trained on raw text add to what their model states.
+    facts = task.facts() if hasattr(task, "facts") else task.fitted.facts()
+    baseline, notes = tasks.training_baseline(card), _notes(card)
     measured, measured_on = _measured(record, card)
     if json:
         print_json(
