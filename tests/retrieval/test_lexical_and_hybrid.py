@@ -150,15 +150,6 @@ def test_hybrid_scores_are_those_of_the_formula(rows, depth, fusion, seed):
         assert all(abs(scores[hit.id] - hit.score) < 1e-6 for hit in hits if hit.id in scores)
 
 
-def test_all_weight_on_one_side_ranks_as_that_side_does():
-    index = index_of(TEXTS)
-    vector = random_vectors(1, seed=5)
-    dense = index.search_hybrid(["wing flow"], vector, 5, mode=Hybrid(Weighted(1.0)))[0]
-    assert ids(dense) == ids(index.search(vector, 5)[0])
-    lexical = index.search_hybrid(["wing flow"], vector, 3, mode=Hybrid(Weighted(0.0)))[0]
-    assert ids(lexical) == ids(index.search_lexical(["wing flow"], 3)[0])
-
-
 def test_hybrid_hits_do_not_depend_on_the_batch():
     index = index_of([f"w{row % 9} w{row % 4}" for row in range(200)])
     queries, vectors = [f"w{query}" for query in range(12)], random_vectors(12, seed=2)
