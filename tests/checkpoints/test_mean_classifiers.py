@@ -1,5 +1,6 @@
 """Classifiers above sentence embedders: they read the mean of the tokens, and sentence-transformers opens them."""
 
+import contextlib
 import json
 import pickle
 import shutil
@@ -19,7 +20,6 @@ from bothways.export import export
 from bothways.families import FAMILIES
 from bothways.families.family import HEAD_POOLING
 from bothways.tasks.outputs import score_inputs
-from bothways.tasks.torch_backend import TorchBackend
 from contract_cases import as_embedder, pair_rows, rows, texts_of, write_embedder
 from everyday import some_families, some_of
 from tiny_models import edit_config, every_family, write_checkpoint
@@ -52,7 +52,10 @@ def trained(folder, kind="text", target="single"):
     task, made = KINDS[kind]
     classifier = task.from_pretrained(folder, device="cpu")
     # Classifiers of pairs that read their texts apart, too, are those of test_apart_classifiers.py.
-    with mock.patch.object(TorchBackend, "reads_mean", new=False):
+    readers = ("heads.training", "classification.learner")
+    with contextlib.ExitStack() as patches:
+        for module in readers:
+            patches.enter_context(mock.patch(f"bothways.tasks.{module}.reads_mean", return_value=False))
         classifier.fit(made(target), validation=made(target), target=target, **QUICK)
     return classifier
 

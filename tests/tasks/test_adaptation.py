@@ -15,6 +15,7 @@ from bothways.objectives.pretraining import PretrainingObjective
 from bothways.objectives.sequences import TextWindows
 from bothways.packing import unpad
 from bothways.tasks import FillMask
+from bothways.tasks.backend import stored_windows
 from everyday import some_of
 from tiny_models import write_checkpoint
 
@@ -76,9 +77,9 @@ def test_resuming_with_other_masks_is_refused(bare, base, tmp_path):
 
 
 def test_masks_and_order_change_from_epoch_to_epoch_and_an_update_weighs_its_chosen_places(bare):
-    store = bare.backend.stored(TEXTS)
+    store = stored_windows(bare.backend, TEXTS)
     masker = Masker(bare.model.tokenizer, Masking(), 0)
-    head = bare.backend.checkpoint.new_masked_lm_head()
+    head = bare.backend.files.new_masked_lm_head()
     windows = TextWindows(store, masker, "training")
     model = MaskedLM(bare.model.encoder, head)
     objective = PretrainingObjective.in_epochs(model, windows, windows, masker, batch_size=5, tokens=60)
@@ -114,7 +115,7 @@ def test_before_and_after_are_measured_at_the_same_places(bare):
 
 def test_evaluation_is_the_mean_loss_at_the_chosen_places(tmp_path):
     model = masked_lm_model(tmp_path)
-    store = model.fitted.backend.stored(TEXTS)
+    store = stored_windows(model.fitted.backend, TEXTS)
     masker = Masker(model.model.tokenizer, Masking(), 3)
     losses, right = [], []
     for window, (start, end) in enumerate(zip(store.starts[:-1], store.starts[1:], strict=True)):

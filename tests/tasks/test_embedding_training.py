@@ -13,6 +13,7 @@ from bothways.data.windows import WindowStore
 from bothways.errors import CorruptCheckpoint, InvalidInput, TextsTruncated
 from bothways.retrieval import SemanticSearch
 from bothways.tasks import SentenceEmbedder
+from bothways.tasks.backend import stored_windows
 from bothways.tasks.embedding.losses import CoSENT, Distillation, Matryoshka, MultipleNegativesRanking, Triplet
 from bothways.tasks.embedding.objective import (
     CachedMicroBatch,
@@ -64,7 +65,7 @@ def labelled_rows(count=24):
 def stored(embedder, rows, columns):
     read = [EmbeddingRow(tuple(row[name] for name in columns.texts), None, "a row", columns) for row in rows]
     known = RowTexts.of(read)
-    store = embedder.fitted.backend.stored([text for row in read for text in row.text])
+    store = stored_windows(embedder.fitted.backend, [text for row in read for text in row.text])
     return StoredRows(columns, known.texts_RK, known.identity_P, known.truth_R, store)
 
 

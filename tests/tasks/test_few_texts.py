@@ -14,12 +14,14 @@ from bothways.data import Example
 from bothways.encoder.head_kinds import MeanOfTokens
 from bothways.encoder.heads import read_rows
 from bothways.errors import NotFitted, TrainingDiverged
+from bothways.tasks.backend import stored_windows
 from bothways.tasks.classification.learner import learns_all
 from bothways.tasks.classification.spec import LabelFitting
 from bothways.tasks.heads import training as head_training
 from bothways.tasks.heads.contrastive import FEW_TEXTS, ContrastObjective, contrast_updates, supervised_contrastive
 from bothways.tasks.heads.training import BY_FOLDS, CROSS_VALIDATED, KEPT_FROZEN, LEARNT_BEFORE, LINEAR, HeadTraining
 from bothways.tasks.splits import folds
+from bothways.tasks.torch_backend import above_embedder
 from bothways.training import loop
 from contract_cases import rows, write_embedder
 
@@ -66,7 +68,7 @@ def test_the_loss_is_that_of_the_paper():
 
 
 def test_each_text_of_a_batch_stands_with_another_of_its_label(base):
-    store = opened(base).backend.stored([f"w{5 + at}" for at in range(24)])
+    store = stored_windows(opened(base).backend, [f"w{5 + at}" for at in range(24)])
     classes = np.arange(24) % 5
     encoder = opened(base).model.encoder
     objective = ContrastObjective(encoder, None, store, classes, seed=3)
@@ -85,7 +87,7 @@ def test_each_text_of_a_batch_stands_with_another_of_its_label(base):
 
 @pytest.mark.parametrize("tokens", [1, 100, 4096])
 def test_a_batch_has_room_for_so_many_tokens_and_two_labels_at_least(base, tokens):
-    store = opened(base).backend.stored([" ".join(["w5"] * 10) for _ in range(12)])
+    store = stored_windows(opened(base).backend, [" ".join(["w5"] * 10) for _ in range(12)])
     classes = np.array([0, 1] * 2 + [0] * 8)
     objective = ContrastObjective(opened(base).model.encoder, None, store, classes, 0, tokens)
     for update in objective.updates(0, 0):
@@ -96,7 +98,7 @@ def test_a_batch_has_room_for_so_many_tokens_and_two_labels_at_least(base, token
 
 def test_the_loss_has_all_digits_under_bfloat16(base):
     classifier = opened(base)
-    store = classifier.backend.stored([f"w{5 + at} w{20 + at}" for at in range(6)])
+    store = stored_windows(classifier.backend, [f"w{5 + at} w{20 + at}" for at in range(6)])
     encoder, read = classifier.model.encoder, MeanOfTokens()
     objective = ContrastObjective(encoder, read, store, np.arange(6) % 2, seed=0)
     payload = next(iter(objective.updates(0, 0))).micro_batches[0].payload
@@ -186,7 +188,7 @@ def test_given_validation_rows_are_used_beside_the_contrast(base):
 
 
 def test_all_are_learnt_from_only_if_they_are_few_and_nothing_else_needs_held_out_rows(base):
-    backend = opened(base).backend.above_embedder(pairs=False)
+    backend = above_embedder(opened(base).backend, pairs=False)
     few = [Example(f"w{at}", str(at % 2), at) for at in range(FEW_TEXTS)]
     assert learns_all(backend, LabelFitting(), few)
     for options in ({"calibration": "temperature"}, {"calibration": None}, {"detector": "energy"}):

@@ -252,7 +252,7 @@ def test_nothing_but_the_last_map_of_a_new_head_differs_from_one_that_is_drawn(t
     assert not differing(weights(model.encoder), before)
     assert not model.training
     with seeded(3):
-        drawn = opened.checkpoint.new_score_head("sequence", 3)
+        drawn = opened.files.new_score_head("sequence", 3)
     assert differing(weights(drawn), weights(model.head)) == {"output.weight", "output.bias"}
     assert ready.objective.baseline.name == LINEAR
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -267,9 +267,7 @@ def test_the_start_has_a_lower_training_loss_than_a_drawn_head(base, kind, targe
     data = rows_of_target(target, 24) if kind is TextClassifier else pair_rows(target, 24)
     ready, opened = prepared(task, data, target=target)
     model = ready.objective.model
-    drawn = HeadModel(
-        opened.model.encoder, opened.checkpoint.new_score_head("sequence", model.head.output.out_features)
-    )
+    drawn = HeadModel(opened.model.encoder, opened.files.new_score_head("sequence", model.head.output.out_features))
     assert loss_of(ready.objective, model) < 0.95 * loss_of(ready.objective, drawn.eval())
 
 
@@ -295,7 +293,7 @@ def test_a_tagger_begins_at_the_linear_model_of_its_words(base):
     expected = logistic(2 * STRENGTH).fit(hidden[places] / scale, tags)
     found = model.head.output.weight.detach().numpy()
     np.testing.assert_allclose((found[1] - found[0]) * scale, expected.coef_[0], rtol=1e-2, atol=1e-2)
-    drawn = HeadModel(opened.model.encoder, opened.checkpoint.new_score_head("token", 3)).eval()
+    drawn = HeadModel(opened.model.encoder, opened.files.new_score_head("token", 3)).eval()
     assert loss_of(objective, model) < 0.95 * loss_of(objective, drawn)
 
 
@@ -419,7 +417,7 @@ def test_start_head_reads_in_evaluation_mode_and_leaves_the_rest_alone(base):
     heads = []
     for training in (True, False):
         with seeded(0):
-            head = opened.checkpoint.new_score_head("sequence", 3)
+            head = opened.files.new_score_head("sequence", 3)
         model = HeadModel(deepcopy(opened.model.encoder), head).train(training)
         start_head(
             model,

@@ -7,6 +7,7 @@ import pytest
 
 from bothways.errors import InvalidInput, TextTooLong
 from bothways.tasks import PairClassifier, TextClassifier
+from bothways.tasks.backend import stored_windows
 from bothways.tasks.classification.learner import LabelLearner
 from bothways.tasks.classification.spec import LabelFitting
 from bothways.tasks.columns import PairColumns
@@ -34,7 +35,7 @@ def fit(folder, data, **options):
 
 
 def test_a_pair_is_read_as_two_segments_in_their_order(fitted):
-    store = fitted.backend.stored([("w5 w6", "w7"), ("w7", "w5 w6")])
+    store = stored_windows(fitted.backend, [("w5 w6", "w7"), ("w7", "w5 w6")])
     first, second = (store.pack([index]) for index in (0, 1))
     assert first.types_T.tolist() == [0, 0, 0, 0, 1, 1]
     assert second.types_T.tolist() == [0, 0, 0, 1, 1, 1]

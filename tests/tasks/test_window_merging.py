@@ -10,6 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from bothways.errors import InvalidInput
 from bothways.tasks import TextClassifier
+from bothways.tasks.backend import stored_windows
 from bothways.tasks.outputs import MERGES, check_merge, merge_windows
 from classifier_cases import rows
 
@@ -91,7 +92,7 @@ def test_a_stride_decides_what_windows_share_and_is_kept(saved, tmp_path, stride
     opened(saved, stride=stride, max_length=8).save(tmp_path / "again")
     words = " ".join(f"w{5 + place}" for place in range(24))
     again = opened(tmp_path / "again")
-    store = again.backend.stored([words])
+    store = stored_windows(again.backend, [words])
     inside = [store.ids_T[start + 1 : end - 1].tolist() for start, end in itertools.pairwise(store.starts)]
     for one, following in itertools.pairwise(inside):
         assert len(set(one) & set(following)) >= stride
@@ -104,7 +105,7 @@ def test_a_stride_that_shorter_windows_have_no_room_for_is_a_usual_one(saved, ti
     again = opened(saved, max_length=length)
     usual = opened(tiny_bert, max_length=length)
     words = " ".join(f"w{5 + place}" for place in range(24))
-    assert again.predict(words).tokens_read.windows == len(usual.backend.stored([words]).starts) - 1
+    assert again.predict(words).tokens_read.windows == len(stored_windows(usual.backend, [words]).starts) - 1
     assert opened(saved, max_length=8).backend.reading.stride == 3
     with pytest.raises(InvalidInput, match="stride must lie between 0 and 9, got 10"):
         opened(saved, stride=10)

@@ -143,8 +143,8 @@ def open_teacher(name_or_path: str | Path, **options: Unpack[OpenOptions]) -> Te
         )
     if backend.trained_for == EMBEDDING.name or (backend.model.folder / "modules.json").is_file():
         return EmbedderTeacher(open_embedder(EMBEDDING, backend))
-    if _MASKED_LM in backend.checkpoint.heads():
-        head = backend.checkpoint.build_masked_lm_head().to(backend.model.device)
+    if _MASKED_LM in backend.files.heads():
+        head = backend.files.build_masked_lm_head().to(backend.model.device)
         return MaskedLMTeacher(replace(backend.model, heads={_MASKED_LM: head}))
     return EncoderTeacher(backend.model)
 

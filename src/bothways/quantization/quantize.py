@@ -136,7 +136,7 @@ def quantize(
     found = _described(choice, tuple(layers), vector, in_bfloat16=in_bfloat16, portable=pair == SMALL_PAIR)
     maps = {name: candidates[name].as_int8 for name in choice.names}
     with new_folder(folder, overwrite=overwrite) as new:
-        write_int8_folder(new, backend.checkpoint, maps, found.to_dict())
+        write_int8_folder(new, backend.files, maps, found.to_dict())
     return found
 
 
@@ -154,13 +154,13 @@ def _sample(texts: Iterable[str], most: int, seed: int) -> list[str]:
 
 def _read(backend: TorchBackend) -> tuple[Read, str]:
     """Return the states that the model's head or its pooling reads, and their name."""
-    checkpoint, tokenizer = backend.checkpoint, backend.model.tokenizer
+    checkpoint, tokenizer = backend.files, backend.model.tokenizer
     for name in checkpoint.family.architecture_heads(checkpoint.settings):
         kind = checkpoint.family.head(name, checkpoint.settings).kind
         if isinstance(kind, ScoreHeadKind) and isinstance(kind.read, FirstToken | LastToken):
             return kind.read, "first token" if isinstance(kind.read, FirstToken) else "last token"
     try:
-        pooling = backend.extras.get("pooling") or stored_pooling(
+        pooling = backend.files.extras.get("pooling") or stored_pooling(
             backend.model.folder, cls_is_last=tokenizer.cls_is_last
         )
     except UnsupportedConfig:  # a pooling that is not supported

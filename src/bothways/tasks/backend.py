@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self, TypedDict
 
 import numpy as np
@@ -16,7 +15,6 @@ from bothways.checkpoints.schema import Extras, Stored, at_most
 from bothways.encoder.config import EncoderConfig
 from bothways.errors import InvalidInput, NotFitted
 from bothways.evaluation.report import TextsRead
-from bothways.families import Family
 from bothways.inference import TextOptions, TextRunner, TokenBudget
 from bothways.tasks.scores import warn_of_cut
 from bothways.text import Overflow, TextTokenizer, check_overflow
@@ -25,6 +23,7 @@ from bothways.text.windows import Text
 if TYPE_CHECKING:
     import torch
 
+    from bothways.checkpoints import Checkpoint
     from bothways.choices import HeadName
     from bothways.data import WindowStore
 
@@ -71,12 +70,14 @@ class Backend(ABC):
     Attributes:
         reading: Options for cutting texts into windows.
         budget: Maximum tokens of a batch, lowered where memory runs out.
+        files: Folder, settings and tensors of the checkpoint, or the files of the export.
         options: The task's own options of `from_pretrained`: the ``open_options`` of its spec.
         has_weights: False for an ONNX export.
     """
 
     reading: TextOptions
     budget: TokenBudget
+    files: Checkpoint | ExportedModel
     options: object = field(default=None, kw_only=True)
 
     has_weights: ClassVar[bool] = True
@@ -85,26 +86,6 @@ class Backend(ABC):
     @abstractmethod
     def name(self) -> str:
         """The name that the caller gave."""
-
-    @property
-    @abstractmethod
-    def folder(self) -> Path:
-        """The folder of the files."""
-
-    @property
-    @abstractmethod
-    def settings(self) -> Mapping[str, object]:
-        """The contents of ``config.json``."""
-
-    @property
-    @abstractmethod
-    def extras(self) -> Extras:
-        """The contents of ``bothways.json``."""
-
-    @property
-    @abstractmethod
-    def family(self) -> Family:
-        """The family."""
 
     @property
     @abstractmethod
@@ -120,11 +101,6 @@ class Backend(ABC):
     @abstractmethod
     def runner(self) -> TextRunner:
         """The one runner of this model: tokenises texts and computes the rows of their windows."""
-
-    @property
-    def export(self) -> ExportedModel | None:
-        """The files of an ONNX export; None for a model with weights."""
-        return None
 
     @abstractmethod
     def score_count(self, head: HeadName) -> int | None:
@@ -147,7 +123,7 @@ class Backend(ABC):
     @property
     def trained_for(self) -> str | None:
         """The task that this package trained the model for, or None."""
-        task = self.extras.get("task")
+        task = self.files.extras.get("task")
         return task if isinstance(task, str) else None
 
     def not_fitted(self, task: str, head: str) -> NotFitted:
@@ -164,29 +140,40 @@ class Backend(ABC):
             )
         return NotFitted(f"{self.name!r} has no trained {head} yet: call fit first.")
 
-    def stored(self, texts: Sequence[Text], *, offsets: bool = False) -> WindowStore:
-        """Tokenise texts a block at a time and keep them compactly; ``offsets`` also keeps where each token stands.
 
-        Warns:
-            TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).
-        """
-        store = data.WindowStore.of(
-            text
-            for start in range(0, len(texts), BLOCK)
-            for text in self.reading.encode(self.tokenizer, texts[start : start + BLOCK], offsets=offsets, first=start)
+def exported(backend: Backend) -> ExportedModel | None:
+    """Return the files of an ONNX export; None for a model with weights."""
+    match backend.files:
+        case ExportedModel() as files:
+            return files
+    return None
+
+
+def stored_windows(backend: Backend, texts: Sequence[Text], *, offsets: bool = False) -> WindowStore:
+    """Tokenise texts a block at a time and keep them compactly; ``offsets`` also keeps where each token stands.
+
+    Warns:
+        TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).
+    """
+    store = data.WindowStore.of(
+        text
+        for start in range(0, len(texts), BLOCK)
+        for text in backend.reading.encode(
+            backend.tokenizer, texts[start : start + BLOCK], offsets=offsets, first=start
         )
-        warn_of_cut(TextsRead.of(np.bincount(store.text_of_window).tolist(), store.dropped_tokens.tolist()))
-        return store
+    )
+    warn_of_cut(TextsRead.of(np.bincount(store.text_of_window).tolist(), store.dropped_tokens.tolist()))
+    return store
 
-    def stored_reading(self) -> dict[str, object]:
-        """Return the options of reading texts, for ``bothways.json``."""
-        reading = self.reading
-        return {
-            "max_length": reading.max_length,
-            "on_overflow": reading.on_overflow,
-            "stride": reading.stride,
-            "as_words": reading.as_words,
-        }
+
+def stored_reading(reading: TextOptions) -> dict[str, object]:
+    """Return the options of reading texts, for ``bothways.json``."""
+    return {
+        "max_length": reading.max_length,
+        "on_overflow": reading.on_overflow,
+        "stride": reading.stride,
+        "as_words": reading.as_words,
+    }
 
 
 def text_options(

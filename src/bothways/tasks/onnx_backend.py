@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
 
 from bothways.checkpoints.exported import ExportedModel, open_exported
 from bothways.checkpoints.hub import LocatedModel
-from bothways.checkpoints.schema import Extras
 from bothways.encoder.config import EncoderConfig
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted
-from bothways.families import Family
 from bothways.inference import TextRunner
 from bothways.inference.graph import Graph, GraphRunner, graph_budget
 from bothways.tasks.backend import Backend, OpenOptions, text_options
@@ -30,11 +26,11 @@ class OnnxBackend(Backend):
     """An exported model.
 
     Attributes:
-        exported: The files of the export.
+        files: The files of the export.
         graph: The ONNX graph.
     """
 
-    exported: ExportedModel
+    files: ExportedModel
     graph: Graph
 
     has_weights: ClassVar[bool] = False
@@ -61,58 +57,33 @@ class OnnxBackend(Backend):
     @property
     @override
     def name(self) -> str:
-        return self.exported.name
-
-    @property
-    @override
-    def folder(self) -> Path:
-        return self.exported.folder
-
-    @property
-    @override
-    def settings(self) -> Mapping[str, object]:
-        return self.exported.settings
-
-    @property
-    @override
-    def extras(self) -> Extras:
-        return self.exported.extras
-
-    @property
-    @override
-    def family(self) -> Family:
-        return self.exported.family
+        return self.files.name
 
     @property
     @override
     def config(self) -> EncoderConfig:
-        return self.exported.config
+        return self.files.config
 
     @property
     @override
     def tokenizer(self) -> TextTokenizer:
-        return self.exported.tokenizer
+        return self.files.tokenizer
 
     @cached_property
     @override
     def runner(self) -> TextRunner:
-        per_token = self.exported.rows.per_token
+        per_token = self.files.rows.per_token
         windows = GraphRunner(self.graph, per_token=per_token, budget=self.budget)
         return TextRunner(self.tokenizer, windows, self.reading, per_token=per_token)
 
-    @property
-    @override
-    def export(self) -> ExportedModel:
-        return self.exported
-
     @override
     def score_count(self, head: HeadName) -> int | None:
-        rows = self.exported.rows
+        rows = self.files.rows
         return rows.size if rows.head == head else None
 
     @override
     def with_trained_head(self, task: str, head: HeadName, layers: int, *, per_token: bool) -> OnnxBackend:
-        rows = self.exported.rows
+        rows = self.files.rows
         width = (self.score_count(head) or 0) + layers * self.config.hidden
         if (rows.width, rows.per_token) != (width, per_token):
             unit = "token" if per_token else "window"
@@ -125,7 +96,7 @@ class OnnxBackend(Backend):
     @override
     def not_fitted(self, task: str, head: str) -> NotFitted:
         del head
-        made = self.trained_for or (f"a model with a {self.exported.rows.head} head" if self.exported.rows.head else "")
+        made = self.trained_for or (f"a model with a {self.files.rows.head} head" if self.files.rows.head else "")
         return NotFitted(
             f"expected an exported model for {task}, got {self.name!r}, which was made of {made or 'an embedder'}: "
             "export a model that was trained for it."

@@ -332,7 +332,7 @@ def open_head(spec: TaskSpec, backend: Backend) -> TrainedHead | None:
         kind.check_untrained(backend)
         return None
     outputs = kind.open(backend, size, ours=ours)
-    card = Stored.of(backend.extras).card if ours else {}
+    card = Stored.of(backend.files.extras).card if ours else {}
     ready = backend.with_trained_head(spec.name, kind.head, outputs.layers, per_token=kind.per_token)
     return TrainedHead(spec, ready, outputs, stored_columns(card, spec.columns), card)
 

@@ -20,16 +20,14 @@ from bothways.checkpoints import Checkpoint, PretrainedEncoder, open_checkpoint
 from bothways.checkpoints.hub import LocatedModel
 from bothways.checkpoints.layout import embeds_mean, head_tensors, write_model
 from bothways.checkpoints.pretrained import pretrained
-from bothways.checkpoints.schema import Extras
 from bothways.choices import HeadName
 from bothways.encoder import Encoder, EncoderConfig, Pooler, ScoreHead
 from bothways.encoder.head_kinds import EachToken
 from bothways.encoder.heads import layer_rows, layer_states, read_rows
-from bothways.families import Family
 from bothways.families.family import HEAD_POOLING, MEAN, pair_settings
 from bothways.inference import TextRunner, TokenBudget, text_runner
 from bothways.packing import Packed, summing_type
-from bothways.tasks.backend import Backend, OpenOptions, text_options
+from bothways.tasks.backend import Backend, OpenOptions, stored_reading, text_options
 from bothways.text import TextTokenizer
 
 
@@ -78,13 +76,13 @@ class TorchBackend(Backend):
     """A checkpoint with its encoder on a device, and its head, if there is one.
 
     Attributes:
-        checkpoint: The files.
+        files: The checkpoint.
         model: The encoder and its tokenizer.
         shared: Whether heads of several tasks share the encoder.
         network: Encoder and head; None without a head.
     """
 
-    checkpoint: Checkpoint
+    files: Checkpoint
     model: PretrainedEncoder
     shared: bool = field(default=False, kw_only=True)
     network: HeadModel | None = field(default=None, kw_only=True)
@@ -109,26 +107,6 @@ class TorchBackend(Backend):
 
     @property
     @override
-    def folder(self) -> Path:
-        return self.checkpoint.folder
-
-    @property
-    @override
-    def settings(self) -> Mapping[str, object]:
-        return self.checkpoint.settings
-
-    @property
-    @override
-    def extras(self) -> Extras:
-        return self.checkpoint.extras
-
-    @property
-    @override
-    def family(self) -> Family:
-        return self.model.family
-
-    @property
-    @override
     def config(self) -> EncoderConfig:
         return self.model.config
 
@@ -139,12 +117,7 @@ class TorchBackend(Backend):
 
     @override
     def score_count(self, head: HeadName) -> int | None:
-        return self.checkpoint.score_count(head)
-
-    @property
-    def head_dtype(self) -> torch.dtype:
-        """Precision of the modules on top of the encoder: at least float32, since rounded scores tie."""
-        return summing_type(self.model.encoder.embedding.tokens.weight.dtype)
+        return self.files.score_count(head)
 
     @cached_property
     @override
@@ -174,13 +147,13 @@ class TorchBackend(Backend):
             head: The head.
             layers: Layers whose hidden states follow the scores of each window; see `HeadModel`.
         """
-        head = head.to(self.model.device, self.head_dtype)
+        head = head.to(self.model.device, head_dtype(self.model))
         return replace(self, network=HeadModel(self.model.encoder, head, layers).eval())
 
     @override
     def with_trained_head(self, task: str, head: HeadName, layers: int, *, per_token: bool) -> TorchBackend:
         del task, per_token
-        return self.with_head(self.checkpoint.build_score_head(head), layers)
+        return self.with_head(self.files.build_score_head(head), layers)
 
     def with_layers(self, layers: int) -> TorchBackend:
         """Return the backend with hidden states of other layers after the scores of each window."""
@@ -188,11 +161,6 @@ class TorchBackend(Backend):
         if network.layers == layers:
             return self
         return replace(self, network=HeadModel(network.encoder, network.head, layers).eval())
-
-    def head_tensors(self, head: HeadName) -> dict[str, Tensor]:
-        """Return the head's weights under the family's names."""
-        model = self.model
-        return head_tensors(model.family.head(head, model.settings).rows, model.config, self.head_model.head)
 
     def write(self, folder: Path, head: HeadName, settings: Mapping[str, object], extras: Mapping[str, object]) -> None:
         """Write encoder and head in the ecosystem's layout into an existing folder.
@@ -209,8 +177,8 @@ class TorchBackend(Backend):
         model = self.model
         stored = {**model.settings, "architectures": [model.family.architecture([head], model.settings)], **settings}
         stored = {name: value for name, value in stored.items() if name not in settings or value is not None}
-        tensors = model.encoder_tensors((head,)) | self.head_tensors(head)
-        write_model(folder, stored, tensors, {**extras, **self.stored_reading()})
+        tensors = model.encoder_tensors((head,)) | stored_head(self, head)
+        write_model(folder, stored, tensors, {**extras, **stored_reading(self.reading)})
         model.tokenizer.save(folder, types=model.config.reads_types)
 
     def copy_for_training(self, *, resumed: bool) -> TorchBackend:
@@ -226,33 +194,44 @@ class TorchBackend(Backend):
         )
         return replace(self, model=model, network=None)
 
-    @property
-    def embeds_mean(self) -> bool:
-        """True if the checkpoint is a sentence embedder with mean pooling."""
-        stored = self.extras.get("pooling")
-        if stored is not None:
-            return stored == "mean"
-        return embeds_mean(self.model.folder, cls_is_last=self.tokenizer.cls_is_last)
-
-    @property
-    def reads_mean(self) -> bool:
-        """True if a classifier on it would read the mean of the tokens, and could also read a pair's texts apart."""
-        return self.model.settings.get(HEAD_POOLING) == MEAN and not self.tokenizer.cls_is_last
-
-    def above_embedder(self, *, pairs: bool) -> TorchBackend:
-        """Return the backend with a classifier that reads the embedder's vectors; see `families.family`.
-
-        Args:
-            pairs: Whether it reads pairs, whose texts are then also read separately.
-        """
-        tokenizer = self.tokenizer
-        return self.with_settings(pair_settings(tokenizer.cls_id, tokenizer.sep_id) if pairs else {HEAD_POOLING: MEAN})
-
     def with_settings(self, more: Mapping[str, object]) -> TorchBackend:
         """Return the backend with further settings for ``config.json``."""
         settings = {**self.model.settings, **more}
-        checkpoint, model = replace(self.checkpoint, settings=settings), replace(self.model, settings=settings)
-        return replace(self, checkpoint=checkpoint, model=model)
+        files, model = replace(self.files, settings=settings), replace(self.model, settings=settings)
+        return replace(self, files=files, model=model)
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "runner"}
+
+
+def head_dtype(model: PretrainedEncoder) -> torch.dtype:
+    """Return the precision of modules on top of an encoder: at least float32, since rounded scores tie."""
+    return summing_type(model.encoder.embedding.tokens.weight.dtype)
+
+
+def stored_head(backend: TorchBackend, head: HeadName) -> dict[str, Tensor]:
+    """Return the weights of a backend's head under the family's names."""
+    model = backend.model
+    return head_tensors(model.family.head(head, model.settings).rows, model.config, backend.head_model.head)
+
+
+# --- classifiers above sentence embedders; see `bothways.families.family` ---
+
+
+def embeds_by_mean(backend: TorchBackend) -> bool:
+    """Return True if the checkpoint is a sentence embedder with mean pooling."""
+    stored = backend.files.extras.get("pooling")
+    if stored is not None:
+        return stored == "mean"
+    return embeds_mean(backend.model.folder, cls_is_last=backend.tokenizer.cls_is_last)
+
+
+def reads_mean(backend: TorchBackend) -> bool:
+    """Return True if a classifier would read the mean of the tokens, and could also read a pair's texts apart."""
+    return backend.model.settings.get(HEAD_POOLING) == MEAN and not backend.tokenizer.cls_is_last
+
+
+def above_embedder(backend: TorchBackend, *, pairs: bool) -> TorchBackend:
+    """Return the backend with a classifier that reads the embedder's vectors, for pairs also of each text alone."""
+    tokenizer = backend.tokenizer
+    return backend.with_settings(pair_settings(tokenizer.cls_id, tokenizer.sep_id) if pairs else {HEAD_POOLING: MEAN})

@@ -26,7 +26,7 @@ from bothways.tasks.opening import with_weights
 from bothways.tasks.outputs import TrainedHead, outputs_type
 from bothways.tasks.registry import SPECS, task_class
 from bothways.tasks.task import HeadTask
-from bothways.tasks.torch_backend import TorchBackend
+from bothways.tasks.torch_backend import TorchBackend, stored_head
 
 
 def check_names(names: Iterable[str]) -> None:
@@ -67,7 +67,7 @@ def write_parts(
 
 
 def _tensors(part: TrainedHead) -> dict[str, Tensor]:
-    return with_weights(part.backend, "save").head_tensors(part.outputs.head)
+    return stored_head(with_weights(part.backend, "save"), part.outputs.head)
 
 
 def _config(backend: TorchBackend, part: TrainedHead) -> dict[str, object]:
@@ -137,7 +137,7 @@ def _part(
     backend: TorchBackend, kind: type[HeadTask], stored: StoredTasks, entry: StoredHead, *, further: bool
 ) -> TrainedHead:
     """Open one task from its entry in ``bothways.json`` and its own folder."""
-    checkpoint, outputs_kind, name = backend.checkpoint, outputs_type(kind.spec), entry.name
+    checkpoint, outputs_kind, name = backend.files, outputs_type(kind.spec), entry.name
     own = replace(
         checkpoint,
         folder=_folder(checkpoint.folder, name),
@@ -148,7 +148,7 @@ def _part(
         tensors = read_safetensors(checkpoint.folder / _file(name))
         own = replace(own, name=f"{checkpoint.name}/{_file(name)}", tensors=tensors)
     head = own.build_score_head(outputs_kind.head)
-    read = replace(backend, checkpoint=own)
+    read = replace(backend, files=own)
     try:
         outputs = outputs_kind.open(read, head.output.out_features, ours=True)
     except InvalidInput as error:

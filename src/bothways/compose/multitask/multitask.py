@@ -201,7 +201,7 @@ def open_tasks(spec: TaskSpec, backend: Backend) -> TrainedTasks | None:
     opened = with_weights(backend, "open as a model of several tasks")
     if opened.trained_for != spec.name:
         return None
-    stored = StoredTasks.of(opened.extras)
+    stored = StoredTasks.of(opened.files.extras)
     opened, merge = opened_for_parts(opened, stored), _merge(backend, stored.merge)
     parts = read_parts(opened, stored, merge)
     return TrainedTasks(opened, parts, SharedColumns.of(parts), merge)

@@ -20,6 +20,7 @@ from bothways.data import Example, Source, read_rows
 from bothways.errors import InvalidInput
 from bothways.evaluation.report import Report, TextsRead
 from bothways.inference import Rows, TextRows, TextRunner, TokenOutputs
+from bothways.tasks.backend import stored_reading
 from bothways.tasks.card import training_baseline
 from bothways.tasks.opening import with_weights
 from bothways.tasks.outputs import TrainedHead
@@ -220,7 +221,7 @@ class TrainedTasks:
         Raises:
             OSError: The disk is full, or the folder cannot be written to.
         """
-        extras = {"task": "multitask", **self.backend.stored_reading(), "merge": self.merge}
+        extras = {"task": "multitask", **stored_reading(self.backend.reading), "merge": self.merge}
         write_parts(folder, self.backend, self.parts, extras)
 
     def __getstate__(self) -> dict[str, object]:

@@ -57,7 +57,7 @@ from bothways.tasks.heads.targets import (
 from bothways.tasks.outputs import check_merge
 from bothways.tasks.spec import options_of
 from bothways.tasks.splits import TrainingData, hold_out
-from bothways.tasks.torch_backend import HeadModel, TorchBackend
+from bothways.tasks.torch_backend import HeadModel, TorchBackend, reads_mean
 
 MAX_DETECTOR_ROWS = 20_000
 """Training rows that a detector is fitted on, drawn from more."""
@@ -329,7 +329,7 @@ def learns_all(backend: TorchBackend, options: LabelFitting, rows: Sequence[Exam
     )
     labels = Counter(each.label for each in rows)
     few = len(rows) <= FEW_TEXTS and min(labels.values(), default=0) > 1
-    return few and as_usual and backend.reads_mean and not backend.shared
+    return few and as_usual and reads_mean(backend) and not backend.shared
 
 
 def check_calibration(target: Target, options: ConfidenceOptions, truth: Truth) -> None:

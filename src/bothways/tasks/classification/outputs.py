@@ -173,12 +173,12 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
     @override
     def open(cls, backend: Backend, size: int, *, ours: bool) -> Self:
         options = options_of(LabelOpening, backend.options)
-        target = stored_target(backend.settings, options.labels, size, named=ours)
+        target = stored_target(backend.files.settings, options.labels, size, named=ours)
         if options.target is not None and options.target != target.kind:
             raise InvalidInput(
                 f"expected a model with the target {options.target!r}, but this one has {target.kind!r}."
             )
-        stored = StoredLabels.of(backend.extras if ours else {})
+        stored = StoredLabels.of(backend.files.extras if ours else {})
         match target:
             case Regression():
                 target = Regression(stored.training_mean)
@@ -187,7 +187,7 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
         target = at_threshold(target, options.threshold)
         merge = check_merge(options.merge or stored.merge or "weighted_mean")
         encoder = backend.config
-        confidence = open_confidence(stored, backend.folder, target.outputs, encoder.layers, encoder.hidden)
+        confidence = open_confidence(stored, backend.files.folder, target.outputs, encoder.layers, encoder.hidden)
         return cls(target, merge, confidence, confidence.layers)
 
     @override

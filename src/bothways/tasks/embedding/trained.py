@@ -25,7 +25,7 @@ from bothways.errors import InvalidInput
 from bothways.evaluation.report import TextsRead
 from bothways.inference import Rows, TextRows, TextRunner, TokenBudget
 from bothways.progress import progress
-from bothways.tasks.backend import USUAL_LENGTH, Backend, OpenOptions, kept_stride
+from bothways.tasks.backend import USUAL_LENGTH, Backend, OpenOptions, exported, kept_stride
 from bothways.tasks.columns import Card
 from bothways.tasks.embedding.outputs import (
     EmbeddingOutputs,
@@ -177,7 +177,7 @@ class TrainedEmbedder:
 
     def _runner(self, budget: TokenBudget) -> TextRunner:
         """Return a runner that gives a vector for each window."""
-        export = self.backend.export
+        export = exported(self.backend)
         if export is not None:
             if export.rows.pooling != self.settings.pooling:
                 raise InvalidInput(
@@ -213,8 +213,8 @@ class TrainedEmbedder:
 
         Two embedders with the same fingerprint are the same model.
         """
-        if self.backend.export is not None:
-            return self.backend.export.checksum
+        if (export := exported(self.backend)) is not None:
+            return export.checksum
         model = with_weights(self.backend, "identify").model
         if model.trainings:
             raise InvalidInput("this embedder was trained and is not what is on disk: save it first.")
@@ -261,11 +261,11 @@ def open_embedder(spec: TaskSpec, backend: Backend) -> TrainedEmbedder:
 
     Its settings are the explicit ones, the checkpoint's, or the defaults, in this order.
     """
-    if backend.export is not None and backend.export.rows.head is not None:
+    if (export := exported(backend)) is not None and export.rows.head is not None:
         raise backend.not_fitted(spec.name, "embedder")
     folder, own, hidden, reading = (
-        backend.folder,
-        StoredVectors.of(backend.extras),
+        backend.files.folder,
+        StoredVectors.of(backend.files.extras),
         backend.config.hidden,
         backend.reading,
     )
@@ -279,16 +279,16 @@ def open_embedder(spec: TaskSpec, backend: Backend) -> TrainedEmbedder:
         reading.stride,
     )
     settings = stored.changed(options_of(EmbeddingOpening, backend.options), hidden)
-    card = Stored.of(backend.extras).card if backend.trained_for == spec.name else {}
+    card = Stored.of(backend.files.extras).card if backend.trained_for == spec.name else {}
     return TrainedEmbedder(backend, settings, stored_kind(card), card)
 
 
 def reading_as_stored(backend: BackendT, options: OpenOptions) -> BackendT:
     """Return an opened model that reads texts up to the length in its folder, unless the options state another."""
-    own, limit = StoredVectors.of(backend.extras), backend.config.max_length or USUAL_LENGTH
+    own, limit = StoredVectors.of(backend.files.extras), backend.config.max_length or USUAL_LENGTH
     before = (
         at_most("max_length", own.max_length, limit)
-        or _stored_number(backend.folder / LENGTH_FILE, "max_seq_length", limit)
+        or _stored_number(backend.files.folder / LENGTH_FILE, "max_seq_length", limit)
         or min(backend.tokenizer.model_max_length or limit, limit)
     )
     length, stride = options.get("max_length") or before, options.get("stride")

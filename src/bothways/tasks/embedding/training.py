@@ -10,6 +10,7 @@ from bothways.data import Source
 from bothways.errors import InvalidInput
 from bothways.evaluation.metrics.regression import agreement_outcomes, undefined_correlation
 from bothways.progress import phase
+from bothways.tasks.backend import stored_windows
 from bothways.tasks.card import CardMetrics, DataUsed, optimistic, unmeasured, written_card
 from bothways.tasks.embedding.losses import (
     CoSENT,
@@ -181,7 +182,7 @@ def _stored(
 ) -> StoredRows:
     """Tokenise rows; for a teacher each text is a row of its own, and its truth is the teacher's vector."""
     texts, known, inner = [text for row in rows for text in row.text], RowTexts.of(rows), plain(loss)
-    store = start.backend.stored(texts)
+    store = stored_windows(start.backend, texts)
     texts_RK, truth_R = known.texts_RK, known.truth_R
     if isinstance(inner, Distillation):
         vectors_ND = inner.teacher.encode(texts, show_progress=training.show_progress)

@@ -24,7 +24,7 @@ from bothways.inference import Rows, TextRows, TokenOutputs
 from bothways.inference.runner import Runner, row_answers
 from bothways.inference.texts import by_token_budget
 from bothways.packing import Packed
-from bothways.tasks.backend import Backend
+from bothways.tasks.backend import Backend, stored_windows
 from bothways.tasks.outputs import AnyOutputs, PlacedOutputs
 from bothways.tasks.scores import Scores
 from bothways.tasks.torch_backend import HeadModel
@@ -119,7 +119,7 @@ class StoredInputs:
     def unlabelled(cls, backend: Backend, outputs: AnyOutputs, given: Sequence[object]) -> StoredInputs:
         """Tokenise inputs without labels."""
         texts = [outputs.texts(value) for value in given]
-        store = backend.stored([text for each in texts for text in each], offsets=outputs.per_token)
+        store = stored_windows(backend, [text for each in texts for text in each], offsets=outputs.per_token)
         if all(len(each) == 1 for each in texts):
             return cls(store, None, given)
         counts = [len(each) for each in texts]

@@ -35,7 +35,7 @@ from bothways.tasks.outputs import TrainedHead, outputs_type
 from bothways.tasks.scores import Scores
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.splits import TrainingData, folds
-from bothways.tasks.torch_backend import TorchBackend
+from bothways.tasks.torch_backend import TorchBackend, above_embedder, embeds_by_mean, reads_mean
 from bothways.training.loop import train_within
 from bothways.training.objective import Baseline
 from bothways.training.options import TrainingOptions, rows_in_update
@@ -115,7 +115,7 @@ class TrainingSetup:
         """Return an encoder with a new head."""
         outputs = self.learner.outputs
         with seeded(self.training.seed):
-            return backend.with_head(backend.checkpoint.new_score_head(outputs.head, len(outputs.labels)))
+            return backend.with_head(backend.files.new_score_head(outputs.head, len(outputs.labels)))
 
     def linear_head(self, stored: StoredInputs, backend: TorchBackend | None = None) -> TorchBackend:
         """Return an encoder with a new head, started as a linear model of its hidden states if the learner has one."""
@@ -245,9 +245,9 @@ def train_head(
     Raises:
         InvalidInput: The data are not usable, and the message names the row; or data and options do not fit.
     """
-    if before is None and outputs_type(spec).head == "sequence" and backend.embeds_mean and not backend.shared:
+    if before is None and outputs_type(spec).head == "sequence" and embeds_by_mean(backend) and not backend.shared:
         # A classifier above a sentence embedder reads what that does.
-        backend = backend.above_embedder(pairs=False)
+        backend = above_embedder(backend, pairs=False)
     kind: type[AnyLearner] = imported(spec.learner)
     outputs = None if before is None else before.outputs
     learner, examples, held_out = kind.from_data(backend, data, columns, options, training.seed, outputs)
@@ -258,7 +258,7 @@ def train_head(
         stored = StoredInputs.of(backend, learner.outputs, kept)
     used = HeadData(stored, held, examples, held_out, split=data.validation is None)
     contrasted = isinstance(columns, TextColumns) and learner.contrast_classes(stored) is not None
-    few = contrasted and len(stored.truth) <= FEW_TEXTS and backend.reads_mean and not backend.shared
+    few = contrasted and len(stored.truth) <= FEW_TEXTS and reads_mean(backend) and not backend.shared
     setup = TrainingSetup(spec, backend, learner, columns, training, few)
     return HeadTraining(setup, before, used, _initial_head(setup, before, used))
 
@@ -277,12 +277,12 @@ def _initial_head(setup: TrainingSetup, before: TrainedHead | None, data: HeadDa
         head = deepcopy(with_weights(before.backend, "train").head_model.head)
         standardize(learner.outputs.row_target, head)
         return InitialHead(backend.with_head(head), Baseline(CONTINUED))
-    if backend.shared or not backend.reads_mean:
+    if backend.shared or not reads_mean(backend):
         started = setup.linear_head(stored)
         return InitialHead(started, None if learner.start_strength is None else Baseline(LINEAR))
     if isinstance(setup.columns, PairColumns):
         # A linear model of the texts read together says less than one of the texts apart, and fine-tuning ends lower.
-        started, apart = setup.random_head(backend), setup.linear_head(stored, backend.above_embedder(pairs=True))
+        started, apart = setup.random_head(backend), setup.linear_head(stored, above_embedder(backend, pairs=True))
         baseline = Baseline(APART, 1.0, lambda: _validated(setup, data, apart))
         return InitialHead(started, baseline, lambda: apart)
     classes_N = learner.contrast_classes(stored)

@@ -121,22 +121,22 @@ def open_masked_lm(spec: TaskSpec, backend: Backend) -> FittedMaskedLM | None:
         NotFitted: It is an export of another task.
         CorruptCheckpoint: A file is damaged.
     """
-    family = backend.family
+    family = backend.files.family
     if HEAD not in family.heads:
         raise InvalidInput(
             f"{family.title} models do not predict masked tokens: they have one of the heads "
             f"{', '.join(family.heads)}. Take a model of another family, such as BERT or RoBERTa."
         )
-    card = Stored.of(backend.extras).card if backend.trained_for == spec.name else {}
+    card = Stored.of(backend.files.extras).card if backend.trained_for == spec.name else {}
     columns = stored_columns(card, MaskedTextColumns())
     match backend:
         case OnnxBackend():
-            if backend.exported.rows.head != HEAD:
+            if backend.files.rows.head != HEAD:
                 raise backend.not_fitted(spec.name, "masked language modelling head")
             return ExportedMaskedLM.of(backend, columns, card)
     from bothways.tasks.masked_lm.trained import TrainedMaskedLM
 
     model = with_weights(backend, "use")
-    if HEAD not in family.architecture_heads(backend.settings) and HEAD not in model.checkpoint.heads():
+    if HEAD not in family.architecture_heads(backend.files.settings) and HEAD not in model.files.heads():
         return None
-    return TrainedMaskedLM.of(model, model.checkpoint.build_masked_lm_head(), columns, card)
+    return TrainedMaskedLM.of(model, model.files.build_masked_lm_head(), columns, card)

@@ -26,7 +26,7 @@ from bothways.inference.graph import GraphScorer
 from bothways.inference.queries import Named, Query, Scorer, Search, run_search, together
 from bothways.inference.texts import blocks
 from bothways.progress import progress
-from bothways.tasks.backend import Backend
+from bothways.tasks.backend import Backend, stored_windows
 from bothways.tasks.columns import Card
 from bothways.tasks.masked_lm.masked_text import MaskedText, MaskReader
 from bothways.tasks.masked_lm.search import FoundFills, Pieces, ScoredFill, WordChoice, search
@@ -360,4 +360,4 @@ def stored_texts(backend: Backend, examples: Sequence[Example[None]]) -> WindowS
     """Return raw texts, tokenised; their windows share no tokens unless a stride was given."""
     # Tokens in two windows would be learnt twice.
     reading = replace(backend.reading, stride=backend.reading.stride or 0)
-    return replace(backend, reading=reading).stored([example.text for example in examples])
+    return stored_windows(replace(backend, reading=reading), [example.text for example in examples])

@@ -17,6 +17,7 @@ from bothways.objectives.masking import Masker, Masking
 from bothways.objectives.pretraining import PretrainingObjective
 from bothways.objectives.sequences import TextWindows
 from bothways.progress import phase
+from bothways.tasks.backend import stored_reading
 from bothways.tasks.card import LIKE_THESE, CardMetrics, DataUsed, data_part, optimistic, written_card
 from bothways.tasks.columns import Card
 from bothways.tasks.masked_lm.masked_text import MaskReader
@@ -24,7 +25,7 @@ from bothways.tasks.masked_lm.outputs import HEAD, FittedMaskedLM, MaskedLMOutpu
 from bothways.tasks.masked_lm.spec import MASKED_LM, MaskedTextColumns, MaskingOptions
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.splits import TrainingData, hold_out
-from bothways.tasks.torch_backend import TorchBackend
+from bothways.tasks.torch_backend import TorchBackend, head_dtype
 from bothways.training.options import TrainingOptions, rows_in_update
 from bothways.training.state import TrainingRecord, seeded
 
@@ -51,7 +52,7 @@ class TrainedMaskedLM(FittedMaskedLM):
     def of(cls, backend: TorchBackend, head: MaskedLMHead, columns: MaskedTextColumns, card: Card) -> "TrainedMaskedLM":
         """Put a head on top of the encoder, on the encoder's device."""
         encoder, tokenizer, reading = backend.model.encoder, backend.tokenizer, backend.reading
-        model = MaskedLM(encoder, head.to(backend.model.device, backend.head_dtype)).eval()
+        model = MaskedLM(encoder, head.to(backend.model.device, head_dtype(backend.model))).eval()
         outputs = MaskedLMOutputs(MaskReader(tokenizer, reading.max_length, reading.on_overflow))
         return cls(backend, model, MaskedLMScorer(encoder, model.head, tokenizer), outputs, columns, card)
 
@@ -66,7 +67,7 @@ class TrainedMaskedLM(FittedMaskedLM):
     @override
     def write(self, folder: Path) -> None:
         with_head = replace(self.backend.model, heads={HEAD: self.model.head})
-        extras = {"task": MASKED_LM.name, **self.backend.stored_reading(), "card": dict(self.card)}
+        extras = {"task": MASKED_LM.name, **stored_reading(self.backend.reading), "card": dict(self.card)}
         with_head.write(folder, extras)
 
 
@@ -130,7 +131,7 @@ def train_masked_lm(
     masker = Masker(backend.tokenizer, options.masking or Masking(), training.seed)
     if before is None:
         with seeded(training.seed):
-            head = backend.checkpoint.new_masked_lm_head()
+            head = backend.files.new_masked_lm_head()
     else:
         head = deepcopy(before.model.head)
     started = TrainedMaskedLM.of(backend, head, columns, {})

@@ -145,7 +145,7 @@ class ChoiceOutputs(Outputs[Choices, RightChoices, Choices, ChosenAnswer]):
     @override
     def open(cls, backend: Backend, size: int, *, ours: bool) -> Self:
         del size
-        return cls(Confidence(stored_temperature(Stored.of(backend.extras if ours else {}))))
+        return cls(Confidence(stored_temperature(Stored.of(backend.files.extras if ours else {}))))
 
     @override
     def settings(self) -> Mapping[str, object]:

@@ -130,7 +130,7 @@ class AnswerOutputs(Outputs[QuestionAndContext, Gold, FoundSpans, QuestionAnswer
     def open(cls, backend: Backend, size: int, *, ours: bool) -> Self:
         del size
         options = options_of(AnswerOpening, backend.options)
-        stored = StoredAnswers.of(backend.extras if ours else {})
+        stored = StoredAnswers.of(backend.files.extras if ours else {})
         own = at_most("max_answer_tokens", stored.max_answer_tokens, LONGEST_ANSWER)
         given = options.max_answer_tokens
         longest = given if given is not None else 30 if own is None else own

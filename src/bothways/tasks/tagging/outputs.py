@@ -228,11 +228,11 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
     @override
     def open(cls, backend: Backend, size: int, *, ours: bool) -> Self:
         options = options_of(TagOpening, backend.options)
-        given, settings = options.labels, backend.settings
+        given, settings = options.labels, backend.files.settings
         names = tuple(given) if given is not None else stored_names(settings, named=ours)
         if len(names) != size or len(set(names)) != size:
             raise InvalidInput(f"the trained head has {size} outputs, so it needs {size} labels, got {names}.")
-        stored = StoredTags.of(backend.extras if ours else {})
+        stored = StoredTags.of(backend.files.extras if ours else {})
         scheme = check_scheme(options.scheme) if options.scheme else stored.scheme or scheme_of_names(names)
         return cls(TagSet(names, scheme), Confidence(stored_temperature(stored)))
 
