@@ -71,7 +71,7 @@ class VerdictOutputs(Outputs[str, np.ndarray, None, Verdict]):
 
     @classmethod
     def open(cls, backend, size, *, ours):
-        return cls(Confidence(stored_temperature(Stored.of(backend.extras if ours else {}))))
+        return cls(Confidence(stored_temperature(Stored.of(backend.files.extras if ours else {}))))
 
     def settings(self):
         return label_settings(self.labels)
