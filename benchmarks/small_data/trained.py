@@ -126,7 +126,7 @@ def setfit_settings(labels: Sequence[str], most_updates: int) -> dict[str, int] 
 
 def held_out(data: TaskData, seed: int) -> tuple[list[Row], list[Row]]:
     """Return the rows to learn from and those to choose by, drawn as `fit` of ours draws them."""
-    from bothways.tasks.splits import hold_out
+    from bothways.tasks.heads.splits import hold_out
 
     scored = data.kind in SCORED
     examples = [SimpleNamespace(label=row["score" if scored else "label"], row=row) for row in data.train]

@@ -98,7 +98,7 @@ def test_r2_is_that_of_scikit_learn_and_constants_have_no_correlation():
 def test_the_peers_rows_to_choose_by_are_those_that_ours_holds_out():
     from bothways.tasks.classification.learner import LabelLearner
     from bothways.tasks.classification.spec import CLASSIFICATION
-    from bothways.tasks.splits import TrainingData
+    from bothways.tasks.heads.splits import TrainingData
 
     data = labelled({"a": 30, "b": 20})
     learnt, held = held_out(data, 3)

@@ -8,7 +8,7 @@ from bothways.tasks import SentenceEmbedder
 from bothways.tasks.embedding.losses import Matryoshka, MultipleNegativesRanking
 from bothways.tasks.embedding.spec import EMBEDDING, EmbeddingLearning, LabelledTexts, Triplets
 from bothways.tasks.embedding.training import train_embedder
-from bothways.tasks.splits import TrainingData
+from bothways.tasks.heads.splits import TrainingData
 from bothways.training.options import TrainingOptions
 from contract_cases import rows, write_pretrained
 from everyday import some_of

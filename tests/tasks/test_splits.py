@@ -11,8 +11,8 @@ from bothways.data import Example
 from bothways.errors import InvalidInput
 from bothways.tasks import FillMask, SentenceEmbedder, TextClassifier, TextTagger
 from bothways.tasks.embedding.spec import LabelledTexts
+from bothways.tasks.heads.splits import hold_out, hold_out_pairs
 from bothways.tasks.heads.targets import MultiLabel, Regression, SingleLabel
-from bothways.tasks.splits import hold_out, hold_out_pairs
 from classifier_cases import rows
 
 classes = st.lists(st.sampled_from("abcdef"), min_size=2, max_size=60)

@@ -15,8 +15,8 @@ from bothways.errors import InvalidInput, NotCalibrated, TextsTruncated
 from bothways.evaluation.tag_schemes import converted
 from bothways.evaluation.temperature import Temperature, apply_temperature
 from bothways.packing import pack
+from bothways.tasks.heads.splits import TrainingData
 from bothways.tasks.heads.training import CONTINUED, train_head
-from bothways.tasks.splits import TrainingData
 from bothways.tasks.tagging.outputs import word_scores
 from bothways.tasks.tagging.tag_set import TagSet
 from bothways.text import ReadWords, Words, WordStarts

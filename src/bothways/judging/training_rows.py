@@ -20,7 +20,7 @@ from bothways.errors import InvalidInput
 from bothways.judging.triples import Dimension, ReadTriples, Triple, TripleColumns, read_triples
 from bothways.retrieval.lexical import LexicalIndex
 from bothways.tasks.columns import PairColumns
-from bothways.tasks.splits import hold_out
+from bothways.tasks.heads.splits import hold_out
 
 if TYPE_CHECKING:
     from bothways.data import Format, Row

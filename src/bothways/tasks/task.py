@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from bothways.checkpoints import PretrainedEncoder
     from bothways.data import Source
     from bothways.evaluation.report import Report
+    from bothways.tasks.heads.splits import TaskTraining
     from bothways.tasks.spec import FitArguments
-    from bothways.tasks.splits import TaskTraining
     from bothways.training.options import TrainingOptions
     from bothways.training.state import TrainingRecord
 
@@ -171,7 +171,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
             InvalidInput: The data or an option is not usable; the message names the row.
             TypeError: An option is not known.
         """
-        from bothways.tasks.splits import TrainingData
+        from bothways.tasks.heads.splits import TrainingData
         from bothways.training.loop import run_training  # no prediction needs the loop
 
         backend = with_weights(self.backend, "train")
@@ -204,7 +204,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
 
     def fit_options(self, options: Mapping[str, Any]) -> tuple[AnyColumns, Any, TrainingOptions]:
         """Return the columns, the task's own options and those of the training among the arguments of `fit`."""
-        from bothways.tasks.splits import as_regression, training_options
+        from bothways.tasks.heads.splits import as_regression, training_options
 
         columns, rest = self._columns_of(self.spec.columns, as_regression(self.spec, options))
         own, training = training_options(self.spec, columns, rest, f"{type(self).__name__}.fit()")

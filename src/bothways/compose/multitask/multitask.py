@@ -15,13 +15,13 @@ from bothways.errors import InvalidInput, NotFitted, did_you_mean
 from bothways.progress import reporting
 from bothways.tasks.backend import Backend
 from bothways.tasks.columns import AnyColumns, TextColumns
+from bothways.tasks.heads.splits import TrainingData
 from bothways.tasks.heads.training import HeadTraining, train_head
 from bothways.tasks.opening import with_weights
 from bothways.tasks.outputs import TrainedHead, check_merge
 from bothways.tasks.registry import task_class
 from bothways.tasks.scores import ScoredRows
 from bothways.tasks.spec import TaskSpec, TextInput, options_of
-from bothways.tasks.splits import TrainingData
 from bothways.tasks.task import HeadTask, Task
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.training.loop import run_training

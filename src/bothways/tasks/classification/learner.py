@@ -37,6 +37,7 @@ from bothways.tasks.heads.diagnostics import LabelIssue, confident_mistakes, con
 from bothways.tasks.heads.learner import Identity, Learner
 from bothways.tasks.heads.linear_start import STRENGTH
 from bothways.tasks.heads.objective import LabelLoss, LossUnits, StoredInputs
+from bothways.tasks.heads.splits import TrainingData, hold_out
 from bothways.tasks.heads.target_training import (
     TextLoss,
     balanced_weights,
@@ -56,7 +57,6 @@ from bothways.tasks.heads.targets import (
 )
 from bothways.tasks.outputs import check_merge
 from bothways.tasks.spec import options_of
-from bothways.tasks.splits import TrainingData, hold_out
 from bothways.tasks.torch_backend import HeadModel, TorchBackend, reads_mean
 
 MAX_DETECTOR_ROWS = 20_000

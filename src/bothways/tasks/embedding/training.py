@@ -54,9 +54,9 @@ from bothways.tasks.embedding.spec import (
 from bothways.tasks.embedding.trained import TrainedEmbedder
 from bothways.tasks.embedding.vector_model import VectorModel
 from bothways.tasks.heads.diagnostics import notes_on_training
+from bothways.tasks.heads.splits import TrainingData, hold_out, hold_out_pairs
 from bothways.tasks.opening import with_weights
 from bothways.tasks.spec import TaskSpec
-from bothways.tasks.splits import TrainingData, hold_out, hold_out_pairs
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.training.options import TrainingOptions, rows_in_update
 from bothways.training.state import TrainingRecord

@@ -37,12 +37,12 @@ from bothways.tasks.columns import AnyColumns, batch_of
 from bothways.tasks.heads.learner import AnyLearner
 from bothways.tasks.heads.linear_start import STRENGTH, LinearStart, start_head
 from bothways.tasks.heads.objective import LossUnits, StoredInputs, WindowObjective
+from bothways.tasks.heads.splits import hold_out
 from bothways.tasks.heads.target_training import losses, standardize, standardized, unstandardize
 from bothways.tasks.heads.targets import MultiLabel, Regression, SingleLabel, Target
 from bothways.tasks.heads.training import HeadData, measured_head
 from bothways.tasks.opening import with_weights
 from bothways.tasks.outputs import AnyOutputs, TrainedHead
-from bothways.tasks.splits import hold_out
 from bothways.tasks.torch_backend import HeadModel, TorchBackend
 from bothways.text import Words
 from bothways.training.objective import Baseline

@@ -20,10 +20,10 @@ from bothways.tasks.card import EPOCH_AND_CALIBRATION, LIKE_THESE, NOTICES_NOTHI
 from bothways.tasks.columns import AnyColumns
 from bothways.tasks.heads.diagnostics import LabelIssue
 from bothways.tasks.heads.objective import LabelLoss, LossUnits, StoredInputs
+from bothways.tasks.heads.splits import TrainingData
 from bothways.tasks.heads.targets import Target
 from bothways.tasks.outputs import AnyOutputs
 from bothways.tasks.scores import Scores
-from bothways.tasks.splits import TrainingData
 from bothways.tasks.torch_backend import HeadModel
 
 if TYPE_CHECKING:

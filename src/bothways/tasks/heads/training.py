@@ -29,12 +29,12 @@ from bothways.tasks.heads.diagnostics import FEW_UPDATES, notes_on_training
 from bothways.tasks.heads.learner import AnyLearner
 from bothways.tasks.heads.linear_start import STRENGTH, LinearStart, held_out_scores, start_head
 from bothways.tasks.heads.objective import MIN_UPDATES, StoredInputs, WindowObjective, passes_in_epoch
+from bothways.tasks.heads.splits import TrainingData, folds
 from bothways.tasks.heads.target_training import score_unit, standardize, unstandardize
 from bothways.tasks.opening import with_weights
 from bothways.tasks.outputs import TrainedHead, outputs_type
 from bothways.tasks.scores import Scores
 from bothways.tasks.spec import TaskSpec
-from bothways.tasks.splits import TrainingData, folds
 from bothways.tasks.torch_backend import TorchBackend, above_embedder, embeds_by_mean, reads_mean
 from bothways.training.loop import train_within
 from bothways.training.objective import Baseline

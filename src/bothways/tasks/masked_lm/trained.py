@@ -24,7 +24,6 @@ from bothways.tasks.masked_lm.masked_text import MaskReader
 from bothways.tasks.masked_lm.outputs import HEAD, FittedMaskedLM, MaskedLMOutputs, raw_texts, stored_texts
 from bothways.tasks.masked_lm.spec import MASKED_LM, MaskedTextColumns, MaskingOptions
 from bothways.tasks.spec import TaskSpec
-from bothways.tasks.splits import TrainingData, hold_out
 from bothways.tasks.torch_backend import TorchBackend, head_dtype
 from bothways.training.options import TrainingOptions, rows_in_update
 from bothways.training.state import TrainingRecord, seeded

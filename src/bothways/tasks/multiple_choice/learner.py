@@ -28,11 +28,11 @@ from bothways.progress import phase
 from bothways.tasks.columns import AnyColumns
 from bothways.tasks.heads.learner import Identity, Learner
 from bothways.tasks.heads.objective import StoredInputs
+from bothways.tasks.heads.splits import TrainingData, hold_out
 from bothways.tasks.multiple_choice.outputs import ABSENT, ChoiceOutputs, Choices, RightChoices, padded_logits
 from bothways.tasks.multiple_choice.spec import MULTIPLE_CHOICE
 from bothways.tasks.scores import Scores
 from bothways.tasks.spec import options_of
-from bothways.tasks.splits import TrainingData, hold_out
 from bothways.tasks.torch_backend import TorchBackend
 
 

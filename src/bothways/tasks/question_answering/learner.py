@@ -27,6 +27,7 @@ from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, optimistic
 from bothways.tasks.columns import AnyColumns
 from bothways.tasks.heads.learner import Identity, Learner
 from bothways.tasks.heads.objective import LabelLoss, StoredInputs
+from bothways.tasks.heads.splits import TrainingData
 from bothways.tasks.question_answering.outputs import (
     AnswerOutputs,
     Gold,
@@ -45,7 +46,6 @@ from bothways.tasks.question_answering.spec import (
     QuestionColumns,
 )
 from bothways.tasks.spec import options_of
-from bothways.tasks.splits import TrainingData
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.text import Places, behind_marks
 

@@ -32,8 +32,8 @@ from bothways.tasks.heads.diagnostics import LabelIssue, diagnostics_of_words
 from bothways.tasks.heads.learner import Identity, Learner
 from bothways.tasks.heads.linear_start import STRENGTH
 from bothways.tasks.heads.objective import LabelLoss, LossUnits, StoredInputs
+from bothways.tasks.heads.splits import TrainingData, hold_out
 from bothways.tasks.spec import options_of
-from bothways.tasks.splits import TrainingData, hold_out
 from bothways.tasks.tagging.outputs import (
     TagExample,
     TagOutputs,
