@@ -22,7 +22,7 @@ from bothways.tasks.masked_lm.spec import MASKED_LM
 from bothways.tasks.opening import with_weights
 from bothways.tasks.outputs import TrainedHead
 from bothways.tasks.registry import SPECS, models, stored_task, task_class, task_of_heads
-from bothways.tasks.spec import TaskSpec
+from bothways.tasks.spec import TaskSpec, chosen
 from bothways.tasks.task import HeadTask
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.training.loop import run_training
@@ -107,7 +107,7 @@ class TaskDistiller:
         if not any(given.get(name) for name in ("epochs", "updates", "total_tokens")):
             given["updates"] = UPDATES
         given["batch_size"] = given.get("batch_size") or BATCH
-        training = TrainingOptions(**given)
+        training = chosen(TrainingOptions, given, "TaskDistiller.fit()")
         lesson = DistillationData.of(taught.outputs, columns, data, validation, training.seed)
         student = self._student()
         origin = self.student.origin(self.teacher.model)

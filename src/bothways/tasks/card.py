@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from bothways.evaluation.report import TrainingBaseline, flat_estimates
-from bothways.tasks.columns import column_settings
+from bothways.tasks.columns import AnyColumns, Card, column_settings
 
 if TYPE_CHECKING:
     from bothways.checkpoints import PretrainedEncoder
@@ -34,7 +34,7 @@ class DataUsed:
         split: Whether the held-out rows were drawn from the training data.
     """
 
-    columns: Any
+    columns: AnyColumns
     training: Part
     validation: Part | None
     split: bool
@@ -60,7 +60,7 @@ def data_part(rows: int, store: WindowStore) -> dict[str, object]:
 
 def written_card(
     model: PretrainedEncoder, record: TrainingRecord, data: DataUsed, measured: CardMetrics, of: str = VALIDATION
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the card of a model that was just trained.
 
     ``trained_before`` counts the trainings between the base model and this one, if there were any: the card does
@@ -90,7 +90,7 @@ def written_card(
     }
 
 
-def metrics_card(measured: CardMetrics, of: str = VALIDATION) -> dict[str, Any]:
+def metrics_card(measured: CardMetrics, of: str = VALIDATION) -> dict[str, object]:
     """Return the card's metrics and limits.
 
     Args:
@@ -102,7 +102,7 @@ def metrics_card(measured: CardMetrics, of: str = VALIDATION) -> dict[str, Any]:
     return {"metrics": numbers, "limits": list(measured.limits)}
 
 
-def training_baseline(card: Mapping[str, Any]) -> TrainingBaseline | None:
+def training_baseline(card: Mapping[str, object]) -> TrainingBaseline | None:
     """Return the baseline of a training with its metrics; None if unknown.
 
     The baseline was measured on the held-out rows, as epoch 0, or by cross-validation if no rows were held out.
@@ -158,9 +158,9 @@ OUT_OF_DOMAIN_LIMIT = "The out-of-domain threshold was fitted to"
 def with_threshold(
     name: str,
     outputs: Any,  # noqa: ANN401 (of any task)
-    card: Mapping[str, Any],
+    card: Card,
     scores: Sequence[Scores[object]],
-) -> tuple[Any, dict[str, Any]]:
+) -> tuple[Any, dict[str, object]]:
     """Return outputs and card with the out-of-domain threshold that best separates held-out from out-of-domain rows.
 
     Args:
@@ -179,7 +179,7 @@ def with_threshold(
     return replace(outputs, confidence=confidence), card_with_threshold(card, confidence, len(scores))
 
 
-def card_with_threshold(card: Mapping[str, Any], confidence: Confidence, rows: int) -> dict[str, Any]:
+def card_with_threshold(card: Card, confidence: Confidence, rows: int) -> dict[str, object]:
     """Return the card with an out-of-domain threshold that was fitted on this number of out-of-domain rows."""
     if "confidence" not in card:
         return dict(card)

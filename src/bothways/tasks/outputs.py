@@ -216,7 +216,7 @@ class TrainedModel(Protocol):
 
 def score_blocks(
     fitted: TrainedModel,
-    inputs: Iterable[Any],
+    inputs: Iterable[object],
     options: object = None,
     *,
     description: str = "predicting",
@@ -231,7 +231,11 @@ def score_blocks(
 
 
 def score_inputs(
-    fitted: TrainedModel, inputs: Sequence[Any], *, description: str = "predicting", show_progress: bool | None = None
+    fitted: TrainedModel,
+    inputs: Sequence[object],
+    *,
+    description: str = "predicting",
+    show_progress: bool | None = None,
 ) -> list[Scores[object]]:
     """Return the scores of inputs, in order."""
     blocks = score_blocks(fitted, inputs, description=description, total=len(inputs), show_progress=show_progress)

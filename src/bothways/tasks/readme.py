@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 from bothways.checkpoints.files import read_json
 from bothways.checkpoints.schema import OURS
@@ -106,7 +106,7 @@ def _as_stored(folder: Path, specs: Mapping[str, TaskSpec]) -> Mapping[str, Task
     }
 
 
-def _front(cards: Iterable[Mapping[str, Any]], kind: str, specs: Mapping[str, TaskSpec]) -> str:
+def _front(cards: Iterable[Mapping[str, object]], kind: str, specs: Mapping[str, TaskSpec]) -> str:
     """Return the metadata for the hub.
 
     A local folder is not a base model for the hub, and some metrics have no name there.
@@ -191,7 +191,9 @@ def _usage(kind: str, specs: Mapping[str, TaskSpec], mask: str) -> Iterator[str]
         )
 
 
-def _sections(spec: TaskSpec, part: Mapping[str, Any], card: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[str]]]:
+def _sections(
+    spec: TaskSpec, part: Mapping[str, object], card: Mapping[str, object]
+) -> Iterator[tuple[str, Sequence[str]]]:
     members, limits, notes = card.get("members"), card.get("limits"), card.get("notes")
     yield from (
         (title, lines)
@@ -208,7 +210,7 @@ def _sections(spec: TaskSpec, part: Mapping[str, Any], card: Mapping[str, Any]) 
     )
 
 
-def _data(card: Mapping[str, Any]) -> Iterator[str]:
+def _data(card: Mapping[str, object]) -> Iterator[str]:
     for name, numbers in _mapping(card.get("data")).items():
         counts = [f"{value:,} {_named(key)}" for key, value in _mapping(numbers).items() if isinstance(value, int)]
         sums = [f"{_named(key)} {_code(value)}" for key, value in _mapping(numbers).items() if isinstance(value, str)]
@@ -217,7 +219,7 @@ def _data(card: Mapping[str, Any]) -> Iterator[str]:
         yield f"- where the validation rows are from: {_line(card['validation'])}"
 
 
-def _metrics(metrics: Mapping[str, Any]) -> Iterator[str]:
+def _metrics(metrics: Mapping[str, object]) -> Iterator[str]:
     if not metrics:
         return
     yield f"On {_line(metrics.get('of'))}, {metrics.get('n')} of them.\n"
@@ -228,13 +230,13 @@ def _metrics(metrics: Mapping[str, Any]) -> Iterator[str]:
             yield f"| {_named(name)} | {value:.4f} | {low:.4f} to {high:.4f} |"
 
 
-def _member(member: Mapping[str, Any]) -> str:
+def _member(member: Mapping[str, object]) -> str:
     """Return a member and its metrics on the rows that calibrated the ensemble."""
     numbers = [f"{_named(name)} {value:.4f}" for name, value in member.items() if _is_number(value)]
     return f"- {', '.join([_code(str(member.get('member'))), *numbers])}"
 
 
-def _calibration(spec: TaskSpec, part: Mapping[str, Any], card: Mapping[str, Any]) -> Iterator[str]:
+def _calibration(spec: TaskSpec, part: Mapping[str, object], card: Mapping[str, object]) -> Iterator[str]:
     calibratable = "calibrated" in (each.name for each in fields(spec.predict_options))
     if calibratable and part.get("target") != "regression":
         usual = "temperature" if part.get("temperature") else None
@@ -255,7 +257,7 @@ def _calibration(spec: TaskSpec, part: Mapping[str, Any], card: Mapping[str, Any
         yield f"- It gives no answer where none scores above {threshold:.4g}."
 
 
-def _training(card: Mapping[str, Any]) -> Iterator[str]:
+def _training(card: Mapping[str, object]) -> Iterator[str]:
     if "base_model" in card:
         revision = f" at {_code(str(card['revision']))}" if card.get("revision") else ""
         yield f"- base model: {_code(str(card['base_model']))}{revision}"
@@ -284,7 +286,7 @@ def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
+def _mapping(value: object) -> Mapping[str, object]:
     """Return the value if it is an object, else an empty one: cards of other versions, or edited ones, may lack it."""
     return value if isinstance(value, Mapping) else {}
 

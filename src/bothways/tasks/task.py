@@ -101,7 +101,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         head = outputs_type(self.spec).head_title if self.spec.outputs else "head"
         return self.backend.not_fitted(self.spec.name, head)
 
-    def _columns_of(self, usual: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401 (the task's own)
+    def _columns_of(self, usual: Any, options: Mapping[str, object]) -> tuple[Any, dict[str, object]]:  # noqa: ANN401 (the task's own)
         """Return the default columns with those named in a call, and the rest of its options."""
         names = column_names(usual)
         columns = renamed(usual, {name: value for name, value in options.items() if name in names})
@@ -202,7 +202,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
             self.fitted.write(new)
             write_readme(new, type(self).__name__, self.spec)
 
-    def fit_options(self, options: Mapping[str, Any]) -> tuple[AnyColumns, Any, TrainingOptions]:
+    def fit_options(self, options: Mapping[str, object]) -> tuple[AnyColumns, object, TrainingOptions]:
         """Return the columns, the task's own options and those of the training among the arguments of `fit`."""
         from bothways.tasks.heads.splits import as_regression, training_options
 
@@ -223,7 +223,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
     ) -> list[PredictionT]: ...
 
     def predict(
-        self, inputs: Any, *, show_progress: bool | None = None, **options: Unpack[PredictArguments]
+        self, inputs: object, *, show_progress: bool | None = None, **options: Unpack[PredictArguments]
     ) -> PredictionT | list[PredictionT]:
         """Return a prediction for one input, or a list of them for many, in order.
 
@@ -252,7 +252,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
 
     def predict_stream(
         self,
-        inputs: Iterable[Any],
+        inputs: Iterable[object],
         *,
         total: int | None = None,
         show_progress: bool | None = None,
@@ -269,7 +269,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         return self._predictions(inputs_of(self.fitted.columns, inputs), total, show_progress, options)
 
     def predict_proba(
-        self, inputs: Iterable[Any], *, show_progress: bool | None = None, **options: Unpack[PredictArguments]
+        self, inputs: Iterable[object], *, show_progress: bool | None = None, **options: Unpack[PredictArguments]
     ) -> NDArray[np.float64]:
         """Return the probabilities of labels (N, C) for many inputs; columns are in the order of `labels`.
 
@@ -295,7 +295,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
                     raise InvalidInput(f"a {kind} has no probability for each label of an input: use predict.")
         return np.array(rows).reshape(-1, len(labels))
 
-    def _predict_options(self, options: Mapping[str, Any]) -> PredictOptions:
+    def _predict_options(self, options: Mapping[str, object]) -> PredictOptions:
         """Return the options of a prediction as a value, after checking that the model supports them."""
         call = f"{type(self).__name__}.predict()"
         given = chosen(self.spec.predict_options, options, call, known=("show_progress",))
@@ -304,7 +304,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         return given
 
     def _predictions(
-        self, inputs: Iterable[InputT], total: int | None, show_progress: bool | None, options: Mapping[str, Any]
+        self, inputs: Iterable[InputT], total: int | None, show_progress: bool | None, options: Mapping[str, object]
     ) -> Iterator[PredictionT]:
         """Return predictions as a stream; options are checked before the first one is computed."""
         fitted, given = self.fitted, self._predict_options(options)

@@ -19,14 +19,14 @@ from bothways.tasks.spec import TaskSpec, chosen
 from bothways.training.options import TrainingArguments, TrainingOptions
 
 if TYPE_CHECKING:
-    from bothways.data import Source
+    from bothways.data import Row, Source
     from bothways.training.objective import Objective
     from bothways.training.state import TrainingRecord
 
 ResultT = TypeVar("ResultT", covariant=True)
 
 
-def as_regression(spec: TaskSpec, options: Mapping[str, Any]) -> dict[str, Any]:
+def as_regression(spec: TaskSpec, options: Mapping[str, object]) -> dict[str, object]:
     """Return the arguments of `fit`, with the column of a number that is to be predicted as the label column.
 
     Raises:
@@ -45,8 +45,8 @@ def as_regression(spec: TaskSpec, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def training_options(
-    spec: TaskSpec, columns: AnyColumns, options: Mapping[str, Any], call: str
-) -> tuple[Any, TrainingOptions]:
+    spec: TaskSpec, columns: AnyColumns, options: Mapping[str, object], call: str
+) -> tuple[object, TrainingOptions]:
     """Return the task's own options and those of every training among the arguments of `fit`, columns aside.
 
     Raises:
@@ -56,7 +56,8 @@ def training_options(
     known = tuple(TrainingArguments.__annotations__)
     own = {name: value for name, value in options.items() if name not in known}
     training = {name: value for name, value in options.items() if name in known}
-    return chosen(spec.fit_options, own, call, known=(*column_names(columns), *known)), TrainingOptions(**training)
+    own_options: object = chosen(spec.fit_options, own, call, known=(*column_names(columns), *known))
+    return own_options, chosen(TrainingOptions, training, call)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class TrainingData:
         return cls(data if labels is None else _labelled_rows(columns, data, labels), validation)
 
 
-def _labelled_rows(columns: AnyColumns, inputs: Any, labels: Any) -> list[Any]:  # noqa: ANN401 (sources of rows)
+def _labelled_rows(columns: AnyColumns, inputs: object, labels: object) -> "list[Row]":
     rows = []
     for number, value in enumerate(batch_of(columns, inputs)[0]):
         input_of(columns, number, value)  # what is no input is refused before it becomes a row
@@ -107,7 +108,7 @@ class Labelled(Protocol):
     """A row with a label."""
 
     @property
-    def label(self) -> Any:  # noqa: ANN401 (each task has labels of its own)
+    def label(self) -> object:
         """The label, in the task's own form."""
 
 
