@@ -78,8 +78,7 @@ def write_readme(folder: Path, kind: str, spec: TaskSpec) -> None:
         OSError: The disk is full, or the folder cannot be written to.
     """
     content = read_json(folder / OURS)
-    heads = content.get("heads")
-    found = {str(head["name"]): _mapping(head) for head in heads} if isinstance(heads, list) else {"": content}
+    found = {str(head["name"]): head for head in map(_mapping, _list(content.get("heads")))} or {"": content}
     specs = _as_stored(folder, {name: SPECS[str(part["task"])] if name else spec for name, part in found.items()})
     cards = {task: _mapping(part.get("card")) for task, part in found.items()}
     parts = [_front(cards.values(), kind, specs), f"# {kind}", _summary(folder, content, kind, specs)]
@@ -143,8 +142,7 @@ def _summary(folder: Path, content: Mapping[str, object], kind: str, specs: Mapp
     if kind == "Ensemble":
         return f"An ensemble of models that {spec.does}. It holds no weights: it points to its members' folders."
     stored = _mapping(read_json(folder / "config.json").get("id2label")) if spec.hub and spec.hub.names_labels else {}
-    own = content.get("labels")
-    labels = [str(label) for label in (own if isinstance(own, list) else stored.values())]
+    labels = list(map(str, _list(content.get("labels")) or stored.values()))
     named = ", ".join(map(_code, labels[:_MOST_LABELS]))
     more = f" and {len(labels) - _MOST_LABELS:,} more" if len(labels) > _MOST_LABELS else ""
     return spec.summary + (f" Labels: {named}{more}." if labels else "")
@@ -212,8 +210,13 @@ def _sections(
 
 def _data(card: Mapping[str, object]) -> Iterator[str]:
     for name, numbers in _mapping(card.get("data")).items():
-        counts = [f"{value:,} {_named(key)}" for key, value in _mapping(numbers).items() if isinstance(value, int)]
-        sums = [f"{_named(key)} {_code(value)}" for key, value in _mapping(numbers).items() if isinstance(value, str)]
+        counts, sums = list[str](), list[str]()
+        for key, value in _mapping(numbers).items():
+            match value:
+                case int():
+                    counts.append(f"{value:,} {_named(key)}")
+                case str():
+                    sums.append(f"{_named(key)} {_code(value)}")
         yield f"- {_line(name)}: {'; '.join([', '.join(counts), *sums])}"
     if "validation" in card:
         yield f"- where the validation rows are from: {_line(card['validation'])}"
@@ -242,7 +245,7 @@ def _calibration(spec: TaskSpec, part: Mapping[str, object], card: Mapping[str, 
         usual = "temperature" if part.get("temperature") else None
         method = _mapping(part.get("calibration")).get("method", usual)
         yield f"- Probabilities are {f'calibrated by {_named(str(method))}' if method else 'not calibrated'}."
-    if isinstance(thresholds := part.get("thresholds"), list) and all(map(_is_number, thresholds)) and thresholds:
+    if thresholds := [each for each in _list(part.get("thresholds")) if _is_number(each)]:
         low, high = (f"{end:.4g}" for end in (min(thresholds), max(thresholds)))
         own = f"a probability of its own on, from {low} to {high}" if low != high else f"a probability of {low} on"
         yield f"- A label is given from {own}."
@@ -276,19 +279,26 @@ def _training(card: Mapping[str, object]) -> Iterator[str]:
 def _mask(folder: Path) -> str:
     """Return the tokenizer's mask token."""
     path = folder / "tokenizer_config.json"
-    mask = read_json(path).get("mask_token") if path.is_file() else None
-    mask = mask.get("content") if isinstance(mask, Mapping) else mask
-    return mask if isinstance(mask, str) else "[MASK]"
+    match read_json(path).get("mask_token") if path.is_file() else None:
+        case str(mask) | {"content": str(mask)}:
+            return mask
+    return "[MASK]"
 
 
 def _list(value: object) -> list[object]:
     """Return a stored list; empty for anything else, as someone may have edited the card."""
-    return value if isinstance(value, list) else []
+    match value:
+        case list():
+            return value
+    return []
 
 
 def _mapping(value: object) -> Mapping[str, object]:
     """Return the value if it is an object, else an empty one: cards of other versions, or edited ones, may lack it."""
-    return value if isinstance(value, Mapping) else {}
+    match value:
+        case Mapping():
+            return value
+    return {}
 
 
 def _is_number(value: object) -> TypeGuard[float]:
