@@ -20,6 +20,7 @@ from bothways.progress import phase
 from bothways.tasks.backend import stored_reading
 from bothways.tasks.card import LIKE_THESE, CardMetrics, DataUsed, data_part, optimistic, written_card
 from bothways.tasks.columns import Card
+from bothways.tasks.heads.splits import TrainingData, hold_out
 from bothways.tasks.masked_lm.masked_text import MaskReader
 from bothways.tasks.masked_lm.outputs import HEAD, FittedMaskedLM, MaskedLMOutputs, raw_texts, stored_texts
 from bothways.tasks.masked_lm.spec import MASKED_LM, MaskedTextColumns, MaskingOptions
