@@ -114,8 +114,8 @@ from bothways import SearchIndex, SentenceEmbedder
 from bothways.inference import RequestQueue, Runner
 
 embedder = SentenceEmbedder.from_pretrained(sys.argv[1])
-texts = [f"the words of text {number}" for number in range(200)]
-rows = numpy.random.default_rng(0).normal(size=(5000, 384)).astype(numpy.float32)
+texts = [f"the words of text {number}" for number in range(60)]
+rows = numpy.random.default_rng(0).normal(size=(2000, 384)).astype(numpy.float32)
 
 def computed(_=None):
     found, _ = faiss.knn(rows[:200], rows, 5, metric=faiss.METRIC_INNER_PRODUCT)

@@ -88,7 +88,7 @@ def killed(tmp_path_factory):
     """A folder for each kill point, left by a process that got SIGKILL there."""
     script, folder = Path(__file__).with_name("training_toys.py"), tmp_path_factory.mktemp("killed")
     command = [sys.executable, str(script), "kill", str(folder), *KILL_POINTS]
-    finished = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=120, check=True)
+    finished = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=600, check=True)
     assert finished.stdout.split() == [str(-signal.SIGKILL.value)] * len(KILL_POINTS)
     return {point: folder / point for point in KILL_POINTS}
 
