@@ -32,7 +32,7 @@ def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tagged")
     tiny_models.write_checkpoint(folder / "tiny")
     tiny_models.edit_config(folder / "tiny", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    write_jsonl(folder / "t.jsonl.gz", rows(240))
+    write_jsonl(folder / "t.jsonl.gz", rows(80))
     write_jsonl(folder / "v.jsonl.gz", rows(12, 240))
     return folder
 
@@ -43,7 +43,7 @@ def trained(data):
     return call(
         *("train", "tagging", "--model", data / "tiny", "--train", data / "t.jsonl.gz"),
         *("--validation", data / "v.jsonl.gz", "--tokens", "tokens", "--tags", "tags", "--output", data / "ner"),
-        *("--seed", 1, "--epochs", 10, "--learning-rate", 0.005, "--batch-size", 8, "--device", "cpu", "--json"),
+        *("--seed", 1, "--epochs", 10, "--learning-rate", 0.003, "--batch-size", 8, "--device", "cpu", "--json"),
     )
 
 
