@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -104,9 +105,8 @@ def test_the_peers_rows_to_choose_by_are_those_that_ours_holds_out():
     learnt, held = held_out(data, 3)
     assert len(held) == 5
     assert sorted(row["text"] for row in learnt + held) == sorted(row["text"] for row in data.train)
-    opened = type(
-        "Opened", (), {"options": None, "reads_mean": False}
-    )()  # above an embedder so few are all learnt from
+    # No embedder lies below: above one, so few rows would all be learnt from.
+    opened = SimpleNamespace(options=None, model=SimpleNamespace(settings={}))
     options = CLASSIFICATION.fit_options()
     _, stays, theirs = LabelLearner.from_data(
         opened, TrainingData(data.train, None), CLASSIFICATION.columns, options, 3, None
