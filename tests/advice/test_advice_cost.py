@@ -10,8 +10,14 @@ import transformers
 from torch.utils.flop_counter import FlopCounterMode
 
 from bothways.advice import cost, find_config, job_for, measure
-from bothways.advice.cost_tracing import _flops, count_flops, inference_bytes, training_bytes
-from bothways.advice.costs import RUNTIME_BYTES, TRAINING_RUNTIME_BYTES
+from bothways.advice.costs import (
+    RUNTIME_BYTES,
+    TRAINING_RUNTIME_BYTES,
+    _flops,
+    count_flops,
+    inference_bytes,
+    training_bytes,
+)
 from bothways.advice.worker import resident_bytes
 from bothways.encoder import Encoder, linear
 from bothways.encoder.config import SharedGroups
@@ -88,7 +94,7 @@ def test_the_memory_of_a_few_layers_tells_that_of_all(monkeypatch, name, batch, 
     if groups is not None:
         config = dataclasses.replace(config, sharing=SharedGroups(groups))
     followed = training_bytes.__wrapped__(config, batch, length)
-    monkeypatch.setattr("bothways.advice.cost_tracing._layers_alike", lambda _: False)
+    monkeypatch.setattr("bothways.advice.costs._layers_alike", lambda _: False)
     assert followed == training_bytes.__wrapped__(config, batch, length)
 
 
@@ -112,7 +118,7 @@ def test_memory_of_many_texts_is_that_of_a_run_with_all_of_them(monkeypatch, nam
     _, config = find_config(name)
     batch = 90 if length < 100 else 18
     followed = inference_bytes(config, batch, length), training_bytes(config, batch, length)
-    monkeypatch.setattr("bothways.advice.cost_tracing._steady", lambda *_: batch)
+    monkeypatch.setattr("bothways.advice.costs._steady", lambda *_: batch)
     inference = inference_bytes.__wrapped__(config, batch, length)
     training = training_bytes.__wrapped__(config, batch, length)
     assert followed[0] == pytest.approx(inference, rel=1e-5)
@@ -128,7 +134,7 @@ def test_checkpointed_layers_are_counted_as_a_run_of_all_of_them(monkeypatch, la
     for batch in (4, 32):
         followed = training_bytes(config, batch, 32, checkpointing=True)
         with monkeypatch.context() as patch:
-            patch.setattr("bothways.advice.cost_tracing._layers_alike", lambda _: False)
+            patch.setattr("bothways.advice.costs._layers_alike", lambda _: False)
             whole = training_bytes.__wrapped__(config, batch, 32, checkpointing=True)
         assert followed.activations == whole.activations
         assert followed.peak == pytest.approx(whole.peak, rel=0.01)

@@ -3,7 +3,7 @@
 import pytest
 
 from bothways.advice import Measured, Speed, compare_models, find_config
-from bothways.advice.cost_tracing import count_flops
+from bothways.advice.costs import count_flops
 from bothways.advice.measuring import USUAL
 from bothways.errors import InvalidInput, UnknownModel
 

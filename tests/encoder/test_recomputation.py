@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from bothways.advice.cost_tracing import training_bytes
+from bothways.advice.costs import training_bytes
 from bothways.encoder import Encoder
 from bothways.encoder.attention import Recorder
 from bothways.encoder.encoder import FeedForward, activation_checkpointing

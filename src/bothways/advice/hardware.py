@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from bothways.advice.cards import find_config
-from bothways.advice.cost_tracing import count_flops
+from bothways.advice.costs import count_flops
 from bothways.advice.ranking import BASELINE, TEXT_TOKENS
 from bothways.advice.worker import random_texts, speed_of
 from bothways.devices import pick_device

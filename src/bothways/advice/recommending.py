@@ -4,8 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bothways.advice.cards import Language, ModelCard, catalogue, find_config, published_facts
-from bothways.advice.cost_tracing import inference_bytes
-from bothways.advice.costs import FLOAT32, RUNTIME_BYTES, TRAINING_COPIES, TRAINING_RUNTIME_BYTES, flops_per_token
+from bothways.advice.costs import (
+    FLOAT32,
+    RUNTIME_BYTES,
+    TRAINING_COPIES,
+    TRAINING_RUNTIME_BYTES,
+    flops_per_token,
+    inference_bytes,
+)
 from bothways.advice.hardware import Hardware
 from bothways.advice.local_models import LocalModel
 from bothways.advice.measuring import Measured, job_for, measure
