@@ -15,15 +15,7 @@ from bothways import report as pages
 from bothways.choices import Format, JudgeDimension, Merge, Negatives, PpiMethod
 from bothways.cli import options as opt
 from bothways.cli.printing import counted, note, plain_table, print_json, print_table, shortened
-from bothways.cli.training.run import (
-    DEFAULT_RUN,
-    RESUMING,
-    TRAINING,
-    BaseModel,
-    OutputFolder,
-    RunOptions,
-    train_and_save,
-)
+from bothways.cli.training import run as runs
 from bothways.confidence.confidence import ConfidenceOptions
 from bothways.data import Row, read_rows, write_rows
 from bothways.judging.triples import TripleColumns
@@ -97,7 +89,7 @@ Examples:
 
 'bothways recommend judging' suggests encoders.
 
-{RESUMING}"""
+{runs.RESUMING}"""
 
 
 @opt.command(
@@ -107,21 +99,21 @@ Examples:
     confidence=opt.group_of(
         "Confidence (fitted on held-out rows)", [option for option in _OWN if option.name in _CONFIDENCE]
     ),
-    training=TRAINING,
+    training=runs.TRAINING,
 )
 def train(
     *,
-    model: BaseModel,
+    model: runs.BaseModel,
     train: opt.File,
     dimension: tuple[JudgeDimension | Literal["all"], ...],
-    output: OutputFolder,
+    output: runs.OutputFolder,
     validation: opt.File | None = None,
     negatives: Negatives | None = None,
     format: opt.FileFormat = None,  # noqa: A002 (the option's name)
     columns: object = None,
     own: object = None,
     confidence: object = None,
-    run: RunOptions = DEFAULT_RUN,
+    run: runs.RunOptions = runs.DEFAULT_RUN,
     training: object = None,
     reading: opt.WindowOptions = opt.ANY_WINDOWS,
     opening: opt.ModelOptions = opt.ANY_MODEL,
@@ -161,7 +153,7 @@ def train(
         if several and not run.json:
             print(f"{name}:")
         fit = partial(_fit, model, rows, name, words)
-        if code := train_and_save(output / name if several else output, training, run, fit, _score_next):
+        if code := runs.train_and_save(output / name if several else output, training, run, fit, _score_next):
             return code
     return 0
 

@@ -13,24 +13,8 @@ import bothways.data
 from bothways import retrieval
 from bothways.choices import Format
 from bothways.cli import options as opt
+from bothways.cli import search as indexing
 from bothways.cli.printing import counted, note, plain_table, print_json, print_table, progress_beside
-from bothways.cli.search import (
-    NO_RERANKER,
-    WEIGHTED,
-    HybridOptions,
-    IndexModel,
-    ModeName,
-    RerankOptions,
-    SearchMode,
-    add,
-    build,
-    delete,
-    mode_name,
-    mode_of,
-    open_search,
-    query,
-    rerank_of,
-)
 from bothways.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -64,8 +48,8 @@ def evaluate(
     *,
     queries: opt.File,
     qrels: Path,
-    mode: SearchMode = "hybrid",
-    against: tuple[ModeName, ...] = (),
+    mode: indexing.SearchMode = "hybrid",
+    against: tuple[indexing.ModeName, ...] = (),
     text: opt.TextColumns = opt.TEXT,
     id: str = "id",  # noqa: A002 (the option's name)
     hits: opt.PositiveInt = 1000,
@@ -74,9 +58,9 @@ def evaluate(
     seed: opt.BootstrapSeed = 0,
     json: opt.Json = False,
     quiet: opt.Quiet = False,
-    model: IndexModel = None,
-    hybrid: HybridOptions = WEIGHTED,
-    reranking: RerankOptions = NO_RERANKER,
+    model: indexing.IndexModel = None,
+    hybrid: indexing.HybridOptions = indexing.WEIGHTED,
+    reranking: indexing.RerankOptions = indexing.NO_RERANKER,
     opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
     """Evaluate a search index on queries with relevance judgments.
@@ -94,17 +78,19 @@ def evaluate(
     """
     from bothways.evaluation.metrics.ranking import ranking_differences
 
-    if mode_name(mode) in map(mode_name, against) and reranking.reranker is None:
+    if indexing.mode_name(mode) in map(indexing.mode_name, against) and reranking.reranker is None:
         raise opt.usage_error(f"--against {mode} is the same as --mode: name another mode, or give a --reranker.")
     judgments, texts_by_id = bothways.data.read_judgments(qrels), _queries(queries, text, id, format)
-    rerank, show = rerank_of(reranking, opening), False if quiet else None
-    searcher = open_search(index, model, opening, modes=[mode, *against])
+    rerank, show = indexing.rerank_of(reranking, opening), False if quiet else None
+    searcher = indexing.open_search(index, model, opening, modes=[mode, *against])
     with _naming(index, qrels):
         absent = retrieval.absent_documents(judgments, searcher.index.ids)
 
-    def measured(name: ModeName, reranker: "Rerank | None") -> "Outcomes":
+    def measured(name: indexing.ModeName, reranker: "Rerank | None") -> "Outcomes":
+        chosen = indexing.mode_of(name, hybrid)
+
         def search(texts: Sequence[str]) -> "list[list[Hit]]":
-            return searcher.search(texts, hits, mode=mode_of(name, hybrid), rerank=reranker, show_progress=show)
+            return searcher.search(texts, hits, mode=chosen, rerank=reranker, show_progress=show)
 
         with _naming(queries, qrels):
             return retrieval.search_outcomes(search, texts_by_id, judgments)
@@ -134,7 +120,7 @@ def mine(
     depth: opt.PositiveInt = 100,
     share: opt.Share = 0.95,
     format: opt.FileFormat = None,  # noqa: A002 (the option's name)
-    model: IndexModel = None,
+    model: indexing.IndexModel = None,
     json: opt.Json = False,
     quiet: opt.Quiet = False,
     opening: opt.ModelOptions = opt.ANY_MODEL,
@@ -167,7 +153,7 @@ def mine(
         for row in bothways.data.read_rows(data, format=format)
     ]
     show = progress_beside(output, quiet=quiet)
-    search = open_search(index, model, opening)
+    search = indexing.open_search(index, model, opening)
     mined = retrieval.mine_negatives(search, pairs, mining, show_progress=show)
     count = bothways.data.write_rows(output, _triplets(mined, per_query) if rows == "triplets" else _labelled(mined))
     if output != "-" and not quiet:
@@ -179,10 +165,10 @@ def mine(
 
 
 def _print_as_json(
-    mode: ModeName,
+    mode: indexing.ModeName,
     report: "Report",
-    others: "dict[ModeName, Report]",
-    differences: "dict[ModeName, dict[str, Estimate]]",
+    others: "dict[indexing.ModeName, Report]",
+    differences: "dict[indexing.ModeName, dict[str, Estimate]]",
     absent: int,
 ) -> None:
     from bothways.evaluation.report import flat_estimates
@@ -225,8 +211,8 @@ def _queries(source: str, text: tuple[str, ...], id_: str, format_: Format | Non
 def _print_table(
     name: str,
     report: "Report",
-    others: "dict[ModeName, Report]",
-    differences: "dict[ModeName, dict[str, Estimate]]",
+    others: "dict[indexing.ModeName, Report]",
+    differences: "dict[indexing.ModeName, dict[str, Estimate]]",
 ) -> None:
     table = plain_table()
     table.add_column(f"{report.n} queries; 95 % intervals")
@@ -256,5 +242,5 @@ def _labelled(mined: "Iterable[Mined]") -> Iterator[Mapping[str, object]]:
 
 
 search = App(name="search", help="Search texts by meaning and by words.")
-for _command in (build, query, evaluate, add, delete, mine):
+for _command in (indexing.build, indexing.query, evaluate, indexing.add, indexing.delete, mine):
     search.command(_command)

@@ -11,25 +11,7 @@ from bothways import checkpoints, pretraining, tasks
 from bothways.choices import Format, RecipeName, RecipeScale
 from bothways.cli import options as opt
 from bothways.cli.printing import counted, note
-from bothways.cli.training.run import (
-    CHECKPOINTING,
-    CHECKPOINTS,
-    DEFAULT_RUN,
-    FULL_BATCH,
-    LAYER_DECAY,
-    LOG_TO,
-    RESUMING,
-    SHARD,
-    TOKENS,
-    TRAINING,
-    BaseModel,
-    BatchOptions,
-    OutputFolder,
-    RunOptions,
-    evaluate_next,
-    train_and_save,
-    train_next,
-)
+from bothways.cli.training import run as runs
 from bothways.data import Source, corpus_files, read_rows
 from bothways.threads import choose_threads
 
@@ -54,19 +36,19 @@ Example:
   bothways train classification --model runs/adapted \\
     --train train.jsonl.gz --output runs/news
 
-{RESUMING}"""
+{runs.RESUMING}"""
 
 
-@opt.command(_ADAPT_EXAMPLE, training=TRAINING)
+@opt.command(_ADAPT_EXAMPLE, training=runs.TRAINING)
 def adapt(
     *,
-    model: BaseModel,
+    model: runs.BaseModel,
     data: opt.File,
-    output: OutputFolder,
+    output: runs.OutputFolder,
     validation: opt.File | None = None,
     text: opt.TextColumns = opt.TEXT,
     format: opt.FileFormat = None,  # noqa: A002 (the option's name)
-    run: RunOptions = DEFAULT_RUN,
+    run: runs.RunOptions = runs.DEFAULT_RUN,
     training: object = None,
     reading: opt.WindowOptions = opt.ANY_WINDOWS,
     opening: opt.ModelOptions = opt.ANY_MODEL,
@@ -91,13 +73,13 @@ def adapt(
         held_out = opt.optional_source(validation, format)
         return task, task.fit(opt.labelled_source(data, format), validation=held_out, text=text, **options)
 
-    return train_and_save(output, training, run, fit, train_next)
+    return runs.train_and_save(output, training, run, fit, runs.train_next)
 
 
 _DISTILL_EXAMPLE = f"""\
 {_CORPUS}
 
-{RESUMING}
+{runs.RESUMING}
 
 Example:
   bothways distill --teacher sentence-transformers/all-MiniLM-L6-v2 --layers 3 \\
@@ -109,38 +91,38 @@ _DISTILLING = opt.group_of(
     "Training",
     (
         opt.Option("updates", int, "Optimizer steps.", default="2000"),
-        TOKENS,
+        runs.TOKENS,
         opt.Option("batch_size", int, "Sequences in an update. Default: 16 for embedders, else 32."),
         opt.Option(
             "learning_rate",
             float,
             "Peak learning rate. Default: 6e-4 for embedders, else 1e-4, and higher for larger batches.",
         ),
-        LAYER_DECAY,
+        runs.LAYER_DECAY,
         opt.Option("seed", int, "Seed of masks, dropout and order.", default="0"),
-        CHECKPOINTING,
-        SHARD,
-        CHECKPOINTS,
-        LOG_TO,
+        runs.CHECKPOINTING,
+        runs.SHARD,
+        runs.CHECKPOINTS,
+        runs.LOG_TO,
     ),
 )
 
 
 # --tokens is how much to read here: taggers find their words in the columns of the training.
-@opt.command(_DISTILL_EXAMPLE, columns=opt.column_options(without=TOKENS.name), training=_DISTILLING)
+@opt.command(_DISTILL_EXAMPLE, columns=opt.column_options(without=runs.TOKENS.name), training=_DISTILLING)
 def distill(
     *,
     teacher: str,
     data: opt.Names,
-    output: OutputFolder,
+    output: runs.OutputFolder,
     layers: opt.PositiveInt | None = None,
     length: opt.PositiveInt | None = None,
     validation: opt.File | None = None,
     columns: object = None,
     format: opt.FileFormat = None,  # noqa: A002 (the option's name)
     training: object = None,
-    batch: BatchOptions = FULL_BATCH,
-    run: RunOptions = DEFAULT_RUN,
+    batch: runs.BatchOptions = runs.FULL_BATCH,
+    run: runs.RunOptions = runs.DEFAULT_RUN,
     model: opt.ModelOptions = opt.ANY_MODEL,
 ) -> int:
     """Distill a model into a smaller one on unlabelled texts.
@@ -181,7 +163,7 @@ def distill(
         corpus = _corpus(data, output, tokenizer, text, format, quiet=run.quiet)
         return distiller, distiller.fit(corpus, batch_warmup=warmup, **options)
 
-    return train_and_save(output, training, run, fit, _after_distilling)
+    return runs.train_and_save(output, training, run, fit, _after_distilling)
 
 
 def _rows(data: opt.Names, format_: Format | None) -> Source:
@@ -203,16 +185,16 @@ def _check_raw(teacher: str, columns: Mapping[str, object], validation: str | No
 
 def _after_distilling(distiller: "Distiller | TaskDistiller", folder: str) -> str:
     if not isinstance(distiller, pretraining.Distiller):
-        return evaluate_next(distiller, folder)
+        return runs.evaluate_next(distiller, folder)
     if distiller.embeds:
         return f"bothways search build --model {folder} --data texts.jsonl --output runs/index"
-    return train_next(distiller, folder)
+    return runs.train_next(distiller, folder)
 
 
 _PRETRAIN_EXAMPLE = f"""\
 {_CORPUS}
 
-{RESUMING}
+{runs.RESUMING}
 
 Examples:
   bothways tokenizer train --vocabulary 8000 --data texts.txt.gz --output tok/
@@ -223,15 +205,15 @@ _PRETRAINING = opt.group_of(
     "Training",
     (
         opt.Option("updates", int, "Optimizer steps. Default: the recipe's."),
-        TOKENS,
+        runs.TOKENS,
         opt.Option("batch_size", int, "Sequences in an update. Default: the recipe's; another size scales its rate."),
         opt.Option("learning_rate", float, "Peak learning rate. Default: the recipe's."),
-        LAYER_DECAY,
+        runs.LAYER_DECAY,
         opt.Option("seed", int, "Seed of weights, masks, pairs and order.", default="0"),
-        CHECKPOINTING,
-        SHARD,
-        CHECKPOINTS,
-        LOG_TO,
+        runs.CHECKPOINTING,
+        runs.SHARD,
+        runs.CHECKPOINTS,
+        runs.LOG_TO,
     ),
 )
 
@@ -242,14 +224,14 @@ def pretrain(
     recipe: RecipeName,
     tokenizer: str,
     data: opt.Names,
-    output: OutputFolder,
+    output: runs.OutputFolder,
     scale: RecipeScale = "tiny",
     length: opt.PositiveInt | None = None,
     text: opt.TextColumns = opt.TEXT,
     format: opt.FileFormat = None,  # noqa: A002 (the option's name)
     training: object = None,
-    batch: BatchOptions = FULL_BATCH,
-    run: RunOptions = DEFAULT_RUN,
+    batch: runs.BatchOptions = runs.FULL_BATCH,
+    run: runs.RunOptions = runs.DEFAULT_RUN,
     device: str = "auto",
     threads: opt.Threads = None,
 ) -> int:
@@ -282,7 +264,7 @@ def pretrain(
         corpus = _corpus(data, output, opened, text, format, quiet=run.quiet)
         return pretrainer, pretrainer.fit(corpus, batch_warmup=warmup, **options)
 
-    return train_and_save(output, training, run, fit, train_next)
+    return runs.train_and_save(output, training, run, fit, runs.train_next)
 
 
 def _corpus(

@@ -11,16 +11,7 @@ from bothways import compose, tasks
 from bothways.choices import Format, LossName, Merge, Sampling, TargetKind
 from bothways.cli import options as opt
 from bothways.cli.printing import note
-from bothways.cli.training.run import (
-    DEFAULT_RUN,
-    RESUMING,
-    TRAINING,
-    BaseModel,
-    OutputFolder,
-    RunOptions,
-    evaluate_next,
-    train_and_save,
-)
+from bothways.cli.training import run as runs
 from bothways.confidence.confidence import ConfidenceOptions
 from bothways.data import Row, Source, read_rows
 from bothways.tasks import embedding
@@ -73,16 +64,16 @@ def training_command(spec: TaskSpec, *, hidden: bool = False, name: str | None =
 
     def train(
         *,
-        model: BaseModel,
+        model: runs.BaseModel,
         train: opt.File,
-        output: OutputFolder,
+        output: runs.OutputFolder,
         validation: Annotated[opt.File | None, Parameter(help=f"Held-out rows. Default: {spec.held_out}.")] = None,
         format: opt.FileFormat = None,  # noqa: A002 (the option's name)
         columns: object = None,
         own: object = None,
         confidence: object = None,
         loss: object = None,
-        run: RunOptions = DEFAULT_RUN,
+        run: runs.RunOptions = runs.DEFAULT_RUN,
         training: object = None,
         reading: opt.WindowOptions = opt.ANY_WINDOWS,
         opening: opt.ModelOptions = opt.ANY_MODEL,
@@ -113,7 +104,7 @@ def training_command(spec: TaskSpec, *, hidden: bool = False, name: str | None =
                     task.fit_threshold(others)
             return task, record
 
-        return train_and_save(output, training, run, fit, evaluate_next)
+        return runs.train_and_save(output, training, run, fit, runs.evaluate_next)
 
     train.__doc__ = _help(spec)
     made = opt.command(_example(spec), name=name or spec.name.replace("_", "-"), **_groups(spec))(train)
@@ -135,7 +126,7 @@ def _groups(spec: TaskSpec) -> dict[str, type]:
         "own": opt.group_of("Task", [option for option in (*own, *opened) if option.name not in _CONFIDENCE]),
         "confidence": opt.group_of("Confidence (fitted on held-out rows)", confidence),
         "loss": LossOptions if spec.name == "embedding" else opt.group_of("Loss", ()),
-        "training": TRAINING,
+        "training": runs.TRAINING,
     }
 
 
@@ -172,7 +163,7 @@ Example:
     --model sentence-transformers/all-MiniLM-L6-v2 \\
     --train train.jsonl.gz --validation validation.jsonl.gz --output runs/model
 
-{RESUMING}"""
+{runs.RESUMING}"""
 
 
 def _rows_to_detect(
@@ -254,7 +245,7 @@ Example:
     --task sentiment=s.jsonl.gz:text:label \\
     --task names=n.jsonl.gz:tokens:tags:tagging --output runs/mt
 
-{RESUMING}"""
+{runs.RESUMING}"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,18 +258,18 @@ class _TaskWords:
     target: TargetKind | Literal["tagging"]
 
 
-@opt.command(_MULTITASK_EXAMPLE, training=TRAINING)
+@opt.command(_MULTITASK_EXAMPLE, training=runs.TRAINING)
 def multitask(
     *,
-    model: BaseModel,
+    model: runs.BaseModel,
     task: Annotated[tuple[str, ...], Parameter(negative=())],
-    output: OutputFolder,
+    output: runs.OutputFolder,
     validation: tuple[str, ...] = (),
     sampling: Sampling = "proportional",
     temperature: opt.PositiveFloat | None = None,
     merge: Merge | None = None,
     format: opt.FileFormat = None,  # noqa: A002 (the option's name)
-    run: RunOptions = DEFAULT_RUN,
+    run: runs.RunOptions = runs.DEFAULT_RUN,
     training: object = None,
     reading: opt.WindowOptions = opt.ANY_WINDOWS,
     opening: opt.ModelOptions = opt.ANY_MODEL,
@@ -319,9 +310,9 @@ def multitask(
     def next_step(model: "MultiTask", folder: str) -> str:
         # Tasks that read the same column of labels cannot be evaluated on the same rows.
         one = "" if model.has_own_label_columns else f" --task {next(iter(model.parts))}"
-        return evaluate_next(model, f"{folder}{one}")
+        return runs.evaluate_next(model, f"{folder}{one}")
 
-    return train_and_save(output, training, run, fit, next_step)
+    return runs.train_and_save(output, training, run, fit, next_step)
 
 
 def _split_name(word: str, option: str) -> tuple[str, str]:
