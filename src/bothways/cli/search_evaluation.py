@@ -76,8 +76,6 @@ def evaluate(
         id: Column of the queries' ids, as in the judgments.
         hits: Hits of each query; MAP, MRR and recall see no further.
     """
-    from bothways.evaluation.metrics.ranking import ranking_differences
-
     if indexing.mode_name(mode) in map(indexing.mode_name, against) and reranking.reranker is None:
         raise opt.usage_error(f"--against {mode} is the same as --mode: name another mode, or give a --reranker.")
     judgments, texts_by_id = bothways.data.read_judgments(qrels), _queries(queries, text, id, format)
@@ -85,12 +83,11 @@ def evaluate(
     searcher = indexing.open_search(index, model, opening, modes=[mode, *against])
     with _naming(index, qrels):
         absent = retrieval.absent_documents(judgments, searcher.index.ids)
+    modes = {each: indexing.mode_of(each, hybrid) for each in (mode, *against)}
 
     def measured(name: indexing.ModeName, reranker: "Rerank | None") -> "Outcomes":
-        chosen = indexing.mode_of(name, hybrid)
-
         def search(texts: Sequence[str]) -> "list[list[Hit]]":
-            return searcher.search(texts, hits, mode=chosen, rerank=reranker, show_progress=show)
+            return searcher.search(texts, hits, mode=modes[name], rerank=reranker, show_progress=show)
 
         with _naming(queries, qrels):
             return retrieval.search_outcomes(search, texts_by_id, judgments)
@@ -98,12 +95,21 @@ def evaluate(
     outcomes, compared = measured(mode, rerank), {each: measured(each, None) for each in against}
     drawing = {"resamples": resamples, "seed": seed}
     report, others = outcomes.report(**drawing), {each: other.report(**drawing) for each, other in compared.items()}
-    differences = {each: ranking_differences(outcomes, other, **drawing) for each, other in compared.items()}
+    differences = _differences(outcomes, compared, resamples, seed)
     if json:
         _print_as_json(mode, report, others, differences, absent)
     else:
         _print_notes(report, len(texts_by_id), absent)
         _print_table(mode if rerank is None else f"{mode}, reranked", report, others, differences)
+
+
+def _differences(
+    outcomes: "Outcomes", compared: "dict[indexing.ModeName, Outcomes]", resamples: int, seed: int
+) -> "dict[indexing.ModeName, dict[str, Estimate]]":
+    from bothways.evaluation.metrics.ranking import ranking_differences
+
+    drawing = {"resamples": resamples, "seed": seed}
+    return {each: ranking_differences(outcomes, other, **drawing) for each, other in compared.items()}
 
 
 @opt.command(_MINE_EXAMPLE)

@@ -39,8 +39,8 @@ class DemoSettings:
     """
 
     seed: int = 1
-    epochs: int = 3
-    epochs_of_two_labels: int = 2
+    epochs: int = 2
+    epochs_of_two_labels: int = 1
     learning_rate: float = 1e-4
     batch_size: int = 16
     resamples: int = 1000

@@ -46,6 +46,7 @@ from bothways.explain import attention_of
 from bothways.interrupts import interruption
 from bothways.retrieval import Dense
 from bothways.storage import new_folder
+from bothways.tasks.classification.spec import LabelPrediction
 from bothways.tasks.heads.targets import Classification
 from bothways.tasks.task import HeadTask
 from bothways.training.options import TrainingArguments
@@ -200,8 +201,9 @@ class Demo:
         finished(record)
         rows, resamples = self.rows["test"], self.settings.resamples
         truth = [row[label] for row in rows]
-        before, after = predict(classifier, rows, calibrated=False), predict(classifier, rows)
         scored = classifier.score(self.news["test"], label=label)
+        decide = classifier.fitted.outputs.decide
+        before, after = decide(scored.scores, LabelPrediction(calibrated=False)), decide(scored.scores)
         report = classifier.evaluate(scored, resamples=resamples)
         uncalibrated = classifier.evaluate(scored, calibrated=False, resamples=resamples)
         calibration = classifier.confidence.calibration
