@@ -8,8 +8,9 @@ from judging_cases import LABEL, fake_judge, triples, without
 
 from bothways.errors import InvalidInput
 from bothways.judging import Triple, TripleColumns, rank_systems
+from bothways.judging.labels import tau_of
 from bothways.judging.ranking import read_truth, rows_to_label_next, truth_in_labels
-from bothways.judging.scoring import JudgedSystem, tau_of
+from bothways.judging.scoring import JudgedSystem
 
 RATES = {"low": 0.5, "high": 0.9, "middle": 0.7}
 SYSTEMS = {name: triples(300, seed=at, rate=rate) for at, (name, rate) in enumerate(RATES.items())}

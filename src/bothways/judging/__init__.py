@@ -14,6 +14,7 @@ from bothways.lazy import loader
 
 if TYPE_CHECKING:
     from bothways.judging.judge import Judge, judges_in
+    from bothways.judging.labels import JudgeDisagreement, JudgeReport
     from bothways.judging.ranking import (
         NextRow,
         SystemComparison,
@@ -22,13 +23,7 @@ if TYPE_CHECKING:
         read_truth,
         truth_in_labels,
     )
-    from bothways.judging.scoring import (
-        JudgeDisagreement,
-        JudgeReport,
-        SystemScore,
-        equivalent_labels,
-        score_system,
-    )
+    from bothways.judging.scoring import SystemScore, equivalent_labels, score_system
     from bothways.judging.triples import DIMENSIONS, Dimension, Triple, TripleColumns, label_of, read_triples
 
 __all__ = [
@@ -55,8 +50,9 @@ __all__ = [
 
 _MODULES = {
     "judge": ("Judge", "judges_in"),
+    "labels": ("JudgeDisagreement", "JudgeReport"),
     "ranking": ("NextRow", "SystemComparison", "SystemRanking", "rank_systems", "read_truth", "truth_in_labels"),
-    "scoring": ("JudgeDisagreement", "JudgeReport", "SystemScore", "equivalent_labels", "score_system"),
+    "scoring": ("SystemScore", "equivalent_labels", "score_system"),
     "triples": ("DIMENSIONS", "Dimension", "Triple", "TripleColumns", "label_of", "read_triples"),
 }
 __getattr__ = loader(__name__, _MODULES)

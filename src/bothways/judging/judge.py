@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bothways.choices import CalibrationChoice, ClassWeights, DetectorChoice, JudgeDimension, Merge, Negatives
 from bothways.errors import CorruptCheckpoint, InvalidInput
-from bothways.judging.scoring import JudgeReport, judge_report
+from bothways.judging.labels import JudgeReport, judge_report
 from bothways.judging.training_rows import prepare
 from bothways.judging.triples import DIMENSIONS, Dimension, Triple, TripleColumns, find_dimension, read_triples
 from bothways.tasks import PairClassifier

@@ -20,16 +20,8 @@ from bothways.evaluation.prediction_powered import (
     labels_to_separate,
     probability_better,
 )
-from bothways.judging.scoring import (
-    DEFAULT,
-    JudgedSystem,
-    JudgeReport,
-    SystemScore,
-    judge_report,
-    judge_systems,
-    scored,
-    tau_of,
-)
+from bothways.judging.labels import JudgeReport, judge_report, tau_of
+from bothways.judging.scoring import DEFAULT, JudgedSystem, SystemScore, judge_systems, scored
 from bothways.judging.triples import Dimension, ReadTriples, Triple, TripleColumns, read_triples
 
 if TYPE_CHECKING:
@@ -187,17 +179,16 @@ def rank_systems(
     if len(ordered) > 1:
         samples, pairing = paired_samples(ordered[0], ordered[1])
         separating = labels_to_separate(*samples, pairing=pairing, level=level)
-    names = [each.name for each in ordered]
-    rates = [scores[name].estimate.value for name in names]
+    ranked = [scores[each.name] for each in ordered]
     labelled = [triple for each in ordered for triple in each.triples if triple.label is not None]
     probability_N = np.concatenate([each.probability_N[each.labelled_N] for each in ordered])
     return SystemRanking(
         judge.dimension.name,
-        tuple(scores[name] for name in names),
+        tuple(ranked),
         tuple(_compared(*two, method=method, level=level) for two in combinations(ordered, 2)),
         separating,
         dict(truth or {}),
-        tau_of(rates, [truth[name] for name in names]) if truth else None,
+        tau_of([each.estimate.value for each in ranked], [truth[each.name] for each in ordered]) if truth else None,
         tuple(rows_to_label_next(ordered[:2], next_rows, seed)),
         judge_report(labelled, probability_N, seed=seed),
     )
