@@ -118,16 +118,14 @@ class Temperature:
 def apply_temperature(logits_NC: ArrayLike, temperature: Temperature | float) -> FloatArray:
     """Return calibrated class probabilities (N, C): ``softmax(logits / T)``."""
     logits = logit_array(logits_NC, least_columns=2)
-    return softmax(logits / _temperature(temperature).for_rows(logits))
+    known = temperature if isinstance(temperature, Temperature) else Temperature(temperature)
+    return softmax(logits / known.for_rows(logits))
 
 
 def apply_sigmoid_temperature(logits_NC: ArrayLike, temperature: Temperature | float) -> FloatArray:
     """Return calibrated label probabilities (N, C): ``sigmoid(logits / T)``, without the slope."""
-    return sigmoid(logit_array(logits_NC, least_columns=1) / _temperature(temperature).value)
-
-
-def _temperature(given: Temperature | float) -> Temperature:
-    return given if isinstance(given, Temperature) else Temperature(given)
+    known = temperature if isinstance(temperature, Temperature) else Temperature(temperature)
+    return sigmoid(logit_array(logits_NC, least_columns=1) / known.value)
 
 
 def fit_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from bothways.evaluation.report import TrainingBaseline, flat_estimates
 from bothways.tasks.columns import AnyColumns, Card, column_settings
@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     from bothways.confidence.confidence import Confidence
     from bothways.data.windows import WindowStore
     from bothways.evaluation.report import Report
+    from bothways.tasks.outputs import TrainedModel
     from bothways.tasks.scores import Scores
     from bothways.training.state import TrainingRecord
+
+TrainedT = TypeVar("TrainedT", bound="TrainedModel")
 
 VALIDATION = "the validation rows"
 
@@ -155,18 +158,12 @@ NOTICES_NOTHING = "The model does not notice texts that are unlike those of its 
 OUT_OF_DOMAIN_LIMIT = "The out-of-domain threshold was fitted to"
 
 
-def with_threshold(
-    name: str,
-    outputs: Any,  # noqa: ANN401 (of any task)
-    card: Card,
-    scores: Sequence[Scores[object]],
-) -> tuple[Any, dict[str, object]]:
-    """Return outputs and card with the out-of-domain threshold that best separates held-out from out-of-domain rows.
+def with_threshold(fitted: TrainedT, name: str, scores: Sequence[Scores[object]]) -> TrainedT:
+    """Return a model with the out-of-domain threshold that best separates held-out from out-of-domain rows.
 
     Args:
-        name: The name of the model.
-        outputs: Its outputs.
-        card: Its card.
+        fitted: The model.
+        name: Its name, for messages.
         scores: Its scores of out-of-domain rows.
 
     Raises:
@@ -174,9 +171,15 @@ def with_threshold(
     """
     from bothways.confidence.fitting import separating
 
+    outputs = fitted.outputs
     detector = separating(outputs.confidence.detector(name), outputs.evidence(scores))
-    confidence = replace(outputs.confidence, out_of_domain=detector)
-    return replace(outputs, confidence=confidence), card_with_threshold(card, confidence, len(scores))
+    confidence: Confidence = replace(outputs.confidence, out_of_domain=detector)
+    changed: TrainedT = replace(
+        fitted,  # type: ignore[type-var]  # each is a dataclass
+        outputs=replace(outputs, confidence=confidence),
+        card=card_with_threshold(fitted.card, confidence, len(scores)),
+    )
+    return changed
 
 
 def card_with_threshold(card: Card, confidence: Confidence, rows: int) -> dict[str, object]:

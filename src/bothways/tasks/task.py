@@ -398,8 +398,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
 
         scores = scores_of_others(self.fitted, self.name, others, show_progress)
         warn_of_cut(texts_read(each.read for each in scores))
-        outputs, card = with_threshold(self.name, self.fitted.outputs, self.card, scores)
-        self._fitted = replace(self.fitted, outputs=outputs, card=card)  # type: ignore[type-var]
+        self._fitted = with_threshold(self.fitted, self.name, scores)
 
     @property
     def confidence(self) -> Confidence:

@@ -243,10 +243,12 @@ def _print_summary(
     *,
     json: bool,
 ) -> None:
-    card = getattr(task.fitted, "card", {})  # pre-trained encoders have none
+    from bothways.tasks.task import Task
+
+    card = task.fitted.card
     mistakes = task.fitted.issues if isinstance(task.fitted, tasks.TrainedHead) else ()
     # Judges and what is trained on raw text add to what their model states.
-    facts = task.facts() if hasattr(task, "facts") else task.fitted.facts()
+    facts = task.fitted.facts() if isinstance(task, Task) else task.facts()
     baseline, notes = tasks.training_baseline(card), _notes(card)
     measured, measured_on = _measured(record, card)
     if json:

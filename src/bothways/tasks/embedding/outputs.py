@@ -48,7 +48,7 @@ class EmbeddingRow:
     columns: EmbeddingColumns  # the kind of row
 
 
-def with_usual_kind(source: Source | Iterable[Any]) -> tuple[Source | Iterable[Any], EmbeddingColumns]:
+def with_usual_kind(source: Source | Iterable[Any]) -> tuple[Source, EmbeddingColumns]:
     """Return a source and the kind of its rows, determined by the columns of the first row.
 
     Standard input and open streams, which can be read only once, become lists of rows.
@@ -56,8 +56,12 @@ def with_usual_kind(source: Source | Iterable[Any]) -> tuple[Source | Iterable[A
     Raises:
         InvalidInput: The source cannot be read, or has no rows.
     """
-    piped = isinstance(source, str | os.PathLike) and str(source) == "-"
-    kept: Source | Iterable[Any] = list(data.read_rows(source)) if piped or hasattr(source, "readline") else source
+    kept: Source = source
+    match source:
+        case str() | os.PathLike() if str(source) == "-":
+            kept = list(data.read_rows(source))
+        case _ if hasattr(source, "readline"):
+            kept = list(data.read_rows(source))
     return kept, usual_kind(next(data.read_rows(kept)).values)
 
 
@@ -99,6 +103,11 @@ class RowTexts:
             case LabelledTexts():
                 truth_R = np.unique(np.array(labels, dtype=np.object_), return_inverse=True)[1]
         return RowTexts(rows[0].columns, np.arange(len(identity)).reshape(len(rows), -1), identity_P, truth_R)
+
+    @property
+    def scores_R(self) -> Truth | None:
+        """The scores of scored pairs; None for rows of other kinds, whose texts are ranked."""
+        return self.truth_R if isinstance(self.columns, ScoredPairs) else None
 
     @property
     def truth(self) -> Truth:
@@ -165,7 +174,7 @@ class EmbeddingOutputs:
 
 def measured(vectors_PH: Vectors, rows: RowTexts) -> Floats:
     """Return the cosine of each scored pair (R), or 1 / rank of the first match of each query text (N)."""
-    return cosines_of(vectors_PH, rows) if isinstance(rows.columns, ScoredPairs) else found_at(vectors_PH, rows)
+    return found_at(vectors_PH, rows) if rows.scores_R is None else cosines_of(vectors_PH, rows)
 
 
 def outcomes_of(measured_N: Floats, truth_N: Truth | None) -> Outcomes:

@@ -166,8 +166,7 @@ class TrainedEmbedder:
                 bar.advance(len(block))
         known, whole = RowTexts.of(rows), TokensRead(1, 0)
         scores = [_score(value, whole) for value in measured(np.concatenate(vectors), known).tolist()]
-        truth_N = known.truth_R if isinstance(known.columns, ScoredPairs) else None
-        return ScoredRows(tuple(scores), EvaluatedRows(truth_N, texts_read(reads)))
+        return ScoredRows(tuple(scores), EvaluatedRows(known.scores_R, texts_read(reads)))
 
     def _blocks(self, inputs: Iterable[Sequence[str]]) -> Iterator[list[tuple[Vectors, tuple[TokensRead, ...]]]]:
         """Yield the vectors of the texts of rows (K, H), and how each was read, in blocks of rows."""
