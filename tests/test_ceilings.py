@@ -56,37 +56,37 @@ def _paths():
 # One row for each: name, ceiling, slack, goal, measure.
 CEILINGS = (
     # Paths: functions of the package that run, and their files.
-    Ceiling("files of a warm predict", 27, 2, 28, _traced("predict", "files")),
-    Ceiling("functions of a warm predict", 109, 8, 100, _traced("predict", "functions")),
+    Ceiling("files of a warm predict", 24, 2, 28, _traced("predict", "files")),
+    Ceiling("functions of a warm predict", 100, 8, 100, _traced("predict", "functions")),
     Ceiling("depth of a warm predict", 16, 1, 16, _traced("predict", "depth")),
-    Ceiling("files of a table -> fit -> save", 106, 5, 80, _traced("fit", "files")),
-    Ceiling("files that a search from the shell loads", 103, 8, 100, _traced("search", "loaded")),
+    Ceiling("files of a table -> fit -> save", 77, 5, 80, _traced("fit", "files")),
+    Ceiling("files that a search from the shell loads", 81, 8, 100, _traced("search", "loaded")),
     Ceiling("modules for training that predict and search load", 0, 0, 0, lambda: len(_paths()["training"])),
     # Sizes.
-    Ceiling("files at the root of a package", 23, 2, 15, lambda: max(code.files_at_the_root().values())),
-    Ceiling("public members of a class", 38, 3, 25, lambda: max(code.class_members().values())),
-    Ceiling("classes above each other", 4, 0, 2, lambda: max(code.class_depths().values())),
-    Ceiling("lines of the longest file", 460, 30, 450, lambda: max(code.file_lengths().values())),
+    Ceiling("files at the root of a package", 15, 2, 15, lambda: max(code.files_at_the_root().values())),
+    Ceiling("public members of a class", 29, 3, 25, lambda: max(code.class_members().values())),
+    Ceiling("classes above each other", 2, 0, 2, lambda: max(code.class_depths().values())),
+    Ceiling("lines of the longest file", 450, 30, 450, lambda: max(code.file_lengths().values())),
     Ceiling("files above 450 lines", 0, 0, 0, lambda: _above(450, code.file_lengths())),
-    Ceiling("lines of the longest function", 63, 10, 60, lambda: max(code.function_lengths().values())),
+    Ceiling("lines of the longest function", 60, 10, 60, lambda: max(code.function_lengths().values())),
     Ceiling("functions above 60 lines", 0, 2, 0, lambda: _above(60, code.function_lengths())),
-    Ceiling("lines of src", 73_813, 600, 64_000, lambda: code.lines("src/**/*.py")),
-    Ceiling("lines of tests", 57_310, 600, 48_000, lambda: code.lines("tests/**/*.py")),
-    Ceiling("lines of benchmarks", 4_971, 400, 4_500, lambda: code.lines("benchmarks/**/*.py")),
+    Ceiling("lines of src", 70_440, 600, 64_000, lambda: code.lines("src/**/*.py")),
+    Ceiling("lines of tests", 55_700, 600, 48_000, lambda: code.lines("tests/**/*.py")),
+    Ceiling("lines of benchmarks", 4_754, 400, 4_500, lambda: code.lines("benchmarks/**/*.py")),
     Ceiling("lines of docs/LOG.md", 617, 200, 700, lambda: code.lines("docs/LOG.md")),
     # Types.
-    Ceiling("Any in tasks, compose, explain, retrieval", 154, 15, 60, lambda: code.names("Any", UPPER_HALF)),
-    Ceiling("Any elsewhere", 133, 15, 150, lambda: code.names("Any") - code.names("Any", UPPER_HALF)),
-    Ceiling("isinstance in tasks", 87, 8, 60, lambda: code.calls("isinstance", ("tasks",))),
-    Ceiling("getattr with a default", 8, 3, 10, code.defaulted_attributes),
-    Ceiling("type: ignore", 36, 3, 30, code.ignored_types),
-    Ceiling("cast", 23, 3, 20, lambda: code.calls("cast")),
+    Ceiling("Any in tasks, compose, explain, retrieval", 60, 15, 60, lambda: code.names("Any", UPPER_HALF)),
+    Ceiling("Any elsewhere", 127, 15, 150, lambda: code.names("Any") - code.names("Any", UPPER_HALF)),
+    Ceiling("isinstance in tasks", 60, 8, 60, lambda: code.calls("isinstance", ("tasks",))),
+    Ceiling("getattr with a default", 7, 3, 10, code.defaulted_attributes),
+    Ceiling("type: ignore", 20, 3, 30, code.ignored_types),
+    Ceiling("cast", 16, 3, 20, lambda: code.calls("cast")),
     Ceiling("exec", 0, 0, 0, lambda: code.calls("exec")),
     # Imports.
-    Ceiling("circles of imports inside packages", 1, 0, 0, lambda: len(code.circles())),
+    Ceiling("circles of imports inside packages", 0, 0, 0, lambda: len(code.circles())),
     Ceiling("deferred imports of our own modules", 47, 10, 60, code.deferred_imports),
     # Words.
-    Ceiling("docstrings 'Return what/which/whether/how/where/of'", 5, 15, 0, code.inverted_returns),
+    Ceiling("docstrings 'Return what/which/whether/how/where/of'", 0, 15, 0, code.inverted_returns),
 )
 
 
@@ -177,6 +177,8 @@ def _lower():
     for row in CEILINGS:
         figure = row.measure()
         ceiling = figure + row.slack // 3
+        if figure <= row.goal:
+            ceiling = min(ceiling, row.goal)  # what is reached is kept
         if figure > row.ceiling:
             print(f"{row.name}: {figure:,} is above {row.ceiling:,}")
         elif ceiling < row.ceiling:
