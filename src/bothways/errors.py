@@ -20,7 +20,7 @@ Each message says what was expected, what came, and what to do about it::
     ├── TrainingDiverged        a loss, gradient or score was not finite; the weights kept so far were restored
     ├── WorkerLost              another process of the run has ended
     ├── NotCalibrated           an uncalibrated model cannot give calibrated probabilities
-    ├── OutOfMemory             the smallest possible batch does not fit, or a training batch; says what to reduce
+    ├── OutOfMemory             not even the smallest batch fits, or a training batch does not; says what to reduce
     ├── OutOfDisk               the output could not be written; nothing partial was left
     ├── DeviceMismatch          tensors or a model on another device than expected
     ├── OfflineError            a download is needed but was not allowed
@@ -161,7 +161,7 @@ class LabelsUnnamed(UserWarning):
 
 
 class TensorsLeftOver(UserWarning):
-    """A checkpoint holds tensors that belong neither to its encoder nor to a head of its family; says which."""
+    """A checkpoint holds tensors (named in the message) that belong neither to its encoder nor to a known head."""
 
 
 class MissingDependency(BothwaysError):

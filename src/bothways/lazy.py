@@ -25,7 +25,7 @@ def loader(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str]
             with _uncollected():
                 value: object = getattr(import_module(homes[name]), name)
         except ModuleNotFoundError as error:
-            # Only the public names have a purpose that is known here.
+            # Only for public names is the purpose known, which the error names.
             raise (missing(error, f"bothways.{name}") if package == "bothways" else error) from error
         setattr(sys.modules[package], name, value)
         return value

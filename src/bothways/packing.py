@@ -360,7 +360,7 @@ class AllRows:
 
 @dataclass(frozen=True, slots=True)
 class FirstTokens:
-    """The first token of each sequence, for classification; it alone has a query, while all tokens have keys."""
+    """The first token of each sequence, for classification: only this token has a query, while all tokens have keys."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,7 @@ def cache_folder() -> Path:
 
 
 def _has_onednn() -> bool:
-    """Tell whether this build of torch has the operators, which not every platform has."""
+    """Return True if this build of torch has oneDNN's operators, which are missing on some platforms."""
     is_available: Callable[[], bool] = torch.backends.mkldnn.is_available
     return is_available() and all(
         hasattr(torch.ops.mkldnn, name) for name in ("_linear_pointwise", "_reorder_linear_weight")
@@ -221,7 +221,7 @@ def _speedups() -> tuple[float, float, float]:
 
 
 def _ratio(usual: Callable[[], object], other: Callable[[], object], rounds: int) -> float:
-    """Return the speed of the other run as a multiple, each at its best of interleaved rounds."""
+    """Return the speed of ``other`` as a multiple of that of ``usual``, each at its best of interleaved rounds."""
     seconds = [(_seconds(usual), _seconds(other)) for _ in range(rounds)]
     return min(first for first, _ in seconds) / min(second for _, second in seconds)
 
@@ -242,7 +242,7 @@ def _machine() -> str:
 
 
 def _processor() -> str:
-    """Return the processor's name and numbers; in virtual machines the name is often just a brand."""
+    """Return the processor's name and model numbers, since the name is often just a brand in virtual machines."""
     file = Path("/proc/cpuinfo")
     if not file.is_file():
         return f"{platform.processor() or platform.machine()}"

@@ -169,7 +169,7 @@ def _bar(description: str, total: int | None, done: int) -> Iterator[Progress]:
 
 
 def _on_terminal() -> bool:
-    # In a program that was started without standard error, it is None.
+    # sys.stderr is None in a program that was started without standard error.
     return sys.stderr is not None and sys.stderr.isatty()
 
 

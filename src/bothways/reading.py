@@ -24,7 +24,7 @@ _MAX_VALUES = 8_000_000
 _MAX_DEPTH = 100
 # Names in a folder that are compared with a misspelt one.
 _MAX_NAMES = 1000
-# A size that means no limit has 31 digits (int(1e30)), an id 19.
+# The longest valid integers: int(1e30), which means no limit, has 31 digits, an id 19.
 _MAX_DIGITS = 100
 
 

@@ -108,7 +108,7 @@ def training_bytes(config: EncoderConfig, batch: int, length: int, *, checkpoint
     """Return the memory of a forward and backward pass beyond the weights, on a CPU in float32.
 
     Large batches are extrapolated from two smaller ones, and equal layers from two and three of them. The peak is then
-    up to 5 % too low, or 15 % with texts of fewer than 8 tokens, because it may lie at another moment.
+    up to 5 % too low, or 15 % with texts of fewer than 8 tokens, because it may occur at another point of the pass.
     """
     steady = _steady(config, length)
     if batch > 2 * steady:
@@ -205,7 +205,7 @@ RUNTIME_BYTES = 280_000_000
 # The same for training: torch's optimizers import its compiler (67 MiB when the first one is made).
 TRAINING_RUNTIME_BYTES = RUNTIME_BYTES + 70_000_000
 
-# The weights, a copy of the best ones, AdamW's two moments and the gradients: the minimum that training holds.
+# Training holds at least the weights, a copy of the best weights, AdamW's two moments and the gradients.
 TRAINING_COPIES = 5
 
 # Positions in a batch are int32.
@@ -252,7 +252,7 @@ class Cost:
 
     Attributes:
         batch: Texts in a batch.
-        length: Tokens of each.
+        length: Tokens of each text.
         parameters: Parameters of the encoder.
         flops_per_token: Floating-point operations per token in a forward pass; a training step takes three times as
             many.

@@ -1,4 +1,4 @@
-"""The order of recommended models, and the reasons for it."""
+"""The order of recommended models, and the reasons for each model's rank."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ BASELINE = "google-bert/bert-base-uncased"
 TEXT_TOKENS = 128
 MAX_TEXT_TOKENS = 8192  # figures for longer texts are given only on request
 
-# The one result that nearly all models of a language share.
+# The one benchmark with published results of nearly all models of a language.
 YARDSTICKS: dict[Language, Measure] = {
     "english": Measure("MNLI", "accuracy, matched", "dev"),
     "multilingual": Measure("XNLI", "mean accuracy over 15 languages, trained in English", "test"),

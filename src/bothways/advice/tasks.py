@@ -20,7 +20,7 @@ class TaskAdvice:
         models: Known models of the other kinds; empty if it needs an encoder.
         encoder_part: An encoder's part in it, if it needs another kind.
         also: Other names of the task.
-        cased: True if upper and lower case matter to it.
+        cased: True if upper and lower case matter for the task.
         embeds: True if it compares sentence vectors, so that trained embedders come first.
     """
 

@@ -1,4 +1,4 @@
-"""The process that `bothways.advice.measuring` starts for each model, so that its memory is its own.
+"""The process that `bothways.advice.measuring` starts for each model, to measure the memory of this model alone.
 
 It reads a job as JSON from standard input and writes the measurements as JSON to standard output.
 """

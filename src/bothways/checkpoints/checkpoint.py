@@ -195,7 +195,7 @@ class Checkpoint:
         return {key: value for key, value in self.tensors.items() if key not in taken}
 
     def _own_names(self, name: str) -> set[str]:
-        """Return the names of a head's tensors, without those of the encoder (a pooler) that several heads read."""
+        """Return the names of a head's own tensors, without a pooler that several heads read."""
         names = self._head_names(self.family.head_name(name))
         return {known for known in names if not known.startswith(self.family.prefix)}
 
@@ -228,7 +228,7 @@ def open_checkpoint(
         allow_pickle: Read a ``.bin`` file if there is nothing else, after a scan.
 
     Raises:
-        UnknownModel: There is no such model, a file is missing, or its family is unknown or one of decoders.
+        UnknownModel: There is no such model, a file is missing, or its family is unknown or consists of decoders.
         InvalidInput: It is an ONNX export.
         UnsafeCheckpoint: Its weights are a pickle, which is not allowed or holds code.
         CorruptCheckpoint: A file is truncated or was changed.
@@ -282,10 +282,10 @@ def warn_of_unread(checkpoint: Checkpoint) -> None:
 
 
 def hold_int8(encoder: Encoder, folder: Path, described: Mapping[str, object]) -> None:
-    """Let an encoder multiply by the int8 maps of its folder, and by others in bfloat16, if this machine can.
+    """Let an encoder multiply by the int8 weights of its folder, and by others in bfloat16, if this machine can.
 
-    Else it multiplies by the weights in float32, which is slower. ``described`` is their entry in ``config.json``,
-    which names the layers in bfloat16.
+    Else it multiplies by the weights in float32, which is slower. ``described`` is the entry for quantization in
+    ``config.json``, which names the layers in bfloat16.
     """
     maps = read_int8(folder)
     parameters = dict(encoder.named_parameters())

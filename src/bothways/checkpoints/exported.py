@@ -1,6 +1,6 @@
 """Exported models: an ONNX graph with its task's settings. Loads no torch.
 
-Beside the outputs for other programs, the graph has an output ``rows`` for this package: for each window the numbers
+Beside the outputs for other programs, the graph has an output ``rows`` for this package: for each window the values
 that the model's own module computes. ``export.json`` describes it, and has a checksum for every file.
 """
 
@@ -56,7 +56,7 @@ def open_exported(located: LocatedModel) -> ExportedModel:
     small = {name: value for name, value in checksums.items() if not name.startswith(ONNX_FILE)}
     verify_checksums(folder, small)
     with ThreadPoolExecutor(1, thread_name_prefix="checksum") as pool:
-        # The graph takes as long as all that is read meanwhile.
+        # The graph's checksum takes about as long as reading everything else, so both are done at once.
         checked = pool.submit(verify_checksums, folder, {name: checksums[name] for name in checksums.keys() - small})
         found = _opened(located, described, checksums)
         checked.result()

@@ -32,9 +32,8 @@ if TYPE_CHECKING:
 
 WEIGHTS = "model.safetensors"
 SHARD_INDEX = "model.safetensors.index.json"
-# Linear maps in int8 lie beside the other weights, under names that other programs do not read. Without
-# ``model.safetensors``, and with an unknown method of quantisation in ``config.json``, these refuse the folder instead
-# of drawing the missing weights.
+# Int8 weights are in a file that other programs do not read. Since ``model.safetensors`` is missing and they do not
+# know the quantization method in ``config.json``, they refuse the folder instead of drawing the missing weights.
 INT8_WEIGHTS = "int8.safetensors"
 FULL_WEIGHTS = "float32.safetensors"
 _INT8_PARTS = {"codes": "int8", "scale": "float32", "shift": "float32", "stretch": "float32"}
@@ -42,7 +41,7 @@ PICKLED = "pytorch_model.bin"
 PICKLED_INDEX = "pytorch_model.bin.index.json"
 HEAD_WEIGHTS = f"{HEAD_FOLDER}/{WEIGHTS}"
 
-# A model of 1,000 layers has 2 MiB; a million tensors have 60.
+# The header of a model of 1,000 layers has 2 MiB, that of a million tensors 60 MiB.
 _MAX_HEADER = 4 * MIB
 
 

@@ -56,8 +56,8 @@ def locate(
 ) -> LocatedModel:
     """Find a model: a folder, an embedded checkpoint, the local hub cache, or, if allowed, the hub.
 
-    A hub name without a commit stands for the commit that the cache has recorded for the branch ``main``. If there is
-    none and a download is allowed, the branch is resolved once, and the cache keeps the commit.
+    A hub name without a commit means the commit that the cache has recorded for the branch ``main``. If none is
+    recorded and a download is allowed, the branch is resolved once, and the cache keeps the commit.
 
     Args:
         name_or_path: A folder, or a name such as ``sentence-transformers/all-MiniLM-L6-v2``.
@@ -235,7 +235,7 @@ def has_weights(folder: Path, *, allow_pickle: bool = False) -> bool:
 
 
 def no_weights(name: str, verb: str) -> InvalidInput:
-    """Return the error for using an exported model (by its name) for a verb that takes weights."""
+    """Return the error for an exported model (by its name) in an action (``verb``) that needs weights."""
     return InvalidInput(
         f"expected a model with weights to {verb}, got {name!r}, which is an ONNX export for inference only: "
         "open the model that was exported."
@@ -275,7 +275,7 @@ def open_tokenizer(
     Args:
         name: A folder or the name of a model, see `locate`; or a folder that holds only a tokenizer.
         revision: The commit of a model on the hub.
-        download: Whether it may be downloaded.
+        download: Allow a download from the hub.
 
     Returns:
         The tokenizer, and the maximum length of its model; None for a tokenizer alone.

@@ -104,7 +104,7 @@ def built_again(module: M) -> M:
     """Return a module with the weights of its folder, in float32 on the same device."""
     build = _SOURCES.get(module)
     device = next(module.parameters()).device
-    if build is None:  # it travelled with its weights, which are all there is
+    if build is None:  # it was pickled with its weights, and has no folder
         return copy.deepcopy(module).float()
     again = build()
     assert isinstance(again, type(module))
@@ -126,7 +126,7 @@ def reduce_module(module: nn.Module) -> Reduced:
 
 
 def is_as_stored(module: nn.Module) -> bool:
-    """Return True if a module can be built from its folder as it is now."""
+    """Return True if building the module again from its folder gives the same module."""
     build = _SOURCES.get(module)
     uniform = len({value.dtype for value in module.parameters()}) == 1
     steady = all(part.training == module.training for part in module.modules())
@@ -145,7 +145,7 @@ class Whole:
 
 def _reduce_whole(module: nn.Module) -> Reduced:
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    # The state with empty tensors in the places of these: a deep copy takes what its memo has.
+    # A copy of the state with empty tensors in place of the weights, which the memo substitutes during the deep copy.
     state = copy.deepcopy(module.__dict__, {id(value): _empty(value) for value in tensors.values()})
     device = next(iter(tensors.values())).device
     return _fill_again, (type(module), state, _block(tensors), device)
@@ -192,7 +192,7 @@ def _same(tensors: Mapping[str, Tensor], read: Callable[[], Mapping[str, Tensor]
     try:
         stored = read()
     except BothwaysError:
-        # It has gone, or is no model of this shape any more: the tensors in memory are the only ones.
+        # The folder has gone, or holds a model of another shape: only the tensors in memory are left.
         return False
     return stored.keys() == tensors.keys() and all(
         torch.equal(stored[name].to(value.dtype), value.cpu()) for name, value in tensors.items()

@@ -103,7 +103,7 @@ class PretrainedEncoder:
             )
 
     def in_full(self, module: M) -> M:
-        """Return the encoder, or the pooler, in its trained precision: read anew if it was rounded for inference."""
+        """Return the encoder or the pooler in its trained precision, read again if it was quantized for inference."""
         return built_again(module) if self.rounded else module
 
     def __reduce__(self) -> tuple[type["PretrainedEncoder"], tuple[object, ...]]:
@@ -141,7 +141,7 @@ class PretrainedEncoder:
             backend: Name of the attention backend.
 
         Raises:
-            InvalidInput: Both or neither of texts and ids are given, or they are not tensors of the model's ids.
+            InvalidInput: Both or neither of texts and ids are given, or the ids are not valid token ids in a tensor.
             TextTooLong: A text or row is longer than the model's limit.
             DeviceMismatch: One of the tensors lies on another device than the model.
         """
@@ -200,7 +200,7 @@ class PretrainedEncoder:
         Raises:
             InvalidInput: The head was not loaded.
             CorruptCheckpoint: ``config.json`` does not map numbers to names.
-            IncompatibleWeights: It names another number of labels.
+                IncompatibleWeights: ``config.json`` has more or fewer names than the head has scores.
         """
         _, module = self._loaded_head(head)
         if isinstance(module, ScoreHead) and isinstance(module.kind.scores, Labels):
@@ -314,7 +314,7 @@ def load(
         allow_pickle: Read a ``.bin`` file if there is nothing else, after a scan.
 
     Raises:
-        UnknownModel: There is no such model, a file is missing, or its family is unknown or one of decoders.
+        UnknownModel: There is no such model, a file is missing, or its family is unknown or consists of decoders.
         UnsafeCheckpoint: Its weights are a pickle, which is not allowed or holds code.
         CorruptCheckpoint: A file is truncated or was changed.
         IncompatibleWeights: Tensors are missing, left over or of another shape; or it has no such head.
@@ -376,7 +376,7 @@ def _tell(precision: str) -> None:
 
 
 def _placed(module: M, place: torch.device, precision: torch.dtype) -> M:
-    """Return a module on a device and in a precision that can hold its numbers."""
+    """Return a module on a device and in a precision; refuse a precision that cannot hold the weights."""
     largest = torch.finfo(precision).max
     wider = {name for name, value in module.named_parameters() if torch.finfo(value.dtype).max > largest}
     placed = module.to(place, precision)

@@ -1,11 +1,11 @@
 """The contents of ``bothways.json`` and the labels of ``config.json``, checked when a stored model is read.
 
-Each reader states the kind that it knows: ``StoredTags.of(content)``. All kinds extend `Stored`, which holds for
-any model. Keys that a kind does not know belong to another kind or to a newer release and stay unread. A null stands
+A reader chooses the kind of model that it expects: ``StoredTags.of(content)``. All kinds extend `Stored`, the facts
+about any model. Unknown keys belong to another kind or to a newer release and are ignored. A null stands
 for a value that was not fitted or not requested.
 
-Checks that depend on the model (a length that it can read, one number for each label) are made where the model is
-known, with the same error: `damaged`.
+Checks that need the opened model (the maximum length, one value for each label) are made elsewhere, with the same
+error: `damaged`.
 """
 
 from collections.abc import Mapping
@@ -33,10 +33,10 @@ FORMAT_VERSION = 1
 Extras = Mapping[str, object]
 Thresholds = list[Annotated[float, Field(ge=0, le=1)]]
 
-# Each is a model that is opened, and asked every question.
+# Every member is opened, and predicts every row.
 MAX_MEMBERS = 100
 
-# A name is that of a file, and an option's value on the command line.
+# Names are used in file names, and as values of options on the command line.
 HEAD_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 
 
@@ -60,7 +60,7 @@ class StoredTemperature(_Part):
 
 
 class StoredCalibration(_Part):
-    """A method and its numbers, which `bothways.evaluation.calibration.calibration_from` reads."""
+    """A calibration method and its parameters, read by `bothways.evaluation.calibration.calibration_from`."""
 
     method: CalibrationMethod
 
@@ -74,7 +74,7 @@ class StoredGuarantee(_Part):
 
 
 class StoredDetection(_Part):
-    """Detection of texts out of domain and its numbers; the detector's arrays lie in ``confidence.safetensors``."""
+    """Settings of out-of-domain detection; the detector's arrays lie in ``confidence.safetensors``."""
 
     __pydantic_extra__: dict[str, int | float]
 
@@ -153,13 +153,13 @@ class StoredVectors(Stored):
 
 
 class StoredGraph(_Part):
-    """The output of an exported graph for a task: numbers for each window, or for each of its tokens.
+    """The output of an exported graph for a task: values for each window, or for each of its tokens.
 
     Attributes:
         head: The head that computes them; None for vectors.
-        per_token: True for numbers of tokens.
+        per_token: True if there is an output for each token.
         size: Number of the head's outputs, or of a vector's dimensions.
-        width: Count of numbers: the outputs, and the input of an out-of-domain detector.
+        width: Number of values in a row: the outputs, then the input of an out-of-domain detector if there is one.
         pooling: The pooling of tokens to vectors.
     """
 
@@ -171,7 +171,7 @@ class StoredGraph(_Part):
 
 
 class StoredHead(Stored):
-    """One of several heads on an encoder, beside the values of its task's kind."""
+    """One of several heads on an encoder: the facts that every task has. The others are in the kind of its task."""
 
     name: Annotated[str, StringConstraints(pattern=HEAD_NAME)]
     config: dict[str, object]
@@ -214,7 +214,7 @@ class StoredEnsemble(Stored):
 
 
 def at_most(name: str, value: int | None, most: int) -> int | None:
-    """Return a whole number that the model allows, or None; raise CorruptCheckpoint for a greater one."""
+    """Return ``value`` (an integer or None), or raise CorruptCheckpoint if it is above ``most``."""
     if value is not None and value > most:
         raise damaged(name, f"a whole number of at most {most}", value)
     return value

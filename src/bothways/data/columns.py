@@ -90,9 +90,9 @@ _SEPARATOR = "|"
 # float() alone would also take "1_000", "nan", "infinity" and digits of other scripts.
 DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-# What JSON, Python and NumPy make of a list of strings; what only has a bracket at each end is something else.
+# A list of strings as JSON, Python or NumPy writes it; other text between brackets is no list.
 _LIKE_A_LIST = re.compile(r"""\s*\[\s*(\]|['"].*['"]\s*\])\s*""", re.DOTALL)
-# Commas are asked for, as without them (NumPy's way) Python would read its strings as a single one.
+# Commas are required: without them, as NumPy writes, Python would read the strings as a single one.
 _STRING = r"""('([^'\\]|\\.)*'|"([^"\\]|\\.)*")"""
 _PYTHON_LIST = re.compile(rf"\[\s*({_STRING}\s*,\s*)*({_STRING}\s*)?\]", re.DOTALL)
 
@@ -137,7 +137,7 @@ def _string_at(row: Row, column: str) -> str:
 
 
 def check_encodable(text: str, what: str) -> None:
-    """Refuse half of a surrogate pair; ``what`` begins the message."""
+    """Refuse text with half of a surrogate pair; the message begins with ``what``."""
     if not text.isascii() and (surrogate := _LONE_SURROGATE.search(text)):
         raise InvalidInput(
             f"{what} holds half of a surrogate pair (U+{ord(surrogate[0]):04X}) at character {surrogate.start() + 1}, "
@@ -185,7 +185,7 @@ def class_label(value: object) -> str:
 
 
 def kind_of_label(value: object) -> type:
-    """Return the type of a label: string, boolean, or number, whole or with a fraction of 0."""
+    """Return the kind of a label: ``str``, ``bool``, or ``float`` for any number."""
     value = plain_scalar(value)
     return type(value) if isinstance(value, str | bool) else float
 
@@ -237,7 +237,7 @@ def _check_one_kind(labels: Sequence[object]) -> None:
         raise InvalidInput(f"the label {twice!r} occurs as a string and as a number: write it in one way.")
 
 
-# Squares of larger ones overflow in float32, and so do squared errors.
+# Squares of larger numbers overflow in float32, and so do squared errors.
 LARGEST_NUMBER = 1e18
 
 
@@ -312,7 +312,7 @@ def given_words(row: Row, tokens: str, text: tuple[str, ...]) -> "Words":
     """Return the words of a row: its column of words if it has one, else the words of its text.
 
     Raises:
-        InvalidInput: The row has neither, or they are not usable.
+        InvalidInput: The row has neither of the columns, or the values are not usable.
     """
     if tokens in row.values:
         return words_at(row, tokens)
@@ -356,7 +356,7 @@ def strings_at(row: Row, column: str) -> list[str]:
 
 
 def with_text(read: Callable[[Row], T], rows: Iterable[Row], has_text: deque[bool]) -> Iterator[T]:
-    """Yield the inputs of rows that have a text, and note for each row whether it has."""
+    """Yield the inputs of rows that have a text; append True or False to ``has_text`` for each row."""
     for row in rows:
         try:
             value = read(row)

@@ -16,7 +16,7 @@ from bothways.data.formats import guess_format, has_format
 from bothways.data.sources import read_rows
 from bothways.errors import EmptyInput, InvalidInput
 
-# Lines without an empty one between them after which each line counts as a document.
+# After this many lines in a row without an empty line, each line counts as a document.
 _MAX_LINES = 10_000
 
 

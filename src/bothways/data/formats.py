@@ -36,7 +36,7 @@ class LineLimit:
 
 
 LONGEST_LINE = LineLimit(64 * 1024 * 1024, "Check that this is a text file with one row a line.")
-# A document is read whole, and most are written on a single line. Its values take some four times as much.
+# A JSON document is read whole, and most are a single line. The parsed values take about four times as much memory.
 LONGEST_IN_DOCUMENT = LineLimit(
     512 * 1024**2, "Save it as JSON Lines (.jsonl), one object a line, which is read a row at a time."
 )
@@ -226,7 +226,7 @@ def jsonl_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
         if not line.strip():
             continue
         where = f"line {number} of {name}"
-        # Without its end: where something is missing behind the last character, it is missing on this line.
+        # Without the line end, so that an error at the end of the text is reported for this line.
         value = parse_json(line.rstrip("\r\n"), where, hint="Write one complete object a line.")
         if not isinstance(value, dict):
             kinds = {list: "an array", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
@@ -264,7 +264,7 @@ def _object_without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, obj
 
 def csv_rows(lines: Iterator[str], name: str, *, delimiter: str) -> Iterator[Row]:
     """Yield one row a record below a header line (RFC 4180); quoted fields may hold line breaks."""
-    # The limit is one for the whole process, so it is only ever raised.
+    # The limit holds for the whole process, so it is never lowered.
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE.size))
     records = _csv_records(lines, name, delimiter)
     _, header = next(records, (0, None))
@@ -314,7 +314,7 @@ def tsv_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
     """
     header = next(lines, "")
     rows = csv_rows(itertools.chain([header], lines), name, delimiter="\t")
-    # Who quotes the names of the columns quotes by rule, as `write_rows` does.
+    # A file with quoted column names follows the rules of quoting, as those of `write_rows` do.
     yield from rows if header.startswith('"') else map(_not_joined, rows)
 
 

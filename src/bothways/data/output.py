@@ -156,7 +156,7 @@ def _conll_writer(stream: IO[str]) -> Callable[[_Row], None]:
         if not isinstance(tokens, list) or not isinstance(tags, list) or len(tokens) != len(tags):
             raise InvalidInput("CoNLL needs as many tags as tokens, each a list of strings.")
         for value in (*tokens, *tags):
-            # A tab parts the columns, so a word may hold spaces, but nothing that would end a column or a line.
+            # A tab separates the columns, so a word may hold spaces, but nothing that would end a column or a line.
             if not isinstance(value, str) or not value or any(each in value for each in "\t\r\n"):
                 raise InvalidInput(f"{value!r:.80} does not fit on a line of CoNLL: use jsonl.")
         stream.write("".join(f"{token}\t{tag}\n" for token, tag in zip(tokens, tags, strict=True)) + "\n")

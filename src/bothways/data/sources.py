@@ -57,7 +57,7 @@ class Example(Generic[LabelT]):
 
     Attributes:
         row: Its line or row in the source, from 1.
-        where: The same for messages, with the name of the source.
+        where: The line or row in words, with the name of the source, for messages.
     """
 
     text: Any
@@ -292,7 +292,7 @@ def _stream_rows(
 
 def _mapping_rows(rows: Iterable[object], name: str) -> Iterator[Row]:
     for number, values in enumerate(rows, start=1):
-        if isinstance(values, Row):  # read before, and knows where it came from
+        if isinstance(values, Row):  # read before, with its origin
             yield values
             continue
         where = f"row {number} of {name}"

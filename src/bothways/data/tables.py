@@ -52,7 +52,7 @@ def items_of(source: object) -> Iterator[object] | None:
 
 
 def remedy(source: object) -> str | None:
-    """Return advice for a container that must be opened first; None for others."""
+    """Return advice for a container that must be opened first (a DatasetDict, a LazyFrame); None for others."""
     return _known(source, _REMEDIES)
 
 
@@ -68,7 +68,7 @@ def plain(value: object, depth: int = 0) -> object:
         raise InvalidInput(f"expected values nested at most {_DEEPEST} deep, got more: flatten them.")
     if listed := _known(value, _ARRAYS):
         value = listed(value)
-    # Only these very types: a named tuple, or a mapping of another kind, is something of the user's.
+    # Exactly these types: a named tuple or another type of mapping has a meaning of its own for the user.
     if type(value) is list:
         return [plain(each, depth + 1) for each in value]
     if type(value) is tuple:

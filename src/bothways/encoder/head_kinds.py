@@ -46,7 +46,7 @@ class TextsOfPair:
 Read = FirstToken | LastToken | MeanOfTokens | EachToken | TextsOfPair
 
 
-# What a head does to them first.
+# The transform of these states.
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Transform:
     dropout: Rate = 0.0
 
 
-# What comes out.
+# The outputs.
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ Scores = Labels | Relation | Replaced | SpanLogits | ChoiceLogit
 class MaskedLMHeadKind:
     """A head from hidden states to vocabulary logits; the output matrix is the token table.
 
-    Without a transform to its width, the hidden states are multiplied directly.
+    Without a transform, the hidden states are multiplied by the table directly.
     """
 
     transform: Transform | None

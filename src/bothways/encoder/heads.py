@@ -70,7 +70,7 @@ class TransformLayer(nn.Module):
 
 
 class MaskedLMHead(nn.Module):
-    """A transform, and the tied token table as output matrix with a bias of its own."""
+    """A transform, then the tied token table as output matrix, with a separate bias."""
 
     def __init__(self, config: EncoderConfig, kind: MaskedLMHeadKind) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ def score_count(scores: Scores, labels: int) -> int:
 
 
 def read_width(read: Read, hidden: int) -> int:
-    """Return the width of the rows that a head reads, given the hidden size H; the first H are one state."""
+    """Return the width of a head's input, given the hidden size H; its first H values are one hidden state."""
     return 3 * hidden + 1 if isinstance(read, TextsOfPair) else hidden
 
 
@@ -144,7 +144,7 @@ _ROWS: dict[type[Read], Rows] = {FirstToken: FIRST_TOKENS, LastToken: LAST_TOKEN
 def read_rows(
     read: Read, encoder: Encoder, batch: Batch, *, hidden_TH: Tensor | None = None, backend: str | None = None
 ) -> Tensor:
-    """Return the last hidden states that a head reads: those of all tokens if given, else only these are computed.
+    """Return the last hidden states that a head reads, taken from ``hidden_TH`` if given, else computed for them alone.
 
     Returns:
         (B, H), or (T, H) for a head that reads each token, or (B, 3 H + 1) for one that reads the texts of pairs.
@@ -164,8 +164,8 @@ def read_rows(
 def layer_rows(read: Read, encoder: Encoder, states: Sequence[Tensor], batch: Batch) -> tuple[Tensor, ...]:
     """Return the rows that a head reads, and the states of the earlier layers at the same places, (B, H) each.
 
-    For pairs whose texts are read separately, they are the means of the pairs' tokens too. The ``states`` are those of
-    `layer_states`.
+    If a head reads the two texts of pairs separately, the earlier layers' rows are means of the pairs' tokens.
+    The ``states`` are those of `layer_states`.
     """
     last_TH, *others = states
     before = MeanOfTokens() if isinstance(read, TextsOfPair) else read
@@ -228,10 +228,10 @@ def _rate(config: EncoderConfig, rate: Rate) -> float:
             return rate
 
 
-# --- the two texts of a pair, each read by itself, and compared ---
-# A sentence embedder has learned to read texts one by one and to give near vectors to those that mean the same; a pair
-# is to it a text like no other. So a head above it reads both (the comparison of two vectors: Reimers and Gurevych
-# 2019, arXiv:1908.10084).
+# --- comparison of the two texts of a pair, each read separately ---
+# A sentence embedder was trained on single texts, to give similar texts near vectors; it has never seen pairs. A head
+# on it therefore also reads the two texts separately (comparison of the vectors: Reimers and Gurevych 2019,
+# arXiv:1908.10084).
 
 
 def means(hidden_TH: Tensor, batch: Batch) -> Tensor:

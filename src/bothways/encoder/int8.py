@@ -1,13 +1,13 @@
-"""Linear maps in int8: whole numbers for the weights, one scale for each output; input rows are rounded on the fly.
+"""Linear maps in int8: integer weights with one scale for each output; input rows are quantized on the fly.
 
 A row is mapped to 255 steps between its own minimum and maximum, so its result depends on no other row. Before
-that each input number is shifted and scaled: the shift is moved into the bias, and scales move the rounding from
-inputs with few large numbers to the weights (SmoothQuant, Xiao et al. 2022, arXiv:2211.10438; the shift: Wei et al.
-2023, arXiv:2304.09145). Sums are whole numbers, and exact: a processor without VNNI adds the products of two
+that each input is shifted and scaled: the shift is moved into the bias, and the scales move rounding errors from
+inputs with outliers to the weights (SmoothQuant, Xiao et al. 2022, arXiv:2211.10438; the shift: Wei et al.
+2023, arXiv:2304.09145). Sums are exact integers: a processor without VNNI adds the products of two
 neighbouring inputs in 16 bits, so it gets weights whose neighbours are small enough for their sum to fit.
 
 The parameter of such a map holds the rounded weights in float32. Everything but float32 inference on a CPU
-(gradients, other devices and precisions) reads these, as do processors that would not add the codes exactly.
+(gradients, other devices and precisions) reads this parameter, as do processors that do not add the codes exactly.
 
 Shapes: T rows, I and O widths, P pairs of weights, C = I + 8.
 """
@@ -22,11 +22,11 @@ from torch import Tensor
 from bothways.products import ROWS_AT_ONCE
 
 LARGEST, STEPS = 127, 255
-# The largest sums of two neighbouring weights of one sign: that there is, and whose products 16 bits hold.
+# Limits for the sum of two neighbouring weights of one sign: the largest possible, and the one that suits 16 bits.
 ANY_PAIR, SMALL_PAIR = 2 * LARGEST, 128
-# Rows of a block, for each number of which oneDNN compiles code.
+# Rows of a block; oneDNN compiles code for each number of rows.
 _BLOCK = 16
-# Behind the codes of a row, its step and its least number are stored as two float32.
+# Behind the codes of a row, its step and its minimum are stored as two float32.
 _BEHIND = 8
 
 
@@ -136,7 +136,7 @@ def steps(stretched_OI: Tensor, largest: int) -> Tensor:
 def _rounded(x_TI: Tensor) -> Tensor:
     """Return rows in 8 bits, each followed by its step and its minimum (T, C), uint8.
 
-    The operator was made for compressing tables of embeddings.
+    The torch operator was made to compress embedding tables.
     """
     codes_TC: Tensor = torch.ops.quantized.embedding_bag_byte_prepack(x_TI)
     return codes_TC
@@ -158,13 +158,13 @@ def _adds_exactly(pair: int) -> bool:
     """Test whether the largest sums of such pairs of weights are exact."""
     width = 64
     codes_TI = torch.full((_BLOCK, width), STEPS, dtype=torch.uint8)
-    # If others were added first than inputs 0 and 1, 2 and 3, their sums would be larger.
+    # If the processor paired inputs other than 0 and 1, 2 and 3, the sums of the pairs would be larger.
     row_I = torch.tensor([LARGEST, pair - LARGEST, pair // 2, pair // 2]).repeat(width // 4)
     weight_OI = torch.stack([row_I, -row_I]).repeat(width // 2, 1).to(torch.int8)
     try:
         packed = torch.ops.onednn.qlinear_prepack(weight_OI, None)
         found_TO = _onednn(codes_TI, packed, torch.ones(width), torch.zeros(width, dtype=torch.int32))
-    except RuntimeError:  # an operator that is there in name only
+    except RuntimeError:  # the operator is declared, but not implemented
         return False
     return torch.equal(found_TO.double(), codes_TI.double() @ weight_OI.double().t())
 

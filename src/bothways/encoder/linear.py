@@ -1,11 +1,11 @@
-"""The linear maps of an encoder, by the faster of two libraries, and the forms of their weights in inference.
+"""The linear maps of an encoder, by the faster of two libraries, and the weight formats for inference.
 
-Both libraries give the numbers of `torch.nn.functional.linear` within rounding. oneDNN compiles code for each number of
+Both libraries give the results of `torch.nn.functional.linear` within rounding. oneDNN compiles code for each number of
 rows that it gets, 0.7 MB each, so it gets whole blocks of rows. Inference packs its batches in whole blocks
 (`bothways.inference.texts`); in other batches, the last rows are padded with zeros or multiplied by torch.
 
-In inference mode a parameter is multiplied in the form chosen for it (bfloat16 or int8), else in oneDNN's own
-layout if that is faster. A form belongs to its parameter, lives as long as it, and is used as long as torch has not
+In inference mode a parameter is multiplied in the format chosen for it (bfloat16 or int8), else in oneDNN's own
+layout if that is faster. The formatted copy is dropped with its parameter, and is used only while torch has not
 changed the parameter. An edit through ``.data`` or a numpy view, which torch does not count, goes unnoticed.
 
 Shapes: T rows, I and O widths; H hidden, N heads, D head width.
@@ -172,7 +172,7 @@ def _weight_gradient(gradient_TO: Tensor, x_TI: Tensor) -> Tensor:
 
 
 class WeightForm(Protocol):
-    """A weight in the form that a product reads."""
+    """A weight in one of the formats for inference."""
 
     def product(self, x_TI: Tensor, bias_O: Tensor | None) -> Tensor:
         """Return ``x W^T + b`` (T, O) of float32 rows, in float32."""
@@ -218,7 +218,7 @@ class BFloat16Weight:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A form of a parameter, with the parameter's state at that time, and True for a chosen form."""
+    """A formatted copy of a parameter, the parameter's state at that time, and True for a chosen format."""
 
     weight: "ref[Tensor]"
     state: tuple[int, int, torch.Size]
@@ -234,7 +234,7 @@ _kept: dict[int, _Kept] = {}
 
 
 def hold(weight_OI: nn.Parameter, form: WeightForm) -> None:
-    """Multiply by a form in inference, as long as the parameter stays as it is."""
+    """Multiply by ``form`` in inference, instead of the parameter, until the parameter changes."""
     _keep(weight_OI, form, chosen=True)
 
 
@@ -246,7 +246,7 @@ def hold_bfloat16(weights: Iterable[nn.Parameter]) -> None:
 
 
 def held(weight_OI: Tensor) -> WeightForm | None:
-    """Return the chosen form of a parameter; None without one, or if the parameter has changed since."""
+    """Return the copy of a parameter in its chosen format; None without one, or if the parameter has changed since."""
     kept = _kept.get(id(weight_OI))
     return kept.form if kept is not None and kept.chosen and kept.is_of(weight_OI) else None
 
@@ -258,7 +258,7 @@ def release(weights: Iterable[nn.Parameter]) -> None:
 
 
 def form_of(weight_OI: Tensor, rows: int) -> WeightForm | None:
-    """Return the form that multiplies ``rows`` rows in inference; None for the plain weight."""
+    """Return the formatted copy that multiplies ``rows`` rows in inference; None for the plain weight."""
     kept = _kept.get(id(weight_OI))
     known = kept is not None and kept.is_of(weight_OI)
     may_pack = rows <= matrix_product().packed_rows
@@ -276,12 +276,12 @@ def _keep(weight_OI: nn.Parameter, form: WeightForm, *, chosen: bool) -> WeightF
 
 
 def _state(weight_OI: Tensor) -> tuple[int, int, torch.Size]:
-    # Of what is made in inference mode torch counts no changes.
+    # torch does not count changes of tensors that were made in inference mode.
     return weight_OI.data_ptr(), 0 if weight_OI.is_inference() else weight_OI._version, weight_OI.shape
 
 
 def _drop(kept: dict[int, _Kept], key: int, _: object) -> None:
-    """Drop a form; given the dictionary, since modules go before parameters when a process ends."""
+    """Drop a copy; ``kept`` is an argument, since modules are torn down before parameters when a process ends."""
     kept.pop(key, None)
 
 
@@ -306,4 +306,4 @@ def _filled_product(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> T
 def _filled(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None, missing: int) -> Tensor:
     """Return ``x W^T + b`` (T, O) by oneDNN, computed with ``missing`` rows of zeros behind the others."""
     filled_UO = onednn_product(F.pad(x_TI, (0, 0, 0, missing)), weight_OI, bias_O)
-    return filled_UO.resize_(x_TI.shape[0], filled_UO.shape[1])  # no view of it, for others write into the result
+    return filled_UO.resize_(x_TI.shape[0], filled_UO.shape[1])  # not a view, since callers write into the result

@@ -1,11 +1,11 @@
-"""Parts that all of an encoder uses: activations, dropout, norm, tables of vectors, and recomputation.
+"""Parts used throughout an encoder: activations, dropout, norm, tables of vectors, and recomputation.
 
 Dropout (Srivastava et al. 2014, JMLR 15) must not slow down training on a CPU. torch draws one random float for each
 element, which takes 9 ns on one core and is not spread over several. Sixteen random bits suffice, and one draw gives
 four times as many: 2 ns in all.
 
 Recomputed activations are not kept for the backward pass. Gradients are the same bit for bit: the same operations run
-on the same numbers, with the same random numbers.
+on the same values, with the same random numbers.
 
 Shapes: T rows, H hidden.
 """
@@ -62,9 +62,9 @@ def dropout(values: Tensor, rate: float) -> Tensor:
 
 
 def mark_dropped(values: Tensor, rate: float) -> Tensor:
-    """Negate dropped elements in place, for elements from 0 on; a zero becomes a negative zero.
+    """Negate dropped elements in place, given elements of at least 0; a dropped zero becomes a negative zero.
 
-    One tensor thus holds the values and which of them are kept, those above 0. They are not scaled, see `kept_scale`.
+    One tensor thus holds the values and the dropout mask. Kept values are not scaled here, see `kept_scale`.
     """
     return torch.copysign(values, _kept(values, rate).sub_(0.5), out=values)
 
@@ -82,7 +82,7 @@ def _kept(values: Tensor, rate: float) -> Tensor:
     dropped, count = round(rate * _LEVELS), values.numel()
     draws = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(1 << 63), None)
     levels = draws.view(torch.int16)[:count].view(values.shape)
-    # Compared straight into the type of the values: a boolean in between costs a third of the whole.
+    # The comparison gives the dtype of the values: an intermediate boolean tensor would take a third of the time.
     kept = torch.empty(values.shape, dtype=values.dtype)
     if dropped == _LEVELS:
         return kept.zero_()

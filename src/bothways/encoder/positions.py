@@ -52,7 +52,7 @@ class SharedPositions(Protocol):
     """Position tensors of a batch, shared by all layers."""
 
     def __call__(self, batch: Batch, dtype: torch.dtype) -> Shared:
-        """Compute it once for a batch."""
+        """Return the tensors of a batch."""
 
 
 class LayerPositions(Protocol):
@@ -65,7 +65,7 @@ class LayerPositions(Protocol):
     reads_queries: bool
 
     def __call__(self, qkv_T3ND: Tensor, qkv: QKV, shared: Shared) -> tuple[Tensor, RelativeScores | None]:
-        """Return queries, keys and values as attention takes them, and the scores of distances."""
+        """Return the queries, keys and values for attention, and the distance scores if there are any."""
 
 
 class RotaryAngles(nn.Module):
@@ -114,7 +114,7 @@ def bucket_rows(distances: EveryDistance | LogBuckets, longest: int) -> NDArray[
     """Return the row of the table, (W,), for each distance i - j from ``1 - longest`` to ``longest - 1``.
 
     Log buckets are those of DeBERTa's published code: exact up to half of the span, then ``mid - 1`` ranges whose
-    limits grow geometrically up to the largest distance. Computed in NumPy, since the host needs the numbers.
+    limits grow geometrically up to the largest distance. Computed in NumPy, since the host needs the values.
     """
     distances_W = np.arange(1 - longest, longest)
     if isinstance(distances, LogBuckets):
@@ -136,7 +136,7 @@ class DistanceTable(nn.Module):
     def __init__(self, config: EncoderConfig, positions: DisentangledPositions) -> None:
         super().__init__()
         self.kind, self.count = positions.distances, positions.count
-        # Made here, also where weights get no memory, and not in a graph: another program's logarithm may round to the
+        # Computed here, even on the meta device, and not in a graph: another program's logarithm may round to the
         # other side of a range's limit.
         with torch.device("cpu"):
             self.register_buffer("places", torch.from_numpy(bucket_rows(self.kind, self.count)), persistent=False)
@@ -253,7 +253,7 @@ class TransformerXL(nn.Module):
 def _frequencies(theta: float, width: int) -> list[float]:
     """Return ``theta^(-2 d / D)``, D / 2 of them, in float32.
 
-    They are numbers, not a computation that a graph would repeat: if another program's power is off in its last bit,
+    They are constants in a graph, which does not compute them: if another program's power is off in its last bit,
     the angle of position 8,000 is off by 2e-4.
     """
     exponents_D = torch.arange(0, width, 2, device="cpu").float() / width
@@ -275,7 +275,7 @@ def shared_positions(config: EncoderConfig) -> SharedPositions | None:
 
 
 def layer_positions(config: EncoderConfig, *, local: bool) -> LayerPositions | None:
-    """Return the part of an encoder's positions that each layer has of its own; None without any."""
+    """Return one layer's part of an encoder's positions; None if positions are in the embedding alone."""
     match config.positions:
         case AbsolutePositions():
             return None

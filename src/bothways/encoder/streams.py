@@ -10,7 +10,7 @@ the last layer alone, with every token in sight.
 Segment recurrence (Dai et al. 2019, arXiv:1901.02860, section 3.2): every layer reads known hidden states of the tokens
 before a sequence as keys and values; nothing is computed for them and no gradient goes back to them.
 
-Shapes: B sequences, S longest sequence, T packed tokens, M targets, P most targets of a sequence, H hidden, N heads,
+Shapes: B sequences, S longest sequence, T packed tokens, M targets, P maximum targets of a sequence, H hidden, N heads,
 D head width, W = 2 S - 1 distances; Z tokens of memories, U = Z + T.
 """
 
@@ -36,8 +36,8 @@ class QueryStream:
     """Targets that a second stream predicts, with a factorisation order of the tokens.
 
     `rows_M` are ascending rows of the packed batch, `counts` the targets of each sequence (B), on the host. `order_T`
-    is the place of each token in an order of its sequence, from 0; `VISIBLE` for tokens that all see, and which see
-    each other alone.
+    is the place of each token in an order of its sequence, from 0; `VISIBLE` for tokens that every token sees and
+    that see only each other.
     """
 
     hidden_MH: Tensor
@@ -51,7 +51,8 @@ class MaskDecoding:
     """Chosen tokens that the last layer decodes, applied several times with the same weights, keys and values.
 
     Queries start from the states below the last layer plus ``added_MH``, absolute positions; each application reads the
-    result of the previous one. `rows_M` are ascending rows of the packed batch, `counts` those of each sequence (B).
+    result of the previous one. `rows_M` are ascending rows of the packed batch, `counts` has their number in each
+    sequence (B).
     """
 
     added_MH: Tensor
@@ -139,7 +140,7 @@ def attend_before(q_MND: Tensor, targets: Targets, call: AttentionCall) -> Tenso
     if call.reach is not None:
         distance_B1PS = targets.distance_BPS[:, None] - (call.batch.max_length - 1)
         hidden_B1PS = hidden_B1PS | (distance_B1PS.abs() > call.reach)
-    # The least number, not minus infinity: where nothing is seen, a softmax of that has no gradient.
+    # The minimum of the dtype, not minus infinity: a softmax over minus infinity alone has no gradient.
     least = torch.finfo(scores_BNPS.dtype).min
     weights_BNPS = (scores_BNPS * call.scale).masked_fill(hidden_B1PS, least).softmax(-1).masked_fill(hidden_B1PS, 0.0)
     weights_BNPS = dropout(weights_BNPS, call.dropout) if call.dropout else weights_BNPS
@@ -157,7 +158,7 @@ def _spaced(values: Tensor, spaced_M: Tensor, shape: tuple[int, int]) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Hidden states of the tokens just before each sequence of a batch, or behind it where `behind` says so.
+    """Hidden states of the tokens just before each sequence of a batch, or just after it if `behind` is true.
 
     `lengths` counts these tokens (B), on the host; `states` has each layer's inputs at them, sequence after sequence
     (Z, H).
@@ -218,7 +219,7 @@ class Recurrence:
         return torch.cat([before_ZH, hidden_TH]).index_select(0, self.joined_U)
 
     def rows(self, rows: Rows) -> Rows:
-        """Map rows of the sequences to rows of both together."""
+        """Map rows of the sequences to rows of the joined batch."""
         return rows if isinstance(rows, NoRows) else SelectedRows(select(self.own_T, rows, self.own))
 
     def targets(self, queries: Queries) -> Targets:

@@ -43,12 +43,12 @@ class CheckpointHead:
     """A head of a family: its computation and its tensors on disk.
 
     Attributes:
-        kind: The computation.
-        rows: Its weight rows with full names on disk, including the family's prefix if there is one; ours begin with
-            ``head.``. They include rows of the encoder's own part (a pooler that the head reads).
-        dropout: Setting of the rate before the last linear map, if not that of the encoder's configuration.
-        needs: Settings of ``config.json`` that the head requires, with their supported values, the first of which
-            applies if the setting is missing.
+        kind: The computation of the head.
+        rows: Its weight rows: full names on disk, including the family's prefix if there is one, and our names, which
+            begin with ``head.``. They include the rows of a pooler that the head reads.
+        dropout: Setting of the dropout rate before the last linear map, if the encoder's rate does not apply.
+        needs: Settings of ``config.json`` that the head requires, with their supported values. The first value is the
+            default of a missing setting.
     """
 
     kind: HeadKind
@@ -59,7 +59,7 @@ class CheckpointHead:
 
 @dataclass(frozen=True, slots=True)
 class HeadBySetting:
-    """A head for each value of a setting of ``config.json``; `default` is its value if it is missing."""
+    """A head for each value of a setting in ``config.json``; `default` is the value of a missing setting."""
 
     setting: str
     default: object
@@ -68,8 +68,8 @@ class HeadBySetting:
 
 FamilyHead = CheckpointHead | HeadBySetting
 
-# A classifier above a sentence embedder reads the mean of the tokens, as that does, and of pairs also the texts by
-# themselves. No family has a class for it, so that it is stored as a bare encoder, with the last linear map beside it.
+# A classifier on a sentence embedder reads the mean of the tokens, as the embedder does; for pairs, also each text
+# separately. No family has a class for such a head: it is stored as a bare encoder with the last linear map beside it.
 HEAD_POOLING, MEAN, PAIR = "head_pooling", "mean", "pair"
 HEAD_TOKENS = ("head_start_token_id", "head_separator_token_id")
 HEAD_FOLDER = "head"
@@ -113,7 +113,7 @@ def _texts_of_pair(settings: Settings) -> Read:
 
 
 def variants(name: str, head: FamilyHead) -> tuple[CheckpointHead, ...]:
-    """Return all forms of a head."""
+    """Return the heads that a name may stand for: one per value of a setting, and the one on the mean of the tokens."""
     own = tuple(head.heads.values()) if isinstance(head, HeadBySetting) else (head,)
     return (*own, MEAN_HEAD) if name == "sequence" else own
 
@@ -227,7 +227,7 @@ class Family:
         return ("sequence",) if head_beside("sequence", settings) else ()
 
     def canonical(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Add the prefix to every encoder name, and replace old spellings of the norms."""
+        """Add the family's prefix if no tensor name has it, and rename LayerNorm ``gamma`` and ``beta``."""
         modern = {_modern(name): value for name, value in tensors.items()}
         if any(name.startswith(self.prefix) for name in modern):
             return modern
@@ -235,7 +235,7 @@ class Family:
 
 
 def _modern(name: str) -> str:
-    """Replace gamma and beta, the norms' weight and bias in the first BERT checkpoints."""
+    """Rename LayerNorm gamma and beta, as in the first BERT checkpoints, to weight and bias."""
     if name.endswith("LayerNorm.gamma"):
         return name.removesuffix("gamma") + "weight"
     if name.endswith("LayerNorm.beta"):
@@ -287,5 +287,5 @@ def family_of(model_type: object) -> Family:
     return FAMILIES[model_type]
 
 
-# By their names: the tables of weights hold functions that have none.
+# Pickled by name: the weight tables hold lambdas, which cannot be pickled.
 copyreg.pickle(Family, lambda family: (family_of, (family.model_type,)))

@@ -49,13 +49,13 @@ ACTIVATION_NAMES: dict[str, Activation] = {
     "tanh": "tanh",
 }
 
-# No published encoder comes near these, and what is built of a configuration, without its weights, stays small.
+# Far above any published encoder; a model of these sizes, built without weights, still takes little memory.
 MOST_LAYERS, _MOST, _MOST_NUMBER = 1_000, 2**24, 2.0**40
 
-# What config.json says of a model whose layers were rounded to int8 here; no other program knows the method.
+# The quantization method in config.json for layers that this package quantized to int8; other programs do not know it.
 QUANTIZATION, INT8_METHOD = "quantization_config", "bothways-int8"
 
-# Settings that change what the model computes in a way that is not built, and the values that leave it as it is.
+# Settings that change the computation in an unsupported way, with the values that leave it unchanged.
 HARMLESS: dict[str, tuple[object, ...]] = {
     "position_embedding_type": ("absolute", None),
     "is_decoder": (False, None),
@@ -302,7 +302,7 @@ def expand(rows: Iterable[WeightRow], config: EncoderConfig, prefix: str = "") -
 def read_weights(
     rows: Iterable[WeightRow], config: EncoderConfig, tensors: Mapping[str, Tensor], prefix: str = ""
 ) -> dict[str, Tensor]:
-    """Return copies of the tensors under our names, as far as given; a fused tensor needs all of its parts."""
+    """Return copies of the given tensors under our names; a fused tensor needs all of its parts."""
     import torch
 
     ours: dict[str, Tensor] = {}
@@ -381,5 +381,5 @@ def write_weights(
 
 
 def known_names(rows: Iterable[WeightRow], config: EncoderConfig, prefix: str = "") -> set[str]:
-    """Return every name of the family in the rows."""
+    """Return all names on disk that the rows cover."""
     return {name for mapped in expand(rows, config, prefix) for name in mapped.theirs}

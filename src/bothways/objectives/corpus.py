@@ -47,7 +47,7 @@ class FramedCorpus:
 
     @cached_property
     def digest(self) -> str:
-        """A checksum of the tokens, the cuts and the special tokens."""
+        """A checksum of the corpus's tokens, the bounds of the pieces, and the special tokens."""
         parts = (self.corpus.digest, self.pieces.digest(), self.frame.identity, str(self.pieces.longest))
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
@@ -147,8 +147,8 @@ def framed_sequence(
     """Add special tokens to texts, which are given in the order of reading.
 
     Backward, the sequence is the mirror image of the forward one, except for the tokens within each text: the first
-    text comes last, and XLNet's [CLS] comes first. The first ``own`` texts (by default all) are of the document that is
-    read.
+    text comes last, and XLNet's [CLS] comes first. The first ``own`` texts (by default all) belong to the
+    document that is read, the others to another document.
     """
     step = -1 if backward else 1
     ids_n, types_n = frame.around([text[::step] for text in texts])
@@ -192,14 +192,14 @@ SegmentRelation = NextSentence | SentenceOrder | EitherDocument
 class SegmentPairs(PieceSource):
     """Sequences of two segments of whole sentences from a token corpus.
 
-    An item is a group of pieces, as in `CorpusPieces`; each piece becomes a sequence of its own. It is cut at a random
-    end of a sentence, a piece of one sentence in its middle; a piece of a single token has no second segment and no
+    An item is a group of pieces, as in `CorpusPieces`; each piece becomes a sequence of its own. It is split at a
+    random end of a sentence, or in the middle if it is one sentence; a piece of one token has no second segment and no
     relation. Of two neighbours, one keeps its segments (class 0) and the other does not (class 1), so the classes are
     equally frequent in an epoch, to within one. All draws depend on seed, epoch and piece alone.
 
     For next sentence prediction, the second segment of class 1 is that of a random piece of another document, cut in
-    the same way and shortened by whole sentences until it fits; the piece's own one is left out in that epoch. BERT's
-    data differ in the draw alone: first a document, and then a sentence within it.
+    the same way and shortened by whole sentences until it fits; the piece's own second segment is left out in that
+    epoch. BERT's data differ only in the draw: first a document, and then a sentence within it.
 
     Read backward, the first segment is the later one of a piece, and it comes last in the sequence, next to a memory of
     the following text.
@@ -286,5 +286,5 @@ def _cut(ends: NDArray[np.int64], draw: np.random.Generator) -> int:
     return int(draw.choice(ends[:-1])) if len(ends) > 1 else int(ends[-1]) // 2
 
 
-# Second words of the seeds; masks have 0 or 1 there.
+# The second number of each seed; seeds of masks have 0 or 1 there.
 _PAIRS, _LABELS = 2, 3

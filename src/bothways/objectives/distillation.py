@@ -6,7 +6,7 @@
   masked ones alone, unless ``--restrict_ce_to_mask`` is given.
 - `StateDistillation`: hidden states and sentence vectors, for teachers without such a head. Layers are compared by
   their mean squared error, as are the embeddings (Jiao et al. 2019, arXiv:1909.10351, equations 8 and 9). The student
-  is trained without dropout, which would add noise to the compared numbers.
+  is trained without dropout, which would add noise to the compared values.
 
 A teacher is no submodule: it is in evaluation mode, gets no gradient, and is in no checkpoint. The hidden states of a
 wider teacher are compared with a learned projection of the student's, which is dropped afterwards.
@@ -51,10 +51,11 @@ def squared_error(ours_TG: Tensor, theirs_TG: Tensor) -> Tensor:
 
 
 def vector_distance(ours_BK: Tensor, theirs_BK: Tensor, packed: Packed) -> Tensor:
-    """Return the distance of each sequence's vector from its teacher's (B).
+    """Return the distance of each sequence's vector from the teacher's vector (B).
 
-    For equal widths 1 minus their cosine, which is K / 2 times the mean squared error of unit vectors. For different
-    widths the mean squared difference of a sequence's cosines with the others of the batch, student against teacher.
+    For equal widths, it is 1 minus the cosine, which is K / 2 times the mean squared error of unit vectors. For
+    different widths, it is the mean squared difference between the student's and the teacher's cosines of a sequence
+    with the others of the batch.
     """
     if ours_BK.shape[-1] == theirs_BK.shape[-1]:
         return cosine_distance(ours_BK, theirs_BK)
@@ -254,7 +255,7 @@ def _logits(model: MaskedLM, hidden_UH: Tensor) -> Tensor:
 
 
 def _projection(student: Encoder, teacher: Encoder) -> nn.Module:
-    """Return a learned map to the teacher's width, the identity for equal widths."""
+    """Return a learned map to the teacher's width, or the identity for equal widths."""
     widths = student.config.hidden, teacher.config.hidden
     return nn.Identity() if widths[0] == widths[1] else nn.Linear(*widths).to(student.embedding.tokens.weight.device)
 

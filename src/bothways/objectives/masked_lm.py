@@ -127,7 +127,7 @@ class MaskedLM(PretrainingModel):
 
 
 def masked_losses(model: MaskedLM, store: WindowStore, masker: Masker, tokens: int) -> TokenLosses:
-    """Return the losses of raw texts at the validation positions that a masker draws."""
+    """Return the losses for raw texts at the validation positions chosen by a masker."""
     source = TextWindows(store, masker, "given")
     sums_W3 = sequence_sums(model, source, masker, micro_batch_tokens(tokens, model.device))[0]
     sums_N3 = np.zeros((store.texts, 3))
@@ -207,7 +207,7 @@ def _scan(
     look: Look | None,
     wanted: tuple[bool, ...],
 ) -> tuple[Tensor, Tensor, Gradients]:
-    """Return losses (M), right predictions (M), and the wanted gradients of the sum by the first three arguments."""
+    """Return losses (M), right predictions (M), and requested gradients of the sum for the first three arguments."""
     losses_M = torch.empty(len(own_ME), device=own_ME.device)
     right_M = torch.empty(len(own_ME), dtype=torch.bool, device=own_ME.device)
     gradients: Gradients = [

@@ -41,7 +41,7 @@ class Corruption(Protocol):
     """Chooses the tokens of a sequence that a model must predict.
 
     A choice depends on the ``seed``, the epoch and the sequence alone, not on the batch or on earlier draws, so a
-    resumed run sees the choices of an uninterrupted one. The ``identity`` has settings that such a run must share.
+    resumed run sees the choices of an uninterrupted one. A resumed run must have the same ``identity``.
     """
 
     @property
@@ -102,7 +102,7 @@ class PieceKinds:
 
 @dataclass(frozen=True, slots=True)
 class TokenMasking:
-    """Choose each token by itself."""
+    """Choose each token independently."""
 
     name: ClassVar[MaskUnit] = "token"
 
@@ -257,7 +257,7 @@ class Masker:
     def _whole(
         self, ids_n: NDArray[np.int32], places: NDArray[np.int64], count: int, draw: np.random.Generator
     ) -> NDArray[np.int64]:
-        """Choose words, or runs of them, up to ``count`` tokens; a run is cut to the words that fit."""
+        """Choose words, or runs of them, up to ``count`` tokens; a run is shortened to the words that fit."""
         starts_U, unit = self._kinds.words(ids_n, places), self.masking.unit
         words = len(starts_U) - 1
         runs_U = np.ones(words, dtype=np.int64)

@@ -142,7 +142,7 @@ class LaneMemories:
 
 
 def _kept_rows(batch: MaskedBatch, memory: Memory | None) -> dict[int, NDArray[np.int64]]:
-    """Return the rows, of memories and then of sequences, that each lane is to remember."""
+    """Return the rows for each lane to remember; the rows of memories come before those of the sequences."""
     read_B = np.array([0] * batch.packed.count if memory is None else memory.lengths)
     memory_starts_B, starts_B = np.cumsum(read_B) - read_B, np.cumsum([read_B.sum(), *batch.packed.lengths[:-1]])
     found = {}

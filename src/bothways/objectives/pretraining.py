@@ -45,7 +45,7 @@ class UnitLosses:
 
     @classmethod
     def of_classes(cls, scores: Tensor, truth_M: Tensor, rows_M: Tensor) -> "UnitLosses":
-        """Return the cross-entropy of logits of C classes (M, C), or of a yes (M), with class numbers."""
+        """Return the cross-entropy of class logits (M, C), or binary logits (M), for the true class numbers."""
         logits = scores.float()
         if scores.dim() == 1:
             losses_M = nn.functional.binary_cross_entropy_with_logits(logits, truth_M.float(), reduction="none")
@@ -79,7 +79,7 @@ class PretrainingModel(nn.Module, ABC):
     @property
     @abstractmethod
     def weights(self) -> Mapping[str, float]:
-        """Weight of each head's mean loss, by its name; an update's weight counts the first one's units."""
+        """Weight of each head's mean loss, by name; an update's weight is the first head's number of units."""
 
     @property
     def device(self) -> torch.device:
@@ -122,8 +122,8 @@ class PretrainingObjective:
 
     Validation sequences choose the epoch to keep; their targets never change. An epoch of ``updates_per_epoch`` is a
     pass over small data, a part of one over large data. On a CPU the token budget of a micro-batch is at most 1,024,
-    unless the model compares vectors. A ``baseline`` validates the model before the first update, if no part of it is
-    new.
+    unless the model compares vectors. A ``baseline`` has the model validated before the first update; give
+    one only if no part of the model is newly drawn.
     """
 
     min_updates: ClassVar = 0

@@ -24,7 +24,7 @@ from bothways.packing import Packed
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Position of a sequence in a lane: a run of text that one row of an update reads on from update to update.
+    """Position of a sequence in a lane, a stream of text that one row of the batch reads across updates.
 
     `read` and `kept` are the maximum tokens of memory to read, and of the sequence and its memory to remember; 0 if no
     text goes on before or behind. A backward lane reads documents from their ends, with memories behind its sequences.
@@ -55,7 +55,7 @@ class TrainingSequence:
 
 @dataclass(frozen=True, slots=True)
 class EpochSequences:
-    """Sequences that an update reads in one pass over their source; masks and pairs depend on its number, from 0."""
+    """Sequences that an update reads in a pass (`epoch`, from 0) over a source; masks and pairs depend on the pass."""
 
     epoch: int
     sequences: list[TrainingSequence]
@@ -168,10 +168,10 @@ def _orders(packed: Packed, masked: Sequence[MaskedTokens]) -> Tensor | None:
 
 
 def micro_batches(sequences: Sequence[TrainingSequence], tokens: int, processes: int) -> list[list[int]]:
-    """Divide an update into micro-batches of positions, of which each process takes every n-th one.
+    """Divide an update into micro-batches of sequence positions; each of n processes takes every n-th micro-batch.
 
     Sequences that read or leave a memory share a micro-batch with the others of their lane, and always go to the
-    process that has the memory. Memories count at their largest size.
+    process that has the memory. A memory counts towards the tokens with its maximum size.
     """
     lengths = [len(each.ids) + (0 if each.link is None else each.link.read) for each in sequences]
     if all(each.link is None for each in sequences):

@@ -31,7 +31,7 @@ class Phase:
         return self.sequences * self.length
 
     def scaled(self, updates: int, batch: int) -> "Phase":
-        """Return a phase of another size, whose batch grows from the same share over the same share of the updates."""
+        """Return a phase of another size; the first batch and the updates of growth keep their shares."""
         growth = self.growth
         if growth is not None:
             over = max(1, round(growth.updates * updates / self.updates))

@@ -92,7 +92,7 @@ class MaskedLMTeacher:
     usual: ClassVar = Usual()
 
     def distillation(self, student: Student) -> PretrainingModel:
-        """Return the model that trains a student."""
+        """Return the student and this teacher as one model to train."""
         ours, theirs = (MaskedLM(each.encoder, masked_lm_head(each)) for each in (student.model, self.model))
         return MaskedLMDistillation(ours, theirs, self.loss)
 

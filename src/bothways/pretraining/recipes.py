@@ -32,7 +32,8 @@ class MaskedLanguageModelling:
 class ReplacedTokenDetection:
     """Replaced token detection: a generator fills masks, and the encoder detects its tokens.
 
-    `generator` has its width and depth as shares of the encoder's, `weight` that of the encoder's loss beside its own.
+    `generator` has the generator's width and depth as shares of the encoder's; `weight` is the weight of the encoder's
+    loss, where the generator's loss has weight 1.
     """
 
     masking: Masking = field(default_factory=lambda: Masking(masked=0.85, random=0.0))

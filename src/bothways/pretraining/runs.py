@@ -21,7 +21,7 @@ from bothways.training.objective import Baseline
 from bothways.training.options import TrainingArguments, TrainingOptions, resolved
 from bothways.training.state import TrainingRecord
 
-# Maximum of updates that are not finite.
+# Maximum number of skipped updates, whose loss or gradient is not finite.
 _MAX_SKIPPED = 10
 
 # Items whose tokens are counted to convert tokens into updates.
@@ -45,7 +45,7 @@ class CorpusRun:
     """A training run on a corpus, whose `source` cuts it into sequences of a length.
 
     `trained` has all trained parts and their losses, `memory` is the number of tokens of its document that a sequence
-    remembers, `warmup` grows the batch instead of the course's, and `baseline` validates before the first update.
+    remembers, `warmup` replaces the course's growth of the batch, and `baseline` is the model before the first update.
     """
 
     model: PretrainedEncoder

@@ -48,7 +48,7 @@ from bothways.threads import calling_thread_alone
 
 MIN_COSINE = 0.999
 MAX_TEXTS = 2000
-# Other texts of the same kind lose more than those of the choice: 2,000 other sentences of Wikipedia lost 1.09 times as
+# Texts that were not used to choose the layers lose more: 2,000 other sentences from Wikipedia lost 1.09 times as
 # much.
 _SHARE_TO_LOSE = 0.8
 # Texts of a batch while layers collect inputs, and texts to compare layers on.
@@ -104,8 +104,8 @@ def quantize(
         name_or_path: A folder or a name, see `bothways.load`.
         folder: Folder of the new model.
         texts: Texts of the kind that the model will read, without labels.
-        cosine: Minimum cosine of a text's vector with that of the model in float32. The given texts keep a little more,
-            so that others like them keep this much.
+        cosine: Minimum cosine of a text's vector with that of the model in float32. Layers are chosen
+            for a slightly higher cosine on the given texts, so that similar texts reach this one.
         most_texts: Maximum texts to read; a sample of more is drawn.
         seed: Seed for drawing the sample.
         portable: Let processors without VNNI multiply in int8 too: weights are rounded more coarsely, and fewer layers
@@ -192,7 +192,7 @@ def _candidates(
     seed: int,
     pair: int,
 ) -> dict[str, RoundedLayer]:
-    """Return the layers that read any input, each with its int8 form."""
+    """Return the layers that receive input, each with its int8 weight."""
     modules = {name: backend.model.encoder.get_submodule(name.removesuffix(".weight")) for name in layers}
     # One batch after another, so that every run draws the same rows.
     with sampled(modules, seed) as samples, calling_thread_alone():
@@ -217,7 +217,7 @@ def _chosen(
     cosine: float,
     show_progress: bool | None,
 ) -> tuple[Choice, bool]:
-    """Choose layers beside the others in bfloat16 (True) or, if none can be int8 there, in float32."""
+    """Choose layers for int8, with the other layers in bfloat16 (True) or, if none can be int8 then, in float32."""
     expected_NH = vectors(texts)
     min_cosine = 1 - _SHARE_TO_LOSE * (1 - cosine)
     for others in (hold_bfloat16, release) if has_bfloat16_product() else (release,):
@@ -303,7 +303,7 @@ def write_int8_folder(
 
 
 def _copy(source: Path, folder: Path, kept: set[str]) -> None:
-    """Copy a model's files without its weights; of safetensors files only heads and those in ``bothways.json``."""
+    """Copy a model's files except its weights; safetensors files only if they hold a head or are in ``kept``."""
     for path in sorted(source.rglob("*")):
         place = path.relative_to(source)
         hidden = any(part.startswith(".") for part in place.parts)

@@ -1,4 +1,4 @@
-"""The int8 form of each linear layer of an encoder, fitted to its inputs, and the choice of layers to round.
+"""Int8 weights for each linear layer of an encoder, fitted to the layer's inputs, and the choice of layers to quantize.
 
 Shapes: T rows of a batch, R rows of a sample, I and O widths; N texts, H hidden.
 """
@@ -16,7 +16,7 @@ from bothways.encoder.int8 import ANY_PAIR, LARGEST, SMALL_PAIR, STEPS, Int8Weig
 from bothways.encoder.linear import held, hold, release
 from bothways.progress import Progress
 
-# Share of the difficulty of large inputs that moves to the weights (SmoothQuant).
+# Strengths of smoothing (alpha in SmoothQuant): the share of the inputs' magnitude that moves to the weights.
 _STRENGTHS = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8)
 # Rows of a batch in the sample, rows of the sample, and rows of the sums for GPTQ.
 _ROWS_OF_A_BATCH, _COMPARED, _FITTED = 64, 1024, 16_384
@@ -82,7 +82,7 @@ def sampled(layers: Mapping[str, nn.Module], seed: int) -> Iterator[dict[str, In
 
 @torch.inference_mode()
 def fitted(weight_OI: Tensor, sample: InputSample, pair: int) -> Int8Weight:
-    """Return the int8 form whose products of the sampled rows are nearest to those of the weight.
+    """Return the int8 weight whose products with the sampled rows are nearest to those of the float weight.
 
     The best smoothing for independently rounded weights, and the next stronger one, are then tried with GPTQ. With
     small pairs (the largest sum of two neighbouring weights of one sign), each output takes the best of several steps.
@@ -105,7 +105,7 @@ def fitted(weight_OI: Tensor, sample: InputSample, pair: int) -> Int8Weight:
 
 
 def _best_rows(maps: Sequence[Int8Weight], chosen_O: Tensor) -> Int8Weight:
-    """Combine int8 forms with the same inputs: output o comes from form ``chosen_O[o]``."""
+    """Combine int8 weights with the same inputs: output o comes from ``maps[chosen_O[o]]``."""
     outputs_O = torch.arange(len(chosen_O))
     codes_OI = torch.stack([each.codes_OI for each in maps])[chosen_O, outputs_O]
     scale_O = torch.stack([each.scale_O for each in maps])[chosen_O, outputs_O]
@@ -115,7 +115,7 @@ def _best_rows(maps: Sequence[Int8Weight], chosen_O: Tensor) -> Int8Weight:
 def _compensated(
     weight_OI: Tensor, shift_I: Tensor, stretch_I: Tensor, sample: InputSample, pair: int
 ) -> Iterator[Int8Weight]:
-    """Yield forms of increasing steps, rounded column by column: later columns compensate for earlier ones.
+    """Yield int8 weights with increasing steps, rounded column by column: later columns compensate for earlier ones.
 
     GPTQ (Frantar et al. 2022, arXiv:2210.17323, algorithm 1), columns with the largest inputs first.
     """

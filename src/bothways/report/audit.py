@@ -154,7 +154,7 @@ def _measurement(evidence: Evidence) -> str:
 
 
 def _shown(value: Any) -> str:  # noqa: ANN401 (JSON)
-    """Return a JSON value in words; long lists are cut."""
+    """Return a JSON value in words; long lists are shortened."""
     if isinstance(value, Mapping):
         entries = [f"{key}: {_shown(each)}" for key, each in value.items()]
     elif isinstance(value, list | tuple):

@@ -95,7 +95,7 @@ def _value_axis(title: str) -> "alt.Axis":
 
 def _bar_cell(at: int, row: Bar, decimals: int) -> dict[str, float | str]:
     low, high = row.interval or (row.value, row.value)
-    # With a minus sign as on the axis, and none before zero.
+    # With the minus sign of the axis, and no sign before zero.
     text = f"{round(float(row.value), decimals) + 0.0:.{decimals}f}".replace("-", "\u2212")
     return {"at": at, "from": 0.0, "value": float(row.value), "low": float(low), "high": float(high), "text": text}
 
@@ -206,7 +206,7 @@ def reliability_panel(bins: Sequence[ReliabilityBin], title: str) -> str:
 
 
 def scatter(points: Sequence[tuple[float, float]], x_title: str, y_title: str) -> str:
-    """Draw points and a dashed diagonal of equal numbers; of many points, `MAX_POINTS` at random.
+    """Draw points and a dashed diagonal; if there are more than `MAX_POINTS`, draw a random sample of them.
 
     Args:
         points: Pairs of finite numbers.

@@ -50,7 +50,7 @@ _THEME: dict[str, Any] = {
         "labelPadding": 7,
         "labelColor": INK,
         "labelFontSize": LABEL_SIZE,
-        "labelLimit": 0,  # labels are cut by characters, since the reader's font is not known
+        "labelLimit": 0,  # `short_label` limits the characters instead, since the reader's font is not known
         "labelOpacity": 0.85,
         "titleColor": INK,
         "titleFontSize": LABEL_SIZE,
@@ -125,7 +125,7 @@ def indexed_labels(labels: Sequence[str]) -> str:
 
 
 def short_label(text: str) -> str:
-    """Return a printable text, cut in the middle if long: labels differ at their ends."""
+    """Return a printable text; in a long one, an ellipsis replaces the middle, since labels differ at their ends."""
     label, half = printable(text), _LONGEST_LABEL // 2
     return label if len(label) <= _LONGEST_LABEL else f"{label[:half].rstrip()}…{label[1 - half :].lstrip()}"
 

@@ -108,7 +108,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class TextItem:
-    """A text with facts and tables about it; texts over 600 characters are cut."""
+    """A text with facts and tables about it; texts over 600 characters are truncated."""
 
     text: str
     facts: tuple[Fact, ...] = ()

@@ -1,7 +1,7 @@
 """Build the ``tokenizers`` library's tokenizer from a checkpoint folder.
 
 ``tokenizer.json`` is used if there is one; otherwise the tokenizer is built from the vocabulary files by the recipe.
-Either way the truncation and padding in a file are switched off, so nothing is cut silently.
+Either way the truncation and padding in a file are switched off, so nothing is truncated silently.
 
 Pieces of a vocabulary mark where a word begins: WordPiece marks those that continue a word (``##ing``), byte-level
 BPE and SentencePiece those that begin one (``Ġthe``, ``▁the``: the space before the word is part of the piece). A
@@ -71,7 +71,7 @@ def _read(path: Path, content: bytes) -> tokenizers.Tokenizer:
     checked(path, lambda: check_added(content, path))
     tokenizer = checked(path, lambda: tokenizers.Tokenizer.from_buffer(content))
     check_expansion(tokenizer, path)
-    tokenizer.no_padding()  # it would be done by a pool of threads, which loading does without
+    tokenizer.no_padding()  # padding would start a pool of threads, which loading avoids
     return tokenizer
 
 
@@ -211,7 +211,7 @@ MAX_EXPANSION = 256
 """Characters that one may become. Published tokenizers need at most 72: a compiled map (18), a run of spaces (2) and
 the mark of a word (2)."""
 
-# Steps that make more characters of one than Unicode does, where the step has no setting that says so.
+# Maximum characters that a step makes of one, for steps without a setting that determines it.
 _EXPANSION = {
     "ByteLevel": 4.0,
     "BertNormalizer": 3.0,

@@ -50,7 +50,7 @@ UNSEEN = re.compile(f"[{SEPARATOR}{_UNSEEN}]")
 
 
 def is_mark(character: str) -> bool:
-    r"""Test whether a character belongs to the one in front of it: an accent, a vowel sign, a variation, a joiner.
+    r"""Test whether a character combines with the preceding one: an accent, a vowel sign, a variation, a joiner.
 
     >>> [is_mark(each) for each in ("e", "\u0301", "\ufe0f", "-")]
     [False, True, True, False]
@@ -104,10 +104,10 @@ def letter_run() -> str:
 
 
 def behind_marks(text: str, end: int) -> int:
-    r"""Return the end of a part of a text, moved on over the marks of its last character.
+    r"""Return the end of a part of a text, moved behind the marks that follow the part's last character.
 
-    Tokenizers leave marks out of their offsets if they drop accents or compose characters. The character that a joiner
-    joins to an emoji is a character of its own, so the joiner stays with the emoji.
+    Tokenizers leave marks out of their offsets if they drop accents or compose characters. The character after a
+    joiner is not a mark, so the joiner stays with the emoji before it.
 
     >>> behind_marks("Cafe\u0301 Noir", 4)
     5

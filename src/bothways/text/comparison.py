@@ -37,8 +37,8 @@ class TokenizerSummary:
         characters: Number of characters in words, without white space.
         pieces: Number of tokens.
         unknown_pieces: Number of tokens that stand for text that the vocabulary cannot spell.
-        unknown_words: Words with such a token. Tokenizers that give up a whole word have fewer such tokens, not fewer
-            such words.
+        unknown_words: Words with an unknown token. Tokenizers that replace a whole word by one unknown token have fewer
+            unknown tokens, not fewer such words.
         vocabulary: Size of the vocabulary, special tokens included.
         used: Number of different tokens used.
         most_cut: The words with the most tokens, at least two, worst first.
@@ -150,7 +150,7 @@ class _Counts:
                 self.unknown_words += self.unk_id in ids
                 if len(ids) > max(1, len(self.worst.get(word, ()))):
                     self.worst[word] = tuple(ids)
-        # As many as are asked for are enough from one block to the next.
+        # Only the requested number of words is kept between blocks.
         self.worst = dict(self._ranked()[: self.most_cut])
 
     def summary(self, texts: int) -> TokenizerSummary:

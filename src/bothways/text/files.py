@@ -308,8 +308,8 @@ def write_tokenizer(
 ) -> None:
     """Write a tokenizer's files into ``folder``, which is created if missing.
 
-    The ``originals`` that it was read from are written unchanged, and settings and ``tokenizer.json`` if there were
-    none. ``types`` is set for a model that reads token types.
+    The files that the tokenizer was read from (``originals``) are written unchanged; missing settings and a missing
+    ``tokenizer.json`` are added. ``types`` is set for a model that reads token types.
     """
     files = {**originals, CONFIG_FILE: _config_file(tokenizer, recipe, originals, types=types)}
     if TOKENIZER_FILE not in originals:
@@ -330,7 +330,7 @@ def _config_file(
         generic: dict[str, _Json] = {"tokenizer_class": GENERIC_CLASS}
         options = generic if TOKENIZER_FILE in originals else _options(tokenizer, recipe)
         options = _defaults(options["tokenizer_class"], recipe, types=types) | options
-        # In this file, unlike in the map, transformers knows a token with flags only by this mark.
+        # In this file, unlike in special_tokens_map.json, transformers recognises a token with flags by this key only.
         mark = {"__type": "AddedToken"}
         tokens = {role: {**mark, **token} for role, token in _special_map(tokenizer, recipe).items()}
         return _json({**options, **tokens})

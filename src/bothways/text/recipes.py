@@ -31,7 +31,7 @@ class SpecialTokens:
     """Special tokens by role; ``None`` if a tokenizer has no such token.
 
     Attributes:
-        cls: Its output stands for the whole text; first token of every sequence, or last (XLNet).
+        cls: The token whose output represents the whole text; first in every sequence, or last (XLNet).
         sep: Ends each text.
         mask: Hides a token in masked language modelling.
         pad: Fills up a batch; unused by packed batches, but stored with the checkpoint.
@@ -89,7 +89,7 @@ XLNET_TOKENS = SpecialTokens(
     others=tuple(map(SpecialToken, ("<s>", "</s>", "<eop>", "<eod>"))),
 )
 
-# As BERT's, but that the mask takes in the space before it.
+# As for BERT, except that the mask includes the space before it.
 MODERNBERT_TOKENS = replace(BERT_TOKENS, mask=SpecialToken("[MASK]", lstrip=True))
 DEBERTA_TOKENS = replace(BERT_TOKENS, mask=SpecialToken("[MASK]", lstrip=True))
 
@@ -119,7 +119,7 @@ XLNET_TEMPLATE = Template(
 )
 
 
-# The class of transformers that takes tokenizer.json as it is.
+# The class of transformers that reads tokenizer.json without changes.
 GENERIC_CLASS = "PreTrainedTokenizerFast"
 
 
@@ -152,7 +152,7 @@ class ByteLevelBPE:
 
     Attributes:
         add_prefix_space: Put a space before the text, so that its first word is spelt as any other.
-        trim_offsets: Leave the space that belongs to a token out of its offsets.
+        trim_offsets: Exclude the space in front of a word from the token's offsets.
         special: The special tokens.
         template: Places of the special tokens.
         tokenizer_class: The class that ``transformers`` opens a saved tokenizer with.
@@ -206,8 +206,8 @@ class Unused:
 class PieceOrder:
     """Numbering of the pieces of a model file as token ids.
 
-    The head, of roles of special tokens and of unused tokens, replaces the first ``skipped`` pieces of the file; the
-    tail follows them.
+    The head (roles of special tokens, and unused entries) replaces the first ``skipped`` pieces of the file; the tail
+    follows the last piece.
     """
 
     head: tuple[Role | Unused, ...] = ()
@@ -271,7 +271,7 @@ TokenizerRecipe: TypeAlias = WordPiece | ByteLevelBPE | SentencePiece | Tokenize
 BERT = WordPiece()
 ROBERTA = ByteLevelBPE()
 # transformers 5 puts two [SEP] between the texts of a pair; the model was trained with one, as transformers 4 had it.
-# So that it opens with one there too, a saved tokenizer names the class that takes tokenizer.json as it is.
+# To open with one there too, a saved tokenizer names the class that reads tokenizer.json without changes.
 DEBERTA = ByteLevelBPE(
     trim_offsets=False,
     special=DEBERTA_TOKENS,

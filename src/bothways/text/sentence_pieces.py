@@ -133,7 +133,7 @@ def _parsed(path: Path) -> _ModelProto:
 
 SPACE = "\u2581"
 
-# So far below any log-probability that text is spelt otherwise, if all of its characters are known.
+# Far below any log-probability, so that other pieces spell the text if all of its characters are known.
 _NEVER = -1000.0
 _DIGIT_COMMA = -100.0
 
@@ -147,7 +147,7 @@ def piece_tokenizer(path: Path, recipe: SentencePiece) -> tokenizers.Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(_splitters(recipe))
     metaspace = decoders.Metaspace(replacement=SPACE, prepend_scheme=_prepend_scheme(recipe))
     tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), metaspace]) if model.byte_fallback else metaspace
-    # Those that the recipe names are declared with its flags.
+    # Special tokens of the recipe are declared with the recipe's flags.
     named = {token.content for token in recipe.special.all()}
     for piece in model.pieces:
         if piece.kind == "control" and piece.content not in named and tokenizer.token_to_id(piece.content) is not None:
@@ -219,7 +219,7 @@ def _normalizers(recipe: SentencePiece, charsmap: bytes) -> list[normalizers.Nor
             return [*quotes, *accents, *([normalizers.Lowercase()] if lowercase else []), *mapped]
         case RunningText(lowercase=lowercase):
             before = [normalizers.Lowercase()] if lowercase else []
-            # Once more after the map, which makes spaces of other characters.
+            # Repeated after the character map, which turns other characters into spaces.
             spaces = [normalizers.Replace(tokenizers.Regex(" {2,}"), " "), normalizers.Strip()]
             return [*before, normalizers.Strip(), *mapped, *spaces]
 

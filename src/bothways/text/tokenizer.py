@@ -1,4 +1,4 @@
-"""Texts to token ids and back, without silent cuts.
+"""Texts to token ids and back, without silent truncation.
 
 A thin layer over the ``tokenizers`` library. A tokenizer never changes after its construction, so several threads may
 use it at once; the library releases the interpreter lock while it works.
@@ -44,7 +44,7 @@ class TextTokenizer:
         model_max_length: The length in ``tokenizer_config.json``, or ``None``. For information only:
             ``encode`` reads up to its own ``max_length``.
         special_ids: Ids of every special token.
-        cls_is_last: Whether the token that stands for the whole text ends a sequence instead of beginning it.
+        cls_is_last: True if the token that represents the whole text ends a sequence instead of beginning it.
         word_marks: The marks of pieces that begin or continue a word.
     """
 
@@ -63,7 +63,7 @@ class TextTokenizer:
         # Without a template the fast call of the library loses the token types of pairs.
         self._has_template = tokenizer.post_processor is not None
         single, pair = tokenizer.encode(""), tokenizer.encode("", "")
-        # The template names ids of its own, which need not be those of the vocabulary.
+        # The template has ids too, which may differ from those of the vocabulary.
         self._largest_id = max(*tokenizer.get_vocab(with_added_tokens=True).values(), *single.ids, *pair.ids, -1, -1)
         self._largest_types = max(single.type_ids, default=0), max(pair.type_ids, default=0)
         added = tokenizer.get_added_tokens_decoder().items()
@@ -128,7 +128,7 @@ class TextTokenizer:
 
     @property
     def cls_id(self) -> int:
-        """Id of the token whose output stands for the whole text: first in a sequence, or last (XLNet)."""
+        """Id of the token whose output represents the whole text: first in a sequence, or last (XLNet)."""
         return self._special_id("cls", self.recipe.special.cls)
 
     @property
@@ -220,9 +220,9 @@ class TextTokenizer:
             max_length: Maximum tokens of a window, special ones included.
             on_overflow: Treatment of longer texts.
             stride: Tokens that neighbouring windows share. Default: a quarter of a window's room for text.
-            offsets: Whether windows carry offsets, words and sequences.
-            first: Number of the first text, for messages, if these are a part of many.
-            cut: The text of a pair that is cut, see `bothways.text.windows`.
+            offsets: Also return the offsets, words and sequences of the tokens.
+            first: Number of the first text in messages, for a block of a longer list.
+            cut: The text of a pair that is split into windows or truncated, see `bothways.text.windows`.
 
         Returns:
             One ``EncodedText`` for each text, in order.
@@ -283,8 +283,8 @@ class TextTokenizer:
         and ``special_tokens_map.json`` are written if they were missing.
 
         Args:
-            folder: Made if missing; files of the same names in it are replaced.
-            types: Whether the model reads token types; the tokenizer then returns them in ``transformers`` too.
+            folder: The folder, created if missing; files of the same names in it are replaced.
+            types: True for a model that reads token types; the tokenizer then returns them in ``transformers`` too.
         """
         write_tokenizer(folder, self._tokenizer, self.recipe, self._files, types=types)
 

@@ -122,7 +122,7 @@ def _wordpiece(blocks: _Blocks, vocabulary: int, lowercase: bool) -> tokenizers.
     tokenizer.train_from_iterator(blocks, trainer)
     tokens = tokenizer.get_vocab()
     tokenizer.model = models.WordPiece(vocab=tokens, unk_token=_content("unk"), max_input_chars_per_word=100)
-    # What was added as special is so for good: only another tokenizer is without it.
+    # Special tokens cannot be removed from a tokenizer, so a new one is built without them.
     plain = tokenizers.Tokenizer(tokenizer.model)
     plain.normalizer, plain.pre_tokenizer = tokenizer.normalizer, tokenizer.pre_tokenizer
     plain.decoder = tokenizer.decoder

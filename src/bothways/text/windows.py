@@ -23,8 +23,8 @@ tokens, so window k starts at ``k * (room - stride)`` and together they hold eve
 a pair fits whole beside the other, both are bodies, and their parts go side by side, in as many windows as the one
 with more parts has: pairing every part of one with every part of the other would multiply their numbers.
 
-The cut is made after the template was applied, since offsets of the first token of a sequence are treated
-specially there, and a window in the middle of a text has no such token.
+Windows are cut after the template was applied: the template changes the offsets of a text's first token, which a
+window in the middle of a text does not have.
 
 Shapes: n tokens of a window.
 """
@@ -73,7 +73,7 @@ def check_text(index: int, text: object) -> bool:
 
 
 def check_length(text: str, what: str) -> None:
-    """Refuse a text or word so long that tokenizers take minutes and gigabytes; ``what`` begins the message."""
+    """Refuse a text or word so long that tokenizers take minutes and gigabytes; the message begins with ``what``."""
     if len(text) > MOST_CHARACTERS:
         raise InvalidInput(
             f"{what} has {len(text):,} characters: expected at most {MOST_CHARACTERS:,}. Cut it into several texts."
@@ -174,7 +174,7 @@ class EncodedText:
 
 @dataclass(frozen=True, slots=True)
 class WindowLimits:
-    """The request of one call to ``encode``; without a stride, windows share a quarter of the room."""
+    """Length, policy and stride of one call to ``encode``; without a stride, windows share a quarter of the room."""
 
     max_length: int
     overflow: Overflow
@@ -297,7 +297,7 @@ def _parts(body: range, room: int, stride: int | None, index: int) -> list[range
     return [body[step * number : step * number + room] for number in range(count)]
 
 
-# What stands for a special token, where else 0 or 1 is the number of a text.
+# The value for special tokens, in place of the number of a text (0 or 1).
 NO_TEXT = -1
 
 
@@ -307,7 +307,7 @@ class Places:
 
     Attributes:
         begins_n: The character at which each token begins in its text, int32; 0 for special tokens.
-        ends_n: The character behind its last.
+        ends_n: The character behind each token's last.
         sequences_n: 0 for tokens of the first text, 1 for those of the second, -1 for special tokens, int8.
         start: Position of the window in its text, in tokens of that text (of the second text, for a pair).
     """

@@ -1,8 +1,8 @@
-"""Words of a text (their places, their form for the model, their first tokens), and its sentences.
+"""Words of a text (their positions, the string that the model reads, their first tokens), and sentences.
 
 The model always reads words with a single space between them, whether they came as a list or were found in a raw text:
-it sees the same form in use as in training, and the place of a word in the original does not depend on the
-tokenizer's treatment of it.
+the input looks alike in training and inference, and the position of a word in the original does not depend on how
+the tokenizer normalises the word.
 
 Sentences end at the marks of most scripts, unless the word before a full stop is a known abbreviation or a single
 letter, or the next one begins in lower case. Pre-training cuts documents at these places; some wrong ones cost little.
@@ -23,7 +23,7 @@ from bothways.errors import InvalidInput
 from bothways.text.characters import SEPARATOR, UNSEEN, joiners, marks
 from bothways.text.windows import Places, Text
 
-# Read in the place of a word of which nothing can be seen, so that there is something between two spaces.
+# Stands in for a word without visible characters, so that no two spaces follow each other.
 _STAND_IN = "\N{REPLACEMENT CHARACTER}"
 _BLANK = frozenset(("Cc", "Cf", "Zs", "Zl", "Zp"))
 
@@ -93,8 +93,8 @@ class ReadWords:
         """Return the first token of each word, in every window that holds it.
 
         A token belongs to a word if it spells one of its characters or is the mark of the space in front of it, which
-        SentencePiece and byte-level BPE make a token of its own if they have no longer one. The first such token stands
-        for the word. A window that begins in the middle of a word holds a later token, which does not count.
+        is a separate token in SentencePiece and byte-level BPE if the vocabulary has no longer piece. The first such
+        token represents the word. A window that begins in the middle of a word has no token that represents it.
         """
         parts = [_first_in_window(self.begins_W, self.ends_W, each) for each in places]
         if len(parts) == 1:
@@ -158,11 +158,11 @@ def word_spans(text: str) -> list[tuple[int, int]]:
 
     A run of letters, digits and their marks is a word, also across a single apostrophe, full stop or hyphen within it,
     or a comma between digits; so is a name behind an @ or #, and an address behind ``http://``. Every other character
-    that is not white space is a word of its own, with the marks that follow it; so is the 's of English, which tagged
-    data never leave at a name. Scripts without spaces give long words: bring those texts cut into words.
+    that is not white space is a word of its own, with the marks that follow it; so is the English 's, which tagged
+    data always separate from a name. Scripts without spaces give long words: pass such texts as lists of words.
 
     Invisible format characters, such as soft hyphens, word joiners and marks of direction, are treated as if they
-    were not there: they stand within a word or outside of all, and never form one. The zero-width space alone
+    were not there: they stand within a word or between words, and never form one. The zero-width space alone
     ends a word, as white space does, since that is its purpose.
 
     >>> text = "Dr. Lee's e-mail, to @lee: 1,000 naïve."
@@ -213,7 +213,7 @@ def _first_in_window(begins_W: NDArray[np.int64], ends_W: NDArray[np.int64], pla
     token_begins_m = places.begins_n[body_m]
     # A token that spells nothing may end before the one in front of it.
     token_ends_m = np.maximum.accumulate(places.ends_n[body_m])
-    # The first token that ends behind the word's begin, or the one before, if that is the space in front of the word.
+    # The first token that ends behind the word's start, or the one before if that is the space in front of the word.
     spelling_W = np.searchsorted(token_ends_m, begins_W, side="right")
     token_W = np.searchsorted(token_ends_m, begins_W - 1, side="right")
     words_M = np.flatnonzero(token_W < len(body_m))
@@ -233,8 +233,8 @@ def _numbers(tokens: WordStarts, places: Places) -> NDArray[np.int64]:
 
 # --- sentences ---
 
-# What ends a sentence: at the end of a line always; after a mark with white space behind it; after a mark of scripts
-# that write none.
+# A sentence ends at the end of a line, after a mark with white space behind it, or after a mark of a script without
+# spaces.
 _QUOTES = "\"'”’»)\\]"  # noqa: RUF001 (quotes, as written)
 _UNSPACED = "。！？｡؟۔।॥"  # noqa: RUF001 (full stops of other scripts)
 _END = re.compile(rf"(?P<line>\s*\n\s*)|(?P<mark>[.!?…]+[{_QUOTES}]*)(?=\s)|[{_UNSPACED}]+[{_QUOTES}」』）]*")  # noqa: RUF001

@@ -139,7 +139,7 @@ def recorded_arithmetic() -> dict[str, object]:
 
 def check_conditions(stored: Mapping[str, object], now: Mapping[str, object]) -> None:
     """Raise InvalidInput, naming each difference, unless a run is resumed under its checkpoint's conditions."""
-    # A run of several processes records no arithmetic, and repeats that of no other.
+    # Runs of several processes do not record their arithmetic, and are not compared with the arithmetic of others.
     unrecorded = {"threads", "matrix_product"} - (stored.keys() & now.keys())
     kept = ({name: value for name, value in each.items() if name not in unrecorded} for each in (stored, now))
     found = [f"{name} was {before!r} and is now {after!r}" for name, before, after in differences(*kept)]

@@ -1,4 +1,4 @@
-"""The log of a run: JSON Lines, each on disk as soon as it is written, experiment trackers, and measures of updates.
+"""The log of a run (JSON Lines, each line flushed at once), experiment trackers, and measures of updates.
 
 A tracker (TensorBoard, MLflow, Weights & Biases, trackio) is configured as its own documentation says, by environment
 variables such as ``MLFLOW_TRACKING_URI`` and ``WANDB_PROJECT``.

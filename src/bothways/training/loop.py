@@ -88,7 +88,7 @@ def train(
             stack.callback(folder.close)
         stack.enter_context(seeded(options.seed + workers.rank))
         share(objective.module, workers)
-        if workers.count == 1:  # sums over processes are of dense gradients
+        if workers.count == 1:  # processes sum dense gradients only
             stack.enter_context(sparse_tables(objective.module))
         if options.activation_checkpointing:
             stack.enter_context(activation_checkpointing(objective.module))
@@ -370,7 +370,7 @@ class _Run(Generic[Payload]):
             with self.interrupts.at_once() if self.workers.count == 1 else nullcontext(), torch.no_grad():
                 return self.layout.run_whole(validate or self.objective.validate)
         except KeyboardInterrupt:
-            random.restore()  # so that a checkpoint written now is one between two updates
+            random.restore()  # so that a checkpoint written now has the state between two updates
             raise
 
     def _validated(self, validation: Validation, *, epoch: int) -> None:

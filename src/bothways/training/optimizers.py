@@ -155,7 +155,7 @@ class NamedOptimizer:
         """Load the result of `state` after ``updates`` updates.
 
         Raises:
-            CorruptCheckpoint: It has other parameters, or another number of updates.
+            CorruptCheckpoint: The state is that of other parameters, or of another number of updates.
         """
         loaded: dict[nn.Parameter, dict[str, Tensor]] = {}
         named = dict(zip(self.names, self.parameters, strict=True))

@@ -40,7 +40,7 @@ class SharedCheckpoints:
         self._path = path
         self._workers = workers
         self._folder = folder or CheckpointFolder(path, resume=resume)
-        # A group of its own: its messages would mix with those of the training.
+        # A separate process group, so that its messages do not mix with those of the training.
         self._group = distributed.new_group(backend="gloo", timeout=PATIENCE)
         self._opened = ExitStack()
         self._pending: Future[Any] | None = None

@@ -50,7 +50,7 @@ class TrainingRecord:
         tokens: Tokens read in training.
         seconds: Wall time of training, validation and checkpoints, without the pause before a resumption.
         stopped_early: True if patience ended the run.
-        interrupted: True if Ctrl-C or SIGTERM ended the run, or came at its end.
+        interrupted: True if Ctrl-C or SIGTERM ended the run, or arrived after the last update.
         resumed_from: Updates of the checkpoint that this run resumed; None for a fresh run.
         settings: The options of the run.
         epochs: Finished epochs, their validation included.
@@ -99,12 +99,12 @@ def highest_of(validations: list[EpochValidation]) -> EpochValidation | None:
 
 
 def kept_of(validations: list[EpochValidation]) -> EpochValidation | None:
-    """Return the latest validation within one standard error below the highest score, and below that of the start.
+    """Return the latest validation within a standard error of the highest score, and of epoch 0's if there is one.
 
-    This is the rule of one standard error (Breiman et al. 1984, section 3.4.3): prefer what is better a priori unless
-    the data clearly contradict it. Here that is longer training, whose last steps are small by the schedule; with
-    few rows, the highest of several scores often belongs to a lucky early epoch. Another validation never moves the
-    choice to an earlier epoch.
+    This is the rule of one standard error (Breiman et al. 1984, section 3.4.3): prefer the option that is better a
+    priori unless the data clearly contradict it. Here longer training is preferred, since the schedule makes its last
+    steps small; with few rows, the highest of several scores often belongs to a lucky early epoch. One more validation
+    never moves the choice to an earlier epoch.
     """
     highest = highest_of(validations)
     if highest is None:

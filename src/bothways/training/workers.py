@@ -31,7 +31,7 @@ Weights = dict[str, Tensor]
 # Parts of torch's error messages when FSDP loses a process.
 LOST = ("gloo/", "NCCL", "Connection ")
 
-# One process may encode a corpus while the others wait. A dead process is noticed by its connections.
+# Long enough for one process to encode a corpus while the others wait; a dead process closes its connections anyway.
 PATIENCE = timedelta(days=2)
 
 

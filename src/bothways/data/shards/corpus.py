@@ -142,11 +142,11 @@ class Pieces:
     """Runs of tokens of one document each, in the order of the corpus.
 
     Attributes:
-        shard_P: Number of the shard of each.
-        begin_P: Begin of each in its shard.
-        length_P: Tokens of each.
-        document_P: Number of the document of each, ascending.
-        groups: Begin of each group of pieces among them, and at last P (G + 1).
+        shard_P: Number of each piece's shard.
+        begin_P: Start of each piece in its shard.
+        length_P: Tokens of each piece.
+        document_P: Number of each piece's document, ascending.
+        groups: Number of each group's first piece, then P (G + 1).
         longest: Maximum tokens of a piece, and of a group.
     """
 
@@ -185,8 +185,8 @@ class Pieces:
     def hold_out(self, fraction: float, seed: int) -> tuple["Pieces", "Pieces"]:
         """Split the documents at random into a training and a validation part, and group the pieces of each anew.
 
-        Held out are as many documents as fit into the ``fraction`` of the tokens, at least two if there are four or
-        more, which pairs of segments are drawn from, else one.
+        As many documents are held out as fit into the ``fraction`` of the tokens: at least one, or two of four or more
+        documents, since pairs of segments need two.
 
         Raises:
             InvalidInput: The fraction is out of range, or there is only one document.
@@ -279,7 +279,7 @@ class TokenCorpus:
         return self._shards[shard].tokens_T[begin : begin + length].astype(np.int32)
 
     def sentence_ends(self, shard: int, begin: int, length: int) -> NDArray[np.int64]:
-        """Return the ends of sentences in a run of tokens, counted from its begin; the last may continue behind it."""
+        """Return the ends of sentences in a run of tokens, from its start; the last sentence may exceed the run."""
         sentences_S = self._shards[shard].sentences_S
         first, last = np.searchsorted(sentences_S, [begin, begin + length], side="right")
         ends = sentences_S[first:last] - begin
@@ -288,8 +288,8 @@ class TokenCorpus:
     def pieces(self, longest: int) -> Pieces:
         """Cut all documents into pieces of whole sentences, and group neighbours up to ``longest`` tokens.
 
-        A longer sentence is cut. The pieces of a group make up one sequence of the published recipes; as packed
-        sequences of their own, tokens of different documents do not see each other.
+        A sentence longer than that is split. A group has the tokens of one sequence of the published recipes, but each
+        piece is a packed sequence of its own, so tokens of different documents do not see each other.
 
         Raises:
             InvalidInput: There are no tokens.

@@ -65,7 +65,7 @@ def write_shards(
         source: The corpus.
         output: Folder for the shards.
         tokenizer: Encodes them; its special tokens are not written.
-        shard_tokens: A shard is closed at the end of the document that brings it to so many tokens.
+        shard_tokens: Size of a shard: it is closed at the end of the document that reaches this number of tokens.
         overwrite: Replace a folder at the output.
         show_progress: Force the progress bar on or off.
 
@@ -99,7 +99,7 @@ def write_shards(
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Number of a document's file, and its own within that; both from 0."""
+    """Number of a document's file, and the document's number in this file; both from 0."""
 
     file: int = 0
     document: int = 0
@@ -193,7 +193,7 @@ class _Run:
             self.manifest = replace(self.manifest, duplicates=self.manifest.duplicates + 1)
             return
         kept_n = ~self.special_V[document.ids_n]
-        if not kept_n.all():  # the text spelt a special token out
+        if not kept_n.all():  # the text contains a special token, spelt out
             counts = np.concatenate([[0], np.cumsum(kept_n)])
             ends_S = np.unique(counts[document.ends_S])
             document = replace(document, ids_n=document.ids_n[kept_n], ends_S=ends_S[ends_S > 0])

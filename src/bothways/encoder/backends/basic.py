@@ -1,6 +1,6 @@
 """Calls of attention, and two backends for plain products over whole sequences, which most models use.
 
-A backend tells whether it supports a request, and if not, why.
+A backend accepts a request, or gives the reason why it does not support it.
 
 Shapes: B sequences, S longest of a batch or group, T packed tokens, N heads, D head width, W = 2 S - 1 distances
 between tokens; P pairs of a sequence and a head, R = B S rows of a padded group.
@@ -25,10 +25,10 @@ from bothways.packing import Batch, Packed
 class RelativeScores:
     """Score terms of the distance between query i and key j and of their segments, before scaling.
 
-    ``(q_i + shift) . keys[i - j + S - 1] + k_j . queries[i - j + S - 1]``, if a family has both; the vectors are those
-    of the distances from ``1 - S`` on. `gain_TN` is added to each query's scores for keys in another segment (Yang et
-    al. 2019, arXiv:1906.08237). Upstream adds one number if the segments are equal and another if they differ; only the
-    difference of the two affects the softmax.
+    ``(q_i + shift) . keys[i - j + S - 1] + k_j . queries[i - j + S - 1]``, for a family with both terms; the vectors
+    are in the order of the distances, from ``1 - S``. `gain_TN` is added to each query's scores for keys in another
+    segment (Yang et al. 2019, arXiv:1906.08237). Upstream adds one value for equal segments and another for different
+    ones; only their difference affects the softmax.
     """
 
     keys_WND: Tensor | None
@@ -42,8 +42,8 @@ class AttentionCall:
     """Attention within each sequence of a batch.
 
     `qkv_T3ND` may hold keys and values alone if the queries are separate (`attend_once`). `reach` is the number of
-    visible tokens on either side, None if every token of a sequence sees all. With `order_T`, the place of each token
-    in a factorisation order of its sequence (see `QueryStream`), a token sees those that do not come after it.
+    visible tokens on either side, None if every token of a sequence sees all. `order_T` is the position of each token
+    in a factorisation order of its sequence (see `QueryStream`): a token sees no token after it in this order.
     `weights` receives each sequence's attention weights (N, n, n) from the reference backend.
     """
 
@@ -59,7 +59,7 @@ class AttentionCall:
     @property
     def packed(self) -> Packed:
         """The batch, for a backend that does not support padding."""
-        assert isinstance(self.batch, Packed)  # the request said so
+        assert isinstance(self.batch, Packed)  # checked by `refusal`
         return self.batch
 
 
@@ -68,8 +68,8 @@ class AttentionRequest:
     """Requirements of an attention call on its backend.
 
     `padding` is set for a batch with its padding, `local` if tokens see a part of their sequence only, `relative` if
-    distances add to the scores, `ordered` if tokens do not see those that come after them in an order. `capability` is
-    the major version of a CUDA device.
+    distances add to the scores, `ordered` if tokens do not see later ones of a factorisation order. `capability` is
+    the major compute capability of a CUDA device.
     """
 
     device: str
@@ -212,7 +212,7 @@ def _groups(packed: Packed, heads: int, dtype: torch.dtype) -> list[_Group]:
     groups, device = [], packed.cu_seqlens.device
     for lengths in groups_of_like_length(packed.lengths):
         longest = max(lengths)
-        # On the host: which rows are real is a question that a GPU would have to be waited for.
+        # Found on the host: the result of a search for the tokens' rows on a GPU would have to be waited for.
         real_BS = np.arange(longest) < np.array(lengths)[:, None]
         rows_T = None if real_BS.all() else on_device(np.flatnonzero(real_BS), device)
         bias_BS = on_device(torch.from_numpy(np.where(real_BS, 0.0, -np.inf)).to(dtype), device)
@@ -282,7 +282,7 @@ def _attend_group(qkv_T3ND: Tensor, group: _Group, call: AttentionCall) -> Tenso
     if group.rows_T is not None:
         spaced_R3ND = qkv_T3ND.new_zeros(count * group.longest, 3, heads, width)
         qkv_T3ND = spaced_R3ND.index_copy(0, group.rows_T, qkv_T3ND)
-    # One copy for queries, keys and values: the products want every head's rows side by side.
+    # One copy for queries, keys and values: the products need the rows of each head to be contiguous.
     q_PSD, k_PSD, v_PSD = qkv_T3ND.view(count, group.longest, 3, heads, width).permute(2, 0, 3, 1, 4).flatten(1, 2)
     if call.dropout and q_PSD.dtype == torch.float32 and not torch.is_autocast_enabled(q_PSD.device.type):
         context_PSD = _dropped(q_PSD, k_PSD, v_PSD, group.bias_P1S, call.scale, call.dropout)

@@ -58,7 +58,7 @@ class VarLen:
         if kernel := flash_attn_kernel():
             options = {"dropout_p": call.dropout, "softmax_scale": call.scale, "window_size": seen}
             return kernel(q_TND, k_TND, v_TND, starts, starts, longest, longest, **options)
-        # What torch.nn.attention.varlen calls; that takes a second to import, and leaves out the dropout of the kernel.
+        # The operator behind torch.nn.attention.varlen. That module takes a second to import and has no dropout.
         context_TND: Tensor
         context_TND, *_ = torch.ops.aten._flash_attention_forward(
             *(q_TND, k_TND, v_TND, starts, starts, longest, longest, call.dropout),
@@ -117,8 +117,8 @@ class Flex:
 
 @cache
 def _kernel(device: str) -> Callable[..., Tensor]:
-    """Return the compiled kernel if there is one; it is compiled anew for other shapes of the two functions only."""
-    # Loaded late: it brings torch's compiler with it.
+    """Return FlexAttention, compiled on a GPU; other sequence lengths cause no new compilation."""
+    # Imported late, since it imports torch's compiler.
     from torch.nn.attention.flex_attention import flex_attention
 
     kernel: Callable[..., Tensor] = flex_attention
@@ -142,7 +142,7 @@ def _block_mask(packed: Packed, reach: int | None) -> "BlockMask":
     if reach is not None:
         share_QQ &= (starts_Q[:, None] - starts_Q).abs() < reach + _BLOCK
     count_Q = share_QQ.sum(-1, dtype=torch.int32)
-    # The blocks that are seen first, in their order; what follows is not read.
+    # The visible blocks first, in their order; later entries are not read.
     order_QQ = share_QQ.to(torch.int32).argsort(dim=-1, descending=True, stable=True).to(torch.int32)
     return BlockMask.from_kv_blocks(
         count_Q[None, None], order_QQ[None, None], BLOCK_SIZE=_BLOCK, mask_mod=seen, seq_lengths=(rows, rows)
@@ -160,7 +160,7 @@ def _score_mod(q_NTD: Tensor, k_NTD: Tensor, relative: RelativeScores, call: Att
     gain_TN = None if relative.gain_TN is None else relative.gain_TN * scale
 
     def changed(score: Tensor, _: Tensor, head: Tensor, row: Tensor, column: Tensor) -> Tensor:
-        # Pairs of different sequences are hidden, so where their distance is read is all the same.
+        # Pairs from different sequences are masked, so it does not matter which distance is read for them.
         distance = (row - column + furthest).clamp(0, 2 * furthest)
         if by_query_NTW is not None:
             score = score + by_query_NTW[head, row, distance]

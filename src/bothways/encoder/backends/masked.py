@@ -1,4 +1,4 @@
-"""Backends in plain torch that support what others do not: masks, windows, scores of distances, weights, padding.
+"""Backends in plain torch for masks, local windows, distance scores, attention weights or padding.
 
 Shapes: B sequences, S longest sequence, T packed tokens, N heads, D head width, W = 2 S - 1 distances between tokens;
 n tokens of one sequence, b blocks of r queries, c = r + 2 reach keys that a block can see.
@@ -47,7 +47,7 @@ class Reference:
 
 
 class Padded:
-    """torch's fused attention over a padded batch with a mask, for devices where many small calls cost more."""
+    """torch's fused attention over a padded batch with a mask, for devices where many calls cost more than padding."""
 
     name = "padded"
 
@@ -76,7 +76,7 @@ class Padded:
         assert call.relative is not None  # the caller looked
         relative, batch = call.relative, call.batch
         if isinstance(batch, PaddedRows):
-            # A graph would read a strided view by a larger index still.
+            # In a graph, the strided view of `_shifted_scores` would become an even larger index.
             bias = distance_scores(q_BNSD, k_BNSD, relative, batch.once(_padded_distances)) * call.scale
         else:
             bias = _shifted_scores(q_BNSD, k_BNSD, relative, call.scale)
@@ -97,7 +97,7 @@ class Local:
 
     def attend(self, call: AttentionCall) -> Tensor:
         """Return the context of every token, (T, N, D)."""
-        assert call.reach is not None  # the request said so
+        assert call.reach is not None  # checked by `refusal`
         parts = call.qkv_T3ND.split_with_sizes(list(call.packed.lengths))
         return torch.cat([_sequence(part, call, call.reach) for part in parts])
 
@@ -176,7 +176,7 @@ def _padded_distances(batch: Batch) -> Tensor:
 def _relative_scores(q_NnD: Tensor, k_NnD: Tensor, call: AttentionCall, start: int) -> Tensor:
     """Return the contribution of distances and segments to one sequence's unscaled scores, (N, n, n).
 
-    It begins at row ``start``.
+    The sequence begins at row ``start``.
     """
     assert call.relative is not None  # the caller looked
     length, gain_TN = q_NnD.shape[1], call.relative.gain_TN
@@ -225,7 +225,7 @@ def _met(rows_BNSD: Tensor, table_WND: Tensor) -> Tensor:
     appendix B).
     """
     count, heads, longest, width = rows_BNSD.shape
-    # One distance more, which nobody reads: a GPU multiplies an even width faster.
+    # One more distance, which is never read: a GPU multiplies an even width faster.
     table_NDV = F.pad(table_WND, (0, 0, 0, 0, 0, 1)).permute(1, 2, 0)
     # All sequences in one product, which also sums the gradients of the table.
     met_NRV = torch.bmm(rows_BNSD.transpose(0, 1).reshape(heads, count * longest, width), table_NDV)

@@ -1,10 +1,10 @@
-"""Attention whose scores depend on the distance between query and key (DeBERTa, XLNet), with a backward of its own.
+"""Attention whose scores depend on the distance between query and key (DeBERTa, XLNet), with a hand-written backward.
 
 Queries are multiplied by the vector of each distance once; the scores of pairs are then read through a view whose rows
-are shifted against each other, so no index of n x n is ever made. Keys lie in reverse order: the distance of query i
-to the key at place j is then ``i + j - (n - 1)``, which grows along rows and columns as a view can. Long sequences are
-computed head by head with rows in blocks: a block is multiplied by its possible distances only, and a head's scores
-stay in the cache.
+are shifted against each other, so no index of n x n is ever made. Keys are stored in reverse order: the distance of
+query i to the key stored at j is then ``i + j - (n - 1)``, which grows along rows and columns, as a view's strides do.
+Long sequences are computed head by head with rows in blocks: a block is multiplied by its possible distances only, and
+a head's scores stay in the cache.
 
 Shapes: T packed tokens, N heads, D head width, S longest sequence, W = 2 S - 1 distances; of one tile, h heads and n
 tokens, G blocks (of all heads together) of r rows, w = n + r - 1 distances that r rows can have, R = n in whole blocks.
@@ -24,7 +24,7 @@ from bothways.packing import Packed
 
 # Up to this length a sequence is computed with all heads at once and in one block.
 _SHORT = 128
-# Rows of a block of a longer one.
+# Rows of a block of a longer sequence.
 _BLOCK = 64
 
 
@@ -42,7 +42,7 @@ class Skewed:
     def attend(self, call: AttentionCall) -> Tensor:
         """Return the context of every token, (T, N, D)."""
         relative = call.relative
-        assert relative is not None  # the request said so
+        assert relative is not None  # checked by `refusal`
         q_TND = call.qkv_T3ND[:, 0]
         shifted_TND = None if relative.shift_ND is None else q_TND + relative.shift_ND.to(q_TND.dtype)
         options = _Options(call.packed.lengths, call.scale, call.dropout)
@@ -170,7 +170,7 @@ class _Attention(torch.autograd.Function):
         reverse_T: Tensor,
         options: _Options,
     ) -> Tensor:
-        # The queries come along for nothing: rows that lie side by side are copied several times as fast.
+        # Copying the queries too costs nothing: contiguous rows are copied several times as fast.
         _, k_TND, v_TND = qkv_T3ND.contiguous().index_select(0, reverse_T).unbind(1)
         q_TND = qkv_T3ND[:, 0]
         terms = _Terms(
@@ -289,7 +289,7 @@ class _Terms:
         rows_gradient_NTD: Tensor | None,
         table_gradient_NWD: Tensor,
     ) -> None:
-        """Return gradients of the rows and of the distances in their products."""
+        """Add to the gradients of rows and distances, given the gradient of their products."""
         meetings_Grw = tile.write(pairs_hnn)
         found_hRD = torch.bmm(meetings_Grw, tile.distances(table_NWD)).view(len(pairs_hnn), tile.whole, -1)
         assert rows_gradient_NTD is not None  # the terms have the fields of their gradients
@@ -298,7 +298,7 @@ class _Terms:
 
     def _differ(self, tile: _Tile) -> Tensor:
         """Return 1 for queries and keys of different segments, (n, n)."""
-        assert self.types is not None  # gradients alone have none
+        assert self.types is not None  # None only in the gradients
         types_n = self.types[tile.start : tile.start + tile.length]
         return (types_n[:, None] != types_n.flip(0)).to(self.q.dtype)
 
