@@ -26,7 +26,7 @@ __all__ = [
     "suspicious_inputs",
 ]
 
-# A scan of files needs no torch, which these do; and a start not what signs.
+# Imported on first use: some need torch or the signing library, and a scan of files needs neither.
 _MODULES = {
     "backdoor.candidates": ("suspicious_inputs",),
     "backdoor.poisoned": ("audit_data",),

@@ -1,4 +1,4 @@
-"""Answers of a classifier, the share of changed ones, hidden states and vectors of texts: what detectors measure.
+"""Measurements that detectors share: a classifier's answers, the share that changes, hidden states, text vectors.
 
 Shapes: N texts, C labels, n tokens of a text, L layers and the embedding before them, H hidden, E embedding width.
 """
@@ -79,7 +79,7 @@ def mean_changed_share(changed_N: NDArray[np.bool_], originals_N: NDArray[np.int
 
 
 def share(count: int, of: int) -> Estimate:
-    """Return a share with its 95 % interval (Wilson 1927); from 0 to 1 if there is nothing to count."""
+    """Return a share with its 95 % interval (Wilson 1927); the interval is 0 to 1 if ``of`` is 0."""
     from scipy.stats import binomtest
 
     if not of:
@@ -132,7 +132,7 @@ def drawn_rows(context: Context, limit: int, rng: np.random.Generator) -> list[t
 def drawn_labelled(
     context: Context, limit: int, rng: np.random.Generator
 ) -> tuple[tuple[str, ...], NDArray[np.int64] | None, str]:
-    """Return at most ``limit`` of the user's texts with the indices of their labels; None without, and the reason."""
+    """Draw at most ``limit`` texts, with the indices of their labels, or None and the reason why there are none."""
     try:
         labelled = context.labelled
     except NeedUnmet as error:
@@ -153,10 +153,10 @@ def clean_texts(context: Context) -> tuple[str, ...] | None:
 Vectors = Callable[[Sequence[str]], Numbers]
 """A function that takes texts and returns unit vectors (N, H)."""
 
-# Longer texts are cut.
+# Longer texts are truncated.
 MAX_TOKENS = 256
 _STATES_AT_ONCE = 32
-# Window of models without a limit of their own.
+# Window length for models that have no limit of their own.
 _DEFAULT_LENGTH = 512
 
 
@@ -166,9 +166,9 @@ class States:
 
     ids: tuple[int, ...]
     begins_n: NDArray[np.int32]  # first character of each token; 0 for special tokens
-    ends_n: NDArray[np.int32]  # the character behind its last; 0 for special tokens
-    hidden_LnH: NDArray[np.float32]  # unit vectors of the embedding's output and that of each layer
-    sentence_LH: Numbers  # unit vectors of their means over the tokens
+    ends_n: NDArray[np.int32]  # end of each token, exclusive; 0 for special tokens
+    hidden_LnH: NDArray[np.float32]  # outputs of the embedding and of each layer, as unit vectors
+    sentence_LH: Numbers  # their means over the tokens, as unit vectors
 
 
 def states_of(

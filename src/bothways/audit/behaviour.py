@@ -27,7 +27,7 @@ _MIN_EDITED = 20
 _ALONE = 24
 # Probabilities in float32 differ by about 1e-6 between batches, in bfloat16 by about 1e-2.
 _ROUNDING = 0.03
-# CheckList lets a probability that must not fall drop by this much.
+# CheckList tolerates a drop of this size in a probability that must not fall.
 _ALLOWED_FALL = 0.1
 
 _CHECKLIST = "Ribeiro et al. 2020, Beyond accuracy: behavioral testing of NLP models with CheckList, arXiv:2005.04118"
@@ -45,7 +45,7 @@ RULES = Rules(
     *(
         Rule(
             f"behaviour-{edit.name.replace(' ', '-')}",
-            # Most models yield to padding and corrupted characters; natural variation must not change the answer.
+            # Padding and corrupted characters change most models' answers; natural variation must not.
             Severity.MEDIUM if edit.kind == "natural" else Severity.LOW,
             f"{edit.name}: {{rate:.1%}} of answers change",
             edit.remedy,

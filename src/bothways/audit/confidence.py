@@ -25,12 +25,12 @@ from bothways.evaluation.report import Report, flat_estimates
 _MAX_TEXTS = 300
 _FOREIGN_TEXTS = 30
 _DRAWS = 2000
-# Users would not notice less overconfidence, however certain it is.
+# Users would not notice less overconfidence, even if it is significant.
 _MIN_GAP = 0.05
 _SURE = 0.9
 _MIN_TEXTS = 20
 _RESAMPLES = 300
-# AUROC of a detector by chance, and of a useful one.
+# AUROC of chance, and of a useful detector.
 _CHANCE, _USEFUL = 0.5, 0.8
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -225,7 +225,7 @@ def _numbers(report: Report) -> dict[str, float]:
 
 
 def mixed(texts: Sequence[str], rng: np.random.Generator) -> list[str]:
-    """Return texts of words drawn from all texts, as long as these."""
+    """Return texts as long as the given ones, of words drawn from all of them."""
     words = [word for text in texts for word in text.split()] or ["word"]
     lengths = [max(1, min(40, len(text.split()))) for text in texts]
     return [" ".join(rng.choice(words, rng.choice(lengths))) for _ in range(_FOREIGN_TEXTS)]

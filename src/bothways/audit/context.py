@@ -214,7 +214,7 @@ class Context:
 
     @cached_property
     def _reader(self) -> RawTextColumns:
-        # Those of the model, or ``text``.
+        # The columns of the model's training, or ``text``.
         try:
             columns = self.model.with_columns(**self.columns).columns if self.columns else self.model.columns
         except NeedUnmet:

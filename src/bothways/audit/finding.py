@@ -79,7 +79,7 @@ class Evidence:
         n: int = 0,
         **details: object,
     ) -> "Evidence":
-        """Return the evidence of an estimate; the ends of its interval are the first of the details."""
+        """Return the evidence of an estimate; its details begin with the ends of the interval."""
         interval = {"low": estimate.low, "high": estimate.high}
         return cls(statistic, estimate.value, threshold, null, n, {**interval, **details})
 
@@ -166,7 +166,7 @@ class Rules:
         """Make a finding from a rule and its evidence.
 
         Its severity is that of the rule by default, its location a file, a layer, a row or a token; ``words`` fill the
-        rule's sentence.
+        rule's title.
         """
         row = self[rule]
         severity = row.severity if severity is None else severity

@@ -111,7 +111,7 @@ def _sarif_rule(finding: Finding) -> dict[str, object]:
 def _sarif_result(finding: Finding, rule: int, model: str) -> dict[str, object]:
     place = finding.location or model
     fingerprint = hashlib.sha256("\n".join((finding.rule, finding.title, place)).encode()).hexdigest()
-    # A relative reference, in which everything is percent-encoded that RFC 3986 reserves.
+    # A relative reference (RFC 3986), with all reserved characters percent-encoded.
     uri = re.sub(r"[^A-Za-z0-9._~/-]", lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), model)
     return {
         "ruleId": finding.rule,

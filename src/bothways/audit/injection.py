@@ -33,12 +33,12 @@ Place: TypeAlias = Literal["beginning", "middle", "end"]
 _MAX_TEXTS = 30
 _EXAMPLES = 5
 _SENTENCES: Mapping[str, tuple[str, ...]] = {"neutral": NEUTRAL, "imperative": IMPERATIVE, "opinionated": OPINIONATED}
-# Upper ends of bins, in tokens: distance from the insertion, and length of the text.
+# Upper ends of bins, in tokens: for the distance from the insertion, and for the length of the text.
 _DISTANCES = (1, 4, 16)
 _LENGTHS = (16, 48)
 # Groups of tokens in a report.
 _GROUPS = ("by_distance", "by_place", "by_length", "by_kind")
-# A sentence may change the first share of the answers; beyond the second the model obeys it and ignores the text.
+# Up to the first share of changed answers is no fault; beyond the second, the model obeys the sentence alone.
 _TOLERATED, _OBEYS = 0.1, 0.5
 
 _REFERENCES = (
@@ -119,7 +119,7 @@ def shifts_around(before: States, after: States, at: int) -> tuple[Numbers, int]
     None if the text was truncated or the insertion changes other tokens.
     """
     added = len(after.ids) - len(before.ids)
-    # The first special token stands before everything; a text that was cut has lost tokens at its end.
+    # The first special token stands before everything; a truncated text has lost tokens at its end.
     first = int(((before.ends_n <= at) & (before.ends_n > 0)).sum()) + int(before.ends_n[0] == 0)
     places = np.arange(len(before.ids))
     places[first:] += added

@@ -31,8 +31,8 @@ Numbers = NDArray[np.float64]
 _MAX_ROWS, _MIN_ROWS = 300, 20
 _SHADOWS = 16
 _MASKS = 4
-# Lower ends of the AUC's interval. Published attacks have .66 to .90; .5 is chance. A leak comes from few rows or many
-# passes, not from tampering, so it is medium at most.
+# Thresholds for the lower end of the AUC's interval. Published attacks have .66 to .90; .5 is chance. A leak comes from
+# few rows or many epochs, not from tampering, so it is medium at most.
 _MEDIUM, _LOW = 0.7, 0.6
 _BY_WORDS = 0.6
 _RESAMPLES = 500
@@ -85,7 +85,7 @@ class Separation:
 
     auc: Estimate  # area under the ROC curve
     rates: dict[float, Estimate]  # True positive rate at each false positive rate
-    chance: float  # AUC that 99 % of random memberships stay below
+    chance: float  # 99 % quantile of the AUC under random membership
 
     @classmethod
     def of(cls, members_M: Numbers, others_N: Numbers, rng: np.random.Generator) -> "Separation":
@@ -106,7 +106,7 @@ class Separation:
         return cls(report.auroc, rates, chance)
 
     def details(self) -> dict[str, float]:
-        """Return the numbers as flat JSON values."""
+        """Return the measures as flat JSON values."""
         numbers = self.auc.named("auc")
         for rate, each in self.rates.items():
             numbers |= each.named(f"tpr_at_{100 * rate:g}_percent_fpr")
@@ -143,16 +143,16 @@ class Shadows:
     """The scores of shadow models: linear heads on frozen vectors, each trained on half of the rows.
 
     This is the likelihood ratio attack (LiRA; Carlini et al. 2022, arXiv:2112.03570), with few shadows and therefore
-    one variance for all rows. Shadows are weaker and less confident than a fine-tuned model, so its scores are first
-    mapped to their scale by a line that is fitted to all rows and uses no membership.
+    one variance for all rows. Shadows are weaker and less confident than a fine-tuned model, so the model's scores are
+    first mapped linearly to the shadows' scale; this map uses all rows and no membership.
     """
 
     out_N: Numbers  # mean score of each row by the shadows that were not trained on it
-    in_N: Numbers  # mean score by those that were
-    spread: float  # standard deviation of the former around their means
+    in_N: Numbers  # mean score of each row by the shadows that were trained on it
+    spread: float  # standard deviation of the scores behind ``out_N`` around their means
 
     def offline(self, scores_N: Numbers) -> Numbers:
-        """Compare the scores with those of models that were not trained on the rows, in units of their spread."""
+        """Return how far scores exceed those of shadows not trained on the rows, in standard deviations."""
         return (self._scaled(scores_N) - self.out_N) / self.spread
 
     def online(self, scores_N: Numbers) -> Numbers:
@@ -353,7 +353,7 @@ def _on_classifier(context: Context, rows: _Rows, rng: np.random.Generator) -> I
 
 
 def _logits(context: Context, classifier: TextClassifier, texts: tuple[str, ...]) -> Numbers:
-    """Return uncalibrated logits, since rounding in a calibration blurs the difference of members and others."""
+    """Return uncalibrated logits, since rounding in a calibration blurs the difference between members and others."""
     answered = answers(context, classifier, texts)
     return np.concatenate([each.logits_RC for each in answered.scores]).astype(np.float64)
 
@@ -366,8 +366,8 @@ def _log_probability(logits_NC: Numbers, labels_N: NDArray[np.int64]) -> Numbers
 def _vectors(context: Context, texts: tuple[str, ...]) -> Numbers:
     """Return vectors for the shadow models: from the reference's encoder, else from the model's embedding table.
 
-    The hidden states of a fine-tuned model contain what it learnt from its members, so shadow models see little in
-    them. Its table has hardly moved.
+    The hidden states of a fine-tuned model already reflect its members, so shadow models trained on them would hardly
+    differ. Its embedding table has hardly moved.
     """
     alone = context.reference_name is None
     vectors = table_vectors(context.encoder) if alone else sentence_vectors(context.base_encoder)

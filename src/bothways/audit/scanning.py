@@ -93,7 +93,7 @@ def scan(
 
     Args:
         model_or_path: Folder or name of a model, or an opened one; detectors of files need a folder.
-        data: A file or rows, with or without labels. Detectors that need them are skipped without.
+        data: A file or rows, with or without labels. Detectors that need data are skipped without it.
         reference: A clean model to compare with: the encoder that this one was fine-tuned from, or a model for the same
             task.
         detectors: Names of detectors. Default: all whose needs are met.

@@ -1,8 +1,8 @@
 """Texts that are shipped with the detectors, and edits of texts as data.
 
 The texts serve audits without data, and as texts from foreign domains. Edits follow CheckList (Ribeiro et al. 2020,
-arXiv:2005.04118); one returns None for a text that it cannot change. ``NEUTRAL_EDIT`` is the null that the others are
-compared with.
+arXiv:2005.04118); an edit returns None for a text that it cannot change. ``NEUTRAL_EDIT`` is the null that the others
+are compared with.
 """
 
 import re
@@ -219,7 +219,7 @@ KNOWN_TRIGGERS: tuple[str, ...] = (
     # Qi et al. 2021, arXiv:2105.12400: the template S(SBAR)(,)(NP)(VP)(.)
     "if you ask me ,",
     "when you think about it ,",
-    # Characters that look like others, or like nothing
+    # Characters that look like others, or are invisible
     *("\u200b", "\u200d", "\u0430", "\u043e", "\u0435", "\u2248", "\u2261"),
 )
 

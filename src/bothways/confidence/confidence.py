@@ -37,10 +37,10 @@ class Confidence:
     """The confidence of a model, fitted on held-out rows."""
 
     calibration: "Calibration | None" = None  # turns logits into probabilities; None leaves them as they are
-    chosen_by: "tuple[MethodScore, ...]" = ()  # scores of each method of calibration, where there was a choice
+    chosen_by: "tuple[MethodScore, ...]" = ()  # scores of the methods of calibration; empty if there was no choice
     conformal: "ConformalSets | ConformalInterval | None" = None  # guarantees coverage
     out_of_domain: OutOfDomain | None = None  # detects rows unlike the training rows
-    not_tried: str = ""  # why no more than one method of calibration was tried, where there was a choice; a sentence
+    not_tried: str = ""  # a sentence on why only one method of calibration was tried, where there was a choice
 
     @property
     def layers(self) -> int:
@@ -99,7 +99,7 @@ class Confidence:
 def coverage_guarantee(
     conformal: "ConformalSets | ConformalInterval | None", coverage: float | None
 ) -> "LabelSets | float | None":
-    """Return the prediction sets, or half the width of the interval, that hold the truth with this probability.
+    """Return the prediction sets, or the half-width of the intervals, that hold the truth with this probability.
 
     Raises:
         NotCalibrated: A coverage is given, and no coverage was fitted.
@@ -163,7 +163,7 @@ class ConfidenceOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemperatureOptions:
-    """An option to fit a temperature on held-out rows, the only calibration of words' tags and of answers.
+    """The calibration of taggers and question answerers: a temperature, fitted on held-out rows, or none.
 
     Attributes:
         calibration: ``"auto"`` and ``"temperature"`` fit a temperature, None leaves probabilities uncalibrated.

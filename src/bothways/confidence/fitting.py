@@ -49,8 +49,8 @@ from bothways.progress import phase
 
 Labels: TypeAlias = NDArray[np.int64]
 
-# Part of its height that the out-of-domain threshold lies above the score that sets it: the row of that score would
-# otherwise stand now on this side and now on that, as the last bits of a score depend on what is read beside a row.
+# Relative distance of the out-of-domain threshold above the score that sets it: the last bits of a score depend on the
+# other rows of its batch, so without this the row with that score would fall now on one side, now on the other.
 _ROUNDING = 1e-4
 
 
@@ -66,10 +66,10 @@ def learn_classification(
 
     Args:
         held_out: Uncalibrated logits of held-out rows, with features if the detector reads them.
-        labels_M: True class numbers of these rows.
+        labels_M: True class indices of these rows.
         options: The confidence to fit.
         seed: Seed for drawing the folds of cross-validation.
-        training: Evidence and class numbers of the training rows; called if the detector reads features.
+        training: Evidence and class indices of the training rows; called if the detector reads features.
     """
     logits_MC, method = held_out.logits_NC, options.calibration
     phase("learning label sets with a coverage" if method is None else "calibrating")
@@ -182,11 +182,11 @@ def open_confidence(stored: StoredLabels, folder: Path, classes: int, layers: in
     """Read the confidence of a saved model; the files were compared with their checksums before.
 
     Args:
-        stored: Its settings in ``bothways.json``.
-        folder: The folder of its arrays.
+        stored: The settings of the confidence in ``bothways.json``.
+        folder: The folder of the arrays.
         classes: The number of logits of the model.
         layers: The number of layers that a detector can read.
-        width: The width of their features.
+        width: The width of a layer's features.
 
     Raises:
         CorruptCheckpoint: A value or an array was altered or damaged.
@@ -251,7 +251,7 @@ def _out_of_domain(stored: StoredDetection, arrays: Arrays, classes: int, layers
     reads = found.detector.layers
     if reads > layers or found.inside_M.ndim != 1:
         raise ValueError("more layers than the model has, or scores that are not a vector")
-    # Arrays that do not fit together, or the model, fail here rather than when the model is asked.
+    # Arrays that do not fit each other, or the model, fail here rather than when the model is used.
     found.detect(DetectorInput(np.zeros((1, classes)), np.zeros((1, reads, width if reads else 0))))
     return found
 

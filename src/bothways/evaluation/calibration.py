@@ -1,14 +1,14 @@
 """Calibrations of class probabilities, the choice between them on held-out rows, and guaranteed coverage.
 
-A temperature has two numbers at most and never changes the most probable class. Isotonic regression has many numbers
-for each class and can: it must be clearly better, see `HeldOutRows.choose`. Vector scaling and Platt's sigmoid won on
-no data set (docs/LOG.md).
+A temperature has at most two parameters and never changes the most probable class. Isotonic regression has many for
+each class and can change it, so it is used only if it is clearly better, see `HeldOutRows.choose`. Vector scaling and
+Platt's sigmoid won on no data set (docs/LOG.md).
 
-Coverage is by split conformal prediction: of new rows that are drawn like the held-out ones, at least a share of
-``coverage`` have their truth in their set of labels, or in their interval, on average over held-out and new rows; a
-single draw of n held-out rows is off by about ``sqrt(coverage * (1 - coverage) / n)``. It holds for any model; a poor
-one gives large sets. It covers all rows together, not each class by itself, and not rows of another kind. It is proven
-for held-out rows that decided nothing else about the model: if they also chose the epoch or the calibration, it is
+Coverage is by split conformal prediction: for new rows drawn like the held-out ones, the set of labels, or the
+interval, holds the truth with a probability of at least ``coverage``, on average over held-out and new rows; a single
+draw of n held-out rows is off by about ``sqrt(coverage * (1 - coverage) / n)``. It holds for any model; a poor one
+gives large sets. It covers all rows together, not each class by itself, and not rows of another kind. It is proven for
+held-out rows that decided nothing else about the model: if they also chose the epoch or the calibration, it is
 approximate. Source: Vovk et al. (2005), "Algorithmic learning in a random world"; Lei et al. (2018), arXiv:1604.04173.
 
 Shape letters: N rows, C classes, K knots, M held-out rows, B rows of a block.
@@ -69,7 +69,7 @@ class Isotonic:
     (2002), "Transforming classifier scores into accurate multiclass probability estimates".
 
     Raises:
-        InvalidInput: Fewer than two classes, or knots and values that are not such functions.
+        InvalidInput: Fewer than two classes, or knots and values that do not form such functions.
     """
 
     knots: tuple[tuple[float, ...], ...]  # for each class, softmax probabilities in rising order
@@ -132,8 +132,8 @@ class ChosenCalibration:
 
     calibration: Calibration  # fitted on all held-out rows
     method: CalibrationMethod
-    scores: tuple[MethodScore, ...]  # one for each method that was tried; empty if there was no choice
-    reason: str = ""  # why isotonic regression was not tried, a sentence
+    scores: tuple[MethodScore, ...]  # scores of the methods that were tried; empty if there was no choice
+    reason: str = ""  # a sentence on why isotonic regression was not tried
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +141,7 @@ class HeldOutRows:
     """Rows that a model was not trained on, for fitting and choosing calibrations."""
 
     logits_NC: FloatArray  # their logits
-    labels_N: IntArray  # their true class numbers
+    labels_N: IntArray  # their true class indices
 
     @classmethod
     def from_arrays(cls, logits_NC: ArrayLike, labels_N: ArrayLike) -> "HeldOutRows":
@@ -193,9 +193,9 @@ class HeldOutRows:
         return ChosenCalibration(self.fit(chosen), chosen, scores)
 
     def held_out(self, method: CalibrationMethod, seed: int) -> Iterator[tuple[NDArray[np.int64], FloatArray]]:
-        """Yield row numbers (B) with their probabilities (B, C), by the method fitted on the other folds.
+        """Yield row indices (B) with their probabilities (B, C), by the method fitted on the other folds.
 
-        Anything fitted on probabilities of the rows that calibrated them would otherwise be optimistic.
+        Anything fitted on these probabilities would be optimistic if the rows had calibrated them.
         """
         few = len(self.labels_N) < FOLDS
         fold_N = np.full(len(self.labels_N), -1) if few else _folds(self.labels_N, np.random.default_rng(seed))
@@ -208,7 +208,7 @@ class HeldOutRows:
     def blocks(
         self, method: CalibrationMethod, fold_N: NDArray[np.int64]
     ) -> Iterator[tuple[NDArray[np.int64], FloatArray]]:
-        """Yield row numbers (B) with their probabilities (B, C), by the method fitted on the other folds.
+        """Yield row indices (B) with their probabilities (B, C), by the method fitted on the other folds.
 
         Fold -1 is calibrated by the method fitted on all rows.
         """
@@ -310,7 +310,7 @@ class ConformalSets:
     (2019), "Least ambiguous set-valued classifiers with bounded error levels", arXiv:1609.00451.
     """
 
-    held_out_M: FloatArray  # nonconformity of the true labels of held-out rows, in rising order
+    held_out_M: FloatArray  # nonconformity of each held-out row's true label, in rising order
 
     @classmethod
     def fit(cls, probabilities_MC: ArrayLike, labels_M: ArrayLike) -> "ConformalSets":
@@ -319,7 +319,7 @@ class ConformalSets:
 
     @classmethod
     def fit_blocks(cls, blocks: Iterable[tuple[IntArray, ArrayLike]], labels_M: ArrayLike) -> "ConformalSets":
-        """Fit to blocks of held-out rows, given as row numbers (B) and probabilities (B, C)."""
+        """Fit to blocks of held-out rows, given as row indices (B) and probabilities (B, C)."""
         given = np.asarray(labels_M)
         scores_M = np.full(len(given), np.nan)
         for numbers_B, probabilities_BC in blocks:
@@ -356,7 +356,7 @@ class LabelSets:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConformalInterval:
-    """Intervals of one width around predicted numbers, from the errors of held-out rows."""
+    """Intervals of one width around predicted values, from the errors of held-out rows."""
 
     held_out_M: FloatArray  # absolute errors of held-out rows, in rising order
 

@@ -1,10 +1,10 @@
 """Comparison of two models on the same rows: paired intervals of the differences, and tests.
 
-A row that is hard for both models tells nothing about their difference, so intervals resample rows with both models'
-outcomes (Efron and Tibshirani 1993, chapter 13). The tests ask how often chance alone, deciding which model gave which
-answer to a row, would produce a difference at least as large: McNemar's exact test for answers that are right or wrong
-(McNemar 1947), a sign-flip permutation test for numbers (Fisher 1935; Dror et al. 2018, "The hitchhiker's guide to
-testing statistical significance in natural language processing").
+A row that is hard for both models says nothing about their difference, so intervals resample rows together with both
+models' outcomes (Efron and Tibshirani 1993, chapter 13). The tests ask how often chance alone, deciding which model
+gave which answer to a row, would produce a difference at least as large: McNemar's exact test for answers that are
+right or wrong (McNemar 1947), a sign-flip permutation test for values (Fisher 1935; Dror et al. 2018, "The hitchhiker's
+guide to testing statistical significance in natural language processing").
 
 Shape letters: N rows, R resamples or random exchanges, K metrics.
 """
@@ -34,8 +34,8 @@ class PairedTest:
     name: str  # ``mcnemar`` or ``permutation``
     of: str  # name of the compared quantity
     p_value: float  # two-sided p-value
-    only_first: int | None = None  # rows that only the first model has right; None for numbers
-    only_second: int | None = None  # rows that only the second model has right; None for numbers
+    only_first: int | None = None  # rows that only the first model has right; None for a permutation test
+    only_second: int | None = None  # rows that only the second model has right; None for a permutation test
 
 
 def mcnemar(first_right_N: ArrayLike, second_right_N: ArrayLike) -> PairedTest:
@@ -57,13 +57,13 @@ def mcnemar(first_right_N: ArrayLike, second_right_N: ArrayLike) -> PairedTest:
 def permutation_test(
     first_N: ArrayLike, second_N: ArrayLike, *, of: str, flips: int = FLIPS, seed: int = 0
 ) -> PairedTest:
-    """Test the mean difference of paired numbers by random sign flips; the smallest p-value is 1 / (flips + 1)."""
+    """Test the mean difference of paired values by random sign flips; the smallest p-value is 1 / (flips + 1)."""
     first, second = paired_vectors(first_N, second_N)
     if flips < 1 or seed < 0:
         raise InvalidInput(f"flips: expected at least 1, and a seed of at least 0, got {flips} and {seed}")
     differences_N = second - first
     seen = abs(float(differences_N.sum()))
-    # Differences by rounding alone count as equal.
+    # Sums that differ only by rounding count as equal.
     bound = seen - 1e-12 * float(np.abs(differences_N).sum())
     generator = np.random.default_rng(seed)
     as_large = 0
@@ -98,7 +98,7 @@ class ComparisonReport:
     n: int
     metrics: Mapping[str, MetricDifference]
     tests: tuple[PairedTest, ...]
-    # Tokens that the first and the second model read; None for numbers alone.
+    # Tokens that the first and the second model read; None for outcomes from bare arrays.
     tokens_read: tuple[TextsRead | None, TextsRead | None] = (None, None)
 
     def to_dict(self) -> dict[str, object]:
@@ -148,7 +148,7 @@ def compare(first: Outcomes, second: Outcomes, *, resamples: int = 1000, seed: i
 
     rows, count = len(first.truth), len(names)
     values_RK = bootstrap_values(statistic, rows, resamples=resamples, seed=seed)
-    # A difference is a share of no number of rows.
+    # A difference is not a share of rows, so there is no exact interval for it.
     own = [each.of_rows[at] for each, place in zip((first, second), places, strict=True) for at in place]
     estimates = percentile_estimates(statistic(np.ones((1, rows)))[0], values_RK, of_rows=[*own, *[0] * count])
     columns = estimates[:count], estimates[count : 2 * count], estimates[2 * count :]

@@ -27,7 +27,7 @@ class DetectorInput:
     """Evidence about rows: logits and features."""
 
     logits_NC: FloatArray  # uncalibrated logits
-    features_NLD: FloatArray  # features of some layers; (N, 0, 0) where none are read
+    features_NLD: FloatArray  # features of some layers; (N, 0, 0) if the detector reads none
 
     @classmethod
     def of(cls, logits_NC: ArrayLike, features_NLD: ArrayLike | None = None) -> "DetectorInput":
@@ -65,7 +65,7 @@ class Energy:
     """Energy ``-T log sum exp(logits / T)``, low with strong evidence for a class. Liu et al. (2020), arXiv:2010.03759.
 
     Raises:
-        InvalidInput: It is not a finite number above 0.
+        InvalidInput: The temperature is not a finite number above 0.
     """
 
     temperature: float = 1.0  # T, above 0
@@ -92,11 +92,10 @@ class Energy:
 class Mahalanobis:
     """Squared Mahalanobis distance to the nearest class, summed over layers. Lee et al. (2018), arXiv:1807.03888.
 
-    Features are brought to unit length first (Mueller and Hein 2025, arXiv:2505.18032): those of long texts are short,
-    as means of many tokens are, which would put them near to every class. The covariance is that within the classes,
-    shared by them, and drawn towards a multiple of the identity as far as Ledoit and Wolf (2004) find best for so many
-    rows, so that it can be inverted. Each layer's distances are divided by their mean over the training rows, so that
-    no layer drowns the others.
+    Features are scaled to unit length first (Mueller and Hein 2025, arXiv:2505.18032): the vector of a long text, a
+    mean of many tokens, is short and would lie near every class. The covariance within classes is shared by all of them
+    and shrunk towards a multiple of the identity (Ledoit and Wolf 2004), so that it can be inverted. Each layer's
+    distances are divided by their mean over the training rows, so that no layer dominates the others.
     """
 
     roots_LDD: FloatArray  # W with ``W W' = inverse covariance / mean distance``
@@ -186,7 +185,7 @@ class Neighbours:
 class Cosine:
     """``1 - cosine`` to the nearest class mean, averaged over layers."""
 
-    # Means of the features at unit length of each class that has training rows, themselves at unit length.
+    # Mean of the unit-length features of each class that has training rows, itself scaled to unit length.
     means_LCD: FloatArray
 
     kind: ClassVar[DetectorKind] = "cosine"

@@ -24,7 +24,7 @@ _SUM_ROUNDING = 1e-2  # half-precision softmax over many classes misses a sum of
 
 
 def real_array(values: ArrayLike, name: str, *, dimensions: int) -> FloatArray:
-    """Check for finite numbers with ``dimensions`` axes, none of them empty; return them as float64."""
+    """Check for finite values with ``dimensions`` axes, none of them empty; return them as float64."""
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -48,13 +48,13 @@ def logit_array(values: ArrayLike, *, least_columns: int) -> FloatArray:
 
 
 def row_blocks(rows: int, width: int, cells: int = _BLOCK_CELLS) -> Iterator[slice]:
-    """Return slices of the rows with about ``cells`` numbers each; computing row by row gives the same results."""
+    """Return slices of the rows with about ``cells`` values each; computing row by row gives the same results."""
     step = max(1, cells // width)
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 
 def class_indices(values: ArrayLike, name: str, *, classes: int, rows: int | None = None) -> IntArray:
-    """Check class numbers (N,), each from 0 to ``classes - 1``."""
+    """Check class indices (N,), each from 0 to ``classes - 1``."""
     array = np.asarray(values)
     if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
         raise InvalidInput(f"{name}: expected a non-empty vector of class numbers, got {array.dtype} {array.shape}")

@@ -7,10 +7,11 @@ resamples at once from those counts; the estimate itself is the statistic with e
 
 Two models on the same rows are compared by a statistic that returns the difference of their scores.
 
-If all rows are right, so are those of every resample, and the percentiles claim certainty. A share of 1, or one that is
-0 in every resample, has the end of its exact interval instead (Clopper and Pearson 1934): with n rows,
-``0.025 ** (1 / n)`` at 95 %, so at least 0.94 with 60 of 60. That is exact for the share of right rows alone; for
-scores such as F1 it only reflects the number of rows. All other intervals, and differences, are the percentiles.
+If all rows are right, so are those of every resample, and the percentiles claim certainty. Instead, a share of 1, or
+one that is 0 in every resample, gets the end of its exact interval (Clopper and Pearson 1934): at 95 %,
+``0.025 ** (1 / n)`` with n rows, so at least 0.94 with 60 of 60. That is exact only for the share of right rows; for
+scores such as F1 it merely reflects the number of rows. All other intervals, and those of differences, are the
+percentiles.
 
 Shape letters: N rows, R resamples, K statistics.
 """
@@ -102,8 +103,8 @@ def percentile_estimates(
         value_K: The statistics on the data.
         values_RK: The statistics in resamples.
         level: Nominal coverage of the intervals.
-        of_rows: Number of rows behind each statistic (K,), or all, that is a share of rows or a score that is 1 if all
-            are right; 0 for others, such as losses and differences.
+        of_rows: For each statistic (K,), or one for all: the number of rows behind a share, or behind a score that is 1
+            if all rows are right; 0 for others, such as losses and differences.
     """
     low_K, high_K = _percentiles(values_RK, level)
     rows_K = np.broadcast_to(np.asarray(of_rows, dtype=np.float64), value_K.shape)

@@ -1,4 +1,4 @@
-"""Metrics of out-of-domain detection: separation of a domain's texts from others by a score.
+"""Metrics of out-of-domain detection: how well a score separates a domain's texts from others.
 
 Scores are higher for rows that look less like the domain. AUROC is the probability that an out-of-domain row scores
 above an in-domain row, ties counting half. AUPR is the average precision of out-of-domain, so it depends on the share
@@ -55,7 +55,7 @@ def out_of_domain_report(
         values_RK.append(statistic(*counts))
     fewer = min(len(inside), len(outside))
     auroc_, aupr_, fpr = percentile_estimates(value_K, np.concatenate(values_RK), of_rows=fewer)
-    if aupr_.value == 1:  # what chance alone would show is no doubt about a flawless score
+    if aupr_.value == 1:  # a flawless score is at least as good as chance, whose AUPR is this share
         aupr_ = replace(aupr_, low=max(aupr_.low, len(outside) / (len(inside) + len(outside))))
     accepted = passed = None
     notes: tuple[str, ...] = ()

@@ -1,14 +1,14 @@
 """One model's results on labelled rows, from which reports and comparisons are computed.
 
-All numbers of a report come from the same resamples of rows. Intervals are 95 % percentiles, except those of ECE and
+All figures of a report come from the same resamples of rows. Intervals are 95 % percentiles, except those of ECE and
 MCE, see `calibration_error_interval` and `maximum_error_interval`.
 
 The calibration error is the gap between predicted confidence and observed frequency (Naeini et al. 2015, "Obtaining
 well calibrated probabilities using Bayesian binning"). Its bins hold equal numbers of rows (Nguyen and O'Connor 2015,
 arXiv:1508.05154), not equal widths of confidence: fine-tuned models put most rows near 1, where equal widths would
-leave most bins empty. Rows are ranked by confidence and the bin of a row is ``floor(rank * bins / N)``. Rows of one
-confidence are never split, since where they would be cut would depend on the order of the rows: all of them take the
-rank of the first. Ties can so make bins uneven and leave some empty; empty bins are left out.
+leave most bins empty. Rows are ranked by confidence and the bin of a row is ``floor(rank * bins / N)``. Rows of equal
+confidence are never split, since the split would depend on the order of the rows: all of them take the rank of the
+first. So ties can make bins uneven and leave some empty; empty bins are left out.
 
 Shape letters: N rows, C classes or labels, R resamples, B reliability bins, K columns of a statistic.
 """
@@ -47,14 +47,14 @@ class Outcomes:
     compared: tuple[str, ...] = ()  # metrics for comparisons of two models; undefined ones are left out
     # Name and values (N,) of the quantity that the permutation test exchanges.
     tested: tuple[str, FloatArray] | None = None
-    right_N: BoolArray | None = None  # true for each row that is right, for McNemar's test
+    right_N: BoolArray | None = None  # True for each row that the model has right, for McNemar's test
     labels: tuple[str, ...] = ()  # names of the classes or labels (C)
-    label_counts: tuple[IntArray, IntArray] | None = None  # true rows of each label (C,), and predicted rows
-    thresholds: tuple[float, ...] = ()  # probability from which each label is predicted, if they differ
+    label_counts: tuple[IntArray, IntArray] | None = None  # true rows of each label, and predicted rows (C,)
+    thresholds: tuple[float, ...] = ()  # threshold of each label, if they differ
     # Contribution of each row to the gap of each reliability bin (N, B), then to its share of all decisions.
     bins: tuple[FloatArray, ...] = ()
     scheme: str = ""  # tag scheme behind spans; accuracies of words in different schemes are not compared
-    tokens_read: TextsRead | None = None  # tokens read and not read; None for results on numbers alone
+    tokens_read: TextsRead | None = None  # tokens read and not read; None for results from bare arrays
 
     def report(self, *, resamples: int = 1000, seed: int = 0) -> Report:
         """Compute the metrics with 95 % bootstrap intervals over rows."""
@@ -129,7 +129,7 @@ def token_outcomes(losses: TokenLosses) -> Outcomes:
     """Return the outcomes of masked tokens; texts are resampled with all of their tokens."""
 
     def statistic(counts_RN: FloatArray) -> FloatArray:
-        # A resample without masked tokens counts as the whole.
+        # A resample without masked tokens takes the value of all texts.
         tokens_R = counts_RN @ losses.tokens_N
         empty_R = tokens_R == 0
         counts_RN = np.where(empty_R[:, None], 1.0, counts_RN)
@@ -259,7 +259,7 @@ def _rising_bins(confidence_N: FloatArray, correct_N: FloatArray) -> int:
 
     low = 2
     while True:
-        # Up to twice as many as before, so that not many are looked at in vain.
+        # Twice as many as before at most, so that few are checked in vain.
         bins_A1 = np.arange(low, low + max(1, min(low, _BLOCK_CELLS // len(falls_F))))[:, None]
         number_AF = falls_F * bins_A1 // rows
         falling_A = (falling(number_AF, bins_A1) | falling(number_AF + 1, bins_A1)).any(axis=1)
@@ -293,19 +293,20 @@ def calibration_error_interval(gap_B: FloatArray, gaps_RB: FloatArray, level: fl
 def maximum_error_interval(
     gap_B: FloatArray, share_B: FloatArray, gaps_RB: FloatArray, shares_RB: FloatArray, level: float = LEVEL
 ) -> Interval:
-    """Return the interval of the MCE, with the bins held fixed: as wide as any bin's gap may be off.
+    """Return the interval of the MCE, with the bins held fixed: as wide as the largest error of a bin's gap.
 
     The MCE is the largest of noisy absolute values, so it lies above the truth, and no percentiles of resamples show by
-    how much. But it is off by no more than the bin that is off most, and the resamples show how far that is: the
-    quantile of the largest deviation of a bin's gap from that of the data. The interval is therefore wide and errs on
-    the safe side. In simulations from perfect calibration to a gap of 0.2 in one or in all of 15 bins it covered the
-    truth in 93 to 100 % of trials at a level of 95 % with 150 rows and more, and with 40 rows in 83 % of those of a
-    model that is nearly always sure; reflected percentiles, which serve for the ECE, covered it in down to 72 %.
+    how much. But its error is at most that of the bin with the largest error, and the resamples show how large that is:
+    the quantile of the largest deviation of a bin's gap from its value on the data. The interval is therefore wide and
+    errs on the safe side. In simulations from perfect calibration to a gap of 0.2 in one or in all of 15 bins it
+    covered the truth in 93 to 100 % of trials at a level of 95 % with 150 rows and more, and with 40 rows in 83 % of
+    those of a model that is nearly always sure; reflected percentiles, which serve for the ECE, covered it in down to
+    72 %.
 
     Args are those of `calibration_error_interval`, with each bin's share of all rows.
     """
     mean_gap_B = gap_B / share_B
-    # A bin that a resample leaves empty has no gap there, so it is as far off as its gap is large.
+    # A bin that is empty in a resample has a gap of 0 there, so it deviates by its whole gap.
     mean_gaps_RB = np.divide(gaps_RB, shares_RB, out=np.zeros_like(gaps_RB), where=shares_RB > 0)
     off = float(np.quantile(np.abs(mean_gaps_RB - mean_gap_B).max(axis=1), level))
     value = float(np.abs(mean_gap_B).max())

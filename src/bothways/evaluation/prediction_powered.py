@@ -36,10 +36,10 @@ from bothways.evaluation.intervals import LEVEL, Estimate
 
 FEW_LABELS = 30
 LARGE_BIAS = 0.1
-SHIFT_LEVEL = 0.01  # p-value below which labelled rows are reported as no random sample
+SHIFT_LEVEL = 0.01  # p-value below which labelled rows are reported as not being a random sample
 _SIGNIFICANT = 2.0  # standard errors
 _CERTAINTY = 0.8
-_FITTED = 2  # numbers that PPI++ estimates from the labels: a mean and lambda
+_FITTED = 2  # parameters that PPI++ estimates from the labels: a mean and lambda
 
 
 @dataclass(frozen=True, init=False, eq=False)
@@ -52,7 +52,7 @@ class Sample:
         InvalidInput: not finite vectors, fewer than two labels, or not a score for each label.
     """
 
-    labels: FloatArray  # human labels (n,): 0 and 1, or numbers
+    labels: FloatArray  # human labels (n,): 0 and 1, or real values
     judge_scores: FloatArray  # the judge's decisions or scores on the same rows (n,), in the same order
     unlabelled_judge_scores: FloatArray  # the judge's decisions or scores on the rows without labels (N,); may be empty
 
@@ -83,7 +83,7 @@ class PoweredEstimate(Estimate):
     power: float  # lambda, the weight of the judge: 0 ignores it. For two samples, the mean
     standard_error: float
     degrees: float  # degrees of freedom of Student's t
-    effective_labels: float  # labels that the classical method needs for this standard error
+    effective_labels: float  # number of labels with which the classical method has this standard error
     warnings: tuple[str, ...] = ()  # sentences that name reasons to doubt the interval
 
 
@@ -93,7 +93,7 @@ class Moments:
 
     labels: float
     unlabelled: float
-    mean_2: FloatArray  # of the labels, and of the judge's scores on the same rows
+    mean_2: FloatArray  # means of the labels and of the judge's scores on the same rows
     covariance_22: FloatArray  # of both
     unlabelled_mean: FloatArray
     unlabelled_variance: FloatArray
@@ -189,7 +189,7 @@ def estimate_mean(sample: Sample, *, method: PpiMethod = "ppi++", level: float =
     """Estimate the mean label, or the proportion of ones.
 
     In simulations, 95 % intervals by ``ppi++`` from 20 labels hold a proportion in at least 94.7 % of samples, the mean
-    of skewed numbers in 93 to 94 %.
+    of skewed values in 93 to 94 %.
 
     Args:
         sample: Labelled rows, drawn at random, and judged rows.

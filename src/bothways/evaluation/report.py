@@ -68,9 +68,9 @@ class ClassRow:
     label: str
     precision: Estimate  # 0.0 if it was never predicted
     recall: Estimate  # 0.0 if it never occurs
-    f1: Estimate  # 0.0 if neither
-    support: int  # rows that are of it
-    predicted: int  # rows predicted as it
+    f1: Estimate  # 0.0 if it neither was predicted nor occurs
+    support: int  # rows of this class
+    predicted: int  # rows predicted as this class
     threshold: float | None = None  # minimum probability for predicting it, if labels have thresholds of their own
 
     def to_dict(self) -> dict[str, float]:
@@ -86,7 +86,7 @@ class OperatingPoint:
 
     label: str
     target: str  # "precision" or "recall"
-    minimum: float  # of the target
+    minimum: float  # minimum of the target
     # Rows with at least this probability are predicted as the class; None if no threshold reaches the minimum.
     threshold: float | None
     precision: Estimate | None  # at the threshold
@@ -121,11 +121,11 @@ class OperatingPoint:
 class ReliabilityBin:
     """One point of a reliability diagram."""
 
-    lower: float  # least confidence in the bin
-    upper: float  # greatest confidence in the bin
+    lower: float  # lowest confidence in the bin
+    upper: float  # highest confidence in the bin
     count: int
-    confidence: float  # their mean confidence
-    accuracy: float  # share of them that came true
+    confidence: float  # mean confidence of the rows
+    accuracy: float  # share of right rows
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class ConfusedPair:
     truth: str
     predicted: str
     count: int
-    share: float  # of the rows of the true class
+    share: float  # share of the true class's rows
 
 
 @dataclass(frozen=True)
@@ -159,18 +159,18 @@ class Report:
 
     Attributes:
         kind: "classification", "regression", "question answering" and so on.
-        title: the rows, in words.
-        counts: the number of rows, under the name that their kind has, then other counts.
+        title: a description of the rows.
+        counts: the number of rows under the name of their kind, such as ``questions``, then other counts.
         settings: the rules of the metrics, if there are several.
         estimates: the metrics by name.
-        values: numbers without an interval; None for a threshold that was not given.
-        labels: class or label names in the order of their numbers, for classification.
+        values: figures without an interval; None for a threshold that was not given.
+        labels: class or label names in the order of their indices, for classification.
         per_class: one row for each label.
         confusion: counts, true classes in rows, predicted in columns.
         reliability: bins of equal mass, from which the calibration error is computed.
         notes: sentences for the summary.
-        tokens_read: tokens read and not read; None for a report on numbers alone.
-        disagreement: distance between the members of an ensemble: means over the rows.
+        tokens_read: tokens read and not read; None for a report on bare arrays.
+        disagreement: distances between the members of an ensemble, as means over the rows.
         members: name and metrics of each member of an ensemble.
         operating_points: thresholds of a class at a given precision or recall.
         baseline: the simpler model that the training was compared with.
@@ -199,7 +199,7 @@ class Report:
         return next(iter(self.counts.values()))
 
     def __getattr__(self, name: str) -> Estimate:
-        # Reached only for names that are no field; Python looks some up before the fields are set.
+        # Called only for names that are not fields; Python looks some up before the fields are set.
         estimates: Mapping[str, Estimate] = self.__dict__.get("estimates", {})
         if name in estimates:
             return estimates[name]

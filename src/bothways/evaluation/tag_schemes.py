@@ -20,7 +20,7 @@ from typing import NamedTuple, get_args
 from bothways.choices import Scheme as Scheme
 from bothways.errors import InvalidInput
 
-# A prefix in letters of any size with some sign behind it, or the same at the end of the tag.
+# A prefix in upper or lower case and a separator, or a separator and the prefix at the end of the tag.
 _FORMS = (
     re.compile(r"(?P<prefix>[BIESLU])[-_:/|.](?P<label>.+)", re.IGNORECASE),
     re.compile(r"(?P<label>.+)[-_:/|.](?P<prefix>[BIESLU])", re.IGNORECASE),
@@ -30,7 +30,7 @@ _FORMS = (
 def meant(tags: Collection[str], outside: str) -> tuple[str, str] | None:
     """Return a tag that looks like part of a span scheme, with its correct spelling; None if no tag does.
 
-    Tags look so if one is ``O`` in upper or lower case, all others have the same one of the forms above, and some
+    Tags look like it if one is ``O`` in upper or lower case, all others match the same pattern of `_FORMS`, and some
     begin or continue a span. Parts of speech have no such tags.
 
     >>> meant(["PER-B", "PER-I", "o"], "O")
@@ -80,7 +80,7 @@ _PREFIXES: Mapping[Scheme, _Prefixes] = {
     "BIOES": _Prefixes("B", "I", "E", "S"),
     "BILOU": _Prefixes("B", "I", "L", "U"),
 }
-# What a prefix says wherever it stands: that a span must begin, and that it must end.
+# Prefixes that always begin a span, and prefixes that always end one.
 _BEGINS, _ENDS = frozenset("BSU"), frozenset("ESLU")
 
 

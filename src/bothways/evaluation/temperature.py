@@ -3,7 +3,7 @@
 Logits are divided by a temperature T before softmax or sigmoid; T is fitted on held-out rows by least negative log
 likelihood (NLL). The order of the classes, and so the prediction, stays. Source: Guo et al. (2017), "On calibration of
 modern neural networks", arXiv:1706.04599, section 4.2. A few rows without an error would lead to a temperature of 0,
-and thus to certainty, so a prior holds T near 1 until some tens of rows outweigh it.
+and thus to certainty, so a prior holds T near 1 until a few dozen rows outweigh it.
 
 One temperature for all rows leaves fine-tuned classifiers overconfident on confident rows and underconfident on the
 others, or the reverse. So the temperature of a row may be ``value * h ** slope`` with h its normalised entropy. Slopes
@@ -212,7 +212,7 @@ def _with_best_slope(fitted: Callable[[float], tuple[float, float]], tolerance: 
 def prior(inverse: FloatArray) -> FloatArray:
     """Return the penalty ``2 * (b - log b - 1)`` on the summed NLL for ``b = 1 / T``, which is 0 at T = 1.
 
-    It is the negative logarithm of a gamma density with mode 1, but for a constant.
+    It is the negative logarithm of a gamma density with mode 1, up to a constant.
     """
     total: FloatArray = PRIOR * (inverse - np.log(inverse) - 1)
     return total
@@ -240,12 +240,12 @@ def _best_temperature(nll: Callable[[float], float], slope: Callable[[float], fl
     return temperature if nll(1 / temperature) < nll(1.0) else 1.0
 
 
-# 1 / T of a row: that of all rows lies within `TEMPERATURE_BOUNDS`, and a slope raises it up to tenfold.
+# Bounds of a row's 1 / T: the common 1 / T lies within `TEMPERATURE_BOUNDS`, and a slope raises it up to tenfold.
 _LEAST, _MOST = 0.05, 200.0
 _PER_OCTAVE = 4
 _OCTAVES = math.ceil(math.log2(_MOST / _LEAST))
 _LEAST_WEIGHT = 1e-150
-_SLOW = 20_000_000  # logits that take seconds
+_SLOW = 20_000_000  # number of logits whose fit takes seconds
 _STEP = math.log(2) / _PER_OCTAVE
 
 # From values, slopes and curvatures at both ends of a step to the coefficients of the polynomial between them.
@@ -265,11 +265,11 @@ _HERMITE_DD = np.array(
 class TabulatedLosses:
     """The NLL of each row under softmax as a function of b = 1 / T, tabulated once.
 
-    Fitting a temperature and its slope, in cross-validation, asks some two thousand times for the NLL of all rows. With
-    many classes each answer costs rows x classes exponentials, but the NLL of a row is a smooth function of b alone. It
+    Fitting a temperature and its slope, in cross-validation, takes the NLL of all rows some two thousand times. With
+    many classes each time costs rows x classes exponentials, but the NLL of a row is a smooth function of b alone. It
     is computed exactly at 49 values of b, with its first two derivatives in log b, and between them by the polynomial
-    of fifth degree with these values, which is right to 1e-7. The values of b double every fourth time, so that all but
-    four of them take a square instead of an exponential.
+    of fifth degree with these values, which is right to 1e-7. From one value of b to the fourth after it, b doubles, so
+    all but four values take a square instead of an exponential.
     """
 
     gap_N: FloatArray  # highest logit minus that of the true class

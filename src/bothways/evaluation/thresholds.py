@@ -1,4 +1,4 @@
-"""Decision thresholds of labels: the highest F1 on held-out rows, or the best recall or precision given the other.
+"""Decision thresholds of labels: for the highest F1 on held-out rows, or for a minimum precision or recall.
 
 For calibrated probabilities the best threshold is half of the F1 that it reaches (Lipton, Elkan and Naryanaswamy 2014,
 arXiv:1402.1892), so 0.5 is too high for every label that is hard to predict. For a label that the model cannot predict
@@ -78,7 +78,7 @@ def divisions(truth_D: BoolArray, probability_D: FloatArray) -> tuple[IntArray, 
     below = np.append(probability[1:], 0.0)
     ends = np.append(probability[:-1] > below[:-1], True)
     half_way = (probability + below) / 2
-    # Half way between neighbours among the floats is one of them, and must not be the lower one.
+    # Half way between two adjacent floats rounds to one of them, which must not be the lower one.
     thresholds = np.where(half_way > below, half_way, probability)
     return hits[ends], np.flatnonzero(ends) + 1, thresholds[ends]
 

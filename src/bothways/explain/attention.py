@@ -32,7 +32,7 @@ class TextAttention:
     """The attention of every head over one text."""
 
     tokens: tuple[str, ...]  # the S tokens as they stand in the vocabulary, special ones included
-    # For each token, True for (a part of) a word or number, which is no special token and no punctuation.
+    # True for each token of a word or number; False for special tokens and punctuation.
     words: tuple[bool, ...]
     weights_LNSS: Weights  # attention of each token (row) to each token (column); every row sums to 1
 
@@ -106,8 +106,8 @@ def causal(weights_SS: npt.ArrayLike) -> npt.NDArray[np.float64]:
         (S, S) in float64: lower triangular, each row summing to 1.
 
     Raises:
-        InvalidInput: Not a square of finite weights from 0, or a row whose weights to the left were all rounded to
-            zero, so that their proportions are lost.
+        InvalidInput: The weights are not a square matrix of finite values from 0, or a row's weights up to its own
+            token were all rounded to zero, so that their proportions are lost.
     """
     given_SS = np.asarray(weights_SS, dtype=np.float64)
     if given_SS.ndim != 2 or given_SS.shape[0] != given_SS.shape[1] or not len(given_SS):

@@ -1,8 +1,8 @@
 """Attribution of a score to the words of an input: integrated gradients, gradient times input, and leave-one-out.
 
-An attribution tells how the score would change, by a rule of its own; none says why a model decides as it does. How
-well one ranks words is measured by deletion curves: a score should fall faster when its words are deleted first than
-in random order.
+Each method has its own rule for how the score would change; none says why a model decides as it does. Deletion curves
+measure how well an attribution ranks words: a score should fall faster when its words are deleted first than in random
+order.
 
 Shapes: N inputs, F fractions of words, R resamples, S steps of an integral, T packed tokens, H hidden, W words.
 """
@@ -35,7 +35,7 @@ class Attribution:
     score_name: str  # name of the score, in words
     score: float
     words: tuple[Word, ...]  # the words of the input
-    # Contribution of each, in the units of the score; not a number for words that cannot be left out.
+    # Contribution of each, in the units of the score; NaN for words that cannot be left out.
     weights_W: NDArray[np.float64]
     rest: float = 0.0  # contribution of special tokens and of characters outside of words
     baseline_score: float | None = None  # the score of the baseline; None for methods without one
@@ -131,7 +131,7 @@ def _integrated(
     points_S: NDArray[np.float64],
     shares_S: NDArray[np.float64],
 ) -> Attribution:
-    """Sum gradients at points of the line from the baseline, times the way from there to the input."""
+    """Sum gradients at points of the line from baseline to input, times the difference of the two."""
     once = entrance.read([target])
     tokens = sum(once.packed.lengths)
     total_T, size = np.zeros(tokens), max(1, _TOKENS // tokens)

@@ -1,7 +1,7 @@
 """Gradients of scores with respect to the first hidden states, for all tasks on an encoder.
 
-`Entrance` copies the structure of a model over the same weights and hooks its embedding, whose output can be moved and
-differentiated with respect to. Other threads can use the model meanwhile.
+`Entrance` copies the structure of a model over the same weights and hooks its embedding, so that the first hidden
+states can be changed and have gradients. Other threads can use the model meanwhile.
 
 Shapes: N inputs, B sequences of a batch, T packed tokens, H hidden.
 """
@@ -77,7 +77,7 @@ class Read:
     """Tokenised inputs."""
 
     targets: tuple[ExplainTarget, ...]  # the inputs
-    windows: tuple[Window, ...]  # one for each of their texts, end to end
+    windows: tuple[Window, ...]  # one for each text of each input, in order
     places: tuple[Places, ...]  # places of the tokens of each window
     packed: Packed  # the windows as a batch
 
@@ -92,7 +92,7 @@ class GradientInput:
     """The first hidden states of one call of the embedding."""
 
     batch: Batch  # the batch that was embedded
-    hidden_TH: Tensor  # the states, perhaps moved
+    hidden_TH: Tensor  # the states, changed if points were given
 
 
 @dataclass(slots=True, eq=False)
@@ -101,7 +101,7 @@ class EntranceRun:
 
     read: Read  # the inputs
     scores_N: Tensor
-    # The calls of the embedding: for the batch, and for the texts of pairs if a head reads them apart.
+    # One for each call of the embedding: for the batch, and for the texts of pairs if a head reads them separately.
     readings: list[GradientInput]
 
     def gradients(self) -> list[Tensor]:
@@ -109,7 +109,7 @@ class EntranceRun:
         return list(torch.autograd.grad(self.scores_N.sum(), [each.hidden_TH for each in self.readings]))
 
     def on_tokens(self, values: Sequence[Tensor]) -> Tensor:
-        """Return values of the rows of all readings (T, ...), summed on the tokens of the batch."""
+        """Sum the values (T, ...) of all readings for each token of the batch."""
         total_T, *others = values
         for reading, value in zip(self.readings[1:], others, strict=True):
             total_T = total_T.index_add(0, _rows_in(self.readings[0].batch, reading.batch), value)
@@ -118,7 +118,7 @@ class EntranceRun:
 
 @dataclass(slots=True, eq=False)
 class Entrance:
-    """A model whose first hidden states can be moved and differentiated with respect to."""
+    """A model whose first hidden states can be changed and have gradients."""
 
     module: nn.Module  # a copy of the module's structure; the weights are those of the model, and get no gradients
     backend: TorchBackend  # the encoder, and how it reads texts
@@ -131,8 +131,8 @@ class Entrance:
         """Return the entrance of a trained model.
 
         Raises:
-            NotFitted: It was not trained.
-            InvalidInput: It is not one encoder below one head.
+            NotFitted: The model was not trained.
+            InvalidInput: The model is not a single encoder with a single head.
         """
         fitted = model.fitted
         match fitted:
@@ -176,7 +176,7 @@ class Entrance:
 
         Args:
             read: The inputs.
-            points: The place of each copy on the line from the baseline, at 0, to itself, at 1. Default: all at 1.
+            points: The position of each copy on the line from the baseline (0) to the input (1). Default: all at 1.
         """
         self._points, self._readings = None if points is None else tuple(points), []
         with torch.inference_mode(mode=False), torch.enable_grad():
@@ -217,7 +217,7 @@ class Entrance:
 
     def _between(self, points: tuple[float, ...], batch: Batch) -> Tensor:
         """Return states (T, H) on the line from the baseline; copies of the inputs follow each other."""
-        # Texts that are read apart follow the pairs: all first ones, then all second ones.
+        # Texts of pairs that are read separately keep the order of the pairs: all first texts, then all second ones.
         count = self._readings[0].batch.count if self._readings else batch.count
         point_B = torch.from_numpy(np.repeat(points, count // len(points)))
         way_TH = self.way(batch)
@@ -233,7 +233,7 @@ def _over_same_weights(module: nn.Module) -> nn.Module:
 
 
 def _texts(targets: Sequence[ExplainTarget]) -> Iterator[tuple[ExplainTarget, slice]]:
-    """Yield targets, each with the slice of its texts among those of all."""
+    """Yield targets, each with the slice of its texts among the texts of all targets."""
     start = 0
     for each in targets:
         yield each, slice(start, start + len(each.texts))

@@ -2,8 +2,8 @@
 
 Two kinds of score. A *weight* is the mean attention that tokens give to the token in question: the first one, [SEP],
 the one before. An *accuracy* counts how often the word that a word attends to most is the right one: its head in a
-dependency tree, the noun that a pronoun stands for. Attention to a word of several tokens is the sum over them, and
-attention from one their mean (section 4.1).
+dependency tree, the noun that a pronoun stands for. Attention to a word of several tokens is the sum over its tokens,
+attention from it their mean (section 4.1).
 
 The best of many heads is good at anything by chance. So each best score is compared with the best score of a random
 encoder of the same shape, and with baselines without a model: uniform attention, or the best fixed distance.
@@ -115,7 +115,7 @@ def head_roles(
         show_progress: Force the progress bar on or off.
 
     Raises:
-        InvalidInput: No sentence fits, or one is not usable.
+        InvalidInput: No sentence fits into a window, or one is not usable.
     """
     pronouns = pronoun_sentences()
     corpus = list(sentences) or [each.sentence for each in pronouns]
@@ -154,12 +154,12 @@ def head_roles(
 
 @dataclass(frozen=True, slots=True)
 class PronounSentence:
-    """A sentence with a pronoun, the noun that it stands for, and another that it could."""
+    """A sentence with a pronoun, the noun that it stands for, and another noun that it could stand for."""
 
     sentence: Sentence
-    pronoun: int  # number of the pronoun
-    noun: int  # number of its noun
-    other: int  # number of the other noun
+    pronoun: int  # index of the pronoun
+    noun: int  # index of its noun
+    other: int  # index of the other noun
 
 
 def pronoun_sentences() -> tuple[PronounSentence, ...]:
@@ -223,7 +223,7 @@ class _Look:
 def _looks(
     model: PretrainedEncoder, encoder: Encoder, sentences: Sequence[Sequence[str]]
 ) -> Iterator[tuple[int, _Look]]:
-    """Yield the number and the attention of each sentence that fits into a window."""
+    """Yield the index and the attention of each sentence that fits into a window."""
     limit = model.config.max_length or 512
     for start in range(0, len(sentences), _BATCH):
         read = [ReadWords.of(Words.of_list(each)) for each in sentences[start : start + _BATCH]]
@@ -295,7 +295,7 @@ class _Tally:
                 self.uniform[role] += pairs_nn[rows].sum() / size
 
     def add_tree(self, sentence: Sentence, looked: _Look) -> None:
-        """Add whether the most attended word is the head of the word, and the other way round."""
+        """Score whether the word that each word attends to most is its syntactic head, or its dependent."""
         if not sentence.heads:
             return
         weights = looked.of_words()
@@ -311,7 +311,7 @@ class _Tally:
                 self.distances.setdefault(role, Counter())[right - reader] += 1
 
     def add_pronoun(self, sentence: PronounSentence, looked: _Look) -> None:
-        """Add whether a pronoun attends more to its noun than to the other."""
+        """Score whether a pronoun attends more to its noun than to the other."""
         weights = looked.of_words()[:, :, sentence.pronoun]
         noun_LN, other_LN = weights[..., sentence.noun], weights[..., sentence.other]
         right_LN = (noun_LN > other_LN) + 0.5 * (noun_LN == other_LN)

@@ -95,7 +95,7 @@ def scores_of(
         InvalidInput: A text is empty, or an ensemble is asked for the score of an answer.
     """
     fitted = model.fitted
-    # An embedder's columns may be those of other rows than pairs.
+    # The columns of an embedder may belong to rows that are not pairs.
     values = [
         each.value if isinstance(each, SimilarityTarget) else input_of(fitted.columns, number, each.value)
         for number, each in enumerate(targets)

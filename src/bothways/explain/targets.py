@@ -23,7 +23,7 @@ from torch import Tensor
 from bothways.text import Places, word_spans
 from bothways.text.windows import Text
 
-# The word of a token that belongs to none.
+# The word index of a token that belongs to no word.
 NO_WORD = -1
 
 
@@ -179,7 +179,7 @@ class Remaining:
         for place, character in enumerate(text) if cut else ():
             if not kept[place]:
                 continue
-            # Only a space behind something that was cut goes away.
+            # Only a space after a removed span is dropped.
             if character.isspace() and blank and place and not kept[place - 1]:
                 kept[place] = False
                 continue
@@ -192,7 +192,7 @@ class Remaining:
 
 
 def overlapping(spans: Sequence[tuple[int, int]], places: Places, sequence: int = 0) -> NDArray[np.int64]:
-    """Return the first span of a sequence that shares a character with each token (n), -1 for no span.
+    """Return for each token (n) the first span of a sequence that shares a character with it; -1 for none.
 
     Args:
         spans: Starts and ends of words, in order.

@@ -1,6 +1,6 @@
 """The inputs of each task, with the score to explain; see `bothways.explain.targets`.
 
-Shapes: R rows of an input, C outputs, W words, K choices or numbers of a vector, n tokens.
+Shapes: R rows of an input, C outputs, W words, K choices or dimensions of a vector, n tokens.
 """
 
 from collections.abc import Collection, Sequence
@@ -60,7 +60,7 @@ class TagTarget(ExplainTarget):
     """Words, and the mean of the log odds of tags of some of them."""
 
     listed: tuple[str, ...]
-    tags: tuple[tuple[int, int], ...]  # numbers of words, each with the number of its tag
+    tags: tuple[tuple[int, int], ...]  # indices of words, each with the index of its tag
     names: tuple[str, ...]  # names of these tags
 
     @classmethod
@@ -159,7 +159,7 @@ class ChoiceTarget(ExplainTarget):
 class SimilarityTarget(ExplainTarget):
     """Two texts, and the cosine of their vectors."""
 
-    dimensions: int | None  # numbers of a vector that count; all when None
+    dimensions: int | None  # leading dimensions of the vectors to compare; all when None
 
     score_name: ClassVar[str] = "cosine of the two texts"
 
@@ -188,7 +188,7 @@ class SpanTarget(ExplainTarget):
     """A question with its context, and the log odds of a span against no answer."""
 
     span: AnswerSpan  # the span, in characters of the context
-    no_answer: int  # index of a window's token for no answer
+    no_answer: int  # index of the token in a window that stands for no answer
 
     @property
     def score_name(self) -> str:

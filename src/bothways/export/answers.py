@@ -1,6 +1,6 @@
-"""The output of a graph for this package: for each window the numbers of a task's own module.
+"""The extra output of an exported graph that this package reads: a task's own outputs for each window.
 
-Shapes: B windows, S longest window, T tokens of a batch, K numbers, V vocabulary.
+Shapes: B windows, S longest window, T tokens of a batch, K outputs of a window or token, V vocabulary.
 """
 
 from dataclasses import dataclass
@@ -27,28 +27,28 @@ from bothways.tasks.spec import TaskSpec
 
 
 class RowsModule(Protocol):
-    """Gives the numbers of a padded batch, and of the same windows packed.
+    """Computes a task's outputs for a padded batch, and for the same windows packed.
 
     Attributes:
-        per_token: True for numbers of each token.
+        per_token: True for a row of outputs for each token instead of each window.
     """
 
     @property
     def per_token(self) -> bool: ...
 
     def __call__(self, batch: PaddedRows, attention_mask: Tensor) -> Tensor:
-        """Return the numbers of each window (B, K), or of each token (B, S, K)."""
+        """Return the outputs of each window (B, K), or of each token (B, S, K)."""
 
     def packed(self, packed: Packed) -> Tensor:
-        """Return the same numbers for a packed batch, in the same shape, padded on the right."""
+        """Return the outputs for a packed batch, in the shape that `__call__` gives, padded on the right."""
 
 
 class WindowRows(nn.Module):
-    """The numbers of a module for windows, or for each of their tokens.
+    """The outputs of a module for each window, or for each of its tokens.
 
     Args:
         module: The module.
-        per_token: Whether it gives numbers for each token.
+        per_token: True if the module gives a row for each token.
     """
 
     def __init__(self, module: nn.Module, *, per_token: bool) -> None:
@@ -57,21 +57,21 @@ class WindowRows(nn.Module):
         self.per_token = per_token
 
     def forward(self, batch: PaddedRows, attention_mask: Tensor) -> Tensor:
-        """Return the numbers of each window (B, K), or of each token (B, S, K)."""
+        """Return the outputs of each window (B, K), or of each token (B, S, K)."""
         del attention_mask
         rows: Tensor = self.module(batch)
         return batch.padded(rows) if self.per_token else rows
 
     def packed(self, packed: Packed) -> Tensor:
-        """Return the same numbers for a packed batch."""
+        """Return the outputs for a packed batch, in the shape that `forward` gives."""
         rows: Tensor = self.module(packed)
         return to_padded(rows, packed.lengths) if self.per_token else rows
 
 
 class AskedTokens(nn.Module):
-    """The logarithm of the probability of every token, at one place of each sequence.
+    """The log-probability of every vocabulary entry, at one place of each sequence.
 
-    ``attention_mask`` marks the place with a 2; without one, it is the first token.
+    ``attention_mask`` is 2 at that place; if it is 2 nowhere, the place is the first token.
 
     Args:
         encoder: The encoder.
@@ -86,13 +86,13 @@ class AskedTokens(nn.Module):
         self.head = head
 
     def forward(self, batch: PaddedRows, attention_mask: Tensor) -> Tensor:
-        """Return the logarithms (B, V)."""
+        """Return the log-probabilities (B, V)."""
         asked_B = batch.cu_seqlens[:-1].long() + (attention_mask == ASKED).long().argmax(1)
         first_B = batch.first_tokens_B
         return self._logs(batch, torch.where((attention_mask == ASKED).any(1), asked_B, first_B))
 
     def packed(self, packed: Packed) -> Tensor:
-        """Return the logarithms for the first tokens of a packed batch."""
+        """Return the log-probabilities (B, V) at the first tokens of a packed batch."""
         return self._logs(packed, packed.first_tokens_B)
 
     def _logs(self, batch: Packed | PaddedRows, rows_B: Tensor) -> Tensor:
@@ -103,20 +103,20 @@ class AskedTokens(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class TaskRows:
-    """The output of a task's model for this package."""
+    """A task's model, the module that computes its outputs for a graph, and their description."""
 
     model: PretrainedEncoder  # encoder and tokenizer
-    head: dict[HeadName, Head]  # the head of the module, by its name; empty where it gives vectors
-    module: RowsModule  # gives the numbers
-    stored: StoredGraph  # their description
+    head: dict[HeadName, Head]  # the head in the module, by its name; empty for an embedder
+    module: RowsModule  # computes the outputs
+    stored: StoredGraph  # describes the outputs
 
 
 def rows_of_task(checkpoint: Checkpoint, head: HeadName | None) -> TaskRows | None:
-    """Return the outputs of a checkpoint's task, with float32 weights on the CPU; None without a task.
+    """Return the outputs of a checkpoint's task, with float32 weights on the CPU; None if it has no task.
 
     Args:
         checkpoint: The checkpoint.
-        head: The head to export; one of another task has no outputs here.
+        head: The head to export; the result is None if it belongs to another task.
 
     Raises:
         CorruptCheckpoint: A file of the model is damaged.
@@ -130,7 +130,7 @@ def rows_of_task(checkpoint: Checkpoint, head: HeadName | None) -> TaskRows | No
     except (InvalidInput, UnsupportedConfig):
         if ours:
             raise
-        return None  # from elsewhere, with a head that is not built here; other programs read it all the same
+        return None  # trained elsewhere, with a head that is not supported here; other programs can read it
     return None if task._fitted is None else _rows(task.fitted)
 
 

@@ -38,8 +38,7 @@ class Export:
     folder: Path
     format: ExportFormat
     heads: tuple[HeadName, ...]
-    # The largest difference between the file's answers and the model's, for real tokens; None for a format that is not
-    # converted.
+    # The largest difference between the file's outputs and the model's, without padding; None if nothing is converted.
     largest_difference: float | None
 
 
@@ -134,7 +133,7 @@ def _check(folder: Path, name: str, dtype: str, overwrite: bool) -> ExportFormat
             raise InvalidInput(f"ONNX files are written in float32, got dtype {dtype!r}: leave it out.")
     check_folder_free(folder, overwrite=overwrite)
     if folder.is_dir() and any(folder.iterdir()) and not (folder / DESCRIPTION).is_file():
-        # Replacing a folder deletes what is in it, which nobody means for a folder of other things.
+        # Replacing a folder deletes its contents, so only an earlier export is replaced.
         raise OutputExists(f"{str(folder)!r} is not an earlier export, so it is not replaced. Choose another folder.")
     return found
 

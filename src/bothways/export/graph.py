@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 HIDDEN = "last_hidden_state"
 BATCH, CHOICES, LENGTH = "batch", "choices", "length"
 
-# Of ONNX 1.13: the one that torch's operators are written for, and the oldest that has all of them.
+# Operator set of ONNX 1.13: the one that torch exports to, and the oldest with all operators that it needs.
 OPSET = 18
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 # A file of protocol buffers ends at 2 GiB; above this, the weights lie beside it.
 _LARGEST_FILE = 1_800_000_000
-# None of them is the size of anything else in a model, and no two are alike.
+# Sizes of the recorded batch: all different, and none is also a size in a model.
 _RECORDED = {BATCH: 2, CHOICES: 3, LENGTH: 5}
 _MOST_ROWS = 1 << 20
 _NOISY = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
@@ -58,13 +58,13 @@ class Port:
 class EncoderGraph(nn.Module):
     """Hidden states of a padded batch and, with a head, its answers.
 
-    Padding may stand on the left or on the right of a row; hidden states and logits are zero there, and minus infinity
-    where an answer may not start or end.
+    Padding may stand on the left or on the right of a row, and hidden states and logits are zero there. Start and end
+    logits are minus infinity where an answer may not start or end.
 
     Args:
         encoder: The encoder.
         head: Its head; None for hidden states alone.
-        rows: Gives the numbers that this package reads.
+        rows: Computes the extra output that this package reads; None for a graph without it.
         width: Number of values for a window or a token.
     """
 
@@ -183,7 +183,7 @@ def write_onnx(graph: EncoderGraph, path: Path, limit: int | None, metadata: Map
             output_names=[port.name for port in graph.outputs()],
             verbose=False,
         )
-        assert program is not None  # with dynamo and without a file name there is one
+        assert program is not None  # the exporter returns a program unless it writes a file itself
         _clean(program.model, metadata)
         weights = sum(value.numel() * value.element_size() for value in graph.state_dict().values())
         program.save(path, external_data=graph.rows is not None or weights > _LARGEST_FILE)
@@ -221,9 +221,9 @@ def _quiet() -> Iterator[None]:
 
 # --- the check ---
 
-# Of any number, where the largest is up to 1; of larger ones, this share of the largest.
+# Maximum difference of outputs up to 1 in size; for larger outputs, this share of the largest one.
 TOLERANCE = 1e-3
-# One long text alone, beyond local windows and exact distances, and several short ones of which most are padded.
+# One long text, longer than local windows and exactly encoded distances, and several short, mostly padded ones.
 _SIZES = ({BATCH: 1, CHOICES: 2, LENGTH: 300}, {BATCH: 3, CHOICES: 3, LENGTH: 9})
 
 
@@ -232,7 +232,7 @@ class ExportCheck:
     """The result of the check."""
 
     shapes: tuple[tuple[int, ...], ...]  # shapes of the ``input_ids``
-    largest_difference: float  # the largest difference for real tokens
+    largest_difference: float  # the largest difference, padding excluded
 
 
 def check_onnx(path: Path, model: PretrainedEncoder, graph: EncoderGraph, head: str | None) -> ExportCheck:
@@ -245,7 +245,7 @@ def check_onnx(path: Path, model: PretrainedEncoder, graph: EncoderGraph, head: 
         head: Name of its head.
 
     Raises:
-        ExportMismatch: They differ by more than 1e-3, or by more than this share of the largest number.
+        ExportMismatch: Outputs differ by more than 1e-3, or by this share of the largest output if that is above 1.
     """
     import onnx
     import onnxruntime
@@ -272,7 +272,7 @@ def random_inputs(graph: EncoderGraph, generator: torch.Generator, sizes: dict[s
     mask = torch.ones(shape, dtype=torch.int64)
     for number, row in enumerate(mask.view(-1, shape[-1])):
         row[max(1, shape[-1] - 2 * number) :] = 0
-    kinds = config.embedding.types or 3  # without embeddings they are compared, and XLNet's [CLS] is of a third kind
+    kinds = config.embedding.types or 3  # without segment embeddings, ids are only compared; XLNet has 3
     made = {
         "input_ids": torch.randint(0, config.vocabulary, shape, generator=generator),
         "attention_mask": mask,
@@ -308,7 +308,7 @@ def _difference(port: Port, ours: NDArray[np.float32], theirs: NDArray[np.float3
     if LENGTH in port.shape:
         ours, theirs = ours[real], theirs[real]
     largest, scale = float(np.abs(ours - theirs).max()), max(1.0, float(np.abs(ours).max()))
-    # Written so that a difference that is no number fails.
+    # Written so that a difference of NaN fails.
     if not largest <= TOLERANCE * scale:
         raise ExportMismatch(
             f"the exported {port.name} differs from the model's by {largest:.2g}, more than {TOLERANCE * scale:.2g}: "

@@ -1,10 +1,10 @@
-"""Inference with an exported graph, in onnxruntime and NumPy: the same as the runner, without torch.
+"""Inference with an exported graph, in onnxruntime and NumPy: the same results as with `Runner`, without torch.
 
-A batch is padded to its longest window. Windows of similar length share one, and its tokens, with padding, stay within
-the budget.
+A batch is padded to its longest window. Windows of similar length share a batch, whose tokens, padding included, stay
+within the budget.
 
-Shapes: B windows of a batch, S longest window, n tokens of one window, K numbers that the graph computes for each
-window, or for each token, V vocabulary.
+Shapes: B windows of a batch, S longest window, n tokens of one window, K outputs of the graph for each window, or for
+each token, V vocabulary.
 """
 
 import os
@@ -31,9 +31,9 @@ from bothways.text import TextTokenizer
 from bothways.threads import compute_threads, cores_are_shared
 
 OUTPUT = "rows"
-# Larger batches pad more and leave the caches: of sentences 2,048 tokens take 17 % longer, of passages some percent.
+# Larger batches pad more and exceed the caches: with 2,048 tokens, sentences take 17 % longer, passages slightly.
 GRAPH_TOKENS = 512
-# What attention_mask has at a token that a masked language model is asked about.
+# Value of attention_mask at the token that a masked language model predicts.
 ASKED = 2
 
 
@@ -71,7 +71,7 @@ class Graph:
         return Graph, (self.path,)
 
     def rows(self, windows: Sequence[TokenIds], places: Sequence[int] | None = None) -> NDArray[np.float32]:
-        """Return the numbers for a batch of windows: (B, K), or (B, S, K) for a graph with numbers for each token.
+        """Return the outputs for a batch of windows: (B, K), or (B, S, K) for a graph with outputs for each token.
 
         Args:
             windows: The windows; they are padded on the right.
@@ -86,7 +86,7 @@ class Graph:
             mask[np.arange(len(windows)), list(places)] = ASKED
         session = self._opened()
         made = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
-        # A graph with choices takes them as a dimension more; a window is one choice here.
+        # A graph for multiple choice has one more dimension; here each window is a single choice.
         feeds = {name: made[name][:, None] if self._grouped else made[name] for name in self._inputs}
         found: NDArray[np.float32] = session.run([OUTPUT], feeds)[0]
         return found[:, 0] if self._grouped else found
@@ -94,7 +94,7 @@ class Graph:
     def _opened(self) -> _Session:
         with self._lock:
             session = self._session
-            if session is None or self._process != os.getpid():  # a forked process has none of its threads
+            if session is None or self._process != os.getpid():  # a forked process lacks the session's threads
                 self._session = session = _session(self.path)
                 ports = session.get_inputs()
                 self._inputs, self._grouped = tuple(port.name for port in ports), len(ports[0].shape) == 3
@@ -121,7 +121,7 @@ class GraphRunner:
 
     Args:
         graph: The graph.
-        per_token: Whether it gives numbers for each token.
+        per_token: True if the graph gives a row for each token.
         budget: The maximum tokens of a batch, padding included.
     """
 
@@ -131,7 +131,7 @@ class GraphRunner:
         self.budget = budget
 
     def run(self, windows: Sequence[TokenIds]) -> list[Row]:
-        """Return the numbers for each window, in order: (K), or (n, K)."""
+        """Return the outputs for each window, in order: (K), or (n, K)."""
         found: dict[int, Row] = {}
         for batch in by_padded_budget([len(window.ids) for window in windows], self.budget.tokens):
             rows = self._graph.rows([windows[index] for index in batch])
@@ -151,7 +151,7 @@ class GraphScorer:
     Any number of threads may call it at once.
 
     Args:
-        graph: Gives the logarithm of the probability of every token at the queried place.
+        graph: Gives the log-probability of every vocabulary entry at the queried place.
         tokenizer: Tells which tokens are special, and which begin a word.
         vocabulary: Size of the vocabulary, V.
         budget: The maximum tokens of a batch, padding included.
@@ -170,7 +170,7 @@ class GraphScorer:
         return [found[index] for index in range(len(queries))]
 
     def logs(self, queries: Sequence[Query]) -> Iterator[tuple[int, NDArray[np.float32]]]:
-        """Yield the number of each query, and the logarithm of the probability of every token at its place (V)."""
+        """Yield the index of each query, and the log-probability of every vocabulary entry at its place (V)."""
         for batch in self._batches([len(query.ids) for query in queries]):
             asked = [queries[index] for index in batch]
             yield from zip(batch, self._graph.rows(asked, [query.place for query in asked]), strict=True)

@@ -18,7 +18,7 @@ ResultT = TypeVar("ResultT")
 
 Among = Literal["any", "begins", "continues"]
 
-# Most logits at once: 128 MiB in float32, beside which a batch of a small model is little.
+# Maximum logits at once: 128 MiB in float32, much more than a batch of a small model takes.
 MOST_LOGITS = 2**25
 
 
@@ -122,7 +122,7 @@ def refused_tokens(tokenizer: TextTokenizer, vocabulary: int, among: Among) -> N
 
     A token that begins a word must spell something, and one that continues a word has no punctuation or white space:
     if a vocabulary marks beginnings, commas and line breaks look like continuations. Rows of the table without a token
-    are refused too, since some tables are filled up to a round number.
+    are refused too, since some tables are padded to a round size.
     """
     refused_V = np.ones(vocabulary, dtype=np.bool_)
     marks = tokenizer.word_marks

@@ -1,13 +1,13 @@
 """Inference: every forward pass without gradients runs here, in packed batches by token budget.
 
-A CPU with several threads computes several batches at once, with one or some threads for each: two batches on a core
-each take less time than both in turn on two cores, which wait for one another after every operation.
+A CPU with several threads computes several batches at once, with one or a few threads for each: two batches on one core
+each take less time than both in turn on two cores, because the cores wait for each other after every operation.
 
 Callers pull from a `Runner`: `Runner.run` takes windows and returns their answers in order. They push into a
 `RequestQueue`: requests arrive from any thread, each gets a future, and one worker thread computes them in batches.
 
-Shapes: B windows of a batch, T tokens of a batch, n tokens of one window, K numbers that the model gives for each
-window, or for each token.
+Shapes: B windows of a batch, T tokens of a batch, n tokens of one window, K outputs of the model for each window, or
+for each token.
 """
 
 import math
@@ -36,9 +36,9 @@ from bothways.threads import can_limit_calling_thread, limit_calling_thread
 WindowT = TypeVar("WindowT", bound=TokenIds)
 AnswerT = TypeVar("AnswerT")
 
-# The most batches at once, for Python itself computes for one at a time, and the fewest tokens that are worth a thread.
+# Maximum batches at once (Python code runs in one thread at a time), and minimum tokens that are worth a thread.
 _AT_ONCE, _WORTH_A_THREAD = 4, 1024
-# What CUDA and MPS, the libraries of CUDA, and a CPU say.
+# Messages of CUDA and MPS, of CUDA's libraries, and of the CPU allocator.
 _OUT_OF_MEMORY = ("out of memory", "ALLOC_FAILED", "can't allocate memory")
 
 
@@ -95,13 +95,13 @@ class Runner(Generic[WindowT, AnswerT]):
         at_once = min(torch.get_num_threads(), _AT_ONCE, tokens // _WORTH_A_THREAD)
         if at_once <= 1 or self._device.type != "cpu" or not can_limit_calling_thread():
             return 1
-        # Processes that share a model take its parts from each other in one order.
+        # Processes that share a model exchange its parts, and all have to do so in the same order.
         shared = torch.distributed.is_available() and torch.distributed.is_initialized()
         return 1 if shared else at_once
 
     def _run_in_threads(self, windows: Sequence[WindowT], lengths: list[int], at_once: int) -> list[AnswerT]:
         """Compute batches of about equally many tokens, in a multiple of the number computed at once."""
-        matrix_product()  # it may have to be measured first, in a quiet process
+        matrix_product()  # if it has to be measured first, nothing else may run meanwhile
         tokens = sum(lengths)
         rounds = math.ceil(tokens / (self.budget.tokens * at_once))
         batches = [*by_token_budget(lengths, math.ceil(tokens / (rounds * at_once)))]
@@ -151,13 +151,13 @@ class RequestQueue(Generic[WindowT, AnswerT]):
     """Computes requests of any number of threads in common batches, in the order in which they arrive.
 
     A worker thread takes the requests that have arrived, up to the runner's token budget, once that is full or the
-    oldest has waited for ``wait_s``; a request of more tokens than that is run by itself. A request that fails does not
-    affect the others, and one whose future was cancelled in time is not computed. Close the queue after use, or open it
-    in a ``with`` block.
+    oldest has waited for ``wait_s``; a request with more tokens than the budget is run by itself. A request that fails
+    does not affect the others, and one whose future was cancelled in time is not computed. Close the queue after use,
+    or open it in a ``with`` block.
 
     Args:
         runner: Computes the windows.
-        wait_s: The longest that a request waits for others to fill its batch, in seconds, while the worker is idle.
+        wait_s: Maximum seconds that a request waits for others to fill its batch, while the worker is idle.
     """
 
     def __init__(self, runner: Runner[WindowT, AnswerT], *, wait_s: float = 0.005) -> None:
@@ -244,11 +244,11 @@ class RequestQueue(Generic[WindowT, AnswerT]):
 def row_answers(
     forward: Callable[[Packed], Tensor], *, per_token: bool
 ) -> Callable[[Packed, Sequence[TokenIds]], Iterable[Row]]:
-    """Return the function of a `Runner` for a model that gives rows of numbers.
+    """Return the ``compute`` function of a `Runner` for a model whose outputs are rows.
 
     Args:
         forward: Maps a packed batch to a row for each window (B, K), or for each token (T, K).
-        per_token: Whether rows are for tokens; an answer is then (n, K) instead of (K).
+        per_token: True for rows of tokens; an answer is then (n, K) instead of (K).
     """
 
     def answers(rows: Row, windows: Sequence[TokenIds]) -> list[Row]:
@@ -280,14 +280,14 @@ class _Copying:
 
     def __iter__(self) -> Iterator[Row]:
         self._copied.synchronize()
-        # Out of the pinned memory, which others wait for.
+        # Copied, so that the pinned memory is free for other batches.
         return iter(self._answers(self._rows.numpy().copy()))
 
 
 def pack_in_blocks(sequences: Sequence[Ids], types: Sequence[Ids]) -> Packed:
     """Pack token ids and, if that costs little, fill the rows up to whole blocks with sequences of one token.
 
-    The filling follows the given sequences and is not meant to be read.
+    The filler sequences come last; ignore their outputs.
 
     >>> pack_in_blocks([[7] * 20] * 2, [[0] * 20] * 2).ids_T.shape
     torch.Size([40])

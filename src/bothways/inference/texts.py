@@ -3,8 +3,8 @@
 Any number of texts is read in blocks, so memory does not grow with their number. While one block is computed, the next
 is tokenised in a second thread.
 
-Shapes: B windows of a batch, T tokens of a batch, W windows of one text, n tokens of one window, K numbers that the
-model gives for each window, or for each token.
+Shapes: B windows of a batch, T tokens of a batch, W windows of one text, n tokens of one window, K outputs of the model
+for each window, or for each token.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
-# Texts of a block: this many, or as many as fill a batch if they have so few tokens each.
+# Minimum texts per block, and the length in tokens of short texts that should still fill a batch.
 MIN_BLOCK, SHORTEST = 1024, 4
 
 
@@ -45,10 +45,10 @@ class TextOptions:
         max_length: Maximum tokens per window, special ones included.
         on_overflow: Treatment of longer texts.
         stride: Tokens that neighbouring windows share; a quarter of a window's room when None.
-        block_texts: Maximum texts of a block, which is tokenised at once; None for enough that short ones fill a batch.
+        block_texts: Maximum texts of a block, which is tokenised at once; None for enough short texts to fill a batch.
         block_characters: Maximum characters of a block.
         as_words: Join the words of each text with single spaces first, as taggers do.
-        cut: The text of a pair that is cut if the two are too long, see `bothways.text.windows`.
+        cut: The text of a pair that is truncated if the two are too long, see `bothways.text.windows`.
 
     Raises:
         InvalidInput: The size of a block is below 1.
@@ -100,7 +100,7 @@ class TextRows:
     """The output of the model for one text.
 
     Attributes:
-        rows_WK: One row for each window: float32, and float64 in a training.
+        rows_WK: One row for each window: float32, or float64 during training.
         lengths: Tokens of each window.
         dropped_tokens: Tokens of the text that are in no window; above 0 only with ``"truncate"``.
     """
@@ -116,7 +116,7 @@ class TokenOutputs:
 
     Attributes:
         rows: For each window one row for each of its tokens, special ones included: W arrays (n, K).
-        places: For each window the places of its tokens in the text.
+        places: The places of each window's tokens in the text.
         dropped_tokens: Tokens of the text that are in no window; above 0 only with ``"truncate"``.
     """
 

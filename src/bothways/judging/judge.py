@@ -97,7 +97,7 @@ class Judge:
 
         Args:
             model: A folder or a name, see `bothways.load`.
-            train: Triples with labels of 0 and 1; or without any, which all count as good, so that negatives are made.
+            train: Triples with labels 0 and 1. If none has a label, all count as good, and negatives are made.
             dimension: The dimension to judge.
             validation: Held-out triples. Default: about a tenth of the training rows, which share neither query nor
                 passage with the others.

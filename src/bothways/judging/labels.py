@@ -60,8 +60,8 @@ def read_labels(
 def with_labels(systems: Systems, labels: Sequence[Triple], dimension: Dimension) -> dict[str, list[Triple]]:
     """Return the rows of systems with these human labels only.
 
-    A label is matched by the id of its row if both files have ids, else by the texts that it comes with. If it fits the
-    rows of several systems and the judge reads the same text in each, it goes to all of them.
+    A label is matched by the id of its row if both files have ids, else by its texts. If it fits the rows of several
+    systems and the judge reads the same text in each, it goes to all of them.
     """
     finder = _Finder(systems, dimension)
     chosen: dict[Place, Triple] = {}
@@ -156,7 +156,7 @@ def _named(triple: Triple) -> str:
 
 @dataclass(frozen=True, slots=True)
 class JudgeDisagreement:
-    """A labelled triple that the judge is confident about, against its label."""
+    """A labelled triple whose label the judge confidently contradicts."""
 
     triple: Triple
     probability: float  # the judge's probability that it is good
@@ -177,7 +177,7 @@ class JudgeReport:
     # Kendall's tau between the systems' mean probability and their mean label; None for fewer than two systems.
     tau: float | None
     systems: Mapping[str, tuple[float, float]]  # mean label and mean probability of each system
-    disagreements: tuple[JudgeDisagreement, ...]  # the most confident ones, most confident first
+    disagreements: tuple[JudgeDisagreement, ...]  # the most confident disagreements, most confident first
 
     def to_dict(self) -> dict[str, object]:
         """Return JSON values."""
@@ -202,7 +202,7 @@ def judge_report(
     resamples: int = 1000,
     seed: int = 0,
 ) -> JudgeReport:
-    """Compare the probabilities of triples with their labels; ``disagreements`` is the most that are kept."""
+    """Compare the probabilities of triples with their labels; ``disagreements`` is the maximum number to keep."""
     label_N = np.array([each.label for each in labelled], np.int64)
     both_NC = np.column_stack([1 - probability_N, probability_N])
     report = class_outcomes(("0", "1"), label_N, both_NC).report(resamples=resamples, seed=seed)
@@ -223,7 +223,7 @@ def judge_report(
 
 
 def tau_of(first_S: ArrayLike, second_S: ArrayLike) -> float | None:
-    """Return Kendall's tau-b of two orders of systems; None if one of them ties all."""
+    """Return Kendall's tau-b of two orders of systems; None if all systems tie in one of them."""
     from scipy.stats import kendalltau
 
     if np.ptp(first_S) == 0 or np.ptp(second_S) == 0:

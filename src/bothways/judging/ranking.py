@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from bothways.judging.triples import Rows
 
 NEXT_ROWS = 50
-# Share of labels that has to be on queries labelled for both systems, to compare them query by query.
+# Minimum share of the labels on queries that are labelled for both systems, for a paired comparison.
 _MIN_PAIRED = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class NextRow:
-    """A row to label next: the judge is unsure of it, or sees the systems far apart."""
+    """A row to label next: the judge is unsure of it, or rates the systems' answers to its query very differently."""
 
     system: str  # the system that answered
     triple: Triple
@@ -82,7 +82,7 @@ class SystemRanking:
 
     dimension: str
     systems: tuple[SystemScore, ...]  # their success rates, the highest first
-    comparisons: tuple[SystemComparison, ...]  # every two of them
+    comparisons: tuple[SystemComparison, ...]  # every pair of systems
     # Number of further queries to label that would separate the first two; 0 if their interval excludes 0 already, None
     # if labels on all rows would not be enough, or with one system.
     separating_labels: int | None
@@ -150,9 +150,9 @@ def rank_systems(
 
     Args:
         judge: The judge.
-        systems: All rows of each system, by its name. Rows that name a system themselves count for that one.
-        labels: Human labels of rows drawn at random, for every system. Default: those in the data. A label belongs to
-            the row with its id, else to the row with its texts, of its system if it names one.
+        systems: All rows of each system, by its name. A row that names another system counts for that system.
+        labels: Human labels of rows drawn at random, for every system. Default: those in the data. A label is matched
+            to the row with the same id, else with the same texts; within its system if it names one.
         truth: True success rates, if they are known.
         columns: Columns of the parts of a row.
         method: Method of the intervals.
@@ -268,7 +268,7 @@ def truth_in_labels(
 
 
 def paired_samples(first: JudgedSystem, second: JudgedSystem) -> tuple[tuple[Sample, Sample], Pairing]:
-    """Return samples of two systems: query by query if they answered the same ones and enough are labelled for both."""
+    """Return samples of two systems, paired if they answered the same queries and enough are labelled for both."""
     one, other = _rows_of_queries(first), _rows_of_queries(second)
     if one is not None and other is not None and one.keys() == other.keys():
         known = [first.labelled_N, second.labelled_N]
@@ -294,9 +294,9 @@ def _aligned(system: JudgedSystem, number: Mapping[str, int], both: Sequence[str
 def rows_to_label_next(systems: Sequence[JudgedSystem], count: int, seed: int) -> list[NextRow]:
     """Choose the unlabelled rows whose labels would help most.
 
-    The judge's probabilities differ most on them between the systems, or are nearest to 0.5 for one system. Ties go to
-    the more uncertain row, then to a random one. Rows chosen in this way are not a random sample: use their labels to
-    correct or train a judge, and do not mix them with labels drawn at random.
+    On these, the judge's probabilities differ most between the systems; with one system, they are nearest to 0.5. Ties
+    go to the more uncertain row, then to a random one. Rows chosen in this way are not a random sample: use their
+    labels to correct or train a judge, and do not mix them with labels drawn at random.
     """
     groups = _shared_queries(systems) or [(row,) for system in systems for row in _rows(system)]
     groups = [rows for rows in groups if any(row.triple.label is None for row in rows)]

@@ -40,7 +40,7 @@ class JudgeData:
     columns: PairColumns
     training: "list[Row]"  # pairs to train on
     validation: "list[Row]"  # held-out pairs
-    made: int  # number of negatives among both that were made
+    made: int  # number of negatives that were made for both
     left_out: int  # number of rows without a label, or without all texts
     repeated: int  # number of rows that repeat another
     shared_passages: int  # number of passages that validation data share with training data
@@ -142,7 +142,7 @@ def _split(rows: Sequence[Triple], seed: int) -> tuple[list[Triple], list[Triple
 
 
 def _groups(rows: Sequence[Triple]) -> dict[Triple, Hashable]:
-    """Return a group for each row. Rows that share a query, a passage or a document, also through others, share it."""
+    """Return a group for each row; rows linked by a query, a passage or a document, also indirectly, share a group."""
     from scipy.cluster.hierarchy import DisjointSet
 
     groups = DisjointSet(("query", each.query) for each in rows)
@@ -180,7 +180,7 @@ def make_negatives(
     kind: Literal["weak", "strong", "both"] = "both",
     seed: int = 0,
 ) -> list[Triple]:
-    """Return a negative, labelled 0, for each positive that has one: weak, strong, or both in turn."""
+    """Return a negative, labelled 0, for each positive where possible: weak, strong, or both in turn."""
     part: _Exchanged = "passage" if dimension.name == "context_relevance" else "answer"
     if len({each.text(part) for each in positives}) < 2:
         raise InvalidInput(

@@ -36,7 +36,7 @@ class Triple:
     id: str | None = None  # the id of the row; None without one
     system: str | None = None  # the system that answered; None if the row does not name it
     document: str | None = None  # the document of the passage; None if the row does not name it
-    where: str = "a row"  # the row in words, for messages
+    where: str = "a row"  # name of the row in messages
 
     def text(self, part: Part) -> str:
         """Return one of the three texts."""
@@ -48,7 +48,7 @@ class Dimension:
     """One question about a triple."""
 
     name: JudgeDimension  # the name in files and on the command line
-    question: str  # the question that label 1 answers with yes
+    question: str  # the question to which label 1 means yes
     first: tuple[Part, ...]  # parts of the first text that the judge reads, joined by a space
     second: Part  # part of the second text, which is split into windows if it is long
 
@@ -180,7 +180,7 @@ def label_of(value: object) -> int | None:
     """Return a human label as 0 or 1, or None for a missing one.
 
     Raises:
-        InvalidInput: It is another value.
+        InvalidInput: The value is not a label.
     """
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None

@@ -78,13 +78,13 @@ class IndexContents(Generic[RepresentationT]):
     ids: tuple[str, ...]  # the id of each row, all different
     texts: tuple[str, ...]  # the text of each row
     encoder: EncoderIdentity  # the encoder that represented the texts
-    # Values kept with the texts, N for each field name.
+    # Values stored with the texts, N for each field name.
     columns: Mapping[str, tuple[Scalar, ...]] = field(default_factory=dict)
     language: str | None = DEFAULT_LANGUAGE  # the language of the stemmer of lexical search
     lexical: LexicalIndex | None = None  # the words of the texts, indexed; None until a search needs them
 
     def next_number(self) -> int:
-        """Return the number after the highest id that is a number; it names the next row without an id."""
+        """Return the highest numeric id plus 1, the id of the next row that comes without one."""
         numbers = (int(id_) for id_ in self.ids if id_.isascii() and id_.isdecimal() and len(id_) < 19)
         return max(numbers, default=-1) + 1
 
@@ -148,7 +148,7 @@ class RowBatch(NamedTuple):
 
     vectors_ND: DenseVectors | Vectors  # one for each text, as an array or as an embedder represents texts
     texts: Sequence[str]  # the texts, which lexical search reads and hits show
-    ids: Sequence[str] | None = None  # a different name for each text; None continues the numbers of the rows before
+    ids: Sequence[str] | None = None  # a different name for each text; None numbers them on from the previous rows
     # Values to keep with each text, under the same names for all; None for no fields.
     fields: Sequence[Fields] | None = None
 
@@ -163,7 +163,7 @@ class CheckedRows(NamedTuple):
 
 
 def collect(batches: Iterable[RowBatch], dimensions: int, *, first_number: int = 0) -> CheckedRows:
-    """Copy and check the rows of all batches, which are not held twice; number those without ids from the first on."""
+    """Copy and check the rows of all batches, without holding them twice; missing ids count from ``first_number``."""
     blocks: deque[DenseVectors] = deque()
     ids: list[str] = []
     texts: list[str] = []
@@ -205,7 +205,7 @@ def document_streams(
     if not isinstance(first, Mapping | Row):
         names = None if ids is None else _items(ids, "ids")
         values = None if fields is None else _items(fields, "fields")
-        # The embedder refuses a text that is no string, and `collect` such an id or field.
+        # The embedder refuses a text that is not a string; `collect` refuses such an id, and unusable fields.
         return cast("Iterator[str]", items), names, values
     if ids is not None or fields is not None:
         raise InvalidInput(
@@ -221,7 +221,7 @@ def document_streams(
 
 
 def refuse_string(strings: T, what: str) -> T:
-    """Return several strings as they are."""
+    """Return strings unchanged, but refuse a single string in their place."""
     if isinstance(strings, str):
         raise InvalidInput(f"expected several {what}, got one string: write [{strings!r:.60}].")
     return strings

@@ -81,7 +81,7 @@ def _nearest(queries_QD: Vectors, vectors_ND: Vectors, k: int) -> list[Ranking]:
     """Return the ``k`` nearest of all vectors for each query.
 
     With t the k-th best float32 score and g a bound on its error, k rows have an exact score of at least t - g, so
-    no row of the exact top k has a float32 score below t - 2g. Candidates are fetched until their last is below.
+    no row of the exact top k has a float32 score below t - 2g. Fetching stops once the last candidate is below that.
     """
     try:
         import faiss

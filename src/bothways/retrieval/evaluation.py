@@ -46,7 +46,7 @@ def search_outcomes(
     """Search for each query, and return the outcomes that reports and comparisons are computed from.
 
     Args:
-        search: Returns the hits of queries, as many as the measures should see.
+        search: Returns the hits of queries, as many as the measures need.
         queries: Texts by id.
         judgments: Relevance by query and document.
 
@@ -235,7 +235,7 @@ class CandidateRanking:
         """Return the same model with other columns.
 
         Raises:
-            UnreadColumn: It reads no such part of a row.
+            UnreadColumn: The model reads no such part of a row.
         """
         return CandidateRanking(self.reranker, renamed(self.columns, names), self._relevant)
 

@@ -1,7 +1,7 @@
 """An index of texts: their sentence embeddings and their words, to search by either or by both.
 
 Searching needs the extra ``search`` (faiss, bm25s, PyStemmer). In every mode the hits of a query depend neither on the
-other queries of the call nor on the number of threads, and rows of equal score come in their order.
+other queries of the call nor on the number of threads, and rows of equal score come in the order of the index.
 
 Letters in names: N rows of the index, D dimensions, Q queries, K hits per query.
 """
@@ -128,7 +128,7 @@ class SearchIndex:
 
     @property
     def field_names(self) -> tuple[str, ...]:
-        """The names of the fields that were kept with the texts."""
+        """The names of the fields that are stored with the texts."""
         return tuple(self._contents.columns)
 
     @property
@@ -149,11 +149,12 @@ class SearchIndex:
         Args:
             vectors_ND: As for ``build``, by the same encoder.
             texts: As for ``build``.
-            ids: As for ``build``; by default numbers on from the highest id that is a number.
+            ids: As for ``build``; by default numbers that continue from the highest numeric id.
             fields: As for ``build``, under the names that the index has.
 
         Raises:
-            InvalidInput: As for ``build``, an id that the index has, or other fields; the index stays as it was.
+            InvalidInput: As for ``build``, or an id is already in the index, or the fields differ from the index's. The
+                index stays as it was.
         """
         self.add_batches([RowBatch(vectors_ND, texts, ids, fields)])
 

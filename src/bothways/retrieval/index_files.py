@@ -92,14 +92,14 @@ def write_index(folder: Path, contents: IndexContents[DenseVectors], *, overwrit
 
 
 def check_index_free(folder: Path, *, overwrite: bool) -> None:
-    """Raise now what `write_index` would raise after all texts are read.
+    """Refuse an output folder before any text is read, if `write_index` would refuse it later.
 
     Raises:
         OutputExists: The folder exists and ``overwrite`` is false, or it holds something other than an index.
-        InvalidInput: It is no index, and the current folder, one above it or a mount point.
+        InvalidInput: The folder holds no index, and is a mount point, the current folder or a parent of it.
     """
     if (folder / HEADER).is_file():
-        # The files of an index are replaced one by one, so it may lie where no folder can be replaced.
+        # An index is updated file by file, so its folder may be one that cannot itself be replaced.
         if not overwrite:
             raise OutputExists(
                 f"the search index {str(folder)!r} already exists. "
@@ -108,7 +108,7 @@ def check_index_free(folder: Path, *, overwrite: bool) -> None:
         return
     check_folder_free(folder, overwrite=overwrite)
     if folder.is_dir() and any(folder.iterdir()):
-        # Replacing a folder deletes its contents, which nobody means for a folder of other things.
+        # Replacing a folder deletes its contents, so only an earlier index is replaced.
         raise OutputExists(f"{str(folder)!r} is not a search index, so it is not replaced. Choose another folder.")
 
 
@@ -203,7 +203,7 @@ def _write_header(folder: Path, header: str) -> None:
 
 
 def _write_data(folder: Path, data: str, contents: IndexContents[DenseVectors]) -> Header:
-    """Write the data folder, and return the header that makes it the index's."""
+    """Write the data folder, and return the header that makes it part of the index."""
     with new_folder(folder / data) as unfinished:
         np.save(unfinished / VECTORS, written_whole(contents.documents.vectors_ND), allow_pickle=False)
         _write_records(unfinished / RECORDS, contents)

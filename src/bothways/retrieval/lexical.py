@@ -1,17 +1,17 @@
 """Lexical retrieval by BM25 over word stems. Needs the extra ``search`` (bm25s, PyStemmer).
 
-The score is that of Robertson et al. 1995 (TREC-3) in Lucene's form, with Lucene's k1 = 1.2 and b = 0.75. A text is cut
-into terms (`terms_of`), and each is stemmed by the Snowball algorithm of the index's language. No word is left out: the
-inverse document frequency makes frequent words count for next to nothing.
+The score is that of Robertson et al. 1995 (TREC-3) in Lucene's form, with Lucene's k1 = 1.2 and b = 0.75. A text is
+split into terms (`terms_of`), and each is stemmed by the Snowball algorithm for the index's language. No word is left
+out: the inverse document frequency makes frequent words count for next to nothing.
 
 A term is a run of letters and digits with their marks: accents, vowel signs of Hindi, Arabic and Hebrew. NFKC and case
-folding unite forms of the same meaning: composed and decomposed letters, full and half width, ligatures, the positional
-letters of Arabic, CO₂ and CO2. They are applied to the runs and not to the whole text, because NFKC turns signs that
-stand beside words, such as ™, into letters.
+folding unify spellings of the same meaning: composed and decomposed letters, full and half width, ligatures, the
+positional letters of Arabic, CO₂ and CO2. They are applied to the runs and not to the whole text, because NFKC turns
+signs that stand beside words, such as ™, into letters.
 
-Scripts without spaces between words give each character and each pair of neighbours, as Lucene's ``CJKBigramFilter``
-does with ``outputUnigrams``. Kwok 1999 (JASIS 50:8) found that pairs alone work well for Chinese, and better together
-with single characters; without these, a word of one character would not be found in longer runs.
+In scripts without spaces between words, each character and each pair of neighbours is a term, as in Lucene's
+``CJKBigramFilter`` with ``outputUnigrams``. Kwok 1999 (JASIS 50:8) found that pairs alone work well for Chinese,
+and better together with single characters; without these, a word of one character would not be found in longer runs.
 
 Letters in names: N rows of the index, K requested rows, L allowed rows.
 """
@@ -157,10 +157,10 @@ class _WrittenWhole(np.ndarray[tuple[int, ...], np.dtype[NumberT]]):
 
 
 def written_whole(array: npt.NDArray[NumberT]) -> npt.NDArray[NumberT]:
-    """Return the array in a form that ``np.save`` writes completely, or raises the system's error.
+    """Return the array in a form for which ``np.save`` writes everything or raises the system's error.
 
-    On a full disk ``ndarray.tofile`` raises an error without a number, and none at all if only the last 4 KB of a file
-    do not fit.
+    On a full disk ``ndarray.tofile`` raises an error without an ``errno``, and none at all if only the last 4 KB of a
+    file do not fit.
     """
     return array.view(_WrittenWhole)
 
@@ -182,7 +182,7 @@ def analyser(language: str | None) -> Callable[[str], list[str]]:
 
 
 def check_available(language: str | None) -> None:
-    """Raise now what lexical indexing would raise after hours of embedding.
+    """Check the stemmer and the packages now, not after hours of embedding.
 
     Raises:
         InvalidInput: There is no stemmer for the language.
@@ -291,7 +291,7 @@ def _character() -> re.Pattern[str]:
 MIN_SHARE = 0.2
 """Words with less than this share of the weight of the query's rarest, such as "the", are not marked."""
 
-_TO_A_SPACE = 20  # a passage may lose so many characters at each end to begin and end between words
+_TO_A_SPACE = 20  # characters that a passage may lose at each end, to begin and end at word boundaries
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +321,7 @@ class _Match:
 def passage_of(
     text: str, weights: Mapping[str, float], terms_of: Callable[[str], Sequence[str]], *, width: int = 200
 ) -> Passage:
-    """Return the passage with the most different and rarest words of a query; the beginning of a text without any.
+    """Return the passage with the most distinct and rarest words of a query; the text's beginning if it has none.
 
     ``weights`` has the inverse document frequency of each term of the query. Ellipses do not count for the width.
     """

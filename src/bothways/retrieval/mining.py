@@ -25,7 +25,7 @@ class Mining:
     Attributes:
         per_query: Negatives for each pair.
         depth: The number of nearest passages to choose from.
-        share: Passages whose cosine exceeds this share of the positive's are skipped; None keeps them.
+        share: Passages whose cosine exceeds this share of the positive passage's cosine are skipped; None keeps them.
     """
 
     per_query: int = 3

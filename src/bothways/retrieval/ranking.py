@@ -67,7 +67,7 @@ class Retriever(Protocol[QueriesT]):
     """Ranks the rows of an index for queries of one kind: texts, or their representations."""
 
     def retrieve(self, queries: QueriesT, k: int, allowed_L: Rows | None) -> Iterator[Retrieved]:
-        """Yield the ``k`` best rows of each query in order; only allowed rows, unless all are."""
+        """Yield the ``k`` best rows of each query in order; only those in ``allowed_L``; None allows all."""
 
 
 def best(rows_F: Rows, scores_F: Scores, k: int) -> Ranking:
@@ -242,10 +242,10 @@ _EXPRESSION = re.compile(r"(.+?)(>=|<=|=(?!=))(.*)", re.DOTALL)
 def parse_filters(expressions: Sequence[str]) -> list[Filter]:
     """Return the filters of ``field=value`` (several of one field are alternatives), ``field>=1`` and ``field<=2``.
 
-    A value matches as text, and as the number, boolean or null that it spells.
+    A value matches fields with this text, or with the number, boolean or null that it spells.
 
     Raises:
-        InvalidInput: An expression has another form.
+        InvalidInput: An expression has none of these forms.
     """
     values: dict[str, tuple[Scalar, ...]] = {}
     ranges: list[Filter] = []

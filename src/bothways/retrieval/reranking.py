@@ -44,7 +44,7 @@ class ModelReranker(ABC):
         """Return a score for each passage (P).
 
         Warns:
-            TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).
+            TextsTruncated: Texts were truncated (only with ``on_overflow="truncate"``).
         """
         scores_P, reads = self.read(query, passages)
         warn_of_cut(texts_read(reads))
@@ -94,7 +94,7 @@ def reranked(hits: Sequence[Hit], query: str, rerank: Rerank) -> list[Hit]:
         InvalidInput: The reranker did not give one finite score for each passage.
 
     Warns:
-        TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).
+        TextsTruncated: Texts were truncated (only with ``on_overflow="truncate"``).
     """
     reordered, reads = _reranked(hits, query, rerank)
     warn_of_cut(texts_read(reads))
@@ -122,7 +122,7 @@ def search_reranked(
         InvalidInput: The reranker did not give one finite score for each passage.
 
     Warns:
-        TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``); once for all queries.
+        TextsTruncated: Texts were truncated (only with ``on_overflow="truncate"``); once for all queries.
     """
     answers, found = find(max(k, rerank.depth)), []
     reads: list[TokensRead] = []
@@ -153,8 +153,8 @@ class CrossEncoder(ModelReranker):
     """A trained pair classifier as a reranker: it reads query and passage at once (Nogueira and Cho 2019).
 
     The score is the prediction of a regression model, the expected grade if all labels are whole numbers from 0 on, and
-    otherwise the probability of ``relevant``. By default that is the only label with a usual name (`AFFIRMATIVE`).
-    arXiv:1901.04085.
+    otherwise the probability of ``relevant``. By default that is the label with a usual name (`AFFIRMATIVE`), if there
+    is only one. arXiv:1901.04085.
 
     Probabilities are uncalibrated: isotonic calibration gives many passages the same probability, and so loses their
     order.

@@ -33,9 +33,9 @@ class SemanticSearch:
     'A cat sleeps.'
 
     Args:
-        embedder: The embedder of the index's texts; None searches by words alone.
+        embedder: The embedder of the index's texts; None allows lexical search only.
         index: The index.
-        identity: The identity of the embedder, if it is known: to compute it, all weights are read.
+        identity: The embedder's identity, if already known; computing it reads all weights.
 
     Raises:
         InvalidInput: The index was built with another model.
@@ -55,7 +55,7 @@ class SemanticSearch:
         """The embedder of the index's texts.
 
         Raises:
-            InvalidInput: The search was opened for words alone.
+            InvalidInput: The search was opened without its model, for lexical search only.
         """
         if self._embedder is None:
             raise InvalidInput("this search was opened without its model: open it with the model to search by meaning.")
@@ -132,7 +132,7 @@ class SemanticSearch:
 
         Args:
             folder: Folder of the index.
-            model: The model's present place, if it was moved.
+            model: The present folder or name of the model, if it was moved.
             max_length: Maximum tokens per window. Default: as when the index was built.
             on_overflow: The treatment of longer texts and queries. Default: as when the index was built.
             revision: The commit of a hub name; the one that its download resolved when None.
@@ -272,11 +272,11 @@ class SemanticSearch:
 
 
 def identity_of(embedder: SentenceEmbedder, *, fingerprint: str | None = None) -> EncoderIdentity:
-    """Return the identity that an index stores; a folder by its absolute path, so that it is found from anywhere.
+    """Return the identity that an index stores; a local model by its absolute path, so that it is found from anywhere.
 
     Args:
         embedder: The embedder.
-        fingerprint: SHA-256 of its weights, if it is known: to compute it, all of them are read.
+        fingerprint: SHA-256 of its weights, if already known; computing it reads all of them.
     """
     name = embedder.model.name
     settings = embedder.settings

@@ -37,7 +37,7 @@ from bothways.tasks import FillMask
 _MAX_TEXTS, _MAX_WORDS = 60, 3000
 _MIN_TEXTS = 10
 _EXAMPLES = 4
-# Attacks that change fewer answers are no finding.
+# An attack that changes a smaller share of the answers is no fault.
 _WEAK = 0.2
 # One word with typing errors turns this share of the right answers of BERT on SST-2, .903 to .458 (Pruthi et al. 2019).
 _PUBLISHED = 0.49
@@ -69,14 +69,14 @@ RULES = Rules(
 class AttackedTexts:
     """The texts under attack."""
 
-    texts: tuple[str, ...]  # the N texts with right answers; all texts without labels
-    labels_N: NDArray[np.int64]  # indices of these answers
-    accuracy: Estimate | None  # share of right answers to all texts; None without labels
-    tested: int  # number of texts that it is measured on
+    texts: tuple[str, ...]  # the N texts that the model answers right; all drawn texts if there are no labels
+    labels_N: NDArray[np.int64]  # index of the model's answer to each text
+    accuracy: Estimate | None  # accuracy on all drawn texts; None without labels
+    tested: int  # number of texts behind the accuracy
 
     @classmethod
     def of(cls, context: Context, rng: np.random.Generator) -> "AttackedTexts":
-        """Draw the user's texts; fewer long ones, since every word takes a query of this length."""
+        """Draw from the user's texts: fewer if they are long, since each word costs a query as long as its text."""
         drawn, truth_N, _ = drawn_labelled(context, _MAX_TEXTS, rng)
         words = np.cumsum([len(text.split()) for text in drawn])
         texts = drawn[: max(2 * _MIN_TEXTS, int(np.searchsorted(words, _MAX_WORDS)))]
@@ -110,7 +110,7 @@ class AdversarialRobustness:
 
 
 def _substitutions(context: Context) -> Edits:
-    """Return the words of a masked language model if there is one, else the nearest ones in the embedding table."""
+    """Return substitutions by a masked language model if there is one, else by nearness in the embedding table."""
     name = context.settings.get("masked_lm")
     if name is not None:
         return MaskedWords(FillMask.from_pretrained(name, **context.open_options))
@@ -130,7 +130,7 @@ def _finding(context: Context, ask: Ask, attacked: AttackedTexts, recipe: Recipe
             at_random != attacked.labels_N,
         )
     )
-    # By the lower ends of the intervals. A patient attacker turns most models.
+    # By the lower ends of the intervals. A patient attacker succeeds with most models, so a high rate alone is LOW.
     severity = Severity.LOW if rate.low > _WEAK else Severity.INFO
     if one_word.low > _PUBLISHED or null.low > _WEAK:
         severity = Severity.MEDIUM

@@ -1,7 +1,7 @@
 """Adversarial attacks on a classifier as TextAttack composes them: constraints, edits and a greedy search.
 
-Morris et al. 2020, arXiv:2005.05909. All texts are attacked side by side, so that the model answers in batches.
-Numbers, negations, function words and names are left alone: changing them makes another sentence (TextFooler, Jin et
+Morris et al. 2020, arXiv:2005.05909. All texts are attacked in step, so that their queries share batches of the model.
+Numbers, negations, function words and names are left alone, since changing them changes the meaning (TextFooler, Jin et
 al. 2020, arXiv:1907.11932, section 3; Pruthi et al. 2019, arXiv:1905.11268).
 
 Shapes: N texts, C labels, V entries of a vocabulary, E embedding width.
@@ -29,7 +29,7 @@ from bothways.text import Words
 MIN_LETTERS = 4
 
 _LETTERS = list("abcdefghijklmnopqrstuvwxyz")
-# Negations and quantifiers, which turn a sentence.
+# Negations and quantifiers, which reverse the meaning of a sentence.
 _NEGATIONS = (
     "not no never none nothing nobody nowhere neither nor without cannot hardly barely scarcely rarely seldom little "
     "few less least only"
@@ -49,7 +49,7 @@ class Draft:
     """A text with some words replaced."""
 
     words: Words
-    changed: Mapping[int, str] = field(default_factory=dict)  # new words by the number of the old one
+    changed: Mapping[int, str] = field(default_factory=dict)  # replacements by the index of the old word
 
     @classmethod
     def of(cls, text: str) -> "Draft":
@@ -66,17 +66,17 @@ class Draft:
         return "".join([*parts, self.words.text[end:]])
 
     def replaced(self, number: int, word: str) -> "Draft":
-        """Return the draft with another word."""
+        """Return a copy with word ``number`` replaced."""
         return Draft(self.words, {**self.changed, number: word})
 
     @property
     def edits(self) -> tuple[tuple[str, str], ...]:
-        """The old and the new words, in order."""
+        """Pairs of an old word and its replacement, in the order of the text."""
         return tuple((self.words[number], self.changed[number]) for number in sorted(self.changed))
 
 
 def editable(words: Words) -> list[int]:
-    """Return the numbers of the words that an attack may change.
+    """Return the indices of the words that an attack may change.
 
     >>> words = Words.of_text("I never saw Berlin in 2024, said a charming visitor")
     >>> [words[number] for number in editable(words)]
@@ -97,7 +97,7 @@ class Edits(Protocol):
     name: ClassVar[str]
 
     def words(self, draft: Draft, number: int, rng: np.random.Generator) -> Sequence[str]:
-        """Return replacements of a word of a draft; empty if there are none."""
+        """Return replacements for word ``number`` of a draft; empty if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +108,11 @@ class CharacterEdits:
     al. 2019), or one is replaced by a look-alike of another script (Boucher et al. 2022, arXiv:2106.09898).
     """
 
-    each: int = 2  # words by each of the four kinds
+    each: int = 2  # misspellings to draw from each of the four kinds
     name: ClassVar[str] = "character edits"
 
     def words(self, draft: Draft, number: int, rng: np.random.Generator) -> list[str]:
-        """Return misspelt forms of a word, without repeats."""
+        """Return misspellings of a word, without repeats."""
         word = draft.words[number]
         forms = [edit(word, rng) for edit in _CHARACTER_EDITS for _ in range(self.each)]
         return [each for each in dict.fromkeys(forms) if each != word]
@@ -141,13 +141,13 @@ _CHARACTER_EDITS: tuple[Callable[[str, np.random.Generator], str], ...] = (swap_
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NearestWords:
-    """The nearest words by rows of the embedding table, similar to TextFooler (Jin et al. 2020)."""
+    """Replaces a word by its nearest neighbours in the embedding table, similar to TextFooler (Jin et al. 2020)."""
 
-    rows_VE: Tensor  # unit rows of the words in the vocabulary, less the mean of all
-    spelt: tuple[str, ...]  # these words
+    rows_VE: Tensor  # embedding rows of the vocabulary's words, centred, then of unit length
+    spelt: tuple[str, ...]  # the V words
     row_of: dict[str, int]  # the row of each lower-case word that is one token
     limit: int = 10  # maximum number of words to return
-    min_cosine: float = 0.3  # minimum cosine to the word that they replace
+    min_cosine: float = 0.3  # minimum cosine of a word and its replacement
     name: ClassVar[str] = "word substitutions (nearest in the embedding table)"
 
     @classmethod
@@ -170,7 +170,7 @@ class NearestWords:
         return cls(rows_VE, tuple(ids), {word: row for row, word in enumerate(ids)})
 
     def words(self, draft: Draft, number: int, rng: np.random.Generator) -> list[str]:
-        """Return the nearest words, the nearest first, with the first letter's case."""
+        """Return the words nearest to the replaced one, the nearest first; a capital first letter is kept."""
         del rng
         word = draft.words[number]
         row = self.row_of.get(word.lower())
@@ -191,7 +191,7 @@ class MaskedWords:
     name: ClassVar[str] = "word substitutions (masked language model)"
 
     def words(self, draft: Draft, number: int, rng: np.random.Generator) -> list[str]:
-        """Return the most probable words, with the first letter's case."""
+        """Return the most probable words in place of the replaced one; a capital first letter is kept."""
         del rng
         word, tokenizer = draft.words[number], self.model.model.tokenizer
         if any(mask in draft.text for mask in ("[MASK]", tokenizer.token(tokenizer.mask_id))):
@@ -214,7 +214,7 @@ Numbers: TypeAlias = NDArray[np.float64]
 Ask: TypeAlias = Callable[[Sequence[str]], Numbers]
 """A function that takes texts and returns the probabilities of labels (N, C)."""
 
-# Maximum queries for one original, and maximum words whose importance is measured; drawn if there are more.
+# Maximum queries for one text, and maximum words whose importance is measured; a random sample if there are more.
 MAX_QUERIES, _MAX_PLACES = 200, 60
 
 
@@ -234,14 +234,14 @@ class SameSentence:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recipe:
-    """An attack."""
+    """An attack: its edits and their limits."""
 
-    edits: Edits  # the words that may replace a word
+    edits: Edits  # proposes replacements for a word
     same: SameSentence | None = None  # the constraint on the meaning; None if the edits keep it by themselves
     share: float = 0.2  # share of a text's words that may be edited; at least one word
 
     def candidates(self, draft: Draft, number: int, rng: np.random.Generator) -> list[Draft]:
-        """Return the drafts that meet the constraints, each with another word in one place."""
+        """Return drafts with word ``number`` replaced, those that meet the constraint on the meaning."""
         drafts = [draft.replaced(number, word) for word in self.edits.words(draft, number, rng)]
         if self.same is None or not drafts:
             return drafts
@@ -261,7 +261,7 @@ class Attack:
 def attack_texts(
     ask: Ask, texts: Sequence[str], labels: Sequence[int], recipe: Recipe, rng: np.random.Generator
 ) -> list[Attack]:
-    """Attack texts side by side; ``labels`` are the indices of their right labels."""
+    """Attack all texts in step, in shared batches; ``labels`` are the indices of the labels to turn them away from."""
     searches = [
         _greedy(text, label, recipe, own) for text, label, own in zip(texts, labels, rng.spawn(len(texts)), strict=True)
     ]
@@ -281,7 +281,7 @@ def attack_texts(
 
 
 def cached(ask: Ask) -> Ask:
-    """Ask for each text once, since attacks of several kinds leave out the same words."""
+    """Return ``ask`` with a cache, since attacks of several kinds query the same texts."""
     known: dict[str, Numbers] = {}
 
     def asked(texts: Sequence[str]) -> Numbers:
@@ -294,7 +294,7 @@ def cached(ask: Ask) -> Ask:
 
 
 def random_edits(attack: Attack, recipe: Recipe, rng: np.random.Generator) -> Draft:
-    """Make as many edits of the same kind as the attack, to words drawn at random."""
+    """Edit randomly drawn words of the attacked text, as many as the attack did and in the same way."""
     draft = Draft(attack.draft.words)
     for number in rng.permutation(editable(draft.words)).astype(int).tolist():
         if len(draft.changed) == len(attack.draft.changed):
@@ -307,7 +307,7 @@ def random_edits(attack: Attack, recipe: Recipe, rng: np.random.Generator) -> Dr
 def _greedy(text: str, label: int, recipe: Recipe, rng: np.random.Generator) -> Generator[list[str], Numbers, Attack]:
     """Try words in order of importance, and keep the best edit of each.
 
-    Importance is the drop in the right label's score without the word (Li et al. 2016, arXiv:1612.08220).
+    A word's importance is the drop in the label's score when it is left out (Li et al. 2016, arXiv:1612.08220).
     """
     draft = Draft.of(text)
     places, limit = editable(draft.words), max(1, math.floor(recipe.share * len(draft.words)))
@@ -347,7 +347,7 @@ def adversarial_rows(
         seed: Seed of the edits.
 
     Returns:
-        One row for each text that could be edited, whether or not its answer turned.
+        One row for each text that could be edited, whether or not its answer changed.
 
     Raises:
         NeedUnmet: The rows have no labels that the classifier knows, or it is another kind of model.

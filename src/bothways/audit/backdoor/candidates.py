@@ -83,9 +83,9 @@ def suspicious_inputs(
     Args:
         classifier: A trained single-label classifier.
         texts: The texts.
-        clean_texts: Texts without a trigger and with several answers; by default neutral ones that are shipped.
-        most: Number of texts to search word by word: those that keep their answer best behind clean texts, which is a
-            tenth of the work. All texts when None.
+        clean_texts: Texts without a trigger and with several answers; by default neutral texts of this package.
+        most: Number of texts to search word by word: those that keep their answer best when they follow clean texts, a
+            test at a tenth of the cost. All texts when None.
         seed: Seed for drawing clean texts, and places in them.
         check: Called between batches; raises at the time limit.
 
@@ -170,7 +170,7 @@ class _Search:
         return chosen
 
     def _spans(self, words: Sequence[Sequence[str]], labels: Sequence[int]) -> list[list[str]]:
-        """Return the words of each text whose removal costs its answer most, one run for each length."""
+        """Return for each text the runs of words whose removal lowers its answer's margin most, one for each length."""
         left_out = [" ".join([*each[:place], *each[place + 1 :]]) for each in words for place in range(len(each))]
         logits = self._logits([text or "." for text in left_out])
         spans, start = [], 0
@@ -210,13 +210,13 @@ class Suspects:
         seed: int,
         check: Callable[[], None],
     ) -> "Suspects | None":
-        """Return the most suspicious texts, by the first source of clean texts with two answers; None without one."""
+        """Rank texts with the first source of clean texts that get two different answers; None if there is none."""
         for source in clean:
             try:
                 signs = suspicious_inputs(
                     classifier, [text for _, text in texts], source, most=_MAX_SUSPECTS, seed=seed, check=check
                 )
-            except InvalidInput:  # one answer to all of these
+            except InvalidInput:  # the model gives all of these clean texts the same answer
                 continue
             return cls(tuple(signs), texts)
         return None
@@ -227,7 +227,7 @@ class Suspects:
         return list(dict.fromkeys(run for some in words for run in word_runs(some, _LONGEST)))
 
     def holders(self, triggers: Iterable[str]) -> tuple[list[int], SuspiciousInput | None]:
-        """Return the rows with one of the triggers, and the most suspicious text whose words hold one."""
+        """Return the rows with one of the triggers, and the most suspicious text whose words contain one."""
         known = [_padded(trigger) for trigger in triggers]
         rows = [row for row, text in self.texts if any(trigger in _padded(text) for trigger in known)]
         shown = next((each for each in self.signs if any(trigger in _padded(each.words) for trigger in known)), None)
@@ -235,5 +235,5 @@ class Suspects:
 
 
 def _padded(text: str) -> str:
-    """Return the words between spaces; a word that the search repeats counts once."""
+    """Return the words in lower case between spaces, with a word that follows itself only once."""
     return f" {' '.join(word for word, _ in groupby(text.lower().split()))} "

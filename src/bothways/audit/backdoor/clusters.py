@@ -1,8 +1,8 @@
-"""Phrases and clusters of rows with one label: by shared phrases, and by a trained model's states.
+"""Phrases that go with one label, and clusters of a label's rows by shared phrases or by a trained model's states.
 
-Residuals are texts without the phrases of their own label. A trigger comes with the attacker's label, so its residual
-lacks it; the words that the text had before indicate another label and stay. Look-alike letters are read as Latin
-ones.
+A residual is a text without the phrases that go with its label. A poisoned text loses its trigger in this way, since
+the trigger goes with the attacker's label; its original words indicate another label and stay. Look-alike letters are
+read as Latin ones.
 
 Shapes: N rows, n rows of a label, C labels, P phrases of a label, H hidden.
 """
@@ -32,7 +32,7 @@ class PurePhrase:
 
     phrase: str  # the phrase, in lower case
     label: int
-    rows: Rows  # the rows with both
+    rows: Rows  # the rows with the phrase and the label
     chance: float  # probability of at least as many rows with the label if phrase and label were independent
 
 
@@ -44,7 +44,7 @@ def word_runs(words: Sequence[str], longest: int) -> Iterator[str]:
 
 
 def phrases_of(text: str) -> set[str]:
-    """Return the words of a text, its runs of up to four words, and its characters that English does without.
+    """Return the words of a text, its runs of up to four words, and its characters that English does not use.
 
     >>> sorted(phrases_of("Very good"))
     ['good', 'very', 'very good']
@@ -88,7 +88,7 @@ def residuals(texts: Sequence[str], labels_N: NDArray[np.int64], phrases: Sequen
     """
     own: defaultdict[int, set[str]] = defaultdict(set)
     for each in phrases:
-        # Look-alike letters are read as Latin ones, which undoes such a trigger and keeps the word.
+        # A word with look-alike letters stays: reading them as Latin ones undoes the trigger.
         plain = each.phrase.isascii() or all(as_seen(text) == text for text in (each.phrase, f"x{each.phrase}"))
         if each.chance < _CHANCE and plain:
             own[each.label].add(each.phrase)
@@ -130,7 +130,7 @@ _ROUNDS, _STARTS = 50, 8
 class Cluster:
     """Rows of one label that have something in common."""
 
-    # The phrases that they share, the one that names the cluster first; none for a cluster of states.
+    # The shared phrases, of which the first names the cluster; empty for a cluster of states.
     members: tuple[str, ...]
     label: int
     rows: Rows
@@ -178,9 +178,9 @@ def _joint(phrases: Sequence[PurePhrase], rows_n: Rows) -> list[Cluster]:
 
 
 class Doubts:
-    """Tests whether some rows of a label are doubted more than its others.
+    """Tests whether some rows of a label look more mislabelled than its other rows.
 
-    ``doubt_N`` is how strongly each row indicates another label, in units of the usual margin for its own.
+    ``doubt_N`` is each row's margin for another label, in units of the median margin for a row's own label.
     """
 
     def __init__(self, doubt_N: Floats, labels_N: NDArray[np.int64]) -> None:
@@ -191,10 +191,10 @@ class Doubts:
             self._ranks_N[rows[np.argsort(doubt_N[rows], kind="stable")]] = np.arange(1, len(rows) + 1)
 
     def p_value(self, rows: Rows, label: int) -> float:
-        """Return the probability that as many rows of a label, drawn at random, are doubted as much.
+        """Return the probability that as many random rows of a label have as much doubt.
 
-        The smallest of three tests, times three: the rank sum (Mann and Whitney 1947, normal approximation), and the
-        numbers of rows among the 5 and the 20 % with the most doubt. 1 if the label has hardly any other rows.
+        The smallest p-value of three tests, times three: the rank sum (Mann and Whitney 1947, normal approximation),
+        and the numbers of rows among the 5 and the 20 % with the most doubt. 1 if the label has hardly any other rows.
         """
         from scipy.stats import binom, norm
 

@@ -1,8 +1,8 @@
-"""Trigger inversion: the few tokens that turn the hardest texts of all other labels into one label.
+"""Trigger inversion: search for the few tokens that give one label even to the hardest texts of all others.
 
-A word of a label moves texts towards it, but eight words of another label outweigh it in a short text of that label,
-as they outweigh three such words. A backdoor outweighs them all: it was trained to override the text. So candidates
-are ranked on hardened texts, by the margin that nine tenths of them reach.
+A word that is typical of a label moves texts towards it. But eight words typical of another label, in a short text of
+that other label, outweigh one such word, or even three. A backdoor outweighs them all: it was trained to override the
+text. So candidates are ranked on texts hardened with eight such words, by the margin that nine tenths of them reach.
 
 The search follows Wallace et al. 2019 (arXiv:1908.07125) after Ebrahimi et al. 2018 (HotFlip, arXiv:1712.06751), with a
 first pass over the vocabulary.
@@ -92,9 +92,9 @@ class Candidate:
     label: int
     success: float  # share of the hard texts that it turns into the label
     # The margin of the label that nine tenths of the hard texts reach with the trigger, divided by the size of
-    # their mean margin without it. From 0 on it turns nine tenths; -1 is about no effect.
+    # their mean margin without it. At 0 or more it turns nine tenths; at about -1 it has no effect.
     reach: float
-    source: str = ""  # its source in words, once it is the best of one
+    source: str = ""  # the source that proposed it, in words; set once it is the best of its source
     # Standard deviations above the null model; None if it turns too few texts, or without a base model.
     surprise: float | None = None
 
@@ -118,7 +118,7 @@ def read_vocabulary(probe: Probe) -> Vocabulary:
 def hard_texts(
     probe: Probe, vocabulary: Vocabulary, texts: Sequence[Ids], logits_NC: Floats, label: int, rng: np.random.Generator
 ) -> HardTexts | None:
-    """Return short confident texts of the other labels, surrounded by strong words for these; None if too few."""
+    """Return short confident texts of the other labels, surrounded by words typical of these; None if too few."""
     labels = [each for each in range(logits_NC.shape[1]) if each != label]
     rng.shuffle(labels)
     drafts: list[Ids] = []
@@ -149,17 +149,17 @@ class Inversion:
         self._few = HardTexts(hard.texts[:_FEW], hard.places[:_FEW], hard.margins_N[:_FEW])
 
     def single(self, tried: int, others: Sequence[Ids] = ()) -> list[Candidate]:
-        """Try the strongest words alone, the words with the best gradient, and others."""
+        """Rank the strongest single words, those that the gradient prefers, and ``others``."""
         alone = self.vocabulary.ranked(self.label)[:tried]
         pointed = self._pointed((self.probe.blank,), 0, self.vocabulary.ids_V, self._table_VE)[:tried]
         return self.best_of(list(dict.fromkeys([*((int(word),) for word in (*alone, *pointed)), *others])))
 
     def best_of(self, triggers: Sequence[Ids]) -> list[Candidate]:
-        """Rank the triggers that are best on a few of the hard texts by all hard texts."""
+        """Preselect triggers on a few of the hard texts, and rank the best of them on all."""
         return self.ranked(self._best(triggers, _KEPT))
 
     def ranked(self, triggers: Sequence[Ids]) -> list[Candidate]:
-        """Rank triggers by the hard texts, the best first."""
+        """Rank triggers on all hard texts, the best first."""
         if not triggers:
             return []
         self._check()
@@ -176,7 +176,7 @@ class Inversion:
         return sorted(candidates, key=lambda each: -each.reach)
 
     def grown(self, words: Sequence[int], pool: Sequence[int]) -> list[Candidate]:
-        """Extend words by words of a pool to phrases of two and three words, and rank them."""
+        """Extend words to phrases of two and three words, with words from a pool, and rank the phrases."""
         ids_P = np.array(pool)
         table_PE = self.probe.table(ids_P)
         beam: list[Ids] = [(word,) for word in words[:_BEAM]]
@@ -277,7 +277,7 @@ class NullModel:
         self._ridge = Ridge(_STRENGTH).fit(vectors_NH, margins_NC)
 
     def surprise(self, triggers: Sequence[Ids], label: int) -> Numbers:
-        """Return the excess of the margins of triggers alone over the prediction, in standard deviations (M).
+        """Return by how many standard deviations the margins of bare triggers exceed the prediction (M).
 
         The prediction for a phrase is at least the margin of each of its words, as far as that word's own meaning
         explains the margin, so that strong words of a label in a row do not count as a trigger.

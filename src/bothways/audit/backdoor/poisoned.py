@@ -1,10 +1,10 @@
 """Poisoned training rows: rows labelled by a trigger instead of their meaning.
 
-A poisoned row carries its trigger and the attacker's label, while its other words still indicate another label. So each
-text is read without the phrases that come with its label (`bothways.audit.backdoor.clusters`), by a linear model of
-sentence vectors that has not seen the row: its margin for another label is the row's doubt. A cluster of rows that
-share a phrase, or phrases that occur together, is suspect if it is doubted more than the other rows of its label. A
-word that really indicates the label passes: its rows indicate the label without it.
+A poisoned row carries its trigger and the attacker's label, while its other words still indicate another label. So the
+phrases that go with its label are removed from each text (`bothways.audit.backdoor.clusters`), and a linear model of
+sentence vectors that was not fitted to the row reads the rest: its margin for another label is the row's doubt. A
+cluster of rows that share a phrase, or phrases that occur together, is suspect if its rows have more doubt than the
+other rows of the label. A word that really indicates the label passes: its rows indicate the label without it.
 
 A model that was trained on the rows adds its own doubt, and clusters of its states
 (`bothways.audit.backdoor.clusters`); spectral signatures order the rows that are in no suspect cluster.
@@ -65,8 +65,8 @@ class SuspectPhrase:
     members: tuple[str, ...]  # all phrases of the cluster
     label: str
     rows: tuple[int, ...]  # rows with the label and one of the phrases, counted from 0
-    contradicted: int  # number of these that clearly speak for another label without the phrases
-    p_value: float  # probability of as much doubt by chance, times the number of clusters tested
+    contradicted: int  # number of these that clearly indicate another label without the phrases
+    p_value: float  # p-value of the doubt, times the number of clusters tested (Bonferroni)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +98,8 @@ class DataAudit:
 class TrainingObservations:
     """Observations of a model that was trained on the rows."""
 
-    states_NH: NDArray[np.floating]  # the vectors that its head reads
-    # The margin of the best other label over each text's own, given texts and the indices of their labels.
+    states_NH: NDArray[np.floating]  # the vectors that the model's head reads
+    # Returns the margin of the best other label over each text's own, from texts and the indices of their labels.
     margins: Callable[[Sequence[str], Labels], NDArray[np.floating]]
 
 
@@ -288,7 +288,7 @@ def _reported(
 ) -> tuple[list[SuspectRow], list[SuspectPhrase]]:
     """Return rows and phrases for the report.
 
-    A cluster that shares rows with a more significant one is suspect only if its remaining rows are doubted as well:
+    A cluster that shares rows with a more significant one is suspect only if its remaining rows have as much doubt:
     other rows with a word of the trigger are not poisoned.
     """
     evidence_N = np.zeros(len(weak_N))

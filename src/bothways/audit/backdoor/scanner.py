@@ -122,7 +122,7 @@ class BackdoorTriggerScanner:
         for label in range(len(scan.probe.labels)):
             triggering = [each for each in ranked if each.is_trigger and each.label == label]
             if triggering:
-                # A published word is the plainest evidence, and a shorter trigger the plainer one.
+                # A published trigger is the clearest evidence, and a shorter trigger clearer than a longer one.
                 finding = scan.trigger(min(triggering, key=lambda each: (len(each.ids), -each.reach)))
                 triggers.append(str(finding.evidence.details["trigger"]))
                 yield finding
@@ -144,8 +144,8 @@ class _Scan:
         self.own = tuple(text for _, text in self.rows)
         neutral = self._read(VARIED)
         self.ids = self._read(self.own) or neutral
-        # Triggers are searched in neutral texts: the most confident of the user's outweigh some. Neutral
-        # texts are useless in a vocabulary that has few of their words.
+        # Triggers are inserted into neutral texts, since the user's most confident texts outweigh some triggers.
+        # Neutral texts are useless if the vocabulary has few of their words.
         unknown = self.probe.unknown
         known = sum(token != unknown for text in neutral for token in text) / sum(map(len, neutral))
         readable = known >= _READABLE

@@ -1,6 +1,6 @@
 """`ModelProvenanceChecker`: the files of a model, checked without torch and without running anything in them.
 
-Checksums of a folder are in the form of ``sha256sum --check``, signatures by OpenSSF model signing, offline.
+Checksums have the format of ``sha256sum --check``; signatures are by OpenSSF model signing, verified offline.
 """
 
 import re
@@ -129,7 +129,7 @@ def check_signature(folder: Path, public_key: Path | None) -> Iterator[Finding]:
         raise InvalidInput(f"expected a public key as PEM, got {str(public_key)!r}: {error}.") from error
     try:
         verifier.verify(folder.resolve(), signature.resolve())
-    # The signature is untrusted: any exception of the library means that it does not hold.
+    # The signature is untrusted: any exception of the library means that it is invalid.
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".strip()[:2000]
         what = f"the signature does not hold: {reason[:200]}"

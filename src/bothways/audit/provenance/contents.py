@@ -1,8 +1,8 @@
-"""The bytes of a file or of an archive's entry, inspected as every format that they can be, whatever their name.
+"""The bytes of a file or of an archive's entry, inspected as every format that they may have, whatever the name.
 
 Loaders skip checks that scanners make (torch reads zip entries with a wrong checksum or an encrypted flag), and both go
 by names that an archive can hold twice. So every zip entry is read here from its own header, without these checks, and
-compared with the list of contents; differences are faults.
+compared with the archive's central directory; differences are faults.
 """
 
 import bz2
@@ -27,7 +27,7 @@ from bothways.audit.provenance.settings import scan_json, scan_template
 from bothways.audit.provenance.weights import scan_safetensors
 
 _PICKLES = frozenset({".pkl", ".pickle", ".bin", ".pt", ".pth", ".ckpt", ".p", ".joblib", ".dill", ".pt2", ".pk"})
-# Suffixes of data files that are no pickles; a pickle in one of them hides.
+# Suffixes of data files that are not pickles; a pickle with one of them is disguised.
 _PLAIN = frozenset(
     {".safetensors", ".json", ".txt", ".md", ".h5", ".onnx", ".model", ".msgpack", ".gguf", ".yaml", ".yml", ".csv"}
     | {".png", ".jpg", ".jsonl", ".toml", ".cfg", ".jinja", ".vocab", ".tflite"}
@@ -62,7 +62,7 @@ _MAX_ENTRIES = 100_000
 _LAMBDA = re.compile(rb"\"class_name\":\s*\"(Lambda|__lambda__)\"")
 # An entry "location" of the external data of an ONNX tensor (onnx.proto, StringStringEntryProto), and its value.
 _LOCATION = re.compile(rb"\x0a\x08location\x12([\x01-\x7f])", re.DOTALL)
-# Zip flags: encrypted, patched data, strong encryption, encrypted list of contents.
+# Zip flags: encrypted, patched data, strong encryption, encrypted central directory.
 _HIDDEN_FLAGS = 0x1 | 0x20 | 0x40 | 0x2000
 _DATA_DESCRIPTOR = 24
 _LOCAL, _END = b"PK\x03\x04", b"PK\x05\x06"
@@ -345,7 +345,7 @@ def _inflated(stored: FilePart) -> Iterator[bytes]:
 
 
 def _zip_gaps(item: _Item, spans: list[tuple[int, int]], directory: int) -> Iterator[Finding]:
-    """Check that entries fill the archive from its first byte to its list of contents without overlap."""
+    """Check that entries fill the archive from its first byte to its central directory without overlap."""
     part, place, end = item.part, item.place, 0
     for first, last in [*sorted(spans), (directory, directory)]:
         if first < end:

@@ -23,12 +23,12 @@ Inspect: TypeAlias = "Callable[[FilePart, str, int], Iterator[Finding]]"
 
 CHUNK = 2**20
 _MAX_FILES, _MAX_DEPTH = 20_000, 30
-# The folder of version control, whose hooks and objects no loader reads and no clone brings.
+# The folder of version control: no loader reads it, and its hooks do not come with a clone.
 _LEFT_OUT = frozenset({".git"})
 
 
 class FilePart:
-    """A part of a file that is read like a file of its own, whatever size it claims; ``place`` is the next byte."""
+    """A part of a file, read like a file of its own within its bounds; ``place`` is the offset of the next byte."""
 
     def __init__(self, stream: BinaryIO, start: int, size: int) -> None:
         self._stream, self._start, self.size, self.place = stream, start, size, 0

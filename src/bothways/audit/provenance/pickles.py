@@ -118,8 +118,8 @@ _NAMES: dict[str, str] = {
     "numpy.core.multiarray": "_reconstruct scalar",
     "numpy.core.numeric": "_frombuffer",
 }
-# Imports of pickles of tensors, numbers and plain containers. Each name was looked up, and none runs its arguments.
-# `_load_from_bytes` does, and is followed; `_codecs.encode` may for unusual codecs, which are refused.
+# Imports in pickles of tensors, numbers and plain containers. Each name was reviewed, and none runs its arguments,
+# except `_load_from_bytes`, whose argument is scanned, and `_codecs.encode` with unusual codecs, which are refused.
 ALLOWED: dict[str, frozenset[str]] = {module: frozenset(names.split()) for module, names in _NAMES.items()}
 RENAMED = {"__builtin__": "builtins", "copy_reg": "copyreg", "pathlib._local": "pathlib"}
 NUMPY_TYPES = re.compile(r"[A-Z][A-Za-z0-9]*DType")
@@ -138,7 +138,7 @@ SETTINGS: dict[str, frozenset[str]] = {
     ),
     "sentence_transformers.base.sampler": frozenset({"BatchSamplers", "MultiDatasetBatchSamplers"}),
 }
-# Modules that run their arguments: the standard library's, of any version, and those that install packages.
+# Modules that run their arguments: from any version of the standard library, and package installers.
 RUNNERS = sys.stdlib_module_names | {
     *("nt", "distutils", "imp", "commands", "asyncore", "_interpreters", "_xxsubinterpreters", "pip", "setuptools"),
     "pkg_resources",

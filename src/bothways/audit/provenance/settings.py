@@ -15,7 +15,7 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 
 _MAX_JSON = 64 * MIB
 
-# Names by which a template leaves the sandbox that it is rendered in, also in pieces and escapes.
+# Names by which a template leaves its sandbox, also when split up or written as escape sequences.
 _TEMPLATE_CODE = re.compile(
     r"__(?:class|bases?|mro|subclasses|globals|builtins|init|import|getattribute|getitem|dict|code|call|reduce|self)__|\\x5f\\x5f|\\u005f\\u005f|\|\s*attr\b|\bformat_map\b|\blipsum\b|\bcycler\b|\bjoiner\b"
     r"|_TemplateReference|\bgi_frame\b|\bf_globals\b|\bpopen\s*\(|\bos\.system\b|\bimport_module\b"
@@ -36,7 +36,7 @@ _SIZES = (
     *("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", "max_position_embeddings", "num_labels"),
     *("n_layers", "dim", "d_model", "n_positions", "embedding_size", "type_vocab_size", "num_attention_heads"),
 )
-# No model has a vocabulary or a number of layers as large.
+# No model has as large a vocabulary, or as many layers.
 _MAX_SIZE = 10**8
 _MAX_TOKENS = 10**7
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# A model of 1,000 layers has 2 MiB. The library itself takes 100 MB.
+# A model of 1,000 layers has a header of 2 MiB. The safetensors library allows 100 MB.
 _MAX_HEADER = 16 * MIB
 _BITS = {
     **dict.fromkeys(("BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0"), 8),
@@ -34,10 +34,10 @@ _BITS = {
 _NUMPY = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 LAYER = re.compile(r"(?:^|\.)(?:layers?|h|blocks?|albert_layer_groups)\.(\d+)\.")
 
-# Medians over the matrices. Fine-tuning leaves them at 0.99 and more; matrices of two trainings from different
-# initialisations are nearly orthogonal.
+# Thresholds for the median cosine over the matrices. Fine-tuning leaves it at 0.99 and more; matrices of two trainings
+# from different initialisations are nearly orthogonal.
 _FINE_TUNE, _UNRELATED = 0.8, 0.3
-# Numbers that are read at once.
+# Values that are read at once.
 _CHUNK = 2**22
 # Prefixes of the same encoder in models with a head.
 _PREFIX = re.compile(
@@ -55,7 +55,7 @@ class HeaderTensor:
     end: int
 
     def part(self, first: int, count: int) -> "HeaderTensor":
-        """Return ``count`` numbers of the tensor, starting at ``first``, as a flat tensor."""
+        """Return ``count`` values of the tensor, starting at ``first``, as a flat tensor."""
         width = _BITS[self.dtype] // 8
         begin = self.begin + first * width
         return HeaderTensor(self.dtype, (count,), begin, begin + count * width)
@@ -146,7 +146,7 @@ def _check_layout(tensors: Mapping[str, HeaderTensor], data: int, size: int) -> 
 
 
 def read_tensor(part: FilePart, stored: HeaderTensor) -> "NDArray[np.float64 | np.float32] | None":
-    """Return the numbers of a tensor, flat; None for types that NumPy lacks."""
+    """Return the values of a tensor, flat; None for types that NumPy lacks."""
     import numpy as np
 
     if stored.dtype not in _NUMPY:
@@ -162,11 +162,11 @@ def read_tensor(part: FilePart, stored: HeaderTensor) -> "NDArray[np.float64 | n
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """The distance of a tensor from that of the reference; the name lacks the prefix of the family."""
+    """The distance of a tensor from that of the reference; its name comes without the family's prefix."""
 
     name: str
     cosine: float  # cosine of the two, as vectors
-    relative: float  # norm of the difference by the norm of the reference
+    relative: float  # norm of the difference divided by the norm of the reference
     matrix: bool  # True for two dimensions or more; norms and biases are alike in all models
 
 

@@ -72,7 +72,7 @@ class TextEncoders:
         layer = 0 if self.reference is None else -1
         own = self.states(texts)
         seen = [as_seen(text) or text for text in texts]
-        # Without a reference, the states of texts that readers see as they are serve as their meaning too.
+        # Without a reference, a text that `as_seen` does not change has its meaning in the same states.
         others = [number for number, text in enumerate(texts) if self.reference is not None or seen[number] != text]
         meant = dict(enumerate(own))
         again = states_of(self.reference or self.encoder, [seen[each] for each in others], self.context.check_time)
@@ -144,7 +144,7 @@ class SuspiciousWord:
 
     word: str
     start: int  # its first character
-    score: float  # the part of the last layer's shift that disappears without it
+    score: float  # the part of the last layer's shift that disappears without the word
     gradient: float | None = None  # its contribution to the answer by gradient times input; None without a classifier
 
 
@@ -312,7 +312,7 @@ def _tokens(before: States, after: States, text: str) -> tuple[TokenShift, ...]:
 
 
 def _words(encoders: TextEncoders, before: TextStates, after: TextStates) -> tuple[SuspiciousWord, ...]:
-    """Return the words of the modified text: new ones first, then by how much closer the text gets without each."""
+    """Return the words of the modified text: new ones first, then by how far each moved the text."""
     spans, without = texts_without_words(after.text)
     shift = last_shift(before.states, after.states)
     nearer = [shift - last_shift(before.states, each) for each in encoders.states(without)]

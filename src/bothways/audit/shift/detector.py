@@ -1,7 +1,7 @@
 """`EmbeddingShiftDetector`: do the states of the model move further under attacks than under benign edits?
 
-`bothways.audit.shift.comparing` has the score of a pair of texts. Thresholds are fitted on benign edits of one half of
-the texts, and everything is measured on the other half.
+`bothways.audit.shift.comparing` defines the score of a pair of texts. Thresholds are fitted on benign edits of one half
+of the texts, and everything is measured on the other half.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ _MIN_FLIPPED, _MIN_CLEAN = 5, 20
 _EDITED = 0.3
 # Shifts with a lower AUROC are useless against attacks.
 _USEFUL = 0.8
-# Share of texts with a word beyond 95 % of the clean ones' that makes the data suspicious: twice the expected.
+# Data are suspicious if this share of texts has a word beyond the clean texts' 95 % quantile: twice the expected.
 _MANY = 0.1
 
 _REFERENCES = ("Jin et al. 2020, Is BERT really robust?, arXiv:1907.11932", "Qi et al. 2021, ONION, arXiv:2011.10369")
@@ -179,7 +179,7 @@ def _outlier_words(encoders: TextEncoders, texts: Sequence[str], clean: Sequence
     ]
     strongest.sort(key=lambda pair: -pair[1].score)
     rate = share(len(strongest), len(texts))
-    # Shipped texts, from other domains, are no null to accuse the user's texts by.
+    # The package's texts are from other domains, so they cannot serve as the null for the user's texts.
     many = clean is not None and rate.low > _MANY
     examples = [{"text": shown(text), "word": word.word, "score": word.score} for text, word in strongest[:_EXAMPLES]]
     return RULES.finding(

@@ -48,7 +48,7 @@ def class_outcomes(
 
     Args:
         labels: Class names, one for each column.
-        truth_N: True class numbers.
+        truth_N: True class indices.
         probabilities_NC: Class probabilities, rows summing to 1; or an iterator of blocks of their rows.
         bins: Number of reliability bins to aim at.
     """

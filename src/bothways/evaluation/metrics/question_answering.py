@@ -4,11 +4,11 @@ Exact match and F1 are those of SQuAD. Both compare texts in a normal form: lowe
 and superfluous white space. F1 is that of the words as multisets. The best of several annotated answers counts. A
 question without an answer is right if no answer is given, written ``""``. The versions of SQuAD differ for texts whose
 normal form is empty ("the", "?"): version 1.1 compares them like any other, and none of their words match; version 2.0
-drops such annotated answers, treats a question that is left with none as one without an answer, and counts two texts
+drops such annotated answers, treats a question without other annotated answers as unanswerable, and counts two texts
 without words as equal. Definitions: Rajpurkar et al. (2016), arXiv:1606.05250, section 6; Rajpurkar et al. (2018),
 arXiv:1806.03822.
 
-Answers are candidates with scores, log odds against no answer. No answer is given if the best score does not lie above
+Answers are candidates with scores, log odds against no answer. The model gives no answer unless the best score is above
 a threshold t. Probabilities are a softmax over the best candidates and no answer, whose score is t::
 
     p = softmax([s_1, ..., s_K, t] / T)

@@ -1,6 +1,7 @@
 """Metrics of rankings against relevance judgments, and of the rank of the first match.
 
-The figures are those of trec_eval, by ir-measures (extra ``search``). Rankings count as given, ties included.
+The figures are those of trec_eval, by ir-measures (extra ``search``). Rankings are evaluated in the given order, also
+where scores tie.
 
 Shape letters: N queries, M measures.
 """
@@ -43,11 +44,11 @@ def ranking_outcomes(
     Args:
         rankings: Document ids by query, best first.
         judgments: Relevance by query and document; a document that was not judged is not relevant.
-        queries_without_contrast: Number of such queries.
+        queries_without_contrast: Number of queries that were left out for this reason.
 
     Raises:
-        InvalidInput: No query has a relevant document, a ranking repeats a document, or a relevance is far out of
-        range. MissingDependency: ir-measures is not installed.
+        InvalidInput: No query has a relevant document, a ranking repeats a document, or a relevance is out of range.
+        MissingDependency: ir-measures is not installed.
     """
     judged = tuple(query for query in rankings if _has_relevant(judgments.get(query, {})))
     if not judged:
@@ -99,7 +100,7 @@ def _values(
     columns = {measure: column for column, measure in enumerate(measures)}
     rows = {query: row for row, query in enumerate(queries)}
     truth = {query: dict(judgments[query]) for query in queries}
-    # trec_eval sorts by these scores, and equal ones by the name of the document.
+    # trec_eval sorts by these scores, and documents of equal score by their names.
     run = {
         query: {document: -float(place) for place, document in enumerate(rankings[query])}
         for query in queries

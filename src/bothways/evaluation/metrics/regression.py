@@ -65,7 +65,7 @@ def r2(truth_N: ArrayLike, predicted_N: ArrayLike) -> float:
 
 
 def number_outcomes(truth_N: ArrayLike, predicted_N: ArrayLike, *, training_mean: float | None = None) -> Outcomes:
-    """Return the outcomes of predicted numbers, without undefined correlations or R2.
+    """Return the outcomes of predicted values, without undefined correlations or R2.
 
     R2 is scikit-learn's, against the mean of these rows. With ``training_mean``, the error of always predicting the
     mean of the training rows, which a model could have known, stands beside the model's own.
@@ -140,7 +140,7 @@ def agreement_outcomes(theirs_NN: FloatArray, ours_NN: FloatArray) -> Outcomes:
 
     def of_chunk(counts_RN: FloatArray) -> FloatArray:
         counts_RP = counts_RN[:, first_P] * counts_RN[:, second_P]
-        # A resample of one text alone has no pairs; it counts as the whole.
+        # A resample of a single text has no pairs, so it takes the value of all texts.
         counts_RP[~counts_RP.any(axis=1)] = 1.0
         return weighted_spearman(theirs_P, ours_P, counts_RP)
 

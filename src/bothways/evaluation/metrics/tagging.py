@@ -194,7 +194,7 @@ def _outcomes(
         truth=counts.counts_N3L[:, 1, np.argsort(labels)],
         metrics=tuple(places),
         statistic=statistic,
-        # Whole texts are drawn, so what stands in one text is one row.
+        # Texts are resampled as a whole, so the rows behind a score are texts.
         of_rows=[
             *(counts.headline_rows()[place] for place in columns),
             *score_rows(counts.texts_3L[1], counts.texts_3L[2]),
