@@ -1,6 +1,7 @@
 """Understanding tasks on top of an encoder: fit, predict, evaluate, save.
 
-The classes are imported when they are first used (PEP 562), so that what a task declares can be read without torch.
+The classes are imported when they are first used (PEP 562), so that the declarations of tasks can be read without
+torch.
 """
 
 from typing import TYPE_CHECKING

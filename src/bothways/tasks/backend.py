@@ -39,16 +39,16 @@ class OpenOptions(TypedDict, total=False):
 
     Attributes:
         max_length: Maximum tokens per window. Default: as trained, else the model's limit.
-        on_overflow: Longer texts are read in overlapping windows (``"window"``, the default), or refused
-            (``"error"``), or cut (``"truncate"``).
-        stride: Tokens that neighbouring windows share. Default: a quarter of a window's room.
-        revision: Commit of a hub name. Default: the one that its download resolved.
-        device: ``"auto"`` takes a GPU where there is one.
+        on_overflow: Treatment of longer texts: read in overlapping windows (``"window"``, the default), refused
+            (``"error"``), or truncated (``"truncate"``).
+        stride: Tokens shared by neighbouring windows. Default: a quarter of a window without its special tokens.
+        revision: Commit of a model on the hub. Default: the commit that the download resolved.
+        device: Device of the model; ``"auto"`` takes a GPU if there is one.
         dtype: Precision of the encoder's weights: ``float32``, ``bfloat16``, ``float16`` or ``float64``. None (the
-            default) is bfloat16 on a GPU that has it, else float32. ``auto`` is the same, but on a CPU with bfloat16
-            instructions it uses them for the matrix products of inference, and reports which precision it chose.
-            Models are always trained and saved in float32. Whether a GPU multiplies float32 in TF32 is torch's
-            setting, ``torch.set_float32_matmul_precision``.
+            default) is bfloat16 on a GPU that supports it, else float32. ``auto`` also computes the matrix products of
+            inference in bfloat16 on a CPU with bfloat16 instructions, and reports the chosen precision. Models are
+            always trained and saved in float32. Whether a GPU multiplies float32 in TF32 is torch's setting,
+            ``torch.set_float32_matmul_precision``.
         download: Whether the model may be downloaded from the hub.
         allow_pickle: Whether a ``.bin`` file may be read, after a scan.
     """
@@ -68,8 +68,8 @@ class Backend(ABC):
     """An opened model: weights in torch (`tasks.torch_backend`), or an ONNX graph (`tasks.onnx_backend`).
 
     Attributes:
-        reading: Options for cutting texts into windows.
-        budget: Maximum tokens of a batch, lowered where memory runs out.
+        reading: Options for splitting texts into windows.
+        budget: Maximum tokens of a batch, lowered when memory runs out.
         files: Folder, settings and tensors of the checkpoint, or the files of the export.
         options: The task's own options of `from_pretrained`: the ``open_options`` of its spec.
         has_weights: False for an ONNX export.
@@ -100,21 +100,21 @@ class Backend(ABC):
     @property
     @abstractmethod
     def runner(self) -> TextRunner:
-        """The one runner of this model: tokenises texts and computes the rows of their windows."""
+        """The runner of this model: it tokenises texts and computes the head's outputs for their windows."""
 
     @abstractmethod
     def score_count(self, head: HeadName) -> int | None:
-        """Return the number of scores of its trained head of this name; None if there is no such head."""
+        """Return the number of outputs of the trained head with this name; None if there is no such head."""
 
     @abstractmethod
     def with_trained_head(self, task: str, head: HeadName, layers: int, *, per_token: bool) -> Self:
-        """Return the model with its trained head of this name, ready to answer.
+        """Return the model with its trained head of this name, ready for inference.
 
         Args:
             task: The name of the task.
             head: The name of the head.
-            layers: Layers whose hidden states follow the scores of each window.
-            per_token: Whether the head reads each token.
+            layers: Number of layers whose hidden states are appended to the scores of each window.
+            per_token: Whether the head scores each token.
 
         Raises:
             CorruptCheckpoint: The head is damaged, or an exported graph gives other numbers.
@@ -150,10 +150,10 @@ def exported(backend: Backend) -> ExportedModel | None:
 
 
 def stored_windows(backend: Backend, texts: Sequence[Text], *, offsets: bool = False) -> WindowStore:
-    """Tokenise texts a block at a time and keep them compactly; ``offsets`` also keeps where each token stands.
+    """Tokenise texts a block at a time and keep them compactly; with ``offsets``, also keep the tokens' positions.
 
     Warns:
-        TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).
+        TextsTruncated: Texts were truncated (only with ``on_overflow="truncate"``).
     """
     store = data.WindowStore.of(
         text
@@ -182,10 +182,10 @@ def text_options(
     """Return the options of reading texts: explicit, stored or default ones, in this order.
 
     Args:
-        extras: Its ``bothways.json``.
-        config: Its encoder.
+        extras: The entries of the model's ``bothways.json``.
+        config: The configuration of its encoder.
         tokenizer: Its tokenizer.
-        task: The task that it is opened for.
+        task: The task that the model is opened for.
         options: See `OpenOptions`.
 
     Raises:
@@ -203,20 +203,20 @@ def text_options(
         raise InvalidInput(f"stride must lie between 0 and {length - 1}, got {stride}.")
     overflow = check_overflow(options.get("on_overflow") or stored.on_overflow or "window")
     if stride is None:
-        special = tokenizer.special_count(pair=True)  # more than a single text has
+        special = tokenizer.special_count(pair=True)  # a pair has the most special tokens
         stride = kept_stride(at_most("stride", stored.stride, before), length, before, special)
-    # A model of another task may have read the words of a text with single spaces between them: its offsets would be
-    # those of another text.
+    # A model of another task may have read the words of a text joined by single spaces: its offsets would refer to that
+    # joined text.
     return TextOptions(length, overflow, stride, as_words=stored.as_words and stored.task == task)
 
 
 def kept_stride(stored: int | None, length: int, before: int, special: int) -> int | None:
-    """Return a stored stride, or None if it is too long for today's windows.
+    """Return a stored stride, or None if it is too long for the present windows.
 
     Args:
         stored: The stored stride.
         length: Maximum tokens of a window now.
         before: Maximum tokens of a window when the stride was stored.
-        special: Number of special tokens among them.
+        special: Number of special tokens in a window.
     """
     return None if stored is not None and length < before and stored >= length - special else stored

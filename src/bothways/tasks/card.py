@@ -22,7 +22,7 @@ TrainedT = TypeVar("TrainedT", bound="TrainedModel")
 
 VALIDATION = "the validation rows"
 
-# What is said of a set of rows: how many they are, and checksums of what they hold.
+# Card entries for a set of rows: their number, and checksums of their contents.
 Part = Mapping[str, object]
 
 
@@ -31,7 +31,7 @@ class DataUsed:
     """The data that a model was trained on.
 
     Attributes:
-        columns: Columns of texts and labels: the task's dataclass of names.
+        columns: Names of the columns of inputs and labels, in the task's dataclass.
         training: The rows that the model was trained on.
         validation: The held-out rows; None without any.
         split: Whether the held-out rows were drawn from the training data.
@@ -49,7 +49,7 @@ class CardMetrics:
 
     Attributes:
         metrics: Metrics on the held-out rows; None without any, or if they are too few to measure anything.
-        limits: The limits of these numbers, in sentences.
+        limits: The limits of the metrics, in sentences.
     """
 
     metrics: Report | None
@@ -57,7 +57,7 @@ class CardMetrics:
 
 
 def data_part(rows: int, store: WindowStore) -> dict[str, object]:
-    """Return the card's entries for tokenised rows: their number, and SHA-256 of the tokens of their texts."""
+    """Return the card's entries for tokenised rows: their number, and the SHA-256 of their tokens."""
     return {"rows": rows, "tokens_sha256": store.digest}
 
 
@@ -66,15 +66,15 @@ def written_card(
 ) -> dict[str, object]:
     """Return the card of a model that was just trained.
 
-    ``trained_before`` counts the trainings between the base model and this one, if there were any: the card does
-    not know their data.
+    If the base model was trained further before, ``trained_before`` in the card counts these trainings; their data are
+    not known.
 
     Args:
         model: The encoder.
         record: The course of the training.
         data: The data that it was trained on.
         measured: Metrics and limits.
-        of: The rows that were measured.
+        of: Noun for the rows that were measured.
     """
     summary = {name: value for name, value in record.to_dict().items() if name != "losses"}
     parts = {"training": data.training} | ({} if data.validation is None else {"validation": data.validation})
@@ -98,7 +98,7 @@ def metrics_card(measured: CardMetrics, of: str = VALIDATION) -> dict[str, objec
 
     Args:
         measured: Metrics and limits.
-        of: The rows that were measured.
+        of: Noun for the rows that were measured.
     """
     metrics = measured.metrics
     numbers = None if metrics is None else {"of": of, "n": metrics.n, **flat_estimates(metrics.estimates)}
@@ -127,7 +127,7 @@ def training_baseline(card: Mapping[str, object]) -> TrainingBaseline | None:
 
 
 def optimistic(rows: str, chose: str) -> str:
-    """Return the limit of metrics on rows that also decided something in the training.
+    """Return a sentence saying that the metrics are optimistic, as the rows also decided something in the training.
 
     Args:
         rows: The noun for the held-out rows: texts, questions, rows.
@@ -140,7 +140,7 @@ def optimistic(rows: str, chose: str) -> str:
 
 
 def unmeasured(why: str) -> str:
-    """Return the limit of a model without metrics."""
+    """Return a sentence saying why the card has no metrics."""
     return f"The card has no metrics: {why}. Evaluate the model on rows that it has never met."
 
 
@@ -164,7 +164,7 @@ def with_threshold(fitted: TrainedT, name: str, scores: Sequence[Scores[object]]
     Args:
         fitted: The model.
         name: Its name, for messages.
-        scores: Its scores of out-of-domain rows.
+        scores: The model's scores for out-of-domain rows.
 
     Raises:
         NotCalibrated: The model has no detector.

@@ -19,7 +19,7 @@ Card: TypeAlias = Mapping[str, Any]
 
 
 class ColumnNames(Protocol[InputT]):
-    """A frozen dataclass of column names, and how an input is read from a row or from a Python value.
+    """A frozen dataclass of column names, which reads inputs from rows and from Python values.
 
     Attributes:
         one: The noun for a single input in messages, such as ``"a text"``.
@@ -72,7 +72,7 @@ class RawTextColumns:
     """A text without a label.
 
     Attributes:
-        text: Columns of the text, joined by a space.
+        text: Columns whose contents, joined by spaces, are the text.
     """
 
     text: tuple[str, ...] = ("text",)
@@ -112,7 +112,7 @@ class TextColumns(RawTextColumns):
     """A text and its label.
 
     Attributes:
-        text: Columns of the text, joined by a space.
+        text: Columns whose contents, joined by spaces, are the text.
         label: Column of the label.
     """
 
@@ -133,7 +133,7 @@ class TextColumns(RawTextColumns):
 
 @dataclass(frozen=True, slots=True)
 class TwoTexts:
-    """Names of two texts in messages.
+    """Nouns for two texts in messages.
 
     Attributes:
         whole: The noun for both together.
@@ -151,7 +151,7 @@ QUESTION = TwoTexts("question", "a tuple of a question and its context", ("quest
 
 
 def is_two_texts(value: object) -> bool:
-    """Return True for a tuple of two texts; a list is many inputs."""
+    """Return True for a tuple of two texts; a list is a batch of inputs."""
     match value:
         case tuple((tuple() | list(), _) | (_, tuple() | list())):
             return False
@@ -165,9 +165,9 @@ def two_texts(number: int, value: object, kind: TwoTexts) -> tuple[str, str]:
     """Return a tuple or a list of two texts as a tuple.
 
     Args:
-        number: Its place among the inputs, from 0; messages count from 1.
+        number: Position of the value among the inputs, from 0; messages count from 1.
         value: The caller's value; a list is accepted because JSON has no tuples.
-        kind: The noun for it.
+        kind: The nouns for messages.
 
     Raises:
         InvalidInput: It is not two texts, or one of them is empty.
@@ -275,7 +275,7 @@ def parse(columns: ColumnNames[InputT], value: object) -> tuple[list[InputT], bo
     """Return the inputs of a call as a list, each checked, and True if it was a single input.
 
     Raises:
-        InvalidInput: One is no input of the task.
+        InvalidInput: A value is not an input of the task.
     """
     if columns.is_one(value):
         return [columns.check(0, value)], True
@@ -323,7 +323,7 @@ class JointColumns(ABC):
     @property
     @abstractmethod
     def names(self) -> tuple[str, ...]:
-        """Parts of a row that have columns."""
+        """Names of the column arguments, such as ``text`` and ``label``."""
 
     @abstractmethod
     def renamed(self, names: Mapping[str, object]) -> Self:
@@ -335,7 +335,7 @@ class JointColumns(ABC):
 
 
 def column_names(columns: object) -> tuple[str, ...]:
-    """Return the parts of a row that have columns."""
+    """Return the names of the column arguments, such as ``text`` and ``label``."""
     match columns:
         case JointColumns(names=names):
             return names

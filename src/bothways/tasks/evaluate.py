@@ -96,7 +96,7 @@ def compare(
             case _:
                 kind = type(model).__name__
                 raise InvalidInput(f"expected models whose answers can be right or wrong, got a {kind}.")
-    # Before minutes of predicting, and not as an error in the data.
+    # Checked before minutes of predicting, so that it is not reported as an error in the data.
     comparison.check_labels(first.fitted.outputs.comparable, second.fitted.outputs.comparable)
     scored = [(each.fitted.outputs, each.score(data, show_progress=show_progress)) for each in (first, second)]
     ours, theirs = (outputs.outcomes(rows.scores, rows.truth) for outputs, rows in scored)
@@ -125,7 +125,7 @@ def operating_points(
         seed: Seed of the bootstrap.
 
     Raises:
-        InvalidInput: The model is not binary, has no such class, or there are no rows of one.
+        InvalidInput: The model is not binary, has no such class, or one of its classes has no rows.
     """
     names = check_class(model, label)
     rows_C = np.bincount(rows.truth, minlength=2)
@@ -143,7 +143,7 @@ def check_class(model: AnyTask, label: str | None = None) -> tuple[str, ...]:
     """Return the names of the two classes of a binary classifier.
 
     Raises:
-        InvalidInput: It is not one, or has no class of this name.
+        InvalidInput: The model is not a binary classifier, or has no class of this name.
     """
     outputs = model.fitted.outputs
     names = outputs.two_classes if isinstance(outputs, BinaryOutputs) else ()
@@ -167,11 +167,11 @@ def out_of_domain(
     seed: int = 0,
     show_progress: bool | None = None,
 ) -> Report:
-    """Report how well a model separates rows of its domain from others.
+    """Report how well a model separates in-domain from out-of-domain rows.
 
     Args:
         model: A classifier with an out-of-domain detector.
-        in_domain: Its scored rows of the domain.
+        in_domain: In-domain rows that the model has scored.
         others: Out-of-domain rows; their labels are not read.
         resamples: Bootstrap resamples for the intervals.
         seed: Seed of the bootstrap.

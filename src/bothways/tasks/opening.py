@@ -22,7 +22,7 @@ class LabelArguments(OpenOptions, total=False):
 
 
 class OpenArguments(OpenOptions, total=False):
-    """Options of `from_pretrained`, of all tasks; besides `OpenOptions`, the spec of a task says which ones it has."""
+    """Options of `from_pretrained` for all tasks: `OpenOptions`, and those that only some tasks have in their spec."""
 
     labels: Sequence[str] | None
     merge: Merge | None
@@ -39,8 +39,8 @@ def open_backend(located: LocatedModel, task: str, options: OpenOptions) -> Back
     """Open a model: one with weights, or an exported one.
 
     Args:
-        located: Its folder.
-        task: The task that it is opened for, see `bothways.tasks.backend.text_options`.
+        located: The folder of the model.
+        task: The task that the model is opened for, see `bothways.tasks.backend.text_options`.
         options: See `OpenOptions`.
 
     Raises:
@@ -57,10 +57,10 @@ def open_backend(located: LocatedModel, task: str, options: OpenOptions) -> Back
 
 
 def with_weights(backend: Backend, verb: str) -> TorchBackend:
-    """Return an opened model with its weights, which ``verb`` needs.
+    """Return an opened model that has weights; ``verb`` says in an error what they are needed for.
 
     Raises:
-        InvalidInput: It is an ONNX export, which has none.
+        InvalidInput: The model is an ONNX export, which has no weights.
     """
     if not backend.has_weights:
         raise no_weights(backend.name, verb)

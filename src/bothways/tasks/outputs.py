@@ -1,4 +1,4 @@
-"""Outputs of a head on top of an encoder: from rows of numbers to scores, predictions and outcomes. Loads no torch.
+"""Outputs of a head on top of an encoder: from rows of logits to scores, predictions and outcomes. Loads no torch.
 
 Outputs are immutable values, and their methods are pure functions: none runs a model, and none changes anything.
 Anything that only training needs belongs to the task's `bothways.tasks.heads.learner.Learner`.
@@ -52,7 +52,7 @@ class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
         head_title: The noun for the head in messages.
         per_token: Whether the head reads each token.
         reads_words: Whether an input is a list of words, which are read with single spaces between them.
-        layers: Layers whose hidden states follow the logits of each window.
+        layers: Number of layers whose hidden states are appended to the logits of each window.
         confidence: Calibration, coverage, out-of-domain detection.
     """
 
@@ -106,7 +106,7 @@ class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
 
     @abstractmethod
     def scores(self, value: InputT, rows: Sequence[Rows], options: object = None) -> Scores[PlacesT]:
-        """Return the scores of an input, given the rows of the head for each of its texts."""
+        """Return the scores of an input, given the head's output rows for each of its texts."""
 
     @abstractmethod
     def decide(self, scores: Sequence[Scores[PlacesT]], options: object = None) -> list[PredictionT]:
@@ -124,10 +124,10 @@ class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
 
     @classmethod
     def check_untrained(cls, backend: Backend) -> None:
-        """Refuse a checkpoint without a trained head if none can be started, and options that need a trained head.
+        """Refuse a checkpoint without a trained head if the task cannot start a new one, or if an option needs one.
 
         Raises:
-            InvalidInput: The task cannot start a head, or such an option was given.
+            InvalidInput: The task cannot start a new head, or an option needs a trained one.
         """
         del backend
 
@@ -148,7 +148,7 @@ class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
 
     @abstractmethod
     def settings(self) -> Mapping[str, object]:
-        """Return settings for ``config.json``; None removes one."""
+        """Return settings for ``config.json``; the value None removes a setting."""
 
     @abstractmethod
     def write(self, folder: Path) -> dict[str, object]:
@@ -249,7 +249,7 @@ def score_rows(
     options: object = None,
     show_progress: bool | None = None,
 ) -> ScoredRows:
-    """Return the scores and the truth of labelled rows, in their columns and with the task's options of reading them.
+    """Return the scores and the truth of labelled rows, read from ``columns`` with the task's ``options``.
 
     Raises:
         InvalidInput: The data are not usable, or contain a label that did not occur in training.

@@ -1,7 +1,7 @@
 """The model card that is saved with a model, ``README.md``, written from ``bothways.json`` for people and the hub.
 
 It is never read back, so users may edit it. The hub reads the lines between the dashes at its beginning
-as YAML (https://huggingface.co/docs/hub/model-cards); values stand there as JSON, which YAML includes.
+as YAML (https://huggingface.co/docs/hub/model-cards); values are written there as JSON, a subset of YAML.
 """
 
 import json
@@ -23,8 +23,8 @@ PLACE = "path/to/this/folder"
 
 _MOST_LABELS = 40
 
-# The class of an encoder without its head, and how the logits of a head come about that reads the texts of a pair
-# apart: those of `bothways.encoder.heads`.
+# The class of an encoder without its head, and code that computes the logits of a head which reads the texts of a pair
+# separately (`bothways.encoder.heads`).
 _ENCODER = "AutoModel"
 _COMPARING = """\
 import torch
@@ -49,7 +49,7 @@ features = torch.cat([vector(first, second), *both], dim=1)
 print(features @ head["linear.weight"].T + head["linear.bias"])""".splitlines()
 _SETTINGS = ("learning_rate", "batch_size", "weight_decay", "warmup_fraction", "precision", "seed")
 
-# What the hub calls metrics that it knows.
+# The hub's names of metrics.
 _METRICS = {
     "accuracy": "accuracy",
     "macro_f1": "f1",
@@ -67,7 +67,7 @@ _METRICS = {
 
 
 def write_readme(folder: Path, kind: str, spec: TaskSpec) -> None:
-    """Write the card of a model whose other files are already in the folder; it does not depend on the folder's place.
+    """Write the card of a model whose other files are already in the folder; the folder's path is not part of it.
 
     Args:
         folder: The folder in which the model is being written.
@@ -112,7 +112,7 @@ def _front(cards: Iterable[Mapping[str, object]], kind: str, specs: Mapping[str,
     """
     cards = list(cards)
     hub = _hub(specs)
-    # Other libraries open no ensemble.
+    # Other libraries cannot open ensembles.
     values: dict[str, object] = {"library_name": "bothways" if kind == "Ensemble" else hub.library}
     values["pipeline_tag"] = hub.pipeline
     values["tags"] = list(dict.fromkeys(["bothways", *(spec.name.replace("_", "-") for spec in specs.values())]))

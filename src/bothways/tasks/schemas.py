@@ -55,7 +55,7 @@ def variants(kind: object) -> tuple[type, ...]:
 
 
 def prediction_schema(*kinds: type) -> Schema:
-    """Return the schema of a prediction with the fields of all variants; `TaskPrediction` has the rules."""
+    """Return the schema of a prediction with the fields of all variants; for optional fields see `TaskPrediction`."""
     parts = _parts(*kinds)
     # An optional part is left out instead of being null.
     given = {name: {} if default is not None else {"type": part["type"][0]} for name, (part, default) in parts.items()}
@@ -96,7 +96,7 @@ def _forms(kind: type, columns: AnyColumns) -> Iterator[Schema]:
             case (str() as name) | [str() as name]:
                 properties[name] = schema
             case [*names]:
-                # Each item of a list has a column, or a text is joined from columns, of which some may be empty.
+                # Each column holds an item of a list, or a part of one text; some of these parts may be empty.
                 properties |= {str(name): schema.get("items", {"type": "string"}) for name in names}
     yield _object(kind, properties, list(properties))
 

@@ -27,7 +27,7 @@ Count: TypeAlias = Annotated[int, Ge(0)]
 Probability: TypeAlias = Annotated[float, Ge(0), Le(1)]
 
 JSON_NAME = "json_name"
-"""Key of a field's metadata: its name in JSON, where that is another one."""
+"""Metadata key of a field's name in JSON, if that differs from the field's own name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class TokensRead:
 class TaskPrediction:
     """The base of predictions and of their parts, which are frozen dataclasses.
 
-    In JSON, the fields of `TokensRead` stand beside the others; fields that are None by default are then left out.
+    `to_dict` puts the fields of `TokensRead` beside the prediction's own, and leaves out optional fields that are None.
     """
 
     def to_dict(self) -> dict[str, object]:
@@ -97,7 +97,7 @@ class Scores(Generic[PlacesT]):
 
     Attributes:
         logits_RC: Uncalibrated logits, float64.
-        places: The meaning of the rows: None for a whole text, its words, its spans.
+        places: The parts of the input that the rows belong to, such as words or spans; None for a whole text.
         read: How much of the input was read.
         features_LH: Hidden states that an out-of-domain detector reads, the last layer first; None without.
         votes: Share of an ensemble's members that call the input out of domain; None if no member has a detector.
@@ -141,10 +141,10 @@ def most_read(reads: Iterable[TokensRead]) -> TokensRead:
 
 
 def warn_of_cut(read: TextsRead) -> None:
-    """Warn the caller's caller that texts were cut, if its result cannot say so.
+    """Warn that texts were truncated; for functions whose result does not report it.
 
     Warns:
-        TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).
+        TextsTruncated: Texts were truncated (only with ``on_overflow="truncate"``).
     """
     if read.cut:
         message = f"{read.cut:,} of {read.texts:,} texts were cut: {read.dropped_tokens:,} tokens were not read."

@@ -84,12 +84,12 @@ class PredictOptions:
 
     @property
     def nested(self) -> tuple[str, ...]:
-        """Names of the lists in predictions, which do not fit into the cells of a table."""
+        """Descriptions of the lists in predictions, which do not fit into the cells of a table."""
         return ()
 
     @property
     def listed(self) -> str | None:
-        """The part of a prediction whose items become rows of a table, such as spans; None if predictions do."""
+        """The list in a prediction whose items become table rows, such as spans; None if each prediction is a row."""
         return None
 
 
@@ -132,7 +132,8 @@ class TaskSpec:
         columns: The usual column names.
         input: Dataclass of the parts of an input, with the names of their columns; a union if there are alternative
             sets of parts.
-        prediction: Its prediction as ``"module:Class"``, a `bothways.tasks.scores.TaskPrediction`, or a union of them.
+        prediction: The task's prediction as ``"module:Class"``, a `bothways.tasks.scores.TaskPrediction`, or a union of
+            them.
         summary: One line for help.
         does: A verb phrase for messages, after "models that".
         example: A row of labelled data.
@@ -140,20 +141,20 @@ class TaskSpec:
         fit_options: Dataclass of the task's own options of `fit`, besides columns.
         data_options: Dataclass of the task's own options of `evaluate` and `score`, besides columns.
         predict_options: Dataclass of the options of a prediction.
-        opener: The function that opens its trained models, as ``"module:function"``, see
+        opener: The function that opens the task's trained models, as ``"module:function"``, see
             `bothways.tasks.outputs.open_head`.
-        training: The function that lays out its training, as ``"module:function"``, see
+        training: The function that prepares the task's training, as ``"module:function"``, see
             `bothways.tasks.heads.training.train_head`.
-        outputs: Its head as ``"module:Class"``, see `bothways.tasks.outputs.Outputs`; empty for
-            a task of another kind.
-        learner: Its training as ``"module:Class"``, see `bothways.tasks.heads.learner.Learner`; empty for a task of
-            another kind.
-        combiner: Its combination in ensembles as ``"module:Class"``, see `bothways.tasks.heads.combination.Combiner`;
+        outputs: The outputs of its head as ``"module:Class"``, see `bothways.tasks.outputs.Outputs`; empty for a task
+            without a head.
+        learner: The learner as ``"module:Class"``, see `bothways.tasks.heads.learner.Learner`; empty for a task without
+            a head.
+        combiner: The combiner for ensembles as ``"module:Class"``, see `bothways.tasks.heads.combination.Combiner`;
             empty if models of the task cannot be combined.
-        cut: Which text of a pair is cut into windows if both are too long.
+        cut: The text of a pair that is split into windows if the pair is too long.
         head: Name of the pretrained head that makes a checkpoint from elsewhere usable for this task.
         kinds: Columns of other kinds of rows that the task can be trained on.
-        notes: Lines for help on the form of its data, below the example.
+        notes: Lines of help on the format of the data, below the example.
         comparable: Whether predictions are right or wrong, so that two models can be compared.
         number_column: Argument of `fit` that names the label column of a regression; None if there is none.
         hub: Facts for model cards on the hub; None if the hub has no such task.
@@ -188,7 +189,7 @@ class TaskSpec:
 
 
 class PredictArguments(TypedDict, total=False):
-    """Options of a prediction, of all tasks; the spec of a task says which ones it has."""
+    """Options of the predictions of all tasks; the spec of a task names its own."""
 
     calibrated: bool | None
     coverage: float | None
@@ -202,7 +203,7 @@ class PredictArguments(TypedDict, total=False):
 
 
 class EvaluateArguments(TypedDict, total=False):
-    """Columns and options of `evaluate` and `score`, of all tasks; the spec of a task says which ones it has."""
+    """Columns and options of `evaluate` and `score` for all tasks; the spec of a task names its own."""
 
     text: str | tuple[str, ...] | None
     text_a: str | None
@@ -226,7 +227,7 @@ class EvaluateArguments(TypedDict, total=False):
 if TYPE_CHECKING:
 
     class FitArguments(TrainingArguments, total=False):
-        """Columns and options of `fit`, of all tasks; the spec of a task says which ones it has."""
+        """Columns and options of `fit` for all tasks; the spec of a task names its own."""
 
         text: str | tuple[str, ...]
         text_a: str

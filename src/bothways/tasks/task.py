@@ -1,8 +1,8 @@
 """The class of every task: opening, training, predicting, evaluating and saving.
 
 A task is data plus a few functions: its declarations (`TaskSpec`), the meaning of its scores (`Outputs`), and its
-training. A fit works on a copy and replaces the model at its end, so a training that fails changes nothing. What
-answers is an immutable value (`TrainedModel`).
+training. A fit works on a copy and replaces the model at its end, so a training that fails changes nothing. Predictions
+are made by an immutable value (`TrainedModel`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ PredictionT = TypeVar("PredictionT", covariant=True)
 
 
 class Task(Generic[InputT, PredictionT, TrainedT]):
-    """A model, trained or not: opened, fine-tuned, asked for predictions, evaluated and saved.
+    """A model, trained or not, with methods to open, fine-tune, predict, evaluate and save.
 
     Attributes:
         spec: The declarations of the task.
@@ -102,7 +102,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         return self.backend.not_fitted(self.spec.name, head)
 
     def _columns_of(self, usual: Any, options: Mapping[str, object]) -> tuple[Any, dict[str, object]]:  # noqa: ANN401 (the task's own)
-        """Return the default columns with those named in a call, and the rest of its options."""
+        """Return the default columns updated with those named in a call, and the other options of the call."""
         names = column_names(usual)
         columns = renamed(usual, {name: value for name, value in options.items() if name in names})
         return columns, {name: value for name, value in options.items() if name not in names}
@@ -120,7 +120,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
 
         Args:
             name_or_path: A folder or a name, see `bothways.load`.
-            options: Options for finding the checkpoint, its device and its reading of texts (`OpenOptions`), and the
+            options: Options for finding the checkpoint, for the device and for reading texts (`OpenOptions`), and the
                 task's own options (its ``spec.open_options``).
 
         Raises:
@@ -153,17 +153,17 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         validation: Source | Iterable[object] | tuple[Iterable[object], Iterable[object]] | None = None,
         **options: Unpack[FitArguments],
     ) -> TrainingRecord:
-        """Fine-tune, keep a good epoch, and fit the confidence of the answers on held-out rows.
+        """Fine-tune, choose the epoch to keep, and fit the confidence of predictions on held-out rows.
 
-        The latest epoch is kept whose validation score is within a standard error of the best. A training that fails,
-        or that Ctrl-C or SIGTERM ends before its first epoch is complete, leaves the model unchanged.
+        The epoch kept is the latest one whose validation score is within a standard error of the best. A training that
+        fails, or that Ctrl-C or SIGTERM ends before its first epoch is complete, leaves the model unchanged.
 
         Args:
             data: A file, rows (mappings, a DataFrame, a Dataset), or inputs with their ``labels``.
             labels: Labels of the inputs; None if ``data`` are rows.
-            validation: Held-out data, in one of these forms. Default: a tenth of the training data, drawn with
-                ``seed``; with few single-label texts and a sentence embedder, none are held out, and
-                cross-validation measures the model.
+            validation: Held-out data: a file, rows, or a tuple of inputs and their labels. Default: a tenth of the
+                training data, drawn with ``seed``; with few single-label texts and a sentence embedder, none are held
+                out, and cross-validation measures the model.
             options: Columns by their names (the task's ``spec.columns``), the task's own options (its
                 ``spec.fit_options``), and the options of every training (`TrainingOptions`).
 
@@ -184,7 +184,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         if not record.finished_no_epoch:
             with reporting(training.show_progress):
                 self._fitted = fitted = ready.finish(record)
-            self._opened = fitted.backend  # the model before is let go of
+            self._opened = fitted.backend  # releases the model before the fit
         return record
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
@@ -392,7 +392,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
             InvalidInput: The data are not usable.
 
         Warns:
-            TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).
+            TextsTruncated: Texts were truncated (only with ``on_overflow="truncate"``).
         """
         from bothways.tasks.card import with_threshold
 
@@ -443,7 +443,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
 
 
 HeadTask: TypeAlias = Task[Any, Any, TrainedHead[Any]]
-"""A task that a head above the encoder answers."""
+"""A model of a task that is solved by a head above the encoder."""
 
 AnyTask: TypeAlias = Task[Any, Any, Any]
 """A model of some task, an ensemble, or a model of several tasks."""

@@ -37,8 +37,8 @@ class HeadModel(nn.Module):
     Args:
         encoder: The encoder.
         head: The head.
-        layers: Number of layers, from the last, whose hidden states follow the scores, for an out-of-domain
-            detector: 0 for none, 1, or all.
+        layers: Number of layers, from the last, whose hidden states are appended to the scores for an out-of-domain
+            detector: 0, 1, or all.
     """
 
     def __init__(self, encoder: Encoder, head: ScoreHead, layers: int = 0) -> None:
@@ -145,7 +145,7 @@ class TorchBackend(Backend):
 
         Args:
             head: The head.
-            layers: Layers whose hidden states follow the scores of each window; see `HeadModel`.
+            layers: Number of layers whose hidden states are appended to the scores; see `HeadModel`.
         """
         head = head.to(self.model.device, head_dtype(self.model))
         return replace(self, network=HeadModel(self.model.encoder, head, layers).eval())
@@ -156,7 +156,7 @@ class TorchBackend(Backend):
         return self.with_head(self.files.build_score_head(head), layers)
 
     def with_layers(self, layers: int) -> TorchBackend:
-        """Return the backend with hidden states of other layers after the scores of each window."""
+        """Return the backend with the hidden states of this number of layers appended to the scores of each window."""
         network = self.head_model
         if network.layers == layers:
             return self
@@ -168,7 +168,7 @@ class TorchBackend(Backend):
         Args:
             folder: The folder.
             head: The name of the head.
-            settings: Settings of the head for ``config.json``; None removes one.
+            settings: Settings of the head for ``config.json``; the value None removes a setting.
             extras: Entries of ``bothways.json``, besides the text options.
 
         Raises:
@@ -205,7 +205,7 @@ class TorchBackend(Backend):
 
 
 def head_dtype(model: PretrainedEncoder) -> torch.dtype:
-    """Return the precision of modules on top of an encoder: at least float32, since rounded scores tie."""
+    """Return the precision of modules on top of an encoder: at least float32, since less precise scores would tie."""
     return summing_type(model.encoder.embedding.tokens.weight.dtype)
 
 
@@ -227,7 +227,7 @@ def embeds_by_mean(backend: TorchBackend) -> bool:
 
 
 def reads_mean(backend: TorchBackend) -> bool:
-    """Return True if a classifier would read the mean of the tokens, and could also read a pair's texts apart."""
+    """Return True if a classifier would read the mean of the tokens, and could also read a pair's texts separately."""
     return backend.model.settings.get(HEAD_POOLING) == MEAN and not backend.tokenizer.cls_is_last
 
 

@@ -1,15 +1,15 @@
 """Combination of several models' predictions for the same texts, and the models' disagreement.
 
-Members give logits with their own calibration applied, so that softmax (or sigmoid, for several labels) gives their
-calibrated probabilities. A combination is logits again, so that targets predict, calibrate and report on it as on the
+Members give logits with their own calibration applied, so that softmax (or sigmoid, for multi-label models) gives their
+calibrated probabilities. The combined values are logits too, so that targets predict, calibrate and report as on the
 logits of one model.
 
 Stacking is a small logistic regression over the members' log-probabilities. The logit of an output is a weighted sum of
-the members' log-probabilities of that output, and a bias: M + C numbers, which a few hundred held-out rows can carry
-(Ting and Witten 1999, "Issues in stacked generalization", JAIR 10, section 3, find that class probabilities are what to
-stack, and few weights for each class enough). An L2 penalty holds the weights near 1 / M and the biases near 0, which
-is the geometric mean of the members; cross-validation chooses its strength. Rows are calibrated and judged on folds
-that the fit did not see.
+the members' log-probabilities of that output, and a bias: M + C parameters, for which a few hundred held-out rows
+suffice (Ting and Witten 1999, "Issues in stacked generalization", JAIR 10, section 3, find that class probabilities are
+what to stack, and few weights for each class enough). An L2 penalty holds the weights near 1 / M and the biases near 0,
+which is the geometric mean of the members; cross-validation chooses its strength. Calibration and metrics use the
+logits of rows that the fit did not see.
 
 Shapes: M members, N texts, C outputs.
 """
@@ -100,8 +100,8 @@ class Disagreement(TaskPrediction):
             for question answerers the share whose answer has another text.
         information: Mutual information of answer and member in nats: the entropy of the mean of the members'
             probabilities less the mean of their entropies (Houlsby et al. 2011, "Bayesian active learning for
-            classification and preference learning", arXiv:1112.5745); 0 if all agree, the mean over the labels for
-            several labels.
+            classification and preference learning", arXiv:1112.5745); 0 if all agree; for multi-label models, the mean
+            over the labels.
     """
 
     differing: Probability = field(metadata={JSON_NAME: "disagreement"})
@@ -177,7 +177,7 @@ def disagreement(
 
 
 def _entropy(target: Target, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the entropy in nats over the last axis, or for several labels the mean entropy of the labels."""
+    """Return the entropy in nats over the last axis, or for multi-label targets the mean entropy of the labels."""
 
     def part(values: NDArray[np.float64]) -> NDArray[np.float64]:
         surprise: NDArray[np.float64] = -values * np.log(np.maximum(values, MIN_PROBABILITY))
@@ -204,7 +204,7 @@ class StackedFit:
 
     combination: Stacked  # fitted on all rows
     penalty: float  # the strength that cross-validation chose
-    unseen_NC: Logits  # logits of each row from the fold that it was left out of
+    unseen_NC: Logits  # logits of each row from the fit that left out its fold
 
 
 def fit_stacking(
@@ -286,7 +286,7 @@ def stored_combination(stored: StoredEnsemble, members: int, outputs: int | None
     """Return the combination stored in ``bothways.json``.
 
     Args:
-        stored: The file.
+        stored: The contents of the file.
         members: Number of members.
         outputs: Number of outputs; None if each input has its own.
 

@@ -46,8 +46,8 @@ UNCALIBRATED = (
 class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble]):
     """Several trained models of one task whose predictions are combined.
 
-    Members are models of any task on a head that read the same kind of input and have the same labels. Classifiers each
-    read the columns of their own training; taggers and question answerers read those of the first member.
+    Members solve the same task with a head, read the same kind of input and have the same labels. Each classifier reads
+    the columns of its own training; taggers and question answerers read the columns of the first member.
 
     >>> ensemble = Ensemble.of(["runs/a", "runs/b"], method="mean", calibrate="validation.jsonl")  # doctest: +SKIP
     >>> ensemble.predict("Lakers win in overtime").together.label  # doctest: +SKIP
@@ -77,13 +77,13 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
 
         Args:
             members: Folders of two or more models of one task.
-            method: ``"mean"`` of the probabilities (or numbers), ``"vote"``, or ``"stacked"``, which is fitted on the
-                calibration data. Regression models have the mean only, and models whose outputs depend on the input,
-                such as question answerers, cannot be stacked.
+            method: ``"mean"`` of the probabilities (or of the predicted numbers), ``"vote"``, or ``"stacked"``, which
+                is fitted on the calibration data. Regression models have the mean only, and models whose outputs depend
+                on the input, such as question answerers, cannot be stacked.
             calibrate: Held-out labelled rows that none of the members was trained on; a file, or rows.
             columns: Columns that all members read, as for `with_columns`.
             show_progress: Force the progress bar on or off.
-            options: Device and precision of the members, and options of reading texts in place of their own, which are
+            options: Device and precision of the members, and text options that replace those of every member and are
                 saved with the ensemble; see `bothways.tasks.backend.OpenOptions`.
 
         Raises:
@@ -186,7 +186,7 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
             rows_MRC = np.concatenate([combiner.rows(each.members) for each in scores], axis=1)
             fit = fit_stacking(combiner.outputs.row_target, rows_MRC, *combiner.flat(truth))
             stacking, outputs = {"penalty": fit.penalty}, replace(outputs, combination=fit.combination)
-            # Scores of rows that the fit has seen would be too good.
+            # Scores of rows that the fit has seen would be optimistic.
             ends = np.cumsum([len(each.logits_RC) for each in scores])[:-1]
             parts = zip(scores, np.split(fit.unseen_NC, ends), strict=True)
             unseen = [replace(each, logits_RC=part) for each, part in parts]

@@ -60,7 +60,7 @@ def open_members(folders: Sequence[Path], options: OpenOptions) -> list[AnyTask]
 def combine_members(
     folders: Sequence[Path], models: Sequence[AnyTask], combination: Combination, reading: OpenOptions
 ) -> TrainedEnsemble:
-    """Combine models that fit together; ``reading`` are the options of reading texts that were given for all of them.
+    """Combine models that fit together; ``reading`` has the text options that were given for all members.
 
     Raises:
         InvalidInput: They are of different tasks, or have different labels.

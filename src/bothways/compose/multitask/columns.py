@@ -14,8 +14,8 @@ from bothways.text import Words
 class SharedColumns(JointColumns):
     """Input columns of tasks that share one pass.
 
-    Tasks trained on different columns read whichever of them a row has; if a task reads words and a row has words,
-    all tasks read these.
+    If tasks were trained on different columns, all of them read the one that a row has. If a task reads words and a row
+    has words, all tasks read the words.
     """
 
     each: Mapping[str, AnyColumns]  # columns of each task by its name
@@ -73,10 +73,10 @@ class SharedColumns(JointColumns):
         return len({own.truth for own in self.each.values()}) == len(self.each)
 
     def renamed(self, names: Mapping[str, object]) -> "SharedColumns":
-        """Return the columns renamed for all tasks that read such a part of a row.
+        """Return the columns, renamed for all tasks that have such a column.
 
         Raises:
-            UnreadColumn: No task reads such a part.
+            UnreadColumn: No task has such a column.
         """
         for name in names:
             if name not in self.names:

@@ -127,7 +127,7 @@ def shares(updates_K: Sequence[int], sampling: Sampling) -> tuple[int, ...]:
     """
     total = sum(updates_K)
     weights_K = np.asarray(updates_K, dtype=np.float64) ** sampling.exponent
-    # Each task has one; largest remainders share out the rest, and the first of equals comes first.
+    # Each task gets one; the rest go by largest remainders, and among equal remainders to the first task.
     share_K = (total - len(updates_K)) * weights_K / weights_K.sum()
     given_K = np.floor(share_K + 1e-9).astype(int)
     left = total - len(updates_K) - int(given_K.sum())

@@ -1,10 +1,10 @@
 """One encoder with the heads of several tasks, in one folder.
 
-The ecosystem's layout holds one head. The first task's stands there, so ``config.json`` and ``model.safetensors`` are a
-model of that task for any program. Each further head is ``heads/<name>.safetensors``, with the tensor names of the same
-family: laid over those of ``model.safetensors`` they are the model of that task, and ``bothways.json`` has the entries
-of its ``config.json`` under ``config`` (architecture, problem type, label names). The encoder is written once. The
-confidence of a task (`bothways.confidence`) lies in ``heads/<name>/``.
+The ecosystem's layout holds one head: that of the first task, so any program can open ``config.json`` and
+``model.safetensors`` as a model of this task. Each further head is ``heads/<name>.safetensors``, with the tensor names
+of the same family; its tensors and the encoder in ``model.safetensors`` are the model of that task. ``bothways.json``
+has the entries that such a model needs in ``config.json`` under ``config`` (architecture, problem type, label names).
+The encoder is written once. The confidence of a task (`bothways.confidence`) lies in ``heads/<name>/``.
 """
 
 import re

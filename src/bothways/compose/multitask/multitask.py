@@ -61,7 +61,7 @@ MULTITASK = TaskSpec(
 class MultiTask(Task[str | tuple[str, str], MultiPrediction, TrainedTasks]):
     """Fine-tunes one encoder with a head for each of several tasks, which predict in one pass.
 
-    Tasks are any with a head above the encoder that read the same kind of input. If one of them reads words, all of
+    All tasks must have a head above the encoder and read the same kind of input. If one of them reads words, all of
     them read a text's words with single spaces between them, in training and in use, so that one pass serves all.
 
     >>> both = MultiTask.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")  # doctest: +SKIP
@@ -116,13 +116,14 @@ class MultiTask(Task[str | tuple[str, str], MultiPrediction, TrainedTasks]):
     ) -> TrainingRecord:
         """Fine-tune on all tasks, keep a good epoch, and calibrate each.
 
-        The latest epoch is kept whose mean of the tasks' scores is within a standard error of the best. A score is
-        accuracy, F1 of labels or of spans, or for numbers the squared error as a share of the variance of the training
-        labels. A task that was trained before under the same name and with the same labels continues with its head.
+        The epoch kept is the latest one whose mean of the tasks' scores is within a standard error of the best. A score
+        is accuracy, F1 of labels or of spans, or for numbers the squared error as a share of the variance of the
+        training labels. A task that was trained before under the same name and with the same labels continues with its
+        head.
 
         Args:
             tasks: The training data of each task, by its name.
-            sampling: The share of each task in the updates of an epoch; ``batch_size`` is that of each update.
+            sampling: The share of each task in the updates of an epoch; ``batch_size`` is the size of each update.
             options: Training options, see `bothways.training.options.TrainingOptions`.
 
         Raises:

@@ -2,7 +2,7 @@
 
 Each task has an objective of its own, with its data, head, loss and validation; an update belongs to one of them.
 
-Shapes: B windows of a batch, T tokens of a batch, H hidden, K numbers of all heads together.
+Shapes: B windows of a batch, T tokens of a batch, H hidden, K outputs of all heads together.
 """
 
 import math
@@ -29,8 +29,8 @@ class SharedHeads(nn.Module):
     Args:
         encoder: The encoder.
         heads: Heads that score whole texts, or each token.
-        layers: For each head the number of layers, from the last, whose hidden states follow its scores: 0 (the
-            default), 1, or all.
+        layers: For each head the number of layers, from the last, whose hidden states are appended to its scores: 0
+            (the default), 1, or all.
     """
 
     def __init__(self, encoder: Encoder, heads: Sequence[ScoreHead], layers: Sequence[int] = ()) -> None:
@@ -77,7 +77,7 @@ class SharedHeads(nn.Module):
                 for head, layers in zip(heads, self.layers, strict=True)
             ]
         if len(reads) == 1:
-            # Only the rows of the last layer that all of them read.
+            # All heads read the same rows of the last layer, so only these are computed.
             return [(read_rows(reads.pop(), self.encoder, packed),)] * len(heads)
         hidden_TH = self.encoder(packed)
         return [(read_rows(head.kind.read, self.encoder, packed, hidden_TH=hidden_TH),) for head in heads]

@@ -1,6 +1,6 @@
 """Several heads on one encoder: their scores from one pass, predictions and reports.
 
-Shapes: K numbers that all heads give for a window, or for each of its tokens.
+Shapes: K outputs of all heads for a window, or for each of its tokens.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

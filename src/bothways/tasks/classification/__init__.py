@@ -1,1 +1,1 @@
-"""A label, several labels, or a number for each text or pair of texts."""
+"""Single-label and multi-label classification, and regression, of texts and of pairs of texts."""

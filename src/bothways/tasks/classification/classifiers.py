@@ -17,7 +17,7 @@ LabelT = TypeVar("LabelT", covariant=True, default=Classification)
 
 
 class TextClassifier(Task[str, LabelT, TrainedHead[LabelOutputs]], Generic[LabelT]):
-    """A text classifier with calibrated probabilities: one label, several labels or a number for each text.
+    """A single-label or multi-label text classifier with calibrated probabilities, or a regression model.
 
     >>> classifier = TextClassifier.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")  # doctest: +SKIP
     >>> classifier.fit("train.jsonl", validation="validation.jsonl")  # doctest: +SKIP
@@ -27,7 +27,7 @@ class TextClassifier(Task[str, LabelT, TrainedHead[LabelOutputs]], Generic[Label
 
     spec = CLASSIFICATION
 
-    if TYPE_CHECKING:  # what predictions are is known from what was opened
+    if TYPE_CHECKING:  # the target with which a model is opened determines the type of its predictions
 
         @overload  # type: ignore[override]  # narrower than `Task.from_pretrained`: options of other tasks are refused
         @classmethod
@@ -57,8 +57,8 @@ class TextClassifier(Task[str, LabelT, TrainedHead[LabelOutputs]], Generic[Label
 class PairClassifier(Task[tuple[str, str], LabelT, TrainedHead[LabelOutputs]], Generic[LabelT]):
     """A cross-encoder for text pairs: entailment, paraphrase, similarity, relevance.
 
-    It reads both texts at once. With numbers as labels it scores how similar two texts are, or how well a passage
-    answers a query. Of a pair that is too long, the longer text is cut into windows and the other is repeated in each.
+    It reads both texts at once. Trained on numeric labels, it scores the similarity of two texts, or the relevance of a
+    passage to a query. If a pair is too long, the longer text is split into windows and the other is repeated in each.
 
     >>> pairs = PairClassifier.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")  # doctest: +SKIP
     >>> pairs.fit("train.jsonl", validation="validation.jsonl")  # doctest: +SKIP
@@ -68,7 +68,7 @@ class PairClassifier(Task[tuple[str, str], LabelT, TrainedHead[LabelOutputs]], G
 
     spec = PAIRS
 
-    if TYPE_CHECKING:  # what predictions are is known from what was opened
+    if TYPE_CHECKING:  # the target with which a model is opened determines the type of its predictions
 
         @overload  # type: ignore[override]  # narrower than `Task.from_pretrained`: options of other tasks are refused
         @classmethod

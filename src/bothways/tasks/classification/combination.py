@@ -51,7 +51,7 @@ class LabelCombiner(Combiner[LabelOutputs, Text, Truth, None]):
         return replace(scores, logits_RC=logits_1C, features_LH=None, votes=votes)
 
     def uncalibrated(self, members: Sequence[Self]) -> Self:
-        """Return the outputs without a fitted confidence; a training mean is kept if all members share it."""
+        """Return the outputs without confidence; for regression, the training mean stays if all members share it."""
         target = self.outputs.row_target.without_thresholds()
         match target:
             case Regression() if not all(each.outputs.row_target == target for each in members):
@@ -59,7 +59,7 @@ class LabelCombiner(Combiner[LabelOutputs, Text, Truth, None]):
         return replace(self, outputs=replace(self.outputs, target=target, confidence=Confidence(), layers=0))
 
     def calibrated(self, scores: Sequence[LabelScores], truth: Truth) -> Self:
-        """Return the outputs with a fitted temperature, thresholds of several labels, and coverage."""
+        """Return the outputs with fitted temperature, multi-label thresholds and coverage."""
         logits_NC = logits_of_all(scores)
         temperature = fitted_temperature(self.outputs.row_target, logits_NC, truth)
         target = with_fitted_thresholds(self.outputs.row_target, logits_NC, truth, temperature)
@@ -80,7 +80,7 @@ class LabelCombiner(Combiner[LabelOutputs, Text, Truth, None]):
                 return ConformalInterval.fit(logits_NC[:, 0], truth)
 
     def state(self) -> dict[str, object]:
-        """Return the held-out scores that coverage sets need, and the thresholds of several labels."""
+        """Return the held-out scores that coverage sets need, and the multi-label thresholds."""
         conformal = self.outputs.confidence.conformal
         held_out = None if conformal is None else conformal.held_out_M.tolist()
         return {"conformal": held_out, **stored_thresholds(self.outputs.row_target)}
@@ -94,7 +94,7 @@ class LabelCombiner(Combiner[LabelOutputs, Text, Truth, None]):
         return replace(self, outputs=replace(self.outputs, target=target, confidence=confidence))
 
     def data_facts(self, inputs: Sequence[Text], truth: Truth) -> dict[str, object]:
-        """Return the number of texts, and SHA-256 of them and of their encoded labels."""
+        """Return the number of texts, and the SHA-256 of the texts and of their encoded labels."""
         return {"rows": len(inputs), "texts_sha256": digest_of_texts(inputs), "labels_sha256": digest_of(truth)}
 
     def card(self) -> dict[str, object]:

@@ -60,20 +60,20 @@ from bothways.tasks.spec import options_of
 from bothways.tasks.torch_backend import HeadModel, TorchBackend, reads_mean
 
 MAX_DETECTOR_ROWS = 20_000
-"""Training rows that a detector is fitted on, drawn from more."""
+"""Maximum training rows that a detector is fitted on; a sample is drawn from more."""
 
 
-# Pairs of a first text, on average, from which on pairs are a ranking: fewer are premises with a hypothesis or two.
+# Minimum mean number of pairs per first text in a ranking: in natural language inference a premise has one or two.
 _FEWEST = 3.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairRanking:
-    """The questions of held-out pairs.
+    """The queries of held-out pairs that form a ranking.
 
     Attributes:
-        questions_N: Number of each pair's question.
-        relevant: Number of the label of relevant pairs: the rarer of the two.
+        questions_N: Index of each pair's query, the first text.
+        relevant: Index of the label of relevant pairs: the rarer of the two labels.
     """
 
     questions_N: NDArray[np.int64]
@@ -81,10 +81,10 @@ class PairRanking:
 
     @classmethod
     def of(cls, target: Target, pairs: Sequence[Example[object]]) -> Self | None:
-        """Return the questions of held-out pairs; None if they are not a ranking.
+        """Return the queries of held-out pairs; None if the pairs are not a ranking.
 
-        They are a ranking if there are two labels, and most pairs belong to questions with both labels and on average
-        three pairs or more.
+        Pairs are a ranking if there are two labels, and most pairs belong to queries that have both labels and, on
+        average, at least three pairs.
         """
         match target:
             case SingleLabel((_, _)):
@@ -101,7 +101,7 @@ class PairRanking:
         return cls(questions_N, int(truth_N.mean() <= 0.5))
 
     def validate(self, logits_NC: Logits, truth_N: Truth) -> tuple[float, float]:
-        """Return the mean average precision over the questions that have both labels, and its standard error."""
+        """Return the mean average precision over the queries that have both labels, and its standard error."""
         from sklearn.metrics import average_precision_score
 
         if not np.isfinite(logits_NC).all():
@@ -117,11 +117,11 @@ class PairRanking:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelLearner(Learner[LabelOutputs, Truth, None]):
-    """The training side of one label, several labels or a number for each text.
+    """The training side of classification and regression of texts.
 
     Attributes:
         options: Class weights, and the confidence to fit on held-out rows.
-        ranking: The questions of held-out pairs, if the pairs are a ranking.
+        ranking: The queries of held-out pairs, if the pairs are a ranking.
     """
 
     options: LabelFitting = LabelFitting()  # noqa: RUF009 (frozen)
@@ -139,7 +139,7 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         seed: int,
         before: LabelOutputs | None,
     ) -> tuple[Self, list[Example[object]], list[Example[object]]]:
-        """Read labelled rows; rows with the same text, or the same first text, are held out together."""
+        """Read labelled rows; rows with the same text (for pairs, the same first text) are held out together."""
         given, opening = options_of(LabelFitting, options), options_of(LabelOpening, backend.options)
         if None not in (given.target, opening.target) and given.target != opening.target:
             raise InvalidInput(
@@ -156,7 +156,7 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         elif before is None and kind == "single" and not pairs and learns_all(backend, given, examples):
             held_out = []
         else:
-            # The same text on both sides would give its label away.
+            # A text in both the training and the held-out rows would leak its label.
             examples, held_out = hold_out(
                 examples, 0.1, seed, variant.names, group=lambda each: each.text[0] if pairs else each.text
             )
@@ -183,7 +183,7 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
 
     @property
     def start_strength(self) -> float:
-        """The inverse penalty of scikit-learn's classifiers; with several labels the loss is a mean, not a sum."""
+        """The inverse penalty, C in scikit-learn; larger for multi-label targets, whose loss is a mean over labels."""
         return STRENGTH * (len(self.outputs.labels) if self.outputs.target.kind == "multi" else 1)
 
     @override
@@ -201,7 +201,7 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         return TextLoss(target, stored.truth, stored.store, weights_NK)
 
     def validate(self, scores: Sequence[LabelScores], truth: Truth) -> Validation:
-        """Return accuracy, F1 or squared error; for a ranking also the mean average precision, which decides."""
+        """Return accuracy, F1 or squared error; for a ranking also mean average precision, which chooses the epoch."""
         logits_NC = logits_of_all(scores)
         found = validate(self.outputs.target, logits_NC, truth, balanced=self.options.class_weights is not None)
         if self.ranking is None:
@@ -251,7 +251,7 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         return replace(self, outputs=outputs, ranking=None), scores
 
     def fit_confidence_of_folds(self, scores: Sequence[LabelScores], truth: Truth, seed: int) -> Self:
-        """Fit calibration, coverage and a detector that reads logits only: the folds' models share no features."""
+        """Fit calibration, coverage and a detector that reads only logits, as the folds' models share no features."""
         options, evidence = replace(self.options, detector="energy"), self.outputs.evidence(scores)
         target = self.outputs.target
         confidence = fit_label_confidence(target, evidence, truth, options, seed, lambda: (evidence, truth))
@@ -318,8 +318,8 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
 def learns_all(backend: TorchBackend, options: LabelFitting, rows: Sequence[Example[object]]) -> bool:
     """Return True if a new classifier trains on all rows and is measured by cross-validation.
 
-    With so few rows, a tenth would be too small to measure or calibrate anything, and the training would miss it. If
-    an option needs held-out rows, some are held out nevertheless.
+    This is done with few rows: a tenth of them would be too small to measure or calibrate anything, and the training
+    would have fewer. If an option needs held-out rows, some are held out nevertheless.
     """
     default = ConfidenceOptions()
     as_usual = (options.calibration, options.detector, options.in_domain_share) == (
@@ -333,7 +333,7 @@ def learns_all(backend: TorchBackend, options: LabelFitting, rows: Sequence[Exam
 
 
 def check_calibration(target: Target, options: ConfidenceOptions, truth: Truth) -> None:
-    """Check before the training that the method suits the target, and that held-out rows of every label can fit it."""
+    """Check that the calibration method suits the target, and that every label has held-out rows to fit it on."""
     match target, options.calibration:
         case SingleLabel(labels), "isotonic" as method:
             rows_C = np.bincount(truth, minlength=target.outputs)

@@ -1,4 +1,4 @@
-"""One label, several labels or a number for each text or pair. Loads no torch.
+"""Outputs of classification and regression of texts and pairs. Loads no torch.
 
 Shapes: N inputs, W windows of one text, C outputs, L layers that a detector reads, H hidden, K = C + L H.
 """
@@ -50,13 +50,13 @@ LabelScores: TypeAlias = Scores[None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
-    """Outputs for each text or pair: one label, several labels, or a number.
+    """Outputs for each text or pair: a single label, multiple labels, or a number.
 
     Attributes:
-        target: One label, several labels, or a number.
+        target: The target: single-label, multi-label, or regression.
         merge: The rule that merges the scores of a long text's windows.
         confidence: Calibration, coverage and out-of-domain detection.
-        layers: Layers whose hidden states follow the logits, for the out-of-domain detector.
+        layers: Number of layers whose hidden states are appended to the logits, for the out-of-domain detector.
     """
 
     target: Target
@@ -235,7 +235,7 @@ def _with_coverage(prediction: Prediction, guarantee: LabelSets | float) -> Pred
         case RegressionPrediction(), float():
             return replace(prediction, low=prediction.value - guarantee, high=prediction.value + guarantee)
         case Classification(), LabelSets():
-            # Probabilities come most probable first, and so do the labels of the set.
+            # Probabilities are in descending order, and so are the labels of the set.
             included_C = guarantee.includes(np.array([list(prediction.probabilities.values())]))[0]
             names = zip(prediction.probabilities, included_C, strict=True)
             return replace(prediction, label_set=tuple(name for name, included in names if included))
@@ -251,7 +251,7 @@ def stored_target(
 ) -> Target:
     """Return the target of a trained head, named by the caller's labels or else by ``config.json``.
 
-    ``named`` tells that names such as LABEL_0 were chosen by someone, rather than stand for missing names.
+    ``named`` is True if names such as LABEL_0 were chosen by a user; otherwise they stand for missing names.
     """
     problem = settings.get("problem_type")
     if problem == Regression.problem_type or (problem is None and classes == 1):
@@ -278,7 +278,7 @@ def stored_target(
 
 
 def with_stored_thresholds(target: Target, stored: Sequence[float] | None) -> Target:
-    """Return the target with the thresholds that were saved; CorruptCheckpoint unless there is one for each label."""
+    """Return the target with its saved thresholds; raise CorruptCheckpoint unless there is one for each label."""
     match target, stored:
         case MultiLabel(), [_, *_]:
             if len(stored) != target.outputs:
@@ -289,7 +289,7 @@ def with_stored_thresholds(target: Target, stored: Sequence[float] | None) -> Ta
 
 
 def stored_thresholds(target: Target) -> dict[str, object]:
-    """Return the thresholds of several labels, for ``bothways.json`` and the card."""
+    """Return the multi-label thresholds, for ``bothways.json`` and the card."""
     match target:
         case MultiLabel(thresholds=thresholds):
             return {"thresholds": list(thresholds)}

@@ -25,7 +25,8 @@ class LabelOpening:
         target: What the model predicts, or is to be trained for: ``"single"``, ``"multi"`` or ``"regression"``; a
             trained model with another target is refused.
         threshold: Minimum probability of each label of a multi-label model, instead of the thresholds fitted on
-            held-out rows; in question answering, minimum log odds of an answer against no answer.
+            held-out rows; in question answering, the lowest log odds of an answer over no answer at which the answer is
+            returned.
     """
 
     labels: Sequence[str] | None = None
@@ -42,11 +43,11 @@ class LabelFitting(ConfidenceOptions):
     """Options of a fit on labelled texts or pairs.
 
     Attributes:
-        target: ``"single"`` label, ``"multi"`` (lists of labels), or ``"regression"`` (numbers). Default: as
-            the model was opened, else a single label.
+        target: ``"single"`` label, ``"multi"`` (lists of labels), or ``"regression"`` (numbers). Default: the target
+            that the model was opened with, else a single label.
         class_weights: ``"balanced"`` weights each row in the loss by the inverse frequency of its label, rows /
-            (labels * rows of the label); with several labels per text, for each label separately. The epoch to keep is
-            then chosen by balanced accuracy. Default: all rows have the same weight.
+            (labels * rows of the label); for multi-label data, for each label separately. The epoch to keep is then
+            chosen by balanced accuracy. Default: all rows have the same weight.
         score: Column of numbers to predict, instead of labels.
     """
 
@@ -65,7 +66,7 @@ class LabelFitting(ConfidenceOptions):
 
     @property
     def detects(self) -> bool:
-        """True if there is a detector, which takes one label for each text."""
+        """True if an out-of-domain detector is fitted, which needs a single-label target."""
         return self.detector is not None and self.target in (None, "single") and self.score is None
 
 
@@ -76,11 +77,11 @@ class LabelPrediction(PredictOptions):
     Attributes:
         calibrated: True requires calibrated probabilities, False gives those of the head. Default: calibrated if the
             model is.
-        coverage: Also give a set of labels (or an interval around a number) that includes the truth with this
-            probability; approximately, since the held-out rows behind it also chose the epoch and the calibration.
+        coverage: Also return a set of labels (or an interval around a number) that includes the truth with this
+            probability. It is approximate, since the held-out rows also chose the epoch and the calibration.
         top: Maximum number of labels, answers or fillings, best first.
-        threshold: Minimum probability of each label of a multi-label model, or minimum log odds of an answer against
-            no answer (``-inf`` always answers). Default: as fitted on held-out rows.
+        threshold: Minimum probability of each label of a multi-label model, or lowest log odds of an answer over no
+            answer at which it is returned (``-inf`` always answers). Default: as fitted on held-out rows.
     """
 
     calibrated: bool | None = None

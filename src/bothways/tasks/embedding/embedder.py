@@ -52,10 +52,10 @@ Texts: TypeAlias = str | Iterable[str] | NDArray[np.str_] | NDArray[np.object_]
 
 
 class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
-    """A sentence embedder: it turns texts into vectors whose cosine says how alike they are.
+    """A sentence embedder: it turns texts into vectors whose cosine is the similarity of the texts.
 
-    Any encoder is one, trained or not. `predict` gives the similarity of two texts, `similarity` that of many with
-    many.
+    Any encoder can be opened as one, trained or not. `predict` compares the two texts of each pair, `similarity` every
+    text of one list with every text of another.
 
     >>> embedder = SentenceEmbedder.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")
     >>> embedder.encode(["The cat sat.", "A cat was sitting."]).shape
@@ -71,9 +71,9 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the model so that it opens here and in the ecosystem's sentence embedders, whole or not at all.
 
-        With ``dimensions``, sentence-transformers cuts the vectors after they were scaled to length 1, this package
-        before: they point the same way there, but are shorter. After a training, the folder is from then on where
-        the encoder comes from.
+        With ``dimensions``, sentence-transformers truncates vectors after scaling them to length 1, this package
+        before: its vectors have the same direction, but are shorter. After a training, the encoder takes the name of
+        the folder.
 
         Raises:
             NotFitted: The model was not trained for this.
@@ -95,9 +95,9 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
     ) -> TrainingRecord:
         """Fine-tune as every task does (`Task.fit`).
 
-        If no column is named, those of the first row decide the kind of rows to train on: ``text_a``, ``text_b``
-        and ``score``; ``anchor`` and ``positive``, perhaps with ``negative`` or ``negative_1``, ``negative_2``, ...;
-        ``text`` and ``label``.
+        If no columns are named, the columns of the first row determine the kind of rows to train on: ``text_a``,
+        ``text_b`` and ``score``; ``anchor`` and ``positive``, perhaps with ``negative`` or ``negative_1``,
+        ``negative_2``, ...; ``text`` and ``label``.
         """
         named = any(options.get(name) is not None for name in ("columns", *NAMES))
         if labels is None and not named and not _has_teacher(options.get("loss")):
@@ -108,7 +108,7 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
     def _columns_of(
         self, usual: EmbeddingColumns, options: Mapping[str, object]
     ) -> tuple[EmbeddingColumns, dict[str, object]]:
-        """Take ``columns`` as they are; names of columns also decide the kind of rows."""
+        """Return ``columns`` unchanged, or the kind of rows that the named columns determine; and the other options."""
         rest = dict(options)
         columns, teacher = rest.pop("columns", None), _has_teacher(rest.get("loss"))
         found = {name: rest.pop(name) for name in NAMES if name in rest}
@@ -153,7 +153,7 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
 
         Args:
             texts: One text or many: a list, a tuple, an array, a Series, a column of a Dataset.
-            max_tokens: Token budget of a batch. Default: by the device.
+            max_tokens: Maximum tokens of a batch. Default: depends on the device.
             show_progress: Force the progress bar on or off.
             settings: ``pooling``, ``dimensions`` and ``unit_length`` instead of this embedder's own.
 
@@ -162,10 +162,10 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
             TextTooLong: A text is too long and the policy is ``"error"``.
 
         Warns:
-            TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).
+            TextsTruncated: Texts were truncated (only with ``on_overflow="truncate"``).
         """
         listed, alone = as_batch(texts, "a text", "such")
-        # What is no string is refused with its number where texts are tokenised.
+        # Tokenisation refuses values that are not strings, and names their number.
         checked = cast("list[str]", listed)
         fitted = self.fitted.with_settings(**settings)
         vectors_NK, reads = fitted.encode(checked, max_tokens=max_tokens, show_progress=show_progress)
@@ -184,7 +184,7 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
         """Yield a vector (K) for each text of an iterable of any length, in order and in flat memory; see `encode`.
 
         Warns:
-            TextsTruncated: At the end, if texts were cut (only with ``on_overflow="truncate"``).
+            TextsTruncated: At the end, if texts were truncated (only with ``on_overflow="truncate"``).
         """
         fitted = self.fitted.with_settings(**settings)
         yield from warning_of_cut(

@@ -29,7 +29,7 @@ class VectorBatch:
     vectors: tuple[Tensor, ...]  # for each of the K texts of a row, the vectors of that text in all rows (N, H)
     identity_NK: NDArray[np.int64]  # a number for each text, the same for equal texts; on the host
     truth: Tensor | None  # scores (N), label numbers (N), or a teacher's vectors (N, D); None without
-    unit_length: bool  # scale cut vectors to length 1 again
+    unit_length: bool  # scale truncated vectors to length 1 again
 
     def cut(self, dimensions: int) -> "VectorBatch":
         """Return the batch with the leading dimensions of each vector."""
@@ -60,8 +60,8 @@ class MultipleNegativesRanking:
         L = -1/N sum_i log( exp(s cos(a_i, p_i)) / sum_j exp(s cos(a_i, c_j)) )
 
     over the candidates c: the positives and negatives of all rows (Henderson et al. 2017, arXiv:1705.00652). The sum
-    for row i omits candidates that are not negatives of it: texts equal to its anchor, to its positive or to the
-    positive of an equal anchor, and texts with its label.
+    for row i omits candidates that are not its negatives: texts equal to its anchor, to its positive or to the positive
+    of an equal anchor, and texts with its label.
 
     Attributes:
         scale: s, the inverse of a temperature.
@@ -88,11 +88,11 @@ class MultipleNegativesRanking:
 
     @staticmethod
     def _hidden(batch: VectorBatch) -> Tensor:
-        """Return a mask of the candidates to omit: no negatives of the row, and not its own positive (N, C)."""
+        """Return a mask of the candidates to omit (N, C): neither negatives nor the positive of the row."""
         texts_U, text_R = np.unique(batch.identity_NK, return_inverse=True)
         anchors_A, anchor_N = np.unique(batch.identity_NK[:, 0], return_inverse=True)
         text_NK = text_R.reshape(batch.identity_NK.shape)
-        # One row for each different anchor instead of each text is no larger than the scores.
+        # With one row for each different anchor, instead of each text, the array is no larger than the scores.
         belongs_AU = np.zeros((len(anchors_A), len(texts_U)), dtype=bool)
         for column in (0, 1):
             belongs_AU[anchor_N, text_NK[:, column]] = True
@@ -171,7 +171,7 @@ class Distillation:
     teacher may have another width.
 
     Attributes:
-        teacher: Embeds the texts once, before the training.
+        teacher: The embedder to learn from; it embeds the texts once, before the training.
         scale: s, the inverse of a temperature.
     """
 
@@ -193,7 +193,7 @@ class Distillation:
         unit_NH = unit(vectors_NH)
         cosines_NN = unit_NH @ unit_NH.T
         texts = len(cosines_NN)
-        # Dropping the first number moves the diagonal into the last column of rows that are one longer.
+        # Without its first value, the flat array in rows of length N + 1 has the diagonal in the last column.
         others_NM = cosines_NN.flatten()[1:].view(texts - 1, texts + 1)[:, :-1].reshape(texts, texts - 1)
         return (self.scale * others_NM).log_softmax(1)
 
@@ -203,9 +203,9 @@ PlainLoss: TypeAlias = MultipleNegativesRanking | CoSENT | Triplet | Distillatio
 
 @dataclass(frozen=True, slots=True)
 class Matryoshka:
-    """A loss summed over vectors cut to leading dimensions (Kusupati et al. 2022, arXiv:2205.13147).
+    """A loss summed over vectors truncated to their leading dimensions (Kusupati et al. 2022, arXiv:2205.13147).
 
-        L = sum_d w_d loss(vectors cut to their first d dimensions)
+        L = sum_d w_d loss(vectors truncated to their first d dimensions)
 
     Attributes:
         loss: The loss to sum.

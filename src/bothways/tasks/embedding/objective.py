@@ -1,7 +1,7 @@
 """The training objective of sentence embedders: batches of rows, and a loss with gradient caching.
 
 A loss compares all vectors of a batch, but a batch need not go through the model at once. A batch of several
-micro-batches is read twice (Gao et al. 2021, arXiv:2101.06983):
+micro-batches goes through the model twice (Gao et al. 2021, arXiv:2101.06983):
 
 1. without a graph, for the vectors alone: the loss over all of them, and its gradient with respect to each;
 2. micro-batch by micro-batch with a graph: the sum of vector times cached gradient has the gradient of the loss.
@@ -93,7 +93,7 @@ class GivenRows:
 
 
 class DrawnRows:
-    """Rows drawn anew from labelled texts for each epoch: a text, another with its label, and perhaps one with another.
+    """Rows drawn anew for each epoch: a text, another with the same label, and optionally one with another label.
 
     A text whose label occurs once never starts a row, but can be drawn as a negative. Each other text starts ``pairs``
     rows, if enough texts have its label.
@@ -162,7 +162,7 @@ class CachedMicroBatch:
     """A micro-batch whose batch loss is known."""
 
     packed: Packed
-    # The gradient of the loss times the weight of the batch with respect to the vectors of the windows.
+    # The gradient of the product of loss and batch weight with respect to the vectors of the windows.
     gradient_BH: Tensor
     value: Tensor  # this micro-batch's share of that product
     random: RandomState  # the random generators when the vectors were made
@@ -179,8 +179,9 @@ class EmbeddingObjective:
         settings: The conversion of windows to the vector of a text.
         source: The training rows.
         loss: The loss of a batch.
-        held_out: Rows that are measured after each epoch; None without any that can measure.
-        batch_size: Maximum rows in an update, which the loss compares; rows are spread evenly over the updates.
+        held_out: Held-out rows that are measured after each epoch; None if there are none that can be measured.
+        batch_size: Maximum rows of an update, which the loss compares with each other; updates differ by at most one
+            row.
         tokens: Token budget of a micro-batch.
         seed: Seed of the order of rows, together with the epoch.
         identity: Further settings that determine the run.
@@ -307,7 +308,7 @@ class EmbeddingObjective:
             return self.loss_of_batch.value(batch)
 
     def _merged(self, vectors_WH: Tensor, text_W: NDArray[np.int64], lengths_W: NDArray[np.int64]) -> Tensor:
-        """Return the vectors of texts from those of their windows, cut and scaled as the settings say."""
+        """Return the vectors of texts from those of their windows, truncated and scaled as the settings say."""
         merged_PH = merge_windows(vectors_WH, text_W, lengths_W, self.settings.pooling)
         cut_PH = merged_PH[:, : self.settings.dimensions]
         return unit(cut_PH) if self.settings.unit_length else cut_PH
@@ -339,7 +340,7 @@ def validation_of(vectors_PH: Vectors, rows: RowTexts) -> Validation:
         case PlainTexts():
             cosines = (above_diagonal(square_cosines(each)) for each in (rows.truth, vectors_PH))
             value = spearman(*(each if len(each) else np.zeros(1) for each in cosines))
-            # All pairs are not independent: there is no more news in them than in the texts.
+            # The pairs are not independent, so the number of texts is taken as the sample size.
             return Validation({"spearman_with_teacher": value}, value, correlation_error(value, len(vectors_PH)))
         case _:
             ranks_N = found_at(vectors_PH, rows)
@@ -355,7 +356,7 @@ def square_cosines(vectors_PH: Truth) -> Floats:
 
 
 def above_diagonal(square: Floats) -> Floats:
-    """Return the numbers above the diagonal of a square."""
+    """Return the values above the diagonal of a square matrix."""
     above: Floats = square[np.triu_indices(len(square), 1)]
     return above
 

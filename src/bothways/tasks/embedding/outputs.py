@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from bothways.evaluation.report import TextsRead
 
 Truth: TypeAlias = NDArray[np.floating] | NDArray[np.int64]
-"""Scores, numbers of labels, or a teacher's vectors."""
+"""Scores, encoded labels, or a teacher's vectors."""
 
 Vectors: TypeAlias = NDArray[np.floating]
 Floats: TypeAlias = NDArray[np.float64]
 
-# Texts that are compared with all others at once.
+# Query texts that are compared with all candidates at a time.
 BLOCK = 512
 
 
@@ -126,7 +126,7 @@ class Similarity(TaskPrediction):
 
     Attributes:
         similarity: Cosine of their vectors, -1 to 1.
-        tokens_read: How much of them was read: the windows of the text with more, and the dropped tokens of both.
+        tokens_read: Number of windows of the text that has more of them, and of tokens dropped from both texts.
     """
 
     similarity: float
@@ -143,7 +143,7 @@ class EvaluatedRows:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingOutputs:
-    """The outputs of an embedder, cosines of pairs and reciprocal ranks of texts: without names and confidence."""
+    """The outputs of an embedder: cosines of pairs, or reciprocal ranks. They have no names and no confidence."""
 
     labels: ClassVar[tuple[str, ...]] = ()
     comparable: ClassVar[tuple[str, ...]] = ()
@@ -196,7 +196,7 @@ def without_contrast(columns: EmbeddingColumns, labels: Sequence[object]) -> str
 
 
 def cosines_of(vectors_PH: Vectors, rows: RowTexts) -> Floats:
-    """Return the cosine of each row's first two texts (R), to six digits, so that float32 noise does not rank them."""
+    """Return the cosine of each row's first two texts (R), rounded to six digits to hide float32 noise."""
     unit_PH = unit_rows(vectors_PH)
     cosines_R: Floats = (unit_PH[rows.texts_RK[:, 0]] * unit_PH[rows.texts_RK[:, 1]]).sum(1)
     return cosines_R.round(6)
@@ -205,10 +205,10 @@ def cosines_of(vectors_PH: Vectors, rows: RowTexts) -> Floats:
 def found_at(vectors_PH: Vectors, rows: RowTexts) -> Floats:
     """Return 1 / rank of the first match of each query text (N).
 
-    Anchors are matched with all positives and negatives of the rows, each different text once, to find one of their
-    positives; labelled texts with all others, to find one with their label. Among equal cosines, the wrong text comes
-    first. A copy of the query ranks first whatever the vectors are, so it is never counted as wrong: neither as the
-    positive of another anchor, nor with another label. With the query's own label it counts as a match.
+    The candidates for an anchor are all different positives and negatives; its own positives match. The candidates for
+    a labelled text are all other texts; those with its label match. Among equal cosines, candidates that do not match
+    rank first. A copy of the query ranks first whatever the vectors are, so it never counts as an error: with the
+    query's label it is a match, otherwise it is left out.
     """
     queries, candidates_C, belongs_to = _by_label(rows) if isinstance(rows.columns, LabelledTexts) else _by_row(rows)
     if not queries:
@@ -226,7 +226,7 @@ def found_at(vectors_PH: Vectors, rows: RowTexts) -> Floats:
     return np.array(ranks)
 
 
-# Query texts, their candidates, and the function that tells which of these belong to a query (C).
+# Query texts, their candidates, and a function that returns which candidates match a query (C).
 _Search: TypeAlias = tuple[list[int], NDArray[np.int64], Callable[[int], NDArray[np.bool_]]]
 
 

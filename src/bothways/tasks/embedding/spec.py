@@ -34,7 +34,7 @@ class RowColumns:
 
     @property
     def texts(self) -> tuple[str | tuple[str, ...], ...]:
-        """Columns of each text of a row; several of one text are joined by a space."""
+        """The column of each text in a row; several columns in a tuple are joined by spaces into one text."""
         values: list[str | tuple[str, ...]] = [
             getattr(self, each.name) for each in fields(self) if each.name != self.part
         ]
@@ -127,7 +127,7 @@ class Pairs(RowColumns):
 
 @dataclass(frozen=True, slots=True)
 class Triplets(RowColumns):
-    """A text, a text that belongs to it, and one or more that only seem to.
+    """An anchor text, a text that matches it, and one or more texts that do not match it.
 
     Attributes:
         anchor: Column of the first text.
@@ -144,10 +144,10 @@ class Triplets(RowColumns):
 
 @dataclass(frozen=True, slots=True)
 class LabelledTexts(RowColumns):
-    """Texts with labels; those of one label belong together.
+    """Texts with labels; texts with the same label match.
 
     Attributes:
-        text: Columns of the text, joined by a space.
+        text: Columns whose contents, joined by spaces, are the text.
         label: Column of the text's label.
     """
 
@@ -172,7 +172,7 @@ class PlainTexts(RowColumns):
     """Texts without labels, for a teacher's similarities.
 
     Attributes:
-        text: Columns of the texts, each of them a text of its own.
+        text: Columns of the texts; each column holds a separate text.
     """
 
     text: tuple[str, ...] = ("text",)
@@ -182,7 +182,7 @@ class PlainTexts(RowColumns):
 
 EmbeddingColumns: TypeAlias = ScoredPairs | Pairs | Triplets | LabelledTexts | PlainTexts
 KINDS: tuple[type[EmbeddingColumns], ...] = (ScoredPairs, Pairs, Triplets, LabelledTexts, PlainTexts)
-# The column that tells a kind, the most specific first.
+# Columns that identify the kind of rows, the most specific first.
 SIGNS = {"negative": Triplets, "anchor": Pairs, "positive": Pairs, "label": LabelledTexts, "text": LabelledTexts}
 
 
@@ -191,14 +191,14 @@ def names_of(kind: type[EmbeddingColumns]) -> tuple[str, ...]:
     return tuple(each.name for each in fields(kind))
 
 
-# One negative of a row, or one of several.
+# The column of a row's only negative, or of one of several.
 _NEGATIVE = re.compile(r"negative(?:_(\d{1,9}))?", re.ASCII)
 
 NAMES = tuple(dict.fromkeys(name for kind in KINDS for name in names_of(kind)))
 
 
 def kind_of(*, teacher: bool = False, **names: object) -> EmbeddingColumns:
-    """Return the kind of rows with these columns; parts without a named column have their usual name.
+    """Return the kind of rows with these columns; columns that are not named have their default name.
 
     >>> kind_of(score="likeness")
     ScoredPairs(text_a='text_a', text_b='text_b', score='likeness')
@@ -206,7 +206,7 @@ def kind_of(*, teacher: bool = False, **names: object) -> EmbeddingColumns:
     Pairs(anchor='question', positive='answer')
 
     Args:
-        teacher: The rows are texts for a teacher.
+        teacher: Whether the rows are plain texts for distillation from a teacher.
         names: Columns by their names.
     """
     given = {name: value for name, value in names.items() if value}
@@ -250,8 +250,8 @@ class EmbeddingOpening:
     """Options of embedding; by default as in the checkpoint.
 
     Attributes:
-        pooling: How token states become one vector. Default: the mean. ``"cls"`` is the token [CLS] of the checkpoint's
-            tokenizer: the first of a text, or the last (XLNet).
+        pooling: How token states are pooled into one vector. Default: the mean. ``"cls"`` takes the state of the
+            tokenizer's [CLS] token: the first token of a text, or the last (XLNet).
         unit_length: Scale vectors to length 1. Default: true, unless the embedder was saved without.
         dimensions: Keep only this many leading dimensions, for models trained for it (Matryoshka).
     """
@@ -274,8 +274,8 @@ class EmbeddingLearning:
     """Options of training an embedder.
 
     Attributes:
-        loss: One of `bothways.tasks.embedding.losses`; `CoSENT` for scores and `MultipleNegativesRanking` for
-            everything else when None. A `Distillation` names the teacher that plain texts need.
+        loss: One of `bothways.tasks.embedding.losses`. Default: `CoSENT` for scored pairs, else
+            `MultipleNegativesRanking`. Plain texts need a `Distillation` with a teacher.
         pairs_per_text: Pairs drawn for each labelled text in an epoch.
     """
 

@@ -1,7 +1,7 @@
-"""A sentence embedder as a value: it embeds texts, and writes itself into a folder.
+"""A trained sentence embedder as an immutable value.
 
 Its folder has the files of sentence-transformers (``modules.json``, ``sentence_bert_config.json``,
-``1_Pooling/config.json`` and ``config_sentence_transformers.json``) and ``bothways.json``, which goes before them.
+``1_Pooling/config.json`` and ``config_sentence_transformers.json``) and ``bothways.json``, which takes precedence.
 
 Shapes: N texts, H hidden, K kept dimensions, W windows of one text.
 """
@@ -124,10 +124,10 @@ class TrainedEmbedder:
         return vectors_NK, reads
 
     def represent(self, texts: Sequence[str], *, role: Role, show_progress: bool | None = None) -> DenseVectors:
-        """Return the representation of texts that an index searches; this encoder represents both roles alike.
+        """Return the representation of texts for an index; queries and documents are encoded alike.
 
         Warns:
-            TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).
+            TextsTruncated: Texts were truncated (only with ``on_overflow="truncate"``).
         """
         del role
         vectors_NK, reads = self.encode(texts, show_progress=show_progress)
@@ -227,7 +227,7 @@ class TrainedEmbedder:
     def write(self, folder: Path) -> None:
         """Write the embedder in the ecosystem's layout into an existing folder.
 
-        Other libraries take the first token of a text as its [CLS] token, so an XLNet's is stored as the last token.
+        Other libraries take the first token for [CLS], so [CLS] pooling of an XLNet is stored as last-token pooling.
         """
         from bothways.checkpoints.layout import write_json, write_length, write_modules, write_pooling
 
@@ -240,7 +240,7 @@ class TrainedEmbedder:
 
 
 def warning_of_cut(stream: Iterable[tuple[Vectors, TokensRead]]) -> Iterator[Vectors]:
-    """Yield vectors alone, and warn at the end if texts were cut."""
+    """Yield vectors alone, and warn at the end if texts were truncated."""
     texts = cut = dropped = 0
     for vector_K, read in stream:
         texts, cut, dropped = texts + 1, cut + (read.dropped_tokens > 0), dropped + read.dropped_tokens
@@ -256,7 +256,7 @@ def _score(value: float, read: TokensRead) -> Scores[None]:
 
 
 def open_embedder(spec: TaskSpec, backend: Backend) -> TrainedEmbedder:
-    """Return the embedder of a checkpoint: any encoder is one.
+    """Return the embedder of a checkpoint; any encoder can be one.
 
     Its settings are the explicit ones, the checkpoint's, or the defaults, in this order.
     """
@@ -283,7 +283,7 @@ def open_embedder(spec: TaskSpec, backend: Backend) -> TrainedEmbedder:
 
 
 def reading_as_stored(backend: BackendT, options: OpenOptions) -> BackendT:
-    """Return an opened model that reads texts up to the length in its folder, unless the options state another."""
+    """Return an opened model that reads texts up to the length in its folder, or up to that in the options."""
     own, limit = StoredVectors.of(backend.files.extras), backend.config.max_length or USUAL_LENGTH
     before = (
         at_most("max_length", own.max_length, limit)
@@ -309,7 +309,7 @@ def check_pooling(pooling: object) -> Pooling:
 
 
 def _stored_number(path: Path, name: str, highest: int) -> int | None:
-    """Return a whole number from a file of the ecosystem, capped at ``highest`` as there."""
+    """Return a whole number from another library's file, capped at ``highest`` as that library does."""
     value = read_json(path).get(name) if path.is_file() else None
     return min(value, highest) if type(value) is int and value > 0 else None
 

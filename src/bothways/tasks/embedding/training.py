@@ -61,7 +61,7 @@ from bothways.tasks.torch_backend import TorchBackend
 from bothways.training.options import TrainingOptions, rows_in_update
 from bothways.training.state import TrainingRecord
 
-# More held-out rows than this make validation slow and not much surer.
+# Maximum held-out rows; more would make validation slow and hardly more accurate.
 MOST_HELD_OUT = 2000
 
 # The kinds of rows that each loss learns from.
@@ -79,7 +79,7 @@ class EmbeddingExamples:
 
     columns: EmbeddingColumns  # the kind of rows
     training: list[EmbeddingRow]
-    # These choose the epoch to keep; if there are none that can measure, the last epoch is kept.
+    # Held-out rows choose the epoch to keep; if none can be measured, the last epoch is kept.
     held_out: list[EmbeddingRow]
     split: bool  # True if the held-out rows were drawn from the training data
 
@@ -87,10 +87,10 @@ class EmbeddingExamples:
     def read(
         cls, train_data: Source, validation: Source | None, columns: EmbeddingColumns, seed: int
     ) -> "EmbeddingExamples":
-        """Read both; without validation data, hold out about a tenth of the training rows, at most some 2,000.
+        """Read the rows; without validation data, hold out about a tenth of the training rows, at most some 2,000.
 
-        Rows with the same first text stay together. Labelled texts are all trained on if no held-out part of them
-        could be ranked.
+        Rows with the same first text stay together. All labelled texts are used for training if no held-out part of
+        them could be ranked.
         """
         rows = read_embedding_rows(train_data, columns)
         if validation is None:
@@ -180,7 +180,7 @@ def train_embedder(
 def _stored(
     start: TrainedEmbedder, rows: Sequence[EmbeddingRow], loss: EmbeddingLoss, training: TrainingOptions
 ) -> StoredRows:
-    """Tokenise rows; for a teacher each text is a row of its own, and its truth is the teacher's vector."""
+    """Tokenise rows; for distillation each text is a row of its own, with the teacher's vector as its truth."""
     texts, known, inner = [text for row in rows for text in row.text], RowTexts.of(rows), plain(loss)
     store = stored_windows(start.backend, texts)
     texts_RK, truth_R = known.texts_RK, known.truth_R
@@ -201,7 +201,7 @@ def _source(stored: StoredRows, loss: EmbeddingLoss, pairs_per_text: int, seed: 
 def _split(
     rows: list[EmbeddingRow], columns: EmbeddingColumns, seed: int
 ) -> tuple[list[EmbeddingRow], list[EmbeddingRow]]:
-    """Split rows into training and held-out ones; labelled texts may leave none to hold out."""
+    """Split rows into training and held-out ones; with labelled texts, there may be none to hold out."""
     fraction = min(0.1, MOST_HELD_OUT / len(rows))
     if not isinstance(columns, LabelledTexts):
         return hold_out(rows, fraction, seed, lambda _: (), group=_first)
@@ -221,7 +221,7 @@ def usual_loss(columns: EmbeddingColumns) -> PlainLoss:
     """Return the default loss for a kind of rows.
 
     Raises:
-        InvalidInput: The rows are texts alone, which need a teacher.
+        InvalidInput: The rows are plain texts, which need a teacher.
     """
     match columns:
         case ScoredPairs():

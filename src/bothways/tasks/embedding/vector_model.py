@@ -20,7 +20,7 @@ from bothways.packing import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, Batch, PaddedR
 
 
 class VectorModel(nn.Module):
-    """An encoder and its pooling: one vector for each window, not yet cut or scaled."""
+    """An encoder and its pooling: one vector for each window, not yet truncated or scaled."""
 
     def __init__(self, encoder: Encoder, pooling: Pooling, cls_rows: Rows = FIRST_TOKENS) -> None:
         super().__init__()
@@ -47,13 +47,13 @@ class VectorModel(nn.Module):
 
 
 def pool(hidden_TH: Tensor, packed: Batch, pooling: Pooling) -> Tensor:
-    """Return one vector for each sequence (B, H), over all of its tokens including special ones.
+    """Return one vector for each sequence (B, H), pooled over the states of all its tokens, including special ones.
 
-    - ``mean``: their average;
-    - ``cls``: the first one; `VectorModel` reads the last one if the tokenizer puts [CLS] there;
+    - ``mean``: the average of the states;
+    - ``cls``: the first state; `VectorModel` reads the last one if the tokenizer puts [CLS] there;
     - ``max``: the largest value in each dimension;
     - ``weighted_mean``: an average with weights 1, 2, 3, ... (Muennighoff 2022, arXiv:2202.08904);
-    - ``mean_sqrt_length``: their sum divided by the square root of their number.
+    - ``mean_sqrt_length``: the sum of the states divided by the square root of their number.
     """
     if pooling == "cls":
         return hidden_TH[packed.first_tokens_B]

@@ -1,7 +1,7 @@
 """The common interface of models of one task whose scores can be combined: see `bothways.compose`.
 
-Members give logits with their own calibration applied, so that softmax (or sigmoid, for several labels) gives their
-calibrated probabilities. Their combination is again scores, which the first member's outputs turn into decisions.
+Members give logits with their own calibration applied, so that softmax (or sigmoid, for multi-label models) gives their
+calibrated probabilities. The ensemble has scores too, which the first member's outputs turn into decisions.
 
 Shapes: M members, R rows of an input, C outputs.
 """
@@ -36,8 +36,9 @@ class Combiner(ABC, Generic[OutputsT, InputT, TruthT, PlacesT]):
 
     Attributes:
         outputs: The outputs.
-        shares_inputs: Whether rows of scores are parts of the input, so that all members must read the same parts.
-        stackable: Whether every input has the same outputs, so that they can be weighted.
+        shares_inputs: Whether rows of scores belong to parts of the input, such as words, so that all members must read
+            the same input.
+        stackable: Whether every input has the same outputs, as stacking requires.
     """
 
     outputs: OutputsT

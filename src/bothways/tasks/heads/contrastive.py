@@ -34,20 +34,20 @@ from bothways.training.objective import MicroBatch, Update
 from bothways.training.options import TrainingOptions
 
 FEW_TEXTS, MAX_TEXTS = 100, 2000
-"""Texts that are few, and those up to which bringing them together has been measured to pay."""
+"""Maximum texts that count as few, and maximum texts for which the warm-up is known to help."""
 
-# Updates of few texts, to which more gain nothing, and of more of them.
+# Updates with few texts, where more updates gain nothing, and with more texts.
 _UPDATES_OF_FEW, _UPDATES = 20, 40
 
-# Pairs of a batch, and its tokens, for the loss sees all of it at once; the temperature t.
+# Maximum pairs and tokens of a batch, which the loss compares as a whole; the temperature t.
 _PAIRS, _TOKENS, _TEMPERATURE = 16, 2048, 0.05
 
 
 class ContrastObjective:
     """Trains an encoder so that texts with the same label lie close together, for the training loop.
 
-    ``read`` selects the hidden states that a head will read, a row for each text; of a long text in the store, only the
-    first window is read. A batch has at most 2,048 tokens.
+    ``read`` selects the hidden states that a head will read, a row for each text; only the first window of a long text
+    is read. A batch has at most 2,048 tokens.
     """
 
     baseline: ClassVar = None
@@ -107,7 +107,7 @@ class ContrastObjective:
         return np.array(list(chosen), np.int64)
 
     def loss(self, payload: Batch) -> Tensor:
-        """Return the sum of the texts' losses; a text whose label no other text has counts 0."""
+        """Return the sum of the texts' losses; the loss of a text whose label no other text has is 0."""
         rows_BH = read_rows(self._read, self._encoder, payload.packed).float()
         classes_B = self._classes_N[self._store.text_of_window[payload.windows]]
         # Cosines near 1 need more digits than bfloat16 has.

@@ -17,7 +17,7 @@ from bothways.training.state import TrainingRecord
 
 FEW_UPDATES, FEW_ROWS = 50, 50
 
-# Temperatures outside of these say that probabilities were far off before they were calibrated.
+# Temperatures outside this range mean that probabilities were far off before they were calibrated.
 _USUAL_TEMPERATURES = (1 / 3, 3.0)
 
 MOST_MISTAKES, _MOST_LISTED = 10, 20
@@ -31,7 +31,7 @@ class LabelIssue:
         where: The row, or a word of it.
         text: Its text, or its two texts.
         label: Its label, or labels.
-        predicted: The prediction; with several labels, the label that is added, or that is missed ("not ...").
+        predicted: The prediction; for multi-label data, a label that is wrongly added, or missed ("not ...").
         probability: Probability of the prediction.
     """
 
@@ -43,7 +43,7 @@ class LabelIssue:
 
 
 def notes_on_training(record: TrainingRecord, held_out: int, enough: int = FEW_UPDATES) -> list[str]:
-    """Return warnings about the course of a training, in sentences; ``enough`` updates are no longer called few."""
+    """Return warnings about the course of a training, in sentences; fewer updates than ``enough`` are one."""
     notes = []
     if record.kept_epoch == 0:
         notes.append(
@@ -90,7 +90,7 @@ def _notes_on_numeric_labels(target: SingleLabel) -> list[str]:
     if target.outputs < 3 or not all(map(DECIMAL.fullmatch, target.labels)):
         return []
     numbers = sorted(map(float, target.labels))
-    if numbers == list(range(target.outputs)):  # numbers of classes
+    if numbers == list(range(target.outputs)):  # class indices
         return []
     return [
         f"All {target.outputs} labels are numbers, which were learnt as classes without an order: to predict a number, "
@@ -157,7 +157,7 @@ def _named(label: object) -> str:
 def confident_mistakes(
     target: Target, probabilities_NC: Logits, truth: Truth, examples: Sequence[AnyExample]
 ) -> tuple[LabelIssue, ...]:
-    """Return the wrong predictions on held-out rows, the most probable first; none for numbers."""
+    """Return the wrong predictions on held-out rows, the most probable first; none for regression."""
     match target:
         case SingleLabel(labels):
             best_N, stated_N = probabilities_NC.argmax(1), probabilities_NC.max(1)

@@ -64,7 +64,7 @@ MET = (
     "metrics of both are optimistic. Evaluate on rows that neither has met."
 )
 
-# An epoch is at least such a part of the updates. Windows whose hidden states are in memory at once.
+# Epochs that a given number of updates is divided into; windows whose hidden states are in memory at once.
 _PARTS, _BLOCK = 10, 1024
 
 
@@ -75,10 +75,11 @@ class SoftLoss:
     Attributes:
         soft: Weight of the divergence from the teacher's predictions.
         states: Weight of the cosine distance of the hidden states that the heads read.
-        temperature: Divides the logits of both; the divergence is multiplied by its square. Regression has none.
+        temperature: Divides the logits of teacher and student; the divergence is multiplied by its square. Regression
+            ignores it.
 
     Raises:
-        InvalidInput: A weight is below 0, the first is 0, or the temperature is not above 0.
+        InvalidInput: A weight is below 0, ``soft`` is 0, or the temperature is not above 0.
     """
 
     soft: float = 1.0
@@ -94,9 +95,9 @@ class SoftLoss:
 
 @dataclass(frozen=True, slots=True)
 class DistillationData:
-    """Inputs to train on, and held-out rows, with labels or with None, that measure the student.
+    """Inputs to train on, and held-out rows, with or without labels, that measure the student.
 
-    ``split`` tells that the held-out rows were drawn from the training data.
+    ``split`` is True if the held-out rows were drawn from the training data.
     """
 
     inputs: Sequence[object]
@@ -105,7 +106,7 @@ class DistillationData:
 
     @property
     def labelled(self) -> bool:
-        """True where the held-out inputs have labels."""
+        """True if the held-out inputs have labels."""
         return self.held_out[0].label is not None
 
     @classmethod
@@ -119,7 +120,8 @@ class DistillationData:
     ) -> DistillationData:
         """Read the data, without rows that have no text.
 
-        Without validation rows a tenth of the data is held out; its labels measure the student if every row has one.
+        Without validation rows a tenth of the data is held out; the held-out labels measure the student if every row
+        has one.
 
         Raises:
             InvalidInput: There are no texts, or a row is not usable.
@@ -144,7 +146,7 @@ class DistillationData:
 class StudentTraining:
     """A student that is ready to be trained on a teacher's predictions.
 
-    ``data`` is the tokenised ``lesson``, and ``learner`` is that of the student.
+    ``data`` is the tokenised ``lesson``, and ``learner`` is the student's.
     """
 
     teacher: TrainedHead
@@ -171,7 +173,7 @@ class StudentTraining:
         """Run the teacher on the texts, start a head and lay out the training.
 
         The student is trained in place; it starts with the teacher's head if their widths and inputs agree. The learner
-        has the teacher's outputs, and must distill.
+        has the teacher's outputs, and must support distillation.
         """
         own = learner.uncalibrated()
         taught_by = with_weights(teacher.backend, "distil")
@@ -231,7 +233,7 @@ def _objective(
     identity: Mapping[str, str],
     baseline: Baseline,
 ) -> WindowObjective:
-    """Return the training objective of a student; an epoch has at least a tenth of the updates."""
+    """Return a student's training objective; an epoch is a pass, or about a tenth of the updates if that is more."""
     size = rows_in_update(training, stored.store.texts)
     per_pass = -(-stored.store.texts // size)
     return WindowObjective(
@@ -331,9 +333,9 @@ def _too_few(minimum: int) -> InvalidInput:
 
 
 class StateModel(HeadModel):
-    """A model that gives the hidden states that its head reads beside the scores.
+    """A model that returns the scores, and the hidden states from which its head computes them.
 
-    A learned map projects them to ``width``, that of the teacher's states (G).
+    A learned map projects the states to ``width``, the width of the teacher's states (G).
     """
 
     def __init__(self, model: HeadModel, width: int | None = None) -> None:
@@ -352,7 +354,7 @@ class StateModel(HeadModel):
 class TeacherOutputs:
     """Logits of a teacher for each unit and window, and hidden states in half precision.
 
-    The scores of a window are (C), or (n, C) of a head that reads tokens.
+    The scores of a window are (C), or (n, C) if the head reads tokens.
     """
 
     logits_UC: Tensor
@@ -416,7 +418,8 @@ class SoftTargets:
 def divergences(target: Target, logits_UC: Tensor, taught_UC: Tensor, temperature: float) -> Tensor:
     """Return the divergence of each row from a teacher's prediction (U).
 
-    One label has `soft_divergence`, several labels its mean, and a number the squared loss, without a temperature.
+    A single label has `soft_divergence`, multi-label targets its mean, and regression the squared loss, without a
+    temperature.
     """
     match target:
         case SingleLabel():

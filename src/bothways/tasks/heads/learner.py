@@ -38,7 +38,7 @@ Identity: TypeAlias = Mapping[str, str | int | float | bool | None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
-    """A task on a head while it is trained.
+    """The training side of a task whose model is an encoder with a head.
 
     Attributes:
         outputs: The outputs in training, with their confidence once it is fitted.
@@ -63,8 +63,8 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
     ) -> tuple[Self, Sequence[Example[object]], Sequence[Example[object]]]:
         """Read training data; return the learner, the training examples and the held-out ones.
 
-        Without validation data, held-out rows are drawn with the seed. If the labels are those of the model's outputs
-        ``before``, they keep their order.
+        Without validation data, held-out rows are drawn with the seed. If the labels are the same as in the earlier
+        outputs ``before``, their order is kept.
 
         Raises:
             InvalidInput: The data are not usable; the message names the row.
@@ -82,11 +82,11 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
     # --- the head ---
 
     def is_compatible_with(self, before: OutputsT) -> bool:
-        """Return True if a head with the outputs ``before`` can be trained further for these."""
+        """Return True if a head with the outputs ``before`` can be trained further for the learner's outputs."""
         return self.outputs.labels == before.labels
 
     def with_target(self, target: Target) -> Self:
-        """Return the learner with another scale of the numbers to predict; most tasks predict none."""
+        """Return the learner with a rescaled regression target; unchanged for tasks without regression."""
         del target
         return self
 

@@ -27,15 +27,15 @@ from bothways.tasks.torch_backend import HeadModel
 STRENGTH = 10.0
 """Inverse of the penalty on the weights, for hidden states of mean squared length 1 (scikit-learn's C)."""
 
-# Parts of the usual strength that cross-validation tries, how often it holds rows out, and the fewest inputs that can
-# tell. Rows times outputs that it is done with, drawn from more; and up to which each fold is held out in turn.
+# Multiples of the default strength that cross-validation tries, its folds, and the minimum inputs for it. Maximum rows
+# times outputs that it uses (a sample is drawn from more), and maximum for which it holds out each fold in turn.
 _TRIED, _FOLDS, _FEWEST = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0), 4, 50
 _MOST_TRIED, _MOST_IN_TURN = 3e5, 2e4
 
-# What the linear model is fitted to, drawn from more: rows, and rows times outputs.
+# Maximum rows, and rows times outputs, that the linear model is fitted to; a sample is drawn from more.
 _MOST_ROWS, _MOST_SCORES = 40_000, 5e7
 
-# Steps of the fit, fewer where many outputs make each of them long; and scores up to which it is one in float64.
+# Maximum steps of the fit, and steps times scores, so that long steps are fewer; maximum scores of a fit in float64.
 _STEPS, _MOST_WORK, _EXACT = 200, 2e9, 5e6
 
 
@@ -67,7 +67,7 @@ def held_out_scores(
 ) -> list[NDArray[np.float64]]:
     """Return the scores of all windows (C), each by a linear model fitted to the other folds; nothing is changed.
 
-    There must be no more windows than a linear model is fitted to.
+    There must be no more windows than the maximum that a linear model is fitted to.
     """
     data = _Rows.read(model, store, targets, start)
     folds_W = folds_N[data.inputs]
@@ -120,7 +120,7 @@ class _Rows:
         return _Rows(rows, self.windows[chosen_W], self.inputs[chosen_W], self.targets, self.outputs)
 
     def units(self) -> float:
-        """Return the number of losses that the loss sums."""
+        """Return the total weight of the losses in the sum."""
         return float(self.targets.weights(self.windows.tolist()).sum())
 
     def loss(self, scores_MC: Tensor) -> Tensor:
@@ -147,9 +147,9 @@ class _Rows:
 def chosen_strength(data: _Rows, start: LinearStart) -> float:
     """Return the strength with the lowest loss on held-out inputs, or the default if it is as good.
 
-    As good means within a standard error over the folds. With many inputs, a sample of them decides and a quarter of it
-    is held out once; few inputs decide nothing. If a linear model finds nothing, the strength becomes low, and it
-    predicts little but the class frequencies.
+    "As good" means within a standard error over the folds. With many inputs, a sample is drawn and a quarter of it is
+    held out once; with few inputs, the default is returned. If the hidden states do not predict the targets, the
+    strength is low, and the model predicts little but the class frequencies.
     """
     strengths = [start.strength * part for part in _TRIED]
     if not start.searched or len(np.unique(data.inputs)) < _FEWEST:
@@ -174,9 +174,9 @@ def fit_linear(
         minimise  loss(V W^T + b) + |W|^2 s / (2 strength)
 
     where s is the mean squared length of the vectors, so that their scale does not matter (Hastie, Tibshirani and
-    Friedman 2009, section 4.4). The problem is convex for the losses of labels and numbers; L-BFGS begins at zero, in
-    variables along the principal directions of the vectors in which the loss curves about alike: it takes fewer steps.
-    ``loss`` gives the sum of ``units`` losses for scores (M, C).
+    Friedman 2009, section 4.4). The problem is convex for classification and regression. L-BFGS starts at zero; its
+    variables lie along the principal directions of the vectors, scaled to similar curvature of the loss, which takes
+    fewer steps. ``loss`` returns the sum of ``units`` losses for scores (M, C).
     """
     return next(linear_path(vectors_MH, outputs, loss, units=units, strengths=[strength]))
 
@@ -222,7 +222,7 @@ class _Principal:
         self, outputs: int, loss: Callable[[Tensor], Tensor], *, units: float, strength: float
     ) -> tuple[Tensor, Tensor]:
         """Return the linear model of the vectors; see `fit_linear`. With float64 vectors the fit converges fully."""
-        # A third of that of equally likely labels' cross-entropy, which curves less as labels become more certain.
+        # A third of the curvature of cross-entropy at equally likely labels; it falls as labels become more certain.
         share = 1 / max(outputs, 2)
         curvature = share * (1 - share) / 3
         unit_R = (curvature * self.squares_R + 1 / strength).rsqrt()
@@ -237,14 +237,14 @@ class _Principal:
             max_iter=steps,
             history_size=20,
             line_search_fn="strong_wolfe",
-            # To the end in float64, so that another machine finds the same.
+            # Full convergence in float64, so that the result is the same on every machine.
             tolerance_grad=1e-10 if exact else 1e-7,
             tolerance_change=0.0 if exact else 1e-9,
         )
 
         def value() -> Tensor:
             solver.zero_grad()
-            # Of one unit: the solver's tolerances are meant for losses of about 1.
+            # The loss per unit, since the solver's tolerances are meant for losses of about 1.
             penalty = (variables_CR * unit_R).square().sum() / (2 * strength)
             mean = (loss(inputs_MR @ variables_CR.T + biases_C * bias_unit) + penalty) / units
             torch.autograd.backward(mean)

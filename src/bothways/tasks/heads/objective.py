@@ -1,7 +1,7 @@
 """Fine-tuning a head and the encoder below it on windows of texts, as the training loop sees it.
 
 A `LabelLoss` holds the targets of the windows: a label for each text, a tag for each word, a span. A long text is read
-in several windows, and none of it is cut off.
+in several windows, so that none of it is dropped.
 
 Shapes: N inputs, W windows, B windows of a batch, C outputs.
 """
@@ -34,7 +34,7 @@ from bothways.training.workers import current_workers
 
 PlacesT = TypeVar("PlacesT")
 
-# Minimum updates of a training, however few the rows are, and of an epoch, so that it is worth a validation.
+# Minimum updates of a training, however few its rows, and of an epoch, since each epoch ends with a validation.
 MIN_UPDATES, _MIN_IN_EPOCH = 150, 15
 
 _RELEASED = np.empty(0)
@@ -65,7 +65,7 @@ class LossUnits:
     """Units over which losses are summed: the windows themselves, or the words in them.
 
     Attributes:
-        rows_U: The row of each unit among those of its window.
+        rows_U: Index of each unit's row among the rows that the head gives for its window.
         shares_U: The weight of each unit; units that stand for one text or word share a weight of 1.
         starts: First unit of each window, and the number of units at the end; W + 1 long.
         heights_W: Number of rows that the head gives for each window.
@@ -187,7 +187,7 @@ class WindowObjective:
     """Trains a `HeadModel` on the windows of a store; ``validate`` measures held-out data after each epoch.
 
     An update is ``batch_size`` texts, in micro-batches of at most ``tokens`` tokens (on a CPU 1,024). Each epoch has
-    some ``passes`` through the texts (`passes_in_epoch`), in an order that follows from the seed and the epoch.
+    ``passes`` passes through the texts (`passes_in_epoch`), in an order that follows from the seed and the epoch.
     ``identity`` is everything else that determines the run, and ``baseline`` the model before the first update.
     """
 
@@ -260,7 +260,7 @@ class WindowObjective:
         units = apart if self.targets.joint else [[window] for windows in apart for window in windows]
         lengths = [int(self.store.lengths[windows].sum()) for windows in units]
         at_most = micro_batch_tokens(self.tokens, self.model.device)
-        # So that each process of a run has a part.
+        # Each process of a distributed run must have a part.
         at_most = min(at_most, max(-(-sum(lengths) // current_workers().count), *lengths))
         for batch in by_token_budget(lengths, at_most):
             chosen = [window for unit in batch for window in units[unit]]

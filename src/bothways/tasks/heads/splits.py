@@ -1,7 +1,7 @@
 """The arguments of a training, and splits of its data into training and held-out rows.
 
-Training and held-out rows should share no text that gives the answer away, and the held-out rows should be able to
-measure something: hence three ways to draw rows: one by one, in groups, and in pairs with the same label.
+Training rows should not leak the answers of held-out rows, and the held-out rows should be able to measure something.
+Hence rows are drawn in one of three ways: one by one, in groups, and in pairs with the same label.
 """
 
 from collections import Counter
@@ -27,10 +27,10 @@ ResultT = TypeVar("ResultT", covariant=True)
 
 
 def as_regression(spec: TaskSpec, options: Mapping[str, object]) -> dict[str, object]:
-    """Return the arguments of `fit`, with the column of a number that is to be predicted as the label column.
+    """Return the arguments of `fit`; a column of numbers to predict becomes the label column of a regression.
 
     Raises:
-        InvalidInput: Labels are to be predicted as well.
+        InvalidInput: A label column, or multi-label classification, is requested as well.
     """
     given = dict(options)
     numbers = given.pop(spec.number_column, None) if spec.number_column else None
@@ -47,7 +47,7 @@ def as_regression(spec: TaskSpec, options: Mapping[str, object]) -> dict[str, ob
 def training_options(
     spec: TaskSpec, columns: AnyColumns, options: Mapping[str, object], call: str
 ) -> tuple[object, TrainingOptions]:
-    """Return the task's own options and those of every training among the arguments of `fit`, columns aside.
+    """Return the task's own options and the general training options among the arguments of `fit`, without columns.
 
     Raises:
         TypeError: An option is not known.
@@ -84,7 +84,7 @@ class TrainingData:
 def _labelled_rows(columns: AnyColumns, inputs: object, labels: object) -> "list[Row]":
     rows = []
     for number, value in enumerate(batch_of(columns, inputs)[0]):
-        input_of(columns, number, value)  # what is no input is refused before it becomes a row
+        input_of(columns, number, value)  # refuse a value that is not an input before it becomes a row
         rows.append(value if isinstance(value, Mapping) else columns.labelled_row(value, None))
     return sources.labelled_rows(rows, labels, label=columns.truth, many="inputs")
 
@@ -117,7 +117,7 @@ ExampleT = TypeVar("ExampleT", bound=Labelled)
 
 FOLDS = 4
 
-# Of fewer rows, the four that two pairs have are too many to hold out.
+# With fewer rows, the four rows of two pairs are too many to hold out.
 FEWEST_FOR_PAIRS = 20
 
 
@@ -135,14 +135,14 @@ def hold_out(
     without being learnt.
 
     Rows of a group stay together. Groups are drawn as long as they bring the number of rows nearer to the fraction; if
-    each of them is too large for that, the smallest is held out. If no group can be held out whole, as with all rows
-    in one, rows are drawn one by one.
+    each of them is too large for that, the smallest is held out. If no group can be held out whole, as when there is
+    only one, rows are drawn one by one.
 
     Args:
         examples: Two or more examples.
         fraction: Share to hold out; approximate for groups.
         seed: Seed for drawing rows.
-        names: Returns the labels in a row's label; none for a number.
+        names: Returns the label names in a row's label; an empty tuple for a number.
         what: The noun for such a label in messages.
         group: Returns the key that the rows of a group share. Default: each row is its own group.
 
@@ -169,16 +169,16 @@ def hold_out(
 def hold_out_pairs(
     examples: Sequence[ExampleT], fraction: float, seed: int, group: Callable[[ExampleT], Hashable] | None = None
 ) -> tuple[list[ExampleT], list[ExampleT]] | None:
-    """Split at random, holding out two rows of a label or none; None unless two labels have a pair to spare.
+    """Split at random, holding out either two rows of a label or none; None unless two labels occur at least twice.
 
-    Labels with more than two rows give a pair first. If they are not enough, others are held out whole, so this suits
-    rows that are compared with each other, whose labels need not be learnt.
+    Labels with more than two rows are chosen first. If these are not enough, labels with only two rows are held out
+    whole, so this suits rows that are compared with each other, whose labels need not be learnt.
 
     Args:
         examples: Rows with one label each.
         fraction: Approximate share to hold out; at least two pairs.
         seed: Seed for drawing labels and rows.
-        group: Returns the key of rows that give each other away; rows that share a key are never held out.
+        group: Returns a key that rows share if they leak each other's labels; such rows are never held out.
     """
     if len(examples) < FEWEST_FOR_PAIRS:
         return None
@@ -232,7 +232,7 @@ def _drawn(groups: Sequence[list[int]], labels: Sequence[tuple[str, ...]], wante
         return others_stay and all(left[name] > count for name, count in _counted(rows, labels).items())
 
     for rows in groups:
-        # Up to twice as many as are still wanted: then no more are too many than were missing.
+        # At most twice the missing rows, so that the excess is no larger than the shortfall was.
         if len(rows) <= 2 * (wanted - len(held)) and spared(rows):
             held.update(rows)
             left.subtract(_counted(rows, labels))

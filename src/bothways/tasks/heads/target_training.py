@@ -1,4 +1,4 @@
-"""Training of labels and numbers: the target of the data, losses, weights and validation.
+"""Training for classification and regression: the target of the data, losses, weights and validation.
 
 Shapes: N texts, B windows of a batch, C outputs, K labels, or 1.
 """
@@ -35,7 +35,7 @@ from bothways.evaluation.temperature import (
 from bothways.evaluation.thresholds import fit_common_threshold, fit_thresholds
 from bothways.tasks.heads.targets import AnyExample, Logits, MultiLabel, Regression, SingleLabel, Target, Truth
 
-# A standard deviation below this share of the largest number is rounding.
+# A standard deviation below this share of the largest number is a rounding error.
 _ROUNDING = 1e-13
 
 
@@ -62,7 +62,7 @@ def target_of(kind: TargetKind, examples: Sequence[AnyExample], before: Target |
     return replace(target, labels=before.labels) if before is not None and same else target
 
 
-# --- the units of numbers ---
+# --- the scale of regression targets ---
 
 
 def standardized(numbers_N: NDArray[np.float32]) -> Regression:
@@ -105,8 +105,8 @@ def score_unit(target: Target, truth: Truth) -> float:
 def losses(target: Target, logits_BC: Tensor, truth: Tensor, weights_BK: Tensor | None = None) -> Tensor:
     """Return the loss of each row (B).
 
-    It is the cross-entropy for one label, the mean of the binary cross-entropies for several, and for a number the
-    squared error in units of the variance of the training numbers.
+    The loss is the cross-entropy for a single label, the mean of the binary cross-entropies for multi-label targets,
+    and for regression the squared error divided by the variance of the training numbers.
     """
     match target:
         case SingleLabel():
@@ -119,10 +119,10 @@ def losses(target: Target, logits_BC: Tensor, truth: Tensor, weights_BK: Tensor 
 
 
 def balanced_weights(target: Target, truth: Truth) -> Logits | None:
-    """Return weights (N, K) that make all labels count alike, 1 on average for each; None for numbers.
+    """Return weights (N, K) that balance the labels, with a mean of 1 for each; None for regression.
 
-    With several labels, the rows with a label count as much as those without it; a label that all rows have, or none,
-    has weight 1.
+    For multi-label targets, the rows with a label weigh as much in total as the rows without it; a label that all rows
+    have, or that no row has, has weight 1.
     """
     match target:
         case SingleLabel():
@@ -185,10 +185,10 @@ def validate(
 ) -> Validation:
     """Return metrics of held-out texts.
 
-    The score is accuracy, or balanced accuracy (the mean over labels of recall); micro-F1 of several labels; the
-    negative squared error of numbers, in their own units. If one label is on most of the rows, ``majority_accuracy``
-    is the accuracy of always predicting it. With ``fits_threshold``, several labels without thresholds are measured at
-    their best common one instead of 0.5.
+    The score is accuracy, or if ``balanced`` the mean recall over labels; for multi-label targets micro-F1; for
+    regression the negative squared error in the units of the labels. If most rows have the same label,
+    ``majority_accuracy`` is the accuracy of always predicting it. With ``fits_threshold``, a multi-label target without
+    thresholds is measured at the best common threshold instead of 0.5.
     """
     match target:
         case SingleLabel():
@@ -246,7 +246,7 @@ def _validate_numbers(target: Regression, logits_N1: Logits, truth_N: Truth) -> 
 
 
 def fitted_temperature(target: Target, logits_NC: Logits, truth: Truth) -> Temperature | None:
-    """Return the temperature that calibrates held-out logits; None for numbers, which have no probabilities."""
+    """Return the temperature that calibrates held-out logits; None for regression, which has no probabilities."""
     match target:
         case SingleLabel():
             return fit_adaptive_temperature(logits_NC, truth)
@@ -257,7 +257,7 @@ def fitted_temperature(target: Target, logits_NC: Logits, truth: Truth) -> Tempe
 
 
 def with_fitted_thresholds(target: Target, logits_NC: Logits, truth: Truth, calibration: Calibration | None) -> Target:
-    """Return the target with the thresholds of several labels fitted on held-out rows, unless they are already set."""
+    """Return the target with multi-label thresholds fitted on held-out rows, unless they are already set."""
     match target:
         case MultiLabel(thresholds=()):
             thresholds_C = fit_thresholds(truth.astype(np.int64), target.probabilities(logits_NC, calibration))

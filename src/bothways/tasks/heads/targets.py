@@ -1,4 +1,4 @@
-"""Targets of classifiers: one label, several labels, or a number.
+"""Targets of classifiers and regression models: a single label, multiple labels, or a number.
 
 Each variant converts labels to numbers, and logits to probabilities, predictions and reports; `target_training` has
 the losses.
@@ -30,9 +30,10 @@ from bothways.tasks.scores import Probability, TaskPrediction, TokensRead
 
 Logits: TypeAlias = NDArray[np.float64]
 
-# Far below any probability that matters. What a stacking weighs goes no lower, nor what excludes nothing.
+# Minimum probability in stacking and of multi-label targets: far below any probability that matters.
 MIN_PROBABILITY = 1e-12
-# That of one answer among several goes as low as a float64 can: a text's tags are chosen by sums of such logarithms.
+# Minimum probability of a single label: the lowest float64, since a text's tags are chosen by sums of
+# log-probabilities.
 TINY = float(np.finfo(np.float64).tiny)
 
 AnyExample: TypeAlias = Example[Any]
@@ -139,7 +140,7 @@ class SingleLabel:
         return len(self.labels)
 
     def encode(self, examples: Sequence[AnyExample]) -> Truth:
-        """Return class numbers (N); refuse other labels by their rows."""
+        """Return class indices (N); refuse unknown labels in a message that names the row."""
         numbers = {label: index for index, label in enumerate(self.labels)}
         for example in examples:
             if example.label not in numbers:
@@ -183,7 +184,7 @@ class MultiLabel:
 
     Attributes:
         labels: Their names.
-        thresholds: Calibrated probability from which each label is predicted; 0.5 if unknown.
+        thresholds: Lowest calibrated probability at which each label is predicted; 0.5 for all if empty.
     """
 
     labels: tuple[str, ...]
@@ -204,7 +205,7 @@ class MultiLabel:
         return len(self.labels)
 
     def encode(self, examples: Sequence[AnyExample]) -> Truth:
-        """Return 1 for each label of a row, else 0 (N, C); refuse other labels by their rows."""
+        """Return 1 for each label of a row, else 0 (N, C); refuse unknown labels in a message that names the row."""
         numbers = {label: index for index, label in enumerate(self.labels)}
         truth_NC = np.zeros((len(examples), len(self.labels)), dtype=np.float32)
         for row, example in enumerate(examples):
@@ -294,12 +295,12 @@ class Regression:
         return ()
 
     def encode(self, examples: Sequence[AnyExample]) -> Truth:
-        """Return the numbers (N)."""
+        """Return the numbers to predict (N)."""
         return np.array([example.label for example in examples], dtype=np.float32)
 
     @staticmethod
     def decided(logits_N1: Logits, calibration: Calibration | None) -> Truth:
-        """Return the numbers (N)."""
+        """Return the predicted numbers (N)."""
         del calibration
         return logits_N1[:, 0].astype(np.float32)
 

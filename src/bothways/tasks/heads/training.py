@@ -47,10 +47,10 @@ LINEAR, CONTINUED = "linear model of frozen hidden states", "model before the tr
 APART = "linear model of frozen hidden states, the texts of a pair also read apart"
 CROSS_VALIDATED = "linear model of frozen hidden states, in cross-validation"
 
-# Updates of a head above few texts after a contrastive warm-up; more make some data sets worse.
+# Updates of a training on few texts after a contrastive warm-up; with more, some data sets have worse results.
 _AFTER_CONTRAST = 20
 
-# The minimum number of updates reads no more tokens than these: long texts teach more in an update and take longer.
+# Maximum tokens in the minimum number of updates: with long texts, an update learns more and takes longer.
 _MIN_TOKENS = 600_000
 
 LEARNT_BEFORE = (
@@ -93,7 +93,7 @@ class InitialHead:
 
 @dataclass(frozen=True, slots=True)
 class TrainingSetup:
-    """Encoder, learner and options of a training, shared with those of its cross-validation.
+    """Encoder, learner and options of a training, shared with the trainings of its cross-validation.
 
     The encoder is trained in place. With ``few`` rows, the model trains on all, and cross-validation measures it.
     """
@@ -126,7 +126,7 @@ class TrainingSetup:
         return new
 
     def contrastive_head(self, stored: StoredInputs, classes_N: NDArray[np.int64]) -> TorchBackend:
-        """Move texts with the same label towards each other, and return the encoder with a head that starts there."""
+        """Run the contrastive warm-up, in place, and return the encoder with a new head."""
         self.show("contrastive warm-up")
         read = self.random_head(self.backend).head_model.head.kind.read
         contrastive_warmup(self.backend.model, read, stored.store, classes_N, self.training)
@@ -139,7 +139,7 @@ class TrainingSetup:
         validate: Callable[[], Validation | None],
         identity: Mapping[str, str | None],
     ) -> WindowObjective:
-        """Return the training of an initial head."""
+        """Return the training objective for an initial head."""
         texts, training = stored.store.texts, self.training
         size, least = rows_in_update(training, texts), self.min_updates(initial, stored)
         has_length = (training.epochs, training.updates, training.total_tokens) != (None, None, None)
@@ -176,8 +176,8 @@ class TrainingSetup:
 class HeadData:
     """The rows that a head is trained on, and the held-out rows, tokenised and as they were read.
 
-    Nothing is held out if cross-validation measures. ``split`` tells that the held-out rows were drawn from the
-    training data.
+    Nothing is held out if the model is measured by cross-validation. ``split`` is True if the held-out rows were drawn
+    from the training data.
     """
 
     stored: StoredInputs
@@ -246,7 +246,7 @@ def train_head(
         InvalidInput: The data are not usable, and the message names the row; or data and options do not fit.
     """
     if before is None and outputs_type(spec).head == "sequence" and embeds_by_mean(backend) and not backend.shared:
-        # A classifier above a sentence embedder reads what that does.
+        # A classifier above a sentence embedder reads the embedder's vector.
         backend = above_embedder(backend, pairs=False)
     kind: type[AnyLearner] = imported(spec.learner)
     outputs = None if before is None else before.outputs
@@ -281,7 +281,8 @@ def _initial_head(setup: TrainingSetup, before: TrainedHead | None, data: HeadDa
         started = setup.linear_head(stored)
         return InitialHead(started, None if learner.start_strength is None else Baseline(LINEAR))
     if isinstance(setup.columns, PairColumns):
-        # A linear model of the texts read together says less than one of the texts apart, and fine-tuning ends lower.
+        # A linear model of jointly read texts is worse than one of separately read texts, and so is fine-tuning from
+        # it.
         started, apart = setup.random_head(backend), setup.linear_head(stored, above_embedder(backend, pairs=True))
         baseline = Baseline(APART, 1.0, lambda: _validated(setup, data, apart))
         return InitialHead(started, baseline, lambda: apart)
@@ -317,8 +318,8 @@ def measured_head(
 ) -> TrainedHead:
     """Return a head at the end of its training, with its card.
 
-    ``notes`` come first, ``limits`` are further limits of the metrics, ``of`` is the noun for the measured rows, and
-    ``enough`` the number of updates that is no longer called few.
+    In the card, ``notes`` and ``limits`` stand before the other notes on the training and limits of the metrics; ``of``
+    is the noun for the measured rows. With fewer updates than ``enough``, a note says that there were few.
     """
     phase("evaluating on the held-out rows")
     outputs, seed = learner.outputs, record.settings.seed

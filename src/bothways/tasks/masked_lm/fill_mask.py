@@ -24,13 +24,14 @@ class FillMask(Task[str, FilledText, FittedMaskedLM]):
     """A masked language model: fills masks with words, scores texts, and learns the language of other texts.
 
     Masks are written as the tokenizer writes them, or as ``[MASK]`` for every model; a text has one to eight, which are
-    filled together (`bothways.tasks.masked_lm.search` has the search and what its log-probabilities mean). Of a text
-    that is too long, ``on_overflow="window"`` reads what stands around its masks.
+    filled together (`bothways.tasks.masked_lm.search` explains the search and its log-probabilities). If a text is too
+    long, ``on_overflow="window"`` reads the part around its masks.
 
     `fit` continues masked language modelling on raw texts, so that a model learns the language of a domain before it is
-    fine-tuned on few labels (Gururangan et al. 2020, arXiv:2004.10964). A model without the head gets a new one on its
-    own token table. A text that is too long is learnt in windows, which share no tokens unless a stride was given.
-    The metrics on tokens of the validation texts before and after, at the same places, are kept in the card.
+    fine-tuned on few labels (Gururangan et al. 2020, arXiv:2004.10964). A model without a masked language modelling
+    head gets a new one that shares its token embeddings. A text that is too long is split into windows, which share no
+    tokens unless a stride was given. The card has the metrics on validation texts before and after the training, with
+    the same tokens masked.
 
     >>> model = FillMask.from_pretrained("google-bert/bert-base-uncased")  # doctest: +SKIP
     >>> model.predict("Paris is the [MASK] of France.").fillings[0].words  # doctest: +SKIP

@@ -11,12 +11,12 @@ from bothways.errors import InvalidInput, TextTooLong
 from bothways.text import Overflow, TextTokenizer, Window
 from bothways.text.windows import check_text
 
-# What every family's masks may be written as.
+# Spelling of a mask that is accepted for every model.
 MASK = "[MASK]"
-# Masks that are filled together; the search tries their fillings in three orders.
+# Maximum masks of a text, which are filled together; the search fills them in three orders.
 MOST_MASKS = 8
 
-# Enough of the text before a mask to spell a word as it is spelt there.
+# Characters of the text before a mask, enough to tokenise a word as in its context.
 _CONTEXT = 40
 _NO_LIMIT = 2**31 - 1
 
@@ -82,7 +82,7 @@ class MaskReader:
     on_overflow: Overflow
 
     def read(self, text: str, *, index: int = 0, pieces: int = 1) -> MaskedText:
-        """Return a text, tokenised and cut to the model's length.
+        """Return a text, tokenised and shortened to the model's maximum length.
 
         Args:
             text: The text, with masks in the tokenizer's own spelling or as ``[MASK]``.
@@ -127,7 +127,7 @@ class MaskReader:
         context = ("a" if slot.follows_mask and not slot.left.strip() else "") + slot.left
         context = context if len(context) <= _CONTEXT else _tail(context)
         border = len(context.rstrip())
-        # Line breaks and the like before the word are no part of it.
+        # Line breaks and other white space before the word are not part of it.
         context = context.rstrip() + (" " if slot.after_space and border else "")
         window = self._tokenised(context + word.strip(), 0)
         spans, sequences = window.offsets or [], window.sequences or []

@@ -1,4 +1,4 @@
-"""A masked language model that answers: words for masks, and losses of raw texts. Loads no torch.
+"""The outputs of a masked language model: words for masks, and losses of raw texts. Loads no torch.
 
 Shapes: N texts, R fillings of a text, M chosen places, V vocabulary.
 """
@@ -48,7 +48,7 @@ BLOCK = 128
 
 NamedT = TypeVar("NamedT")
 
-# Combinations of numbers of pieces that are searched, each with beams of its own.
+# Maximum combinations of piece counts, one count for each mask, that are searched; each has its own beams.
 MOST_COMBINATIONS = 64
 
 
@@ -125,8 +125,8 @@ class MaskedLMOutputs:
             options: Allowed words, and options of the search.
 
         Raises:
-            InvalidInput: The text has no mask or too many, a word cannot be spelt there, or there are too many ways to
-                share pieces out among the masks.
+            InvalidInput: The text has no mask or too many, a word cannot be spelt there, or there are too many
+                combinations of piece counts for the masks.
             TextTooLong: The text is too long and the policy is ``"error"``, or its masks are too far apart.
         """
         read = self.reader.read(text, index=index, pieces=options.max_pieces)

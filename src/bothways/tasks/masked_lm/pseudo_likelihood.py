@@ -23,7 +23,7 @@ from bothways.tasks.scores import Count, TaskPrediction
 from bothways.text import EncodedText, TextTokenizer, Window
 from bothways.text.characters import letter_run, marks
 
-# Tokens of the queries that one text asks at once.
+# Maximum tokens of the queries that run at once for a text.
 MOST_TOKENS = 16_384
 
 
@@ -33,8 +33,8 @@ class PseudoLikelihood(TaskPrediction):
 
     Attributes:
         log_likelihood: Sum over the tokens, natural logarithm.
-        tokens: Tokens that were summed over, without special ones; the one for unknown words counts like any other.
-        perplexity: exp(-log_likelihood / tokens), the pseudo-perplexity; None where there is no token.
+        tokens: Number of tokens in the sum: without special tokens, but with those for unknown words.
+        perplexity: exp(-log_likelihood / tokens), the pseudo-perplexity; None if there is no token.
         windows: Overlapping windows that the text was read in; a token counts in the one with most text around it.
         dropped_tokens: Tokens that were not read; above 0 only with ``on_overflow="truncate"``.
     """
@@ -92,7 +92,7 @@ def _queries(encoded: EncodedText, tokenizer: TextTokenizer, words: list[int] | 
         for place in body:
             token = window.ids[place]
             here = chosen[window.start + place - body.start] == number
-            # A special token that somebody wrote into the text is nothing that the model was trained to say.
+            # Special tokens that were typed into the text are left out: the model was not trained to predict them.
             if here and token not in special:
                 hidden = [place] if words is None else _rest_of_word(window, place, words)
                 ids = list(window.ids)
@@ -102,7 +102,7 @@ def _queries(encoded: EncodedText, tokenizer: TextTokenizer, words: list[int] | 
 
 
 def _special_in_texts(tokenizer: TextTokenizer) -> frozenset[int]:
-    """Return the special tokens that occur in a text only if somebody wrote them: all but the one for unknown words.
+    """Return the special tokens that occur in a text only if they were typed: all but the one for unknown words.
 
     A token for unknown words that has another role as well counts as special.
     """

@@ -9,11 +9,11 @@ left to right, from right to left and, with three masks or more, the surest firs
 with one piece the probability is the softmax of the logits.
 
 **Several pieces.** The model reads a word of k pieces as k masks, so its probabilities are those given k; it does not
-say how many pieces there are. All numbers are taken to be equally likely, so log-probabilities are compared
+say how many pieces there are. All piece counts are taken to be equally likely, so log-probabilities are compared
 directly, and not divided by k: that would favour long words, whose last pieces follow from the first.
 
 **Search.** For each number of pieces and each order, a beam keeps the best partial fillings and runs the model again on
-each with its choices filled in. All that reach the end are scored in all orders. For one mask the best word of one
+each with its choices filled in. All complete fillings are scored in all orders. For one mask the best word of one
 piece, and every given word, is found for certain; beyond that the beam may miss one.
 
 The queries of many texts, orders and beams go through the model in the same batches, see
@@ -113,7 +113,7 @@ def search(text: MaskedText, choice: WordChoice, mask: int, *, top: int, beam: i
 
 @dataclass(frozen=True, slots=True)
 class _Filler:
-    """Fills the slots of a text with words of given numbers of pieces, each slot having as many masks.
+    """Fills the slots of a text with words of given numbers of pieces; a slot has one mask for each piece.
 
     Attributes:
         text: The text.

@@ -37,10 +37,10 @@ class MaskedTextColumns(RawTextColumns):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskingOptions:
-    """Options of masking raw texts, to learn from them and to be measured on them.
+    """Options of masking raw texts for training and evaluation.
 
     Attributes:
-        masking: How much is masked; 15 % of the tokens when None.
+        masking: The tokens to mask; 15 % of them when None.
     """
 
     masking: "Masking | None" = None
@@ -77,7 +77,7 @@ class FillOptions(PredictOptions):
 
     @property
     def nested(self) -> tuple[str, ...]:
-        """The words for each mask."""
+        """A description of the words for each mask."""
         return ("several words for a mask",)
 
 

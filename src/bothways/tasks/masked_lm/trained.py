@@ -29,7 +29,7 @@ from bothways.tasks.torch_backend import TorchBackend, head_dtype
 from bothways.training.options import TrainingOptions, rows_in_update
 from bothways.training.state import TrainingRecord, seeded
 
-# What a reader of the card has to know.
+# Limits of the metrics, for the card.
 LIMITS = (
     optimistic("texts", "the epoch to keep"),
     LIKE_THESE,
@@ -115,7 +115,7 @@ def train_masked_lm(
     options: MaskingOptions,
     training: TrainingOptions,
 ) -> MaskedLMTraining:
-    """Read raw texts, and lay out a training; without a head, create one on the model's own token table.
+    """Read raw texts, and lay out a training; without a head, create one on the model's token embeddings.
 
     Raises:
         InvalidInput: The data are not usable; the message names the row.

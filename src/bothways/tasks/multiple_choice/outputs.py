@@ -40,7 +40,7 @@ Choices: TypeAlias = tuple[str, tuple[str, ...]]
 RightChoices: TypeAlias = NDArray[np.int64]
 """Numbers of the right choices (N)."""
 
-# The logit of a choice that a context does not have, beside contexts with more.
+# Padding logit of a context that has fewer choices than others.
 ABSENT = -1e6
 
 

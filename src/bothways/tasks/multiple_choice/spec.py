@@ -18,7 +18,7 @@ class ChoiceColumns:
 
     Attributes:
         context: Column of the context.
-        choices: Column of a list of choices, or a column for each of them.
+        choices: Column of the list of choices, or one column for each choice.
         label: Column of the right choice: its number from 0, or its text.
     """
 

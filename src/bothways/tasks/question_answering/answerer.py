@@ -6,7 +6,7 @@ from bothways.tasks.task import Task
 
 
 class QuestionAnswerer(Task[tuple[str, str], QuestionAnswer]):
-    """Finds the answer to a question in a context, or says that there is none.
+    """Finds the answer to a question in a context, or decides that there is none.
 
     A context that is too long is read in overlapping windows, with the question in each. `fit` chooses the threshold
     for giving no answer on held-out questions; if each of those has an answer, the model always gives one.

@@ -1,4 +1,4 @@
-"""Question answerers as members of an ensemble, which choose among all members' best spans, and no answer.
+"""Question answerers as members of an ensemble, which chooses among all members' best spans and "no answer".
 
 Shapes: M members, K spans.
 """
@@ -49,7 +49,7 @@ class AnswerCombiner(Combiner[AnswerOutputs, QuestionAndContext, Gold, FoundSpan
         if threshold is not None:
             nothing = threshold / heat
         else:
-            # No answer is ruled out: all probability belongs to the spans.
+            # The member always answers: all probability belongs to the spans.
             shared = np.logaddexp.reduce([span.score / heat for span in found.candidates], initial=-np.inf)
             nothing = float(shared + np.log(MIN_PROBABILITY))
         candidates, apart = (

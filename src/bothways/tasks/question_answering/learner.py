@@ -139,8 +139,8 @@ def calibrated(
 class SpanLoss:
     """The right start and end in each window of a question; windows of the same question share its weight of 1.
 
-    A window that holds an annotated answer whole points to it; one that holds none points to its token for no answer.
-    If several answers were annotated, start and end are spread equally over all that the window holds: the model learns
+    The targets of a window are the annotated answers that it contains whole, or else its token for no answer. If a
+    window contains several annotated answers, the target probability is shared equally among them: the model learns
     that each is right, and how certain to be. Tokens of the question are excluded.
 
     Args:
@@ -209,7 +209,7 @@ class SpanLoss:
 def tokens_of(answer: GoldAnswer, places: Places, context: str, *, last: bool) -> tuple[int, int] | None:
     """Return the first and last token of an answer in a window; None if the window does not hold all of it.
 
-    A mark behind the window's last token belongs to that token. If the context ends in this window (``last``),
+    A combining mark after the window's last token belongs to that token. If the context ends in this window (``last``),
     characters behind its last token have no token at all (the tokenizer drops them), rather than one in a later window.
     """
     begin = answer.start + len(answer.text) - len(answer.text.lstrip())

@@ -46,12 +46,12 @@ QuestionAndContext: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AnswerOutputs(Outputs[QuestionAndContext, Gold, FoundSpans, QuestionAnswer]):
-    """The best spans of a context, and when to give no answer.
+    """The best spans of a context, and the threshold for giving no answer.
 
     Attributes:
         no_answer: Index of the token for no answer in each window, 0 or -1.
         max_answer_tokens: Maximum tokens of an answer.
-        threshold: Log odds against no answer from which an answer is given; None always gives one.
+        threshold: Lowest log odds of the best span over no answer at which the span is returned; None: always.
         confidence: The temperature that calibrates answers.
     """
 

@@ -15,7 +15,7 @@ from bothways.errors import InvalidInput, shown
 from bothways.tasks.question_answering.spec import QuestionColumns
 
 _FORM = 'a list of {"text": ..., "start": ...}, empty where there is no answer'
-# Of a context or an answer in a message.
+# Maximum characters of a context or an answer in a message.
 _SHOWN = 40
 
 
@@ -37,7 +37,7 @@ Answered: TypeAlias = Example[tuple[GoldAnswer, ...]]
 
 
 def read_questions(source: Source, columns: QuestionColumns) -> list[Answered]:
-    """Return the questions, contexts and answers of a source; refuse answers that do not stand at their places."""
+    """Return the questions, contexts and answers of a source; refuse answers that are not at their offsets."""
     questions = []
     for row in read_rows(source):
         where = f"{row.where} (id {row.values['id']!r})" if "id" in row.values else row.where

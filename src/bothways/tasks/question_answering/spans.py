@@ -83,7 +83,7 @@ class SpanScores:
 
     def best(self, count: int) -> list[Span]:
         """Return the best different spans, best first; they may overlap."""
-        # The same span may stand in every window, and more than once with white space around it or not.
+        # A span may occur in every window, and several times in one, with and without white space around it.
         wanted = count * self._windows
         found = self._first(wanted, count)
         while len(found) < count and wanted < self._scores_TL.size:
@@ -135,7 +135,7 @@ class SpanScores:
 
     def _trimmed(self, begin: int, end: int) -> tuple[int, int]:
         text = self._context[begin:end]
-        if all(map(is_mark, text.strip())):  # of a character in front of it
+        if all(map(is_mark, text.strip())):  # marks of the character before the span
             return begin, begin
         return begin + len(text) - len(text.lstrip()), end - len(text) + len(text.rstrip())
 
@@ -214,7 +214,7 @@ class FoundSpans:
 
     @classmethod
     def of(cls, context: str, scores: SpanScores, top: int) -> FoundSpans:
-        """Return the best spans of all, and the ``top`` that do not overlap."""
+        """Return the best spans overall, and the ``top`` best that do not overlap."""
         best = tuple(scores.best(CANDIDATES))
         return cls(context, best, best[:1] if top == 1 else tuple(scores.apart(top)))
 
@@ -227,12 +227,12 @@ class FoundSpans:
 def answered(found: FoundSpans, read: TokensRead, threshold: float | None, temperature: float) -> QuestionAnswer:
     """Return the answer to a question, given the best spans in its context.
 
-    Without a ``threshold``, a score, an answer is always given; ``temperature`` divides the scores.
+    If ``threshold`` is None, an answer is always returned. ``temperature`` divides the scores.
     """
     context, best = found.context, found.candidates
     probabilities = answer_probabilities(candidate_scores([best]), threshold, temperature)[0]
     nothing = float(probabilities[-1])
-    # One of the candidates, or one that is less likely than they are and so hardly adds to what they share.
+    # An answer that is not a candidate is less likely than all candidates, so it hardly changes their probabilities.
     each = float(probabilities[0]) if best else 0.0
     answers = tuple(
         Answer(

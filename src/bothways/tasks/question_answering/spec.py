@@ -58,8 +58,8 @@ class AnswerOpening:
 
     Attributes:
         max_answer_tokens: Maximum tokens of an answer. Default: as saved, else 30.
-        threshold: Minimum log odds of an answer against no answer. Default: as saved. 0 suits a model that another
-            program trained on data with unanswerable questions.
+        threshold: Lowest log odds of an answer over no answer at which it is returned. Default: as saved. 0 suits a
+            model that another program trained on data with unanswerable questions.
     """
 
     max_answer_tokens: AnswerTokens = None
@@ -78,8 +78,8 @@ class AnswerPrediction(PredictOptions):
             model is.
         top: Maximum number of answers, which do not overlap, best first.
         max_answer_tokens: Maximum tokens of an answer. Default: as the model was opened.
-        threshold: Minimum log odds of an answer against no answer; ``-inf`` always answers. Default: as fitted on
-            held-out rows.
+        threshold: Lowest log odds of an answer over no answer at which it is returned; ``-inf`` always answers.
+            Default: as fitted on held-out rows.
     """
 
     calibrated: bool | None = None
@@ -89,12 +89,12 @@ class AnswerPrediction(PredictOptions):
 
     @property
     def nested(self) -> tuple[str, ...]:
-        """The answers, if there may be several."""
+        """A description of the answers; empty if there is only one."""
         return ("several answers to a question",) if (self.top or 1) > 1 else ()
 
     @property
     def listed(self) -> str | None:
-        """The answers, if there may be several."""
+        """The list of answers, whose items become table rows; None if there is only one."""
         return "answers" if (self.top or 1) > 1 else None
 
 

@@ -75,7 +75,7 @@ class TaggedSpan(TaskPrediction):
         end: Offset behind its last character.
         text: ``text[start:end]`` of the whole text.
         probability: The lowest probability of its words' tags.
-        words: Numbers of its first word and of the word behind its last, from 0.
+        words: Index of its first word and of the word after its last, from 0.
     """
 
     label: str
@@ -108,11 +108,11 @@ class Tagging(TaskPrediction):
         return tuple(word.tag for word in self.words)
 
     def tags_in(self, scheme: Scheme) -> list[str]:
-        """Return the spans as tags of a scheme of spans, whatever scheme the model has."""
+        """Return the spans as tags of a span scheme, which may differ from the model's."""
         return tags_of((TagSpan(span.label, *span.words) for span in self.spans), len(self.words), scheme)
 
     def in_scheme(self, scheme: Scheme) -> Tagging:
-        """Return the tagging with the tags of a scheme of spans, whatever scheme the model has."""
+        """Return the tagging with tags of a span scheme, which may differ from the model's."""
         tagged = zip(self.words, self.tags_in(scheme), strict=True)
         return replace(self, words=tuple(replace(word, tag=tag) for word, tag in tagged))
 
@@ -273,10 +273,10 @@ def word_scores(
 ) -> NDArray[np.float64]:
     """Return the scores of each word (W, C), from the scores of the tokens in a text's windows (n, C).
 
-    In one window they are the logits of the word's first token. If several windows hold it, they are the mean of
-    its log-probabilities, each weighted with the number of tokens between the word and the nearer end of the window:
-    the window with the most context around the word counts most.
-    A word without any token has the scores ``unseen_C``.
+    If the word is in one window, its scores are the logits of its first token. If it is in several, they are the mean
+    of that token's log-probabilities, each weighted with the number of tokens between the word and the nearer end of
+    the window: the window with the most context around the word counts most. A word without any token has the scores
+    ``unseen_C``.
     """
     scores_WC = np.tile(unseen_C, (words, 1))
     if len(rows) == 1:
@@ -318,7 +318,7 @@ def read_in_scheme(data: Source, columns: TagColumns, scheme: Scheme | None, tar
 def stored_names(settings: Mapping[str, object], *, named: bool) -> tuple[str, ...]:
     """Return the tags in ``config.json``, which encode spans by their names; refuse placeholders such as LABEL_0.
 
-    ``named`` tells that such names were chosen by someone, rather than stand for missing names.
+    ``named`` is True if such names were chosen by a user; otherwise they stand for missing names.
     """
     names = numbered_names(settings.get("id2label") or {})
     if not names or (names == placeholders(len(names)) and not named):

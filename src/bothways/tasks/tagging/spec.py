@@ -24,7 +24,7 @@ class TagColumns:
     Attributes:
         tokens: Column of the words: lists, or strings with white space between the words.
         tags: Column of the words' tags, in the same form as the words.
-        text: Columns of raw text, joined by a space, for rows to predict that have no words.
+        text: Columns of raw text, joined by spaces; read if a row to predict has no column of words.
     """
 
     tokens: str = "tokens"
@@ -148,12 +148,12 @@ class TagPrediction(PredictOptions):
 
     @property
     def nested(self) -> tuple[str, ...]:
-        """The words and the spans."""
+        """The names of the lists of words and of spans."""
         return "words", "spans"
 
     @property
     def listed(self) -> str:
-        """The spans."""
+        """The list of spans, whose items become table rows."""
         return "spans"
 
 

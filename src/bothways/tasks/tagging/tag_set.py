@@ -29,7 +29,7 @@ from bothways.evaluation.tag_schemes import (
 )
 from bothways.evaluation.temperature import Temperature, apply_temperature
 
-# Far below any difference between scores that counts.
+# Far below any difference between scores that matters.
 _BREAKS_TIES = 1e-6
 
 
@@ -82,7 +82,7 @@ class TagSet:
     def unseen_C(self) -> NDArray[np.float64]:
         """Scores of a word that the model has not seen: all equal, so that its neighbours decide.
 
-        If they leave it open, the word lies outside of spans, or else continues one.
+        In a tie, the word is outside of spans, or else continues one.
         """
         if self.scheme == "plain":
             return np.zeros(len(self.labels))
@@ -121,9 +121,9 @@ class TagSet:
     def decode(self, scores_MC: NDArray[np.float64], lengths: Sequence[int]) -> NDArray[np.int64]:
         """Return the numbers of the best tags (M) of concatenated texts: those with the highest sum in each text.
 
-        Only sequences that the scheme can write are considered, so spans are never broken (Viterbi 1967, without scores
-        for transitions). If the best tags of the single words form such a sequence, that is the result. The scores are
-        logarithms of probabilities, or logits.
+        Only sequences that are valid in the scheme are considered, so spans are never broken (Viterbi 1967, without
+        scores for transitions). If the best tags of the single words form such a sequence, that is the result. The
+        scores are logarithms of probabilities, or logits.
         """
         best_M: NDArray[np.int64] = scores_MC.argmax(axis=1)
         if self._free:
@@ -146,7 +146,7 @@ class TagSet:
 
     @cached_property
     def _allowed(self) -> NDArray[np.bool_]:
-        """True if the tag of a column may follow that of a row (C + 1, C + 1); the last is the boundary of the text."""
+        """True if the tag of a column may follow that of a row (C + 1, C + 1); the last row and column are its ends."""
         borders = [*self.labels, OUTSIDE]
         known = set(self.labels)
         return np.array([[self._follows(left, right, known) for right in borders] for left in borders])
@@ -157,7 +157,7 @@ class TagSet:
         open_ = same and parted(left)[0] in ("B", "I")
         if follows_its_own(right, self.scheme) and not same:
             return False
-        # A checkpoint without a tag for the first word of a span begins it with that of the others.
+        # If a checkpoint has no tag for the first word of a span, the tag for later words may begin it.
         if goes_on(right, self.scheme) and not open_ and not (self.scheme == "BIO" and f"B-{label}" not in known):
             return False
         return not must_go_on(left, self.scheme) or (open_ and goes_on(right, self.scheme))
@@ -182,7 +182,7 @@ class TagSet:
 def tagged_in(
     rows: Sequence[Example[tuple[str, ...]]], scheme: Scheme, wanted: Scheme
 ) -> list[Example[tuple[str, ...]]]:
-    """Return rows with their tags, each of which must be allowed at its place, in another scheme."""
+    """Return rows with their tags in another scheme; refuse tags that are invalid at their position."""
     for row in rows:
         check_tags(row.label, scheme, row.where)
     if scheme == wanted:
