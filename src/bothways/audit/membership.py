@@ -144,7 +144,7 @@ class Shadows:
 
     This is the likelihood ratio attack (LiRA; Carlini et al. 2022, arXiv:2112.03570), with few shadows and therefore
     one variance for all rows. Shadows are weaker and less confident than a fine-tuned model, so the model's scores are
-    first mapped linearly to the shadows' scale; this map uses all rows and no membership.
+    first mapped linearly to the shadows' scale; the map is fitted to all rows, without using membership.
     """
 
     out_N: Numbers  # mean score of each row by the shadows that were not trained on it

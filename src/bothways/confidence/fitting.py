@@ -103,7 +103,7 @@ def learn_conformal_sets(
 
 
 def fit_threshold(detector: Detector, held_out: DetectorInput, in_domain_share: float) -> OutOfDomain:
-    """Choose the threshold that a share ``in_domain_share`` of the domain's rows stays below.
+    """Choose the threshold below which a share ``in_domain_share`` of the domain's rows scores.
 
     Raises:
         InvalidInput: The share is not between 0 and 1.
@@ -116,7 +116,7 @@ def fit_threshold(detector: Detector, held_out: DetectorInput, in_domain_share: 
 
 
 def separating(found: OutOfDomain, others: DetectorInput) -> OutOfDomain:
-    """Return the detection with the threshold of the highest balanced accuracy against ``others``."""
+    """Return the detector with the threshold of the highest balanced accuracy against ``others``."""
     return replace(found, threshold=threshold_between(found.inside_M, found.detector.score(others)))
 
 

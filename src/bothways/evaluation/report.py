@@ -154,8 +154,8 @@ class TrainingBaseline:
 class Report:
     """Metrics of a model on labelled rows, each with its 95 % interval.
 
-    Every estimate is an attribute too: ``report.accuracy.low``. The kind of model decides which there are; metrics that
-    are undefined on the rows, such as a correlation with a constant, are left out.
+    Every estimate is an attribute too: ``report.accuracy.low``. The kind of model decides which estimates exist;
+    metrics that are undefined on the rows, such as a correlation with a constant, are left out.
 
     Attributes:
         kind: "classification", "regression", "question answering" and so on.

@@ -68,7 +68,7 @@ def best_threshold_f1(truth_D: BoolArray, probability_D: FloatArray) -> float:
 
 
 def divisions(truth_D: BoolArray, probability_D: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
-    """Return true positives, positives and threshold (K each) for every way to divide the decisions, highest first.
+    """Return true positives, positives and threshold (K each) for every possible threshold, the highest first.
 
     Equal probabilities get equal decisions. A threshold lies half way between two probabilities, the lowest half way
     between the least of them and 0.

@@ -39,7 +39,7 @@ class InputGradients:
     gradient_TH: Tensor  # their gradients; each token moves the score of its own input only
     hidden_TH: Tensor  # the first hidden states
     packed: Packed  # the tokens
-    input_B: tuple[int, ...]  # the input of each sequence of the batch
+    input_B: tuple[int, ...]  # index of the input that each sequence belongs to
     places: tuple[Places, ...]  # places of the tokens of each sequence
     targets: tuple[ExplainTarget, ...]  # the inputs with their words and their scores
 
@@ -83,7 +83,7 @@ class Read:
 
     @property
     def input_B(self) -> tuple[int, ...]:
-        """The input of each sequence."""
+        """Index of the input that each sequence belongs to (B)."""
         return tuple(number for number, each in enumerate(self.targets) for _ in each.texts)
 
 

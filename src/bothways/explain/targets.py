@@ -97,7 +97,7 @@ class ExplainTarget(ABC):
         return self.texts[0]
 
     def part_of(self, text: int, sequence: int) -> int:
-        """Return the part number of a sequence of a text."""
+        """Return the index of the part that stands at this sequence of a text."""
         del text
         return sequence
 

@@ -138,8 +138,8 @@ class SemanticSearch:
             revision: The commit of a hub name; the one that its download resolved when None.
             device: The device that embeds queries.
             dtype: Precision of the weights. Default: bfloat16 on a GPU that has it, else float32.
-            download: Whether the model may be downloaded from the hub.
-            allow_pickle: Whether a ``.bin`` file may be read, after a scan.
+            download: Allow a download of the model from the hub.
+            allow_pickle: Allow a ``.bin`` file to be read, after a scan.
 
         Raises:
             UnknownModel: The index or the model does not exist.

@@ -178,7 +178,7 @@ def _joint(phrases: Sequence[PurePhrase], rows_n: Rows) -> list[Cluster]:
 
 
 class Doubts:
-    """Tests whether some rows of a label look more mislabelled than its other rows.
+    """Tests whether some rows of a label look more mislabelled than the other rows with this label.
 
     ``doubt_N`` is each row's margin for another label, in units of the median margin for a row's own label.
     """

@@ -110,7 +110,7 @@ class Candidate:
 
 
 def read_vocabulary(probe: Probe) -> Vocabulary:
-    """Read each word alone; only the first 60,000 of a very large vocabulary."""
+    """Compute the logits of each word alone; of a very large vocabulary, only the first 60,000 words."""
     words = probe.words()[:_MAX_WORDS]
     return Vocabulary(np.array(words), probe.logits([(word,) for word in words]))
 

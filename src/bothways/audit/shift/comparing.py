@@ -72,7 +72,7 @@ class TextEncoders:
         layer = 0 if self.reference is None else -1
         own = self.states(texts)
         seen = [as_seen(text) or text for text in texts]
-        # Without a reference, a text that `as_seen` does not change has its meaning in the same states.
+        # Without a reference, the states of a text that `as_seen` leaves unchanged also serve as its meaning.
         others = [number for number, text in enumerate(texts) if self.reference is not None or seen[number] != text]
         meant = dict(enumerate(own))
         again = states_of(self.reference or self.encoder, [seen[each] for each in others], self.context.check_time)

@@ -310,7 +310,7 @@ def macro_rows(support_C: IntArray, predicted_C: IntArray) -> int:
 
 
 def single_label_rows(truth_N: IntArray, predicted_N: IntArray, classes: int) -> tuple[int, int, int]:
-    """Return the number of rows behind accuracy, macro F1 and MCC; for the MCC only if it is 1, since 0 is no bound."""
+    """Return the number of rows behind accuracy, macro F1 and MCC; 0 for an MCC below 1, whose lower bound is not 0."""
     support_C, predicted_C = (np.bincount(each_N, minlength=classes) for each_N in (truth_N, predicted_N))
     macro = macro_rows(support_C, predicted_C)
     flawless = bool((truth_N == predicted_N).all()) and np.count_nonzero(support_C) > 1

@@ -140,7 +140,7 @@ def span_outcomes(
     labels: Sequence[str],
     scheme: Scheme = "BIO",
 ) -> Outcomes:
-    """Return the outcomes of predicted spans; the test exchanges each text's number of missed and spurious spans.
+    """Return the outcomes of predicted spans; the permutation test compares missed and spurious spans per text.
 
     The same mistake in a span makes more wrong words in one scheme than in another, so the accuracies of words in two
     schemes are not compared. ``words`` are the tags behind the spans.
@@ -158,7 +158,7 @@ def span_outcomes(
 
 
 def tag_outcomes(words: TaggedWords, tags: Sequence[str]) -> Outcomes:
-    """Return the outcomes of predicted tags without spans; the test exchanges each text's number of wrong words."""
+    """Return the outcomes of predicted tags without spans; the permutation test compares wrong words per text."""
     counts = TaggingCounts(tag_counts(words, len(tags)), words.right_N2)
     frame = Report(
         kind="tagging",
