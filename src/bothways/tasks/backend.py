@@ -117,7 +117,7 @@ class Backend(ABC):
             per_token: Whether the head scores each token.
 
         Raises:
-            CorruptCheckpoint: The head is damaged, or an exported graph gives other numbers.
+            CorruptCheckpoint: The head is damaged, or an exported graph has another number of outputs.
         """
 
     @property

@@ -33,7 +33,7 @@ class DataUsed:
     Attributes:
         columns: Names of the columns of inputs and labels, in the task's dataclass.
         training: The rows that the model was trained on.
-        validation: The held-out rows; None without any.
+        validation: The held-out rows; None if there are none.
         split: Whether the held-out rows were drawn from the training data.
     """
 
@@ -48,7 +48,7 @@ class CardMetrics:
     """Metrics of a trained model, and the limits that a reader has to know.
 
     Attributes:
-        metrics: Metrics on the held-out rows; None without any, or if they are too few to measure anything.
+        metrics: Metrics on the held-out rows; None if there are none, or too few to measure anything.
         limits: The limits of the metrics, in sentences.
     """
 

@@ -174,7 +174,7 @@ def outputs_type(spec: TaskSpec) -> type[AnyOutputs]:
 
 
 class TrainedModel(Protocol):
-    """A trained model of one task, an ensemble, or several tasks on one encoder: an immutable value that answers.
+    """A trained model of one task, an ensemble, or several tasks on one encoder: an immutable value that predicts.
 
     Attributes:
         backend: The opened model; an ensemble's is that of its first member.

@@ -47,7 +47,7 @@ MemberLogits = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """The mean of the members' probabilities, or of their numbers."""
+    """The mean of the members' probabilities, or of their predicted values."""
 
     kind: ClassVar[Method] = "mean"
 
@@ -110,10 +110,10 @@ class Disagreement(TaskPrediction):
 
 @dataclass(frozen=True, slots=True)
 class Spread(TaskPrediction):
-    """Spread of the members' numbers for one text.
+    """Spread of the members' predicted values for one text.
 
     Attributes:
-        deviation: Standard deviation of the members' numbers, in the units of the labels.
+        deviation: Standard deviation of the members' predicted values, in the units of the labels.
     """
 
     deviation: Annotated[float, Ge(0)]

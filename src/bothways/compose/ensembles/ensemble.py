@@ -77,9 +77,9 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
 
         Args:
             members: Folders of two or more models of one task.
-            method: ``"mean"`` of the probabilities (or of the predicted numbers), ``"vote"``, or ``"stacked"``, which
-                is fitted on the calibration data. Regression models have the mean only, and models whose outputs depend
-                on the input, such as question answerers, cannot be stacked.
+            method: ``"mean"`` of the probabilities (or of the predicted values), ``"vote"``, or ``"stacked"``, which is
+                fitted on the calibration data. Regression models have the mean only, and models whose outputs depend on
+                the input, such as question answerers, cannot be stacked.
             calibrate: Held-out labelled rows that none of the members was trained on; a file, or rows.
             columns: Columns that all members read, as for `with_columns`.
             show_progress: Force the progress bar on or off.

@@ -95,11 +95,11 @@ class EnsemblePrediction:
 
     Attributes:
         together: The prediction. ``tokens_read`` has the most windows and dropped tokens of any member.
-        disagreement: The members' disagreement; the spread of numbers.
+        disagreement: The members' disagreement; for regression, the spread of their values.
     """
 
     together: Any  # a prediction of the members' task
-    disagreement: Any  # Disagreement, or Spread of numbers
+    disagreement: Any  # Disagreement, or Spread for regression
 
     def to_dict(self) -> dict[str, object]:
         """Return JSON values, flat."""

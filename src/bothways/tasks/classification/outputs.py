@@ -50,7 +50,7 @@ LabelScores: TypeAlias = Scores[None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
-    """Outputs for each text or pair: a single label, multiple labels, or a number.
+    """Outputs for each text or pair: a single label, multiple labels, or a regression value.
 
     Attributes:
         target: The target: single-label, multi-label, or regression.

@@ -48,7 +48,7 @@ class LabelFitting(ConfidenceOptions):
         class_weights: ``"balanced"`` weights each row in the loss by the inverse frequency of its label, rows /
             (labels * rows of the label); for multi-label data, for each label separately. The epoch to keep is then
             chosen by balanced accuracy. Default: all rows have the same weight.
-        score: Column of numbers to predict, instead of labels.
+        score: Column of numeric values to predict, instead of labels.
     """
 
     target: TargetKind | None = None
@@ -75,10 +75,10 @@ class LabelPrediction(PredictOptions):
     """Options of a prediction.
 
     Attributes:
-        calibrated: True requires calibrated probabilities, False gives those of the head. Default: calibrated if the
-            model is.
-        coverage: Also return a set of labels (or an interval around a number) that includes the truth with this
-            probability. It is approximate, since the held-out rows also chose the epoch and the calibration.
+        calibrated: True requires calibrated probabilities, False returns the head's uncalibrated ones. Default:
+            calibrated if the model is.
+        coverage: Also return a set of labels (or an interval around a predicted value) that includes the truth with
+            this probability. It is approximate, since the held-out rows also chose the epoch and the calibration.
         top: Maximum number of labels, answers or fillings, best first.
         threshold: Minimum probability of each label of a multi-label model, or lowest log odds of an answer over no
             answer at which it is returned (``-inf`` always answers). Default: as fitted on held-out rows.

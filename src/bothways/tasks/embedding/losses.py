@@ -27,8 +27,8 @@ class VectorBatch:
     """The vectors of a batch of rows."""
 
     vectors: tuple[Tensor, ...]  # for each of the K texts of a row, the vectors of that text in all rows (N, H)
-    identity_NK: NDArray[np.int64]  # a number for each text, the same for equal texts; on the host
-    truth: Tensor | None  # scores (N), label numbers (N), or a teacher's vectors (N, D); None without
+    identity_NK: NDArray[np.int64]  # an id for each text, the same for equal texts; on the host
+    truth: Tensor | None  # scores (N), encoded labels (N), or a teacher's vectors (N, D); None if there are none
     unit_length: bool  # scale truncated vectors to length 1 again
 
     def cut(self, dimensions: int) -> "VectorBatch":

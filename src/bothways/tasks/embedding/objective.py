@@ -67,8 +67,8 @@ class StoredRows(RowTexts):
 class BatchRows:
     """The rows for an epoch or a batch."""
 
-    texts_RK: NDArray[np.int64]  # numbers of the rows' texts
-    truth_R: Truth | None  # scores, label numbers, or a teacher's vectors; None without
+    texts_RK: NDArray[np.int64]  # indices of the rows' texts
+    truth_R: Truth | None  # scores, encoded labels, or a teacher's vectors; None if there are none
 
     def batch(self, chosen: NDArray[np.int64]) -> "BatchRows":
         """Return the chosen rows."""
@@ -143,7 +143,7 @@ class BatchPlan:
     """A batch of rows and the windows of their texts."""
 
     rows: BatchRows
-    windows: list[int]  # numbers of the windows in the store, text by text
+    windows: list[int]  # indices of the windows in the store, text by text
     text_W: NDArray[np.int64]  # the text of each window, by its place in the batch
     lengths_W: NDArray[np.int64]  # tokens of each window
 
@@ -233,7 +233,7 @@ class EmbeddingObjective:
         }
 
     def validate(self) -> Validation | None:
-        """Return metrics of the held-out rows; None without any."""
+        """Return metrics of the held-out rows; None if there are none."""
         rows = self.held_out
         return None if rows is None else validation_of(self.vectors_of(rows), rows)
 

@@ -86,9 +86,9 @@ class RowTexts:
     """Texts of rows, with the labels or scores to learn."""
 
     columns: EmbeddingColumns  # the kind of rows
-    texts_RK: NDArray[np.int64]  # numbers of each row's texts
-    identity_P: NDArray[np.int64]  # a number for each text, the same for equal texts
-    truth_R: Truth | None  # the truth to learn; None without
+    texts_RK: NDArray[np.int64]  # indices of each row's texts
+    identity_P: NDArray[np.int64]  # an id for each text, the same for equal texts
+    truth_R: Truth | None  # the truth to learn; None if there is none
 
     @classmethod
     def of(cls, rows: Sequence[EmbeddingRow]) -> RowTexts:

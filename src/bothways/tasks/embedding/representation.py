@@ -21,7 +21,7 @@ Role: TypeAlias = Literal["query", "document"]
 """The role of a text in a search. Encoders may treat queries and documents differently."""
 
 RowNumbers: TypeAlias = slice | NDArray[np.int64]
-"""Texts to select: a slice, or their numbers in the wanted order."""
+"""Texts to select: a slice, or their indices in the desired order."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -120,7 +120,7 @@ class EmbedderTraining:
     start: TrainedEmbedder  # its encoder is trained in place
     examples: EmbeddingExamples
     stored: StoredRows  # the tokenised training rows
-    held: StoredRows | None  # the held-out rows; None without any
+    held: StoredRows | None  # the held-out rows; None if there are none
     training: TrainingOptions
     objective: EmbeddingObjective
 

@@ -86,7 +86,7 @@ class ContrastObjective:
             yield Update((MicroBatch(Batch(packed, windows), float(len(windows)), tokens),))
 
     def _drawn(self, generator: np.random.Generator) -> NDArray[np.int64]:
-        """Draw the numbers of the texts of a batch: at least two pairs, and as many as fit.
+        """Draw the indices of the texts of a batch: at least two pairs, and as many as fit.
 
         Pairs are drawn from one label after the other, so that each text has texts of other labels to differ from.
         """

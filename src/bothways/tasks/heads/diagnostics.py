@@ -1,4 +1,4 @@
-"""Warnings about a training that did not go well, in sentences, and the answers to look at first."""
+"""Warnings about a training that did not go well, in sentences, and the predictions to look at first."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -199,7 +199,7 @@ def diagnostics_of_words(
 
 
 def _most_probable(stated_N: Logits, wrong_N: NDArray[np.bool_]) -> list[int]:
-    """Return the numbers of the most probable wrong predictions."""
+    """Return the indices of the most probable wrong predictions."""
     wrong = np.flatnonzero(wrong_N)
     order: list[int] = wrong[np.argsort(-stated_N[wrong], kind="stable")][:MOST_MISTAKES].tolist()
     return order

@@ -71,7 +71,7 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
         """
 
     def check_data(self, training: StoredInputs, held: StoredInputs) -> Collection[int]:
-        """Refuse data that cannot be trained on; return the numbers of training inputs to leave out.
+        """Refuse data that cannot be trained on; return the indices of training inputs to leave out.
 
         Raises:
             InvalidInput: The data do not fit the options.

@@ -257,7 +257,7 @@ class _Principal:
 
 
 def _drawn(rows_W: NDArray[np.int64], outputs: int, seed: int) -> NDArray[np.int64]:
-    """Return the numbers of the windows to fit to, ascending: all, or a sample if there are too many rows."""
+    """Return the indices of the windows to fit to, ascending: all, or a sample if there are too many rows."""
     most = min(_MOST_ROWS, _MOST_SCORES / outputs)
     order = np.random.default_rng(seed).permutation(len(rows_W))
     kept = max(1, int(np.searchsorted(np.cumsum(rows_W[order]), most, side="right")))

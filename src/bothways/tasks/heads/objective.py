@@ -89,7 +89,7 @@ class LossUnits:
         return np.array([self.shares_U[start:end].sum() for start, end in itertools.pairwise(self.starts)])
 
     def of(self, windows: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the numbers of the units of some windows, and the row of each in a batch of them."""
+        """Return the indices of the units of some windows, and the row of each in a batch of them."""
         begins = np.cumsum([0, *self.heights_W[list(windows[:-1])]])
         numbers = [np.arange(self.starts[window], self.starts[window + 1]) for window in windows]
         rows = [begin + self.rows_U[each] for begin, each in zip(begins, numbers, strict=True)]
@@ -100,7 +100,7 @@ class LossUnits:
 class StoredInputs:
     """Tokenised inputs and their truth, as returned by `Outputs.encode`.
 
-    A "text" of the store is an input. ``text_of_window`` is the number of each window's text within its input (W); None
+    A "text" of the store is an input. ``text_of_window`` is the index of each window's text within its input (W); None
     if every input has one text.
     """
 
@@ -169,7 +169,7 @@ class StoredInputs:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One micro-batch: windows, and their numbers in the store."""
+    """One micro-batch: windows, and their indices in the store."""
 
     packed: Packed
     windows: list[int]

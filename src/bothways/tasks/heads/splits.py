@@ -27,7 +27,7 @@ ResultT = TypeVar("ResultT", covariant=True)
 
 
 def as_regression(spec: TaskSpec, options: Mapping[str, object]) -> dict[str, object]:
-    """Return the arguments of `fit`; a column of numbers to predict becomes the label column of a regression.
+    """Return the arguments of `fit`; a column of values to predict becomes the label column of a regression.
 
     Raises:
         InvalidInput: A label column, or multi-label classification, is requested as well.

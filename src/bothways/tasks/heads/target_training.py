@@ -66,7 +66,7 @@ def target_of(kind: TargetKind, examples: Sequence[AnyExample], before: Target |
 
 
 def standardized(numbers_N: NDArray[np.float32]) -> Regression:
-    """Return the target for training on these numbers; the scale is 1 if they are all equal."""
+    """Return the target for training on these values; the scale is 1 if they are all equal."""
     numbers = numbers_N.astype(np.float64)
     mean, deviation = float(numbers.mean()), float(numbers.std())
     alike = deviation <= _ROUNDING * float(np.abs(numbers).max())
@@ -74,7 +74,7 @@ def standardized(numbers_N: NDArray[np.float32]) -> Regression:
 
 
 def standardize(target: Target, head: ScoreHead) -> None:
-    """Change a regression head, in place, to predict standardised numbers."""
+    """Change a regression head, in place, to predict standardised values."""
     match target:
         case Regression(_, mean, scale):
             with torch.no_grad():
@@ -95,7 +95,7 @@ def unstandardize(target: Target, head: ScoreHead) -> Target:
 
 
 def score_unit(target: Target, truth: Truth) -> float:
-    """Return the divisor that makes validation scores of tasks comparable: the variance of numbers; 1 for labels."""
+    """Return the divisor that makes validation scores comparable: the variance of regression labels, else 1."""
     return float(np.var(truth)) or 1.0 if target.kind == "regression" else 1.0
 
 
@@ -106,7 +106,7 @@ def losses(target: Target, logits_BC: Tensor, truth: Tensor, weights_BK: Tensor 
     """Return the loss of each row (B).
 
     The loss is the cross-entropy for a single label, the mean of the binary cross-entropies for multi-label targets,
-    and for regression the squared error divided by the variance of the training numbers.
+    and for regression the squared error divided by the variance of the training labels.
     """
     match target:
         case SingleLabel():

@@ -37,10 +37,10 @@ MIN_PROBABILITY = 1e-12
 TINY = float(np.finfo(np.float64).tiny)
 
 AnyExample: TypeAlias = Example[Any]
-"""An input with its label in the form of its target: a name, names, or a number."""
+"""An input with its label as the target reads it: a name, a tuple of names, or a value."""
 
 Truth: TypeAlias = NDArray[Any]
-"""Encoded labels: class numbers (N), 0 or 1 for each label (N, C), or numbers (N); the target knows which."""
+"""Encoded labels: class indices (N), 0 or 1 for each label (N, C), or values (N), depending on the target."""
 
 
 def _one_label(value: object) -> str:
@@ -101,9 +101,9 @@ class RegressionPrediction(TaskPrediction):
     """A number.
 
     Attributes:
-        value: The predicted number, in the units of the training labels.
+        value: The predicted value, in the units of the training labels.
         tokens_read: How much of the text was read.
-        low: With ``coverage``: lower end of an interval that includes the true number with this probability.
+        low: With ``coverage``: lower end of an interval that includes the true value with this probability.
         high: With ``coverage``: upper end of the interval.
     """
 
@@ -269,13 +269,13 @@ class MultiLabel:
 class Regression:
     """A number to predict.
 
-    During a training the head predicts standardised numbers, ``(number - mean) / scale``. At its end, the scale is
-    folded into the head's last linear map (`target_training.unstandardize`), and the head predicts the number itself.
+    During a training the head predicts standardised values, ``(value - mean) / scale``. At its end, the scale is folded
+    into the head's last linear map (`target_training.unstandardize`), and the head predicts the value itself.
 
     Attributes:
-        training_mean: Mean of the training numbers, the baseline of reports; None if unknown.
-        mean: The number for which the head outputs 0.
-        scale: The difference in numbers for which the head's output changes by 1.
+        training_mean: Mean of the training labels, the baseline of reports; None if unknown.
+        mean: The value for which the head outputs 0.
+        scale: The difference in value for which the head's output changes by 1.
     """
 
     training_mean: float | None = None
@@ -290,22 +290,22 @@ class Regression:
 
     @staticmethod
     def names(label: float) -> tuple[str, ...]:
-        """Return an empty tuple, since numbers have no label names."""
+        """Return an empty tuple, since values have no label names."""
         del label
         return ()
 
     def encode(self, examples: Sequence[AnyExample]) -> Truth:
-        """Return the numbers to predict (N)."""
+        """Return the values to predict (N)."""
         return np.array([example.label for example in examples], dtype=np.float32)
 
     @staticmethod
     def decided(logits_N1: Logits, calibration: Calibration | None) -> Truth:
-        """Return the predicted numbers (N)."""
+        """Return the predicted values (N)."""
         del calibration
         return logits_N1[:, 0].astype(np.float32)
 
     def uncalibrated(self, calibration: Calibration | None) -> Regression:
-        """Return the target itself, since numbers have no thresholds."""
+        """Return the target itself, since regression has no thresholds."""
         del calibration
         return self
 
@@ -314,7 +314,7 @@ class Regression:
         return self
 
     def probabilities(self, logits_N1: Logits, calibration: Calibration | None) -> Logits:
-        """Return the numbers (N, 1) themselves, since they have no probabilities."""
+        """Return the predicted values (N, 1) unchanged, since regression has no probabilities."""
         del calibration
         return logits_N1
 
@@ -324,7 +324,7 @@ class Regression:
         return number_outcomes(truth_N, logits_N1[:, 0], training_mean=self.training_mean)
 
     def predict(self, logits_1: Logits, calibration: Calibration | None, tokens_read: TokensRead) -> Prediction:
-        """Return the predicted number."""
+        """Return the predicted value."""
         del calibration
         return RegressionPrediction(float(logits_1[0]), tokens_read)
 
@@ -354,7 +354,7 @@ def calibrated_logits(target: Target, logits_NC: Logits, calibration: Calibratio
 
 
 def probabilities_of(target: Target, logits: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the probabilities (..., C) for logits; numbers are returned unchanged."""
+    """Return the probabilities (..., C) for logits; regression values are returned unchanged."""
     match target:
         case SingleLabel():
             return softmax(logits)
@@ -365,7 +365,7 @@ def probabilities_of(target: Target, logits: NDArray[np.float64]) -> NDArray[np.
 
 
 def logits_of(target: Target, probabilities: NDArray[np.float64]) -> Logits:
-    """Return the logits (..., C) for probabilities; numbers are returned unchanged."""
+    """Return the logits (..., C) for probabilities; regression values are returned unchanged."""
     match target:
         case SingleLabel():
             logits: Logits = np.log(np.maximum(probabilities, TINY))

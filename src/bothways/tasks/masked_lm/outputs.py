@@ -59,8 +59,8 @@ class FilledMask(TaskPrediction):
     Attributes:
         word: The word, or a fragment of one.
         pieces: The tokens that spell it, as in the vocabulary.
-        probability: Product of its pieces' probabilities, given their number; for one piece, the softmax over the
-            vocabulary.
+        probability: Product of the probabilities of its pieces, given how many there are; for one piece, the softmax
+            over the vocabulary.
         log_probability: Natural logarithm of the probability; words are ranked by it.
     """
 

@@ -38,7 +38,7 @@ Choices: TypeAlias = tuple[str, tuple[str, ...]]
 """A context and its choices."""
 
 RightChoices: TypeAlias = NDArray[np.int64]
-"""Numbers of the right choices (N)."""
+"""Indices of the right choices (N)."""
 
 # Padding logit of a context that has fewer choices than others.
 ABSENT = -1e6
@@ -50,7 +50,7 @@ class ChosenAnswer(TaskPrediction):
 
     Attributes:
         choice: Text of the choice.
-        index: Number of the choice, from 0.
+        index: Index of the choice, from 0.
         probability: Its probability, calibrated if the model is.
         probabilities: The probability of each choice, in the order of the input.
         tokens_read: How much of context and choices was read.

@@ -19,7 +19,7 @@ class ChoiceColumns:
     Attributes:
         context: Column of the context.
         choices: Column of the list of choices, or one column for each choice.
-        label: Column of the right choice: its number from 0, or its text.
+        label: Column of the right choice: its index from 0, or its text.
     """
 
     context: str = "context"
@@ -109,8 +109,8 @@ class ChoicePrediction(PredictOptions):
     """Options of a prediction.
 
     Attributes:
-        calibrated: True requires calibrated probabilities, False gives those of the head. Default: calibrated if the
-            model is.
+        calibrated: True requires calibrated probabilities, False returns the head's uncalibrated ones. Default:
+            calibrated if the model is.
     """
 
     calibrated: bool | None = None

@@ -74,8 +74,8 @@ class AnswerPrediction(PredictOptions):
     """Options of a prediction.
 
     Attributes:
-        calibrated: True requires calibrated probabilities, False gives those of the head. Default: calibrated if the
-            model is.
+        calibrated: True requires calibrated probabilities, False returns the head's uncalibrated ones. Default:
+            calibrated if the model is.
         top: Maximum number of answers, which do not overlap, best first.
         max_answer_tokens: Maximum tokens of an answer. Default: as the model was opened.
         threshold: Lowest log odds of an answer over no answer at which it is returned; ``-inf`` always answers.

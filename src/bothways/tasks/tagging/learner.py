@@ -132,7 +132,7 @@ class TagLearner(Learner[TagOutputs, TrueTags, Words]):
         return with_temperature(self.outputs, scores, truth)
 
     def data_facts(self, stored: StoredInputs) -> dict[str, object]:
-        """Return the number of words, and SHA-256 of the numbers of their tags."""
+        """Return the number of words, and SHA-256 of their encoded tags."""
         truth_M, lengths_N = np.concatenate(stored.truth), np.array([len(each) for each in stored.truth])
         return {"words": len(truth_M), "tags_sha256": digest_of(lengths_N, truth_M)}
 

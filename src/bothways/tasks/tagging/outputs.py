@@ -39,7 +39,7 @@ from bothways.text import ReadWords, Words, WordStarts
 
 WordScores: TypeAlias = Scores[Words]
 TrueTags: TypeAlias = Sequence[NDArray[np.int64]]
-"""The tag numbers of the words of each text."""
+"""The tag indices of the words of each text."""
 TagExample: TypeAlias = Example[tuple[str, ...]]
 
 CHUNK = 64

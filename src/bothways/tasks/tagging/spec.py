@@ -138,8 +138,8 @@ class TagPrediction(PredictOptions):
     """Options of a prediction.
 
     Attributes:
-        calibrated: True requires calibrated probabilities, False gives those of the head. Default: calibrated if the
-            model is.
+        calibrated: True requires calibrated probabilities, False returns the head's uncalibrated ones. Default:
+            calibrated if the model is.
         scheme: Scheme of the words' tags. Default: the model's.
     """
 

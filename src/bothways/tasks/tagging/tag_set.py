@@ -90,7 +90,7 @@ class TagSet:
         return np.array(ranks) * _BREAKS_TIES
 
     def encode(self, rows: Sequence[Example[tuple[str, ...]]]) -> list[NDArray[np.int64]]:
-        """Return the numbers of each row's tags, all of which must be in the set."""
+        """Return the indices of each row's tags, all of which must be in the set."""
         numbers = {label: number for number, label in enumerate(self.labels)}
         for row in rows:
             for place, tag in enumerate(row.label, start=1):
@@ -106,7 +106,7 @@ class TagSet:
         return spans_of(tags, self.scheme)
 
     def spans_of_texts(self, tags_M: NDArray[np.int64], lengths: Sequence[int]) -> list[list[TagSpan]]:
-        """Return the spans of concatenated texts, given the numbers of their words' tags."""
+        """Return the spans of concatenated texts, given the tag indices of their words."""
         tags, ends = [self.labels[number] for number in tags_M.tolist()], np.cumsum(lengths).tolist()
         return [self.spans(tags[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
 
@@ -119,7 +119,7 @@ class TagSet:
         return best_M, probabilities_MC[np.arange(len(best_M)), best_M]
 
     def decode(self, scores_MC: NDArray[np.float64], lengths: Sequence[int]) -> NDArray[np.int64]:
-        """Return the numbers of the best tags (M) of concatenated texts: those with the highest sum in each text.
+        """Return the indices of the best tags (M) of concatenated texts: those with the highest sum in each text.
 
         Only sequences that are valid in the scheme are considered, so spans are never broken (Viterbi 1967, without
         scores for transitions). If the best tags of the single words form such a sequence, that is the result. The
