@@ -38,7 +38,7 @@ ROW_BLOCK = 64
 # Rows of a block in small batches of up to 64, 128 and 256 rows, where packed weights make fewer rows faster.
 _SMALL_BLOCKS = {64: 8, 128: 16, 256: 32}
 ROWS_AT_ONCE = 384
-"""Rows that stay in a processor's cache from one operation to the next."""
+"""Number of rows that stay in a processor's cache from one operation to the next."""
 
 FEW_ROWS = max(_SMALL_BLOCKS)
 """Maximum rows of a small batch."""

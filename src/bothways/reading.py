@@ -17,7 +17,7 @@ from bothways.errors import CorruptCheckpoint, UnknownModel, nearest
 MIB = 2**20
 
 MAX_JSON = 32 * MIB
-"""Bytes of a file of settings: 10,000 times the usual size."""
+"""Maximum bytes of a settings file: 10,000 times the usual size."""
 
 # Tokenizers of a million pieces have 3 million values.
 _MAX_VALUES = 8_000_000

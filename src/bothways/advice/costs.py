@@ -31,10 +31,10 @@ from bothways.products import ROWS_AT_ONCE
 Kwargs: TypeAlias = Mapping[str, object] | None
 
 _STEADY, _STEADY_TOKENS = 32, 1024
-"""Texts, or tokens, from which each further text takes the same memory; whichever gives fewer texts.
+"""Batch size, in texts or tokens (whichever gives fewer texts), from which each further text takes the same memory.
 
-With fewer tokens than a third of the hidden size, a layer's gradients are larger than its activations, and the peak is
-at another moment.
+With fewer tokens than a third of the hidden size, a layer's gradients are larger than its activations, and the peak
+occurs at another point of the pass.
 """
 
 

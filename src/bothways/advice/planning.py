@@ -52,8 +52,8 @@ class PlannedPhase:
 
     Attributes:
         phase: The phase.
-        micro_batch: Sequences that one device takes at once: as in pre-training, or fewer if they do not fit; None if
-            not even one fits, or the memory is unknown.
+        micro_batch: Sequences that one device takes at once: as many as pre-training uses, or fewer if they do not fit;
+            None if not even one fits, or the memory is unknown.
         accumulation: Micro-batches of a device in an update.
         memory: Bytes of a micro-batch on a device, with weights, gradients and moments.
         seconds: Time of the phase.
@@ -238,7 +238,7 @@ def training_memory(
     batch, length = size
     total = 0.0
     for config in models:
-        # Keys and values of remembered tokens, and the second stream of targets, take about as much as these tokens.
+        # Remembered tokens (keys and values) and targets (second stream) take about as much memory as ordinary tokens.
         read = length + _remembered(task)
         training = cost(config, batch=batch, length=read, activation_checkpointing=checkpointing).training
         total += training.peak if shards == 1 else _sharded(training, config, shards)
@@ -262,6 +262,6 @@ def _sharded(training: TrainingMemory, config: EncoderConfig, shards: int) -> fl
     """Return the peak of a device in sharded training: in a pass, or in a validation with whole weights."""
     held = (training.weights + training.kept_weights + training.optimizer) / shards
     embedding, others = (FLOAT32 * count for count in count_parts(config))
-    # The embedding and its gradient, the layer that computes and the one being fetched.
+    # Whole at once: the embedding and its gradient, the layer that computes, and the layer being fetched.
     gathered = 2 * embedding + 2 * others / config.layers
     return held + max(training.gradients / shards + gathered + training.activations, training.weights)

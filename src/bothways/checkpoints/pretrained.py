@@ -64,11 +64,11 @@ class PretrainedEncoder:
     folder: Path
     revision: str | None
     trainings: int = 0
-    """Number of trainings since the weights were those of the folder."""
+    """Number of trainings since the weights were loaded from the folder."""
     rounded: bool = False
-    """True where the weights were rounded for inference because nobody chose a precision."""
+    """True if the weights were rounded for inference by default, without a chosen precision."""
     multiplies_bfloat16: bool = False
-    """True where inference multiplies by bfloat16 weights on a CPU; all else, and the parameters, are float32."""
+    """True if inference on a CPU multiplies by bfloat16 weights; the parameters and all other steps are float32."""
 
     def __post_init__(self) -> None:
         if self.multiplies_bfloat16:

@@ -41,7 +41,7 @@ LONGEST_IN_DOCUMENT = LineLimit(
     512 * 1024**2, "Save it as JSON Lines (.jsonl), one object a line, which is read a row at a time."
 )
 MAX_BLANK_LINES = 1_000_000
-"""Maximum in succession: a gigabyte of them fits into a few megabytes of gzip, and takes many minutes to pass over."""
+"""Maximum blank lines in succession: a gigabyte of them fits into a few megabytes of gzip and takes minutes to skip."""
 
 
 def open_file(path: Path) -> IO[bytes]:

@@ -12,7 +12,7 @@ Judgments = dict[str, dict[str, int]]
 """Relevance by query and document; 0 or less for a document that was judged to be no answer."""
 
 MAX_GRADE = 1000
-"""Grades further from 0 are none: trec_eval counts with a table of them all, and reads larger ones wrongly."""
+"""Maximum absolute grade: trec_eval counts grades in a table, and misreads larger ones."""
 
 _HEADERS = (("query_id", "doc_id", "relevance"), ("query-id", "corpus-id", "score"))
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)

@@ -138,7 +138,7 @@ def read_width(read: Read, hidden: int) -> int:
 
 
 _ROWS: dict[type[Read], Rows] = {FirstToken: FIRST_TOKENS, LastToken: LAST_TOKENS}
-"""Rows of the last layer by reading; all for others."""
+"""Selected rows of the last layer for each kind of input; all rows for other kinds."""
 
 
 def read_rows(

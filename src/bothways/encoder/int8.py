@@ -93,7 +93,7 @@ class Int8Weight:
 
     @cached_property
     def pair(self) -> int:
-        """The largest sum of two neighbouring weights of one sign."""
+        """Largest sum of two neighbouring weights of one sign."""
         evened_OI = F.pad(self.codes_OI, (0, self.codes_OI.shape[1] % 2)).short()
         first_P, second_P = evened_OI.reshape(-1, 2).unbind(1)
         above_P, below_P = first_P.clamp_min(0) + second_P.clamp_min(0), first_P.clamp_max(0) + second_P.clamp_max(0)

@@ -230,7 +230,7 @@ class _Kept:
 
 
 _kept: dict[int, _Kept] = {}
-"""Forms by the `id` of their parameter; a form is dropped with its parameter."""
+"""Formatted copies by the `id` of their parameter; a copy is dropped with its parameter."""
 
 
 def hold(weight_OI: nn.Parameter, form: WeightForm) -> None:

@@ -28,7 +28,7 @@ from bothways.errors import InvalidInput
 from bothways.packing import Batch, NoRows, Packed, Rows, SelectedRows, pack, select
 
 VISIBLE = -1
-"""Place in an order of the tokens that every token sees."""
+"""Position in a factorisation order for tokens that every token sees."""
 
 
 @dataclass(frozen=True, slots=True)

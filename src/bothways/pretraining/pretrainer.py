@@ -54,7 +54,7 @@ _PERMUTED: HeadName = "permutation_lm"
 
 
 Kept = Callable[[], tuple[PretrainedEncoder, PretrainedEncoder | None]]
-"""Gives the trained encoder and a generator, if any, in the form to save."""
+"""Returns the encoder and, if there is one, the generator to save after the training."""
 
 
 def assemble(

@@ -37,7 +37,7 @@ _MAX_STEPS = 300
 _WHITE_TEXT_FROM = 0.75
 _SLANTED_FROM = 24  # pixels; labels of narrower columns are vertical
 MAX_POINTS = 2000
-"""Points of a scatter plot; more would hide each other."""
+"""Maximum points of a scatter plot; more would overlap too much."""
 
 
 @dataclass(frozen=True, slots=True)

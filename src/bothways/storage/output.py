@@ -13,7 +13,7 @@ from typing import IO, Any, Literal, overload
 from bothways.errors import InvalidInput, OutOfDisk, OutputExists
 from bothways.storage.temporary import OLD, remove_leftovers, temporary_file, temporary_folder
 
-# From linux/fcntl.h and linux/fs.h: AT_FDCWD and RENAME_EXCHANGE.
+# AT_FDCWD and RENAME_EXCHANGE, from linux/fcntl.h and linux/fs.h.
 _HERE, _EXCHANGE = -100, 2
 
 # Errors of a write without room (a full disk or quota, a file of maximum size).

@@ -208,8 +208,8 @@ def token_id(tokenizer: tokenizers.Tokenizer, token: str, path: Path) -> int:
 _Part: TypeAlias = normalizers.Normalizer | pre_tokenizers.PreTokenizer | decoders.Decoder | processors.PostProcessor
 
 MAX_EXPANSION = 256
-"""Characters that one may become. Published tokenizers need at most 72: a compiled map (18), a run of spaces (2) and
-the mark of a word (2)."""
+"""Maximum characters that one character may become. Published tokenizers need at most 72: 18 for a compiled map, times
+2 for a run of spaces, times 2 for the mark of a word."""
 
 # Maximum characters that a step makes of one, for steps without a setting that determines it.
 _EXPANSION = {

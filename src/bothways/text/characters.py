@@ -46,7 +46,7 @@ aabe-aabf aac1 aaeb-aaef aaf5-aaf6 abe3-abea abec-abed fb1e fe00-fe0f fe20-fe2f 
 """
 
 UNSEEN = re.compile(f"[{SEPARATOR}{_UNSEEN}]")
-"""Format characters (Cf) with no form of their own, joiners aside: soft hyphens, word joiners, marks of direction."""
+"""Invisible format characters (Cf) except joiners: soft hyphens, word joiners, marks of direction."""
 
 
 def is_mark(character: str) -> bool:

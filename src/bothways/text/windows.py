@@ -46,7 +46,7 @@ Text: TypeAlias = str | tuple[str, str]
 
 MOST_CHARACTERS = 20_000_000
 LONGEST_WORD = 1_000_000
-"""A tokenizer takes a second and 60 MB for so many characters."""
+"""Maximum characters of a word; a tokenizer takes a second and 60 MB for this many."""
 
 _BLOCK_CHARACTERS = 2_000_000
 _WORD = re.compile(r"\S+")

@@ -156,7 +156,7 @@ class _Run(Generic[Payload]):
         self._between_updates = True
         self._diverged: str | None = None
         self.kept = copy_weights(self.module)
-        """A failed run falls back to these: the initial weights, then those of the kept (or latest) epoch."""
+        """Weights to restore if the run fails: the initial ones, then those of the kept (or latest) epoch."""
         self._started = time.perf_counter()
         if isinstance(objective, Recurrent):
             objective.carry({})
