@@ -49,7 +49,7 @@ def open_regular(path: Path) -> io.BufferedReader:
     except (OSError, ValueError) as error:  # a name with a null character is a ValueError
         reason = error.strerror if isinstance(error, OSError) else error
         raise UnknownModel(
-            f"{str(path)!r} cannot be read ({reason}): check that it is a file with permission."
+            f"{str(path)!r} cannot be read ({reason}): check that it is a file and that you may read it."
         ) from error
     if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
         stream.close()
@@ -65,8 +65,8 @@ def read_bytes(path: Path, max_bytes: int = MAX_JSON) -> bytes:
         if os.fstat(stream.fileno()).st_size <= max_bytes and len(content := stream.read(max_bytes + 1)) <= max_bytes:
             return content
     raise CorruptCheckpoint(
-        f"expected {str(path)!r} to have at most {max_bytes // MIB} MiB, but it is larger: it is damaged, or no file "
-        "of this kind. Get it again from where it came."
+        f"expected {str(path)!r} to have at most {max_bytes // MIB} MiB, but it is larger: it is damaged, or not a "
+        "file of this kind. Get it again from where it came."
     )
 
 

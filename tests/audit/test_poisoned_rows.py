@@ -187,7 +187,7 @@ def test_texts_with_a_trigger_come_first_and_name_it(monkeypatch):
     few = suspicious_inputs(None, texts, clean, most=8)
     assert len(few) == 8
     assert {each.row for each in few} <= set(range(40, 60))
-    with pytest.raises(InvalidInput, match="blank one as number 2"):
+    with pytest.raises(InvalidInput, match="text 2 is blank"):
         suspicious_inputs(None, ["w1 good1", " "])
     with pytest.raises(InvalidInput, match="at least two different predictions"):
         suspicious_inputs(None, ["w1 good1"], ["good1 good2", "good3 good4"])

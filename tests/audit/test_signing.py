@@ -117,7 +117,7 @@ def test_links_are_not_signed(folder, keys):
 
 def test_a_key_that_is_none_is_refused(folder, keys, tmp_path):
     (tmp_path / "key.pem").write_text("no key")
-    with pytest.raises(InvalidInput, match="private key"):
+    with pytest.raises(InvalidInput, match="private elliptic-curve key"):
         sign(folder, tmp_path / "key.pem")
     sign(folder, keys[0])
     with pytest.raises(InvalidInput, match="public key"):

@@ -83,7 +83,10 @@ def test_an_ensemble_is_refused_as_a_reranker_with_what_can_be_one(run, second, 
     ):
         fails(
             2,
-            ("--reranker must be one model of pairs, which reads query and passage at once", f"but '{folder}' {said}"),
+            (
+                "--reranker must be a single pair model, which reads query and passage together",
+                f"but '{folder}' {said}",
+            ),
             *("search", "query", index, "w6 w8", "--reranker", folder),
         )
 

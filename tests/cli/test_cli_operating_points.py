@@ -63,7 +63,7 @@ def test_an_ensemble_has_operating_points(run, data):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--at-label", "odd"), "--at-label needs --at-precision or --at-recall"),
+        (("--at-label", "odd"), "--at-label names the class for --at-precision or --at-recall"),
         (("--at-precision", 0.9, "--at-label", "ood"), "expected a class of 'even' and 'odd', got 'ood'"),
         (("--at-precision", 0), "--at-precision"),
         (("--at-recall", 1.1), "--at-recall"),
@@ -85,5 +85,5 @@ def test_rows_of_one_class_have_no_operating_point(run, data):
     _, made = data
     model = TextClassifier.from_pretrained(run, device="cpu")
     scored = model.score([row for row in made if row["label"] == "even"])
-    with pytest.raises(InvalidInput, match="need rows of it and of the other class"):
+    with pytest.raises(InvalidInput, match="need rows of both classes"):
         operating_points(model, scored, at_precision=0.9)

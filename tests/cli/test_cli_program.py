@@ -209,7 +209,7 @@ def test_modules_have_their_choices_from_one_place(module, name):
         (["plan", "bert", "--updates", 4, "--tokens", "5k"], "expected --updates or --tokens"),
         (["plan", "bert", "--tokens", "many"], "a number of tokens such as 50M"),
         (["plan", "bert", "--batch-from", 999, "--batch-warmup-updates", 9], "at least the 999 sequences"),
-        (["plan", "bert", "--updates", 9, "--batch-from", 2, "--batch-warmup-updates", 99], "grows over 99 updates"),
+        (["plan", "bert", "--updates", 9, "--batch-from", 2, "--batch-warmup-updates", 99], "takes 99 updates"),
         (["evaluate", "x"], "Missing option: --data."),
         (["train", "classification", "--model", "x", "--data=y"], "Unknown option: --data.\n"),
         (["train", "classification", "--epochs", "0", "--model", "m", "--train", "t", "--output", "o"], "Must be >= 1"),

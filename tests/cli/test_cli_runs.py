@@ -334,7 +334,10 @@ def test_a_training_that_diverges_saves_the_epoch_that_it_kept(files, tmp_path, 
     words = short_training(files, tmp_path / "run", epochs=3)
     poison(monkeypatch, WindowObjective, 7)  # of three in an epoch
     outcome = fails(
-        1, ("the loss of update 8 is nan", f"{tmp_path / 'run'} holds the epoch kept before that, "), *words, "--json"
+        1,
+        ("the loss of update 8 is nan", f"{tmp_path / 'run'} holds the weights kept before that, from epoch "),
+        *words,
+        "--json",
     )
     assert "update 8" in outcome.json()["diverged"]
     saved = saved_of(tmp_path / "run")
@@ -349,7 +352,7 @@ def test_a_training_that_diverges_saves_the_epoch_that_it_kept(files, tmp_path, 
 @pytest.mark.parametrize("more", [[], ["--no-checkpoints"]])
 def test_a_training_without_validation_that_diverges_saves_its_latest_epoch(few, tmp_path, monkeypatch, more):
     poison(monkeypatch, EmbeddingObjective, 5)
-    fails(1, "holds the epoch kept before that, 2.", *few, *more)
+    fails(1, "holds the weights kept before that, from epoch 2.", *few, *more)
     ok("evaluate", tmp_path / "run", "--data", tmp_path / "few.jsonl", "--resamples", 5)
 
 
@@ -370,5 +373,5 @@ def test_a_diverged_model_that_could_not_be_saved_is_saved_by_resuming(files, tm
         patch.setattr("bothways.tasks.TextClassifier.save", interrupted)
         assert call(*words).code == 130
     poison(monkeypatch, WindowObjective, 1)
-    fails(1, f"{tmp_path / 'run'} holds the epoch kept before that, 1.", *words, "--resume")
+    fails(1, f"{tmp_path / 'run'} holds the weights kept before that, from epoch 1.", *words, "--resume")
     assert names(tmp_path) == ["run"]

@@ -281,7 +281,7 @@ def test_queries_that_are_judged_and_not_asked_are_counted(built_once, judged, t
     with (tmp_path / "qrels.tsv").open("a") as file:
         file.write("9\td1\t1\n")
     outcome = ok("search", "evaluate", built_once, *judged)
-    assert "left out, without a query: 1 of the judged queries" in outcome.err
+    assert "left out, as missing from --queries: 1 of the judged queries" in outcome.err
 
 
 def test_fields_of_a_csv_file_are_filtered_as_numbers(files, tmp_path):
@@ -306,7 +306,7 @@ def test_modes_are_compared_on_the_same_queries(built_once, judged):
         assert sum(ends) == pytest.approx(2 * each["mrr_difference"])
     outcome = call("search", "evaluate", built_once, *judged, *words)
     assert "hybrid - lexical" in outcome.out.splitlines()[0]
-    left_out = "left out, without a relevant document: 1 of 3 queries"
+    left_out = "left out, as no relevant document is known: 1 of 3 queries"
     assert outcome.err == f"not in the index: 1 relevant document\n{left_out}\n"
 
 

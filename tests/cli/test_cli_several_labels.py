@@ -52,7 +52,7 @@ def test_a_threshold_is_given_to_a_training(files, data, tmp_path):
     assert "threshold    0.300" in outcome.out
     outcome = call(*start, *words, "--target", "regression", "--overwrite")
     assert outcome.code == 1
-    assert "expected a finite number" in outcome.err or "thresholds are for several labels" in outcome.err
+    assert "expected a finite number" in outcome.err or "thresholds are for multi-label models" in outcome.err
 
 
 def test_a_threshold_of_one_label_is_bad_usage(run, files):

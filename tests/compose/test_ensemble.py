@@ -200,7 +200,7 @@ def test_a_coverage_that_nothing_was_learnt_of_is_refused(runs, animals):
         Ensemble.of(animals, device="cpu"),
         Ensemble.of([runs / "several-a", runs / "several-b"], calibrate=several, device="cpu"),
     ):
-        with pytest.raises(NotCalibrated, match="cannot guarantee a coverage"):
+        with pytest.raises(NotCalibrated, match="cannot guarantee coverage"):
             ensemble.predict("w5", coverage=0.9)
 
 
@@ -489,5 +489,5 @@ def test_what_cannot_be_combined_is_refused(runs, names, options, error, said):
 
 def test_an_embedder_is_no_member(runs):
     SentenceEmbedder.from_pretrained(runs / "bert").save(runs / "embedder")
-    with pytest.raises(InvalidInput, match="is one for embedding"):
+    with pytest.raises(InvalidInput, match="is a model for embedding"):
         Ensemble.of([runs / "bert-animals", runs / "embedder"], device="cpu")

@@ -213,7 +213,7 @@ def test_a_member_that_finds_no_span_is_sure_that_there_is_no_answer(members):
     ("names", "options", "said"),
     [
         (["bert-qa", "xlnet-qa"], {"method": "stacked"}, "by 'mean' or 'vote', not by 'stacked': stacking needs"),
-        (["bert-qa", "labels"], {}, r"one for question-answering and .* one for classification \(single\)"),
+        (["bert-qa", "labels"], {}, r"a model for question-answering and .* one for classification \(single\)"),
         (["bert-qa", "xlnet-qa"], {"calibrate": [{"question": "w5", "context": "w6"}]}, "no column 'answers'"),
     ],
 )

@@ -218,8 +218,8 @@ def test_other_columns_are_those_of_the_first_members_training(members):
     ("names", "options", "said"),
     [
         (["bert-names", "more"], {}, "has 'B-ORG', 'I-ORG' besides"),
-        (["bert-names", "bioes"], {}, "same scheme, but .*bioes' has BIOES, against BIO"),
-        (["bert-names", "plain-1"], {}, "has plain, against BIO"),
+        (["bert-names", "bioes"], {}, "same scheme, but .*bioes' has BIOES, the first member BIO"),
+        (["bert-names", "plain-1"], {}, "has plain, the first member BIO"),
         (["bert-names", "xlnet-names"], {"method": "stacked", "calibrate": noisy(9)}, "at least 10 held-out rows, but"),
         (["bert-names", "xlnet-names"], {"calibrate": [{"text": "w5", "label": "x"}]}, "'tokens'"),
     ],

@@ -172,7 +172,7 @@ def test_a_column_of_labels_may_have_any_name_even_text(base):
 def test_tasks_with_their_labels_in_one_column_are_evaluated_one_by_one(base):
     other = [{**row, "label": row["label"].upper()} for row in rows(12)]
     model, _ = fitted(base, {"small": TaskData(rows(12)), "great": TaskData(other)}, epochs=1)
-    with pytest.raises(InvalidInput, match=r"a column has the labels of one task\. Name the task to evaluate"):
+    with pytest.raises(InvalidInput, match=r"one column for each task\. Name the task to evaluate"):
         model.evaluate(rows(12))
     assert model.part("great").evaluate(other, resamples=5).n == 12
 
@@ -487,7 +487,7 @@ def test_a_row_is_read_from_the_column_that_it_has(apart):
 
 def test_a_row_with_two_texts_is_refused_until_one_is_chosen(apart):
     row = {"review": "w5 w20", "headline": "w30", "kind": "ant", "topic": "bee"}
-    said = "row 1 .*has several texts, in the columns review and headline, and one pass reads one"
+    said = "row 1 .*has several texts, in the columns review and headline, but one pass reads one"
     with pytest.raises(InvalidInput, match=said):
         list(apart.predict_stream(read_rows([row])))
     with pytest.raises(InvalidInput, match=said):

@@ -84,7 +84,7 @@ def test_several_labels_take_a_temperature_only(tiny_bert):
         fitted(tiny_bert, data=listed, validation=listed, target="multi", calibration="isotonic")
     labelling = fitted(tiny_bert, data=listed, validation=listed, target="multi")
     assert isinstance(labelling.confidence.calibration, Temperature)
-    with pytest.raises(NotCalibrated, match="one label or a number"):
+    with pytest.raises(NotCalibrated, match="only single-label and regression models"):
         labelling.predict("w5 w20", coverage=0.9)
 
 
@@ -280,8 +280,8 @@ def test_texts_from_elsewhere_that_are_cut_are_counted(classifier, tmp_path):
 @pytest.mark.parametrize(
     ("target", "label", "calibration", "message"),
     [
-        ("multi", ["a"], "isotonic", "several labels for a text are calibrated by a temperature, not by 'isotonic'"),
-        ("regression", 0.5, "temperature", "numbers have no probabilities to calibrate by 'temperature'"),
+        ("multi", ["a"], "isotonic", "multi-label models are calibrated by a temperature, not by 'isotonic'"),
+        ("regression", 0.5, "temperature", "regression models have no probabilities to calibrate by 'temperature'"),
     ],
 )
 def test_a_calibration_that_the_target_does_not_know_is_refused_before_the_training(

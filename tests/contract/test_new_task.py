@@ -215,5 +215,5 @@ def test_it_is_no_member_beside_models_of_other_tasks(members, base, tmp_path):
     other = PairClassifier.from_pretrained(base, device="cpu")
     other.fit(pairs(), validation=pairs(), **QUICK)
     other.save(tmp_path / "pairs")
-    with pytest.raises(InvalidInput, match=r"one for verdicts and .*pairs' one for pairs \(single\)"):
+    with pytest.raises(InvalidInput, match=r"a model for verdicts and .*pairs' one for pairs \(single\)"):
         Ensemble.of([members[0], tmp_path / "pairs"], device="cpu")

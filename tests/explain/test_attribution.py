@@ -101,7 +101,7 @@ def test_one_tag_of_one_word_can_be_explained_and_its_word_stays(tmp_path):
     assert found.score - found.weights_W[0] == pytest.approx(expected, abs=1e-5)
     with pytest.raises(InvalidInput, match="a word from 0 to 2, got 3"):
         attribute(model, asked, target=WordTag(3))
-    with pytest.raises(InvalidInput, match=r"a tag of .*got 'B-XYZ'"):
+    with pytest.raises(InvalidInput, match=r"one of .*got 'B-XYZ'"):
         attribute(model, asked, target=WordTag(1, "B-XYZ"))
     with pytest.raises(InvalidInput, match="expected WordTag or None"):
         attribute(model, asked, target=Label("B-PER"))

@@ -152,7 +152,7 @@ def test_conllu_is_read_with_its_trees(tmp_path):
     ("old", "new", "message"),
     [
         ("1\tw5\t_\tDET", "1\tw5\tDET", "line 2 of .* has 9 columns"),
-        ("3\tw7", "4\tw7", "line 5 of .*: expected the word 3"),
+        ("3\tw7", "4\tw7", "line 5 of .*: expected word number 3"),
         ("\t2\tdet", "\t9\tdet", "line 2 of .*: expected a head from 0 to 3, got '9'"),
     ],
 )

@@ -214,7 +214,7 @@ def test_numbers_that_are_none_are_not_kept(model, folder):
     ("options", "error", "words"),
     [
         ({"format": "tflite"}, InvalidInput, "expected one of the formats onnx, safetensors, got 'tflite'"),
-        ({"format": "onnx", "head": "replaced_token"}, InvalidInput, "'replaced_token' was asked for"),
+        ({"format": "onnx", "head": "replaced_token"}, InvalidInput, "got 'replaced_token'"),
         ({"format": "onnx", "head": "token"}, IncompatibleWeights, "holds no token head"),
         ({"format": "safetensors", "head": "token"}, IncompatibleWeights, "holds no token head"),
         ({"format": "onnx", "dtype": "float16"}, InvalidInput, "written in float32, got dtype 'float16'"),

@@ -121,7 +121,7 @@ def test_the_truth_of_labelled_rows_is_their_mean():
     judge, columns = fake_judge(), TripleColumns()
     found = truth_in_labels(SYSTEMS, judge.dimension, columns)
     assert found["low"] == sum(row[LABEL] for row in SYSTEMS["low"]) / 300
-    with pytest.raises(InvalidInput, match="expected a label of every row"):
+    with pytest.raises(InvalidInput, match="expected a label for every row"):
         truth_in_labels(UNLABELLED, judge.dimension, columns)
 
 

@@ -86,7 +86,7 @@ def test_conditions_know_sources_lengths_and_seed():
 
 @pytest.mark.parametrize("phases", [[], [StreamPhase(Numbers(0), 1, 1)], [StreamPhase(Numbers(2), 0, 1)]])
 def test_phases_without_anything_are_refused(phases):
-    with pytest.raises(InvalidInput, match="at least one update of one sequence"):
+    with pytest.raises(InvalidInput, match="batch_size and updates of at least 1"):
         PhasedStream(phases, seed=0)
 
 

@@ -107,7 +107,7 @@ def test_what_makes_no_sense_is_refused(make):
         pretrainer.fit(corpus, total_tokens=0, **QUICK)
     with pytest.raises(InvalidInput, match="at least the 9 sequences that it grows from, got 8"):
         pretrainer.fit(corpus, updates=4, batch_warmup=BatchWarmup(9, updates=2), **QUICK)
-    with pytest.raises(InvalidInput, match="grows over 5 updates, but only 4"):
+    with pytest.raises(InvalidInput, match="takes 5 updates, but the first phase has only 4"):
         pretrainer.fit(corpus, updates=4, batch_warmup=BatchWarmup(2, updates=5), **QUICK)
     for wrong in ({}, {"updates": 3, "tokens": 3}, {"updates": 0}, {"tokens": -1}):
         with pytest.raises(InvalidInput, match="either `updates` or `tokens`, each at least 1"):

@@ -46,8 +46,8 @@ def test_the_number_of_a_bad_text_is_told(model):
         ({"words": "cat"}, "a list of at least one string"),
         ({"words": iter(["cat", "dog"])}, "a list of at least one string"),
         ({"words": ["cat"], "max_pieces": 2}, "leave max_pieces out"),
-        ({"words": ["cat", " "]}, "words that are not empty"),
-        ({"words": [3]}, "words that are not empty"),
+        ({"words": ["cat", " "]}, "non-empty words to fill"),
+        ({"words": [3]}, "non-empty words to fill"),
         ({"words": ["zebra"]}, r"cannot spell the word 'zebra': it holds \[UNK\]"),
         ({"words": ["[SEP]"]}, r"cannot spell the word '\[SEP\]'"),
     ],
@@ -63,7 +63,7 @@ def test_a_word_that_runs_together_with_the_text_before_the_mask_is_refused(mode
 
 
 def test_too_many_ways_to_share_out_pieces_are_refused(model):
-    with pytest.raises(InvalidInput, match="4 masks, whose words may share out pieces in 256 ways"):
+    with pytest.raises(InvalidInput, match="4 masks, with 256 combinations"):
         model.predict("[MASK] [MASK] [MASK] [MASK]", max_pieces=4)
 
 
@@ -83,7 +83,7 @@ def test_a_text_that_leaves_no_room_for_further_pieces_is_refused_by_their_numbe
         TextTooLong, match=r"has 18 tokens with the special ones, to which words .* may add 1: more than"
     ):
         strict.predict(text, max_pieces=2)
-    with pytest.raises(TextTooLong, match=r"lie 16 tokens apart, but the model reads 14 beside .* and further pieces"):
+    with pytest.raises(TextTooLong, match=r"lie 16 tokens apart, but only 14 tokens fit beside .* and further pieces"):
         model.predict("[MASK]" + " the" * 14 + " [MASK]", max_pieces=2)
 
 
@@ -97,7 +97,7 @@ def test_what_is_no_text_and_no_list_of_texts_is_refused(model, bad):
 
 
 def test_masks_further_apart_than_the_model_reads_are_refused(model):
-    with pytest.raises(TextTooLong, match=r"lie 22 tokens apart, but the model reads 16.*one mask at a time"):
+    with pytest.raises(TextTooLong, match=r"lie 22 tokens apart, but only 16 tokens fit.*one mask at a time"):
         model.predict("[MASK]" + " the" * 20 + " [MASK]")
 
 
@@ -109,7 +109,7 @@ def test_a_mask_behind_the_cut_is_refused(model):
 
 @pytest.mark.parametrize("bad", ["", " ", 3])
 def test_a_text_to_score_that_is_none_is_refused(model, bad):
-    with pytest.raises(InvalidInput, match="text 2 is empty or no string"):
+    with pytest.raises(InvalidInput, match="text 2 is empty or not a string"):
         model.pseudo_log_likelihood(["the cat", bad])
 
 

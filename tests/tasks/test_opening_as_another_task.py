@@ -39,7 +39,7 @@ def trained(tiny_bert, tmp_path_factory):
     ],
 )
 def test_what_it_was_trained_for_is_said(trained, kind, folder, asked):
-    with pytest.raises(NotFitted, match=rf"was trained for {folder} and not for .*open it as that"):
+    with pytest.raises(NotFitted, match=rf"was trained for {folder} and not for .*open it with bothways"):
         kind.from_pretrained(trained / folder, device="cpu").predict(asked)
     assert open_trained(trained / folder, device="cpu").fitted.facts()
 

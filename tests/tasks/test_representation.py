@@ -55,16 +55,16 @@ def test_parts_join_to_the_whole(make):
     joined = type(value).joined([value[:1], value[1:3], value[3:]])
     assert parts(joined) == parts(value)
     assert parts(type(value).joined([value, value])) == parts(value) * 2
-    with pytest.raises(InvalidInput, match=r"expected parts of one .*, got \[\]"):
+    with pytest.raises(InvalidInput, match=r"expected parts with the same .*, got \[\]"):
         type(value).joined([])
 
 
 def test_parts_of_different_widths_do_not_join():
-    with pytest.raises(InvalidInput, match=r"one width to join, got \[2, 3\]"):
+    with pytest.raises(InvalidInput, match=r"the same width to join, got \[2, 3\]"):
         DenseVectors.joined([dense(), DenseVectors(np.ones((1, 3)))])
-    with pytest.raises(InvalidInput, match=r"one width to join, got \[2, 3\]"):
+    with pytest.raises(InvalidInput, match=r"the same width to join, got \[2, 3\]"):
         MultiVectors.joined([multi(), MultiVectors(np.ones((1, 3)), np.array([0, 1]))])
-    with pytest.raises(InvalidInput, match=r"one vocabulary to join, got \[10, 11\]"):
+    with pytest.raises(InvalidInput, match=r"the same vocabulary to join, got \[10, 11\]"):
         SparseVectors.joined([sparse(), SparseVectors(np.array([1]), np.ones(1), np.array([0, 1]), 11)])
 
 
@@ -92,8 +92,8 @@ def test_starts_that_do_not_partition_the_entries_are_refused(starts):
         ([-1, 1, 2], "between 0 and 8, got -1 to 2"),
         ([1, 1, 2], "different and in ascending order"),
         ([4, 3, 2], "different and in ascending order"),
-        ([1, 2], "a whole term number for each of 3 weights"),
-        ([1.0, 2.0, 3.0], "a whole term number for each of 3 weights"),
+        ([1, 2], "an integer term id for each of 3 weights"),
+        ([1.0, 2.0, 3.0], "an integer term id for each of 3 weights"),
     ],
 )
 def test_terms_out_of_range_or_order_are_refused(terms, problem):

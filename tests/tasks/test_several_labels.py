@@ -147,7 +147,7 @@ def test_a_threshold_of_one_label_or_a_number_is_refused(tiny_bert, tmp_path):
     data = [{"text": f"w{5 + number % 2} w30", "label": "ab"[number % 2]} for number in range(12)]
     classifier = TextClassifier.from_pretrained(tiny_bert, device="cpu")
     classifier.fit(data, validation=data, epochs=1)
-    with pytest.raises(InvalidInput, match="this model predicts one label; thresholds are for several labels"):
+    with pytest.raises(InvalidInput, match="this model predicts one label; thresholds are for multi-label models"):
         classifier.predict("w5", threshold=0.3)
     classifier.save(tmp_path / "saved")
     with pytest.raises(InvalidInput, match="this model predicts one label"):

@@ -72,7 +72,7 @@ def test_windows_of_a_question_keep_it_and_cover_the_context(tokenizer, first, s
     full = whole(tokenizer, (first, second))
     frame = len(full.ids) - len(body(full, 1))
     if len(full.ids) > max_length and frame >= max_length:
-        with pytest.raises(TextTooLong, match=r"leaves no room .* the first is not cut"):
+        with pytest.raises(TextTooLong, match=r"leaves no room .* the first must fit whole"):
             tokenizer.encode([(first, second)], max_length=max_length, cut="second")
         return
     (encoded,) = tokenizer.encode([(first, second)], max_length=max_length, offsets=True, cut="second")

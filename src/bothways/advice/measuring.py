@@ -93,7 +93,8 @@ def job_for(name: str, *, lengths: Sequence[int] = (128,), batch: int = 8, secon
     family, published = find_model(name)
     limit = family.config(published.settings).max_length
     if not lengths or min(lengths) < 1 or (limit is not None and max(lengths) > limit):
-        raise InvalidInput(f"lengths for {published.name} must lie from 1 to {limit or 'any number'}, got {lengths}.")
+        allowed = "at least 1" if limit is None else f"from 1 to {limit}"
+        raise InvalidInput(f"the lengths for {published.name} must be {allowed}, got {lengths}.")
     if batch < 1 or not seconds > 0:
         raise InvalidInput(f"batch must be at least 1 and seconds above 0, got {batch} and {seconds}.")
     return Job(published.name, family.model_type, published.settings, tuple(lengths), batch, seconds)

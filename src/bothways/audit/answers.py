@@ -125,7 +125,7 @@ def drawn_rows(context: Context, limit: int, rng: np.random.Generator) -> list[t
     numbers = [row.number for row in context.rows or ()]
     rows = [(number, text) for number, text in zip(numbers, context.texts, strict=True) if text.strip()]
     if not rows:
-        raise NeedUnmet("texts, and those of the data are all blank.")
+        raise NeedUnmet("texts, but all texts of --data are blank.")
     return [rows[place] for place in drawn(len(rows), limit, rng)]
 
 

@@ -123,7 +123,7 @@ class Context:
         except NeedUnmet:
             return checkpoints.load(self.name, **self.open_options)
         if _is_ensemble(model):
-            raise NeedUnmet("one encoder, and this is a model of several: audit its members one by one.")
+            raise NeedUnmet("a model with one encoder, but this is an ensemble: audit its members one by one.")
         return model.model
 
     @cached_property
@@ -133,9 +133,9 @@ class Context:
 
         model = self.model
         if not isinstance(model, tasks.TextClassifier) or not isinstance(model.fitted.outputs.target, SingleLabel):
-            raise NeedUnmet("a classifier of texts with at least two labels, which this model is not.")
+            raise NeedUnmet("a classifier of texts with at least two labels, but this model is of another kind.")
         if len(model.labels) < 2:
-            raise NeedUnmet("a classifier of texts with at least two labels, and the model has one.")
+            raise NeedUnmet("a classifier of texts with at least two labels, but this model has one.")
         return model
 
     @cached_property
@@ -164,7 +164,7 @@ class Context:
         if isinstance(self.reference, checkpoints.PretrainedEncoder):
             return self.reference
         if _is_ensemble(self.reference):
-            raise NeedUnmet("a reference of one encoder, and this is a model of several: give one of its members.")
+            raise NeedUnmet("a reference with one encoder, but the given one is an ensemble: give one of its members.")
         return self.reference.model
 
     # --- the data ---
@@ -175,7 +175,7 @@ class Context:
         if self.rows is None:
             raise NeedUnmet("texts: give rows with --data.")
         if not self.rows:
-            raise NeedUnmet("texts, and the data have no rows.")
+            raise NeedUnmet("texts, but --data has no rows.")
         return self.read_texts(self.rows, "rows with texts")
 
     def read_texts(self, rows: "Sequence[str | Row]", what: str) -> tuple[str, ...]:
@@ -204,7 +204,7 @@ class Context:
         """Read the texts and labels of rows."""
         outputs, columns = self.classifier.fitted.outputs, self._reader
         if not isinstance(columns, TextColumns):
-            raise NeedUnmet("rows with texts and labels, and the model reads no labels.")
+            raise NeedUnmet("rows with texts and labels, but this model reads no labels.")
         try:
             examples = outputs.read(rows, columns)
             labels_N = outputs.encode(examples)
@@ -222,7 +222,7 @@ class Context:
         except InvalidInput as error:
             raise NeedUnmet(f"rows in the columns that the model reads: {error}") from error
         if not isinstance(columns, RawTextColumns):
-            raise NeedUnmet("rows of texts, and the model reads other rows.")
+            raise NeedUnmet("rows with a text, but this model reads other inputs.")
         return columns
 
     def _folder_of(self, name: str) -> Path:
@@ -239,7 +239,7 @@ class Context:
         try:
             return open_trained(name, **self.open_options)
         except NotFitted as error:
-            raise NeedUnmet("a model that was trained for a task, and this is an encoder without a head.") from error
+            raise NeedUnmet("a model that was trained for a task, but this is an encoder without a head.") from error
 
 
 INPUTS: Mapping[Need, Callable[[Context], object]] = {

@@ -100,8 +100,8 @@ class InputReader:
         if loose is not None or len(sizes) != 1 or 0 in sizes:
             found = f"a text alone ({loose!r:.60})" if loose is not None else f"groups of {sorted(sizes)} texts"
             raise InvalidInput(
-                "a multiple choice head expects groups of choices, each a list of as many texts or pairs as the "
-                f"others, but it got {found if groups else 'none'}."
+                "a multiple choice head expects groups of choices, all with the same number of texts or pairs, "
+                f"but it got {found if groups else 'no group'}."
             )
         return self.texts([text for group in groups for text in group], on_overflow), sizes.pop()
 
@@ -113,8 +113,8 @@ class InputReader:
         wrong = next((tuple(value.shape) for value in others if tuple(value.shape) != shape), None)
         if len(shape) != 3 or wrong is not None:
             raise InvalidInput(
-                "a multiple choice head expects input_ids of the shape (groups, choices, sequence), and a mask of the "
-                f"same, but it got {shape}{'' if wrong is None else f' with {wrong}'}."
+                "a multiple choice head expects input_ids, attention_mask and token_type_ids of one shape (groups, "
+                f"choices, sequence), but it got {shape}{'' if wrong is None else f' and {wrong}'}."
             )
         return self.ids(given.rows()), shape[1]
 
@@ -137,7 +137,7 @@ class InputReader:
         if limit is not None and packed.max_length > limit:
             raise TextTooLong(
                 f"the model reads at most {limit} tokens, but a row of input_ids has {packed.max_length}. "
-                "Cut it, or call with texts and on_overflow='window' or 'truncate'."
+                "Truncate it, or call with texts and on_overflow='window' or 'truncate'."
             )
         checks = (
             ("input_ids", packed.ids_T, self.config.vocabulary),

@@ -185,7 +185,9 @@ def read_arrays(path: Path) -> dict[str, NDArray[np.floating]]:
         with _opened(path, "numpy") as file:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
     except TypeError as error:
-        raise IncompatibleWeights(f"expected floating point numbers in {path.name}, but there are others.") from error
+        raise IncompatibleWeights(
+            f"expected floating point numbers in {path.name}, but some are of another type."
+        ) from error
     for name, value in arrays.items():
         if value.dtype.kind != "f":
             raise IncompatibleWeights(

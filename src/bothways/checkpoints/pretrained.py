@@ -98,8 +98,8 @@ class PretrainedEncoder:
         """Raise InvalidInput if layers are int8, for an action that needs the trained weights."""
         if self.quantization is not None:
             raise InvalidInput(
-                f"expected a model to {verb} with float32 weights, got {self.name!r}, whose weights were rounded to "
-                f"int8: {verb} the original model."
+                f"expected a model to {verb} with float32 weights, got {self.name!r}, which is quantized to int8: "
+                f"{verb} the original model."
             )
 
     def in_full(self, module: M) -> M:

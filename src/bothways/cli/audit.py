@@ -63,8 +63,8 @@ class AuditInputs:
     triggers: opt.File | None = None
     """Text file of suspected trigger words and phrases, one a line, to try along with the known ones."""
     clean_texts: opt.File | None = None
-    """Untampered texts like the data, as rows or, in a .txt file, one a line. Tests whether words of the data shift the
-    hidden states more than theirs do."""
+    """Untampered texts from the same domain: rows, or one a line in a .txt file. Tests whether words of --data shift
+    the hidden states more than words of these texts do."""
     reference: str | None = None
     """A clean model to compare with: the encoder that this one was fine-tuned from, or a model of the same task."""
     text: str | None = None
@@ -234,7 +234,7 @@ def audit_data(
 
     Args:
         data: Rows with texts and labels.
-        model: Folder of a classifier trained on them; its predictions and hidden states are used too.
+        model: Folder of a classifier trained on these rows; its predictions and hidden states are used too.
         output: Rows with score, triggers and reason; '-' is standard output.
         embedder: A sentence embedder that was not trained on the rows.
         text: Columns of the texts.

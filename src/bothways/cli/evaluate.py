@@ -107,7 +107,7 @@ def evaluate(
         out_of_domain: Out-of-domain rows without labels: also report how well the model detects them.
         report: Also write an HTML page to this file: metrics, reliability before and after calibration, per-class
             results and confusions, the members of an ensemble, the model card.
-        task: One task of a model of several; all of them by default. 'similarity' uses any encoder as an embedder and
+        task: One task of a multi-task model. Default: all. 'similarity' uses any encoder as an embedder and
             correlates the cosines of pairs with scores (columns text_a, text_b, score). 'ranking' ranks the candidates
             of each query with a pair model or by cosine (columns text_a, text_b, label, or those of the training).
         relevant: For ranking: the label of relevant candidates. Default: the conventional one, or grades from 0 up.
@@ -183,7 +183,7 @@ def _check_together(task: str | None, relevant: str | None, points: PointOptions
     if relevant is not None and task != RANKING:
         raise opt.usage_error(f"--relevant needs --task {RANKING}: it names the label of relevant candidates.")
     if points.at_label is not None and not points:
-        raise opt.usage_error("--at-label needs --at-precision or --at-recall, whose class it names.")
+        raise opt.usage_error("--at-label names the class for --at-precision or --at-recall: add one of these two.")
     if task == RANKING and points:
         raise opt.usage_error(f"--at-precision and --at-recall cannot be used with --task {RANKING}: drop them.")
     if task == RANKING and pages:
@@ -300,14 +300,14 @@ def compare(
 ) -> None:
     """Compare two trained models on the same labelled data.
 
-    Prints the metrics of both, their differences with paired intervals, and significance tests. --json gives each
-    metric of the first (_a), of the second (_b) and _difference.
+    Prints the metrics of both, their differences with paired intervals, and significance tests. With
+    --json, names of metrics end in _a for the first model, _b for the second, and _difference.
 
     Args:
         first: Folder of a trained model of any task but masked LM.
         second: Folder of another model or ensemble of the same task and labels; differences are second minus first.
         data: Labelled rows: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
-        task: One task of a model of several; or 'similarity', for any encoders as embedders.
+        task: One task of a multi-task model; or 'similarity', for any encoders as embedders.
         seed: Seed of resamples and permutations.
     """
     both = _opened((first, second), task, opt.given_of(opened), reading, model.in_full)
@@ -333,7 +333,7 @@ def _opened(
         return opened
     if not any(isinstance(each, compose.MultiTask) for each in opened):
         raise opt.usage_error(
-            f"--task {task} selects one task of a model of several, and both models have one: drop it."
+            f"--task {task} selects one task of a multi-task model, but each model has only one task: drop it."
         )
     return [each.part(task) if isinstance(each, compose.MultiTask) else each for each in opened]
 

@@ -98,7 +98,7 @@ def explain(
         output: A page (.html), a picture (.png, .svg) or arrays (.npz, .json), by suffix. Default: print the words.
         method: Attribution method; leave-one-out also works for ensembles and texts of several windows.
         steps: Points of the integral of integrated gradients.
-        task: One task of a model of several.
+        task: One task of a multi-task model.
     """
     _check(texts, output, target)
     if output is not None:
@@ -120,7 +120,7 @@ def _check(texts: tuple[str, ...], output: Path | None, target: TargetOptions) -
     if not texts:
         raise opt.usage_error("nothing to explain: give a text after the model, or several if the task reads several.")
     if any(not each.strip() for each in texts):
-        raise opt.usage_error("expected visible text, got an empty one.")
+        raise opt.usage_error("expected texts with visible characters, got an empty text.")
     if output is not None and output.suffix.lower() not in _SUFFIXES:
         raise opt.usage_error(f"--output must end in one of {', '.join(_SUFFIXES)}, got {output.name!r}.")
     if output is not None and output.suffix.lower() not in (".json", ".npz"):
@@ -167,7 +167,7 @@ def _input(model: "AnyTask", texts: tuple[str, ...]) -> Any:  # noqa: ANN401 (th
     columns = model.fitted.columns
     rows = columns.rows_of(texts)
     if len(rows) != 1:
-        raise opt.usage_error(f"this model reads one text, and explains one at a time, got {len(rows)}.")
+        raise opt.usage_error(f"this model explains one text at a time, got {len(rows)}.")
     (value,) = map(columns.read, read_rows(rows))
     return value[0] if isinstance(model, compose.Ensemble) else value  # of the first member: all read the same here
 

@@ -240,8 +240,8 @@ def rank(
     Args:
         data: A file of answers for each system; rows that name their system count for that one.
         judge: Folder of a judge.
-        truth: True success rates, if known: rows with the columns system and value; or 'labels', if the data hold a
-            label of every row, some of which --labels uses. The order is compared with them by Kendall's tau.
+        truth: True success rates, if known: rows with the columns system and value; or 'labels', if every row of the
+            data has a label. The order is compared with the true one by Kendall's tau.
         next: Write the rows to label next to this file: those for which the judge sees the largest difference between
             the first two systems, or is least certain.
         next_rows: Number of these rows.
@@ -268,7 +268,7 @@ def rank(
         if not estimate.quiet:
             note(
                 f"{counted(count, 'row')} to label next in {next}. They are not a random sample: use them to train the "
-                "judge, not as labels of an estimate."
+                "judge, not with --labels to estimate success rates."
             )
     _tell(result, opened, str(judge), estimate)
 

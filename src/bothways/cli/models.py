@@ -36,8 +36,8 @@ def models(
 ) -> None:
     """List the catalogue of models, or show one card.
 
-    Parameters are counted on models that take no memory. Scores are the published ones, each with its metric, split and
-    source. Other models of these families can be used as well.
+    Parameters are counted without building the models in memory. Scores are the published ones, each with its metric,
+    split and source. Other models of these families can be used as well.
 
     Args:
         name: A model of the catalogue: its name on the hub, or the part behind the slash.
@@ -221,7 +221,7 @@ def recommend(
 
     Lists local models, the kind of model that the task needs, and a ranking of models. It takes this machine into
     account: models that do not fit into its free memory are left out, and the speed of the others is estimated from a
-    measurement of a second.
+    one-second measurement.
 
     Args:
         task: What to do with texts, such as classification, ner, search or chat; an unknown task lists the known ones.

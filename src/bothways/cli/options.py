@@ -93,8 +93,8 @@ class ModelOptions:
     """cpu, cuda, cuda:1 or mps; auto takes a GPU if there is one."""
     threads: Threads = None
     dtype: Dtype | None = None
-    """Precision of the weights. Default: bfloat16 on a GPU that has it, else float32; float32 to train, compare and
-    export. auto: the default, with matrix products in bfloat16 on a CPU that has instructions for them."""
+    """Precision of the weights. Default: float32 to train, compare and export; else bfloat16 on GPUs that support it,
+    float32 elsewhere. 'auto' chooses by the device alone; a CPU with bfloat16 instructions then uses them."""
     revision: Revision = None
     download: Flag = False
     """Download the model from the hub if it is not here; nothing is downloaded without this option. The first download

@@ -193,7 +193,7 @@ def plan(
 
     Args:
         recipe: The recipe.
-        hardware: Devices such as "8 x H100", or "here": this machine, whose speed is measured in a second.
+        hardware: Devices such as "8 x H100", or "here": this machine, whose speed is measured for a second.
         scale: Size of the recipe: as published, or reduced for one machine.
         updates: Optimizer steps. Default: the recipe's.
         tokens: Tokens to read, such as 50M (k, M, G, T), instead of updates.

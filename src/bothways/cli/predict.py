@@ -83,14 +83,14 @@ def predict(
         texts: Texts, instead of --data; two for a model that reads pairs, or a question and its context.
         data: Rows: .jsonl, .json, .csv, .tsv, .txt, .conll (also .gz), .parquet, or '-' for JSON Lines on stdin.
         output: .jsonl, .csv, .tsv or, for words and their tags, .conll (also .gz); an existing file is replaced. '-' is
-            standard output. Tables hold the texts, a column for each probability (with --top, for each rank), and the
-            id if the first row has one. Words and several answers take a row for each span or answer, with the number
-            of their input in "row".
+            standard output. Tables (.csv, .tsv) hold the texts, a column for each probability (with --top, for each
+            rank), and the id if the first row has one. Taggers write a row for each span, and answers with --top a row
+            for each answer; "row" is then the number of the input.
         keep: Copy all columns of the input; those with the name of a result get the prefix 'input_'.
         on_empty: What to do with a row without a text: fail (error), leave it out (skip), or predict null.
         json: Print JSON Lines, the only format on standard output anyway.
         quiet: Show no progress, and no note on uncalibrated probabilities.
-        task: One task of a model of several; all of them by default.
+        task: One task of a multi-task model. Default: all.
     """
     opt.check_output(data, output)
     opt.check_given(texts, data)
@@ -328,7 +328,7 @@ def schema(model: str, /, *, task: str | None = None, opening: opt.ModelOptions 
 
     Args:
         model: Folder of a trained model, or the name of a task, such as tagging.
-        task: One task of a model of several; all of them by default.
+        task: One task of a multi-task model. Default: all.
     """
     named = {name.replace("_", "-"): spec for name, spec in SPECS.items()}
     spec = named.get(model.replace("_", "-"))

@@ -74,7 +74,7 @@ COMMANDS = {
     },
     "Share": {
         "share:export": "Export a model to ONNX or a transformers checkpoint.",
-        "share:quantize": "Round a model's linear layers to int8, faster on CPUs.",
+        "share:quantize": "Quantize a model's linear layers to int8, to run faster on CPUs.",
         "share:sign": "Write the checksums of a model's files, and sign them.",
         "share:verify": "Verify a model's files against their checksums and signature.",
     },
@@ -390,7 +390,7 @@ def _config_words(option: str, value: object, path: str) -> Iterator[str]:
         case bool():
             yield f"{option}={str(value).lower()}"
         case dict():
-            raise usage_error(f"the configuration {path!r} has a table [{option[2:]}]: write its options without one.")
+            raise usage_error(f"the configuration {path!r} has a table [{option[2:]}]: write options at the top level.")
         case list():
             for each in value:
                 yield from _config_words(option, each, path)

@@ -112,7 +112,7 @@ def build(
 ) -> None:
     """Build a search index from texts.
 
-    It keeps the vectors of the texts and their words.
+    The index keeps the texts, their vectors for dense search and their words for lexical search.
 
     Args:
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
@@ -312,10 +312,10 @@ def rerank_of(options: RerankOptions, opening: opt.ModelOptions) -> "Rerank | No
     task = stored_task(checkpoints.locate(options.reranker).folder)
     if task not in (None, "pairs"):
         what = "an ensemble, which does not rerank" if task == compose.ENSEMBLE else f"a model for {task}"
-        which = "one of its members, if they are models of pairs" if task == compose.ENSEMBLE else "one"
+        which = "one of its members, if they are pair models" if task == compose.ENSEMBLE else "one"
         raise opt.usage_error(
-            f"--reranker must be one model of pairs, which reads query and passage at once, but {options.reranker!r} "
-            f"is {what}. Name {which}, or train one with: bothways train pairs."
+            f"--reranker must be a single pair model, which reads query and passage together, but "
+            f"{options.reranker!r} is {what}. Name {which}, or train one with: bothways train pairs."
         )
     pairs = tasks.PairClassifier.from_pretrained(options.reranker, device=opening.device, dtype=opening.dtype)
     with opt.as_usage_error():

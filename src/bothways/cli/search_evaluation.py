@@ -190,14 +190,14 @@ def _print_notes(report: "Report", queries: int, absent: int) -> None:
     if absent:
         note(f"not in the index: {counted(absent, 'relevant document')}")
     if report.counts["unjudged"]:
-        note(f"left out, without a relevant document: {report.counts['unjudged']:,} of {queries:,} queries")
+        note(f"left out, as no relevant document is known: {report.counts['unjudged']:,} of {queries:,} queries")
     if report.counts["missing_queries"]:
-        note(f"left out, without a query: {report.counts['missing_queries']:,} of the judged queries")
+        note(f"left out, as missing from --queries: {report.counts['missing_queries']:,} of the judged queries")
 
 
 @contextmanager
 def _naming(*files: str | Path) -> Iterator[None]:
-    """Name the files that disagree in an error about their ids."""
+    """Add the names of the files to an error about ids that do not match between them."""
     try:
         yield
     except InvalidInput as error:
@@ -209,7 +209,7 @@ def _queries(source: str, text: tuple[str, ...], id_: str, format_: Format | Non
     for row in opt.given_rows((), source, text, format_):
         name = bothways.data.class_label(bothways.data.value_at(row, id_))
         if name in texts:
-            raise InvalidInput(f"{row.where}: the query {name!r} comes a second time. Drop one.")
+            raise InvalidInput(f"{row.where}: the query id {name!r} appears twice. Drop one.")
         texts[name] = bothways.data.text_at(row, text)
     return texts
 

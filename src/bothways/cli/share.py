@@ -39,7 +39,7 @@ def export(
 ) -> None:
     """Export a model to ONNX or a transformers checkpoint.
 
-    Writes tokenizer and labels beside it. An ONNX graph takes padded batches of any size and is checked against the
+    Also writes the tokenizer and the labels. An ONNX graph takes padded batches of any size and is checked against the
     model. The export runs on the CPU.
 
     Args:
@@ -99,11 +99,11 @@ def quantize(
     reading: opt.WindowOptions = opt.ANY_WINDOWS,
     opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
-    """Round a model's linear layers to int8, faster on CPUs.
+    """Quantize a model's linear layers to int8, to run faster on CPUs.
 
-    The layers that would change the vectors of your texts most stay in bfloat16, as many as needed. The saved model
-    predicts, embeds and evaluates like any other, only in this library, and records its losses; it cannot be trained.
-    The conversion runs on the CPU in float32.
+    Layers stay in bfloat16 where int8 would change the vectors of your texts too much (see --cosine). Only this library
+    can open the saved model; it predicts, embeds and evaluates like any other, but it cannot be trained. The conversion
+    runs on the CPU in float32.
 
     Args:
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
@@ -113,7 +113,7 @@ def quantize(
         cosine: Minimum cosine between a text's vectors before and after.
         most_texts: Maximum number of texts to compare; more are sampled.
         seed: Seed of the sample.
-        portable: Choose layers for processors without VNNI too, if this one has it; fewer layers become int8.
+        portable: Also run int8 on processors without VNNI; weights are coarser, and fewer layers become int8.
         overwrite: Replace an earlier model at the output.
     """
     if opening.dtype not in (None, "float32"):
@@ -192,7 +192,7 @@ def verify(run: Path, /, *, public_key: Path | None = None, quiet: opt.Flag = Fa
     Args:
         run: Folder of the model.
         public_key: The signer's key, as PEM; without it, only checksums are compared.
-        quiet: Print nothing; the exit code tells.
+        quiet: Print nothing; only the exit code shows the result.
     """
     findings = list(audit.verified(run, public_key))
     if not quiet:

@@ -260,7 +260,7 @@ def train(
 ) -> None:
     """Train a tokenizer on raw texts.
 
-    It is for pre-training models; transformers can open it too.
+    The tokenizer is for pre-training models; transformers can open it too.
 
     Args:
         data: Files, or folders of files: .txt, .jsonl, .csv, .tsv (also .gz) or .parquet.

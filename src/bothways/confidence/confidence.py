@@ -78,8 +78,8 @@ class Confidence:
         """
         if self.out_of_domain is None:
             raise NotCalibrated(
-                f"{name!r} has no out-of-domain detector: it needs one label for each text, and a detector and "
-                "held-out rows when it is fitted."
+                f"{name!r} has no out-of-domain detector: only single-label models that were fitted with a "
+                "detector and held-out rows have one."
             )
         return self.out_of_domain
 
@@ -109,8 +109,8 @@ def coverage_guarantee(
         return None
     if conformal is None:
         raise NotCalibrated(
-            "this model cannot guarantee a coverage: it needs one label or a number for each text, and held-out "
-            "rows when it is fitted."
+            "this model cannot guarantee coverage: only single-label and regression models that were fitted with "
+            "held-out rows can."
         )
     return conformal.at(coverage)
 

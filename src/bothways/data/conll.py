@@ -65,7 +65,7 @@ def _sentence(words: list[tuple[int, list[str]]], name: str) -> Row:
     for place, (number, values) in enumerate(words, start=1):
         if int(values[0]) != place:
             raise InvalidInput(
-                f"line {number} of {name}: expected the word {place} of its sentence, got {values[0]!r}."
+                f"line {number} of {name}: expected word number {place} of the sentence, got {values[0]!r}."
             )
     columns: dict[str, object] = {"tokens": [each[1] for _, each in words], "tags": [each[3] for _, each in words]}
     if all(values[6] != "_" and values[7] != "_" for _, values in words):

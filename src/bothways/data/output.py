@@ -188,7 +188,7 @@ def _json(value: object) -> str:
 def _in_json(value: object) -> object:
     plain = plain_scalar(value)
     if plain is value:
-        raise TypeError(f"a value of type {type(value).__name__} has no form in JSON.")
+        raise TypeError(f"a value of type {type(value).__name__} cannot be written as JSON.")
     return plain
 
 

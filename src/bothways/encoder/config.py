@@ -360,6 +360,6 @@ def _check_buckets(distances: LogBuckets, count: int) -> None:
     exact = distances.span // 2
     if count - 1 > exact and (exact < 1 or distances.max_distance - 1 <= exact):
         raise InvalidInput(
-            f"relative distances need at least 2 buckets, and with {distances.span} a largest distance above "
+            f"relative distances need at least 2 buckets and, with {distances.span} buckets, a max_distance above "
             f"{exact + 1}, got {distances.max_distance}."
         )

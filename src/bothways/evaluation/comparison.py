@@ -47,7 +47,7 @@ def mcnemar(first_right_N: ArrayLike, second_right_N: ArrayLike) -> PairedTest:
 
     first, second = _flags(first_right_N), _flags(second_right_N)
     if first.shape != second.shape:
-        raise InvalidInput(f"second: expected {len(first)} rows, as of the first model, got {len(second)}")
+        raise InvalidInput(f"second: expected {len(first)} rows, as many as for the first model, got {len(second)}")
     only_first, only_second = int((first & ~second).sum()), int((second & ~first).sum())
     trials = only_first + only_second
     p_value = float(binomtest(only_first, trials).pvalue) if trials else 1.0
@@ -78,7 +78,7 @@ def permutation_test(
 def _flags(values: ArrayLike) -> BoolArray:
     array = real_array(values, "right", dimensions=1)
     if not np.isin(array, (0.0, 1.0)).all():
-        raise InvalidInput("right: expected only 0 and 1, whether a row was right")
+        raise InvalidInput("right: expected 1 for each row with a right answer and 0 for the others, got other values")
     return array.astype(np.bool_)
 
 
@@ -189,10 +189,11 @@ def _check_comparable(first: Outcomes, second: Outcomes) -> None:
     check_labels(first.labels, second.labels)
     if first.compared != second.compared:
         expected, actual = (", ".join(each.compared) or "none" for each in (first, second))
-        raise InvalidInput(f"second: expected scores of {expected}, got {actual}")
+        raise InvalidInput(f"second: expected the scores of the first model ({expected}), got {actual}")
     if first.truth.shape != second.truth.shape:
         raise InvalidInput(
-            f"second: expected results of the shape {first.truth.shape} of the first model's, got {second.truth.shape}"
+            f"second: expected true values of shape {first.truth.shape}, as for the first model, got "
+            f"{second.truth.shape}"
         )
     if not np.array_equal(first.truth, second.truth):
         differing_N = (first.truth != second.truth).reshape(len(first.truth), -1).any(axis=1)

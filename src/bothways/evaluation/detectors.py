@@ -37,7 +37,7 @@ class DetectorInput:
             return cls(logits, np.zeros((len(logits), 0, 0)))
         features = real_array(features_NLD, "features", dimensions=3)
         if len(features) != len(logits):
-            raise InvalidInput(f"features: expected {len(logits)} rows, one for each of logits, got {len(features)}")
+            raise InvalidInput(f"features: expected {len(logits)} rows, one per row of logits, got {len(features)}")
         return cls(logits, features)
 
 

@@ -94,7 +94,7 @@ def class_probabilities(values: ArrayLike) -> FloatArray:
     worst = float(np.abs(probabilities_NC.sum(axis=1) - 1).max())
     if worst > _SUM_ROUNDING:
         raise InvalidInput(
-            f"probabilities: expected rows that sum to 1, got one that misses it by {worst:g}; apply softmax"
+            f"probabilities: expected rows that sum to 1, got a row whose sum is off by {worst:g}; apply softmax"
         )
     return probabilities_NC
 

@@ -120,7 +120,7 @@ def operating_point(
     truth = label_matrix(np.asarray(truth_N)[:, None], "truth", shape=(len(stated_N), 1))[:, 0]
     if truth.all() or not truth.any():
         raise InvalidInput(
-            f"precision and recall of {label!r} need rows of it and of the other class, got {int(truth.sum())} of it "
+            f"precision and recall of {label!r} need rows of both classes, got {int(truth.sum())} with {label!r} "
             f"among {len(truth)}"
         )
     precision_K, recall_K, threshold_K = precision_recall(truth, stated_N)

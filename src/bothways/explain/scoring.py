@@ -114,7 +114,7 @@ def scores_of(
     rows = []
     for target, given in zip(targets, read, strict=True):
         if not isinstance(given, TokenOutputs):
-            raise TypeError("spans are read from a row for each token")
+            raise TypeError("answer spans need the scores of each token")
         rows.append(target.rows([torch.from_numpy(each) for each in given.rows], given.places))
     return _numbers(targets, rows)
 
@@ -156,7 +156,7 @@ def _labels(
     number = int(scores.logits_RC[0].argmax()) if scores is not None else -1
     if target is not None:
         if target.name not in outputs.labels:
-            raise InvalidInput(f"expected a label of {', '.join(map(repr, outputs.labels))}, got {target.name!r}.")
+            raise InvalidInput(f"expected one of {', '.join(map(repr, outputs.labels))}, got {target.name!r}.")
         number = outputs.labels.index(target.name)
     exclusive = isinstance(outputs.row_target, SingleLabel)
     return LabelTarget(parts, outputs.labels[number], number, len(outputs.labels), exclusive=exclusive)
@@ -172,7 +172,7 @@ def _tags(outputs: TagOutputs, value: Words, target: WordTag | None, scores: Sco
         if not 0 <= target.word < len(words):
             raise InvalidInput(f"expected a word from 0 to {len(words) - 1}, got {target.word}.")
         if target.tag is not None and target.tag not in labels:
-            raise InvalidInput(f"expected a tag of {', '.join(map(repr, labels))}, got {target.tag!r}.")
+            raise InvalidInput(f"expected one of {', '.join(map(repr, labels))}, got {target.tag!r}.")
         tags = ((target.word, predicted[target.word] if target.tag is None else labels.index(target.tag)),)
     return TagTarget.of(words, tags, tuple(labels[tag] for _, tag in tags))
 

@@ -225,8 +225,8 @@ class SpanTarget(ExplainTarget):
         found = [self._row(row, place) for row, place in zip(given, places, strict=True) if self._ends(place)]
         if not found:
             raise InvalidInput(
-                f"no window holds the whole span from {self.span.start} to {self.span.end} of the context: choose a "
-                "shorter span with visible characters, or raise max_length."
+                f"the answer (characters {self.span.start} to {self.span.end} of the context) does not fit into one "
+                "window: choose a shorter span with visible characters, or raise max_length."
             )
         return max(found, key=lambda row_13: float(row_13.detach() @ row_13.new_tensor([1.0, 1.0, -1.0])))[None]
 

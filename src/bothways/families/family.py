@@ -201,9 +201,7 @@ class Family:
         """Check that the family has a head of this name, and return the name."""
         found = next((known for known in HEAD_NAMES if known == name and known in self.heads), None)
         if found is None:
-            raise InvalidInput(
-                f"a {self.title} model can have one of the heads {', '.join(self.heads)}, but {name!r} was asked for."
-            )
+            raise InvalidInput(f"a {self.title} model can have one of the heads {', '.join(self.heads)}, got {name!r}.")
         return found
 
     def architecture(self, heads: Collection[HeadName], settings: Settings) -> str:

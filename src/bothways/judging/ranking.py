@@ -257,7 +257,7 @@ def truth_in_labels(
         missing = next((each.where for each in read.triples if each.label is None), None)
         if missing is not None:
             raise InvalidInput(
-                f"truth: expected a label of every row in {columns.label(dimension)!r}, got none in {missing}. "
+                f"truth: expected a label for every row in {columns.label(dimension)!r}, got none in {missing}. "
                 "Fill it in, or give the success rates in a file."
             )
         truth[system] = sum(each.label or 0 for each in read.triples) / len(read.triples)

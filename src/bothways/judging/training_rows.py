@@ -91,7 +91,7 @@ def prepare(
         labels = {row.values[pairs.label] for row in made}
         if labels != set(LABELS):
             raise InvalidInput(
-                f"expected {what} rows with the labels 0 and 1, got {', '.join(sorted(map(str, labels)))} alone in "
+                f"expected {what} rows with the labels 0 and 1, got only {', '.join(sorted(map(str, labels)))} in "
                 f"{len(made):,} rows (negatives={kind!r}). Give more rows, or validation data of your own."
             )
     passages = [{each.passage for each in part} for part in parts]

@@ -89,7 +89,7 @@ class Lanes:
 
     def __init__(self, source: SequenceSource, lanes: int, memory: int, seed: int) -> None:
         if not isinstance(source, LaneSource):
-            raise InvalidInput(f"expected pieces of documents to be read in lanes, got {type(source).__name__}.")
+            raise InvalidInput(f"expected a LaneSource, such as CorpusPieces, got {type(source).__name__}.")
         self._source, self._lanes, self._memory, self._seed = source, lanes, memory, seed
         self._forward = lanes - lanes // 2
         self._continued = source.framed.pieces.continued()
@@ -231,7 +231,7 @@ class PhasedStream:
 
     def __init__(self, phases: Sequence[StreamPhase], seed: int) -> None:
         if not phases or any(min(each.updates, each.batch_size, len(each.source)) < 1 for each in phases):
-            raise InvalidInput("expected phases with at least one update of one sequence each, from sources with text.")
+            raise InvalidInput("expected at least one phase, each with text, a batch_size and updates of at least 1.")
         self.phases = tuple(phases)
         self.seed = seed
         self._ends = list(accumulate(each.updates for each in phases))

@@ -124,8 +124,8 @@ class Course:
         growth, most = phases[0].growth, phases[0].updates
         if growth is not None and growth.updates > most:
             raise InvalidInput(
-                f"the batch grows over {growth.updates:,} updates, but only {most:,} have its length: train for longer "
-                "or let it grow faster."
+                f"the batch warm-up takes {growth.updates:,} updates, but the first phase has only {most:,}: train "
+                "longer or shorten the warm-up."
             )
         return replace(self, phases=phases)
 

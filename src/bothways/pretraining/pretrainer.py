@@ -169,7 +169,9 @@ class _Assembly:
 
 def _score_head(head: Head) -> ScoreHead:
     if not isinstance(head, ScoreHead):
-        raise UnsupportedConfig(f"expected a head for scores, got {type(head).__name__}.")
+        raise UnsupportedConfig(
+            f"expected a next_sentence, sentence_order or replaced_token head, got {type(head).__name__}."
+        )
     return head
 
 

@@ -226,7 +226,7 @@ def _chosen(
             choice = choose_layers(candidates, vectors, texts, expected_NH, _COMPARING, min_cosine, bar)
         if choice.names:
             return choice, others is hold_bfloat16
-    raise InvalidInput(f"no layer can be int8 at a cosine of {cosine:g}: lower `cosine`.")
+    raise InvalidInput(f"no layer can be quantized to int8 with a cosine of at least {cosine:g}: lower `cosine`.")
 
 
 def _described(

@@ -120,15 +120,15 @@ def read_candidates(
         usual = [name for name in sorted(labels) if name.lower() in AFFIRMATIVE]
         if len(usual) != 1:
             raise InvalidInput(
-                f"the relevance in {label!r} must be whole numbers from 0 on, or labels with a known one for relevant "
-                f"passages, got {shown}. Pass relevant=... (on the command line --relevant)."
+                f"the relevance in {label!r} must be whole numbers from 0 on, or labels of which one means "
+                f"'relevant', got {shown}. Name that label with relevant=... (on the command line --relevant)."
             )
         relevant = usual[0]
     if relevant is not None and relevant not in labels:
         raise InvalidInput(
             f"no passage has {relevant!r}, the label of relevant passages, in {label!r}: there are {shown}."
             f"{did_you_mean(relevant, labels)} If one of these means relevant, pass relevant=... (on the command line "
-            "--relevant); of a model of pairs it must be a label of the model as well."
+            "--relevant); for a pair model it must also be one of the model's labels."
         )
     by_query: dict[str, list[tuple[str, int]]] = {}
     for where, query_text, passage_text, value in rows:

@@ -135,8 +135,8 @@ class Backend(ABC):
         """
         if self.trained_for not in (None, task):
             return NotFitted(
-                f"{self.name!r} was trained for {self.trained_for} and not for {task}: open it as that "
-                "(bothways.open_trained opens any), or call fit to train it for this."
+                f"{self.name!r} was trained for {self.trained_for} and not for {task}: open it with "
+                f"bothways.open_trained, or call fit to train it for {task}."
             )
         return NotFitted(f"{self.name!r} has no trained {head} yet: call fit first.")
 

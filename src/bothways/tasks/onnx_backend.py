@@ -48,7 +48,7 @@ class OnnxBackend(Backend):
         if device not in ("auto", "cpu") or str(dtype).removeprefix("torch.") not in ("None", "auto", "float32"):
             raise InvalidInput(
                 f"expected device 'cpu' and dtype 'float32' for {located.name!r}, an ONNX export, got {device!r} and "
-                f"{str(dtype or 'float32')!r}: leave them out, or open the model that it was made of."
+                f"{str(dtype or 'float32')!r}: leave them out, or open the original model."
             )
         exported = open_exported(located)
         reading = text_options(exported.extras, exported.config, exported.tokenizer, task, options)
@@ -98,7 +98,7 @@ class OnnxBackend(Backend):
         del head
         made = self.trained_for or (f"a model with a {self.files.rows.head} head" if self.files.rows.head else "")
         return NotFitted(
-            f"expected an exported model for {task}, got {self.name!r}, which was made of {made or 'an embedder'}: "
+            f"expected an exported model for {task}, got {self.name!r}, exported from {made or 'an embedder'}: "
             "export a model that was trained for it."
         )
 

@@ -185,7 +185,7 @@ class TaskSpec:
     comparable: bool = True
     number_column: str | None = None
     hub: Hub | None = None
-    held_out: str = "a tenth of the rows to learn from, drawn with the seed"
+    held_out: str = "a tenth of the training rows, drawn with the seed"
 
 
 class PredictArguments(TypedDict, total=False):

@@ -127,7 +127,8 @@ def needed(special: SpecialTokens, role: Role, path: Path) -> SpecialToken:
     token = special.named()[role]
     if token is None:
         raise CorruptCheckpoint(
-            f"the tokenizer settings beside {path} say that there is no {role} token; it needs one."
+            f"the settings beside the tokenizer file {path} name no {role} token, but the tokenizer needs one. Fetch "
+            "the checkpoint again."
         )
     return token
 

@@ -89,8 +89,8 @@ def _places(window: Window, text: int) -> range:
     found = [place for place, number in enumerate(window.sequences or ()) if number == text]
     if not found:
         raise InvalidInput(
-            f"the tokenizer gives no token for {_PROBE!r}, so where its special tokens stand around a text cannot be "
-            "seen: it needs a token for unknown words."
+            f"the tokenizer gives no token for {_PROBE!r}, so the places of special tokens around a text cannot be "
+            "found: add a token for unknown words to the tokenizer."
         )
     return range(found[0], found[-1] + 1)
 

@@ -69,8 +69,8 @@ def read_piece_model(path: Path) -> PieceModel:
     pieces = tuple(Piece(entry.piece, entry.score, _KINDS[entry.type]) for entry in proto.pieces)
     if not 0 <= trainer.unk_id < len(pieces) or not all(math.isfinite(piece.score) for piece in pieces):
         raise CorruptCheckpoint(
-            f"{path} has {len(pieces)} pieces, of which number {trainer.unk_id} should stand for unknown text, all "
-            "with a finite score: it is truncated or altered. Fetch the checkpoint again."
+            f"{path}: expected finite scores, and an id below {len(pieces)} for the unknown piece, got unk_id="
+            f"{trainer.unk_id}: the file is truncated or altered. Fetch the checkpoint again."
         )
     return PieceModel(
         pieces, _ALGORITHMS[trainer.model_type], trainer.unk_id, trainer.byte_fallback, normalizer.precompiled_charsmap

@@ -76,12 +76,12 @@ def check_length(text: str, what: str) -> None:
     """Refuse a text or word so long that tokenizers take minutes and gigabytes; the message begins with ``what``."""
     if len(text) > MOST_CHARACTERS:
         raise InvalidInput(
-            f"{what} has {len(text):,} characters: expected at most {MOST_CHARACTERS:,}. Cut it into several texts."
+            f"{what} has {len(text):,} characters: expected at most {MOST_CHARACTERS:,}. Split it into several texts."
         )
     if len(text) > LONGEST_WORD and any(each.end() - each.start() > LONGEST_WORD for each in _WORD.finditer(text)):
         raise InvalidInput(
             f"{what} has more than {LONGEST_WORD:,} characters without white space between them, which no tokenizer "
-            "reads as words. Drop what is no text, or cut it."
+            "reads as words. Drop what is not text, or split it."
         )
 
 
@@ -272,7 +272,11 @@ def _rooms(lengths: tuple[int, int], limits: WindowLimits, special: int, index: 
         raise TextTooLong(
             f"pair {index + 1} has a first text of {first} tokens and a second one of {second}, which with {special} "
             f"special ones leaves no room for both within {limits.max_length}"
-            + (", as the first is not cut. Shorten it." if limits.cut == "second" else ". Choose a larger max_length.")
+            + (
+                ", as the first must fit whole. Shorten it."
+                if limits.cut == "second"
+                else ". Choose a larger max_length."
+            )
         )
     return rooms
 

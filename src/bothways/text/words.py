@@ -51,7 +51,7 @@ class Words:
         spans, begin = [], 0
         for number, word in enumerate(words):
             if not word:
-                raise InvalidInput(f"word {number + 1} is empty: a word needs a character at least.")
+                raise InvalidInput(f"word {number + 1} is empty: a word needs at least one character.")
             spans.append((begin, begin + len(word)))
             begin += len(word) + 1
         return cls(" ".join(words), tuple(spans))

@@ -167,9 +167,9 @@ class TrainingOptions:
     Attributes:
         epochs: Passes over the training data. The latest epoch within a standard error of the best validation score is
             kept (for masked language models, the best). Default: 3. On small data, a head is trained for at least 150
-            updates (on long texts, for 600,000 tokens) in epochs of 15 updates. Above a sentence embedder, a
-            contrastive warm-up comes first: 20 updates with up to 100 texts, which are then trained on for 20 updates,
-            and 40 with up to 2,000.
+            updates (on long texts, for 600,000 tokens) in epochs of 15 updates. On a sentence embedder,
+            training begins with a contrastive warm-up: 20 updates with up to 100 texts (then only 20 of training
+            follow), 40 with up to 2,000.
         updates: Optimizer steps in total, instead of a number of epochs; the last epoch may end early.
         total_tokens: Tokens to read in total, instead of epochs or updates: as many updates as read them on average.
             Special tokens count; there is no padding.

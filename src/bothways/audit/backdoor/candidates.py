@@ -94,7 +94,7 @@ def suspicious_inputs(
     """
     for row, text in enumerate(texts):
         if not text.strip():
-            raise InvalidInput(f"expected texts, got a blank one as number {row + 1}: drop it or fill it in.")
+            raise InvalidInput(f"text {row + 1} is blank: drop it or fill it in.")
     search = _Search(Probe(classifier, check), VARIED if clean_texts is None else clean_texts, seed)
     rows = list(range(len(texts))) if most is None or most >= len(texts) else search.screened(texts, most)
     ranked = []

@@ -166,7 +166,8 @@ def _labelled(data: Source, columns: TextColumns, data_format: Format | None) ->
         texts.append(columns.read(row))
         if columns.label not in row.values:
             raise InvalidInput(
-                f"{row.where}: column {columns.label!r} not found; it has {', '.join(row.values)}. Name it with label."
+                f"{row.where}: label column {columns.label!r} not found; the columns are {', '.join(row.values)}. "
+                "Name the label column with label=... (--label)."
             )
         try:
             labels.append(class_label(row.values[columns.label]))
@@ -174,8 +175,8 @@ def _labelled(data: Source, columns: TextColumns, data_format: Format | None) ->
             raise InvalidInput(f"{row.where}: {error}") from error
     if len(texts) < _MIN_ROWS or len(set(labels)) < 2:
         raise InvalidInput(
-            f"expected at least {_MIN_ROWS} rows with at least two labels, got {len(texts)} with {len(set(labels))}: "
-            "poisoned rows are compared with the others of their label."
+            f"expected at least {_MIN_ROWS} rows with at least two labels, got {len(texts)} rows and "
+            f"{len(set(labels))} labels: poisoned rows are found by comparison with other rows of the same label."
         )
     return texts, labels
 

@@ -103,8 +103,8 @@ def sign(folder: Path, private_key: Path) -> Path:
             signer.set_hashing_config(hashing).sign(whole, Path(temporary) / SIGNATURE)
         except (ValueError, TypeError, OSError) as error:
             raise InvalidInput(
-                f"expected a private key on an elliptic curve and a folder without links, got {str(private_key)!r} and "
-                f"{str(folder)!r}: {error}. Make a key with: {_MAKE_KEY}"
+                f"cannot sign {str(folder)!r} with the key {str(private_key)!r}: {error}. The key must be a "
+                f"private elliptic-curve key, and the folder must hold no links. Make a key with: {_MAKE_KEY}"
             ) from error
         content = (Path(temporary) / SIGNATURE).read_bytes()
     with new_file(folder / SIGNATURE, binary=True) as file:

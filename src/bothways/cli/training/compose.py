@@ -48,8 +48,8 @@ def ensemble(
         runs: Folders of at least two models that classify texts or pairs with the same labels, tag words with the same
             tags, or answer questions.
         output: Folder for the ensemble.
-        method: The mean of their probabilities, a vote, or a small regression on their log-probabilities (stacked; not
-            for question answering).
+        method: The mean of the models' probabilities, a vote, or a small regression on their log-probabilities
+            (stacked; not for question answering).
         calibrate: Labelled rows that no model was trained on, to calibrate the ensemble, to fit its threshold for no
             answer, and to fit 'stacked'.
         overwrite: Replace an ensemble at the output.

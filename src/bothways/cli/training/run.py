@@ -99,7 +99,7 @@ class BatchOptions:
     """Tokens until the batch has its full size, such as 5M."""
 
     def warmup(self) -> "BatchWarmup | None":
-        """Return the growth of the batch; None without one."""
+        """Return the batch warm-up that the options ask for, or None for a fixed batch size."""
         over = [each for each in (self.batch_warmup_updates, self.batch_warmup_tokens) if each is not None]
         if self.batch_from is None and not over:
             return None
@@ -211,7 +211,7 @@ def _conclude(
         )
     if record.diverged is not None:
         kept = record.epochs if record.kept_epoch is None else record.kept_epoch
-        complain(f"{record.diverged}\n{saved} holds the epoch kept before that, {kept}.")
+        complain(f"{record.diverged}\n{saved} holds the weights kept before that, from epoch {kept}.")
     elif record.interrupted:
         note(f"Interrupted: {saved} holds {_kept_weights(record)}.{_how_to_resume(folders)}")
     if finished:

@@ -43,18 +43,18 @@ class LossOptions:
     """The loss of an embedder."""
 
     loss: LossName | None = None
-    """Default: cosent for scores, else ranking (in-batch negatives). It sees the whole batch at once; only the vectors
-    take memory in proportion, so --batch-size may be in the thousands."""
+    """Default: cosent if rows have scores, else ranking (in-batch negatives). All rows of a batch are compared, but
+    only their vectors are kept in memory, so --batch-size may be in the thousands."""
     scale: opt.PositiveFloat | None = None
-    """Inverse temperature of ranking, cosent and a teacher. Default: 20."""
+    """Inverse temperature of the ranking and cosent losses, or with a teacher. Default: 20."""
     margin: opt.PositiveFloat | None = None
-    """Margin of triplet, in Euclidean distance. Default: 1."""
+    """Margin of the triplet loss, as a Euclidean distance. Default: 1."""
     symmetric: opt.Flag | None = None
-    """Ranking also ranks the anchors for each positive."""
+    """The ranking loss also ranks the anchors for each positive."""
     matryoshka: Annotated[tuple[opt.PositiveInt, ...] | None, Parameter(consume_multiple=True)] = None
     """Dimensions that vectors may later be truncated to: --matryoshka 384 128 64."""
     teacher: str | None = None
-    """A larger embedder, a folder or a name, to learn similarities from."""
+    """A larger embedder (folder or name) to learn similarities from."""
 
 
 def training_command(spec: TaskSpec, *, hidden: bool = False, name: str | None = None) -> App:
@@ -277,7 +277,7 @@ def multitask(
     """Train several tasks on one shared encoder.
 
     Fine-tunes the encoder with a head for each task, keeps a good epoch (see --epochs), and calibrates each task. The
-    batch size is that of each task's updates.
+    rows of an update belong to one task; --batch-size is their number.
 
     Args:
         task: NAME=FILE[:TEXT:LABEL[:TARGET]], or NAME=FILE:TOKENS:TAGS:tagging; once for each of at least two tasks.

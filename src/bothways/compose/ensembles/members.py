@@ -50,8 +50,8 @@ def open_members(folders: Sequence[Path], options: OpenOptions) -> list[AnyTask]
         model = task_class(SPECS[task]).from_pretrained(folder, **options) if task in SPECS else None
         if model is None or not model.spec.combiner:
             raise InvalidInput(
-                f"members of an ensemble need scores that can be combined, but {str(folder)!r} is one for {task}, "
-                "which has none."
+                f"members of an ensemble need scores that can be combined, but {str(folder)!r} is a model for {task}, "
+                "which gives no such scores."
             )
         models.append(model)
     return models
@@ -90,13 +90,13 @@ def _check_alike(home: Path, first: AnyTask, folder: Path, member: AnyTask) -> N
     expected = "must be models of one task, but "
     if our_task == their_task:
         name = next(name for name in ours if ours[name] != theirs[name])
-        expected = f"must have the same {name}, but {str(folder)!r} has {theirs[name]}, against {ours[name]}: "
+        expected = f"must have the same {name}, but {str(folder)!r} has {theirs[name]}, the first member {ours[name]}: "
     own, other = (
         f"{task} ({', '.join(common.values())})" if common else task
         for task, common in ((our_task, ours), (their_task, theirs))
     )
     raise InvalidInput(
-        f"members of an ensemble {expected}{str(home)!r} is one for {own} and {str(folder)!r} one for {other}."
+        f"members of an ensemble {expected}{str(home)!r} is a model for {own} and {str(folder)!r} one for {other}."
     )
 
 
@@ -109,7 +109,7 @@ def _places(first: AnyTask, folder: Path, member: AnyTask) -> NDArray[np.int64] 
         differences += [f"has {', '.join(map(repr, more))} besides"] * bool(more)
         raise InvalidInput(
             f"members of an ensemble must have the same labels, but {str(folder)!r} {' and '.join(differences)}, "
-            f"against those of {first.name!r}.{naming_hint((*lacking, *more))}"
+            f"compared with {first.name!r}.{naming_hint((*lacking, *more))}"
         )
     return np.array([theirs.index(label) for label in ours], dtype=np.int64) if ours else None
 

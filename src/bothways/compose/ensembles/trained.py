@@ -171,8 +171,8 @@ class EnsembleColumns(JointColumns):
         for columns, expected in zip(self.columns, own, strict=True):
             if list(map(columns.read, read_rows(rows))) != list(map(columns.read, read_rows(expected))):
                 raise InvalidInput(
-                    "no row gives these members the same text, as they were trained on columns that overlap: name one "
-                    "column for all, with with_columns or an option such as --text."
+                    "the members cannot read one text, as they were trained on columns that overlap: name one column "
+                    "for all, with with_columns or an option such as --text."
                 )
         return rows
 

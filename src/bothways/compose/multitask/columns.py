@@ -52,8 +52,8 @@ class SharedColumns(JointColumns):
         found = {own.input_columns for own in self.words}
         if len(found) > 1:
             raise InvalidInput(
-                f"the tasks read words from several columns, {', '.join(sorted(map('+'.join, found)))}, and one pass "
-                "reads one of them. Use one task: part(name), or --task on the command line."
+                f"the tasks read words from several columns ({', '.join(sorted(map('+'.join, found)))}), but one pass "
+                "reads one text. Use one task: part(name), or --task on the command line."
             )
         return (self.words or self.plain)[0]
 
@@ -101,7 +101,7 @@ class SharedColumns(JointColumns):
         if any(other != value for other in others):
             found = " and ".join(dict.fromkeys("+".join(own.input_columns) for own in there))
             raise InvalidInput(
-                f"{row.where} has several texts, in the columns {found}, and one pass reads one. Name one column for "
+                f"{row.where} has several texts, in the columns {found}, but one pass reads one. Name one column for "
                 "all tasks, leave the others out, or use one task: part(name), or --task on the command line."
             )
         return reader.check(row.number - 1, value)

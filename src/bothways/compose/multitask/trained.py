@@ -109,8 +109,8 @@ class MultiOutputs:
         if not columns.has_own_label_columns:
             truths = ", ".join(own.truth for own in columns.each.values())
             raise InvalidInput(
-                f"the labels of the tasks {', '.join(self.parts)} are in the columns {truths}, and a column has the "
-                "labels of one task. Name the task to evaluate: part(name), or on the command line --task "
+                f"the labels of the tasks {', '.join(self.parts)} are read from {truths}, but there must be "
+                "one column for each task. Name the task to evaluate: part(name), or on the command line --task "
                 f"{next(iter(self.parts))}."
             )
         rows = list(read_rows(data))

@@ -167,7 +167,7 @@ class _Run:
         if other:
             raise InvalidInput(
                 f"{str(self.folder)!r} holds unfinished shards of another {' and '.join(other)}: remove that folder to "
-                "begin anew, or write with the same."
+                "start again, or write with the earlier settings."
             )
         self.manifest = Manifest.of(state["manifest"])
         self.place, self.path = _Place(*state["place"]), state["path"]

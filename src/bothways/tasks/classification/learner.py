@@ -147,7 +147,7 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
             )
         kind = given.target or opening.target or "single"
         if kind == "regression" and given.class_weights is not None:
-            raise InvalidInput("class_weights need labels, and numbers have none: leave them out.")
+            raise InvalidInput("class_weights need labels, but this model predicts a number: leave class_weights out.")
         variant, pairs = converter(kind), isinstance(columns, PairColumns)
         examples = read_labelled(data.train, columns, variant)
         merge: Merge = check_merge(opening.merge or "weighted_mean") if before is None else before.merge
@@ -345,11 +345,13 @@ def check_calibration(target: Target, options: ConfidenceOptions, truth: Truth) 
                 )
         case MultiLabel(), method if method not in ("auto", "temperature", None):
             raise InvalidInput(
-                f"several labels for a text are calibrated by a temperature, not by {method!r}: "
+                f"multi-label models are calibrated by a temperature, not by {method!r}: "
                 "choose 'temperature' or 'auto'."
             )
         case Regression(), method if method not in ("auto", None):
-            raise InvalidInput(f"numbers have no probabilities to calibrate by {method!r}: choose 'auto', or None.")
+            raise InvalidInput(
+                f"regression models have no probabilities to calibrate by {method!r}: choose 'auto' or None."
+            )
 
 
 def fit_label_confidence(

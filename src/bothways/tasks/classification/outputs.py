@@ -103,7 +103,7 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
                 features_LH = features.reshape(self.layers, -1) if self.layers else None
                 return Scores(logits_C[None], None, TokensRead(len(lengths), dropped), features_LH)
             case _:
-                raise TypeError("labels of whole texts are read from a row for each window")
+                raise TypeError("labels of texts need one row of scores for each window")
 
     @override
     def decide(self, scores: Sequence[LabelScores], options: object = None) -> list[Prediction]:

@@ -121,8 +121,8 @@ with --target multi a list of labels; with --score score, a number to predict:
     learner="bothways.tasks.classification.learner:LabelLearner",
     combiner="bothways.tasks.classification.combination:LabelCombiner",
     does="classify texts",
-    held_out="a tenth of the rows to learn from, drawn with the seed (none for up to 100 texts above a sentence "
-    "embedder, which are measured by cross-validation)",
+    held_out="a tenth of the training rows, drawn with the seed (with a sentence embedder and up to 100 texts none: "
+    "cross-validation measures the model)",
 )
 
 PAIRS = replace(
@@ -144,5 +144,5 @@ or, with --score score, a number to predict:
   {"text_a": "A man sleeps.", "text_b": "Someone is asleep.", "score": 4.6}""",
     head=None,
     does="classify pairs of texts",
-    held_out="about a tenth of the rows to learn from, drawn with the seed, those with the same first text together",
+    held_out="about a tenth of the training rows, drawn with the seed; rows with the same first text stay together",
 )

@@ -100,16 +100,16 @@ class SparseVectors:
         terms_M = self.terms_M
         if terms_M.shape != self.weights_M.shape or terms_M.dtype.kind not in "iu":
             raise InvalidInput(
-                f"expected a whole term number for each of {len(self.weights_M)} weights, got {terms_M.dtype} of shape "
+                f"expected an integer term id for each of {len(self.weights_M)} weights, got {terms_M.dtype} of shape "
                 f"{terms_M.shape}."
             )
         if len(terms_M) and not 0 <= terms_M.min() <= terms_M.max() < self.vocabulary:
             raise InvalidInput(
-                f"term numbers must be between 0 and {self.vocabulary - 1}, got {terms_M.min()} to {terms_M.max()}."
+                f"term ids must be between 0 and {self.vocabulary - 1}, got {terms_M.min()} to {terms_M.max()}."
             )
         begins_text = np.isin(np.arange(1, len(terms_M)), self.starts)
         if not (begins_text | (np.diff(terms_M) > 0)).all():
-            raise InvalidInput("the term numbers of a text must be different and in ascending order.")
+            raise InvalidInput("the term ids of a text must be different and in ascending order.")
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -162,7 +162,7 @@ def _check_starts(starts: NDArray[np.int64], count: int) -> None:
 
 def _check_alike(widths: set[int], name: str) -> None:
     if len(widths) != 1:
-        raise InvalidInput(f"expected parts of one {name} to join, got {sorted(widths)}.")
+        raise InvalidInput(f"expected parts with the same {name} to join, got {sorted(widths)}.")
 
 
 def _selected(starts: NDArray[np.int64], rows: RowNumbers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

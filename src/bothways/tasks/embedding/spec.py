@@ -309,6 +309,6 @@ or, with --teacher, texts for a larger embedder to teach:
   {"text": "Where is my card?"}
 The columns of the first row tell which kind it is. To read other columns, name
 them: --anchor question --positive answer.""",
-    held_out="about a tenth of the rows to learn from (at most some 2,000), drawn with the seed, those with the same "
-    "first text together",
+    held_out="about a tenth of the training rows (at most some 2,000), drawn with the seed; rows with the same first "
+    "text stay together",
 )

@@ -181,7 +181,7 @@ class TrainedEmbedder:
             if export.rows.pooling != self.settings.pooling:
                 raise InvalidInput(
                     f"expected the pooling that {self.backend.name!r} was exported with, {export.rows.pooling!r}, got "
-                    f"{self.settings.pooling!r}: leave it out, or export the model that it was made of with this one."
+                    f"{self.settings.pooling!r}: leave pooling out, or export the original model with this pooling."
                 )
             return replace(self.backend, budget=budget).runner
         from bothways.tasks.embedding.vector_model import VectorModel
@@ -192,7 +192,7 @@ class TrainedEmbedder:
     def _vector(self, rows: Rows) -> tuple[Vectors, TokensRead]:
         """Return the vector of a text (K) from those of its windows, and how much of the text was read."""
         if not isinstance(rows, TextRows):
-            raise TypeError("vectors are read from a row for each window")
+            raise TypeError("text vectors need one vector for each window")
         settings, vectors_WH = self.settings, rows.rows_WK
         if len(vectors_WH) == 1:
             vector_H = vectors_WH[0]
@@ -216,7 +216,7 @@ class TrainedEmbedder:
             return export.checksum
         model = with_weights(self.backend, "identify").model
         if model.trainings:
-            raise InvalidInput("this embedder was trained and is not what is on disk: save it first.")
+            raise InvalidInput("this embedder was trained and differs from its files: save it first.")
         return fingerprint(model.folder)
 
     def facts(self) -> dict[str, object]:

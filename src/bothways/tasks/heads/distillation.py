@@ -283,7 +283,7 @@ def _head(teacher: TorchBackend, student: TorchBackend, learner: AnyLearner, see
         match heads.new_head(model.config, kind, len(outputs.labels)):
             case ScoreHead() as drawn:
                 return drawn, False
-    raise TypeError(f"{outputs.head!r} is no head with scores")
+    raise TypeError(f"a {outputs.head!r} head gives no scores to distill")
 
 
 def _rows(columns: AnyColumns, data: Source | Iterable[object]) -> list[object]:

@@ -157,8 +157,8 @@ def hold_out(
         held = _drawn(_grouped(order, [group(example) for example in examples]), labels, wanted)
     held = held or _drawn([[index] for index in order], labels, wanted)
     if not held:
-        count = "1 row" if len(examples) == 1 else f"{len(examples)} rows, as each has a {what} that no other has"
-        wanting = "rows" if len(examples) == 1 else f"rows of a {what}"
+        count = "1 row" if len(examples) == 1 else f"{len(examples)} rows, as no two share a {what}"
+        wanting = "rows" if len(examples) == 1 else f"rows with the same {what}"
         raise InvalidInput(
             f"no validation data were given, and none can be held out of {count}: "
             f"give at least two {wanting}, or a validation file."

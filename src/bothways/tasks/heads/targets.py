@@ -248,7 +248,7 @@ class MultiLabel:
                 return apply_sigmoid_temperature(logits_NC, calibration or 1.0)
             case _:
                 kind = type(calibration).__name__
-                raise InvalidInput(f"several labels are calibrated by a temperature, not by {kind}.")
+                raise InvalidInput(f"multi-label models are calibrated by a temperature, not by {kind}.")
 
     def outcomes(self, logits_NC: Logits, truth_NC: Truth, calibration: Calibration | None) -> Outcomes:
         """Return the outcomes from which reports and comparisons are computed."""
@@ -344,7 +344,7 @@ def at_threshold(target: Target, threshold: float | None) -> Target:
         case Regression():
             kind = "a number"
     raise InvalidInput(
-        f"threshold: {threshold} was given, but this model predicts {kind}; thresholds are for several labels."
+        f"threshold: {threshold} was given, but this model predicts {kind}; thresholds are for multi-label models."
     )
 
 

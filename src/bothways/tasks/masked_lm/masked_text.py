@@ -123,7 +123,7 @@ class MaskReader:
             InvalidInput: The word is empty, the vocabulary cannot spell it, or it merges with the text before it.
         """
         if not isinstance(word, str) or not word.strip():
-            raise InvalidInput(f"expected words that are not empty to fill a mask with, got {word!r}.")
+            raise InvalidInput(f"expected non-empty words to fill a mask with, got {word!r}.")
         context = ("a" if slot.follows_mask and not slot.left.strip() else "") + slot.left
         context = context if len(context) <= _CONTEXT else _tail(context)
         border = len(context.rstrip())
@@ -181,9 +181,9 @@ class MaskReader:
         span = places[-1] + 1 - places[0]
         if span > room:
             raise TextTooLong(
-                f"the masks of text {index + 1} lie {span} tokens apart, but the model reads {max(room, 0)} beside the "
-                f"special ones{' and further pieces of words' if extra else ''}. Ask about one mask at a time, each "
-                "with the text around it."
+                f"the masks of text {index + 1} lie {span} tokens apart, but only {max(room, 0)} tokens fit beside the "
+                f"special ones{' and further pieces of words' if extra else ''}. Predict one mask at a time, each with "
+                "the text around it."
             )
         if self.on_overflow == "truncate":
             if places[-1] >= begin + room:

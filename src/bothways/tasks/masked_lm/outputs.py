@@ -204,7 +204,7 @@ def _check_combinations(choice: WordChoice, masks: int, index: int) -> None:
     combinations = math.prod(len(choice.lengths(slot)) for slot in range(masks))
     if masks > 1 and combinations > MOST_COMBINATIONS:
         raise InvalidInput(
-            f"text {index + 1} has {masks} masks, whose words may share out pieces in {combinations} ways, but at "
+            f"text {index + 1} has {masks} masks, with {combinations} combinations of word lengths in pieces, but at "
             f"most {MOST_COMBINATIONS} are searched. Allow fewer pieces, or fill some of the masks in."
         )
 

@@ -63,7 +63,7 @@ def pseudo_likelihood(
         TextTooLong: The text is too long and the policy is ``"error"``.
     """
     if not isinstance(text, str) or not text.strip():
-        raise InvalidInput(f"text {index + 1} is empty or no string: drop it or fill it in.")
+        raise InvalidInput(f"text {index + 1} is empty or not a string: drop it or fill it in.")
     (encoded,) = tokenizer.encode(
         [text],
         max_length=reading.max_length,

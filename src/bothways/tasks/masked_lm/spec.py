@@ -73,7 +73,7 @@ class FillOptions(PredictOptions):
         if not isinstance(self.words, Sequence) or isinstance(self.words, str) or not self.words:
             raise InvalidInput(f"expected words as a list of at least one string, got {self.words!r}.")
         if self.max_pieces != 1:
-            raise InvalidInput("given words have the pieces that spell them: leave max_pieces out.")
+            raise InvalidInput("words fix the number of pieces, so leave max_pieces out.")
 
     @property
     def nested(self) -> tuple[str, ...]:

@@ -173,7 +173,7 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
                 scores_WC = word_scores(windows, tokens, len(value), self.tag_set.unseen_C)
                 return Scores(scores_WC, value, TokensRead(len(windows), dropped))
             case _:
-                raise TypeError("tags of words are read from a row for each token")
+                raise TypeError("tags need the scores of each token")
 
     @override
     def decide(self, scores: Sequence[WordScores], options: object = None) -> list[Tagging]:
