@@ -2,11 +2,10 @@
 
 import argparse
 import importlib
-from dataclasses import fields
 from pathlib import Path
 
 from benchmarks.harness import Options, limit_threads, say
-from benchmarks.small_data import Part, add_options
+from benchmarks.small_data.sets import SETS, SIZES
 from benchmarks.tasks import NAMES as TASKS
 
 # Run one after the other by "all"; the others only by name: one needs a GPU, the other makes models first.
@@ -33,17 +32,29 @@ def main() -> None:
     parser.add_argument("--kept", action="store_true", help=kept)
     renew = "quality, small_data: run ours again where another commit was measured"
     parser.add_argument("--renew", action="store_true", help=renew)
-    add_options(parser)
+    group = parser.add_argument_group("small_data")
+    sizes = f"rows; 8 means 8 of each class (default {' '.join(SIZES)})"
+    setfit = "leave SetFit out where it needs more updates (default 3000)"
+    rows = "maximum of test rows, 0 for all (default 1000)"
+    group.add_argument("--sets", nargs="+", default=default.sets, choices=SETS)
+    group.add_argument("--sizes", nargs="+", default=default.sizes, type=_size, help=sizes)
+    group.add_argument("--test-rows", type=int, default=default.test_rows, help=rows)
+    group.add_argument("--setfit-updates", type=int, default=default.setfit_updates, help=setfit)
     arguments = parser.parse_args()
     if arguments.rounds < 1 or arguments.threads < 1 or arguments.texts < 100:
         parser.error("--rounds and --threads must be at least 1, --texts at least 100")
-    names = [each.name for each in fields(Options) if each.name != "small_data"]
-    given = {name: tuple(value) if isinstance(value := getattr(arguments, name), list) else value for name in names}
-    options = Options(**given, small_data=Part.of(arguments))
+    which, given = arguments.which, {name: value for name, value in vars(arguments).items() if name != "which"}
+    options = Options(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
     limit_threads(options.threads)
-    for name in NAMES if arguments.which == "all" else (arguments.which,):
+    for name in NAMES if which == "all" else (which,):
         say(f"benchmark: {name}")
         importlib.import_module(f"benchmarks.{name}").run(options)
+
+
+def _size(text: str) -> str:
+    if text != "all" and not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected a number of rows or 'all', got {text!r}")
+    return text
 
 
 if __name__ == "__main__":

@@ -71,7 +71,6 @@ class Bothways:
         self._embedder = SentenceEmbedder.from_pretrained(model, max_length=MAX_TOKENS, **options)
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """Return vectors [texts, 384]."""
         return np.asarray(self._embedder.encode(list(texts)))
 
 
@@ -86,7 +85,6 @@ class SentenceTransformers:
         self._model.max_seq_length = MAX_TOKENS
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """Return vectors [texts, 384]."""
         return np.asarray(self._model.encode(list(texts), show_progress_bar=False))
 
 
@@ -104,7 +102,6 @@ class Transformers:
         self._model = transformers.AutoModel.from_pretrained(minilm_folder(), attn_implementation="sdpa").eval()
 
     def encode(self, texts: Sequence[str], batch: int = BATCH) -> np.ndarray:
-        """Return vectors [texts, 384]."""
         ids = self._tokenizer(list(texts), truncation=True)["input_ids"]
         order = _longest_first(ids) if self._by_tokens else list(range(len(ids)))
         vectors = np.empty((len(ids), self._model.config.hidden_size), np.float32)
@@ -139,7 +136,6 @@ class Runtime:
         raise NotImplementedError
 
     def encode(self, texts: Sequence[str], batch: int = BATCH) -> np.ndarray:
-        """Return vectors [texts, 384]."""
         ids = [encoding.ids for encoding in self._tokenizer.encode_batch(list(texts))]
         order = _longest_first(ids)
         batches = (order[start : start + batch] for start in range(0, len(order), batch))
@@ -170,7 +166,6 @@ class OnnxRuntime(Runtime):
         self._session = onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
 
     def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
-        """Return the last hidden state [batch, length, 384]."""
         return self._session.run(None, inputs)[0]
 
 
@@ -184,7 +179,6 @@ class OpenVino(Runtime):
         self._model = openvino.Core().compile_model(str(graph), "CPU", settings)
 
     def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
-        """Return the last hidden state [batch, length, 384]."""
         return self._model(inputs)[0]
 
 
@@ -200,35 +194,30 @@ class CTranslate2(Runtime):
         )
 
     def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
-        """Return the last hidden state [batch, length, 384]."""
         ids_BS, mask_BS, _ = (inputs[name].astype(np.int32) for name in INPUTS)
         lengths_B = mask_BS.sum(1, dtype=np.int32)
         return np.asarray(self._encoder.forward_batch(self._array(ids_BS), self._array(lengths_B)).last_hidden_state)
 
 
-def _embedder(name: str, threads: int, graph: Path) -> Embedder:
-    makers: dict[str, Callable[[], Embedder]] = {
-        "bothways": lambda: Bothways(threads),
-        "bothways bfloat16": lambda: Bothways(threads, dtype="auto"),
-        "bothways light": lambda: Bothways(threads, graph.with_name(OUR_LIGHT), light=True),
-        "bothways int8": lambda: Bothways(threads, graph.with_name(OUR_INT8)),
-        "sentence-transformers": lambda: SentenceTransformers(threads),
-        "transformers": lambda: Transformers(threads, by_tokens=name.endswith("tokens")),
-        "onnxruntime": lambda: OnnxRuntime(threads, graph),
-        "onnxruntime int8": lambda: OnnxRuntime(threads, graph.with_name(INT8_GRAPH)),
-        "openvino": lambda: OpenVino(threads, graph, "f32"),
-        "openvino bfloat16": lambda: OpenVino(threads, graph, "bf16"),
-        "ctranslate2": lambda: CTranslate2(threads, graph.with_name(CTRANSLATE2), "float32"),
-        "ctranslate2 int8": lambda: CTranslate2(threads, graph.with_name(CTRANSLATE2), "int8"),
-    }
-    return makers[name.partition(",")[0]]()
-
-
 class Subject:
-    """What a worker serves: an embedder and the texts that it was given."""
+    """What a worker serves: an embedder by its name, and the texts that it was given."""
 
-    def __init__(self, embedder: Embedder) -> None:
-        self._embedder = embedder
+    def __init__(self, name: str, threads: int, graph: Path) -> None:
+        makers: dict[str, Callable[[], Embedder]] = {
+            "bothways": lambda: Bothways(threads),
+            "bothways bfloat16": lambda: Bothways(threads, dtype="auto"),
+            "bothways light": lambda: Bothways(threads, graph.with_name(OUR_LIGHT), light=True),
+            "bothways int8": lambda: Bothways(threads, graph.with_name(OUR_INT8)),
+            "sentence-transformers": lambda: SentenceTransformers(threads),
+            "transformers": lambda: Transformers(threads, by_tokens=name.endswith("tokens")),
+            "onnxruntime": lambda: OnnxRuntime(threads, graph),
+            "onnxruntime int8": lambda: OnnxRuntime(threads, graph.with_name(INT8_GRAPH)),
+            "openvino": lambda: OpenVino(threads, graph, "f32"),
+            "openvino bfloat16": lambda: OpenVino(threads, graph, "bf16"),
+            "ctranslate2": lambda: CTranslate2(threads, graph.with_name(CTRANSLATE2), "float32"),
+            "ctranslate2 int8": lambda: CTranslate2(threads, graph.with_name(CTRANSLATE2), "int8"),
+        }
+        self._embedder = makers[name.partition(",")[0]]()
         self._texts: dict[str, Sequence[str]] = {}
 
     def keep(self, workload: str, texts: Sequence[str]) -> None:
@@ -236,7 +225,6 @@ class Subject:
         self._texts[workload] = texts
 
     def vectors(self, workload: str, *batch: int) -> np.ndarray:
-        """Embed and return the vectors."""
         return np.asarray(self._embedder.encode(self._texts[workload], *batch), np.float32)
 
     def embed(self, workload: str, *batch: int) -> None:
@@ -253,11 +241,6 @@ class Subject:
         return times
 
 
-def build(name: str, threads: int, graph: Path) -> Subject:
-    """Build the subject of a worker."""
-    return Subject(_embedder(name, threads, graph))
-
-
 class Exporter:
     """Writes what the contestants read; in a process of its own, so that the measuring ones stay small."""
 
@@ -268,14 +251,11 @@ class Exporter:
         from transformers import AutoModel
 
         class Encoder(torch.nn.Module):
-            """The model with positional inputs and one output."""
-
             def __init__(self) -> None:
                 super().__init__()
                 self.model = AutoModel.from_pretrained(checkpoint, attn_implementation="eager").eval()
 
             def forward(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor) -> torch.Tensor:
-                """Return the last hidden state."""
                 output = self.model(input_ids=ids, attention_mask=mask, token_type_ids=types)
                 return output.last_hidden_state
 
@@ -312,7 +292,6 @@ class Exporter:
         quantize_dynamic(graph, target, per_channel=True, weight_type=QuantType.QInt8)
 
     def export_ours(self, graph: Path, checkpoint: Path) -> None:
-        """Write our own export."""
         from bothways.export import export
 
         export(checkpoint, graph.with_name(OUR_LIGHT), format="onnx")

@@ -10,15 +10,18 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from benchmarks import embedders
 from benchmarks.embedders import BASELINE, BATCH, OURS, TUNED, Exporter
 from benchmarks.harness import Options, Spread, interleaved, minilm_folder, ratios, say, table, write_results
 from benchmarks.reference import BATCHES, Deviation, MatrixProducts, Reference, Trial, floating_point_operations
 from benchmarks.texts import SENTENCES, Workload, texts_of_length, workloads
-from benchmarks.workers import AbsentPeerError, Worker
+from benchmarks.workers import AbsentPeerError, Worker, started
 
 LATENCY_NAMES = tuple(name for name in embedders.ALL if name != "transformers, sorted by tokens")
 LATENCY_TOKENS, LATENCY_CALLS, LATENCY_BLOCK = 16, 200, 20
@@ -41,7 +44,7 @@ def run(options: Options) -> Path:
         graph = folder / "minilm.onnx"
         figures["int8"] = _export(options, names, graph)
         trials = _trials(options, names, graph, loads)
-        workers = _start(options, names, graph, stack, figures["absent"])
+        workers = started(embedders.Subject, names, (options.threads, graph), stack, figures["absent"])
         products = stack.enter_context(Worker(MatrixProducts, options.threads))
         deviations = _deviations(options, workers, loads, trials)
         for load in loads:
@@ -52,8 +55,6 @@ def run(options: Options) -> Path:
         figures["latency"], section = _latency(options, workers)
         sections.append(section)
         figures["peak_memory"] = {name: worker.call("peak_memory") for name, worker in workers.items()}
-    if figures["absent"]:
-        sections.append("Left out: " + "; ".join(f"{name} ({why})" for name, why in figures["absent"].items()) + ".")
     return write_results(f"embedding-{options.threads_suffix}", options, figures, "\n\n".join(sections))
 
 
@@ -78,20 +79,6 @@ def _export(options: Options, names: Sequence[str], graph: Path) -> dict[str, An
         return dict(exporter.call("quantize_ours", graph, minilm_folder(), 100 if options.quick else SENTENCES))
 
 
-def _start(
-    options: Options, names: Sequence[str], graph: Path, stack: ExitStack, absent: dict[str, str]
-) -> dict[str, Worker]:
-    """Start a worker per contestant; peers that are not installed go to ``absent``."""
-    workers = {}
-    for name in names:
-        say(f"starting {name}")
-        try:
-            workers[name] = stack.enter_context(Worker(embedders.build, name, options.threads, graph))
-        except AbsentPeerError as error:
-            absent[name] = str(error)
-    return workers
-
-
 def _sample(load: Workload) -> tuple[str, ...]:
     """Return a quarter of the texts, in runs of neighbours in length, so that batches are padded as with all."""
     order = sorted(range(len(load.texts)), key=load.tokens.__getitem__)
@@ -103,7 +90,7 @@ def _trials(options: Options, names: Sequence[str], graph: Path, loads: list[Wor
     """Return the batch per workload and tuned contestant; in processes of their own, for the sake of memory."""
     found: dict[str, dict[str, Trial]] = {load.name: {} for load in loads}
     for name in (each for each in names if each in TUNED):
-        with suppress(AbsentPeerError), Worker(embedders.build, name, options.threads, graph) as worker:
+        with suppress(AbsentPeerError), Worker(embedders.Subject, name, options.threads, graph) as worker:
             for load in loads:
                 sample = _sample(load)
                 worker.call("keep", load.name, sample)
@@ -250,15 +237,15 @@ def _latency(options: Options, workers: Mapping[str, Worker]) -> tuple[dict[str,
         return list(workers[name].call("one_by_one", "latency"))
 
     found: dict[str, Any] = {}
+    quantile = partial(np.quantile, method="higher")
     for name, parts in interleaved(names, blocks, once, what="latency").items():
-        wall = sorted(wall for part in parts for wall, _ in part)
-        cpu = sorted(cpu for part in parts for _, cpu in part)
+        wall_BC, cpu_BC = np.moveaxis(1e3 * np.array(parts), 2, 0)  # blocks and their calls
         found[name] = {
-            "calls": len(wall),
-            "p50_ms": 1e3 * _quantile(wall, 0.5),
-            "p95_ms": 1e3 * _quantile(wall, 0.95),
-            "cpu_p50_ms": 1e3 * _quantile(cpu, 0.5),
-            "block_p50_ms": asdict(Spread.of([1e3 * _quantile(sorted(w for w, _ in part), 0.5) for part in parts])),
+            "calls": wall_BC.size,
+            "p50_ms": float(quantile(wall_BC, 0.5)),
+            "p95_ms": float(quantile(wall_BC, 0.95)),
+            "cpu_p50_ms": float(quantile(cpu_BC, 0.5)),
+            "block_p50_ms": asdict(Spread.of(quantile(wall_BC, 0.5, axis=1).tolist())),
         }
     header = ("one text of 16 tokens", "calls", "p50 ms", "p95 ms", "CPU p50 ms", "p50 of the blocks, ms")
     rows = [
@@ -269,8 +256,3 @@ def _latency(options: Options, workers: Mapping[str, Worker]) -> tuple[dict[str,
         for name, entry in found.items()
     ]  # fmt: skip
     return found, f"## latency\n\n{table(header, rows)}"
-
-
-def _quantile(ordered: list[float], share: float) -> float:
-    """Return the value below which ``share`` of an ordered list lies (nearest rank)."""
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -12,64 +12,47 @@ on the same rows, so the real tokens are the same.
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import DATA, Options, Spread, interleaved, ratios, say, table, write_results
 from benchmarks.peers import OURS, OurSide, SequencePeer
-from benchmarks.reference import MatrixProducts, floating_point_operations
+from benchmarks.reference import TRAINING_FACTOR, MatrixProducts, floating_point_operations
 from benchmarks.tasks import TaskData, label_metrics
 from benchmarks.texts import read_rows, token_counts
 from benchmarks.trainer import BATCH, common_settings, grouped_settings
-from benchmarks.workers import AbsentPeerError, Worker
+from benchmarks.workers import Worker, started
 
 TRAINER, GROUPED = "Trainer, default", "Trainer, length grouping"
 # Above 2,000 rows `fit` draws no texts of a label together first, which the peers do not do either.
 ROWS, VALIDATION_ROWS = 2_400, 200
 PRODUCTS = "matrix products"
-# A backward pass multiplies twice for each product of the forward.
-TRAINING_FACTOR = 3
-
-
-@dataclass
-class StepClock:
-    """Wall and process time of the first forward in training mode, then of the end of each optimiser step."""
-
-    wall: list[float] = field(default_factory=list)
-    cpu: list[float] = field(default_factory=list)
-
-    def stamp(self) -> None:
-        """Note the time."""
-        self.wall.append(time.perf_counter())
-        self.cpu.append(time.process_time())
-
-    def times(self) -> dict[str, float]:
-        """Return the seconds of the loop and its number of steps."""
-        if len(self.wall) < 2:
-            raise RuntimeError("expected training to step a torch.optim.Optimizer at least once; no step was seen")
-        seconds = {"wall": self.wall[-1] - self.wall[0], "cpu": self.cpu[-1] - self.cpu[0]}
-        return {**seconds, "steps": len(self.wall) - 1}
 
 
 @contextmanager
-def step_clock() -> Iterator[StepClock]:
-    """Watch whatever trains inside the block, by hooks that torch offers; the same for every side."""
+def step_clock() -> Iterator[list[tuple[float, float]]]:
+    """Watch whatever trains inside the block, by hooks that torch offers; the same for every side.
+
+    The list takes wall and process time of the first forward in training mode and of the end of each optimiser step.
+    """
     import torch
     from torch.nn.modules.module import register_module_forward_pre_hook
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    clock = StepClock()
+    times: list[tuple[float, float]] = []
+
+    def stamp(*_: object) -> None:
+        times.append((time.perf_counter(), time.process_time()))
 
     def began(module: torch.nn.Module, _: object) -> None:
-        if module.training and torch.is_grad_enabled() and not clock.wall:
-            clock.stamp()
+        if module.training and torch.is_grad_enabled() and not times:
+            stamp()
             first.remove()
 
     first = register_module_forward_pre_hook(began)
-    steps = register_optimizer_step_post_hook(lambda *_: clock.stamp())
+    steps = register_optimizer_step_post_hook(stamp)
     try:
-        yield clock
+        yield times
     finally:
         first.remove()
         steps.remove()
@@ -83,14 +66,16 @@ class Subject:
 
     def train(self, data: TaskData, seed: int) -> dict[str, float]:
         """Train once and return the seconds of the loop and the accuracy on the validation rows."""
-        with step_clock() as clock:
+        with step_clock() as times:
             self._side.fit(data, seed)
+        if len(times) < 2:
+            raise RuntimeError("expected training to step a torch.optim.Optimizer at least once; no step was seen")
+        wall, cpu = (last - first for first, last in zip(times[0], times[-1], strict=True))
         right = data.score(data.validation, self._side.answers(data.validation))["accuracy"]
-        return {**clock.times(), "validation_accuracy": right}
+        return {"wall": wall, "cpu": cpu, "steps": len(times) - 1, "validation_accuracy": right}
 
 
 def build(name: str, threads: int) -> Subject:
-    """Build the subject of a worker."""
     if name == OURS:
         return Subject(OurSide(threads, "cpu"))
     settings = {TRAINER: common_settings, GROUPED: grouped_settings}[name]
@@ -112,15 +97,11 @@ def run(options: Options) -> Path:
     tokens = token_counts([row["text"] for row in train])
     figures: dict[str, Any] = {"absent": {}, "rows": len(train), "tokens": sum(tokens), "batch": BATCH}
     with ExitStack() as stack:
-        workers: dict[str, Worker] = {}
-        for name in options.chosen((OURS, TRAINER, GROUPED)):
-            say(f"starting {name}, with a short training to warm up")
-            try:
-                workers[name] = stack.enter_context(Worker(build, name, options.threads))
-            except AbsentPeerError as error:
-                figures["absent"][name] = str(error)
-                continue
-            workers[name].call("train", classification(train[:64], validation[:16]), 1)
+        names = options.chosen((OURS, TRAINER, GROUPED))
+        workers = started(build, names, (options.threads,), stack, figures["absent"])
+        for name, worker in workers.items():
+            say(f"{name}: a short training to warm up")
+            worker.call("train", classification(train[:64], validation[:16]), 1)
         products = stack.enter_context(Worker(MatrixProducts, options.threads))
 
         def once(name: str, number: int) -> dict[str, float]:

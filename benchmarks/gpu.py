@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from benchmarks.harness import Options, Spread, interleaved, ratios, say, table, write_results
+from benchmarks.reference import TRAINING_FACTOR, floating_point_operations
 from bothways.encoder import Encoder
 from bothways.encoder.head_kinds import FirstToken, MeanOfTokens
 from bothways.encoder.heads import MaskedLMHead, ScoreHead, new_head, read_rows
@@ -54,7 +55,6 @@ class Window:
 
     @property
     def types(self) -> list[int]:
-        """Segment ids."""
         return [0] * len(self.ids)
 
 
@@ -74,8 +74,6 @@ def run(options: Options) -> Path:
         sections.append(_timed(title, sides, settings, windows, device, options, figures))
         del sides
     about = f"{figures.get('gpu', 'CPU')}; {len(windows):,} texts, {figures['tokens']:,} tokens, bfloat16."
-    if figures["absent"]:
-        sections.append("Left out: " + "; ".join(f"{name} ({why})" for name, why in figures["absent"].items()) + ".")
     return write_results("gpu", options, figures, "\n\n".join([about, *sections]))
 
 
@@ -107,7 +105,9 @@ def _timed(
             return {"seconds": time.perf_counter() - began, "rate": rate}
 
         rounds = interleaved(able, options.rounds, once, what=f"{title}, {work}")
-        operations = (1 if work == "vectors" else 3) * _operations(settings, windows)
+        shape = (settings[name] for name in ("hidden_size", "intermediate_size", "num_hidden_layers"))
+        forward = floating_point_operations([len(each.ids) for each in windows], *shape)
+        operations = forward if work == "vectors" else TRAINING_FACTOR * forward
         for name, singles in rounds.items():
             seconds = [single["seconds"] for single in singles]
             speed = Spread.of([figures["tokens"] / each for each in seconds])
@@ -225,7 +225,6 @@ class Transformers:
         }
 
     def vectors(self, windows: Sequence[Window]) -> NDArray[np.float32]:
-        """Return mean-pooled vectors of all texts, on the host."""
         order = sorted(range(len(windows)), key=lambda index: -len(windows[index].ids))
         found: list[Any] = [None] * len(windows)
         with torch.inference_mode():
@@ -239,7 +238,6 @@ class Transformers:
         return np.stack(found)
 
     def step(self, windows: Sequence[Window], work: str) -> None:
-        """Take one optimizer step on a batch."""
         model, optimizer = self._models[work], self._optimizers[work]
         ids_BS, mask_BS = self._padded(windows)
         labels = ids_BS[:, 0] % 2
@@ -302,14 +300,6 @@ def _windows(count: int) -> list[Window]:
 def _places(tokens: int, device: torch.device) -> Tensor:
     """Return as many places as are masked, evenly apart."""
     return torch.arange(0, tokens, round(1 / MASKED), device=device)
-
-
-def _operations(settings: dict[str, Any], windows: Sequence[Window]) -> float:
-    """Return the FLOP of a forward pass through the layers, without embeddings, heads and distances."""
-    hidden, inner = settings["hidden_size"], settings["intermediate_size"]
-    linear = 2 * (4 * hidden * hidden + 2 * hidden * inner)
-    lengths = np.array([len(window.ids) for window in windows], dtype=float)
-    return float(settings["num_hidden_layers"] * (linear * lengths.sum() + 4 * hidden * (lengths**2).sum()))
 
 
 def _product_rate(device: torch.device, size: int) -> float:

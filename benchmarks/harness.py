@@ -14,16 +14,13 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata, util
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from bothways.storage import new_file
-
-if TYPE_CHECKING:
-    from benchmarks.small_data import Part
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 DATA = REPOSITORY.parent / "shared" / "data"
@@ -54,7 +51,10 @@ class Options:
     device: str = "cpu"
     kept: bool = False
     renew: bool = False
-    small_data: "Part | None" = None
+    sets: tuple[str, ...] = ()  # these four of small_data; empty for all
+    sizes: tuple[str, ...] = ()
+    test_rows: int = 1_000
+    setfit_updates: int = 3_000
 
     def chosen(self, names: Sequence[str]) -> list[str]:
         """Return those of ``names`` that were asked for, in their order."""
@@ -104,18 +104,12 @@ def interleaved(names: Sequence[str], rounds: int, run: Callable[[str, int], T],
     ``run`` is called with a name and the round's number; ``what`` stands in the progress lines.
     """
     results: dict[str, list[T]] = {name: [] for name in names}
-    for number, order in enumerate(rotations(names, rounds)):
-        for name in order:
+    for number in range(rounds):
+        start = number % max(len(names), 1)
+        for name in (*names[start:], *names[:start]):
             say(f"{what}: round {number + 1} of {rounds}, {name}")
             results[name].append(run(name, number))
     return results
-
-
-def rotations(names: Sequence[str], rounds: int) -> Iterator[list[str]]:
-    """Yield the order of each round; each begins one place further than the one before."""
-    for number in range(rounds):
-        start = number % max(len(names), 1)
-        yield [*names[start:], *names[:start]]
 
 
 def ratios(base: Sequence[float], other: Sequence[float]) -> Spread:
@@ -153,10 +147,8 @@ def resident_memory() -> int:
 
 
 def _status_field(status: Path, field: str) -> int:
-    for line in status.read_text().splitlines():
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError(f"{status} has no field {field}")
+    fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
+    return int(fields[field].split()[0]) * 1024
 
 
 def limit_threads(threads: int) -> None:
@@ -180,9 +172,8 @@ def environment(options: Options) -> dict[str, Any]:
     """Return the machine, the versions and the settings of a measurement."""
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "cpu": _cpu_model(),
+        **_cpu(),
         "cores": os.cpu_count(),
-        "instructions": _instructions(),
         "threads": options.threads,
         "load_average": [round(value, 2) for value in os.getloadavg()],
         "platform": f"{platform.system()} {platform.machine()}",
@@ -208,22 +199,17 @@ def commit() -> str | None:
     return found.stdout.strip() or None
 
 
-def _cpu_model() -> str:
+def _cpu() -> dict[str, Any]:
+    """Return the processor and those of its vector extensions that decide between kernels."""
     cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        fields = dict(line.split(":", 1) for line in cpuinfo.read_text().splitlines() if ":" in line)
-        stripped = {key.strip(): value.strip() for key, value in fields.items()}
-        keys = ("model name", "cpu family", "model")
-        return ", ".join(f"{key} {stripped[key]}" for key in keys if key in stripped).removeprefix("model name ")
-    return platform.processor() or "unknown"
-
-
-def _instructions() -> list[str]:
-    """Return the vector extensions that decide between kernels."""
-    cpuinfo = Path("/proc/cpuinfo")
-    flags = cpuinfo.read_text() if cpuinfo.exists() else ""
-    present = set(flags.split())
-    return [name for name in ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile") if name in present]
+    if not cpuinfo.exists():
+        return {"cpu": platform.processor() or "unknown", "instructions": []}
+    pairs = (line.split(":", 1) for line in cpuinfo.read_text().splitlines() if ":" in line)
+    facts = {key.strip(): value.strip() for key, value in pairs}
+    model = ", ".join(f"{key} {facts[key]}" for key in ("model name", "cpu family", "model") if key in facts)
+    present = facts.get("flags", "").split()
+    extensions = [name for name in ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile") if name in present]
+    return {"cpu": model.removeprefix("model name "), "instructions": extensions}
 
 
 def _version(name: str) -> str | None:
@@ -241,11 +227,15 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def write_results(name: str, options: Options, figures: Mapping[str, Any], markdown: str) -> Path:
-    """Write ``<date>-<name>.json`` and ``.md`` to the output folder, print the tables, and return the second's path."""
+    """Write ``<date>-<name>.json`` and ``.md`` to the output folder, print the tables, and return the second's path.
+
+    Contestants that ``figures["absent"]`` names are listed below the tables with the reasons.
+    """
     about = environment(options)
     stem = f"{about['date'][:10]}-{name}" + ("-quick" if options.quick else "")
     title = f"# {name}, {about['date'][:10]}"
-    text = "\n\n".join([title, describe(about), markdown]) + "\n"
+    absent = "; ".join(f"{contestant} ({why})" for contestant, why in figures.get("absent", {}).items())
+    text = "\n\n".join([title, describe(about), markdown, *([f"Left out: {absent}."] if absent else [])]) + "\n"
     with new_file(options.output / f"{stem}.json") as stream:
         stream.write(json.dumps({"environment": about, **figures}, indent=1, default=_plain) + "\n")
     path = options.output / f"{stem}.md"

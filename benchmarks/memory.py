@@ -27,7 +27,7 @@ from benchmarks.harness import Options, peak_memory, resident_memory, say, table
 from benchmarks.peers import OURS, OurSide, SequencePeer
 from benchmarks.texts import Workload, workloads
 from benchmarks.trainer import BATCH, grouped_settings
-from benchmarks.workers import AbsentPeerError, Worker, set_torch_threads
+from benchmarks.workers import AbsentPeerError, Worker, in_a_process, set_torch_threads
 from bothways.checkpoints.layout import write_modules, write_pooling
 
 MIB = 2**20
@@ -82,7 +82,7 @@ def peaks(options: Options) -> tuple[dict[str, Any], str]:
         data = finetuning.classification(texts[:count], texts[count : count + VALIDATION_ROWS])
         for name, batch in INFERENCE[load.name].items():
             told = (batch,) if name in embedders.TUNED else ()
-            made = (embedders.build, name, options.threads, Path())
+            made = (embedders.Subject, name, options.threads, Path())
             figures["inference"] += _peak(load, name, batch, made, ("embed", load.name, *told))
         for name, rows in TRAINING.items():
             for each in rows[load.name]:
@@ -119,56 +119,48 @@ def _row(found: dict[str, Any]) -> list[str]:
 # --- the stream ---
 
 
-class TinyCheckpoint:
-    """Writes a tiny BERT; in a process of its own, because transformers is imported for it."""
+def write_tiny(folder: Path) -> None:
+    """Write a tiny BERT of one layer with mean pooling, laid out as by sentence-transformers."""
+    import torch
+    from transformers import BertConfig, BertModel, BertTokenizerFast
 
-    def write(self, folder: Path) -> None:
-        """Write a checkpoint of one layer with mean pooling, laid out as by sentence-transformers."""
-        import torch
-        from transformers import BertConfig, BertModel, BertTokenizerFast
-
-        vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
-        (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
-        torch.manual_seed(0)
-        config = BertConfig(
-            vocab_size=len(vocabulary), hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
-            intermediate_size=64, max_position_embeddings=64,
-        )  # fmt: skip
-        BertModel(config).save_pretrained(folder)
-        BertTokenizerFast(vocab={word: index for index, word in enumerate(vocabulary)}).save_pretrained(folder)
-        write_modules(folder, {"Pooling": "1_Pooling", "Normalize": "2_Normalize"})
-        write_pooling(folder, 32, "mean", cls_is_last=False)
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(vocabulary), hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=64, max_position_embeddings=64,
+    )  # fmt: skip
+    BertModel(config).save_pretrained(folder)
+    BertTokenizerFast(vocab={word: index for index, word in enumerate(vocabulary)}).save_pretrained(folder)
+    write_modules(folder, {"Pooling": "1_Pooling", "Normalize": "2_Normalize"})
+    write_pooling(folder, 32, "mean", cls_is_last=False)
 
 
-class Stream:
-    """Streams texts through an embedder, and looks at the memory of its process."""
+def streamed(threads: int, folder: Path, count: int) -> tuple[list[dict[str, float]], dict[str, float]]:
+    """Stream texts through an embedder, and return about 200 samples of the process's memory and what came of it.
 
-    def __init__(self, threads: int, folder: Path) -> None:
-        from bothways import SentenceEmbedder
+    Some vectors are compared with ``encode`` of the same text, so that an empty or disordered stream cannot pass.
+    """
+    from bothways import SentenceEmbedder
 
-        set_torch_threads(threads)
-        self._embedder = SentenceEmbedder.from_pretrained(folder, device="cpu")
-
-    def run(self, count: int) -> tuple[list[dict[str, float]], dict[str, float]]:
-        """Return about 200 samples and what came of it.
-
-        Some vectors are compared with ``encode`` of the same text, so that an empty or disordered stream cannot pass.
-        """
-        began = time.perf_counter()
-        every, check_every = max(1, count // SAMPLES), max(1, count // CHECKS)
-        samples: list[dict[str, float]] = []
-        done, worst = 0, 0.0
-        stream: Iterator[np.ndarray] = iter(self._embedder.encode_stream(_text(number) for number in range(count)))
-        for done, vector in enumerate((each for part in stream for each in np.atleast_2d(np.asarray(part))), start=1):
-            if (done - 1) % check_every == 0:
-                alone = np.asarray(self._embedder.encode([_text(done - 1)]))[0]
-                difference = float(np.abs(alone - vector).max())
-                # Written so that NaN counts as the worst.
-                worst = worst if difference <= worst else difference
-            if done % every == 0:
-                samples.append({"done": done, "resident": resident_memory(), "seconds": time.perf_counter() - began})
-        seconds = time.perf_counter() - began
-        return samples, {"total": done, "peak": peak_memory(), "worst_difference": worst, "seconds": seconds}
+    set_torch_threads(threads)
+    embedder = SentenceEmbedder.from_pretrained(folder, device="cpu")
+    began = time.perf_counter()
+    every, check_every = max(1, count // SAMPLES), max(1, count // CHECKS)
+    samples: list[dict[str, float]] = []
+    done, worst = 0, 0.0
+    stream: Iterator[np.ndarray] = iter(embedder.encode_stream(_text(number) for number in range(count)))
+    for done, vector in enumerate((each for part in stream for each in np.atleast_2d(np.asarray(part))), start=1):
+        if (done - 1) % check_every == 0:
+            alone = np.asarray(embedder.encode([_text(done - 1)]))[0]
+            difference = float(np.abs(alone - vector).max())
+            # Written so that NaN counts as the worst.
+            worst = worst if difference <= worst else difference
+        if done % every == 0:
+            samples.append({"done": done, "resident": resident_memory(), "seconds": time.perf_counter() - began})
+    seconds = time.perf_counter() - began
+    return samples, {"total": done, "peak": peak_memory(), "worst_difference": worst, "seconds": seconds}
 
 
 def _stream(options: Options) -> tuple[dict[str, Any], str]:
@@ -176,11 +168,9 @@ def _stream(options: Options) -> tuple[dict[str, Any], str]:
     count = min(options.texts, 20_000) if options.quick else options.texts
     with tempfile.TemporaryDirectory(prefix="bothways-benchmark-") as folder:
         say("making a tiny checkpoint")
-        with Worker(TinyCheckpoint) as maker:
-            maker.call("write", Path(folder))
+        in_a_process(write_tiny, Path(folder))  # it imports transformers
         say(f"streaming {count:,} texts")
-        with Worker(Stream, options.threads, Path(folder)) as worker:
-            samples, end = worker.call("run", count)
+        samples, end = in_a_process(streamed, options.threads, Path(folder), count)
     return _report(end, samples, count)
 
 

@@ -100,7 +100,6 @@ class TaggingPeer(TransformersPeer):
     """
 
     def fit(self, data: TaskData, seed: int) -> None:
-        """Train a fresh model."""
         self.labels = sorted({tag for row in data.train for tag in row["tags"]})
         self.transformers.set_seed(seed)
         model = self.transformers.AutoModelForTokenClassification.from_pretrained(
@@ -208,7 +207,6 @@ class SequencePeer(TransformersPeer):
         return [dict(zip(self.labels, row, strict=True)) for row in probabilities_NC.tolist()]
 
     def logits(self, rows: Sequence[Row]) -> np.ndarray:
-        """Return the logits [rows, labels]."""
         return np.stack(self.outputs(self._encoded(rows))).astype(np.float64)
 
     def _encoded(self, rows: Sequence[Row]) -> Any:  # noqa: ANN401
@@ -231,7 +229,6 @@ class AnsweringPeer(TransformersPeer):
     """Extractive question answering with windows, as transformers' example does it; every question has an answer."""
 
     def fit(self, data: TaskData, seed: int) -> None:
-        """Train a fresh model."""
         self.transformers.set_seed(seed)
         model = self.transformers.AutoModelForQuestionAnswering.from_pretrained(self.checkpoint)
         encoded = self._encoded(data.train)
@@ -243,7 +240,6 @@ class AnsweringPeer(TransformersPeer):
         self.train(model, rows, self.transformers.DataCollatorWithPadding(self.tokenizer), data, seed)
 
     def answers(self, rows: Sequence[Row]) -> list[str]:
-        """Return the best span of each question."""
         encoded = self._encoded(rows)
         best: list[tuple[float, str]] = [(-np.inf, "")] * len(rows)
         for window, scores_S2 in enumerate(self.outputs(encoded)):
@@ -301,7 +297,6 @@ class Embedder:
         self.notes: dict[str, Any] = {}
 
     def fit(self, data: TaskData, seed: int) -> None:  # noqa: ARG002 (the others')
-        """Load the model."""
         self.ranks = data.kind == "ranking"
         self.model = self.package.SentenceTransformer(str(minilm_folder()), device=self.device)
 
@@ -319,7 +314,6 @@ class EmbeddingPeer(Embedder):
     """sentence-transformers with CoSENT on scored pairs; it keeps the untrained embedder where no epoch is better."""
 
     def fit(self, data: TaskData, seed: int) -> None:
-        """Train a fresh model."""
         import datasets
         import transformers
         from sentence_transformers.losses import CoSENTLoss

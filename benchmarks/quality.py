@@ -16,7 +16,7 @@ from benchmarks.peers import OURS, OURS_DEFAULTS, PEERS, QA_LENGTH, UNTRAINED, O
 from benchmarks.runs import Kept, Run, is_due, lead, origin, spread, stated_origin
 from benchmarks.tasks import TaskData, load
 from benchmarks.trainer import BATCH, LEARNING_RATE
-from benchmarks.workers import Worker
+from benchmarks.workers import in_a_process
 
 SEEDS = (1, 2, 3)
 # Where ours trains otherwise by default: for three epochs, and in batches of 16 up to 2,000 rows.
@@ -45,8 +45,7 @@ def run(options: Options) -> Path:
             say(f"{number} of {len(plan)}: {key}: kept from before")
             continue
         say(f"{number} of {len(plan)}: {key}: training")
-        with Worker(Subject, dataset, side, options.threads, options.device) as worker:
-            found = worker.call("run", seed, options.quick)
+        found = in_a_process(trained, dataset, seed, side, options)
         kept.add(key, {"dataset": dataset, "seed": seed, "side": side, **found, **origin(options)})
         figures = ", ".join(f"{name} {value:.4f}" for name, value in found["figures"].items())
         say(f"{number} of {len(plan)}: {figures}")
@@ -64,15 +63,10 @@ def sides_of(dataset: str) -> dict[str, Callable[[int, str], Any]]:
     return {**ours, **PEERS[load(dataset, quick=True).kind]}
 
 
-class Subject:
-    """What a worker serves: one side, trained and measured."""
-
-    def __init__(self, dataset: str, side: str, threads: int, device: str) -> None:
-        self._dataset, self._side = dataset, sides_of(dataset)[side](threads, device)
-
-    def run(self, seed: int, quick: bool) -> dict[str, Any]:
-        """Train once and return the figures on the test rows."""
-        return measured(self._side, load(self._dataset, quick=quick), seed)
+def trained(dataset: str, seed: int, side: str, options: Options) -> dict[str, Any]:
+    """Train once and return the figures on the test rows."""
+    made = sides_of(dataset)[side](options.threads, options.device)
+    return measured(made, load(dataset, quick=options.quick), seed)
 
 
 def measured(side: Any, data: TaskData, seed: int) -> dict[str, Any]:  # noqa: ANN401

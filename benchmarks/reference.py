@@ -11,6 +11,7 @@ from benchmarks.harness import minilm_folder
 from benchmarks.texts import MAX_TOKENS, Workload
 
 HIDDEN, INTERMEDIATE, LAYERS = 384, 1536, 6
+TRAINING_FACTOR = 3  # a backward pass multiplies twice for each product of the forward
 COSINE_AT_LEAST, DIFFERENCE_AT_MOST = 0.99999, 1e-4
 BATCHES = (1, 2, 4, 8, 16, 32)
 # Time falls with the calls that are saved and rises with padding and with tensors that leave the cache: beyond this
@@ -120,14 +121,16 @@ class MatrixProducts:
         return time.process_time() if self._torch.get_num_threads() == 1 else time.perf_counter()
 
 
-def floating_point_operations(tokens: Sequence[int]) -> float:
-    """Return the FLOP that MiniLM's encoder needs for texts of these lengths, padding not counted.
+def floating_point_operations(
+    tokens: Sequence[int], hidden: int = HIDDEN, inner: int = INTERMEDIATE, layers: int = LAYERS
+) -> float:
+    """Return the FLOP that an encoder, by default MiniLM's, needs for texts of these lengths, padding not counted.
 
     Per token and layer 2 for each parameter of the linear layers (4 H^2 + 2 H F) and 4 n H for the scores and the
     weighted sum of an n-token text. Embeddings, normalisations and GELU are left out.
     """
-    linear = 2 * (4 * HIDDEN**2 + 2 * HIDDEN * INTERMEDIATE)
-    return float(sum(LAYERS * n * (linear + 4 * n * HIDDEN) for n in tokens))
+    linear = 2 * (4 * hidden**2 + 2 * hidden * inner)
+    return float(sum(layers * n * (linear + 4 * n * hidden) for n in tokens))
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,9 @@ if name == {IMPORT_TORCH!r}:
 
     vector = torch.zeros(0).tolist()
 else:
-    from benchmarks.embedders import build
+    from benchmarks.embedders import Subject
 
-    subject = build(name, threads, graph)
+    subject = Subject(name, threads, graph)
     subject.keep("first", ["An encoder reads both ways: every token sees the whole text."])
     vector = subject.vectors("first")[0].tolist()
 print("vector", flush=True)

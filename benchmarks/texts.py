@@ -7,7 +7,7 @@ import gzip
 import json
 import random
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -39,6 +39,11 @@ class Workload:
     texts: tuple[str, ...]
     tokens: tuple[int, ...]
     source: str
+
+    @classmethod
+    def of(cls, name: str, texts: list[str], source: str) -> "Workload":
+        """Count the tokens of the texts."""
+        return cls(name, tuple(texts), tuple(token_counts(texts)), source)
 
     def summary(self) -> dict[str, object]:
         """Return the figures of the texts."""
@@ -74,7 +79,8 @@ def workloads(*, quick: bool) -> list[Workload]:
     say("choosing texts")
     sentences, passages = _real() if _WIKIPEDIA.exists() else _generated()
     keep = 20 if quick else None
-    return [_cut(sentences, keep), _cut(passages, keep and keep // 2)]
+    cuts = ((sentences, keep), (passages, keep and keep // 2))
+    return [replace(load, texts=load.texts[:most], tokens=load.tokens[:most]) for load, most in cuts]
 
 
 def texts_of_length(tokens: int, count: int) -> list[str]:
@@ -100,10 +106,6 @@ def labelled_texts(path: Path) -> list[dict[str, str]]:
     return [{"text": row["text"], "label": row["label"]} for row in read_rows(path) if row["label"] != OUT_OF_SCOPE]
 
 
-def _cut(workload: Workload, keep: int | None) -> Workload:
-    return Workload(workload.name, workload.texts[:keep], workload.tokens[:keep], workload.source)
-
-
 def _real() -> tuple[Workload, Workload]:
     """Return sentences of Wikipedia, and runs of consecutive sentences of one article."""
     chooser = random.Random(28)
@@ -120,18 +122,14 @@ def _real() -> tuple[Workload, Workload]:
             passages.append(passage)
             wanted = _length(chooser, median=200, spread=0.7)
     chosen = sentences[:SENTENCES]
-    return (
-        Workload("sentences", tuple(chosen), tuple(token_counts(chosen)), source),
-        Workload("passages", tuple(passages), tuple(token_counts(passages)), source),
-    )
+    return Workload.of("sentences", chosen, source), Workload.of("passages", passages, source)
 
 
 def other_sentences() -> list[str]:
     """Return as many other sentences as are embedded; for models that are fitted to texts before they are measured."""
     if _WIKIPEDIA.exists():
         return _sentences(_articles(), random.Random(28))[SENTENCES : 2 * SENTENCES]
-    chooser = random.Random(29)
-    return [" ".join(chooser.choices(_WORDS, k=_length(chooser, median=28, spread=0.5) - 2)) for _ in range(SENTENCES)]
+    return _random_words(random.Random(29), SENTENCES, median=28, spread=0.5)
 
 
 def _sentences(articles: list[list[str]], chooser: random.Random) -> list[str]:
@@ -170,14 +168,14 @@ def _generated() -> tuple[Workload, Workload]:
     """Return random words with the same lengths as real texts."""
     chooser = random.Random(28)
     source = "generated words (the Wikipedia text is not on this machine)"
-    built = []
-    for name, count, median, spread in (("sentences", SENTENCES, 28, 0.5), ("passages", PASSAGES, 185, 0.7)):
-        texts = [
-            " ".join(chooser.choices(_WORDS, k=_length(chooser, median=median, spread=spread) - 2))
-            for _ in range(count)
-        ]
-        built.append(Workload(name, tuple(texts), tuple(token_counts(texts)), source))
-    return built[0], built[1]
+    sentences = _random_words(chooser, SENTENCES, median=28, spread=0.5)
+    passages = _random_words(chooser, PASSAGES, median=185, spread=0.7)
+    return Workload.of("sentences", sentences, source), Workload.of("passages", passages, source)
+
+
+def _random_words(chooser: random.Random, count: int, *, median: int, spread: float) -> list[str]:
+    lengths = (_length(chooser, median=median, spread=spread) for _ in range(count))
+    return [" ".join(chooser.choices(_WORDS, k=length - 2)) for length in lengths]
 
 
 def _length(chooser: random.Random, *, median: int, spread: float) -> int:

@@ -89,10 +89,7 @@ class EpochChoice:
         """Return a callback of transformers' Trainer that judges each epoch."""
 
         class AfterEpoch(transformers.TrainerCallback):  # type: ignore[misc]
-            """Judges at the end of each epoch."""
-
             def on_epoch_end(_, *__: object, **___: object) -> None:  # noqa: N805
-                """Judge the epoch that has ended."""
                 self.judge(self.validations[-1].epoch + 1 if self.validations else 1)
 
         return AfterEpoch()

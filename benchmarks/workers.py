@@ -12,13 +12,14 @@ import os
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from multiprocessing.connection import Connection
-from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from benchmarks.harness import forget_peak, peak_memory, resident_memory, say
 
+T = TypeVar("T")
 # What every worker answers, whatever its subject.
 _OF_THE_PROCESS = {each.__name__: each for each in (peak_memory, resident_memory, forget_peak)}
 # Seconds of silence after which a progress line says that a call is still running.
@@ -52,7 +53,7 @@ class WorkerError(Exception):
     """The contestant raised; carries its traceback."""
 
 
-class Worker:
+class Worker(AbstractContextManager["Worker"]):
     """A process that builds a subject, by a module-level function, and answers calls to its methods."""
 
     def __init__(self, build: Callable[..., Any], *arguments: object) -> None:
@@ -73,20 +74,11 @@ class Worker:
         self._pipe.send((method, arguments, True))
         return dict(self._receive())
 
-    def close(self) -> None:
-        """End the process."""
+    def __exit__(self, *_: object) -> None:
         self._pipe.close()
         self._process.join(timeout=20)
         if self._process.is_alive():
             self._process.terminate()
-
-    def __enter__(self) -> "Worker":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _receive(self) -> Any:  # noqa: ANN401
         began = time.monotonic()
@@ -102,6 +94,34 @@ class Worker:
         if kind == "error":
             raise WorkerError(value)
         return value
+
+
+def started(
+    build: Callable[..., Any], names: Sequence[str], given: tuple[object, ...], stack: ExitStack, absent: dict[str, str]
+) -> dict[str, Worker]:
+    """Start a worker per contestant, built from its name and ``given``; peers not installed go to ``absent``."""
+    workers = {}
+    for name in names:
+        say(f"starting {name}")
+        try:
+            workers[name] = stack.enter_context(Worker(build, name, *given))
+        except AbsentPeerError as error:
+            absent[name] = str(error)
+    return workers
+
+
+def in_a_process(function: Callable[..., T], *arguments: object) -> T:
+    """Call a function in a process of its own and return what it returned."""
+    with Worker(_Answer, function, arguments) as worker:
+        return cast("T", worker.call("get"))
+
+
+class _Answer:
+    def __init__(self, function: Callable[..., object], arguments: tuple[object, ...]) -> None:
+        self._value = function(*arguments)
+
+    def get(self) -> object:
+        return self._value
 
 
 def _end_with_parent() -> None:

@@ -50,12 +50,10 @@ class Ngrams:
         self._vectorizer = TfidfVectorizer(sublinear_tf=True, analyzer=how[0], ngram_range=how[1])
 
     def learn(self, rows: Sequence[Row]) -> Any:  # noqa: ANN401
-        """Learn the vocabulary and return features of the rows."""
         self._vectorizer.fit([row[column] for column in TEXT_COLUMNS[self.kind] for row in rows])
         return self.read(rows)
 
     def read(self, rows: Sequence[Row]) -> Any:  # noqa: ANN401
-        """Return features of rows."""
         sides = [self._vectorizer.transform([row[column] for row in rows]) for column in TEXT_COLUMNS[self.kind]]
         if len(sides) == 1:
             return sides[0]
@@ -74,7 +72,6 @@ class Vectors:
         self._embedder, self._tokens, self._cosine = embedder, tokens, cosine
 
     def read(self, rows: Sequence[Row]) -> np.ndarray:
-        """Return features of rows."""
         self._embedder.max_seq_length = self._tokens
         sides = [
             self._embedder.encode([row[column] for row in rows], normalize_embeddings=True, show_progress_bar=False)
@@ -122,7 +119,6 @@ class Linear:
         self.notes = {"features": self.features.name, **best.best_params_}
 
     def answers(self, rows: Sequence[Row]) -> list[Any]:
-        """Return the answer to each row, in the form that the task's metrics read."""
         read = self.features.read(rows)
         if self.scored:
             return [float(each) for each in self.model.predict(read)]

@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -41,11 +41,10 @@ def _texts(folder: str) -> TaskData:
 
 def _imdb_stars() -> TaskData:
     """Reviews with their stars, 1 to 10 without 5 and 6, which stand at the end of their ids."""
-    parts = (
-        [{"text": row["text"], "score": float(row["id"].rpartition("_")[2])} for row in read_rows(path)]
-        for path in (DATA / f"imdb/{part}.jsonl.gz" for part in ("train", "test"))
+    train, test = (
+        [{"text": row["text"], "score": float(row["id"].rpartition("_")[2])} for row in read_rows(DATA / "imdb" / part)]
+        for part in ("train.jsonl.gz", "test.jsonl.gz")
     )
-    train, test = parts
     return TaskData("scored_texts", train, [], test, 3, number_metrics)
 
 
@@ -55,14 +54,8 @@ def _task(name: str) -> TaskData:
 
 
 _LOADERS: dict[str, Callable[[], TaskData]] = {
-    "sst2": lambda: _texts("sst2"),
-    "ag_news": lambda: _texts("ag_news"),
-    "bbc_news": lambda: _texts("bbc_news"),
-    "clinc150": lambda: _texts("clinc150"),
-    "imdb": lambda: _texts("imdb"),
-    "sick": lambda: _task("sick"),
-    "trecqa": lambda: _task("trecqa"),
-    "stsb": lambda: _task("stsb_cross"),
+    **{name: partial(_texts, name) for name in ("sst2", "ag_news", "bbc_news", "clinc150", "imdb")},
+    **{name: partial(_task, task) for name, task in (("sick", "sick"), ("trecqa", "trecqa"), ("stsb", "stsb_cross"))},
     "imdb_stars": _imdb_stars,
 }
 SETS = tuple(_LOADERS)

@@ -23,13 +23,11 @@ LABELS = {
 BELOW = 2_000  # rows; the sets whose mean lead is summed up
 
 
-def page(runs: Sequence[Run], left_out: Mapping[str, str]) -> str:
+def page(runs: Sequence[Run]) -> str:
     """Return all tables in Markdown."""
     parts = [_note(runs), figures_table(runs)]
     if found := leads(runs):
         parts += ["## Ours minus the best peer", leads_table(found), summary(found, runs)]
-    if left_out:
-        parts.append("Left out: " + "; ".join(f"{name} ({reason})" for name, reason in left_out.items()) + ".")
     return "\n\n".join(parts)
 
 

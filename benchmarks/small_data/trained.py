@@ -33,17 +33,14 @@ class TrainerAtDefaults:
         self.notes: dict[str, Any] = {}
 
     def settings(self, epochs: int) -> dict[str, Any]:  # noqa: ARG002
-        """Return the settings that differ from the Trainer's defaults."""
         return {}
 
     def fit(self, data: TaskData, seed: int) -> None:
-        """Train a fresh model on all rows."""
         self._peer = SequencePeer(*self._arguments, self.settings)
         self._peer.standardises = self.standardises
         self._peer.fit(data, seed)
 
     def answers(self, rows: Sequence[Row]) -> list[Any]:
-        """Return the answer to each row, in the form that the task's metrics read."""
         return list(self._peer.answers(rows))
 
 
@@ -57,11 +54,9 @@ class TrainerTuned(TrainerAtDefaults):
     standardises = True
 
     def settings(self, epochs: int) -> dict[str, Any]:
-        """Return the epochs, and what ours does by default, too."""
         return {"num_train_epochs": epochs, "weight_decay": WEIGHT_DECAY, "warmup_steps": WARM_UP}
 
     def fit(self, data: TaskData, seed: int) -> None:
-        """Choose the epochs, then train."""
         learnt, held = held_out(data, seed)
         tried = {}
         for epochs in next(epochs for most, epochs in EPOCHS_TRIED.items() if len(data.train) <= most):
@@ -85,7 +80,6 @@ class SetFit:
         self.notes: dict[str, Any] = {}
 
     def fit(self, data: TaskData, seed: int) -> None:
-        """Train on pairs, then the head."""
         import datasets
 
         labels = sorted({row["label"] for row in data.train})
@@ -104,7 +98,6 @@ class SetFit:
             self._package.Trainer(model=self._model, args=arguments, train_dataset=rows).train()
 
     def answers(self, rows: Sequence[Row]) -> list[dict[str, float]]:
-        """Return probabilities by label."""
         found_BC = self._model.predict_proba([row["text"] for row in rows], as_numpy=True, show_progress_bar=False)
         return [dict(zip(self._model.labels, each, strict=True)) for each in found_BC.tolist()]
 

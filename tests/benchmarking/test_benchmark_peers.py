@@ -1,6 +1,5 @@
 """How the peers are trained and compared: epoch, temperature, decoding, tables, and the file of kept results."""
 
-import contextlib
 import json
 
 import numpy as np
@@ -210,20 +209,12 @@ def test_the_table_of_quality_has_each_side_its_spread_and_its_verdict():
 def test_runs_are_kept_with_their_origin_and_ours_is_renewed(tmp_path, monkeypatch):
     calls = []
 
-    class Worker(contextlib.AbstractContextManager):
-        def __init__(self, *arguments):
-            self.made = arguments[1:3]
+    def in_a_process(_, dataset, seed, side, __):
+        calls.append(side)
+        run = task_run(side, seed, 0.5, dataset)
+        return {name: run[name] for name in ("figures", "rows", "epochs")}
 
-        def __exit__(self, *_):
-            return None
-
-        def call(self, _, seed, __):
-            dataset, side = self.made
-            calls.append(side)
-            run = task_run(side, seed, 0.5, dataset)
-            return {name: run[name] for name in ("figures", "rows", "epochs")}
-
-    monkeypatch.setattr(quality, "Worker", Worker)
+    monkeypatch.setattr(quality, "in_a_process", in_a_process)
     monkeypatch.setattr(quality, "sides_of", lambda _: {"bothways": None, "peer": None})
     options = {"output": tmp_path, "datasets": ("wnut17",), "seeds": (1,)}
     quality.run(Options(**options))

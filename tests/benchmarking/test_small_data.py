@@ -10,7 +10,7 @@ from benchmarks import small_data
 from benchmarks.harness import Options
 from benchmarks.peers import valid_tags
 from benchmarks.runs import is_due, verdict
-from benchmarks.small_data import Part, planned, sets, tables
+from benchmarks.small_data import planned, sets, tables
 from benchmarks.small_data.sets import drawn, number_metrics, usual_seeds
 from benchmarks.small_data.trained import held_out, setfit_settings
 from benchmarks.tasks import TaskData, label_metrics
@@ -142,28 +142,27 @@ def small(monkeypatch):
     }
     calls = []
 
-    def fitted(cell, options, part):
+    def in_a_process(_, cell, options):
         calls.append(cell)
         if cell.contestant == "setfit":
             raise AbsentPeerError("no module named setfit")
-        rows = drawn(made[cell.set], cell.size, cell.seed, part.test_rows)
+        rows = drawn(made[cell.set], cell.size, cell.seed, options.test_rows)
         figure = 0.9 if cell.contestant == "ours" else 0.8 + 0.01 * cell.seed
         counts = {"train": len(rows.train), "test": len(rows.test)}
         return {"figures": {"accuracy": figure}, "fit_seconds": 1.0, "test_seconds": 0.1, "rows": counts, "notes": {}}
 
     monkeypatch.setattr(small_data, "load", made.__getitem__)
-    monkeypatch.setattr(small_data, "_fitted", fitted)
+    monkeypatch.setattr(small_data, "in_a_process", in_a_process)
     return calls
 
 
-def options(folder, part, **more):
-    return Options(output=folder, small_data=part, **more)
+def options(folder, **more):
+    return Options(**{"output": folder, "sets": ("sst2",), "sizes": ("8",), **more})
 
 
 def test_the_plan_goes_cell_by_cell_and_names_what_it_leaves_out(small):
     left_out = {}
-    part = Part(sets=("sst2", "stsb"), sizes=("8", "100"), setfit_updates=10)
-    plan = list(planned(Options(), part, left_out))
+    plan = list(planned(Options(sets=("sst2", "stsb"), sizes=("8", "100"), setfit_updates=10), left_out))
     of_first = [cell.contestant for cell in plan if (cell.set, cell.size, cell.seed) == ("sst2", "8", 1)]
     assert of_first == ["tfidf", "ours", "probe", "setfit", "trainer", "trainer_tuned"]
     assert {cell.seed for cell in plan} == {1, 2, 3, 4, 5}
@@ -172,18 +171,16 @@ def test_the_plan_goes_cell_by_cell_and_names_what_it_leaves_out(small):
 
 
 def test_contestants_are_chosen_by_words_or_commas_and_unknown_ones_refused(small):
-    part = Part(sets=("sst2",), sizes=("8",))
     for names in (("ours,probe",), ("ours", "probe")):
-        plan = list(planned(Options(contestants=names, seeds=(4,)), part, {}))
+        plan = list(planned(options(None, contestants=names, seeds=(4,)), {}))
         assert [(cell.contestant, cell.seed) for cell in plan] == [("ours", 4), ("probe", 4)]
     with pytest.raises(SystemExit, match="got prob"):
-        list(planned(Options(contestants=("prob",)), part, {}))
+        list(planned(options(None, contestants=("prob",)), {}))
 
 
 def test_cells_that_are_there_are_not_run_again(small, tmp_path):
-    part = Part(sets=("sst2",), sizes=("8",))
-    small_data.run(options(tmp_path, part, seeds=(1,), contestants=("ours,probe",)))
-    small_data.run(options(tmp_path, part, seeds=(1, 2), contestants=("ours,probe,setfit",)))
+    small_data.run(options(tmp_path, seeds=(1,), contestants=("ours,probe",)))
+    small_data.run(options(tmp_path, seeds=(1, 2), contestants=("ours,probe,setfit",)))
     first, second = ([(seed, name) for name in ("ours", "probe", "setfit")] for seed in (1, 2))
     assert [(cell.seed, cell.contestant) for cell in small] == [*first, *second]
     kept = json.loads((tmp_path / "small_data-partial.json").read_text())
@@ -195,19 +192,17 @@ def test_cells_that_are_there_are_not_run_again(small, tmp_path):
 
 
 def test_another_cap_of_test_rows_makes_other_cells(small, tmp_path):
-    part = Part(sets=("sst2",), sizes=("8",))
     for cap in (20, 40):
-        small_data.run(options(tmp_path, replace(part, test_rows=cap), seeds=(1,), contestants=("ours",)))
+        small_data.run(options(tmp_path, test_rows=cap, seeds=(1,), contestants=("ours",)))
     assert len(small) == 2
     assert "at most 40 of each set" in next(tmp_path.glob("*-small_data.md")).read_text()
 
 
 def test_tables_are_written_of_kept_cells_without_fits(small, tmp_path):
-    part = Part(sets=("sst2",), sizes=("8",))
     with pytest.raises(SystemExit, match="no cell"):
-        small_data.run(options(tmp_path, part, kept=True))
-    small_data.run(options(tmp_path, part, seeds=(1,), contestants=("ours",)))
-    small_data.run(options(tmp_path, part, kept=True))
+        small_data.run(options(tmp_path, kept=True))
+    small_data.run(options(tmp_path, seeds=(1,), contestants=("ours",)))
+    small_data.run(options(tmp_path, kept=True))
     assert len(small) == 1
 
 
@@ -260,7 +255,7 @@ def test_the_summary_is_of_accuracy_on_few_rows():
         *(entry(name, 1, figure, rows=5000, size="all") for name, figure in (("ours", 0.2), ("probe", 0.9))),
         *(entry(name, 1, figure, name="stsb", metric="R2") for name, figure in (("ours", 0.1), ("probe", 0.9))),
     ]
-    text = tables.page(runs, {})
+    text = tables.page(runs)
     assert "Of 3 sets and sizes: ahead 1, tie 0, behind 0, one seed 2." in text
     assert "+2.00 points on the best peer, the mean of 1" in text
     assert "Behind the linear model on embeddings: 0 of 3." in text

@@ -210,7 +210,7 @@ def test_a_dropout_rate_that_is_no_number_is_refused(with_heads):
         ("w5", "a text alone"),
         ([["w5"], ["w6", "w7"]], r"groups of \[1, 2\] texts"),
         ([[], []], r"groups of \[0\] texts"),
-        ([], "none"),
+        ([], "no group"),
     ],
 )
 def test_choices_that_are_not_in_groups_are_refused(with_heads, groups, problem):

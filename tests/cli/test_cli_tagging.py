@@ -147,7 +147,10 @@ def test_columns_of_other_tasks_are_refused(run, data):
     [
         ([{"tokens": ["w5"], "tags": ["O", "O"]}], "line 1 of"),
         ([{"tokens": ["w5", "w6"], "tags": ["B-X", "O"]}], "held out of 1 row: give at least two rows, or"),
-        ([{"tokens": ["w5"], "tags": ["X"]}, {"tokens": ["w5"], "tags": ["Y"]}], "at least two rows of a tag, or"),
+        (
+            [{"tokens": ["w5"], "tags": ["X"]}, {"tokens": ["w5"], "tags": ["Y"]}],
+            "at least two rows with the same tag, or",
+        ),
         ([{"tokens": ["w5"], "tags": ["B-X"]}, {"tokens": ["w5"], "tags": ["Z-X"]}], "fit none of the schemes"),
         ([{"tokens": ["w5", "w6"], "tags": ["O", "I-X"]}, {"tokens": ["w5"], "tags": ["B-X"]}], "does not allow there"),
     ],

@@ -122,7 +122,7 @@ def test_any_mean_of_row_scores_can_be_compared():
     assert report.metrics["exact_match"].difference.value == 0.5
     assert report.metrics["f1"].difference.value == 0.375
     assert [test.of for test in report.tests] == ["exact_match"]
-    with pytest.raises(InvalidInput, match=r"exact_match, f1, got f1"):
+    with pytest.raises(InvalidInput, match=r"exact_match, f1\), got f1"):
         compare_row_scores(first, {"f1": [1] * 4})
 
 
@@ -176,7 +176,7 @@ def test_models_of_different_shapes_or_rows_are_refused():
         compare_classifications([0], [[0.5, 0.5]], [[0.2, 0.3, 0.5]])
     with pytest.raises(InvalidInput):
         compare_regressions([0.0, 1.0], [0.0, 1.0], [0.0])
-    with pytest.raises(InvalidInput, match="0 and 1"):
+    with pytest.raises(InvalidInput, match="expected 1 for each row with a right answer and 0"):
         mcnemar([0.5], [1])
     with pytest.raises(InvalidInput, match="2 rows"):
         mcnemar([1, 0], [1])

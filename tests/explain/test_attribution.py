@@ -121,7 +121,7 @@ def test_texts_of_several_windows_are_for_leave_one_out(classifier):
         ({"inputs": "w5 w6"}, "expected a list of inputs, got one string"),
         ({"method": "saliency"}, "expected one of the methods .*got 'saliency'"),
         ({"steps": 0}, "expected steps of at least 1, got 0"),
-        ({"target": Label("dog")}, "expected a label of 'ant', 'bee', 'cow', got 'dog'"),
+        ({"target": Label("dog")}, "expected one of 'ant', 'bee', 'cow', got 'dog'"),
         ({"inputs": ["  "]}, "empty"),
     ],
 )

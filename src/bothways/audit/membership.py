@@ -152,7 +152,7 @@ class Shadows:
     spread: float  # standard deviation of the scores behind ``out_N`` around their means
 
     def offline(self, scores_N: Numbers) -> Numbers:
-        """Return how far scores exceed those of shadows not trained on the rows, in standard deviations."""
+        """Return the distance of scores above those of shadows not trained on the rows, in standard deviations."""
         return (self._scaled(scores_N) - self.out_N) / self.spread
 
     def online(self, scores_N: Numbers) -> Numbers:

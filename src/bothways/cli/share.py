@@ -99,7 +99,7 @@ def quantize(
     reading: opt.WindowOptions = opt.ANY_WINDOWS,
     opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
-    """Quantize a model's linear layers to int8, to run faster on CPUs.
+    """Quantize a model to int8, to run faster on CPUs.
 
     Layers stay in bfloat16 where int8 would change the vectors of your texts too much (see --cosine). Only this library
     can open the saved model; it predicts, embeds and evaluates like any other, but it cannot be trained. The conversion
