@@ -117,6 +117,18 @@ class WindowStore:
         """A checksum of the tokens and of the starts of windows."""
         return digest_of(self.ids_T, self.starts)
 
+    @property
+    def windows_of_texts(self) -> list[range]:
+        """Indices of the windows of each text."""
+        ends = np.cumsum(np.bincount(self.text_of_window, minlength=self.texts)).tolist()
+        return [range(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+    @property
+    def shares_W(self) -> NDArray[np.float64]:
+        """Each window's share of its text's weight of 1, which the windows of a text divide equally."""
+        shares_W: NDArray[np.float64] = 1.0 / np.bincount(self.text_of_window)[self.text_of_window]
+        return shares_W
+
     def windows_of(self, texts: Sequence[int] | NDArray[np.int64]) -> list[int]:
         """Return indices of all windows of some texts."""
         first = np.searchsorted(self.text_of_window, texts, side="left")

@@ -114,7 +114,7 @@ class Backend(ABC):
             task: The name of the task.
             head: The name of the head.
             layers: Number of layers whose hidden states are appended to the scores of each window.
-            per_token: Whether the head scores each token.
+            per_token: True if the head scores each token.
 
         Raises:
             CorruptCheckpoint: The head is damaged, or an exported graph has another number of outputs.

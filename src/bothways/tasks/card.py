@@ -34,7 +34,7 @@ class DataUsed:
         columns: Names of the columns of inputs and labels, in the task's dataclass.
         training: The rows that the model was trained on.
         validation: The held-out rows; None if there are none.
-        split: Whether the held-out rows were drawn from the training data.
+        split: True if the held-out rows were drawn from the training data.
     """
 
     columns: AnyColumns

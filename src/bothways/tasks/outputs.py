@@ -50,8 +50,8 @@ class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
     Attributes:
         head: Name of the head in the family's tables.
         head_title: The noun for the head in messages.
-        per_token: Whether the head reads each token.
-        reads_words: Whether an input is a list of words, which are read with single spaces between them.
+        per_token: True if the head reads each token.
+        reads_words: True if an input is a list of words, which are read with single spaces between them.
         layers: Number of layers whose hidden states are appended to the logits of each window.
         confidence: Calibration, coverage, out-of-domain detection.
     """
@@ -139,7 +139,7 @@ class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
         Args:
             backend: The checkpoint, with the task's options of `from_pretrained`.
             size: Number of outputs of its head.
-            ours: Whether this package trained it for this task; ``bothways.json`` then has further settings.
+            ours: True if this package trained it for this task; ``bothways.json`` then has further settings.
 
         Raises:
             InvalidInput: Labels are unknown, or an option does not fit the head.

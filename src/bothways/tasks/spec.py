@@ -102,7 +102,7 @@ class Hub:
         asked: An example input in Python.
         opens_as: The class of transformers, or of sentence-transformers, that opens the model; empty without one.
         call: Arguments for that library's tokenizer; empty if the call takes more than one line.
-        gives_logits: Whether the model is a classifier stored as an encoder and a linear map.
+        gives_logits: True if the model is a classifier stored as an encoder and a linear map.
     """
 
     pipeline: str
@@ -155,7 +155,7 @@ class TaskSpec:
         head: Name of the pretrained head that makes a checkpoint from elsewhere usable for this task.
         kinds: Columns of other kinds of rows that the task can be trained on.
         notes: Lines of help on the format of the data, below the example.
-        comparable: Whether predictions are right or wrong, so that two models can be compared.
+        comparable: True if predictions are right or wrong, so that two models can be compared.
         number_column: Argument of `fit` that names the label column of a regression; None if there is none.
         hub: Facts for model cards on the hub; None if the hub has no such task.
         held_out: Noun phrase for the training rows that are held out without validation data.

@@ -78,7 +78,7 @@ class TorchBackend(Backend):
     Attributes:
         files: The checkpoint.
         model: The encoder and its tokenizer.
-        shared: Whether heads of several tasks share the encoder.
+        shared: True if heads of several tasks share the encoder.
         network: Encoder and head; None without a head.
     """
 

@@ -206,7 +206,7 @@ def kind_of(*, teacher: bool = False, **names: object) -> EmbeddingColumns:
     Pairs(anchor='question', positive='answer')
 
     Args:
-        teacher: Whether the rows are plain texts for distillation from a teacher.
+        teacher: True if the rows are plain texts for distillation from a teacher.
         names: Columns by their names.
     """
     given = {name: value for name, value in names.items() if value}

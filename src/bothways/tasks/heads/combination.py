@@ -36,9 +36,9 @@ class Combiner(ABC, Generic[OutputsT, InputT, TruthT, PlacesT]):
 
     Attributes:
         outputs: The outputs.
-        shares_inputs: Whether rows of scores belong to parts of the input, such as words, so that all members must read
+        shares_inputs: True if rows of scores belong to parts of the input, such as words, so that all members must read
             the same input.
-        stackable: Whether every input has the same outputs, as stacking requires.
+        stackable: True if every input has the same outputs, as stacking requires.
     """
 
     outputs: OutputsT

@@ -42,7 +42,7 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
 
     Attributes:
         outputs: The outputs in training, with their confidence once it is fitted.
-        distills: Whether a student can be trained on the predictions of such a model. The learner then has
+        distills: True if a student can be trained on the predictions of such a model. The learner then has
             `uncalibrated`, `loss_units` and `decided`.
     """
 

@@ -44,7 +44,7 @@ class LabelLoss(Protocol):
     """Targets of the windows of a store, and their loss.
 
     Attributes:
-        joint: Whether the loss of an input needs the scores of all its windows at once.
+        joint: True if the loss of an input needs the scores of all its windows at once.
     """
 
     joint: ClassVar[bool]
@@ -79,7 +79,7 @@ class LossUnits:
     @classmethod
     def of_texts(cls, store: WindowStore) -> LossUnits:
         """Return the windows of a store; those of a text share its weight."""
-        shares_W = 1.0 / np.bincount(store.text_of_window)[store.text_of_window]
+        shares_W = store.shares_W
         ones_W = np.ones(len(shares_W), dtype=np.int64)
         return cls(np.zeros_like(ones_W), shares_W, np.arange(len(shares_W) + 1), ones_W)
 
@@ -140,17 +140,17 @@ class StoredInputs:
     def merged(self, outputs: PlacedOutputs[PlacesT], rows: list[NDArray[np.float64]]) -> list[Scores[PlacesT]]:
         """Return the scores of all inputs, given the rows of their windows, which are released one by one."""
         lengths = self.store.lengths.tolist()
-        ends = np.cumsum(np.bincount(self.store.text_of_window, minlength=self.store.texts)).tolist()
         dropped = self.store.dropped_tokens.tolist()
         found = []
-        for number, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
-            texts: list[list[int]] = [list(range(start, end))]
+        for number, own in enumerate(self.store.windows_of_texts):
+            texts: list[Sequence[int]] = [own]
             if self.text_of_window is not None:
-                places_W = self.text_of_window[start:end]
-                texts = [(start + np.flatnonzero(places_W == place)).tolist() for place in range(places_W[-1] + 1)]
+                places_W = self.text_of_window[own.start : own.stop]
+                texts = [(own.start + np.flatnonzero(places_W == place)).tolist() for place in range(places_W[-1] + 1)]
             values = [self._rows(rows, each, lengths, dropped[number], outputs) for each in texts]
             found.append(outputs.scores(self.inputs[number], values))
-            rows[start:end] = [_RELEASED] * (end - start)  # with thousands of labels they are as large as the scores
+            # With thousands of labels the rows are as large as the scores.
+            rows[own.start : own.stop] = [_RELEASED] * len(own)
         return found
 
     def _rows(

@@ -151,7 +151,7 @@ class TextLoss:
         self.target = target
         self.truth = truth
         self._text_of_window = store.text_of_window
-        self._share_of_window = 1.0 / np.bincount(store.text_of_window)[store.text_of_window]
+        self._share_of_window = store.shares_W
         self._weights_NK = weights_NK
 
     @property

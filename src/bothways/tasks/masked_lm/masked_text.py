@@ -28,7 +28,7 @@ class Slot:
     Attributes:
         place: Index of its token in the input sequence.
         left: The text before it, back to the previous mask, if there is one.
-        follows_mask: Whether there is a previous mask.
+        follows_mask: True if there is a previous mask.
     """
 
     place: int

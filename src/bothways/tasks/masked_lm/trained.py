@@ -77,7 +77,7 @@ class MaskedLMTraining:
 
     Attributes:
         started: Encoder and head before the first update.
-        new_head: Whether the head was drawn at random.
+        new_head: True if the head was drawn at random.
         data: The card's entries for the data.
         held: The held-out texts.
         masker: Chooses the tokens to mask.

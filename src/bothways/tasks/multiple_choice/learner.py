@@ -41,7 +41,7 @@ class ChoiceLearner(Learner[ChoiceOutputs, RightChoices, Choices]):
     """The training side of multiple choice.
 
     Attributes:
-        calibrates: Whether to fit a temperature.
+        calibrates: True to fit a temperature.
     """
 
     calibrates: bool = True
@@ -113,7 +113,7 @@ class ChoiceLoss:
         self._truth, self._input_W = np.asarray(stored.truth), store.text_of_window
         self._choice_W = np.zeros_like(self._input_W) if stored.text_of_window is None else stored.text_of_window
         self._lengths_W = store.lengths
-        self._share_W = 1.0 / np.bincount(self._input_W)[self._input_W]
+        self._share_W = store.shares_W
 
     @property
     def digest(self) -> str:

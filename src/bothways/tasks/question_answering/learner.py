@@ -55,7 +55,7 @@ class AnswerLearner(Learner[AnswerOutputs, Gold, FoundSpans]):
     """The training side of answers in a context.
 
     Attributes:
-        calibrates: Whether to fit a temperature.
+        calibrates: True to fit a temperature.
     """
 
     calibrates: bool = True
@@ -162,7 +162,7 @@ class SpanLoss:
         self._store = store
         text_W = store.text_of_window
         windows = len(text_W)
-        self._share_W = 1.0 / np.bincount(text_W)[text_W]
+        self._share_W = store.shares_W
         self._possible_T = np.zeros(len(store.ids_T), dtype=bool)
         targets: list[list[tuple[int, int]]] = []
         for window in range(windows):

@@ -54,7 +54,7 @@ class TagLearner(Learner[TagOutputs, TrueTags, Words]):
     """The training side of tags of words.
 
     Attributes:
-        calibrates: Whether to fit a temperature.
+        calibrates: True to fit a temperature.
     """
 
     calibrates: bool = True
@@ -187,7 +187,7 @@ class WordWindows:
     @classmethod
     def of(cls, store: WindowStore, texts: Iterable[ReadWords]) -> WordWindows:
         """Find the words of texts in windows that were stored with offsets."""
-        of_texts = zip(texts, _windows_of_texts(store), strict=True)
+        of_texts = zip(texts, store.windows_of_texts, strict=True)
         return cls(
             store,
             tuple(words.first_tokens([store.places(window) for window in windows]) for words, windows in of_texts),
@@ -196,7 +196,7 @@ class WordWindows:
     def units(self) -> LossUnits:
         """Return the words in each window; a word in several windows shares its weight of 1 among them."""
         rows, shares, counts = [], [], []
-        for tokens, numbers in zip(self.tokens, _windows_of_texts(self.store), strict=True):
+        for tokens, numbers in zip(self.tokens, self.store.windows_of_texts, strict=True):
             order = _by_window(tokens)
             rows.append(tokens.rows_M[order])
             shares.append((1.0 / np.bincount(tokens.words_M)[tokens.words_M])[order])
@@ -238,12 +238,6 @@ class WordLoss:
         shares_M = on_device(self._units.shares_U[numbers_M].astype(np.float32), scores.device)
         losses_M = F.cross_entropy(scores[on_device(rows_M, scores.device)], tags_M, reduction="none")
         return (losses_M * shares_M).sum()
-
-
-def _windows_of_texts(store: WindowStore) -> list[range]:
-    """Return the windows of each text."""
-    ends = np.cumsum(np.bincount(store.text_of_window, minlength=store.texts)).tolist()
-    return [range(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
 
 def _by_window(tokens: WordStarts) -> NDArray[np.int64]:
